@@ -1,0 +1,182 @@
+"""Facts, in the past tense. Each carries `at`, the time it became known (seconds of CLOCK_BOOTTIME)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nls_scheduler.model import CommandId, Gpu, GpuUuid, Policy, ProcessId, WorkloadId, WorkloadSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Base of all facts."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class GpusDiscovered(Event):
+    """The node's Gpus as they are now; one that is missing has vanished."""
+
+    gpus: tuple[Gpu, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChanged(Event):
+    """New numbers for the rules."""
+
+    policy: Policy
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedUse:
+    """What one process of a workload uses on a Gpu."""
+
+    workload: WorkloadId
+    process: ProcessId
+    bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """One Gpu's memory at one moment, with each process put down to its workload.
+
+    Attributes:
+        memory_used_bytes: by everybody; `None` when the driver did not say.
+        placed: processes of workloads (descendants included).
+        unplaced: bytes of every other process; `None` when the driver hides them.
+    """
+
+    memory_used_bytes: int | None
+    placed: tuple[PlacedUse, ...] = ()
+    unplaced: Mapping[ProcessId, int | None] | None = None
+    utilisation: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySampled(Event):
+    """The driver was asked; a Gpu that is missing gave no answer."""
+
+    readings: Mapping[GpuUuid, GpuReading]
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired(Event):
+    """The time that SetTimer asked for has come."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadEvent(Event):
+    """A fact about one workload."""
+
+    workload: WorkloadId
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadSubmitted(WorkloadEvent):
+    """Somebody asks for a GPU."""
+
+    spec: WorkloadSpec
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadRespecified(WorkloadEvent):
+    """It asks for something else now."""
+
+    spec: WorkloadSpec
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadReleased(WorkloadEvent):
+    """It needs no GPU any more; its record ends when its process has."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorLost(WorkloadEvent):
+    """The process that looked after it is gone, and its GPU process with it."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendRequested(WorkloadEvent):
+    """Its user wants it off the Gpu until its next cell or a resume."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeRequested(WorkloadEvent):
+    """Its user wants it back; also gives a failed workload another try."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellStarted(WorkloadEvent):
+    """A cell runs, or waits for the GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellFinished(WorkloadEvent):
+    """The cell has ended, or no longer waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateSaved(WorkloadEvent):
+    """What it holds was saved; `saved_bytes` is what it needs on a Gpu to come back."""
+
+    saved_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessExited(WorkloadEvent):
+    """Its GPU process is gone: asked for or not. `reason` says how; no process: a stop found none."""
+
+    process: ProcessId | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommandEvent(WorkloadEvent):
+    """The answer to one command."""
+
+    command_id: CommandId
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStarted(CommandEvent):
+    """StartProcess: the process exists, and is not ready yet."""
+
+    process: ProcessId
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessReady(CommandEvent):
+    """StartProcess: the saved state, if any, is back; it can be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartFailed(CommandEvent):
+    """StartProcess: there is no usable process, and none is left behind."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSuspended(CommandEvent):
+    """SuspendProcess: everything that can be saved is saved, and the process has ended."""
+
+    saved_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendFailed(CommandEvent):
+    """SuspendProcess: the process goes on. `busy`: only because a cell had just started."""
+
+    reason: str
+    busy: bool = False

@@ -1,0 +1,298 @@
+"""What each event changes in the state: facts are recorded here, decisions are made elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import singledispatch
+from typing import TYPE_CHECKING
+
+from nls_scheduler import events as ev
+from nls_scheduler.model import Gpu, Kind, NodeState, Order, Phase, Releasing, Workload
+from nls_scheduler.transitions import transition
+
+if TYPE_CHECKING:
+    from nls_scheduler.events import Event
+    from nls_scheduler.model import GpuUuid, ProcessId, WorkloadId
+
+
+def record(state: NodeState, event: Event) -> NodeState:
+    """`state` with `event` in it. Stale answers and facts about ended workloads change nothing but the time."""
+    return _record(event, replace(state, at=max(state.at, event.at)))
+
+
+def _with(state: NodeState, workload: Workload) -> NodeState:
+    return replace(state, workloads={**state.workloads, workload.id: workload})
+
+
+def _without(state: NodeState, workload_id: WorkloadId) -> NodeState:
+    return replace(state, workloads={k: w for k, w in state.workloads.items() if k != workload_id})
+
+
+@singledispatch
+def _record(event: Event, state: NodeState) -> NodeState:
+    raise TypeError(f"no rule for {event!r} in {state.at}")
+
+
+@_record.register
+def _(event: ev.TimerFired, state: NodeState) -> NodeState:
+    del event
+    return replace(state, timer_at=None)
+
+
+@_record.register
+def _(event: ev.PolicyChanged, state: NodeState) -> NodeState:
+    return replace(state, policy=event.policy)
+
+
+@_record.register
+def _(event: ev.GpusDiscovered, state: NodeState) -> NodeState:
+    """Keep what samples told about the Gpus that are still there; what was being released on a lost one is gone."""
+    gpus: dict[GpuUuid, Gpu] = {}
+    for gpu in event.gpus:
+        old = state.gpus.get(gpu.uuid)
+        if old is None:
+            gpus[gpu.uuid] = gpu
+        else:
+            gpus[gpu.uuid] = replace(
+                old, index=gpu.index, name=gpu.name, memory_total_bytes=gpu.memory_total_bytes, healthy=gpu.healthy
+            )
+    for uuid, old in state.gpus.items():
+        # A vanished Gpu stays as an unhealthy one while somebody is still on it.
+        if uuid not in gpus and any(uuid in w.current for w in state.workloads.values()):
+            gpus[uuid] = replace(old, healthy=False, memory_used_bytes=None, releasing=())
+    return replace(state, gpus=gpus)
+
+
+@_record.register
+def _(event: ev.MemorySampled, state: NodeState) -> NodeState:
+    gpus: dict[GpuUuid, Gpu] = {}
+    used: dict[WorkloadId, dict[GpuUuid, int]] = {w: {} for w in state.workloads}
+    for uuid, gpu in state.gpus.items():
+        reading = event.readings.get(uuid)
+        if reading is None:
+            gpus[uuid] = replace(gpu, memory_used_bytes=None, utilisation=None)
+            continue
+        gpus[uuid] = _sampled(gpu, reading, event.at)
+        for use in reading.placed:
+            if use.workload in used:
+                used[use.workload][uuid] = used[use.workload].get(uuid, 0) + (use.bytes or 0)
+    workloads = {k: replace(w, memory_used=used[k]) for k, w in state.workloads.items()}
+    return replace(state, gpus=gpus, workloads=workloads)
+
+
+def _sampled(gpu: Gpu, reading: ev.GpuReading, at: float) -> Gpu:
+    unplaced = dict(reading.unplaced or {})
+    releasing = tuple(r for r in gpu.releasing if r.since > at or _still_seen(r, reading))
+    known = {r.process for r in releasing}
+    strangers = {p: b for p, b in unplaced.items() if p not in known}
+    return replace(
+        gpu,
+        memory_used_bytes=reading.memory_used_bytes,
+        utilisation=reading.utilisation,
+        unplaced=tuple(sorted(strangers)),
+        unplaced_bytes=_unplaced_bytes(strangers, reading),
+        releasing=releasing,
+    )
+
+
+def _still_seen(releasing: Releasing, reading: ev.GpuReading) -> bool:
+    return releasing.process in (reading.unplaced or {}) or any(u.process == releasing.process for u in reading.placed)
+
+
+def _unplaced_bytes(strangers: dict[ProcessId, int | None], reading: ev.GpuReading) -> int:
+    """What strangers use; where the driver hides that, all that nobody else accounts for."""
+    if all(size is not None for size in strangers.values()):
+        return sum(size or 0 for size in strangers.values())
+    accounted = sum(use.bytes or 0 for use in reading.placed)
+    return max(0, (reading.memory_used_bytes or 0) - accounted)
+
+
+@_record.register
+def _(event: ev.WorkloadSubmitted, state: NodeState) -> NodeState:
+    if event.workload in state.workloads:
+        raise ValueError(f"workload {event.workload} was submitted twice")
+    return _with(state, Workload(id=event.workload, spec=event.spec, submitted_at=event.at, waiting_since=event.at))
+
+
+@_record.register
+def _(event: ev.WorkloadEvent, state: NodeState) -> NodeState:
+    """Everything about one workload; about one that has ended there is nothing to record."""
+    workload = state.workloads.get(event.workload)
+    if workload is None:
+        return state
+    return _about(event, workload, state)
+
+
+@singledispatch
+def _about(event: ev.WorkloadEvent, workload: Workload, state: NodeState) -> NodeState:
+    raise TypeError(f"no rule for {event!r} of {workload.id} in {state.at}")
+
+
+@_about.register
+def _(event: ev.WorkloadRespecified, workload: Workload, state: NodeState) -> NodeState:
+    return _with(state, replace(workload, spec=event.spec))
+
+
+@_about.register
+def _(event: ev.WorkloadReleased, workload: Workload, state: NodeState) -> NodeState:
+    return _with(state, replace(workload, release_reason=workload.release_reason or event.reason, wants_gpu=False))
+
+
+@_about.register
+def _(event: ev.SupervisorLost, workload: Workload, state: NodeState) -> NodeState:
+    return _without(_let_go(state, workload, event.at), workload.id)
+
+
+@_about.register
+def _(event: ev.SuspendRequested, workload: Workload, state: NodeState) -> NodeState:
+    if workload.spec.kind is Kind.COMMAND:
+        return state
+    off = replace(workload, wants_gpu=False, suspend_reason=event.reason, waiting_since=None, woken_by_cell=False)
+    return _with(state, off)
+
+
+@_about.register
+def _(event: ev.ResumeRequested, workload: Workload, state: NodeState) -> NodeState:
+    if workload.phase is Phase.FAILED:
+        workload = transition(workload, ev.ResumeRequested, _phase_without_process(workload), failures=0)
+    return _with(state, _wanting(replace(workload, woken_by_cell=False, suspend_reason=None), event.at))
+
+
+@_about.register
+def _(event: ev.CellStarted, workload: Workload, state: NodeState) -> NodeState:
+    woken = workload.woken_by_cell or not workload.wants_gpu
+    return _with(state, _wanting(replace(workload, cell_since=event.at, woken_by_cell=woken), event.at))
+
+
+@_about.register
+def _(event: ev.CellFinished, workload: Workload, state: NodeState) -> NodeState:
+    workload = replace(workload, cell_since=None, idle_since=event.at)
+    if workload.phase is Phase.RUNNING:
+        workload = replace(workload, failures=0)
+    elif workload.woken_by_cell and not workload.present:
+        workload = replace(workload, wants_gpu=False, woken_by_cell=False, waiting_since=None)
+    return _with(state, workload)
+
+
+@_about.register
+def _(event: ev.StateSaved, workload: Workload, state: NodeState) -> NodeState:
+    return _with(state, replace(workload, saved_bytes=event.saved_bytes))
+
+
+@_about.register
+def _(event: ev.ProcessStarted, workload: Workload, state: NodeState) -> NodeState:
+    return _with(state, replace(workload, process=event.process)) if workload.present else state
+
+
+@_about.register
+def _(event: ev.ProcessReady, workload: Workload, state: NodeState) -> NodeState:
+    if not _answers(workload, event, Order.START):
+        return state
+    waited = event.at - (workload.pending.issued_at if workload.pending else event.at)
+    ready = transition(
+        workload,
+        ev.ProcessReady,
+        Phase.RUNNING,
+        pending=None,
+        waiting_since=None,
+        woken_by_cell=False,
+        suspend_reason=None,
+        resident_since=event.at,
+        idle_since=event.at,
+        last_move_s=workload.last_move_s + waited,
+    )
+    return _with(state, ready)
+
+
+@_about.register
+def _(event: ev.StartFailed, workload: Workload, state: NodeState) -> NodeState:
+    if not workload.present:
+        return state
+    return _ended(state, workload, event.at, event.reason, ev.StartFailed)
+
+
+@_about.register
+def _(event: ev.ProcessSuspended, workload: Workload, state: NodeState) -> NodeState:
+    if workload.phase is not Phase.SUSPENDING:
+        return state
+    took = event.at - (workload.pending.issued_at if workload.pending else event.at)
+    state = _let_go(state, workload, event.at)
+    saved = transition(
+        _off_the_gpu(workload, event.at), ev.ProcessSuspended, Phase.SUSPENDED, saved_bytes=event.saved_bytes
+    )
+    return _with(state, replace(saved, last_move_s=took, failures=0))
+
+
+@_about.register
+def _(event: ev.SuspendFailed, workload: Workload, state: NodeState) -> NodeState:
+    if not _answers(workload, event, Order.SUSPEND):
+        return state
+    failed_at = workload.suspend_failed_at if event.busy else event.at
+    back = transition(workload, ev.SuspendFailed, Phase.RUNNING, pending=None, suspend_failed_at=failed_at)
+    # The planner may have given it up for lost; while it has a process and no wish of its user's, it wants to stay.
+    wants = workload.wants_gpu or workload.suspend_reason is None
+    return _with(state, replace(back, wants_gpu=wants))
+
+
+@_about.register
+def _(event: ev.ProcessExited, workload: Workload, state: NodeState) -> NodeState:
+    stale = event.process is not None and workload.process is not None and event.process != workload.process
+    if stale or not workload.present:
+        return state
+    return _ended(state, workload, event.at, event.reason, ev.ProcessExited)
+
+
+def _answers(workload: Workload, event: ev.CommandEvent, order: Order) -> bool:
+    pending = workload.pending
+    return pending is not None and pending.order is order and pending.command_id == event.command_id
+
+
+def _wanting(workload: Workload, at: float) -> Workload:
+    since = at if workload.waiting_since is None and not workload.present else workload.waiting_since
+    return replace(workload, wants_gpu=workload.release_reason is None, waiting_since=since)
+
+
+def _phase_without_process(workload: Workload) -> Phase:
+    return Phase.QUEUED if workload.saved_bytes is None else Phase.SUSPENDED
+
+
+def _let_go(state: NodeState, workload: Workload, at: float) -> NodeState:
+    """Its process is gone; what it held counts as being released until the driver shows it free."""
+    if workload.process is None:
+        return state
+    gpus = dict(state.gpus)
+    for uuid in workload.current:
+        if uuid in gpus and gpus[uuid].healthy:
+            held = max(workload.used_bytes(uuid), workload.spec.request_bytes)
+            releasing = Releasing(workload.process, workload.id, held, at)
+            gpus[uuid] = replace(gpus[uuid], releasing=(*gpus[uuid].releasing, releasing))
+    return replace(state, gpus=gpus)
+
+
+def _off_the_gpu(workload: Workload, at: float) -> Workload:
+    return replace(
+        workload,
+        current=(),
+        process=None,
+        pending=None,
+        memory_used={},
+        resident_since=None,
+        waiting_since=at if workload.wants_gpu else None,
+    )
+
+
+def _ended(state: NodeState, workload: Workload, at: float, reason: str, trigger: type) -> NodeState:
+    """Its process ended, asked for (StopProcess) or by itself."""
+    asked = workload.pending is not None and workload.pending.order is Order.STOP
+    state = _let_go(state, workload, at)
+    if workload.release_reason is not None:
+        return _without(state, workload.id)
+    if workload.spec.kind is Kind.COMMAND and not (asked and workload.spec.requeue):
+        # A command that ended has nothing to come back for.
+        return _without(state, workload.id)
+    failures = workload.failures + (0 if asked else 1)
+    phase = Phase.FAILED if failures >= state.policy.max_failures else _phase_without_process(workload)
+    ended = transition(_off_the_gpu(workload, at), trigger, phase, failures=failures, last_move_s=0.0)
+    if phase is Phase.FAILED:
+        ended = replace(ended, last_reason=f"gave up after {failures} failures in a row: {reason}", waiting_since=None)
+    return _with(state, ended)

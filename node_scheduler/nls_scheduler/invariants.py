@@ -1,0 +1,122 @@
+"""Sentences that hold after every step. `check` raises InvariantError with the sentence that broke and the record."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nls_scheduler.commands import StartProcess, StopProcess, SuspendProcess, WorkloadCommand
+from nls_scheduler.model import Order, Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nls_scheduler.commands import Command
+    from nls_scheduler.model import NodeState, Workload
+
+
+class InvariantError(AssertionError):
+    """A sentence that must hold does not."""
+
+
+def check(before: NodeState, state: NodeState, commands: tuple[Command, ...]) -> None:
+    """Hold `state`, reached from `before` with `commands`, against every sentence."""
+    broken = [
+        *_of_requests(state),
+        *_of_phases(state),
+        *_of_plans(state),
+        *_of_starts(state, commands),
+        *_of_commands(before, state, commands),
+    ]
+    if broken:
+        raise InvariantError("; ".join(broken))
+
+
+def _of_requests(state: NodeState) -> Iterator[str]:
+    for uuid, gpu in state.gpus.items():
+        now = sum(w.spec.request_bytes for w in state.workloads.values() if uuid in w.current)
+        if now > gpu.memory_total_bytes:
+            yield f"requests now on {gpu.label} are more than it has: {now} > {gpu.memory_total_bytes}"
+        # What nobody placed can take a home's room at any time; such a home is reported, not forbidden.
+        home = sum(w.spec.request_bytes for w in state.workloads.values() if uuid in w.home)
+        if gpu.healthy and home > gpu.memory_total_bytes:
+            yield f"home requests on {gpu.label} are more than it has: {home} > {gpu.memory_total_bytes}"
+
+
+def _of_phases(state: NodeState) -> Iterator[str]:
+    for workload in state.workloads.values():
+        has_gpu = workload.phase in (Phase.STARTING, Phase.RUNNING, Phase.SUSPENDING)
+        if has_gpu != bool(workload.current):
+            yield f"{workload.id} is {workload.phase} with current {workload.current}"
+        if not has_gpu and (workload.process is not None or workload.pending is not None):
+            yield f"{workload.id} is {workload.phase} with a process or a command"
+        if workload.phase is Phase.RUNNING and (workload.process is None or workload.pending is not None):
+            yield f"{workload.id} runs without a process or with a command pending"
+        if workload.phase is Phase.STARTING and not _pending_is(workload, Order.START):
+            yield f"{workload.id} is starting without StartProcess"
+        if workload.phase is Phase.SUSPENDING and not _pending_is(workload, Order.SUSPEND, Order.STOP):
+            yield f"{workload.id} is suspending without a command"
+        waits = workload.wants_gpu and not has_gpu and workload.phase is not Phase.FAILED
+        if waits and workload.waiting_since is None:
+            yield f"{workload.id} waits, but since when is not known"
+
+
+def _pending_is(workload: Workload, *orders: Order) -> bool:
+    return workload.pending is not None and workload.pending.order in orders
+
+
+def _of_plans(state: NodeState) -> Iterator[str]:
+    for workload in state.workloads.values():
+        entry = state.plan[workload.id]
+        if not entry.reason and workload.release_reason is None:
+            yield f"{workload.id} has no reason"
+        if entry.target and not entry.home:
+            yield f"{workload.id} is to run without being admitted"
+        if entry.target and entry.target != entry.home and not workload.spec.may_borrow and not workload.present:
+            yield f"{workload.id} may not borrow, and is to run away from home"
+        if entry.target and not workload.spec.request_bytes <= entry.allowance_bytes <= workload.spec.limit_bytes:
+            yield f"{workload.id} has an allowance outside its request and limit"
+    for uuid, gpu in state.gpus.items():
+        planned = sum(w.spec.request_bytes for w in state.workloads.values() if uuid in state.plan[w.id].target)
+        if planned > gpu.memory_total_bytes:
+            yield f"the plan puts more requests on {gpu.label} than it has"
+
+
+def _of_starts(state: NodeState, commands: tuple[Command, ...]) -> Iterator[str]:
+    """No start before a release: what is there, what is on its way out and what starts fit together."""
+    for uuid in {uuid for c in commands if isinstance(c, StartProcess) for uuid in c.gpus}:
+        gpu = state.gpus[uuid]
+        taken = gpu.unplaced_bytes + sum(r.bytes for r in gpu.releasing)
+        for workload in state.workloads.values():
+            if uuid in workload.current:
+                taken += max(workload.size_bytes, workload.used_bytes(uuid))
+        if taken > gpu.memory_total_bytes:
+            yield f"a process starts on {gpu.label} before there is room: {taken} > {gpu.memory_total_bytes}"
+
+
+def _of_commands(before: NodeState, state: NodeState, commands: tuple[Command, ...]) -> Iterator[str]:
+    ids = [c.command_id for c in commands if isinstance(c, WorkloadCommand)]
+    if ids != list(range(before.next_command, before.next_command + len(ids))):
+        yield f"command ids are not consecutive: {ids} after {before.next_command}"
+    targets = [c.workload for c in commands if isinstance(c, WorkloadCommand)]
+    if len(set(targets)) != len(targets):
+        yield "a workload got two commands in one step"
+    for command in commands:
+        if isinstance(command, WorkloadCommand):
+            if not command.reason:
+                yield f"command {command.command_id} has no reason"
+            pending = state.workloads[command.workload].pending
+            if pending is None or pending.command_id != command.command_id:
+                yield f"command {command.command_id} is not pending"
+            yield from _of_harm(state, command)
+
+
+def _of_harm(state: NodeState, command: WorkloadCommand) -> Iterator[str]:
+    """A running cell is stopped for a guarantee at its deadline or because its workload ends, never for a burst."""
+    workload, entry = state.workloads[command.workload], state.plan[command.workload]
+    if workload.cell_since is None or workload.process is None:
+        return
+    if isinstance(command, SuspendProcess):
+        yield f"{workload.id} is suspended in mid-cell"
+    overdue = entry.deadline_at is not None and entry.deadline_at <= state.at
+    if isinstance(command, StopProcess) and not overdue and workload.release_reason is None and workload.resident_since:
+        yield f"{workload.id} is stopped in mid-cell before any deadline"

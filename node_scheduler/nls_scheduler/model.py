@@ -1,0 +1,352 @@
+"""What the daemon knows: Gpus, workloads and the node as frozen values. Pure: no clock, no IO.
+
+Times are seconds of CLOCK_BOOTTIME, carried in by events. Memory is in bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, NewType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+GpuUuid = NewType("GpuUuid", str)
+WorkloadId = NewType("WorkloadId", str)
+CommandId = NewType("CommandId", int)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ProcessId:
+    """A process, never known by its bare pid.
+
+    Attributes:
+        pid: in the daemon's pid namespace.
+        start_time: clock ticks since boot, field 22 of /proc/PID/stat.
+    """
+
+    pid: int
+    start_time: int
+
+
+class Phase(StrEnum):
+    """Where a workload is in its life; `transitions.TABLE` says what leads where."""
+
+    QUEUED = "queued"
+    STARTING = "starting"
+    RUNNING = "running"
+    SUSPENDING = "suspending"
+    SUSPENDED = "suspended"
+    FAILED = "failed"
+
+
+class Kind(StrEnum):
+    """What asks for the GPU."""
+
+    NOTEBOOK = "notebook"
+    COMMAND = "command"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadSpec:
+    """What a workload asks for.
+
+    Attributes:
+        name: shown to people; unique names are not required.
+        kind: a notebook's saved state lets it move; a command has none.
+        owner: user id of who asks, known from the socket.
+        request_bytes: guaranteed on each of its Gpus, CUDA context included.
+        limit_bytes: hard cap on each of its Gpus, at least the request.
+        gpu_count: how many Gpus it spans.
+        priority: higher goes first.
+        requeue: a command that may be stopped and started again from the beginning.
+    """
+
+    name: str
+    kind: Kind
+    owner: int
+    request_bytes: int
+    limit_bytes: int
+    gpu_count: int = 1
+    priority: int = 0
+    requeue: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what no Gpu could ever honour."""
+        if not 0 < self.request_bytes <= self.limit_bytes:
+            raise ValueError("A request must be above zero and at most the limit.")
+        if self.gpu_count < 1:
+            raise ValueError("A workload needs at least one Gpu.")
+
+    @property
+    def burstable(self) -> bool:
+        """Whether it may use more than its request for a while."""
+        return self.limit_bytes > self.request_bytes
+
+    @property
+    def movable(self) -> bool:
+        """Whether its GPU process may be taken away and brought back: never one that spans several Gpus."""
+        return self.gpu_count == 1 and (self.kind is Kind.NOTEBOOK or self.requeue)
+
+    @property
+    def may_borrow(self) -> bool:
+        """Whether it may run on a Gpu other than its home."""
+        return self.burstable and self.movable
+
+
+class Order(StrEnum):
+    """Which command a workload is carrying out."""
+
+    START = "start"
+    SUSPEND = "suspend"
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A command that was sent and has not been answered.
+
+    Attributes:
+        order: which one.
+        command_id: the answer names it.
+        issued_at: when it was sent.
+        deadline_at: when the next rung of the ladder follows.
+        reason: why it was sent, for people.
+    """
+
+    order: Order
+    command_id: CommandId
+    issued_at: float
+    deadline_at: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One workload as known now.
+
+    Attributes:
+        home: where its request is counted; empty while it is not admitted.
+        current: where its GPU process is or is about to be; empty without one.
+        process: `None` until the GPU process exists.
+        memory_used: bytes per Gpu as last sampled; a missing Gpu means not seen there.
+        saved_bytes: size of its saved state on the Gpu when it comes back; `None`: nothing saved.
+        cell_since: a cell runs, or waits for the GPU, since then.
+        wants_gpu: whether it should be on a Gpu now.
+        woken_by_cell: only the cell that waits wants the Gpu: without the cell it stays suspended.
+        waiting_since: since when it wants a Gpu and has none.
+        resident_since: since when its process is ready on `current`.
+        idle_since: end of its last cell (or when it became ready).
+        last_move_s: what its last way off and onto a Gpu took, seconds.
+        moved_at: when it last moved for burst alone; a cool-down follows.
+        suspend_failed_at: when a suspend last failed; none is tried for a burst for a while after.
+        failures: starts and processes that ended by themselves since the last finished cell.
+        release_reason: set once it is to end.
+        suspend_reason: set while its user, not the planner, wants it off the Gpu.
+        last_reason: why its last command was sent.
+    """
+
+    id: WorkloadId
+    spec: WorkloadSpec
+    submitted_at: float
+    phase: Phase = Phase.QUEUED
+    home: tuple[GpuUuid, ...] = ()
+    current: tuple[GpuUuid, ...] = ()
+    process: ProcessId | None = None
+    memory_used: Mapping[GpuUuid, int] = field(default_factory=dict)
+    saved_bytes: int | None = None
+    cell_since: float | None = None
+    wants_gpu: bool = True
+    woken_by_cell: bool = False
+    waiting_since: float | None = None
+    resident_since: float | None = None
+    idle_since: float | None = None
+    last_move_s: float = 0.0
+    moved_at: float | None = None
+    suspend_failed_at: float | None = None
+    failures: int = 0
+    pending: Pending | None = None
+    release_reason: str | None = None
+    suspend_reason: str | None = None
+    last_reason: str = ""
+
+    @property
+    def present(self) -> bool:
+        """Whether it takes room on `current` now."""
+        return bool(self.current)
+
+    @property
+    def executing(self) -> bool:
+        """Whether a cell runs in its GPU process. A command executes from start to end."""
+        return self.phase is Phase.RUNNING and (self.cell_since is not None or self.spec.kind is Kind.COMMAND)
+
+    @property
+    def active(self) -> bool:
+        """Whether somebody is waiting for results: a cell runs or waits, or a command wants to run."""
+        return self.cell_since is not None or self.spec.kind is Kind.COMMAND
+
+    @property
+    def borrowed(self) -> bool:
+        """Whether it is on a Gpu that is not its home."""
+        return self.present and self.current != self.home
+
+    def used_bytes(self, gpu: GpuUuid) -> int:
+        """Memory sampled on `gpu`; 0 where it was not seen."""
+        return self.memory_used.get(gpu, 0)
+
+    @property
+    def return_bytes(self) -> int:
+        """The room it needs on a Gpu to come back: its request, or its saved state where that is more."""
+        held = max(self.memory_used.values(), default=0) if self.saved_bytes is None else self.saved_bytes
+        return max(self.spec.request_bytes, held if self.spec.kind is Kind.NOTEBOOK else 0)
+
+    @property
+    def size_bytes(self) -> int:
+        """The room it takes on each of its Gpus: its request, or what it holds there where that is more."""
+        if self.phase is Phase.RUNNING:
+            return max(self.spec.request_bytes, *self.memory_used.values(), 0)
+        return self.return_bytes
+
+    @property
+    def over_request_bytes(self) -> int:
+        """How far above its request it is."""
+        return self.size_bytes - self.spec.request_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Releasing:
+    """Memory of a process that ended, until the driver shows it free.
+
+    Attributes:
+        bytes: what it held when last sampled (its request where more was never seen).
+        since: when its process ended.
+    """
+
+    process: ProcessId
+    workload: WorkloadId
+    bytes: int
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One device or MIG slice as known now.
+
+    Attributes:
+        memory_total_bytes: what can be handed out.
+        healthy: an unhealthy Gpu gets nothing new and is vacated.
+        memory_used_bytes: by everybody; `None` when the driver did not say, which stops planning for this Gpu.
+        unplaced_bytes: used by processes that nobody placed; they own what they use.
+        unplaced: those processes.
+        releasing: memory on its way back.
+        pressed_since: since when requests here do not fit beside what is used.
+    """
+
+    uuid: GpuUuid
+    index: int
+    name: str
+    memory_total_bytes: int
+    healthy: bool = True
+    memory_used_bytes: int | None = None
+    unplaced_bytes: int = 0
+    unplaced: tuple[ProcessId, ...] = ()
+    utilisation: float | None = None
+    releasing: tuple[Releasing, ...] = ()
+    pressed_since: float | None = None
+
+    @property
+    def capacity_bytes(self) -> int:
+        """What is left for workloads beside the processes that nobody placed."""
+        return max(0, self.memory_total_bytes - self.unplaced_bytes)
+
+    @property
+    def label(self) -> str:
+        """How people name it."""
+        return f"GPU {self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The rules' numbers; times in seconds.
+
+    Attributes:
+        reclaim_deadline_s: a guaranteed request is there after this long, whoever borrowed it.
+        stop_grace_s: part of the deadline kept for stopping a process that does not yield.
+        min_residency_s: a holder of burst keeps its Gpu at least this long.
+        residency_per_move: and this many times what its last move took: turns cost at most a tenth.
+        min_gain: a move for burst alone must raise the smallest (or the mean) share by this.
+        cool_down_s: between two moves of one workload for burst alone.
+        starvation_s: after this wait a larger request is no longer passed by.
+        max_workloads_per_gpu: cap on current, `None` for no cap.
+        start_timeout_s: a GPU process must be ready after this long.
+        suspend_timeout_s: a suspend nobody waits for may take this long.
+        stop_timeout_s: a stopped process must be gone after this long, its memory free after as long again.
+        max_failures: starts or deaths in a row before a workload counts as failed.
+    """
+
+    reclaim_deadline_s: float = 30.0
+    stop_grace_s: float = 2.0
+    min_residency_s: float = 2.0
+    residency_per_move: float = 10.0
+    min_gain: float = 0.1
+    cool_down_s: float = 30.0
+    starvation_s: float = 300.0
+    max_workloads_per_gpu: int | None = 5
+    start_timeout_s: float = 120.0
+    suspend_timeout_s: float = 120.0
+    stop_timeout_s: float = 10.0
+    max_failures: int = 3
+
+    def residency_s(self, workload: Workload) -> float:
+        """How long `workload` may keep its burst before it yields to a waiter."""
+        return max(self.min_residency_s, self.residency_per_move * workload.last_move_s)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanEntry:
+    """What the plan wants for one workload, and why. Not yet done.
+
+    Attributes:
+        home: where its request is to be counted; empty: not admitted yet.
+        target: where its GPU process is to be; empty: nowhere for now.
+        reason: one sentence for its user.
+        cause: the workload for which it must move or wait.
+        deadline_at: it must be off its current Gpu by then even if a cell runs; `None`: it may finish its cell.
+        yields: it leaves at the end of the running cell: the next cell waits for that.
+        allowance_bytes: request plus its share of the room on its target (0 without a target).
+        position: place in the wait queue, from 1; `None` when it does not wait.
+    """
+
+    home: tuple[GpuUuid, ...]
+    target: tuple[GpuUuid, ...]
+    reason: str
+    cause: WorkloadId | None = None
+    deadline_at: float | None = None
+    yields: bool = False
+    allowance_bytes: int = 0
+    position: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """Everything `step` knows about the node.
+
+    Attributes:
+        plan: what the last step wants for each workload.
+        at: time of the last event.
+        timer_at: when the next TimerFired was asked for.
+        next_command: id of the next command.
+    """
+
+    policy: Policy = field(default_factory=Policy)
+    gpus: Mapping[GpuUuid, Gpu] = field(default_factory=dict)
+    workloads: Mapping[WorkloadId, Workload] = field(default_factory=dict)
+    plan: Mapping[WorkloadId, PlanEntry] = field(default_factory=dict)
+    at: float = 0.0
+    timer_at: float | None = None
+    next_command: CommandId = CommandId(1)
+
+    def label(self, gpus: tuple[GpuUuid, ...]) -> str:
+        """`GPU 0` or `GPU 0 and GPU 1` for people; a vanished Gpu keeps its UUID."""
+        return " and ".join(self.gpus[g].label if g in self.gpus else g for g in gpus)

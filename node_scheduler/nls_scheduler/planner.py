@@ -1,0 +1,141 @@
+"""The plan: for each workload its home, its target and one sentence why. Made from scratch after every event."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nls_scheduler.homes import admission_order, assign_homes
+from nls_scheduler.model import Phase, PlanEntry
+from nls_scheduler.sizes import format_bytes
+from nls_scheduler.targets import note_why_it_leaves, place_guarantees, spread
+from nls_scheduler.turns import take_turns
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nls_scheduler.homes import Homes
+    from nls_scheduler.model import GpuUuid, NodeState, Workload, WorkloadId
+    from nls_scheduler.targets import Draft
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The entries, and the next moment at which time alone may change them."""
+
+    entries: Mapping[WorkloadId, PlanEntry]
+    wake_at: float | None
+
+
+def make_plan(state: NodeState) -> Plan:
+    """Guarantees, then turns for burst, then the spread: in this order, never the other way round."""
+    alive = [w for w in state.workloads.values() if w.release_reason is None and w.phase is not Phase.FAILED]
+    homes = assign_homes(state, alive)
+    wanting = [w for w in alive if w.wants_gpu and w.id in homes.homes]
+    draft = place_guarantees(state, homes, sorted(wanting, key=admission_order))
+    for workload in alive:
+        if workload.phase is Phase.RUNNING and workload.id not in homes.homes:
+            note_why_it_leaves(draft, workload)
+    take_turns(draft)
+    moves = spread(draft)
+    positions = _positions(state, alive, draft)
+    entries = {w.id: _entry(draft, w, positions, moves) for w in state.workloads.values()}
+    deadlines = [e.deadline_at for e in entries.values() if e.deadline_at is not None]
+    wakes = [t for t in (*homes.wake_at, *draft.wake_at, *deadlines) if t > state.at]
+    return Plan(entries, min(wakes, default=None))
+
+
+def _positions(state: NodeState, alive: list[Workload], draft: Draft) -> dict[WorkloadId, int]:
+    waiting = [w for w in alive if w.wants_gpu and w.phase in (Phase.QUEUED, Phase.SUSPENDED)]
+
+    def rank(workload: Workload) -> tuple[bool, int, float, str]:
+        since = state.at if workload.waiting_since is None else workload.waiting_since
+        return (workload.id not in draft.rooms.target, -workload.spec.priority, since, workload.id)
+
+    return {w.id: position for position, w in enumerate(sorted(waiting, key=rank), start=1)}
+
+
+def _entry(
+    draft: Draft, workload: Workload, positions: Mapping[WorkloadId, int], moves: Mapping[WorkloadId, GpuUuid]
+) -> PlanEntry:
+    target = draft.rooms.target.get(workload.id, ())
+    leaves = workload.present and target != workload.current
+    since = _claimed_since(draft, workload) if leaves else None
+    policy = draft.state.policy
+    return PlanEntry(
+        home=draft.homes.homes.get(workload.id, ()),
+        target=target,
+        reason=_reason(draft, workload, target, moves),
+        cause=_cause(draft, workload, target),
+        deadline_at=None if since is None else since + policy.reclaim_deadline_s - policy.stop_grace_s,
+        yields=workload.id in draft.yields or (leaves and workload.id not in moves),
+        allowance_bytes=draft.rooms.allowance_bytes(workload),
+        position=positions.get(workload.id),
+    )
+
+
+def _claimed_since(draft: Draft, workload: Workload) -> float | None:
+    """Since when a guarantee waits for it to leave; one that is suspending already may be hurried by a new claim."""
+    if workload.phase is not Phase.SUSPENDING:
+        return draft.since.get(workload.id)
+    claims = [c for uuid in workload.current for c in draft.claimants.get(uuid, []) if c.id != workload.id]
+    return min((draft.claim_since(c) for c in claims), default=None)
+
+
+def _cause(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> WorkloadId | None:
+    if workload.id in draft.yields:
+        return draft.yields[workload.id]
+    if workload.id in draft.cause:
+        return draft.cause[workload.id]
+    if workload.present or not workload.wants_gpu:
+        return None
+    return _holder(draft.state, draft.homes, workload, target)
+
+
+def _holder(state: NodeState, homes: Homes, workload: Workload, target: tuple[GpuUuid, ...]) -> WorkloadId | None:
+    """Who holds what `workload` waits for: whoever is on its target; without one, the largest holder anywhere."""
+    there = [
+        w
+        for w in state.workloads.values()
+        if w.id != workload.id
+        and any(u in (target or tuple(state.gpus)) for u in (*w.current, *homes.homes.get(w.id, ())))
+    ]
+    if target:
+        there = [w for w in there if w.present]
+    return max(there, key=lambda w: (w.size_bytes, w.id)).id if there else None
+
+
+def _reason(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], moves: Mapping[WorkloadId, GpuUuid]) -> str:
+    state = draft.state
+    if workload.release_reason is not None or workload.phase is Phase.FAILED:
+        return workload.release_reason or workload.last_reason
+    if not workload.wants_gpu:
+        return workload.suspend_reason or workload.last_reason
+    if workload.id in draft.homes.waits:
+        return draft.homes.waits[workload.id]
+    if workload.id in moves:
+        return f"{state.label(target)} has more room to burst"
+    cause = draft.cause.get(workload.id)
+    if cause is not None and workload.present and target != workload.current:
+        return f"{state.workloads[cause].spec.name} needs {state.label(workload.current)}"
+    if not target:
+        return draft.waits.get(workload.id, "waits for a GPU")
+    if workload.id in draft.yields:
+        return (
+            f"yields {state.label(target)} to {state.workloads[draft.yields[workload.id]].spec.name} when its cell ends"
+        )
+    return _why_there(draft, workload, target)
+
+
+def _why_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> str:
+    label = draft.state.label(target)
+    if workload.phase in (Phase.QUEUED, Phase.SUSPENDED):
+        holder = _cause(draft, workload, target)
+        return f"{label} is held by {draft.state.workloads[holder].spec.name}" if holder else f"{label} is being freed"
+    if workload.spec.burstable:
+        allowance = format_bytes(draft.rooms.allowance_bytes(workload))
+        if target != draft.homes.homes[workload.id]:
+            home = draft.state.label(draft.homes.homes[workload.id])
+            return f"borrows {label} to burst up to {allowance}; its home is {home}"
+        return f"at home on {label}, may use up to {allowance}"
+    return f"at home on {label}, {format_bytes(workload.spec.request_bytes)} guaranteed"

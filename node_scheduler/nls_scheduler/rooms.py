@@ -1,0 +1,148 @@
+"""The room on each Gpu while a plan is being made: who is meant to be where, and what still fits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nls_scheduler.model import Order, Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from nls_scheduler.model import Gpu, GpuUuid, NodeState, Workload, WorkloadId
+
+
+class Rooms:
+    """A draft of who is on which Gpu. Memory that is being released counts as free here.
+
+    Attributes:
+        target: the draft: Gpus per placed workload.
+    """
+
+    def __init__(self, state: NodeState, homes: Mapping[WorkloadId, tuple[GpuUuid, ...]]) -> None:
+        self._state = state
+        self._homes = homes
+        self.gpus: dict[GpuUuid, Gpu] = {uuid: g for uuid, g in state.gpus.items() if is_usable(state, g)}
+        self.target: dict[WorkloadId, tuple[GpuUuid, ...]] = {}
+        self._members: dict[GpuUuid, dict[WorkloadId, Workload]] = {uuid: {} for uuid in state.gpus}
+        self._requests: dict[GpuUuid, int] = dict.fromkeys(state.gpus, 0)
+        self._sizes: dict[GpuUuid, int] = dict.fromkeys(state.gpus, 0)
+        self._burst: dict[GpuUuid, int] = dict.fromkeys(state.gpus, 0)
+
+    def add(self, workload: Workload, gpus: tuple[GpuUuid, ...]) -> None:
+        """Place `workload` on `gpus` in the draft."""
+        self.target[workload.id] = gpus
+        for uuid in gpus:
+            self._members[uuid][workload.id] = workload
+            self._count(workload, uuid, 1)
+
+    def remove(self, workload: Workload) -> None:
+        """Take `workload` out of the draft."""
+        for uuid in self.target.pop(workload.id):
+            del self._members[uuid][workload.id]
+            self._count(workload, uuid, -1)
+
+    def _count(self, workload: Workload, uuid: GpuUuid, sign: int) -> None:
+        self._requests[uuid] += sign * workload.spec.request_bytes
+        self._sizes[uuid] += sign * self.size_on(workload, uuid)
+        if workload.spec.may_borrow:
+            self._burst[uuid] += sign * (workload.spec.limit_bytes - workload.spec.request_bytes)
+
+    @staticmethod
+    def size_on(workload: Workload, uuid: GpuUuid) -> int:
+        """What `workload` takes on `uuid`: what it holds where it is; what it needs to come back elsewhere."""
+        stays = workload.phase is Phase.RUNNING and uuid in workload.current
+        return workload.size_bytes if stays else workload.return_bytes
+
+    def members(self, uuid: GpuUuid) -> Iterable[Workload]:
+        """Who is on `uuid` in the draft."""
+        return list(self._members[uuid].values())
+
+    def requests_exceed(self, uuid: GpuUuid) -> bool:
+        """Whether the requests on `uuid` are more than it has."""
+        return self._requests[uuid] > self._state.gpus[uuid].capacity_bytes
+
+    def sizes_exceed(self, uuid: GpuUuid) -> bool:
+        """Whether what is held on `uuid`, each counted with at least its request, is more than it has."""
+        return self._sizes[uuid] > self._state.gpus[uuid].capacity_bytes
+
+    def is_full(self, uuid: GpuUuid) -> bool:
+        """Whether `uuid` has as many workloads as the policy allows."""
+        cap = self._state.policy.max_workloads_per_gpu
+        return cap is not None and len(self._members[uuid]) >= cap
+
+    def may_use(self, workload: Workload, uuid: GpuUuid) -> bool:
+        """Whether `workload` may be on `uuid` at all: its home, or one where everybody is looked after by us."""
+        gpu = self.gpus.get(uuid)
+        if gpu is None:
+            return False
+        return uuid in self._homes.get(workload.id, ()) or (workload.spec.may_borrow and not gpu.unplaced)
+
+    def fits(self, workload: Workload, uuid: GpuUuid) -> bool:
+        """Whether `uuid` takes `workload` beside everybody in the draft, with all that it brings."""
+        capacity = self._state.gpus[uuid].capacity_bytes
+        return (
+            self.may_use(workload, uuid)
+            and not self.is_full(uuid)
+            and self._requests[uuid] + workload.spec.request_bytes <= capacity
+            and self._sizes[uuid] + self.size_on(workload, uuid) <= capacity
+        )
+
+    def share(self, uuid: GpuUuid) -> float:
+        """The part of (limit - request) that each burstable workload on `uuid` can reach at once, 0.0 to 1.0."""
+        if self._burst[uuid] == 0:
+            return 1.0
+        room = self._state.gpus[uuid].capacity_bytes - self._requests[uuid]
+        return max(0.0, min(1.0, room / self._burst[uuid]))
+
+    def allowance_bytes(self, workload: Workload) -> int:
+        """Request plus the share of the room: what its allocators may use now; 0 without a place."""
+        gpus = self.target.get(workload.id, ())
+        if not gpus:
+            return 0
+        burst = workload.spec.limit_bytes - workload.spec.request_bytes
+        return workload.spec.request_bytes + int(min(self.share(uuid) for uuid in gpus) * burst)
+
+    def value(self) -> tuple[float, float]:
+        """How well the draft spreads: the smallest share of any burstable workload, then the sum of the shares."""
+        smallest, total = 1.0, 0.0
+        for uuid, members in self._members.items():
+            bursting = sum(1 for w in members.values() if w.spec.may_borrow)
+            if bursting:
+                share = self.share(uuid)
+                smallest = min(smallest, share)
+                total += bursting * share
+        return smallest, total
+
+    def value_with(self, workload: Workload, uuid: GpuUuid) -> tuple[float, float]:
+        """`value()` if `workload` were placed on `uuid`."""
+        self.add(workload, (uuid,))
+        value = self.value()
+        self.remove(workload)
+        return value
+
+    def best_for(self, workload: Workload) -> GpuUuid | None:
+        """The Gpu that takes `workload` in full and leaves everybody the most burst; its home among equals."""
+        fitting = [uuid for uuid in self.gpus if self.fits(workload, uuid)]
+        if not fitting:
+            return None
+        home = self._homes.get(workload.id, ())
+
+        def rank(uuid: GpuUuid) -> tuple[float, float, bool, bool, int]:
+            smallest, total = self.value_with(workload, uuid)
+            return (-smallest, -total, uuid not in workload.current, uuid not in home, self.gpus[uuid].index)
+
+        return min(fitting, key=rank)
+
+
+def is_usable(state: NodeState, gpu: Gpu) -> bool:
+    """Whether anything new may be placed on `gpu`: healthy, its memory known, nothing stuck on it."""
+    return gpu.healthy and gpu.memory_used_bytes is not None and not is_stuck(state, gpu)
+
+
+def is_stuck(state: NodeState, gpu: Gpu) -> bool:
+    """Whether a process that should be gone keeps `gpu` longer than the policy allows."""
+    if any(state.at > r.since + state.policy.stop_timeout_s for r in gpu.releasing):
+        return True
+    stopping = [w.pending for w in state.workloads.values() if gpu.uuid in w.current and w.pending is not None]
+    return any(p.order is Order.STOP and state.at > p.deadline_at for p in stopping)

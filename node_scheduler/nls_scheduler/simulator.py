@@ -1,0 +1,241 @@
+"""A node in virtual time: simulated supervisors, processes and memory around the real `step`.
+
+Used by the property and story tests and by benchmarks. What happens next is the caller's choice (or a seed's): each
+command becomes an action that can be completed in any order, or made to fail.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from nls_scheduler import events as ev
+from nls_scheduler.commands import SetTimer, StartProcess, StopProcess, SuspendProcess, WorkloadCommand
+from nls_scheduler.invariants import check
+from nls_scheduler.model import Gpu, GpuUuid, Kind, NodeState, Phase, Policy, ProcessId, WorkloadId, WorkloadSpec
+from nls_scheduler.state_machine import step
+
+if TYPE_CHECKING:
+    from nls_scheduler.commands import Command
+    from nls_scheduler.events import Event
+    from nls_scheduler.model import Workload
+
+GIB = 2**30
+
+
+@dataclass
+class SimulatedProcess:
+    """A GPU process of the virtual node: `held_bytes` on each of `gpus` while `alive` or until seen gone."""
+
+    id: ProcessId
+    workload: WorkloadId
+    gpus: tuple[GpuUuid, ...]
+    held_bytes: int
+    alive: bool = True
+    lingers: bool = False
+
+
+@dataclass
+class SimulatedWorkload:
+    """The supervisor's side of a workload: what is saved, and what the next process will hold."""
+
+    id: WorkloadId
+    spec: WorkloadSpec
+    held_bytes: int
+    saved: bool = False
+    process: SimulatedProcess | None = None
+    executing: bool = False
+
+
+@dataclass
+class SimulatedNode:
+    """The whole node. `history` holds every event with the commands it led to.
+
+    Attributes:
+        pending: commands sent and not answered yet, oldest first.
+        context_bytes: memory of a process that has allocated nothing.
+    """
+
+    state: NodeState = field(default_factory=NodeState)
+    now: float = 0.0
+    context_bytes: int = GIB // 4
+    workloads: dict[WorkloadId, SimulatedWorkload] = field(default_factory=dict)
+    processes: list[SimulatedProcess] = field(default_factory=list)
+    pending: list[WorkloadCommand] = field(default_factory=list)
+    strangers: dict[GpuUuid, int] = field(default_factory=dict)
+    history: list[tuple[Event, tuple[Command, ...]]] = field(default_factory=list)
+    _next_pid: int = 100
+    _next_workload: int = 1
+
+    @classmethod
+    def of(cls, gpus: int = 2, memory_bytes: int = 16 * GIB, policy: Policy | None = None) -> SimulatedNode:
+        """A node with `gpus` equal Gpus, discovered and sampled."""
+        node = cls(state=NodeState(policy=policy or Policy()))
+        found = tuple(Gpu(GpuUuid(f"GPU-{i}"), i, "Simulated GPU", memory_bytes) for i in range(gpus))
+        node.tell(ev.GpusDiscovered(node.now, found))
+        node.sample()
+        return node
+
+    def tell(self, event: Event) -> tuple[Command, ...]:
+        """Feed one event to `step`, check every invariant, and keep the commands for later completion."""
+        before = self.state
+        self.state, commands = step(before, event)
+        self.history.append((event, commands))
+        check(before, self.state, commands)
+        for command in commands:
+            if isinstance(command, WorkloadCommand):
+                self.pending = [p for p in self.pending if p.workload != command.workload] + [command]
+        return commands
+
+    def submit(self, held_bytes: int | None = None, **wanted: object) -> WorkloadId:
+        """A new workload. `wanted` are WorkloadSpec's fields (a notebook of 8 of 16 GiB by default)."""
+        number, self._next_workload = self._next_workload, self._next_workload + 1
+        fields: dict[str, object] = {
+            "name": f"w{number}",
+            "kind": Kind.NOTEBOOK,
+            "owner": 1000,
+            "request_bytes": 8 * GIB,
+            "limit_bytes": 16 * GIB,
+        }
+        spec = WorkloadSpec(**{**fields, **wanted})  # type: ignore[arg-type]  # keyword tests of many shapes
+        workload = SimulatedWorkload(WorkloadId(f"w{number}"), spec, held_bytes or self.context_bytes)
+        self.workloads[workload.id] = workload
+        self.tell(ev.WorkloadSubmitted(self.now, workload.id, spec))
+        return workload.id
+
+    def sample(self) -> None:
+        """Ask the virtual driver: memory of every process that lives or lingers."""
+        self.processes = [p for p in self.processes if p.alive or p.lingers]
+        readings = {}
+        for uuid in self.state.gpus:
+            here = [p for p in self.processes if uuid in p.gpus]
+            placed = tuple(ev.PlacedUse(p.workload, p.id, p.held_bytes) for p in here)
+            foreign = self.strangers.get(uuid, 0)
+            unplaced = {ProcessId(1, 1): foreign} if foreign else {}
+            used = foreign + sum(p.held_bytes for p in here)
+            readings[uuid] = ev.GpuReading(used, placed, unplaced)
+        self.tell(ev.MemorySampled(self.now, readings))
+
+    def hold(self, workload_id: WorkloadId, held_bytes: int) -> None:
+        """The workload's process holds `held_bytes` from now on, and it is saved."""
+        workload = self.workloads[workload_id]
+        workload.held_bytes = held_bytes
+        if workload.process is not None:
+            workload.process.held_bytes = held_bytes
+            if workload.spec.kind is Kind.NOTEBOOK:
+                workload.saved = True
+                self.tell(ev.StateSaved(self.now, workload_id, held_bytes))
+        self.sample()
+
+    def start_cell(self, workload_id: WorkloadId) -> None:
+        """A cell starts, or begins to wait."""
+        self.workloads[workload_id].executing = True
+        self.tell(ev.CellStarted(self.now, workload_id))
+
+    def finish_cell(self, workload_id: WorkloadId) -> None:
+        """The cell ends."""
+        self.workloads[workload_id].executing = False
+        self.tell(ev.CellFinished(self.now, workload_id))
+
+    def release(self, workload_id: WorkloadId) -> None:
+        """Its user needs no GPU any more."""
+        self.tell(ev.WorkloadReleased(self.now, workload_id, "released by its user"))
+
+    def kill(self, workload_id: WorkloadId) -> None:
+        """Its GPU process is killed from outside, as by the OOM killer."""
+        workload = self.workloads[workload_id]
+        if workload.process is not None:
+            process = self._end(workload)
+            self.pending = [p for p in self.pending if p.workload != workload_id]
+            self.tell(ev.ProcessExited(self.now, workload_id, process.id, "killed by SIGKILL"))
+
+    def complete(self, command: WorkloadCommand, *, fail: bool = False) -> None:
+        """Answer one pending command."""
+        self.pending.remove(command)
+        workload = self.workloads[command.workload]
+        match command:
+            case StartProcess():
+                self._complete_start(workload, command, fail=fail)
+            case SuspendProcess():
+                self._complete_suspend(workload, command, fail=fail)
+            case StopProcess():
+                process = self._end(workload).id if workload.process else None
+                self.tell(ev.ProcessExited(self.now, workload.id, process, command.reason))
+
+    def _complete_start(self, workload: SimulatedWorkload, command: StartProcess, *, fail: bool) -> None:
+        if fail:
+            self.tell(ev.StartFailed(self.now, workload.id, command.command_id, "no memory for the context"))
+            return
+        pid, self._next_pid = self._next_pid, self._next_pid + 1
+        held = workload.held_bytes if workload.saved else self.context_bytes
+        process = SimulatedProcess(ProcessId(pid, pid), workload.id, command.gpus, held)
+        workload.process = process
+        self.processes.append(process)
+        self.tell(ev.ProcessStarted(self.now, workload.id, command.command_id, process.id))
+        self.tell(ev.ProcessReady(self.now, workload.id, command.command_id))
+
+    def _complete_suspend(self, workload: SimulatedWorkload, command: SuspendProcess, *, fail: bool) -> None:
+        if fail or workload.executing:
+            reason = "a cell is running" if workload.executing else "host memory is full"
+            self.tell(ev.SuspendFailed(self.now, workload.id, command.command_id, reason, busy=workload.executing))
+            return
+        workload.saved = True
+        self._end(workload)
+        self.tell(ev.ProcessSuspended(self.now, workload.id, command.command_id, workload.held_bytes))
+
+    def _end(self, workload: SimulatedWorkload) -> SimulatedProcess:
+        process = workload.process
+        if process is None:
+            raise ValueError(f"{workload.id} has no process to end")
+        process.alive, workload.process, workload.executing = False, None, False
+        return process
+
+    def settle(self, limit: int = 200) -> int:
+        """Answer everything that is pending, sample, and repeat until nothing happens. Returns the commands used."""
+        used = 0
+        while self.pending:
+            self.complete(self.pending[0])
+            self.sample()
+            used += 1
+            if used > limit:
+                raise AssertionError(f"the node does not settle: {self.history[-12:]}")
+        self.sample()
+        return used + (self.settle(limit) if self.pending else 0)
+
+    def advance(self, seconds: float) -> None:
+        """Let virtual time pass; timers that are due fire in order, what they cause is completed at once."""
+        end = self.now + seconds
+        while self.state.timer_at is not None and self.state.timer_at <= end:
+            self.now = max(self.now, self.state.timer_at)
+            self.tell(ev.TimerFired(self.now))
+            self.settle()
+        self.now = end
+        self.sample()
+        self.settle()
+
+    def fire_timer(self) -> None:
+        """Jump to the next timer and fire it, completing nothing."""
+        if self.state.timer_at is not None:
+            self.now = max(self.now, self.state.timer_at)
+            self.tell(ev.TimerFired(self.now))
+
+    def set_health(self, uuid: GpuUuid, *, healthy: bool) -> None:
+        """A Gpu becomes unhealthy, or is back."""
+        changed = [replace(g, healthy=healthy) if g.uuid == uuid else g for g in self.state.gpus.values()]
+        self.tell(ev.GpusDiscovered(self.now, tuple(changed)))
+        self.sample()
+
+    def of_workload(self, workload_id: WorkloadId) -> Workload:
+        """The daemon's record of a workload."""
+        return self.state.workloads[workload_id]
+
+    def where(self, workload_id: WorkloadId) -> str:
+        """A short text for tests: the phase, and the current Gpus' indexes for a phase that has them."""
+        workload = self.state.workloads[workload_id]
+        if workload.phase in (Phase.QUEUED, Phase.SUSPENDED, Phase.FAILED):
+            return str(workload.phase)
+        return f"{workload.phase} on {','.join(str(self.state.gpus[g].index) for g in workload.current)}"
+
+    def timers(self) -> list[float]:
+        """Every time that was asked for, in order."""
+        return [c.at for _, commands in self.history for c in commands if isinstance(c, SetTimer)]

@@ -1,0 +1,59 @@
+"""Sizes as people write them: a fraction of a Gpu (`0.5`) or bytes (`8GiB`, `500M`)."""
+
+from __future__ import annotations
+
+import re
+
+_UNITS = {
+    "": 1,
+    "k": 10**3,
+    "m": 10**6,
+    "g": 10**9,
+    "t": 10**12,
+    "ki": 2**10,
+    "mi": 2**20,
+    "gi": 2**30,
+    "ti": 2**40,
+}
+_BYTES = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(?:([kmgt]i?)b?|b)\s*$", re.IGNORECASE)
+_FRACTION = re.compile(r"^\s*(\d*\.\d+|\d+\.?)\s*$")
+_HOW = "write a fraction of a GPU such as 0.5, or bytes such as 8GiB or 500M"
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes for `500M` (10^6), `8GiB` or `8Gi` (2^30), `123B`. Raises ValueError with one clear sentence."""
+    match = _BYTES.match(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a size in bytes: write for example 8GiB, 500M or 4096B.")
+    number, unit = match.groups()
+    size = int(float(number) * _UNITS[(unit or "").lower()])
+    if size <= 0:
+        raise ValueError(f"{text!r} is not a usable size: it must be above zero.")
+    return size
+
+
+def parse_size(text: str) -> int | float:
+    """A fraction in (0, 1] as a float, or bytes as an int. Raises ValueError with one clear sentence."""
+    if _FRACTION.match(text):
+        fraction = float(text)
+        if not 0 < fraction <= 1:
+            raise ValueError(f"{text!r} is not between 0 and 1: {_HOW}.")
+        return fraction
+    if not _BYTES.match(text):
+        raise ValueError(f"{text!r} is not a size: {_HOW}.")
+    return parse_bytes(text)
+
+
+def to_bytes(size: float, memory_total_bytes: int) -> int:
+    """A parsed size as bytes of a Gpu with `memory_total_bytes`: floats are fractions, ints already bytes."""
+    return round(size * memory_total_bytes) if isinstance(size, float) else size
+
+
+def format_bytes(size_bytes: int | None) -> str:
+    """A short text for people: `8 GiB`, `1.5 GiB`, `320 MiB`; `unknown` for `None`."""
+    if size_bytes is None:
+        return "unknown"
+    for unit, factor in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size_bytes >= factor:
+            return f"{size_bytes / factor:.1f}".removesuffix(".0") + f" {unit}"
+    return f"{size_bytes} B"

@@ -1,0 +1,234 @@
+"""Where each workload should be now: guarantees first, then turns for burst, then a better spread.
+
+Everybody present stays where they are unless a reason makes them leave. A workload that fits within its request always
+finds a place, at home in the worst case, because the requests at home fit there; whoever borrowed that room goes to
+their own home. What is held above requests yields in the order of `victims.harm`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from nls_scheduler.homes import admission_order
+from nls_scheduler.model import Kind, Phase
+from nls_scheduler.rooms import Rooms
+from nls_scheduler.victims import harm
+
+if TYPE_CHECKING:
+    from nls_scheduler.homes import Homes
+    from nls_scheduler.model import GpuUuid, NodeState, Workload, WorkloadId
+
+
+@dataclass(slots=True)
+class Draft:
+    """The plan in the making.
+
+    Attributes:
+        rooms: who is meant to be where.
+        cause: for whom a workload has to move or wait.
+        since: since when the guarantee that drives it out has waited: its deadline counts from then.
+        waits: why a workload gets no place now.
+        yields: who leaves at the end of the running cell, for whom.
+        wake_at: when time alone may change the plan.
+    """
+
+    state: NodeState
+    homes: Homes
+    rooms: Rooms
+    cause: dict[WorkloadId, WorkloadId] = field(default_factory=dict)
+    since: dict[WorkloadId, float] = field(default_factory=dict)
+    waits: dict[WorkloadId, str] = field(default_factory=dict)
+    yields: dict[WorkloadId, WorkloadId] = field(default_factory=dict)
+    wake_at: list[float] = field(default_factory=list)
+    over: list[Workload] = field(default_factory=list)
+    claimants: dict[GpuUuid, list[Workload]] = field(default_factory=dict)
+
+    def claim_since(self, claimant: Workload) -> float:
+        """Since when `claimant` waits; one who is being driven out itself inherits the wait that drives it."""
+        if claimant.waiting_since is not None:
+            return claimant.waiting_since
+        return self.since.get(claimant.id, self.state.at)
+
+    def drive_out(self, victim: Workload, gpu: GpuUuid) -> None:
+        """Take `victim` off its place, with the claim that makes it necessary."""
+        self.rooms.remove(victim)
+        claims = [(self.claim_since(c), c.id) for c in self.claimants.get(gpu, []) if c.id != victim.id]
+        if claims:
+            self.since[victim.id], self.cause[victim.id] = min(claims)
+            return
+        pressed = self.state.gpus[gpu].pressed_since
+        self.since[victim.id] = self.state.at if pressed is None else pressed
+
+
+def place_guarantees(state: NodeState, homes: Homes, wanting: list[Workload]) -> Draft:
+    """Place all that a guarantee covers; what is left over waits in `Draft.over` for burst."""
+    draft = Draft(state, homes, Rooms(state, homes.homes))
+    waiting = _keep_present(draft, wanting)
+    pinned = [w for w in waiting if not w.spec.may_borrow]
+    for workload in sorted(pinned, key=admission_order):
+        _claim_home(draft, workload)
+    displaced = _clear_requests(draft, list(state.gpus))
+    queue = deque(sorted((w for w in waiting if w.spec.may_borrow), key=admission_order))
+    queue.extendleft(reversed(displaced))
+    while queue:
+        queue.extendleft(reversed(_place_within_request(draft, queue.popleft())))
+    _clear_sizes(draft)
+    return draft
+
+
+def _keep_present(draft: Draft, wanting: list[Workload]) -> list[Workload]:
+    """Leave everybody who may stay where they are; return who needs a place."""
+    waiting = []
+    for workload in wanting:
+        home = draft.homes.homes[workload.id]
+        stays = workload.phase in (Phase.STARTING, Phase.RUNNING)
+        if stays and not workload.spec.movable:
+            stays_at: tuple[GpuUuid, ...] = workload.current
+        elif workload.spec.may_borrow:
+            stays_at = workload.current
+            stays = stays and all(draft.rooms.may_use(workload, uuid) for uuid in stays_at)
+        else:
+            stays_at = home
+            stays = stays and workload.current == home
+        if stays:
+            draft.rooms.add(workload, stays_at)
+            continue
+        if workload.phase in (Phase.STARTING, Phase.RUNNING):
+            note_why_it_leaves(draft, workload)
+        waiting.append(workload)
+    return waiting
+
+
+def note_why_it_leaves(draft: Draft, workload: Workload) -> None:
+    """Why one that is present loses its place: its home was needed, or its Gpu is pressed from outside."""
+    newcomer = draft.homes.moved_for.get(workload.id)
+    if newcomer is not None:
+        draft.cause[workload.id] = newcomer
+        draft.since[workload.id] = draft.claim_since(draft.state.workloads[newcomer])
+        return
+    pressed = [draft.state.gpus[u].pressed_since for u in workload.current if u in draft.state.gpus]
+    draft.since[workload.id] = min((p for p in pressed if p is not None), default=draft.state.at)
+
+
+def _claim_home(draft: Draft, workload: Workload) -> None:
+    home = draft.homes.homes[workload.id]
+    if not all(uuid in draft.rooms.gpus for uuid in home):
+        draft.waits[workload.id] = f"{draft.state.label(home)} is out of service"
+        return
+    draft.rooms.add(workload, home)
+    for uuid in home:
+        draft.claimants.setdefault(uuid, []).append(workload)
+
+
+def _clear_requests(draft: Draft, gpus: list[GpuUuid]) -> list[Workload]:
+    """Drive out those who only borrow where the requests exceed a Gpu. Returns them."""
+    displaced = []
+    for uuid in gpus:
+        borrowers = sorted(
+            (w for w in draft.rooms.members(uuid) if w.spec.may_borrow and uuid not in draft.homes.homes[w.id]),
+            key=harm,
+        )
+        for borrower in borrowers:
+            if not draft.rooms.requests_exceed(uuid):
+                break
+            draft.drive_out(borrower, uuid)
+            displaced.append(borrower)
+    return displaced
+
+
+def _place_within_request(draft: Draft, workload: Workload) -> list[Workload]:
+    """A place for one that may borrow: where it bursts most, else its home. Returns whom that drives out."""
+    best = draft.rooms.best_for(workload)
+    if best is not None:
+        draft.rooms.add(workload, (best,))
+        draft.claimants.setdefault(best, []).append(workload)
+        return []
+    home = draft.homes.homes[workload.id]
+    if workload.return_bytes > workload.spec.request_bytes or (
+        home[0] in draft.rooms.gpus and draft.rooms.is_full(home[0])
+    ):
+        draft.over.append(workload)
+        return []
+    _claim_home(draft, workload)
+    return _clear_requests(draft, list(home))
+
+
+def _clear_sizes(draft: Draft) -> None:
+    """Where what is held does not fit beside the requests, the bursters yield, in order of harm."""
+    for uuid in list(draft.rooms.gpus):
+        holders = sorted((w for w in draft.rooms.members(uuid) if _holds_burst(w, uuid)), key=harm)
+        # Commands that cannot come back are the very last to go, only for a guarantee.
+        for holder in sorted(holders, key=lambda w: not w.spec.movable):
+            if not draft.rooms.sizes_exceed(uuid):
+                break
+            draft.drive_out(holder, uuid)
+            _place_elsewhere(draft, holder, uuid)
+
+
+def _holds_burst(workload: Workload, uuid: GpuUuid) -> bool:
+    return workload.phase is Phase.RUNNING and uuid in workload.current and workload.over_request_bytes > 0
+
+
+def _place_elsewhere(draft: Draft, holder: Workload, left: GpuUuid) -> None:
+    best = draft.rooms.best_for(holder) if holder.spec.may_borrow else None
+    if best is not None and best != left:
+        draft.rooms.add(holder, (best,))
+        return
+    label = draft.state.gpus[left].label
+    by = draft.cause.get(holder.id)
+    who = draft.state.workloads[by].spec.name if by else "what is guaranteed there"
+    draft.waits[holder.id] = f"its burst on {label} was needed for {who}"
+
+
+def spread(draft: Draft) -> dict[WorkloadId, GpuUuid]:
+    """Move idle bursters to where everybody's share grows by at least `min_gain`. Returns who moves where."""
+    moves: dict[WorkloadId, GpuUuid] = {}
+    for _ in range(len(draft.rooms.gpus)):
+        best = _best_move(draft, moves)
+        if best is None:
+            break
+        workload, uuid = best
+        draft.rooms.remove(workload)
+        draft.rooms.add(workload, (uuid,))
+        moves[workload.id] = uuid
+    return moves
+
+
+def _best_move(draft: Draft, moved: dict[WorkloadId, GpuUuid]) -> tuple[Workload, GpuUuid] | None:
+    policy, rooms = draft.state.policy, draft.rooms
+    before = rooms.value()
+    options = []
+    for workload_id, gpus in list(rooms.target.items()):
+        workload = draft.state.workloads[workload_id]
+        if workload_id in moved or not _may_move_for_burst(draft, workload, gpus):
+            continue
+        rooms.remove(workload)
+        for uuid in rooms.gpus:
+            if uuid not in gpus and rooms.fits(workload, uuid):
+                after = rooms.value_with(workload, uuid)
+                gain = (after[0] - before[0], after[1] - before[1])
+                if gain[0] >= policy.min_gain or (gain[0] >= 0 and gain[1] >= policy.min_gain):
+                    rank = (-after[0], -after[1], workload.return_bytes, -workload.submitted_at, workload_id)
+                    options.append((*rank, rooms.gpus[uuid].index, uuid))
+        rooms.add(workload, gpus)
+    if not options:
+        return None
+    chosen = min(options)
+    return draft.state.workloads[chosen[4]], chosen[6]
+
+
+def _may_move_for_burst(draft: Draft, workload: Workload, gpus: tuple[GpuUuid, ...]) -> bool:
+    if workload.spec.kind is not Kind.NOTEBOOK or not workload.spec.may_borrow or workload.pending is not None:
+        return False
+    if workload.phase is not Phase.RUNNING or workload.executing or gpus != workload.current:
+        return False
+    cooled_at = max(
+        (t + draft.state.policy.cool_down_s for t in (workload.moved_at, workload.suspend_failed_at) if t is not None),
+        default=draft.state.at,
+    )
+    if cooled_at > draft.state.at:
+        draft.wake_at.append(cooled_at)
+        return False
+    return True

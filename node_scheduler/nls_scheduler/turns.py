@@ -1,0 +1,131 @@
+"""Taking turns: notebooks that hold more than their requests share the burst, first come first served.
+
+A waiting cell may have the place of idle notebooks once they had it for their residency; a running cell is only asked
+to yield at its end. A notebook without a waiting cell never drives anybody out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nls_scheduler.model import Kind, Phase
+from nls_scheduler.sizes import format_bytes
+from nls_scheduler.victims import harm, keeps_until, suspend_failed_lately
+
+if TYPE_CHECKING:
+    from nls_scheduler.model import GpuUuid, Workload
+    from nls_scheduler.targets import Draft
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """Whom a waiter would replace on one Gpu: `now` can be suspended at once, `later` must be waited for."""
+
+    uuid: GpuUuid
+    now: tuple[Workload, ...]
+    later: tuple[Workload, ...]
+
+    @property
+    def rank(self) -> tuple[int, int, str]:
+        return (len(self.later), sum(w.return_bytes for w in (*self.now, *self.later)), self.uuid)
+
+
+def take_turns(draft: Draft) -> None:
+    """Give those who wait for burst a place where there is one; else let holders yield to the first in line."""
+    state = draft.state
+    order = sorted(
+        draft.over,
+        key=lambda w: (
+            not _waits_actively(w),
+            state.at if w.waiting_since is None else w.waiting_since,
+            w.submitted_at,
+            w.id,
+        ),
+    )
+    for waiter in order:
+        best = draft.rooms.best_for(waiter)
+        if best is not None:
+            draft.rooms.add(waiter, (best,))
+        elif not _waits_actively(waiter):
+            draft.waits[waiter.id] = _both_sizes(waiter) + "; it comes back when there is room or its next cell runs"
+        else:
+            _replace_holders(draft, waiter)
+
+
+def _waits_actively(waiter: Workload) -> bool:
+    """Whether a cell waits for it now; one that still has a GPU process only takes room that is free."""
+    return waiter.active and not waiter.present
+
+
+def _replace_holders(draft: Draft, waiter: Workload) -> None:
+    options = [o for uuid in draft.rooms.gpus if (o := _option(draft, waiter, uuid)) is not None]
+    if not options:
+        draft.waits[waiter.id] = _both_sizes(waiter) + "; nobody who holds a GPU can yield that much"
+        _name_a_holder(draft, waiter)
+        return
+    option = min(options, key=lambda o: o.rank)
+    label = draft.rooms.gpus[option.uuid].label
+    if not option.later:
+        for holder in option.now:
+            draft.rooms.remove(holder)
+            draft.cause[holder.id] = waiter.id
+            draft.waits[holder.id] = f"idle, and a cell of {waiter.spec.name} needs {label}"
+        draft.rooms.add(waiter, (option.uuid,))
+        return
+    names = " and ".join(w.spec.name for w in option.later)
+    draft.waits[waiter.id] = f"{_both_sizes(waiter)}; {label} is held by {names}, whose turn ends first"
+    draft.cause[waiter.id] = option.later[0].id
+    for holder in option.later:
+        draft.yields.setdefault(holder.id, waiter.id)
+        if keeps_until(draft.state, holder) > draft.state.at:
+            draft.wake_at.append(keeps_until(draft.state, holder))
+
+
+def _option(draft: Draft, waiter: Workload, uuid: GpuUuid) -> _Option | None:
+    """The holders to replace on `uuid`, least harm first; `None` when even all of them are not enough."""
+    rooms = draft.rooms
+    if not rooms.may_use(waiter, uuid):
+        return None
+    holders = sorted((w for w in rooms.members(uuid) if _may_yield(draft, w, uuid)), key=harm)
+    holders.sort(key=lambda w: not _yields_now(draft, w))
+    removed: list[Workload] = []
+    for holder in holders:
+        if rooms.fits(waiter, uuid):
+            break
+        rooms.remove(holder)
+        removed.append(holder)
+    enough = rooms.fits(waiter, uuid)
+    for holder in removed:
+        rooms.add(holder, (uuid,))
+    if not enough:
+        return None
+    now = tuple(w for w in removed if _yields_now(draft, w))
+    return _Option(uuid, now, tuple(w for w in removed if w not in now))
+
+
+def _may_yield(draft: Draft, holder: Workload, uuid: GpuUuid) -> bool:
+    """Idle notebooks yield; a running cell only where it holds more than its request."""
+    if holder.spec.kind is not Kind.NOTEBOOK or not holder.spec.movable or holder.phase is not Phase.RUNNING:
+        return False
+    if holder.current != (uuid,) or suspend_failed_lately(draft.state, holder):
+        return False
+    return not holder.executing or holder.over_request_bytes > 0
+
+
+def _yields_now(draft: Draft, holder: Workload) -> bool:
+    return not holder.executing and keeps_until(draft.state, holder) <= draft.state.at
+
+
+def _name_a_holder(draft: Draft, waiter: Workload) -> None:
+    home = draft.homes.homes[waiter.id]
+    others = [w for uuid in home if uuid in draft.rooms.gpus for w in draft.rooms.members(uuid)]
+    if others:
+        draft.cause[waiter.id] = max(others, key=lambda w: (w.size_bytes, w.id)).id
+
+
+def _both_sizes(waiter: Workload) -> str:
+    request = format_bytes(waiter.spec.request_bytes)
+    if waiter.return_bytes > waiter.spec.request_bytes:
+        return f"its saved state of {format_bytes(waiter.return_bytes)} is more than its request of {request}"
+    return f"as many workloads as allowed are on every GPU that has {request}"

@@ -1,0 +1,195 @@
+"""Random histories of a node: events, completion orders, deaths and failures in any order.
+
+Every step is held against `invariants.check`; the sentences below hold besides.
+"""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from nls_scheduler import events as ev
+from nls_scheduler.commands import StopProcess
+from nls_scheduler.model import Kind, Phase, Policy
+from nls_scheduler.rooms import is_usable
+from nls_scheduler.simulator import GIB, SimulatedNode
+
+WITHOUT_PROCESS = (Phase.QUEUED, Phase.SUSPENDED)
+quarters = st.integers(1, 16)
+
+
+class Histories(RuleBasedStateMachine):
+    """One node and everything that can happen to it."""
+
+    @initialize(gpus=st.integers(1, 4), cap=st.sampled_from([None, 2, 5]), strangers=st.booleans())
+    def start(self, gpus, cap, strangers):
+        self.node = SimulatedNode.of(gpus, 16 * GIB, Policy(max_workloads_per_gpu=cap))
+        self.foreign = strangers
+
+    def pick(self, choice, having=lambda w: True):
+        ids = sorted(w for w, s in self.node.workloads.items() if w in self.node.state.workloads and having(s))
+        return ids[choice % len(ids)] if ids else None
+
+    @rule(
+        request=quarters,
+        burst=st.integers(0, 16),
+        priority=st.integers(0, 2),
+        kind=st.sampled_from(Kind),
+        requeue=st.booleans(),
+        gpus=st.sampled_from([1, 1, 1, 2]),
+    )
+    def submit(self, request, burst, priority, kind, requeue, gpus):
+        self.node.submit(
+            kind=kind,
+            request_bytes=request * GIB,
+            limit_bytes=min(16, request + burst) * GIB,
+            priority=priority,
+            requeue=requeue and kind is Kind.COMMAND,
+            gpu_count=gpus if kind is Kind.COMMAND else 1,
+        )
+
+    @rule(choice=st.integers(0, 50), back=st.booleans())
+    def complete(self, choice, back):
+        if self.node.pending:
+            self.node.complete(self.node.pending[choice % len(self.node.pending)])
+            if back:
+                self.node.sample()
+
+    @rule(choice=st.integers(0, 50))
+    def fail(self, choice):
+        if self.node.pending:
+            command = self.node.pending[choice % len(self.node.pending)]
+            if not isinstance(command, StopProcess):
+                self.node.complete(command, fail=True)
+
+    @rule(choice=st.integers(0, 50), wanted=quarters)
+    def hold(self, choice, wanted):
+        """Allocate as far as the allowance and the Gpu go, or give back."""
+        workload = self.pick(choice, lambda s: s.process is not None)
+        if workload is None:
+            return
+        mine = self.node.workloads[workload].process
+        allowance = self.node.state.plan[workload].allowance_bytes
+        free = min(self.free(uuid) for uuid in mine.gpus) + mine.held_bytes
+        self.node.hold(workload, min(wanted * GIB, max(allowance, mine.held_bytes), free))
+
+    def free(self, uuid):
+        used = sum(p.held_bytes for p in self.node.processes if uuid in p.gpus and (p.alive or p.lingers))
+        starting = sum(
+            w.return_bytes for w in self.node.state.workloads.values() if uuid in w.current and w.process is None
+        )
+        return self.node.state.gpus[uuid].memory_total_bytes - used - starting - self.node.strangers.get(uuid, 0)
+
+    @rule(choice=st.integers(0, 50))
+    def cell(self, choice):
+        workload = self.pick(choice, lambda s: s.spec.kind is Kind.NOTEBOOK)
+        if workload is not None:
+            running = self.node.of_workload(workload).cell_since is not None
+            (self.node.finish_cell if running else self.node.start_cell)(workload)
+
+    @rule(choice=st.integers(0, 50))
+    def kill(self, choice):
+        workload = self.pick(choice, lambda s: s.process is not None)
+        if workload is not None:
+            self.node.kill(workload)
+
+    @rule(choice=st.integers(0, 50))
+    def release(self, choice):
+        workload = self.pick(choice)
+        if workload is not None:
+            self.node.release(workload)
+
+    @rule(choice=st.integers(0, 50), back=st.booleans())
+    def user_suspends_or_resumes(self, choice, back):
+        workload = self.pick(choice, lambda s: s.spec.kind is Kind.NOTEBOOK)
+        if workload is not None:
+            at = self.node.now
+            self.node.tell(ev.ResumeRequested(at, workload) if back else ev.SuspendRequested(at, workload, "suspended"))
+
+    @rule()
+    def timer(self):
+        self.node.fire_timer()
+
+    @rule(seconds=st.floats(0, 40))
+    def time_passes(self, seconds):
+        """Time passes up to the next timer: an event later than a timer that is due cannot happen."""
+        due = self.node.state.timer_at
+        self.node.now = self.node.now + seconds if due is None else min(self.node.now + seconds, due)
+
+    @rule()
+    def sample(self):
+        self.node.sample()
+
+    @precondition(lambda self: self.foreign)
+    @rule(gpu=st.integers(0, 3), size=st.integers(0, 4))
+    def a_stranger_uses_a_gpu(self, gpu, size):
+        uuids = sorted(self.node.state.gpus)
+        uuid = uuids[gpu % len(uuids)]
+        room = self.free(uuid) + self.node.strangers.get(uuid, 0)
+        self.node.strangers[uuid] = max(0, min(size * GIB, room))
+        self.node.sample()
+
+    @precondition(lambda self: self.foreign)
+    @rule(gpu=st.integers(0, 3), healthy=st.booleans())
+    def health_changes(self, gpu, healthy):
+        uuids = sorted(self.node.state.gpus)
+        self.node.set_health(uuids[gpu % len(uuids)], healthy=healthy)
+
+    @invariant()
+    def processes_fit_in_memory(self):
+        if hasattr(self, "node"):
+            for uuid, gpu in self.node.state.gpus.items():
+                used = sum(p.held_bytes for p in self.node.processes if uuid in p.gpus and (p.alive or p.lingers))
+                assert used + self.node.strangers.get(uuid, 0) <= gpu.memory_total_bytes
+
+    @invariant()
+    def no_workload_is_lost(self):
+        if hasattr(self, "node"):
+            for workload in self.node.workloads.values():
+                if workload.process is not None:
+                    assert workload.id in self.node.state.workloads
+
+    def teardown(self):
+        if not hasattr(self, "node"):
+            return
+        node = self.node
+        node.settle()
+        assert not node.pending, "every command is answered"
+        # Let every deadline, residency and cool-down pass: what is guaranteed must be there then.
+        for _ in range(6):
+            node.advance(31)
+        for workload in node.state.workloads.values():
+            assert workload.phase not in (Phase.STARTING, Phase.SUSPENDING), f"{workload} did not settle"
+            self.waits_only_with_a_reason(workload)
+        used = len([1 for _, c in node.history for _ in c])
+        node.settle()
+        node.sample()
+        assert used == len([1 for _, c in node.history for _ in c]), "a settled node stays still"
+
+    def waits_only_with_a_reason(self, workload):
+        state = self.node.state
+        if not workload.wants_gpu or workload.phase not in WITHOUT_PROCESS:
+            return
+        entry = state.plan[workload.id]
+        assert entry.reason
+        assert entry.position is not None
+        within = workload.return_bytes <= workload.spec.request_bytes
+        healthy = all(is_usable(state, state.gpus[g]) for g in entry.home)
+        if entry.home and within and healthy and state.policy.max_workloads_per_gpu is None:
+            raise AssertionError(f"admitted, within its request, and not running: {workload} {entry}")
+        if not entry.home and workload.spec.gpu_count == 1:
+            passed_by = "reserved" in entry.reason
+            for uuid, gpu in state.gpus.items():
+                at_home = sum(w.spec.request_bytes for w in state.workloads.values() if uuid in w.home)
+                fits = is_usable(state, gpu) and at_home + workload.spec.request_bytes <= gpu.capacity_bytes
+                assert passed_by or not fits, f"{workload} waits while it fits on {gpu.label}: {entry.reason}"
+
+
+Histories.TestCase.settings = settings(
+    max_examples=200,
+    stateful_step_count=50,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+TestHistories = Histories.TestCase
