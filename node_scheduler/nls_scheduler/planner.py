@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from nls_scheduler.homes import admission_order, assign_homes
 from nls_scheduler.model import Phase, PlanEntry
+from nls_scheduler.rooms import has_room
 from nls_scheduler.sizes import format_bytes
 from nls_scheduler.targets import note_why_it_leaves, place_guarantees, spread
 from nls_scheduler.turns import take_turns
@@ -129,7 +130,8 @@ def _reason(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], moves
 
 def _why_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> str:
     label = draft.state.label(target)
-    if workload.phase in (Phase.QUEUED, Phase.SUSPENDED):
+    absent = workload.phase in (Phase.QUEUED, Phase.SUSPENDED)
+    if absent and not all(has_room(draft.state, workload, draft.state.gpus[uuid]) for uuid in target):
         holder = _cause(draft, workload, target)
         return f"{label} is held by {draft.state.workloads[holder].spec.name}" if holder else f"{label} is being freed"
     if workload.spec.burstable:

@@ -146,3 +146,14 @@ def is_stuck(state: NodeState, gpu: Gpu) -> bool:
         return True
     stopping = [w.pending for w in state.workloads.values() if gpu.uuid in w.current and w.pending is not None]
     return any(p.order is Order.STOP and state.at > p.deadline_at for p in stopping)
+
+
+def has_room(state: NodeState, workload: Workload, gpu: Gpu) -> bool:
+    """Whether `gpu` has room for `workload` in fact: nothing counts as free before the driver shows it."""
+    if not is_usable(state, gpu):
+        return False
+    taken = gpu.unplaced_bytes + sum(r.bytes for r in gpu.releasing)
+    for other in state.workloads.values():
+        if other.id != workload.id and gpu.uuid in other.current:
+            taken += max(other.size_bytes, other.used_bytes(gpu.uuid))
+    return taken + workload.return_bytes <= gpu.memory_total_bytes

@@ -13,14 +13,14 @@ from nls_scheduler.commands import SetTimer, StartProcess, StopProcess, SuspendP
 from nls_scheduler.facts import record
 from nls_scheduler.model import CommandId, Kind, Order, Pending, Phase
 from nls_scheduler.planner import make_plan
-from nls_scheduler.rooms import is_usable
+from nls_scheduler.rooms import has_room
 from nls_scheduler.transitions import transition
 from nls_scheduler.victims import suspend_failed_lately
 
 if TYPE_CHECKING:
     from nls_scheduler.commands import Command
     from nls_scheduler.events import Event
-    from nls_scheduler.model import Gpu, NodeState, PlanEntry, Workload
+    from nls_scheduler.model import NodeState, PlanEntry, Workload
 
 
 def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]]:
@@ -37,17 +37,6 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
             state, command = _order(state, workload, entry, decided)
             commands.append(command)
     return _set_timer(state, plan.wake_at, commands)
-
-
-def has_room(state: NodeState, workload: Workload, gpu: Gpu) -> bool:
-    """Whether `gpu` has room for `workload` in fact: nothing counts as free before the driver shows it."""
-    if not is_usable(state, gpu):
-        return False
-    taken = gpu.unplaced_bytes + sum(r.bytes for r in gpu.releasing)
-    for other in state.workloads.values():
-        if other.id != workload.id and gpu.uuid in other.current:
-            taken += max(other.size_bytes, other.used_bytes(gpu.uuid))
-    return taken + workload.return_bytes <= gpu.memory_total_bytes
 
 
 def _forget_the_ended(state: NodeState) -> NodeState:

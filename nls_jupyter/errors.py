@@ -1,0 +1,27 @@
+"""What a cell raises when there is no GPU for it: one clear sentence with what to do, no traceback of our own."""
+
+from __future__ import annotations
+
+
+class GpuError(Exception):
+    """Base of everything that `%gpu` and `%%gpu` raise. The notebook shows only the sentence."""
+
+    def _render_traceback_(self) -> list[str]:
+        """For IPython: our own frames would tell the user nothing."""
+        return [f"\x1b[0;31m{type(self).__name__}\x1b[0m: {self}"]
+
+
+class GpuUsageError(GpuError):
+    """The line after `%gpu` or `%%gpu` cannot be understood; nothing was changed."""
+
+
+class GpuUnavailable(GpuError):  # noqa: N818 - names what happened, as the user reads it
+    """There is no GPU for this cell; the cell did not run."""
+
+
+class GpuProcessDied(GpuError):  # noqa: N818
+    """The GPU process ended while the cell ran; the kernel and its variables live."""
+
+
+class GpuEvicted(GpuError):  # noqa: N818
+    """The GPU was taken back for its owner while the cell ran, after the time that the owner waits."""

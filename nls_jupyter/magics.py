@@ -1,0 +1,208 @@
+"""`%gpu` and `%%gpu`: parse, call, render."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import shlex
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from IPython.core.interactiveshell import InteractiveShell  # noqa: TC002 - traitlets reads it
+from IPython.core.magic import Magics, line_cell_magic, magics_class
+from traitlets import Unicode
+
+from nls_jupyter.errors import GpuUnavailable, GpuUsageError
+from nls_jupyter.notebook import NotebookGpu
+from nls_jupyter.status_view import GpuStatus
+from nls_scheduler.sizes import format_bytes, parse_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nls_jupyter.relay import CellResult
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence instead of ending the process."""
+
+    def error(self, message: str) -> NoReturn:
+        raise GpuUsageError(f"{message[0].upper()}{message[1:]}. {' '.join(self.format_usage().split())}")
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        del status, message
+        raise _HelpShown
+
+
+class _HelpShown(Exception):  # noqa: N818 - ends the parsing after --help
+    """The help was printed; there is nothing else to do."""
+
+
+def _size(text: str) -> str:
+    try:
+        parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error).rstrip(".")) from error
+    return text
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
+    if not 0 <= seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 on")
+    return seconds
+
+
+def _request_parser() -> _Parser:
+    parser = _Parser("%gpu request", description="Ask for a GPU, or for something else than before.", add_help=True)
+    parser.add_argument("request", metavar="SIZE", nargs="?", type=_size, help="guaranteed: 0.5 of a GPU, or 8GiB")
+    parser.add_argument("--limit", metavar="SIZE", type=_size, help="most that it may use while nobody needs it")
+    parser.add_argument("--gpus", metavar="N", type=int, help="number of GPUs, each with this request")
+    parser.add_argument("--priority", metavar="N", type=int, help="higher goes first")
+    parser.add_argument("--name", help="how others see this notebook")
+    return parser
+
+
+def _cell_parser() -> _Parser:
+    parser = _Parser("%%gpu", description="Run this cell in the notebook's GPU process.", add_help=True)
+    parser.add_argument("--no-wait", action="store_true", help="fail at once when no GPU is free")
+    parser.add_argument("--timeout", metavar="S", type=_seconds, help="wait for a GPU at most so many seconds")
+    return parser
+
+
+def _parsed(parser: _Parser, words: list[str]) -> dict[str, Any]:
+    return vars(parser.parse_args(words))
+
+
+@magics_class
+class GpuMagics(Magics):
+    """The notebook's way to its GPU."""
+
+    shell: InteractiveShell
+
+    request = Unicode(help="Guaranteed share where `%gpu request` names none, such as 0.5 or 8GiB.").tag(config=True)
+    limit = Unicode(help="Most memory where none is named.").tag(config=True)
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        super().__init__(shell=shell)
+        self._gpu: NotebookGpu | None = None
+
+    @property
+    def gpu_of_notebook(self) -> NotebookGpu:
+        """Made at first use; needs a Jupyter kernel."""
+        kernel = getattr(self.shell, "kernel", None)
+        if kernel is None:
+            raise GpuUnavailable("%gpu works in Jupyter kernels; this is a plain IPython. `nls run` serves commands.")
+        if self._gpu is None:
+            defaults = {
+                "request": self.request or os.environ.get("NLS_REQUEST"),
+                "limit": self.limit or os.environ.get("NLS_LIMIT"),
+                "name": _notebook_name(),
+            }
+            self._gpu = NotebookGpu(kernel, {key: value for key, value in defaults.items() if value})
+        return self._gpu
+
+    @line_cell_magic
+    def gpu(self, line: str, cell: str | None = None) -> GpuStatus | CellResult | None:
+        """Run a cell in the GPU process, or look after it.
+
+        %%gpu [--no-wait] [--timeout S]      run this cell in the notebook's GPU process
+        %gpu                                 where this notebook is, and everybody else
+        %gpu request SIZE [--limit SIZE] [--gpus N] [--priority N] [--name NAME]
+        %gpu release                         give the GPU back; the variables stay saved
+        %gpu restart                         a new, empty GPU process
+        %gpu vars                            the variables in the GPU process: saved or not, and why not
+        %gpu log                             what happened, when and why
+
+        SIZE is a fraction of a GPU (0.5) or bytes (8GiB, 500M).
+        """
+        words = _split(line)
+        try:
+            return self._run_cell(words, cell) if cell is not None else self._command(words)
+        except _HelpShown:
+            return None
+
+    def _run_cell(self, words: list[str], cell: str) -> CellResult | None:
+        options = _parsed(_cell_parser(), words)
+        gpu = self.gpu_of_notebook
+        label = f"[{self.shell.execution_count}]"
+        return gpu.run(cell, label=label, wait=not options["no_wait"], wait_timeout_s=options["timeout"])
+
+    def _command(self, words: list[str]) -> GpuStatus | None:
+        commands: dict[str, Callable[[list[str]], GpuStatus | None]] = {
+            "status": self._status,
+            "request": self._request,
+            "release": self._release,
+            "restart": self._restart,
+            "vars": self._vars,
+            "log": self._log,
+        }
+        name, *rest = words or ["status"]
+        if name in ("--help", "-h", "help"):
+            print(GpuMagics.gpu.__doc__)  # noqa: T201 - the help was asked for
+            return None
+        if name not in commands:
+            close = difflib.get_close_matches(name, commands, n=1)
+            hint = f"did you mean %gpu {close[0]}?" if close else f"there are {', '.join(commands)}."
+            raise GpuUsageError(f"there is no %gpu {name}: {hint}")
+        return commands[name](rest)
+
+    def _status(self, words: list[str]) -> GpuStatus:
+        _no_more("status", words)
+        gpu = self.gpu_of_notebook
+        return GpuStatus(gpu.status(), gpu.supervisor.workload_id)
+
+    def _request(self, words: list[str]) -> GpuStatus:
+        wanted = {key: value for key, value in _parsed(_request_parser(), words).items() if value is not None}
+        gpu = self.gpu_of_notebook
+        gpu.call(gpu.supervisor.request(**wanted))
+        return GpuStatus(gpu.status(), gpu.supervisor.workload_id)
+
+    def _release(self, words: list[str]) -> None:
+        _no_more("release", words)
+        gpu = self.gpu_of_notebook
+        if not gpu.call(gpu.supervisor.release()):
+            raise GpuUnavailable("this notebook holds no GPU; there is nothing to release.")
+
+    def _restart(self, words: list[str]) -> None:
+        _no_more("restart", words)
+        gpu = self.gpu_of_notebook
+        gpu.call(gpu.supervisor.restart())
+
+    def _vars(self, words: list[str]) -> None:
+        _no_more("vars", words)
+        saved = self.gpu_of_notebook.supervisor.keeper.saved
+        if saved is None:
+            print("Nothing is saved yet: the variables are saved after each %%gpu cell.")  # noqa: T201
+            return
+        manifest = saved.manifest
+        print(f"Saved after cell {manifest.cell}, {format_bytes(manifest.memory_bytes)}:")  # noqa: T201
+        for name in manifest.saved:
+            print(f"  {name.name:<20} {name.type_name:<24} {format_bytes(name.memory_bytes):>10}  {name.where}")  # noqa: T201
+        for lost in manifest.missing:
+            print(f"  {lost.name:<20} {lost.type_name:<24} not saved: {lost.reason}")  # noqa: T201
+
+    def _log(self, words: list[str]) -> None:
+        _no_more("log", words)
+        print(self.gpu_of_notebook.supervisor.log.as_text())  # noqa: T201 - the log was asked for
+
+
+def _split(line: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        raise GpuUsageError(f"the line cannot be read: {error}.") from error
+
+
+def _no_more(name: str, words: list[str]) -> None:
+    if words:
+        raise GpuUsageError(f"%gpu {name} takes nothing more, and got {' '.join(words)!r}.")
+
+
+def _notebook_name() -> str | None:
+    """The notebook's path as Jupyter Server tells its kernels; consoles have none."""
+    session = os.environ.get("JPY_SESSION_NAME")
+    return os.path.basename(session) if session else None  # noqa: PTH119 - a URL-like path, not one of this machine

@@ -1,0 +1,83 @@
+"""One kernel's GPU: the thread, the supervisor and the relay, put together at first use."""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import logging
+import os
+from concurrent.futures import CancelledError
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from jupyter_core.paths import jupyter_runtime_dir
+
+from nls_jupyter.cells import CellRunner
+from nls_jupyter.errors import GpuUnavailable
+from nls_jupyter.loop_thread import LoopThread
+from nls_jupyter.relay import OutputRelay
+from nls_jupyter.supervisor import Supervisor
+from nls_scheduler.client import DaemonClient
+from nls_scheduler.errors import DaemonUnreachable, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Mapping
+
+    from ipykernel.ipkernel import IPythonKernel
+
+    from nls_jupyter.relay import CellResult
+
+_Value = TypeVar("_Value")
+_log = logging.getLogger(__name__)
+_CLOSE_TIMEOUT_S = 3.0
+
+
+class NotebookGpu:
+    """What the magics use. Every method is called from the thread that runs the notebook's cells."""
+
+    def __init__(self, kernel: IPythonKernel, defaults: Mapping[str, Any]) -> None:
+        relay = OutputRelay(kernel)
+        numbers = itertools.count(1)
+        runtime = Path(jupyter_runtime_dir()) / "nls"
+        self._thread = LoopThread("nls-supervisor")
+        self._owner = os.getpid()
+        self.supervisor = Supervisor(
+            connect=DaemonClient.connect,
+            forward=relay.forward,
+            directory=lambda: runtime / f"gpu-{os.getpid()}-{next(numbers)}",
+            defaults=defaults,
+        )
+        self._runner = CellRunner(kernel, self._thread, self.supervisor, relay)
+        atexit.register(self.close)
+
+    def call(self, work: Coroutine[Any, Any, _Value]) -> _Value:
+        """Do `work` in the supervisor's thread. What the daemon refuses becomes GpuUnavailable with its sentence."""
+        try:
+            return self._thread.call(work)
+        except (Problem, DaemonUnreachable) as error:
+            raise GpuUnavailable(str(error)) from None
+
+    def status(self) -> dict[str, Any]:
+        """The node's status. Raises GpuUnavailable when there is no daemon and none can be started."""
+
+        async def ask() -> dict[str, Any]:
+            return await (await self.supervisor.client()).status()
+
+        return self.call(ask())
+
+    def run(self, code: str, *, label: str, wait: bool, wait_timeout_s: float | None) -> CellResult | None:
+        """Run a cell in the GPU process; see `CellRunner.run`."""
+        try:
+            return self._runner.run(code, label=label, wait=wait, wait_timeout_s=wait_timeout_s)
+        except (Problem, DaemonUnreachable) as error:
+            raise GpuUnavailable(str(error)) from None
+
+    def close(self) -> None:
+        """End the GPU process with this kernel; a forked child of the kernel leaves it alone."""
+        if os.getpid() != self._owner:
+            return
+        try:
+            self._thread.submit(self.supervisor.close()).result(_CLOSE_TIMEOUT_S)
+        except (TimeoutError, CancelledError):
+            _log.warning("The GPU process did not end in time; its guardian ends it with this kernel.")
+        self._thread.stop()

@@ -1,0 +1,80 @@
+"""One picture of the node for `%gpu`: as text, as HTML and as JSON. Pure."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from nls_scheduler.sizes import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_HEADS = ("", "workload", "phase", "GPU", "used", "request", "limit", "why")
+
+
+class GpuStatus:
+    """What `%gpu` returns: IPython shows the richest form that the frontend can."""
+
+    def __init__(self, status: Mapping[str, Any], own_id: str | None) -> None:
+        self._status = status
+        self._own_id = own_id
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+        """Text, HTML and JSON of the same facts."""
+        del include, exclude
+        as_json = {**self._status, "own": self._own_id}
+        return {"text/plain": repr(self), "text/html": self.as_html(), "application/json": as_json}
+
+    def __repr__(self) -> str:
+        lines = [self.headline(), *(_gpu_line(gpu) for gpu in self._status["gpus"])]
+        if self._status["workloads"]:
+            rows = [_HEADS, *(self._row(workload) for workload in self._status["workloads"])]
+            widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADS))]
+            lines += [""]
+            lines += ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return "\n".join(lines)
+
+    def headline(self) -> str:
+        """This notebook in one sentence."""
+        if self._status.get("message"):
+            return str(self._status["message"])
+        simulated = "Simulated GPUs. " if self._status["simulated"] else ""
+        own = next((w for w in self._status["workloads"] if w["id"] == self._own_id), None)
+        if own is None:
+            return f"{simulated}This notebook has no GPU yet: %%gpu or %gpu request asks for one."
+        where = f" on {' and '.join(own['gpus'])}" if own["gpus"] else ""
+        return f"{simulated}This notebook is {own['phase']}{where}: {own['reason']}."
+
+    def as_html(self) -> str:
+        """Tables in the frontend's own style; every text is escaped."""
+        heads = "".join(f"<th style='text-align:left'>{escape(h)}</th>" for h in _HEADS)
+        rows = "".join(
+            f"<tr>{''.join(f'<td style=text-align:left>{escape(cell)}</td>' for cell in self._row(w))}</tr>"
+            for w in self._status["workloads"]
+        )
+        gpus = "".join(
+            f"<div><code>{escape(g['uuid'][:12])}</code> {escape(_gpu_line(g))} "
+            f"<meter min='0' max='{g['memory_total_bytes']}' value='{g['memory_used_bytes'] or 0}'></meter></div>"
+            for g in self._status["gpus"]
+        )
+        table = f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>" if rows else ""
+        return f"<div><p>{escape(self.headline())}</p>{gpus}{table}</div>"
+
+    def _row(self, workload: Mapping[str, Any]) -> tuple[str, ...]:
+        return (
+            "→" if workload["id"] == self._own_id else "",
+            workload["name"],
+            workload["phase"] + (", executing" if workload["executing"] else ""),
+            " ".join(workload["gpus"]) + (" (borrowed)" if workload["borrowed"] else ""),
+            format_bytes(workload["memory_used_bytes"]),
+            format_bytes(workload["request_bytes"]),
+            format_bytes(workload["limit_bytes"]),
+            workload["reason"],
+        )
+
+
+def _gpu_line(gpu: Mapping[str, Any]) -> str:
+    used = "unknown" if gpu["memory_used_bytes"] is None else format_bytes(gpu["memory_used_bytes"])
+    health = "" if gpu["healthy"] else ", out of service"
+    return f"GPU {gpu['index']} ({gpu['name']}): {used} of {format_bytes(gpu['memory_total_bytes'])} used{health}"
