@@ -161,14 +161,15 @@ def _(event: ev.ResumeRequested, workload: Workload, state: NodeState) -> NodeSt
 @_about.register
 def _(event: ev.CellStarted, workload: Workload, state: NodeState) -> NodeState:
     woken = workload.woken_by_cell or not workload.wants_gpu
-    return _with(state, _wanting(replace(workload, cell_since=event.at, woken_by_cell=woken), event.at))
+    started = replace(workload, cell_since=event.at, woken_by_cell=woken, unsaved=True)
+    return _with(state, _wanting(started, event.at))
 
 
 @_about.register
 def _(event: ev.CellFinished, workload: Workload, state: NodeState) -> NodeState:
     workload = replace(workload, cell_since=None, idle_since=event.at)
     if workload.phase is Phase.RUNNING:
-        workload = replace(workload, failures=0)
+        workload = replace(workload, failures=0, unsaved=True)
     elif workload.woken_by_cell and not workload.present:
         workload = replace(workload, wants_gpu=False, woken_by_cell=False, waiting_since=None)
     return _with(state, workload)
@@ -176,7 +177,7 @@ def _(event: ev.CellFinished, workload: Workload, state: NodeState) -> NodeState
 
 @_about.register
 def _(event: ev.StateSaved, workload: Workload, state: NodeState) -> NodeState:
-    return _with(state, replace(workload, saved_bytes=event.saved_bytes))
+    return _with(state, replace(workload, saved_bytes=event.saved_bytes, unsaved=workload.cell_since is not None))
 
 
 @_about.register

@@ -24,6 +24,7 @@ def check(before: NodeState, state: NodeState, commands: tuple[Command, ...]) ->
         *_of_requests(state),
         *_of_phases(state),
         *_of_plans(state),
+        *_of_deadlines(state),
         *_of_starts(state, commands),
         *_of_commands(before, state, commands),
     ]
@@ -107,16 +108,33 @@ def _of_commands(before: NodeState, state: NodeState, commands: tuple[Command, .
             pending = state.workloads[command.workload].pending
             if pending is None or pending.command_id != command.command_id:
                 yield f"command {command.command_id} is not pending"
-            yield from _of_harm(state, command)
+            yield from _of_harm(before, state, command)
 
 
-def _of_harm(state: NodeState, command: WorkloadCommand) -> Iterator[str]:
+def _of_harm(before: NodeState, state: NodeState, command: WorkloadCommand) -> Iterator[str]:
     """A running cell is stopped for a guarantee at its deadline or because its workload ends, never for a burst."""
     workload, entry = state.workloads[command.workload], state.plan[command.workload]
-    if workload.cell_since is None or workload.process is None:
+    was = before.workloads.get(workload.id)
+    if workload.cell_since is None or was is None or was.phase is not Phase.RUNNING:
         return
     if isinstance(command, SuspendProcess):
         yield f"{workload.id} is suspended in mid-cell"
     overdue = entry.deadline_at is not None and entry.deadline_at <= state.at
-    if isinstance(command, StopProcess) and not overdue and workload.release_reason is None and workload.resident_since:
+    if isinstance(command, StopProcess) and not overdue and workload.release_reason is None:
         yield f"{workload.id} is stopped in mid-cell before any deadline"
+
+
+def _of_deadlines(state: NodeState) -> Iterator[str]:
+    """Only a guarantee sets a deadline: somebody within their request, or a Gpu that is pressed from outside."""
+    for workload in state.workloads.values():
+        if state.plan[workload.id].deadline_at is None:
+            continue
+        claims = (
+            other.return_bytes <= other.spec.request_bytes and set(state.plan[other.id].target) & set(workload.current)
+            for other in state.workloads.values()
+            if other.id != workload.id
+            and (other.phase is not Phase.RUNNING or other.current != state.plan[other.id].target)
+        )
+        pressed = any(g in state.gpus and state.gpus[g].pressed_since is not None for g in workload.current)
+        if not pressed and not any(claims):
+            yield f"{workload.id} has a deadline, and no guarantee waits for it to leave"

@@ -132,6 +132,7 @@ class Workload:
         process: `None` until the GPU process exists.
         memory_used: bytes per Gpu as last sampled; a missing Gpu means not seen there.
         saved_bytes: size of its saved state on the Gpu when it comes back; `None`: nothing saved.
+        unsaved: a cell has run since it was saved.
         cell_since: a cell runs, or waits for the GPU, since then.
         wants_gpu: whether it should be on a Gpu now.
         woken_by_cell: only the cell that waits wants the Gpu: without the cell it stays suspended.
@@ -156,6 +157,7 @@ class Workload:
     process: ProcessId | None = None
     memory_used: Mapping[GpuUuid, int] = field(default_factory=dict)
     saved_bytes: int | None = None
+    unsaved: bool = False
     cell_since: float | None = None
     wants_gpu: bool = True
     woken_by_cell: bool = False
@@ -198,8 +200,11 @@ class Workload:
     @property
     def return_bytes(self) -> int:
         """The room it needs on a Gpu to come back: its request, or its saved state where that is more."""
-        held = max(self.memory_used.values(), default=0) if self.saved_bytes is None else self.saved_bytes
-        return max(self.spec.request_bytes, held if self.spec.kind is Kind.NOTEBOOK else 0)
+        if self.spec.kind is not Kind.NOTEBOOK:
+            return self.spec.request_bytes
+        # What a cell has changed since is not saved yet: what it uses is the best that is known.
+        unsaved = max(self.memory_used.values(), default=0) if self.phase is Phase.RUNNING and self.unsaved else 0
+        return max(self.spec.request_bytes, self.saved_bytes or 0, unsaved)
 
     @property
     def size_bytes(self) -> int:

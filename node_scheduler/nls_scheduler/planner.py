@@ -9,7 +9,7 @@ from nls_scheduler.homes import admission_order, assign_homes
 from nls_scheduler.model import Phase, PlanEntry
 from nls_scheduler.rooms import has_room
 from nls_scheduler.sizes import format_bytes
-from nls_scheduler.targets import note_why_it_leaves, place_guarantees, spread
+from nls_scheduler.targets import place_guarantees, spread
 from nls_scheduler.turns import take_turns
 
 if TYPE_CHECKING:
@@ -34,9 +34,6 @@ def make_plan(state: NodeState) -> Plan:
     homes = assign_homes(state, alive)
     wanting = [w for w in alive if w.wants_gpu and w.id in homes.homes]
     draft = place_guarantees(state, homes, sorted(wanting, key=admission_order))
-    for workload in alive:
-        if workload.phase is Phase.RUNNING and workload.id not in homes.homes:
-            note_why_it_leaves(draft, workload)
     take_turns(draft)
     moves = spread(draft)
     positions = _positions(state, alive, draft)
@@ -61,7 +58,7 @@ def _entry(
 ) -> PlanEntry:
     target = draft.rooms.target.get(workload.id, ())
     leaves = workload.present and target != workload.current
-    since = _claimed_since(draft, workload) if leaves else None
+    since = draft.claimed_since(workload) if leaves else None
     policy = draft.state.policy
     return PlanEntry(
         home=draft.homes.homes.get(workload.id, ()),
@@ -75,19 +72,13 @@ def _entry(
     )
 
 
-def _claimed_since(draft: Draft, workload: Workload) -> float | None:
-    """Since when a guarantee waits for it to leave; one that is suspending already may be hurried by a new claim."""
-    if workload.phase is not Phase.SUSPENDING:
-        return draft.since.get(workload.id)
-    claims = [c for uuid in workload.current for c in draft.claimants.get(uuid, []) if c.id != workload.id]
-    return min((draft.claim_since(c) for c in claims), default=None)
-
-
 def _cause(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> WorkloadId | None:
     if workload.id in draft.yields:
         return draft.yields[workload.id]
     if workload.id in draft.cause:
         return draft.cause[workload.id]
+    if workload.id in draft.homes.moved_for and target != workload.current:
+        return draft.homes.moved_for[workload.id]
     if workload.present or not workload.wants_gpu:
         return None
     return _holder(draft.state, draft.homes, workload, target)
@@ -116,7 +107,7 @@ def _reason(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], moves
         return draft.homes.waits[workload.id]
     if workload.id in moves:
         return f"{state.label(target)} has more room to burst"
-    cause = draft.cause.get(workload.id)
+    cause = draft.cause.get(workload.id, draft.homes.moved_for.get(workload.id))
     if cause is not None and workload.present and target != workload.current:
         return f"{state.workloads[cause].spec.name} needs {state.label(workload.current)}"
     if not target:

@@ -71,12 +71,19 @@ class Rooms:
         cap = self._state.policy.max_workloads_per_gpu
         return cap is not None and len(self._members[uuid]) >= cap
 
-    def may_use(self, workload: Workload, uuid: GpuUuid) -> bool:
-        """Whether `workload` may be on `uuid` at all: its home, or one where everybody is looked after by us."""
-        gpu = self.gpus.get(uuid)
-        if gpu is None:
+    def may_stay(self, workload: Workload, uuid: GpuUuid) -> bool:
+        """Whether `workload` may be on `uuid`: its home, or a Gpu where everybody is looked after by us.
+
+        A Gpu whose memory is not known just now, or on which a process is stuck, gets nothing new and loses nobody.
+        """
+        gpu = self._state.gpus.get(uuid)
+        if gpu is None or not gpu.healthy:
             return False
         return uuid in self._homes.get(workload.id, ()) or (workload.spec.may_borrow and not gpu.unplaced)
+
+    def may_use(self, workload: Workload, uuid: GpuUuid) -> bool:
+        """Whether `workload` may be placed on `uuid` anew."""
+        return uuid in self.gpus and self.may_stay(workload, uuid)
 
     def fits(self, workload: Workload, uuid: GpuUuid) -> bool:
         """Whether `uuid` takes `workload` beside everybody in the draft, with all that it brings."""

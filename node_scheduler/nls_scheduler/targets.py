@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from nls_scheduler.homes import admission_order
 from nls_scheduler.model import Kind, Phase
-from nls_scheduler.rooms import Rooms
+from nls_scheduler.rooms import Rooms, has_room
 from nls_scheduler.victims import harm
 
 if TYPE_CHECKING:
@@ -51,15 +51,28 @@ class Draft:
             return claimant.waiting_since
         return self.since.get(claimant.id, self.state.at)
 
+    def claimed_since(self, workload: Workload) -> float | None:
+        """Since when a guarantee waits for `workload` to leave where it is; `None`: no guarantee does."""
+        gpus = [self.state.gpus[uuid] for uuid in workload.current if uuid in self.state.gpus]
+        times = [gpu.pressed_since for gpu in gpus if gpu.pressed_since is not None]
+        times += [
+            self.claim_since(claimant)
+            for gpu in gpus
+            for claimant in self.claimants.get(gpu.uuid, [])
+            if claimant.id != workload.id and not has_room(self.state, claimant, gpu)
+        ]
+        if workload.id in self.since:
+            times.append(self.since[workload.id])
+        return min(times, default=None)
+
     def drive_out(self, victim: Workload, gpu: GpuUuid) -> None:
         """Take `victim` off its place, with the claim that makes it necessary."""
         self.rooms.remove(victim)
         claims = [(self.claim_since(c), c.id) for c in self.claimants.get(gpu, []) if c.id != victim.id]
         if claims:
-            self.since[victim.id], self.cause[victim.id] = min(claims)
-            return
-        pressed = self.state.gpus[gpu].pressed_since
-        self.since[victim.id] = self.state.at if pressed is None else pressed
+            since, self.cause[victim.id] = min(claims)
+            if gpu in victim.current:
+                self.since[victim.id] = since
 
 
 def place_guarantees(state: NodeState, homes: Homes, wanting: list[Workload]) -> Draft:
@@ -73,7 +86,7 @@ def place_guarantees(state: NodeState, homes: Homes, wanting: list[Workload]) ->
     queue = deque(sorted((w for w in waiting if w.spec.may_borrow), key=admission_order))
     queue.extendleft(reversed(displaced))
     while queue:
-        queue.extendleft(reversed(_place_within_request(draft, queue.popleft())))
+        queue.extendleft(reversed(_place_borrower(draft, queue.popleft())))
     _clear_sizes(draft)
     return draft
 
@@ -88,28 +101,15 @@ def _keep_present(draft: Draft, wanting: list[Workload]) -> list[Workload]:
             stays_at: tuple[GpuUuid, ...] = workload.current
         elif workload.spec.may_borrow:
             stays_at = workload.current
-            stays = stays and all(draft.rooms.may_use(workload, uuid) for uuid in stays_at)
+            stays = stays and all(draft.rooms.may_stay(workload, uuid) for uuid in stays_at)
         else:
             stays_at = home
             stays = stays and workload.current == home
         if stays:
             draft.rooms.add(workload, stays_at)
             continue
-        if workload.phase in (Phase.STARTING, Phase.RUNNING):
-            note_why_it_leaves(draft, workload)
         waiting.append(workload)
     return waiting
-
-
-def note_why_it_leaves(draft: Draft, workload: Workload) -> None:
-    """Why one that is present loses its place: its home was needed, or its Gpu is pressed from outside."""
-    newcomer = draft.homes.moved_for.get(workload.id)
-    if newcomer is not None:
-        draft.cause[workload.id] = newcomer
-        draft.since[workload.id] = draft.claim_since(draft.state.workloads[newcomer])
-        return
-    pressed = [draft.state.gpus[u].pressed_since for u in workload.current if u in draft.state.gpus]
-    draft.since[workload.id] = min((p for p in pressed if p is not None), default=draft.state.at)
 
 
 def _claim_home(draft: Draft, workload: Workload) -> None:
@@ -138,17 +138,17 @@ def _clear_requests(draft: Draft, gpus: list[GpuUuid]) -> list[Workload]:
     return displaced
 
 
-def _place_within_request(draft: Draft, workload: Workload) -> list[Workload]:
+def _place_borrower(draft: Draft, workload: Workload) -> list[Workload]:
     """A place for one that may borrow: where it bursts most, else its home. Returns whom that drives out."""
     best = draft.rooms.best_for(workload)
+    over = workload.return_bytes > workload.spec.request_bytes
     if best is not None:
         draft.rooms.add(workload, (best,))
-        draft.claimants.setdefault(best, []).append(workload)
+        if not over:
+            draft.claimants.setdefault(best, []).append(workload)
         return []
     home = draft.homes.homes[workload.id]
-    if workload.return_bytes > workload.spec.request_bytes or (
-        home[0] in draft.rooms.gpus and draft.rooms.is_full(home[0])
-    ):
+    if over or (home[0] in draft.rooms.gpus and draft.rooms.is_full(home[0])):
         draft.over.append(workload)
         return []
     _claim_home(draft, workload)
