@@ -1,0 +1,228 @@
+"""The NVML driver through the real nvidia-ml-py, on a library that the tests build and script."""
+
+from __future__ import annotations
+
+import _ctypes
+import ctypes
+import json
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pynvml
+import pytest
+from driver_contract import DriverContract
+
+from daemon_process import NLS, nls_environment
+from nls_scheduler import locate
+from nls_scheduler.drivers.nvml import NvmlDriver
+from nls_scheduler.guardian import read_stat
+from nls_scheduler.model import ProcessId
+from waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+SCRIPT_VARIABLE = "NLS_NVML_STUB_SCRIPT"
+GIB = 2**30
+TWO_GPUS = f"gpu GPU-aaaa {144 * GIB} {GIB} {GIB // 2} 42\ngpu GPU-bbbb {144 * GIB} {GIB} 0 0\n"
+NOT_SUPPORTED, NO_PERMISSION, DRIVER_NOT_LOADED, GPU_IS_LOST, MISMATCH, UNKNOWN = 3, 4, 9, 15, 18, 999
+ME = os.getpid()
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The stub, compiled."""
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        assert os.environ.get("CI") != "true", "gcc is needed to build the NVML stub"
+        pytest.skip("there is no gcc to build the NVML stub")
+    path = tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1"
+    source = Path(__file__).with_name("nvml_stub.c")
+    flags = ["-shared", "-fPIC", "-Wall", "-Werror", "-Wl,-soname,libnvidia-ml.so.1"]
+    subprocess.run([compiler, *flags, "-o", str(path), str(source)], check=True)
+    return path
+
+
+@pytest.fixture
+def script(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The stub's script, two Gpus at first; nvidia-ml-py talks to the stub, even where a real driver is loaded."""
+    path = tmp_path / "nvml.txt"
+    path.write_text(TWO_GPUS)
+    monkeypatch.setenv(SCRIPT_VARIABLE, str(path))
+    loaded = ctypes.CDLL(str(library))
+    monkeypatch.setattr(pynvml, "nvmlLib", loaded)
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    yield path
+    # A real library could not be loaded later while one of the same name is.
+    _ctypes.dlclose(loaded._handle)
+
+
+@pytest.fixture
+def driver(script: Path) -> Iterator[NvmlDriver]:
+    driver = NvmlDriver()
+    driver.discover()
+    yield driver
+    driver.close()
+
+
+def add(script: Path, *lines: str) -> None:
+    with script.open("a") as file:
+        file.write("".join(f"{line}\n" for line in lines))
+
+
+def me() -> ProcessId:
+    stat = read_stat(ME)
+    assert stat is not None
+    return ProcessId(ME, stat[1])
+
+
+class TestNvmlDriver(DriverContract):
+    """Everything that each driver promises."""
+
+    @pytest.fixture
+    def driver(self, driver: NvmlDriver) -> NvmlDriver:  # type: ignore[override]
+        return driver
+
+    @pytest.fixture
+    def memory_code(self) -> Callable[[int], str]:
+        def code(memory_bytes: int) -> str:
+            return (
+                "import os, sys\n"
+                "uuid = os.environ['CUDA_VISIBLE_DEVICES'].split(',')[0]\n"
+                f"with open(os.environ['{SCRIPT_VARIABLE}'], 'a') as script:\n"
+                f"    script.write(f'process {{uuid}} {{os.getpid()}} {memory_bytes}\\n')\n"
+                "print('ready', flush=True)\n"
+                "sys.stdin.readline()\n"
+            )
+
+        return code
+
+
+def test_what_the_driver_reserves_is_neither_offered_nor_counted_as_used(driver: NvmlDriver) -> None:
+    assert [gpu.memory_total_bytes for gpu in driver.discover()] == [143 * GIB, 143 * GIB]
+    assert [sample.memory_used_bytes for sample in driver.sample().values()] == [GIB // 2, 0]
+    assert driver.sample()["GPU-aaaa"].utilisation == 0.42
+
+
+def test_cuda_counts_in_the_same_order_as_nvml(driver: NvmlDriver) -> None:
+    assert driver.environment(["GPU-bbbb"]) == {
+        "CUDA_VISIBLE_DEVICES": "GPU-bbbb",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+    }
+
+
+def test_mig_slices_stand_in_the_place_of_their_gpu(script: Path, driver: NvmlDriver) -> None:
+    add(script, f"mig 0 MIG-one {18 * GIB} 0 0", f"mig 0 MIG-two {18 * GIB} 0 {GIB}", f"process MIG-two {ME} {GIB}")
+    assert [(gpu.index, gpu.uuid) for gpu in driver.discover()] == [(0, "MIG-one"), (1, "MIG-two"), (2, "GPU-bbbb")]
+    assert driver.sample()["MIG-two"].processes == {me(): GIB}
+
+
+def test_a_process_that_computes_and_draws_counts_once(script: Path, driver: NvmlDriver) -> None:
+    add(script, f"process GPU-aaaa {ME} 1000 both")
+    assert driver.sample()["GPU-aaaa"].processes == {me(): 1000}
+
+
+def test_a_process_whose_memory_is_hidden_is_still_there(script: Path, driver: NvmlDriver) -> None:
+    add(script, f"process GPU-aaaa {ME} hidden")
+    assert driver.sample()["GPU-aaaa"].processes == {me(): None}
+
+
+@pytest.mark.parametrize("code", [NOT_SUPPORTED, NO_PERMISSION, UNKNOWN])
+@pytest.mark.parametrize(
+    ("function", "lost"),
+    [
+        ("nvmlDeviceGetUtilizationRates", {"utilisation": None}),
+        ("nvmlDeviceGetComputeRunningProcesses_v3", {"memory_used_bytes": None, "processes": {}}),
+        ("nvmlDeviceGetGraphicsRunningProcesses_v3", {}),
+        ("nvmlDeviceGetMemoryInfo_v2", {"memory_used_bytes": GIB // 2 + GIB + 1000}),
+        ("nvmlDeviceGetMigMode", {}),
+    ],
+)
+def test_a_field_that_the_driver_refuses_costs_that_field_only(
+    script: Path, driver: NvmlDriver, function: str, lost: dict[str, object], code: int
+) -> None:
+    expected = {"memory_used_bytes": GIB // 2 + 1000, "processes": {me(): 1000}, "utilisation": 0.42} | lost
+    add(script, f"process GPU-aaaa {ME} 1000", f"fail {function} {code} GPU-aaaa")
+    assert len(driver.discover()) == 2
+    sample = driver.sample()["GPU-aaaa"]
+    assert {name: getattr(sample, name) for name in expected} == expected
+    assert driver.sample()["GPU-bbbb"].memory_used_bytes == 0
+
+
+def test_a_name_that_the_driver_refuses_is_replaced(script: Path, driver: NvmlDriver) -> None:
+    add(script, f"fail nvmlDeviceGetName {UNKNOWN}")
+    assert [gpu.name for gpu in driver.discover()] == ["NVIDIA GPU", "NVIDIA GPU"]
+
+
+def test_memory_that_cannot_be_read_at_all_is_unknown_and_not_zero(script: Path, driver: NvmlDriver) -> None:
+    add(script, "fail nvmlDeviceGetMemoryInfo 3", "fail nvmlDeviceGetMemoryInfo_v2 3")
+    assert {sample.memory_used_bytes for sample in driver.sample().values()} == {None}
+
+
+def test_a_gpu_that_fell_off_the_bus_is_missing_and_the_other_is_not(script: Path, driver: NvmlDriver) -> None:
+    add(script, *(f"fail {function} {GPU_IS_LOST} GPU-aaaa" for function in (
+        "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID",
+    )))  # fmt: skip
+    assert list(driver.sample()) == ["GPU-bbbb"]
+    assert [gpu.uuid for gpu in driver.discover()] == ["GPU-bbbb"]
+
+
+@pytest.mark.parametrize(
+    ("failure", "says"),
+    [
+        (f"fail nvmlInitWithFlags {DRIVER_NOT_LOADED}", "installed but not loaded"),
+        (f"fail nvmlInitWithFlags {MISMATCH}", "restart the machine"),
+        (f"fail nvmlInitWithFlags {NO_PERMISSION}", "check the rights of /dev/nvidia*"),
+        (f"fail nvmlInitWithFlags {UNKNOWN}", "does not work"),
+        (f"fail nvmlDeviceGetCount_v2 {UNKNOWN}", "does not work"),
+    ],
+)
+def test_a_driver_that_does_not_work_gives_no_gpu_and_a_sentence_until_it_works(
+    script: Path, failure: str, says: str
+) -> None:
+    driver = NvmlDriver()
+    add(script, failure)
+    assert driver.discover() == ()
+    why = driver.why_none()
+    assert why is not None
+    assert says in why
+    assert driver.sample() == {}
+    script.write_text(TWO_GPUS)
+    assert len(driver.discover()) == 2
+    assert driver.why_none() is None
+    driver.close()
+
+
+def test_a_machine_whose_driver_shows_no_gpu_says_so(script: Path) -> None:
+    script.write_text("")
+    driver = NvmlDriver()
+    assert driver.discover() == ()
+    assert "nvidia-smi -L" in str(driver.why_none())
+    driver.close()
+
+
+def test_a_daemon_serves_the_gpus_that_nvml_shows(script: Path, library: Path, tmp_path: Path) -> None:
+    socket = tmp_path / "nls.sock"
+    variables = {"LD_LIBRARY_PATH": str(library.parent), SCRIPT_VARIABLE: str(script)}
+    environment = {**nls_environment(NLS_SOCKET=str(socket)), **variables}
+    add(script, f"process GPU-bbbb {ME} {8 * GIB}")
+    with subprocess.Popen([*NLS, "up"], env=environment, stderr=subprocess.DEVNULL) as daemon:
+        try:
+            wait_until(lambda: locate.answers(socket))
+            done = subprocess.run([*NLS, "status", "--json"], env=environment, capture_output=True, check=True)
+            status = json.loads(done.stdout)
+            masked = subprocess.run(
+                [*NLS, "run", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"],
+                env=environment, capture_output=True, text=True, check=True,
+            )  # fmt: skip
+        finally:
+            daemon.send_signal(signal.SIGTERM)
+            assert daemon.wait(15) == 0
+    assert not status["simulated"]
+    assert [gpu["unplaced_bytes"] for gpu in status["gpus"]] == [0, 8 * GIB]
+    # The Gpu on which somebody else's process computes is not the one for a whole-Gpu command.
+    assert masked.stdout == "GPU-aaaa\n"
