@@ -1,0 +1,187 @@
+"""What people ask for, turned into a WorkloadSpec, or refused with one sentence. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from nls_scheduler.errors import Problem, impossible, malformed
+from nls_scheduler.model import Kind, WorkloadSpec
+from nls_scheduler.protocol import clean_text
+from nls_scheduler.sizes import format_bytes, parse_size, to_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from nls_scheduler.model import Gpu
+
+NAME_LIMIT: Final = 100
+PRIORITY_LIMIT: Final = 10**9
+_PATCH_FIELDS: Final = ("name", "request", "limit", "gpus", "priority", "requeue")
+_SUBMIT_FIELDS: Final = ("kind", *_PATCH_FIELDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What a notebook gets that does not say: sizes as people write them."""
+
+    request: str = "0.5"
+    limit: str = "1.0"
+
+
+def submission(
+    body: Mapping[str, Any],
+    owner: int,
+    gpus: Collection[Gpu],
+    defaults: Defaults,
+    taken_names: Collection[str],
+) -> WorkloadSpec:
+    """The spec of a new workload. Raises Problem; `gpus` is not empty (see `no_gpu`)."""
+    _refuse_unknown(body, _SUBMIT_FIELDS)
+    kind = _kind(body)
+    largest = _largest(gpus)
+    request_bytes, limit_bytes = _sizes(body, command=kind is Kind.COMMAND, largest=largest, defaults=defaults)
+    spec = _spec(
+        WorkloadSpec(
+            name=_name(body) or _free_name(kind, taken_names),
+            kind=kind,
+            owner=owner,
+            request_bytes=request_bytes,
+            limit_bytes=max(limit_bytes, request_bytes),
+            gpu_count=_whole(body, "gpus", 1, low=1, high=10**6),
+            priority=_whole(body, "priority", 0, low=-PRIORITY_LIMIT, high=PRIORITY_LIMIT),
+            requeue=_flag(body, "requeue", default=False),
+        ),
+        limit_bytes,
+    )
+    _refuse_too_large(spec, gpus)
+    return spec
+
+
+def respecification(body: Mapping[str, Any], spec: WorkloadSpec, gpus: Collection[Gpu]) -> WorkloadSpec:
+    """`spec` with the fields of `body` changed. A guaranteed workload stays so unless a limit is given."""
+    _refuse_unknown(body, _PATCH_FIELDS)
+    largest = _largest(gpus)
+    request_bytes = _size(body, "request", largest, f"{spec.request_bytes}B")
+    limit_bytes = _size(body, "limit", largest, f"{spec.limit_bytes if spec.burstable else request_bytes}B")
+    changed = _spec(
+        replace(
+            spec,
+            name=_name(body) or spec.name,
+            request_bytes=request_bytes,
+            limit_bytes=max(limit_bytes, request_bytes),
+            gpu_count=_whole(body, "gpus", spec.gpu_count, low=1, high=10**6),
+            priority=_whole(body, "priority", spec.priority, low=-PRIORITY_LIMIT, high=PRIORITY_LIMIT),
+            requeue=_flag(body, "requeue", default=spec.requeue),
+        ),
+        limit_bytes,
+    )
+    _refuse_too_large(changed, gpus)
+    return changed
+
+
+def no_gpu(why: str | None) -> Problem:
+    """The refusal on a node without any usable Gpu; `why` is the driver's sentence."""
+    because = why or "No Gpu of this node can be used at the moment."
+    advice = "To try it out without one, start a daemon with simulated GPUs: nls up --simulate 2x16GiB"
+    return Problem(503, "No GPU on this node", f"{because} {advice}", "node")
+
+
+def _refuse_unknown(body: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    unknown = body.keys() - set(known)
+    if unknown:
+        raise malformed(f"There is no field {clean_text(min(unknown))[:NAME_LIMIT]!r}: use {', '.join(known)}.")
+
+
+def _kind(body: Mapping[str, Any]) -> Kind:
+    kinds = [kind.value for kind in Kind]
+    if body.get("kind") not in kinds:
+        raise malformed(f"The field 'kind' is needed, one of {', '.join(kinds)}.")
+    return Kind(body["kind"])
+
+
+def _name(body: Mapping[str, Any]) -> str | None:
+    name = body.get("name")
+    if name is None:
+        return None
+    if not isinstance(name, str) or len(name) > NAME_LIMIT or not clean_text(name):
+        raise malformed(f"A name is a text of 1 to {NAME_LIMIT} characters.")
+    return clean_text(name)
+
+
+def _free_name(kind: Kind, taken_names: Collection[str]) -> str:
+    number = 1
+    while f"{kind}-{number}" in taken_names:
+        number += 1
+    return f"{kind}-{number}"
+
+
+def _size(body: Mapping[str, Any], field: str, largest: Gpu, default: str) -> int:
+    given = body.get(field, default)
+    if isinstance(given, bool) or not isinstance(given, str | int | float):
+        raise malformed(f"The {field} is not a size: write a fraction of a GPU such as 0.5, or bytes such as 8GiB.")
+    try:
+        size_bytes = to_bytes(parse_size(str(given)[:NAME_LIMIT]), largest.memory_total_bytes)
+    except (ValueError, OverflowError) as error:
+        raise malformed(f"The {field} {clean_text(str(error))}") from error
+    if size_bytes < 1:
+        raise malformed(f"The {field} {str(given)!r} is less than one byte: ask for more.")
+    return size_bytes
+
+
+def _sizes(body: Mapping[str, Any], *, command: bool, largest: Gpu, defaults: Defaults) -> tuple[int, int]:
+    """Request and limit of a new workload; what was not given follows what was."""
+    request_bytes = _size(body, "request", largest, "1.0" if command else defaults.request)
+    limit_bytes = _size(body, "limit", largest, f"{request_bytes}B" if command else defaults.limit)
+    if "limit" not in body:
+        limit_bytes = max(limit_bytes, request_bytes)
+    elif "request" not in body:
+        request_bytes = min(limit_bytes, request_bytes)
+    return request_bytes, limit_bytes
+
+
+def _whole(body: Mapping[str, Any], field: str, default: int, *, low: int, high: int) -> int:
+    value = body.get(field, default)
+    if type(value) is not int or not low <= value <= high:
+        raise malformed(f"The field {field!r} is a whole number from {low} to {high}.")
+    return value
+
+
+def _flag(body: Mapping[str, Any], field: str, *, default: bool) -> bool:
+    value = body.get(field, default)
+    if not isinstance(value, bool):
+        raise malformed(f"The field {field!r} is true or false.")
+    return value
+
+
+def _spec(spec: WorkloadSpec, limit_bytes: int) -> WorkloadSpec:
+    if spec.request_bytes > limit_bytes:
+        raise impossible(
+            f"The request ({format_bytes(spec.request_bytes)}) is above the limit ({format_bytes(limit_bytes)}): "
+            "lower the request or raise the limit."
+        )
+    return spec
+
+
+def _largest(gpus: Collection[Gpu]) -> Gpu:
+    return max(gpus, key=lambda gpu: (gpu.memory_total_bytes, -gpu.index))
+
+
+def _refuse_too_large(spec: WorkloadSpec, gpus: Collection[Gpu]) -> None:
+    largest = _largest(gpus)
+    there_is = f"the largest is {largest.label} ({largest.name}) with {format_bytes(largest.memory_total_bytes)}"
+    for word, size_bytes in (("request", spec.request_bytes), ("limit", spec.limit_bytes)):
+        if size_bytes > largest.memory_total_bytes:
+            raise impossible(f"No GPU of this node has {format_bytes(size_bytes)} for the {word}: {there_is}.")
+    if spec.gpu_count > len(gpus):
+        raise impossible(f"This node has {_count(len(gpus))}, not {spec.gpu_count}: ask for fewer.")
+    fitting = sum(gpu.memory_total_bytes >= spec.request_bytes for gpu in gpus)
+    if spec.gpu_count > fitting:
+        raise impossible(
+            f"Only {_count(fitting)} of this node have {format_bytes(spec.request_bytes)}, "
+            f"not {spec.gpu_count}: ask for fewer or for less."
+        )
+
+
+def _count(number: int) -> str:
+    return f"{number} usable GPU{'' if number == 1 else 's'}"

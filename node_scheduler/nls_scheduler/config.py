@@ -1,0 +1,153 @@
+"""The administrator's numbers: `nls_config.py` or `nls_config.json` in Jupyter's configuration path, then flags."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final
+
+from traitlets import Float, Int, TraitError, Unicode
+from traitlets.config import Config, Configurable
+from traitlets.config.loader import ConfigFileNotFound, JSONFileConfigLoader, PyFileConfigLoader
+
+from nls_scheduler.admission import Defaults
+from nls_scheduler.daemon import DaemonSettings
+from nls_scheduler.model import Policy
+from nls_scheduler.poller import PollRates
+from nls_scheduler.sizes import parse_size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SECTION: Final = "NlsScheduler"
+_POLICY: Final = Policy()
+_RATES: Final = PollRates()
+_DEFAULTS: Final = Defaults()
+
+
+class ConfigError(ValueError):
+    """The configuration cannot be used; the message is one sentence that says which value and why."""
+
+
+class NlsScheduler(Configurable):
+    """What `c.NlsScheduler.NAME = VALUE` and `nls up --set NAME=VALUE` can change. Times are in seconds."""
+
+    reclaim_deadline_s = Float(_POLICY.reclaim_deadline_s, help="A guaranteed request is there after this long.").tag(
+        config=True
+    )
+    stop_grace_s = Float(_POLICY.stop_grace_s, help="Part of the deadline kept for stopping a process.").tag(
+        config=True
+    )
+    min_residency_s = Float(_POLICY.min_residency_s, help="A holder of burst keeps its Gpu this long.").tag(config=True)
+    residency_per_move = Float(_POLICY.residency_per_move, help="And this many times what its last move took.").tag(
+        config=True
+    )
+    min_gain = Float(_POLICY.min_gain, help="A move for burst alone must raise a share by this.").tag(config=True)
+    cool_down_s = Float(_POLICY.cool_down_s, help="Between two moves for burst alone.").tag(config=True)
+    starvation_s = Float(_POLICY.starvation_s, help="A larger request is passed by this long.").tag(config=True)
+    max_workloads_per_gpu = Int(
+        _POLICY.max_workloads_per_gpu, allow_none=True, help="Cap on the workloads on one Gpu; None for no cap."
+    ).tag(config=True)
+    start_timeout_s = Float(_POLICY.start_timeout_s, help="A GPU process is ready after this long.").tag(config=True)
+    suspend_timeout_s = Float(_POLICY.suspend_timeout_s, help="A suspend takes at most this long.").tag(config=True)
+    stop_timeout_s = Float(_POLICY.stop_timeout_s, help="A stopped process is gone after this long.").tag(config=True)
+    max_failures = Int(_POLICY.max_failures, help="Failures in a row before a workload counts as failed.").tag(
+        config=True
+    )
+    default_request = Unicode(_DEFAULTS.request, help="Request of a notebook that asks for none.").tag(config=True)
+    default_limit = Unicode(_DEFAULTS.limit, help="Limit of a notebook that asks for none.").tag(config=True)
+    poll_interval_s = Float(_RATES.workloads_s, help="Between two samples of the Gpus' memory.").tag(config=True)
+    poll_releasing_s = Float(_RATES.releasing_s, help="The same while memory is being released.").tag(config=True)
+    poll_empty_s = Float(_RATES.empty_s, help="The same while there is no workload.").tag(config=True)
+
+    def settings(self) -> DaemonSettings:
+        """The checked values. Raises ConfigError for values that contradict each other or make no sense."""
+        self._check()
+        return DaemonSettings(
+            policy=Policy(**{field.name: getattr(self, field.name) for field in fields(Policy)}),
+            defaults=Defaults(self.default_request, self.default_limit),
+            rates=PollRates(self.poll_interval_s, self.poll_releasing_s, self.poll_empty_s),
+        )
+
+    def _check(self) -> None:
+        for name, value in self.trait_values(config=True).items():
+            if isinstance(value, int | float) and not (math.isfinite(value) and value >= 0):
+                raise ConfigError(f"{name} = {value} cannot be used: it must be 0 or more.")
+        for name in ("reclaim_deadline_s", "start_timeout_s", "suspend_timeout_s", "stop_timeout_s"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name} = 0 cannot be used: nothing could be done in that time.")
+        for name in ("poll_interval_s", "poll_releasing_s", "poll_empty_s"):
+            if getattr(self, name) < 0.01:
+                raise ConfigError(f"{name} = {getattr(self, name)} cannot be used: the shortest is 0.01 s.")
+        for name in ("max_failures", "max_workloads_per_gpu"):
+            if getattr(self, name) == 0:
+                raise ConfigError(f"{name} = 0 cannot be used: it must be 1 or more.")
+        if self.stop_grace_s >= self.reclaim_deadline_s:
+            raise ConfigError(
+                f"stop_grace_s = {self.stop_grace_s:g} contradicts reclaim_deadline_s = {self.reclaim_deadline_s:g}: "
+                "the grace is a part of the deadline and must be shorter."
+            )
+        self._check_defaults()
+
+    def _check_defaults(self) -> None:
+        try:
+            request, limit = parse_size(self.default_request), parse_size(self.default_limit)
+        except ValueError as error:
+            raise ConfigError(f"A default size cannot be used: {error}") from error
+        if isinstance(request, float) == isinstance(limit, float) and request > limit:
+            raise ConfigError(
+                f"default_request = {self.default_request} contradicts default_limit = {self.default_limit}: "
+                "a limit is at least the request."
+            )
+
+
+def load(assignments: Sequence[str], config_path: Sequence[str]) -> DaemonSettings:
+    """The settings from the files in `config_path` (first wins) and `NAME=VALUE` flags. Raises ConfigError."""
+    config = Config()
+    for directory in reversed(config_path):
+        config.merge(_read(directory))
+    config.merge(_from_flags(assignments))
+    unknown = set(config.get(SECTION, {})) - set(NlsScheduler.class_trait_names(config=True))
+    for name in sorted(unknown):
+        raise ConfigError(_unknown(name))
+    try:
+        return NlsScheduler(config=config).settings()
+    except TraitError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _read(directory: str) -> Config:
+    config = Config()
+    for loader in (PyFileConfigLoader("nls_config.py", directory), JSONFileConfigLoader("nls_config.json", directory)):
+        try:
+            config.merge(loader.load_config())
+        except ConfigFileNotFound:
+            continue
+        except Exception as error:
+            # A configuration file is Python: anything may come out of it.
+            raise ConfigError(f"The configuration {loader.full_filename} cannot be read: {error}") from error
+    return config
+
+
+def _from_flags(assignments: Sequence[str]) -> Config:
+    values: dict[str, Any] = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        trait = NlsScheduler.class_traits(config=True).get(name)
+        if not equals:
+            raise ConfigError(f"{assignment!r} is not NAME=VALUE: write for example --set reclaim_deadline_s=10.")
+        if trait is None:
+            raise ConfigError(_unknown(name))
+        try:
+            values[name] = trait.from_string(text)
+        except ValueError as error:
+            raise ConfigError(f"{name} cannot be {text!r}: {error}.") from error
+    return Config({SECTION: values})
+
+
+def _unknown(name: str) -> str:
+    names = NlsScheduler.class_trait_names(config=True)
+    close = difflib.get_close_matches(name, names, n=1)
+    advice = f"did you mean {close[0]}?" if close else f"there are {', '.join(sorted(names))}."
+    return f"There is no setting {name!r}: {advice}"

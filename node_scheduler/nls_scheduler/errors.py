@@ -1,0 +1,82 @@
+"""What goes wrong, told as problem objects (RFC 9457): who is at fault and what to do next."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, Literal, get_args
+
+Fault = Literal["client", "server", "node"]
+CONTENT_TYPE: Final = "application/problem+json"
+_FIELDS: Final = {"status": int, "title": str, "detail": str, "fault": str}
+
+
+class Problem(Exception):  # noqa: N818 - RFC 9457's own word, on the wire too
+    """One refusal or failure, as the daemon answers it and as the client raises it.
+
+    Attributes:
+        status: HTTP status.
+        title: the kind of problem in a few words, the same for each of its kind.
+        detail: one sentence for the user that says what to do.
+        fault: whose mistake it is: the caller's, the daemon's, or the node's (no Gpu, a driver that fails).
+    """
+
+    def __init__(self, status: int, title: str, detail: str, fault: Fault = "client") -> None:
+        super().__init__(detail)
+        self.status = status
+        self.title = title
+        self.detail = detail
+        self.fault: Fault = fault
+
+    def as_dict(self) -> dict[str, Any]:
+        """The problem object."""
+        return {
+            "type": "about:blank",
+            "title": self.title,
+            "status": self.status,
+            "detail": self.detail,
+            "fault": self.fault,
+        }
+
+    def as_json(self) -> str:
+        """The problem object as text, for a body of type `CONTENT_TYPE`."""
+        return json.dumps(self.as_dict())
+
+    @classmethod
+    def from_dict(cls, fields: object) -> Problem:
+        """A problem object read back by the client. Raises ValueError when `fields` is none."""
+        if not isinstance(fields, dict) or any(
+            not isinstance(fields.get(key), type_) for key, type_ in _FIELDS.items()
+        ):
+            raise ValueError("A problem object has a status, a title, a detail and a fault.")
+        if fields["fault"] not in get_args(Fault):
+            raise ValueError("A problem object says who is at fault.")
+        return cls(fields["status"], fields["title"], fields["detail"], fields["fault"])
+
+
+def problem_in(status: int, body: bytes) -> Problem:
+    """The problem object in an HTTP answer, or one that says that there was none."""
+    try:
+        return Problem.from_dict(json.loads(body))
+    except ValueError:
+        detail = f"The daemon answered {status} without saying why: see its log."
+        return Problem(status, "Error", detail, "server")
+
+
+class DaemonUnreachable(Exception):  # noqa: N818 - named for what the user reads: the daemon is unreachable
+    """No daemon answers; the message is one sentence that says what to do. Raised by the client only."""
+
+
+def malformed(detail: str) -> Problem:
+    """The caller sent something that cannot be read."""
+    return Problem(400, "Malformed request", detail)
+
+
+def impossible(detail: str) -> Problem:
+    """The caller asks for something that this node can never give."""
+    return Problem(422, "Request cannot be met", detail)
+
+
+def unknown_workload(workload_id: str) -> Problem:
+    """There is no such workload (any more)."""
+    detail = f"There is no workload {workload_id!r} on this node: `nls status` lists those there are."
+    return Problem(404, "No such workload", detail)

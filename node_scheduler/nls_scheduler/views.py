@@ -1,0 +1,119 @@
+"""What people and clients see of the node: the status, as plain JSON values. Pure but for the wall clock's offset."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from nls_scheduler import __version__
+from nls_scheduler.clock import wall_time
+from nls_scheduler.model import Phase
+from nls_scheduler.protocol import PROTOCOL_VERSION, Cause
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nls_scheduler.model import Gpu, NodeState, Workload, WorkloadId
+
+FIGURES: Final = frozenset({"memory_used_bytes", "saved_bytes", "waiting_s"})
+"""Fields of a workload's entry that change all the time and are worth no message of their own."""
+
+
+def node_view(state: NodeState, now: float, *, simulated: bool, message: str | None) -> dict[str, Any]:
+    """The whole status. `message` is one sentence about the node itself, such as why it has no Gpu."""
+    return {
+        "protocol": PROTOCOL_VERSION,
+        "version": __version__,
+        "simulated": simulated,
+        "message": message,
+        "gpus": [gpu_view(gpu) for gpu in sorted(state.gpus.values(), key=lambda gpu: gpu.index)],
+        "workloads": [workload_view(state, workload, now) for workload in _in_order(state)],
+    }
+
+
+def gpu_view(gpu: Gpu) -> dict[str, Any]:
+    """One Gpu; `None` is what the driver did not say."""
+    return {
+        "uuid": gpu.uuid,
+        "index": gpu.index,
+        "name": gpu.name,
+        "memory_total_bytes": gpu.memory_total_bytes,
+        "memory_used_bytes": gpu.memory_used_bytes,
+        "healthy": gpu.healthy,
+        "utilisation": gpu.utilisation,
+        "unplaced_bytes": gpu.unplaced_bytes,
+    }
+
+
+def workload_view(state: NodeState, workload: Workload, now: float) -> dict[str, Any]:
+    """One workload at `now` (CLOCK_BOOTTIME)."""
+    spec, entry = workload.spec, state.plan.get(workload.id)
+    since = _since(workload)
+    return {
+        "id": workload.id,
+        "name": spec.name,
+        "kind": spec.kind.value,
+        "owner": spec.owner,
+        "phase": workload.phase.value,
+        "request_bytes": spec.request_bytes,
+        "limit_bytes": spec.limit_bytes,
+        "gpu_count": spec.gpu_count,
+        "priority": spec.priority,
+        "requeue": spec.requeue,
+        "gpus": [state.label((gpu,)) for gpu in workload.current],
+        "home": list(workload.home),
+        "current": list(workload.current),
+        "borrowed": workload.borrowed,
+        "pid": None if workload.process is None else workload.process.pid,
+        "memory_used_bytes": sum(workload.memory_used.values()) if workload.present else 0,
+        "saved_bytes": workload.saved_bytes,
+        "allowance_bytes": 0 if entry is None else entry.allowance_bytes,
+        "executing": workload.executing,
+        "yields": entry is not None and entry.yields,
+        "position": None if entry is None else entry.position,
+        "reason": entry.reason if entry is not None else workload.last_reason,
+        "cause": cause_view(state, None if entry is None else entry.cause),
+        "since": None if since is None else wall_time(since),
+        "waiting_s": None if workload.waiting_since is None else round(max(0.0, now - workload.waiting_since), 3),
+    }
+
+
+def settled_part(view: Mapping[str, Any]) -> dict[str, Any]:
+    """A workload's entry without its figures: two entries that differ here are worth a message at once.
+
+    The time of day is derived from two clocks and differs by a millisecond between two calls.
+    """
+    return {name: value for name, value in view.items() if name not in FIGURES and name != "since"}
+
+
+def figures(view: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures of a workload's entry that are worth a message once a second (a clock can count seconds itself)."""
+    return {name: view[name] for name in FIGURES - {"waiting_s"}}
+
+
+def cause_of(state: NodeState, workload: WorkloadId | None) -> Cause | None:
+    """The workload that made something necessary, for a message; one that has ended keeps its id as name."""
+    if workload is None:
+        return None
+    known = state.workloads.get(workload)
+    return Cause(workload, workload if known is None else known.spec.name)
+
+
+def cause_view(state: NodeState, workload: WorkloadId | None) -> dict[str, str] | None:
+    """`cause_of` as JSON."""
+    cause = cause_of(state, workload)
+    return None if cause is None else {"id": cause.id, "name": cause.name}
+
+
+def _since(workload: Workload) -> float | None:
+    """Since when it is where it is: on its Gpu, on its way, or without one."""
+    if workload.phase is Phase.RUNNING:
+        return workload.resident_since
+    if workload.pending is not None:
+        return workload.pending.issued_at
+    if workload.waiting_since is not None:
+        return workload.waiting_since
+    return workload.idle_since if workload.idle_since is not None else workload.submitted_at
+
+
+def _in_order(state: NodeState) -> list[Workload]:
+    return sorted(state.workloads.values(), key=lambda workload: (workload.submitted_at, workload.id))

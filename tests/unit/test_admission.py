@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nls_scheduler.admission import Defaults, no_gpu, respecification, submission
+from nls_scheduler.errors import Problem
+from nls_scheduler.model import Gpu, GpuUuid, WorkloadSpec
+
+GIB = 2**30
+GPUS = [Gpu(GpuUuid("a"), 0, "Small", 8 * GIB), Gpu(GpuUuid("b"), 1, "Large", 16 * GIB)]
+
+
+def submit(**body: Any) -> WorkloadSpec:
+    return submission(body, 1000, GPUS, Defaults(), {"notebook-1"})
+
+
+def test_fractions_are_of_the_largest_gpu_and_a_notebook_has_defaults() -> None:
+    spec = submit(kind="notebook")
+    assert (spec.name, spec.owner, spec.request_bytes, spec.limit_bytes) == ("notebook-2", 1000, 8 * GIB, 16 * GIB)
+    assert spec.burstable
+
+
+def test_a_command_gets_a_whole_gpu_and_no_burst() -> None:
+    spec = submit(kind="command")
+    assert (spec.name, spec.request_bytes, spec.limit_bytes) == ("command-1", 16 * GIB, 16 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("body", "request_gib", "limit_gib"),
+    [
+        ({"kind": "notebook", "request": "4GiB"}, 4, 16),
+        ({"kind": "notebook", "request": 0.25, "limit": "6GiB"}, 4, 6),
+        ({"kind": "notebook", "limit": "4GiB"}, 4, 4),
+        ({"kind": "command", "request": "0.25"}, 4, 4),
+        ({"kind": "command", "limit": "4GiB"}, 4, 4),
+        ({"kind": "command", "request": 1}, 16, 16),
+    ],
+)
+def test_what_was_not_given_follows_what_was(body: dict[str, Any], request_gib: int, limit_gib: int) -> None:
+    spec = submit(**body)
+    assert (spec.request_bytes, spec.limit_bytes) == (request_gib * GIB, limit_gib * GIB)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ({"gpus": 2, "request": "12GiB"}, "Only 1 usable GPU of this node have 12 GiB, not 2"),
+        ({"gpus": 3}, "2 usable GPUs, not 3"),
+        ({"request": "20GiB"}, "the largest is GPU 1 (Large) with 16 GiB"),
+        ({"request": "6GiB", "limit": "5GiB"}, "The request (6 GiB) is above the limit (5 GiB)"),
+        ({"request": "x\ny"}, "is not a size"),
+        ({"name": "\x1b"}, "A name is"),
+        ({"name": "x" * 101}, "A name is"),
+        ({"request": float("inf")}, "is not a size"),
+        ({"request": 10**400}, "not between 0 and 1"),
+        ({"priority": 10**12}, "'priority' is a whole number"),
+    ],
+)
+def test_what_no_gpu_could_honour_is_refused(body: dict[str, Any], says: str) -> None:
+    with pytest.raises(Problem) as caught:
+        submit(kind="notebook", **body)
+    assert says in caught.value.detail
+    assert "\n" not in caught.value.detail
+
+
+def test_a_change_keeps_what_it_does_not_name_and_a_guarantee_stays_one() -> None:
+    command = submit(kind="command", request="4GiB", name="train")
+    bigger = respecification({"request": "6GiB"}, command, GPUS)
+    assert (bigger.name, bigger.request_bytes, bigger.limit_bytes) == ("train", 6 * GIB, 6 * GIB)
+    notebook = submit(kind="notebook", limit="12GiB")
+    assert respecification({"request": "2GiB"}, notebook, GPUS).limit_bytes == 12 * GIB
+    with pytest.raises(Problem, match="above the limit"):
+        respecification({"request": "14GiB"}, notebook, GPUS)
+
+
+def test_without_a_gpu_the_refusal_says_why_and_names_the_simulation() -> None:
+    problem = no_gpu("The driver is asleep.")
+    assert problem.fault == "node"
+    assert problem.detail.startswith("The driver is asleep. ")
+    assert "nls up --simulate 2x16GiB" in problem.detail

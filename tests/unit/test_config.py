@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nls_scheduler.config import ConfigError, load
+from nls_scheduler.model import Policy
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_without_a_file_everything_is_as_the_policy_says() -> None:
+    settings = load([], [])
+    assert settings.policy == Policy()
+    assert (settings.defaults.request, settings.defaults.limit) == ("0.5", "1.0")
+
+
+def test_flags_win_over_files_and_the_first_directory_wins(tmp_path: Path) -> None:
+    user, system = tmp_path / "user", tmp_path / "system"
+    for directory, seconds in ((user, 11), (system, 22)):
+        directory.mkdir()
+        (directory / "nls_config.py").write_text(f"c.NlsScheduler.cool_down_s = {seconds}\n")
+    (system / "nls_config.json").write_text('{"NlsScheduler": {"default_request": "0.25", "max_failures": 9}}')
+    settings = load(["max_failures=2", "max_workloads_per_gpu=None"], [str(user), str(system)])
+    assert settings.policy.cool_down_s == 11
+    assert settings.policy.max_failures == 2
+    assert settings.policy.max_workloads_per_gpu is None
+    assert settings.defaults.request == "0.25"
+
+
+@pytest.mark.parametrize(
+    ("flag", "says"),
+    [
+        ("reclaim_deadline_s=1", "stop_grace_s = 2 contradicts reclaim_deadline_s = 1"),
+        ("reclaim_deadline_s=0", "nothing could be done"),
+        ("cool_down_s=-1", "0 or more"),
+        ("cool_down_s=nan", "0 or more"),
+        ("cool_down_s=soon", "cool_down_s cannot be 'soon'"),
+        ("max_failures=0", "1 or more"),
+        ("max_workloads_per_gpu=0", "1 or more"),
+        ("poll_interval_s=0", "the shortest is"),
+        ("default_request=much", "A default size cannot be used"),
+        ("default_limit=0.25", "contradicts default_limit"),
+        ("cooldown_s=1", "did you mean cool_down_s?"),
+        ("zzz=1", "there are "),
+        ("cool_down_s", "is not NAME=VALUE"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_refused_with_one_sentence(flag: str, says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load([flag], [])
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("nls_config.py", "c.NlsScheduler.cool_down_s = 'x'", "cool_down_s"),
+        ("nls_config.py", "c.NlsScheduler.colour = 1", "no setting 'colour'"),
+        ("nls_config.py", "1 / 0", "cannot be read: division by zero"),
+        ("nls_config.json", "{", "cannot be read"),
+    ],
+)
+def test_a_broken_file_is_named(tmp_path: Path, name: str, text: str, says: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load([], [str(tmp_path)])
+    assert says in str(caught.value)

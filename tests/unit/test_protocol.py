@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nls_scheduler import events
+from nls_scheduler.commands import StartProcess, StopProcess, SuspendProcess
+from nls_scheduler.errors import Problem
+from nls_scheduler.model import CommandId, GpuUuid, ProcessId, WorkloadId
+from nls_scheduler.protocol import (
+    Cause,
+    CommandMessage,
+    ErrorMessage,
+    ViewMessage,
+    clean_text,
+    encode_command,
+    encode_error,
+    encode_event,
+    encode_view,
+    parse_daemon_message,
+    parse_event,
+)
+
+W = WorkloadId("w")
+ID = CommandId(3)
+P = ProcessId(12, 99)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "event"),
+    [
+        ("process_started", {"command_id": 3, "pid": 12, "start_time": 99}, events.ProcessStarted(1.5, W, ID, P)),
+        ("process_ready", {"command_id": 3}, events.ProcessReady(1.5, W, ID)),
+        ("start_failed", {"command_id": 3, "reason": "no"}, events.StartFailed(1.5, W, ID, "no")),
+        ("process_suspended", {"command_id": 3, "saved_bytes": 7}, events.ProcessSuspended(1.5, W, ID, 7)),
+        ("suspend_failed", {"command_id": 3, "reason": "no"}, events.SuspendFailed(1.5, W, ID, "no", busy=False)),
+        (
+            "suspend_failed",
+            {"command_id": 3, "reason": "a cell", "busy": True},
+            events.SuspendFailed(1.5, W, ID, "a cell", busy=True),
+        ),
+        ("process_exited", {"pid": 12, "start_time": 99, "reason": "x"}, events.ProcessExited(1.5, W, P, "x")),
+        ("process_exited", {"reason": "x"}, events.ProcessExited(1.5, W, None, "x")),
+        ("process_exited", {"pid": None, "start_time": None, "reason": "x"}, events.ProcessExited(1.5, W, None, "x")),
+        ("cell_started", {}, events.CellStarted(1.5, W)),
+        ("cell_finished", {}, events.CellFinished(1.5, W)),
+        ("state_saved", {"saved_bytes": 0}, events.StateSaved(1.5, W, 0)),
+    ],
+)
+def test_each_fact_of_a_supervisor_becomes_its_event(
+    kind: str, fields: dict[str, object], event: events.WorkloadEvent
+) -> None:
+    assert parse_event(encode_event(kind, fields), W, 1.5) == event
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "{", "3", "null", "[]", '"x"', "{}", '{"event": null}', '{"event": ["x"]}', '{"event": "CellStarted"}',
+        '{"event": "cell_started", "at": 3}', '{"event": "process_ready"}',
+        '{"event": "process_ready", "command_id": "3"}',
+        '{"event": "process_ready", "command_id": 3.0}', '{"event": "process_ready", "command_id": true}',
+        '{"event": "state_saved", "saved_bytes": -1}', '{"event": "state_saved", "saved_bytes": 9223372036854775808}',
+        '{"event": "start_failed", "command_id": 1, "reason": 5}', "[" * 100_000, b"\xff",
+    ],
+)  # fmt: skip
+def test_nonsense_is_the_clients_fault_and_one_sentence(text: str | bytes) -> None:
+    with pytest.raises(Problem) as caught:
+        parse_event(text, W, 0.0)
+    assert (caught.value.status, caught.value.fault) == (400, "client")
+    assert "\n" not in caught.value.detail
+
+
+@given(st.one_of(st.text(), st.binary(), st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps)))
+def test_whatever_arrives_is_an_event_or_a_problem(text: str | bytes) -> None:
+    try:
+        outcome: object = parse_event(text, W, 0.0)
+    except Problem as problem:
+        outcome = problem
+    assert isinstance(outcome, events.WorkloadEvent) or (isinstance(outcome, Problem) and outcome.status == 400)
+
+
+def test_a_reason_is_one_printable_line_of_bounded_length() -> None:
+    told = parse_event(
+        encode_event("start_failed", {"command_id": 1, "reason": "a\nb\x1b[31m\ud83d" + "x" * 9999}), W, 0
+    )
+    assert isinstance(told, events.StartFailed)
+    assert told.reason.startswith("a b [31m?x")
+    assert len(told.reason) == 2000
+
+
+def test_clean_text_keeps_what_people_write() -> None:
+    assert clean_text(" Modèle № 3 模型 ") == "Modèle № 3 模型"
+
+
+def test_orders_arrive_as_they_were_given() -> None:
+    start = StartProcess(ID, W, "because", WorkloadId("o"), (GpuUuid("GPU-a"),))
+    assert parse_daemon_message(encode_command(start, Cause("o", "owner"), {"A": "1"})) == CommandMessage(
+        "start_process", 3, "because", Cause("o", "owner"), ("GPU-a",), {"A": "1"}
+    )
+    suspend = SuspendProcess(ID, W, "because", None)
+    assert parse_daemon_message(encode_command(suspend, None, {})) == CommandMessage("suspend_process", 3, "because")
+    stop = StopProcess(ID, W, "because", None, 2.5)
+    assert parse_daemon_message(encode_command(stop, None, {})) == CommandMessage(
+        "stop_process", 3, "because", grace_s=2.5
+    )
+
+
+def test_views_and_errors_arrive_as_they_were_sent() -> None:
+    assert parse_daemon_message(encode_view({"phase": "running"})) == ViewMessage({"phase": "running"})
+    error = parse_daemon_message(encode_error(Problem(400, "Malformed", "say it again")))
+    assert isinstance(error, ErrorMessage)
+    assert (error.problem.status, error.problem.detail) == (400, "say it again")
+
+
+@pytest.mark.parametrize("text", ["", "3", "{}", '{"command": "x"}', '{"view": 3}', '{"error": {}}', '{"error": null}'])
+def test_a_daemon_that_talks_nonsense_is_told_apart(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - json's own error is one
+        parse_daemon_message(text)

@@ -1,0 +1,173 @@
+"""The status and the history, from states that the real `step` made."""
+
+from __future__ import annotations
+
+import pytest
+
+from nls_scheduler import events
+from nls_scheduler.commands import StartProcess, StopProcess, SuspendProcess, WorkloadCommand
+from nls_scheduler.history import BACKLOG_LIMIT, ENTRIES_KEPT, History, Recorder
+from nls_scheduler.model import Gpu, GpuUuid, Kind, NodeState, ProcessId, WorkloadId, WorkloadSpec
+from nls_scheduler.state_machine import step
+from nls_scheduler.views import figures, node_view, settled_part, workload_view
+
+GIB = 2**30
+A, B = GpuUuid("GPU-a"), GpuUuid("GPU-b")
+
+
+class Node:
+    """The core with obedient supervisors, and what the recorder says about it."""
+
+    def __init__(self) -> None:
+        self.state = NodeState()
+        self.recorder = Recorder()
+        self.told: list[dict[str, object]] = []
+        self.orders: list[WorkloadCommand] = []
+        self.at = 100.0
+        gpus = tuple(Gpu(uuid, index, "Test", 16 * GIB) for index, uuid in enumerate((A, B)))
+        self.apply(events.GpusDiscovered(self.at, gpus))
+        self.sample()
+
+    def apply(self, event: events.Event) -> None:
+        before = self.state
+        self.state, commands = step(before, event)
+        self.told += self.recorder.entries(before, event, self.state, commands)
+        self.orders += [command for command in commands if isinstance(command, WorkloadCommand)]
+
+    def sample(self, **used: int) -> None:
+        readings = {}
+        for uuid in (A, B):
+            placed = tuple(
+                events.PlacedUse(w.id, w.process, used.get(w.id, 0))
+                for w in self.state.workloads.values()
+                if w.process is not None and uuid in w.current
+            )
+            readings[uuid] = events.GpuReading(sum(use.bytes or 0 for use in placed), placed, {})
+        self.apply(events.MemorySampled(self.at, readings))
+
+    def submit(self, name: str, request: int, limit: int, kind: Kind = Kind.NOTEBOOK) -> WorkloadId:
+        spec = WorkloadSpec(name, kind, 1000, request * GIB, limit * GIB)
+        self.apply(events.WorkloadSubmitted(self.at, WorkloadId(name), spec))
+        return WorkloadId(name)
+
+    def obey(self) -> None:
+        """Carry out all orders, and let the driver see the outcome."""
+        while self.orders:
+            order = self.orders.pop(0)
+            self.at += 1.0
+            who, process = order.workload, ProcessId(1000 + order.command_id, 5)
+            if isinstance(order, StartProcess):
+                self.apply(events.ProcessStarted(self.at, who, order.command_id, process))
+                self.apply(events.ProcessReady(self.at, who, order.command_id))
+            elif isinstance(order, SuspendProcess):
+                self.apply(events.ProcessSuspended(self.at, who, order.command_id, 3 * GIB))
+            elif isinstance(order, StopProcess):
+                self.apply(events.ProcessExited(self.at, who, self.state.workloads[who].process, "stopped"))
+            self.at += 0.1
+            self.sample()
+
+    @property
+    def history(self) -> list[tuple[object, object, object, object]]:
+        return [(entry["name"], entry["event"], entry["from"], entry["to"]) for entry in self.told]
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node()
+
+
+def test_the_third_workloads_story_reads_as_one_move(node: Node) -> None:
+    for name in ("first", "second"):
+        node.submit(name, 8, 16)
+        node.obey()
+        for _ in range(2):
+            node.apply(events.CellFinished(node.at, WorkloadId(name)))
+    node.at += 60
+    node.sample()
+    node.obey()
+    node.told.clear()
+    on = {name: node.state.workloads[WorkloadId(name)].current for name in ("first", "second")}
+    assert on["first"] != on["second"]
+    node.submit("third", 16, 16, Kind.COMMAND)
+    node.obey()
+    moves = [entry for entry in node.told if entry["event"] == "moved"]
+    assert len(moves) == 1
+    assert {moves[0]["from"], moves[0]["to"]} == {"GPU 0", "GPU 1"}
+    assert moves[0]["cause"] == {"id": "third", "name": "third"}
+    assert moves[0]["bytes"] == 3 * GIB
+    assert float(str(moves[0]["seconds"])) > 0
+    assert "suspended" not in [entry["event"] for entry in node.told]
+    assert node.told[-1]["event"] in ("started", "moved")
+
+
+def test_a_suspend_that_its_user_asked_for_is_told_and_so_is_the_resume(node: Node) -> None:
+    name = node.submit("book", 8, 16)
+    node.obey()
+    node.apply(events.SuspendRequested(node.at, name, "suspended by its user"))
+    node.obey()
+    node.apply(events.ResumeRequested(node.at, name))
+    node.obey()
+    assert [event for _, event, _, _ in node.history] == ["started", "suspended", "resumed"]
+    assert node.told[1]["bytes"] == node.told[2]["bytes"] == 3 * GIB
+
+
+def test_a_process_that_ends_by_itself_is_told_with_how(node: Node) -> None:
+    name = node.submit("train", 16, 16, Kind.COMMAND)
+    node.obey()
+    process = node.state.workloads[name].process
+    node.apply(events.ProcessExited(node.at, name, process, "exited with code 3"))
+    assert node.history[1:] == [("train", "exited", "GPU 0", None)]
+    assert node.told[-1]["reason"] == "exited with code 3"
+
+
+def test_a_lost_supervisor_releases_its_workload(node: Node) -> None:
+    name = node.submit("book", 8, 16)
+    node.obey()
+    node.apply(events.SupervisorLost(node.at, name, "it was killed"))
+    assert (node.told[-1]["event"], node.told[-1]["reason"]) == ("released", "it was killed")
+
+
+def test_who_waits_is_told_once(node: Node) -> None:
+    for name in ("one", "two", "three"):
+        node.submit(name, 16, 16, Kind.COMMAND)
+        node.obey()
+    assert ("three", "queued", None, None) in node.history
+    view = workload_view(node.state, node.state.workloads[WorkloadId("three")], node.at + 5)
+    assert (view["phase"], view["position"], view["current"], view["pid"]) == ("queued", 1, [], None)
+    assert view["waiting_s"] >= 5
+    assert view["reason"]
+
+
+def test_ended_workloads_are_not_in_the_status(node: Node) -> None:
+    name = node.submit("book", 8, 16)
+    node.obey()
+    node.sample(book=2 * GIB)
+    view = node_view(node.state, node.at, simulated=True, message=None)["workloads"][0]
+    assert (view["gpus"], view["memory_used_bytes"], view["borrowed"]) == (["GPU 0"], 2 * GIB, False)
+    node.apply(events.WorkloadReleased(node.at, name, "no longer needed"))
+    node.obey()
+    assert node_view(node.state, node.at, simulated=True, message=None)["workloads"] == []
+
+
+def test_only_figures_differ_while_nothing_happens(node: Node) -> None:
+    name = node.submit("book", 8, 16)
+    node.obey()
+    before = workload_view(node.state, node.state.workloads[name], node.at)
+    node.at += 1
+    node.sample(book=GIB)
+    after = workload_view(node.state, node.state.workloads[name], node.at)
+    assert settled_part(before) == settled_part(after)
+    assert figures(before) != figures(after)
+
+
+def test_the_history_keeps_the_last_entries_and_lets_a_lagging_follower_go() -> None:
+    history = History()
+    queue = history.follow()
+    for number in range(ENTRIES_KEPT + 5):
+        history.add({"sequence": number})
+    assert [entry["sequence"] for entry in history.entries()] == list(range(5, ENTRIES_KEPT + 5))
+    assert not history.followed
+    received = [queue.get_nowait() for _ in range(BACKLOG_LIMIT + 1)]
+    assert received[-1] is None
+    history.unfollow(queue)
+    assert queue.empty()
