@@ -1,0 +1,77 @@
+"""Which workload a process on a Gpu belongs to. Reads /proc; called from the poller's thread only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nls_scheduler.events import GpuReading, PlacedUse
+from nls_scheduler.processes import ancestors, look_up, workload_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nls_scheduler.model import GpuUuid, NodeState, ProcessId, WorkloadId
+    from nls_scheduler.ports import GpuSample
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the state knew when the sample was taken.
+
+    Attributes:
+        processes: GPU processes, and those that ended and are still being released.
+        owners: user id of each workload that is there.
+    """
+
+    processes: Mapping[ProcessId, WorkloadId]
+    owners: Mapping[WorkloadId, int]
+
+    @classmethod
+    def of(cls, state: NodeState) -> Known:
+        """A snapshot for the poller's thread."""
+        processes = {r.process: r.workload for gpu in state.gpus.values() for r in gpu.releasing}
+        processes |= {w.process: w.id for w in state.workloads.values() if w.process is not None}
+        return cls(processes, {w.id: w.spec.owner for w in state.workloads.values()})
+
+
+class Attribution:
+    """Puts each process down to its workload: its GPU process, a descendant of it, or one that names the workload.
+
+    A dead process can no longer be asked, so what was found out about it while it lived is kept as long as the driver
+    shows it.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[ProcessId, WorkloadId] = {}
+
+    def readings(self, samples: Mapping[GpuUuid, GpuSample], known: Known) -> dict[GpuUuid, GpuReading]:
+        """Each Gpu's sample with its processes attributed."""
+        seen = {process for sample in samples.values() for process in sample.processes}
+        found = {process: workload for process in seen if (workload := self._workload(process, known)) is not None}
+        self._found = found
+        return {uuid: _reading(sample, found) for uuid, sample in samples.items()}
+
+    def _workload(self, process: ProcessId, known: Known) -> WorkloadId | None:
+        if process in known.processes:
+            return known.processes[process]
+        before = self._found.get(process)
+        if before in known.owners:
+            return before
+        record = look_up(process.pid)
+        if record is None or record.id != process:
+            return None
+        for ancestor in ancestors(record.parent_pid):
+            if ancestor.id in known.processes:
+                return known.processes[ancestor.id]
+        named = workload_of(process.pid)
+        # Anybody may set a variable; only the workload's own user may use it to speak for the workload.
+        return named if named is not None and known.owners.get(named) == record.uid else None
+
+
+def _reading(sample: GpuSample, found: Mapping[ProcessId, WorkloadId]) -> GpuReading:
+    placed = tuple(
+        PlacedUse(found[process], process, size) for process, size in sample.processes.items() if process in found
+    )
+    unplaced = {process: size for process, size in sample.processes.items() if process not in found}
+    return GpuReading(sample.memory_used_bytes, placed, unplaced, sample.utilisation)

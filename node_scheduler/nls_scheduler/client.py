@@ -1,0 +1,149 @@
+"""The daemon's client: requests, the stream of events, and a supervisor's link. Runs in any asyncio loop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from tornado.httpclient import HTTPClientError, HTTPError, HTTPRequest
+from tornado.iostream import StreamClosedError
+from tornado.simple_httpclient import SimpleAsyncHTTPClient
+
+from nls_scheduler import locate
+from nls_scheduler.errors import DaemonUnreachable, problem_in
+from nls_scheduler.link import SupervisorLink
+from nls_scheduler.unix_resolver import UnixResolver
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from pathlib import Path
+
+    from tornado.httpclient import HTTPResponse
+
+REQUEST_TIMEOUT_S: Final = 20.0
+CONNECT_TIMEOUT_S: Final = 5.0
+_BASE: Final = "http://nls"
+
+
+class DaemonClient:
+    """One daemon, by its socket. Every call is one connection; the daemon knows the caller from it.
+
+    Raises DaemonUnreachable when no daemon answers and Problem when it refuses, with a sentence for the user.
+    """
+
+    def __init__(self, socket: Path) -> None:
+        """`socket` is a path that `locate` gave; nothing is connected yet."""
+        self.socket = socket
+        self._resolver = UnixResolver(socket)
+        self._http: SimpleAsyncHTTPClient | None = None
+
+    @classmethod
+    async def connect(cls, socket: Path | None = None, *, may_start: bool = True) -> DaemonClient:
+        """A client of the daemon at `socket`, or of the one `locate` finds, or (`may_start`) of a new one."""
+        seek = locate.find_or_start if may_start else locate.find
+        return cls(await asyncio.to_thread(seek, socket))
+
+    async def status(self) -> dict[str, Any]:
+        """The node: Gpus and workloads, as `nls status --json` prints it."""
+        return await self._request("GET", "/v1/status")
+
+    async def submit(self, **fields: Any) -> dict[str, Any]:
+        """A new workload (`kind`, and `name`, `request`, `limit`, `gpus`, `priority`, `requeue`); its status entry.
+
+        It belongs to the calling process: when that ends, the workload ends.
+        """
+        return await self._request("POST", "/v1/workloads", fields)
+
+    async def patch(self, workload_id: str, **fields: Any) -> dict[str, Any]:
+        """Change what a workload asks for; its status entry."""
+        return await self._request("PATCH", f"/v1/workloads/{workload_id}", fields)
+
+    async def release(self, workload_id: str) -> None:
+        """End a workload; its supervisor is told to stop the GPU process."""
+        await self._request("DELETE", f"/v1/workloads/{workload_id}")
+
+    async def suspend(self, workload_id: str) -> dict[str, Any]:
+        """Take a notebook off its Gpu until its next cell; its status entry."""
+        return await self._request("POST", f"/v1/workloads/{workload_id}/suspend", {})
+
+    async def resume(self, workload_id: str) -> dict[str, Any]:
+        """Bring a notebook back; its status entry."""
+        return await self._request("POST", f"/v1/workloads/{workload_id}/resume", {})
+
+    async def history(self) -> list[dict[str, Any]]:
+        """What happened on the node, oldest first."""
+        answer = await self._request("GET", "/v1/history")
+        entries: list[dict[str, Any]] = answer["entries"]
+        return entries
+
+    async def ready(self) -> None:
+        """Return if the daemon can do its work. Raises Problem with the reason."""
+        await self._request("GET", "/readyz")
+
+    async def events(self) -> AsyncIterator[dict[str, Any]]:
+        """The history's entries as they happen. Raises DaemonUnreachable when the daemon ends."""
+        lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+        buffer = bytearray()
+
+        def receive(chunk: bytes) -> None:
+            buffer.extend(chunk)
+            while (end := buffer.find(b"\n")) >= 0:
+                lines.put_nowait(bytes(buffer[:end]))
+                del buffer[: end + 1]
+
+        http = SimpleAsyncHTTPClient(force_instance=True, resolver=self._resolver)
+        request = HTTPRequest(
+            f"{_BASE}/v1/events", request_timeout=0, connect_timeout=CONNECT_TIMEOUT_S, streaming_callback=receive
+        )
+        fetch = asyncio.ensure_future(http.fetch(request))
+        fetch.add_done_callback(lambda _: lines.put_nowait(None))
+        try:
+            while (line := await lines.get()) is not None:
+                yield json.loads(line)
+            await self._outcome(fetch)
+            raise self._unreachable("it has ended")
+        finally:
+            # Closing the client ends the fetch with an error that nobody is interested in any more.
+            http.close()
+            fetch.cancel()
+            with suppress(asyncio.CancelledError, HTTPError, StreamClosedError, OSError):
+                await fetch
+
+    def supervise(self, workload_id: str) -> SupervisorLink:
+        """The link of a workload's supervisor: `async with client.supervise(id) as link: async for message in link`."""
+        return SupervisorLink(self.socket, workload_id)
+
+    def close(self) -> None:
+        """Give back what the client holds. Idempotent."""
+        if self._http is not None:
+            self._http.close()
+            self._http = None
+
+    async def _request(self, method: str, path: str, fields: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        if self._http is None:
+            self._http = SimpleAsyncHTTPClient(force_instance=True, resolver=self._resolver)
+        request = HTTPRequest(
+            _BASE + path,
+            method=method,
+            body=None if fields is None else json.dumps(fields),
+            request_timeout=REQUEST_TIMEOUT_S,
+            connect_timeout=CONNECT_TIMEOUT_S,
+        )
+        response = await self._outcome(asyncio.ensure_future(self._http.fetch(request)))
+        answer: dict[str, Any] = json.loads(response.body)
+        return answer
+
+    async def _outcome(self, fetch: asyncio.Future[HTTPResponse]) -> HTTPResponse:
+        try:
+            return await fetch
+        except HTTPClientError as error:
+            if error.response is None or error.code == 599:
+                raise self._unreachable(error.message or str(error)) from error
+            raise problem_in(error.code, error.response.body) from error
+        except (OSError, StreamClosedError) as error:
+            raise self._unreachable(str(error)) from error
+
+    def _unreachable(self, why: str) -> DaemonUnreachable:
+        return DaemonUnreachable(f"The daemon at {self.socket} does not answer ({why}): `nls up` starts one.")

@@ -1,0 +1,315 @@
+"""The daemon's one loop: it owns the state, applies events one by one, and carries out what `step` commands."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from nls_scheduler import admission, events
+from nls_scheduler.admission import Defaults
+from nls_scheduler.clock import boottime_s
+from nls_scheduler.commands import SetTimer, StartProcess, WorkloadCommand
+from nls_scheduler.errors import Problem, unknown_workload
+from nls_scheduler.history import History, Recorder
+from nls_scheduler.model import Kind, NodeState, Policy, WorkloadId
+from nls_scheduler.peers import Leases
+from nls_scheduler.poller import Poller, PollRates
+from nls_scheduler.processes import WORKLOAD_VARIABLE, end_all, look_up
+from nls_scheduler.protocol import CLOSE_ENDED, CLOSE_REPLACED, encode_command, parse_event
+from nls_scheduler.state_machine import step
+from nls_scheduler.views import cause_of, node_view, workload_view
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Mapping
+
+    from nls_scheduler.commands import Command
+    from nls_scheduler.model import ProcessId, Workload
+    from nls_scheduler.peers import Peer
+    from nls_scheduler.ports import Driver
+    from nls_scheduler.sessions import Session
+
+END_TIMEOUT_S: Final = 10.0
+# After these a Gpu's memory has changed, and somebody may wait for what the driver shows.
+_WORTH_A_SAMPLE: Final = (
+    events.ProcessExited,
+    events.ProcessSuspended,
+    events.StartFailed,
+    events.SupervisorLost,
+    events.WorkloadSubmitted,
+)
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonSettings:
+    """What the daemon is told at its start, checked by `config`."""
+
+    policy: Policy = field(default_factory=Policy)
+    defaults: Defaults = field(default_factory=Defaults)
+    rates: PollRates = field(default_factory=PollRates)
+
+
+class Daemon:
+    """Everything but the sockets. All methods run in the loop's thread; the API's handlers call them."""
+
+    def __init__(self, driver: Driver, settings: DaemonSettings) -> None:
+        self.state = NodeState(policy=settings.policy)
+        self.history = History()
+        self.active_at = boottime_s()
+        """When somebody last asked for something; the idle exit counts from it."""
+        self._simulated = driver.simulated
+        self._defaults = settings.defaults
+        self._recorder = Recorder()
+        self._sessions: dict[WorkloadId, Session] = {}
+        self._orders: dict[WorkloadId, WorkloadCommand] = {}
+        self._leases = Leases(self._on_holder_ended)
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._poller = Poller(driver, settings.rates, lambda: self.state, self._apply_or_tell)
+        self._defect: str | None = None
+
+    async def start(self) -> None:
+        """Find the Gpus, take the first sample, and go on sampling."""
+        await self._poller.poll()
+        self._spawn(self._poller.run())
+
+    async def close(self) -> None:
+        """End the daemon's own work. No GPU process is touched."""
+        self.history.close()
+        self._leases.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._poller.close()
+
+    # What the API asks -------------------------------------------------------------------------------------------
+
+    @property
+    def not_ready(self) -> str | None:
+        """Why the daemon cannot do its work at the moment; `None` when it can."""
+        return self._poller.message if self._poller.failing else None
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody is here: no workload, no supervisor, no follower of the events."""
+        return not self.state.workloads and not self._sessions and not self.history.followed
+
+    def status(self) -> dict[str, Any]:
+        """The node as people see it."""
+        message = self._poller.message or self._defect
+        return node_view(self.state, boottime_s(), simulated=self._simulated, message=message)
+
+    def view(self, workload_id: WorkloadId) -> dict[str, Any]:
+        """One workload's entry of the status. Raises Problem when there is none."""
+        return workload_view(self.state, self._known(workload_id), boottime_s())
+
+    def submit(self, body: Mapping[str, Any], peer: Peer) -> WorkloadId:
+        """Take a new workload in; it is `peer`'s to look after. Raises Problem."""
+        gpus = [gpu for gpu in self.state.gpus.values() if gpu.healthy]
+        if not gpus:
+            raise admission.no_gpu(self._poller.message)
+        names = {workload.spec.name for workload in self.state.workloads.values()}
+        spec = admission.submission(body, peer.uid, gpus, self._defaults, names)
+        workload_id = WorkloadId(secrets.token_hex(6))
+        self._leases.take(workload_id, peer)
+        try:
+            self.apply(events.WorkloadSubmitted(boottime_s(), workload_id, spec))
+        except Problem:
+            self._leases.drop(workload_id)
+            raise
+        return workload_id
+
+    def respecify(self, workload_id: WorkloadId, body: Mapping[str, Any], peer: Peer) -> None:
+        """Change what a workload asks for. Raises Problem."""
+        workload = self._own(workload_id, peer)
+        gpus = [gpu for gpu in self.state.gpus.values() if gpu.healthy]
+        if not gpus:
+            raise admission.no_gpu(self._poller.message)
+        spec = admission.respecification(body, workload.spec, gpus)
+        self.apply(events.WorkloadRespecified(boottime_s(), workload_id, spec))
+
+    def release(self, workload_id: WorkloadId, peer: Peer) -> None:
+        """End a workload. Raises Problem."""
+        workload = self._own(workload_id, peer)
+        self.apply(events.WorkloadReleased(boottime_s(), workload_id, f"released by {_who(peer, workload)}"))
+
+    def suspend(self, workload_id: WorkloadId, peer: Peer) -> None:
+        """Take a notebook off its Gpu until its next cell. Raises Problem."""
+        workload = self._own(workload_id, peer)
+        if workload.spec.kind is Kind.COMMAND:
+            detail = "A command has no saved state to come back with: only notebooks can be suspended."
+            raise Problem(409, "Not possible", detail)
+        self.apply(events.SuspendRequested(boottime_s(), workload_id, f"suspended by {_who(peer, workload)}"))
+
+    def resume(self, workload_id: WorkloadId, peer: Peer) -> None:
+        """Bring a notebook back, or give a failed workload another try. Raises Problem."""
+        self._own(workload_id, peer)
+        self.apply(events.ResumeRequested(boottime_s(), workload_id))
+
+    # What a supervisor's connection asks -------------------------------------------------------------------------
+
+    def check_supervisor(self, workload_id: WorkloadId, peer: Peer) -> None:
+        """Raises Problem unless `peer` may look after the workload: only its own user, never an administrator."""
+        workload = self._own(workload_id, peer)
+        if workload.spec.owner != peer.uid:
+            raise Problem(403, "Not your workload", "Only processes of the workload's own user may supervise it.")
+
+    def attach(self, session: Session) -> None:
+        """A supervisor is here: the lease is its, and what waited for it is sent."""
+        workload = self.state.workloads.get(session.workload)
+        if workload is None:
+            session.close(CLOSE_ENDED, "the workload has ended")
+            return
+        before = self._sessions.get(workload.id)
+        self._sessions[workload.id] = session
+        if before is not None:
+            before.close(CLOSE_REPLACED, "another supervisor of this workload has connected")
+        self._leases.take(workload.id, session.peer)
+        session.show(workload_view(self.state, workload, boottime_s()), boottime_s())
+        order = self._orders.get(workload.id)
+        if order is not None and workload.pending is not None and workload.pending.command_id == order.command_id:
+            session.order(order)
+
+    def detach(self, session: Session) -> None:
+        """Its connection is gone, which proves nothing about the process. Idempotent."""
+        if self._sessions.get(session.workload) is session:
+            del self._sessions[session.workload]
+            self.active_at = boottime_s()
+
+    def hear(self, session: Session, text: str | bytes) -> None:
+        """One message of a supervisor; a malformed one is answered and changes nothing."""
+        try:
+            event = parse_event(text, session.workload, boottime_s())
+            if isinstance(event, events.ProcessStarted):
+                _check_process(event.process, session.peer)
+            self.apply(event)
+        except Problem as problem:
+            session.refuse(problem)
+
+    async def encode(self, command: WorkloadCommand) -> str | None:
+        """An order as its supervisor gets it; `None` when it failed before it could be sent."""
+        environment: Mapping[str, str] = {}
+        if isinstance(command, StartProcess):
+            try:
+                environment = await self._poller.environment(command.gpus)
+            except Exception as error:
+                log.exception("no environment for %r", command)
+                reason = f"the GPU driver failed: {error}"
+                at, workload_id = boottime_s(), command.workload
+                self._apply_or_tell(events.StartFailed(at, workload_id, command.command_id, reason))
+                return None
+            environment = {**environment, WORKLOAD_VARIABLE: command.workload}
+        return encode_command(command, cause_of(self.state, command.cause), environment)
+
+    # The loop ----------------------------------------------------------------------------------------------------
+
+    def apply(self, event: events.Event) -> None:
+        """One event, one step. Raises Problem when `step` failed: the state is then as before."""
+        before = self.state
+        try:
+            self.state, commands = step(before, event)
+        except Exception as error:
+            log.exception("DEFECT: this event could not be applied and is ignored: %r", event)
+            self._defect = f"A defect of the daemon, please report it with its log: {type(error).__name__}: {error}"
+            raise Problem(500, "Defect of the daemon", self._defect, "server") from error
+        for command in commands:
+            self._carry_out(command)
+        for ended in before.workloads.keys() - self.state.workloads.keys():
+            self._forget(ended)
+        for entry in self._recorder.entries(before, event, self.state, commands):
+            log.info("%(name)s (%(workload)s) %(event)s: %(reason)s", entry)
+            self.history.add(entry)
+        self._show()
+        if isinstance(event, _WORTH_A_SAMPLE):
+            self._poller.hurry()
+
+    def _apply_or_tell(self, event: events.Event) -> None:
+        """`apply` for callers that have nobody to tell a problem to; the log and the status have it."""
+        try:
+            self.apply(event)
+        except Problem as problem:
+            log.warning("ignored: %s", problem)
+
+    def _carry_out(self, command: Command) -> None:
+        if isinstance(command, SetTimer):
+            self._arm(command.at)
+        elif isinstance(command, WorkloadCommand):
+            self._orders[command.workload] = command
+            session = self._sessions.get(command.workload)
+            if session is not None:
+                session.order(command)
+
+    def _arm(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        delay_s = max(0.0, at - boottime_s())
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer, at)
+
+    def _on_timer(self, at: float) -> None:
+        # The loop's clock does not count the time asleep and may round: too early is armed again, too late is fine.
+        if boottime_s() < at:
+            self._arm(at)
+        else:
+            self._apply_or_tell(events.TimerFired(boottime_s()))
+
+    def _show(self) -> None:
+        now = boottime_s()
+        for workload_id, session in self._sessions.items():
+            workload = self.state.workloads.get(workload_id)
+            if workload is not None:
+                session.show(workload_view(self.state, workload, now), now)
+
+    def _forget(self, workload_id: WorkloadId) -> None:
+        self.active_at = boottime_s()
+        self._leases.drop(workload_id)
+        self._orders.pop(workload_id, None)
+        session = self._sessions.pop(workload_id, None)
+        if session is not None:
+            session.close(CLOSE_ENDED, "the workload has ended")
+
+    def _on_holder_ended(self, workload_id: WorkloadId) -> None:
+        workload = self.state.workloads.get(workload_id)
+        if workload is not None:
+            self._spawn(self._end(workload))
+
+    async def _end(self, workload: Workload) -> None:
+        """The lease has ended: nothing of the workload may go on, and only then is its Gpu free."""
+        known = [] if workload.process is None else [workload.process]
+        gone = await asyncio.to_thread(end_all, workload.id, workload.spec.owner, known, END_TIMEOUT_S)
+        if not gone:
+            log.warning("processes of %s (%s) do not end", workload.spec.name, workload.id)
+        reason = "the process that looked after it has ended"
+        self._apply_or_tell(events.SupervisorLost(boottime_s(), workload.id, reason))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _known(self, workload_id: WorkloadId) -> Workload:
+        workload = self.state.workloads.get(workload_id)
+        if workload is None:
+            raise unknown_workload(workload_id)
+        return workload
+
+    def _own(self, workload_id: WorkloadId, peer: Peer) -> Workload:
+        workload = self._known(workload_id)
+        peer.require(workload)
+        return workload
+
+
+def _who(peer: Peer, workload: Workload) -> str:
+    return "its user" if peer.uid == workload.spec.owner else "an administrator"
+
+
+def _check_process(process: ProcessId, peer: Peer) -> None:
+    """A supervisor may only name processes of its own user. Raises Problem; one that has ended already is fine."""
+    record = look_up(process.pid)
+    if record is not None and record.id == process and record.uid != peer.uid and peer.uid != 0:
+        detail = f"Process {process.pid} belongs to another user: report the GPU process that you started."
+        raise Problem(403, "Not your process", detail)

@@ -1,0 +1,217 @@
+"""A supervisor's connection to the daemon, which comes back by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from tornado.httpclient import HTTPClientError, HTTPRequest
+from tornado.iostream import StreamClosedError
+from tornado.websocket import WebSocketClosedError, WebSocketError, websocket_connect
+
+from nls_scheduler.errors import DaemonUnreachable, Problem, problem_in
+from nls_scheduler.protocol import (
+    CLOSE_ENDED,
+    CLOSE_REPLACED,
+    MAX_BODY_BYTES,
+    CommandMessage,
+    DaemonMessage,
+    ErrorMessage,
+    encode_event,
+    parse_daemon_message,
+)
+from nls_scheduler.unix_resolver import UnixResolver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from types import TracebackType
+
+    from tornado.websocket import WebSocketClientConnection
+
+CONNECT_TIMEOUT_S: Final = 5.0
+FIRST_PAUSE_S: Final = 0.1
+LONGEST_PAUSE_S: Final = 5.0
+CLOSE_PATIENCE_S: Final = 1.0
+_GOES_ON: Final = object()
+_LOST: Final = (HTTPClientError, OSError, StreamClosedError, WebSocketClosedError, WebSocketError)
+
+
+class SupervisorLink:
+    """Orders and views in, facts out, for one workload. Use as `async with`, then `async for message in link`.
+
+    Lost connections come back with growing pauses; facts sent meanwhile are delivered then, in order. The iteration
+    ends when the workload has ended, and raises Problem when the daemon no longer knows the workload or another
+    supervisor has taken over. An order that the daemon repeats after a lost connection is not given out twice: what
+    was answered to it is sent again.
+    """
+
+    def __init__(self, socket: Path, workload_id: str) -> None:
+        self.workload_id = workload_id
+        self.on_connection: Callable[[bool], None] | None = None
+        """Called in the loop with `connected` whenever that changes after the first connection."""
+        self._socket = socket
+        self._resolver = UnixResolver(socket)
+        self._connection: WebSocketClientConnection | None = None
+        self._incoming: asyncio.Queue[DaemonMessage | Problem | None] = asyncio.Queue()
+        self._outgoing: deque[str] = deque()
+        self._to_send = asyncio.Event()
+        self._all_sent = asyncio.Event()
+        self._all_sent.set()
+        self._last_order = 0
+        self._answers: list[str] = []
+        self._task: asyncio.Task[None] | None = None
+        self._end: Problem | None = None
+        self._ended = False
+
+    @property
+    def connected(self) -> bool:
+        """Whether the daemon can be reached now."""
+        return self._connection is not None
+
+    async def __aenter__(self) -> Self:
+        """Connect. Raises Problem when the daemon refuses and DaemonUnreachable when it does not answer."""
+        try:
+            connection = await self._connect()
+        except _LOST as error:
+            raise DaemonUnreachable(f"The daemon at {self._socket} does not answer ({error}).") from error
+        self._connection = connection
+        self._task = asyncio.create_task(self._run(connection))
+        self._task.add_done_callback(self._tell_defect)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """`close`."""
+        await self.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> DaemonMessage:
+        """The next message; the same end again after the end."""
+        if not self._ended or not self._incoming.empty():
+            message = await self._incoming.get()
+            if message is not None and not isinstance(message, Problem):
+                return message
+            self._ended, self._end = True, message
+        if self._end is not None:
+            raise self._end
+        raise StopAsyncIteration
+
+    async def send(self, event: str, **fields: Any) -> None:
+        """Report a fact; returns once it is on its way or kept for the next connection. Raises Problem if malformed."""
+        text = encode_event(event, fields)
+        if fields.get("command_id") == self._last_order:
+            self._answers.append(text)
+        self._post(text)
+
+    async def close(self) -> None:
+        """Close for good, after a moment for what is still to be sent. The workload stays the calling process's."""
+        if self._task is None:
+            return
+        if self._connection is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_PATIENCE_S):
+                    await self._all_sent.wait()
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+        self._task = None
+
+    async def _run(self, connection: WebSocketClientConnection | None) -> None:
+        pause_s = FIRST_PAUSE_S
+        while True:
+            if connection is not None:
+                pause_s = FIRST_PAUSE_S
+                end = await self._converse(connection)
+                if end is not _GOES_ON:
+                    self._incoming.put_nowait(end if isinstance(end, Problem) else None)
+                    return
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - spreads reconnects, no secret
+            pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
+            try:
+                connection = await self._connect()
+            except _LOST:
+                connection = None
+            except Problem as problem:
+                self._incoming.put_nowait(problem)
+                return
+
+    async def _connect(self) -> WebSocketClientConnection:
+        request = HTTPRequest(
+            f"ws://nls/v1/workloads/{self.workload_id}/supervisor",
+            connect_timeout=CONNECT_TIMEOUT_S,
+            request_timeout=CONNECT_TIMEOUT_S,
+        )
+        try:
+            return await websocket_connect(request, resolver=self._resolver, max_message_size=MAX_BODY_BYTES)
+        except HTTPClientError as error:
+            if error.response is None or error.code not in (400, 403, 404):
+                raise
+            raise problem_in(error.code, error.response.body) from error
+
+    async def _converse(self, connection: WebSocketClientConnection) -> object:
+        """Send and receive until the connection is gone. Returns the end, or _GOES_ON to connect again."""
+        self._set_connection(connection)
+        sender = asyncio.create_task(self._send_all(connection))
+        try:
+            while (text := await connection.read_message()) is not None:
+                self._take(text)
+        finally:
+            self._set_connection(None)
+            sender.cancel()
+            with suppress(asyncio.CancelledError):
+                await sender
+            connection.close()
+        if connection.close_code == CLOSE_ENDED:
+            return None
+        if connection.close_code == CLOSE_REPLACED:
+            return Problem(409, "Replaced", "Another process has taken over this workload.")
+        return _GOES_ON
+
+    def _tell_defect(self, task: asyncio.Task[None]) -> None:
+        """Whoever iterates must not wait for ever for a task that failed."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            detail = f"The link to the daemon failed, please report it: {type(error).__name__}: {error}"
+            self._incoming.put_nowait(Problem(500, "Defect of the client", detail))
+
+    def _set_connection(self, connection: WebSocketClientConnection | None) -> None:
+        changed = (connection is None) != (self._connection is None)
+        self._connection = connection
+        if changed and self.on_connection is not None:
+            self.on_connection(connection is not None)
+
+    def _post(self, *texts: str) -> None:
+        self._outgoing.extend(texts)
+        if self._outgoing:
+            self._all_sent.clear()
+            self._to_send.set()
+
+    def _take(self, text: str | bytes) -> None:
+        try:
+            message = parse_daemon_message(text)
+        except ValueError as error:
+            message = ErrorMessage(Problem(502, "Unreadable message", str(error), "server"))
+        if isinstance(message, CommandMessage):
+            if message.command_id == self._last_order:
+                self._post(*(answer for answer in self._answers if answer not in self._outgoing))
+                return
+            self._last_order, self._answers = message.command_id, []
+        self._incoming.put_nowait(message)
+
+    async def _send_all(self, connection: WebSocketClientConnection) -> None:
+        while True:
+            while self._outgoing:
+                try:
+                    await connection.write_message(self._outgoing[0])
+                except (WebSocketClosedError, StreamClosedError):
+                    return  # kept for the next connection
+                self._outgoing.popleft()
+            self._all_sent.set()
+            self._to_send.clear()
+            await self._to_send.wait()

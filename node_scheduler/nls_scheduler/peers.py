@@ -1,0 +1,118 @@
+"""Who asks, as the socket says and never as the client says; and the leases that end with a process."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import select
+import socket
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from nls_scheduler.errors import Problem
+from nls_scheduler.processes import look_up
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nls_scheduler.model import ProcessId, Workload, WorkloadId
+
+SO_PEERPIDFD: Final = 77  # Linux 6.5; no constant in Python
+_UCRED: Final = struct.Struct("iII")
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The process at the other end.
+
+    Attributes:
+        uid: effective user when it connected.
+        process: `None` when it lives in a pid namespace that cannot be seen from here.
+        pidfd: stays valid after its end; whoever holds the Peer closes it.
+    """
+
+    uid: int
+    process: ProcessId | None
+    pidfd: int
+
+    @classmethod
+    def of(cls, connection: socket.socket) -> Peer:
+        """The peer of a Unix socket connection. Raises Problem when it has ended already."""
+        pid, uid, _gid = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+        try:
+            pidfd = _open_pidfd(connection, pid)
+        except ProcessLookupError as error:
+            raise Problem(403, "Unknown caller", "The process that opened this connection has ended.") from error
+        record = look_up(pid) if pid > 0 else None
+        if has_ended(pidfd):
+            os.close(pidfd)
+            raise Problem(403, "Unknown caller", "The process that opened this connection has ended.")
+        # The pidfd shows that the process still lives, so the pid has not been given to another one meanwhile.
+        return cls(uid, record.id if record is not None else None, pidfd)
+
+    @property
+    def administrator(self) -> bool:
+        """Whether it may act on everybody's workloads."""
+        return self.uid in (0, os.geteuid())
+
+    def close(self) -> None:
+        """Give the pidfd back."""
+        os.close(self.pidfd)
+
+    def require(self, workload: Workload) -> None:
+        """Raises Problem unless it may act on `workload`."""
+        if not self.administrator and workload.spec.owner != self.uid:
+            whose = f"The workload {workload.spec.name!r} belongs to another user"
+            raise Problem(403, "Not your workload", f"{whose}: only its user and administrators may act on it.")
+
+
+def _open_pidfd(connection: socket.socket, pid: int) -> int:
+    try:
+        return connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
+    except OSError as error:
+        if error.errno in (errno.ESRCH, errno.EINVAL, errno.ENODATA):
+            raise ProcessLookupError from error
+        if error.errno != errno.ENOPROTOOPT:
+            raise
+    return os.pidfd_open(pid)
+
+
+def has_ended(pidfd: int) -> bool:
+    """Whether the process behind `pidfd` has ended (perhaps without having been waited for)."""
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    return bool(poller.poll(0))
+
+
+class Leases:
+    """Which process looks after which workload. A lease ends when its pidfd says so, and never by silence."""
+
+    def __init__(self, ended: Callable[[WorkloadId], None]) -> None:
+        """`ended` is called once, in the loop, when the holder of a workload's lease has ended."""
+        self._ended = ended
+        self._pidfds: dict[WorkloadId, int] = {}
+
+    def take(self, workload: WorkloadId, peer: Peer) -> None:
+        """`peer` looks after `workload` from now on."""
+        self.drop(workload)
+        pidfd = os.dup(peer.pidfd)
+        self._pidfds[workload] = pidfd
+        asyncio.get_running_loop().add_reader(pidfd, self._on_end, workload)
+
+    def drop(self, workload: WorkloadId) -> None:
+        """Nobody needs to look after `workload` any more. Idempotent."""
+        pidfd = self._pidfds.pop(workload, None)
+        if pidfd is not None:
+            asyncio.get_running_loop().remove_reader(pidfd)
+            os.close(pidfd)
+
+    def close(self) -> None:
+        """Drop all leases; nothing is ended."""
+        for workload in tuple(self._pidfds):
+            self.drop(workload)
+
+    def _on_end(self, workload: WorkloadId) -> None:
+        self.drop(workload)
+        self._ended(workload)

@@ -1,0 +1,123 @@
+"""How the real daemon starts, refuses to start, is started by clients, and ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from daemon_process import NLS, DaemonProcess, nls_environment
+from nls_scheduler import locate
+from waiting import wait_until
+
+
+def test_a_second_daemon_on_the_same_socket_is_refused_and_the_first_goes_on(daemon: DaemonProcess) -> None:
+    second = daemon.nls("up", "--simulate", "1x1GiB")
+    assert second.returncode == 3
+    assert "already serves" in second.stderr
+    assert len(daemon.status()["gpus"]) == 2
+
+
+def test_a_socket_that_a_killed_daemon_left_behind_is_replaced(daemon: DaemonProcess) -> None:
+    daemon.kill()
+    assert daemon.socket.exists()
+    unreachable = daemon.nls("status")
+    assert unreachable.returncode == 3
+    assert f"nls up --socket {daemon.socket}" in unreachable.stderr
+    daemon.start()
+    assert len(daemon.status()["gpus"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--simulate", "many"], "does not describe simulated GPUs"),
+        (["--simulate", "1x1GiB", "--context-memory", "2GiB"], "does not fit"),
+        (["--simulate", "1x1GiB", "--set", "stop_grace_s=40"], "contradicts reclaim_deadline_s"),
+        (["--simulate", "1x1GiB", "--set", "reclaim_deadlin_s=4"], "did you mean reclaim_deadline_s?"),
+        (["--simulate", "1x1GiB", "--set", "default_request=0.9", "--set", "default_limit=0.5"], "contradicts"),
+        (["--simulate", "1x1GiB", "--idle-exit", "-1"], "not a time above zero"),
+    ],
+)
+def test_a_daemon_that_is_told_nonsense_does_not_start(tmp_path: Path, arguments: list[str], says: str) -> None:
+    command = [*NLS, "--socket", str(tmp_path / "nls.sock"), "up", *arguments]
+    done = subprocess.run(command, env=nls_environment(), capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert list(tmp_path.glob("nls.sock*")) == []
+
+
+def test_a_node_without_gpu_serves_and_every_request_says_why_and_what_to_do(tmp_path: Path) -> None:
+    if shutil.which("nvidia-smi"):
+        pytest.skip("this machine has an NVIDIA driver")
+    command = [*NLS, "--socket", str(tmp_path / "nls.sock"), "up"]
+    environment = nls_environment(NLS_SOCKET=str(tmp_path / "nls.sock"))
+    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as process:
+        wait_until(lambda: locate.answers(tmp_path / "nls.sock"))
+        status = subprocess.run([*NLS, "status"], env=environment, capture_output=True, text=True, check=True)
+        assert "There is no NVIDIA driver on this machine" in status.stdout
+        refused = subprocess.run(
+            [*NLS, "run", "--", "true"], env=environment, capture_output=True, text=True, check=False
+        )
+        assert refused.returncode == 3
+        assert "nls up --simulate 2x16GiB" in refused.stderr
+        process.send_signal(signal.SIGINT)
+        assert process.wait(15) == 0
+
+
+def test_an_idle_daemon_ends_by_itself(tmp_path: Path) -> None:
+    with DaemonProcess(tmp_path, "1x1GiB", "--idle-exit", "0.3") as daemon:
+        assert daemon.process is not None
+        assert daemon.process.wait(15) == 0
+        assert "nobody has used this daemon" in daemon.log
+        assert not daemon.socket.exists()
+        daemon.process = None
+
+
+def test_a_client_starts_this_users_daemon_only_at_the_default_path(tmp_path: Path) -> None:
+    if locate.SYSTEM_SOCKET.exists():
+        pytest.skip("this machine has a system daemon")
+    environment = nls_environment(XDG_RUNTIME_DIR=str(tmp_path), NLS_SIMULATE="1x2GiB")
+    named = subprocess.run(
+        [*NLS, "--socket", str(tmp_path / "named.sock"), "run", "--", "true"],
+        env=environment, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert named.returncode == 3
+    assert "No daemon answers" in named.stderr
+    clients = [subprocess.Popen([*NLS, "run", "--", "sh", "-c", f"exit {code}"], env=environment) for code in (0, 5)]
+    assert [client.wait(60) for client in clients] == [0, 5]
+    try:
+        status = subprocess.run([*NLS, "status", "--json"], env=environment, capture_output=True, check=True)
+        assert json.loads(status.stdout)["gpus"][0]["memory_total_bytes"] == 2 * 2**30
+    finally:
+        pid = _daemon_pid(tmp_path)
+        os.kill(pid, signal.SIGTERM)
+        wait_until(lambda: not (tmp_path / "nls" / "nls.sock").exists())
+
+
+def _daemon_pid(runtime: Path) -> int:
+    needle = str(runtime / "nls" / "nls.sock").encode()
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (directory / "cmdline").read_bytes().split(b"\0")
+        except FileNotFoundError:
+            continue
+        if needle in words and b"up" in words:
+            return int(directory.name)
+    raise AssertionError("there is no daemon")
+
+
+def test_a_daemon_that_cannot_start_shows_the_end_of_its_log(tmp_path: Path) -> None:
+    if locate.SYSTEM_SOCKET.exists():
+        pytest.skip("this machine has a system daemon")
+    environment = nls_environment(XDG_RUNTIME_DIR=str(tmp_path), NLS_SIMULATE="nonsense")
+    done = subprocess.run(
+        [*NLS, "run", "--", "true"], env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 3
+    assert "'nonsense' does not describe simulated GPUs" in done.stderr

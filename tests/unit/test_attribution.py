@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nls_scheduler.attribution import Attribution, Known
+from nls_scheduler.events import PlacedUse
+from nls_scheduler.model import GpuUuid, ProcessId, WorkloadId
+from nls_scheduler.ports import GpuSample
+from nls_scheduler.processes import alive, ancestors, end_all, left_of, look_up, workload_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+A = GpuUuid("GPU-a")
+W = WorkloadId("w-attribution")
+ME = os.getuid()
+
+
+class Family:
+    """A process, its child in a session of its own, and a stray that only names the workload."""
+
+    def __init__(self) -> None:
+        code = (
+            "import os, subprocess, sys\n"
+            "child = subprocess.Popen(['sleep', '600'], start_new_session=True, env={})\n"
+            "print(child.pid, flush=True)\n"
+            "sys.stdin.read()\n"
+        )
+        self.parent = subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self.parent.stdout is not None
+        self.child = int(self.parent.stdout.readline())
+        self.stray = subprocess.Popen(["sleep", "600"], env={"NLS_WORKLOAD": W})
+        self.stranger = subprocess.Popen(["sleep", "600"], env={"NLS_WORKLOAD": "another"})
+
+    def id(self, pid: int) -> ProcessId:
+        record = look_up(pid)
+        assert record is not None
+        return record.id
+
+    def close(self) -> None:
+        end_all(W, ME, [], 5)
+        for process in (self.parent, self.stray, self.stranger):
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def family() -> Iterator[Family]:
+    family = Family()
+    child = family.id(family.child)
+    yield family
+    end_all(WorkloadId("none"), ME, [child], 5)
+    family.close()
+
+
+def readings(attribution: Attribution, known: Known, *pids: ProcessId) -> tuple[set[ProcessId], set[ProcessId]]:
+    reading = attribution.readings({A: GpuSample(10, dict.fromkeys(pids, 5))}, known)[A]
+    assert all(use == PlacedUse(W, use.process, 5) for use in reading.placed)
+    return {use.process for use in reading.placed}, set(reading.unplaced or {})
+
+
+def test_descendants_and_namesakes_belong_to_the_workload_and_strangers_do_not(family: Family) -> None:
+    parent, child = family.id(family.parent.pid), family.id(family.child)
+    stray, stranger = family.id(family.stray.pid), family.id(family.stranger.pid)
+    known = Known({parent: W}, {W: ME})
+    placed, unplaced = readings(Attribution(), known, parent, child, stray, stranger)
+    assert placed == {parent, child, stray}
+    assert unplaced == {stranger}
+
+
+def test_a_name_counts_only_for_the_workloads_own_user_and_only_while_there_is_such_a_workload(family: Family) -> None:
+    stray = family.id(family.stray.pid)
+    assert readings(Attribution(), Known({}, {W: ME + 1}), stray) == (set(), {stray})
+    assert readings(Attribution(), Known({}, {}), stray) == (set(), {stray})
+
+
+def test_what_was_found_out_is_kept_when_the_process_can_no_longer_be_asked(family: Family) -> None:
+    attribution, stray = Attribution(), family.id(family.stray.pid)
+    known = Known({}, {W: ME})
+    assert readings(attribution, known, stray)[0] == {stray}
+    family.stray.kill()
+    family.stray.wait()
+    assert readings(attribution, known, stray)[0] == {stray}
+    assert readings(attribution, known) == (set(), set())
+    assert readings(attribution, known, stray)[1] == {stray}
+
+
+def test_a_reused_pid_is_another_process(family: Family) -> None:
+    stray = family.id(family.stray.pid)
+    before = ProcessId(stray.pid, stray.start_time - 1)
+    assert readings(Attribution(), Known({}, {W: ME}), before) == (set(), {before})
+    assert not alive(before)
+    assert alive(stray)
+
+
+def test_what_is_left_of_a_workload_is_its_family_and_its_namesakes_of_its_user(family: Family) -> None:
+    parent = family.id(family.parent.pid)
+    assert set(left_of(W, ME, [parent])) == {family.parent.pid, family.child, family.stray.pid}
+    assert left_of(W, ME + 1, [parent]) == {}
+    assert left_of(WorkloadId("nobody"), ME, [ProcessId(parent.pid, parent.start_time - 1)]) == {}
+
+
+def test_ending_a_workload_ends_all_of_it_and_nobody_else(family: Family) -> None:
+    parent, child = family.id(family.parent.pid), family.id(family.child)
+    stray = family.id(family.stray.pid)
+    assert end_all(W, ME, [parent], 5)
+    assert not any(alive(process) for process in (parent, child, stray))
+    assert family.stranger.poll() is None
+    assert alive(family.id(os.getpid()))
+
+
+def test_a_process_is_its_own_first_ancestor_and_a_variable_need_not_be_there() -> None:
+    line = [record.id.pid for record in ancestors(os.getpid())]
+    assert line[:2] == [os.getpid(), os.getppid()]
+    assert workload_of(2**22 + 1) is None
+    assert look_up(2**22 + 1) is None

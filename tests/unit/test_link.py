@@ -1,0 +1,158 @@
+"""The supervisor's link against a small server of the test's own, which can be rude."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tornado import web, websocket
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_unix_socket
+
+from nls_scheduler.errors import DaemonUnreachable, Problem
+from nls_scheduler.link import SupervisorLink
+from nls_scheduler.protocol import CLOSE_ENDED, CommandMessage, ErrorMessage, ViewMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+ORDER = json.dumps({"command": "suspend_process", "command_id": 7, "reason": "r", "cause": None})
+
+
+class Peer(websocket.WebSocketHandler):
+    def initialize(self, server: Server) -> None:
+        self.server = server
+
+    def open(self) -> None:
+        self.server.connections.put_nowait(self)
+
+    def on_message(self, message: str | bytes) -> None:
+        self.server.heard.put_nowait(json.loads(message))
+
+
+class Server:
+    """One daemon as a supervisor sees it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.connections: asyncio.Queue[Peer] = asyncio.Queue()
+        self.heard: asyncio.Queue[Any] = asyncio.Queue()
+        self.http: HTTPServer | None = None
+
+    def start(self) -> None:
+        self.http = HTTPServer(web.Application([(r"/v1/workloads/w/supervisor", Peer, {"server": self})]))
+        self.http.add_socket(bind_unix_socket(str(self.path)))
+
+    async def stop(self) -> None:
+        assert self.http is not None
+        self.http.stop()
+        self.path.unlink()
+        await self.http.close_all_connections()
+
+
+def play(path: Path, story: Callable[[Server, SupervisorLink], Awaitable[None]]) -> None:
+    async def run() -> None:
+        server = Server(path)
+        server.start()
+        try:
+            async with asyncio.timeout(20), SupervisorLink(path, "w") as link:
+                await story(server, link)
+        finally:
+            await server.stop()
+
+    asyncio.run(run())
+
+
+def test_facts_sent_while_the_daemon_is_away_arrive_in_order_when_it_is_back(tmp_path: Path) -> None:
+    async def story(server: Server, link: SupervisorLink) -> None:
+        changes: asyncio.Queue[bool] = asyncio.Queue()
+        link.on_connection = changes.put_nowait
+        (await server.connections.get()).close()
+        assert await changes.get() is False
+        for size in range(5):
+            await link.send("state_saved", saved_bytes=size)
+        assert await changes.get() is True
+        assert [(await server.heard.get())["saved_bytes"] for _ in range(5)] == [0, 1, 2, 3, 4]
+
+    play(tmp_path / "s", story)
+
+
+def test_a_repeated_order_is_given_out_once_and_its_answers_are_sent_again(tmp_path: Path) -> None:
+    async def story(server: Server, link: SupervisorLink) -> None:
+        peer = await server.connections.get()
+        await peer.write_message(ORDER)
+        assert isinstance(await anext(link), CommandMessage)
+        await link.send("process_suspended", command_id=7, saved_bytes=1)
+        assert (await server.heard.get())["event"] == "process_suspended"
+        peer.close()
+        again = await server.connections.get()
+        await again.write_message(ORDER)
+        assert (await server.heard.get())["event"] == "process_suspended"
+        await again.write_message('{"view": {"phase": "suspended"}}')
+        assert isinstance(await anext(link), ViewMessage)
+
+    play(tmp_path / "s", story)
+
+
+def test_the_end_of_the_workload_ends_the_iteration_for_good(tmp_path: Path) -> None:
+    async def story(server: Server, link: SupervisorLink) -> None:
+        (await server.connections.get()).close(CLOSE_ENDED, "ended")
+        for _ in range(2):
+            with pytest.raises(StopAsyncIteration):
+                await anext(link)
+        assert not link.connected
+
+    play(tmp_path / "s", story)
+
+
+def test_an_unreadable_message_is_told_and_the_link_goes_on(tmp_path: Path) -> None:
+    async def story(server: Server, link: SupervisorLink) -> None:
+        peer = await server.connections.get()
+        for nonsense in ("{", "{}", "[]", '{"command": "x", "command_id": "y", "reason": "", "cause": null}'):
+            await peer.write_message(nonsense)
+            message = await anext(link)
+            assert isinstance(message, ErrorMessage)
+            assert message.problem.fault == "server"
+        await peer.write_message(ORDER)
+        assert isinstance(await anext(link), CommandMessage)
+
+    play(tmp_path / "s", story)
+
+
+def test_a_malformed_fact_is_refused_before_it_is_sent(tmp_path: Path) -> None:
+    async def story(server: Server, link: SupervisorLink) -> None:
+        with pytest.raises(Problem, match="needs 'pid'"):
+            await link.send("process_started", command_id=1, start_time=3)
+        await link.send("cell_started")
+        assert (await server.heard.get()) == {"event": "cell_started"}
+
+    play(tmp_path / "s", story)
+
+
+def test_closing_waits_a_moment_for_what_is_still_to_be_sent(tmp_path: Path) -> None:
+    async def story(server: Server, link: SupervisorLink) -> None:
+        for size in range(50):
+            await link.send("state_saved", saved_bytes=size)
+        await link.close()
+        assert [(await server.heard.get())["saved_bytes"] for _ in range(50)] == list(range(50))
+
+    play(tmp_path / "s", story)
+
+
+def test_a_daemon_that_is_not_there_and_a_workload_that_it_does_not_know_are_told_apart(tmp_path: Path) -> None:
+    async def run() -> None:
+        with pytest.raises(DaemonUnreachable, match="does not answer"):
+            async with SupervisorLink(tmp_path / "none", "w"):
+                pass
+        server = Server(tmp_path / "s")
+        server.start()
+        with pytest.raises(Problem) as caught:
+            async with SupervisorLink(tmp_path / "s", "unknown"):
+                pass
+        assert caught.value.status == 404
+        await server.stop()
+
+    asyncio.run(run())

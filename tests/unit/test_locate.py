@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nls_scheduler import locate
+from nls_scheduler.errors import DaemonUnreachable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def _nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("NLS_SOCKET", raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(locate, "SYSTEM_SOCKET", tmp_path / "system.sock")
+
+
+def listen(path: Path) -> socket.socket:
+    path.parent.mkdir(exist_ok=True)
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(str(path))
+    listening.listen()
+    return listening
+
+
+def test_the_system_daemon_comes_before_the_users_own(tmp_path: Path) -> None:
+    with listen(tmp_path / "nls" / "nls.sock"):
+        assert locate.find() == tmp_path / "nls" / "nls.sock"
+        with listen(tmp_path / "system.sock"):
+            assert locate.find() == tmp_path / "system.sock"
+
+
+def test_a_named_socket_is_the_only_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with listen(tmp_path / "system.sock"), listen(tmp_path / "named.sock"):
+        assert locate.find(tmp_path / "named.sock") == tmp_path / "named.sock"
+        monkeypatch.setenv("NLS_SOCKET", str(tmp_path / "other.sock"))
+        with pytest.raises(DaemonUnreachable, match="nls up --socket"):
+            locate.find()
+        with pytest.raises(DaemonUnreachable, match="nls up --socket"):
+            locate.find_or_start()
+
+
+def test_nobody_there_is_one_sentence_with_what_to_do() -> None:
+    with pytest.raises(DaemonUnreachable, match="start one with `nls up`"):
+        locate.find()
+
+
+def test_a_socket_that_nobody_listens_on_any_more_does_not_answer(tmp_path: Path) -> None:
+    listen(tmp_path / "system.sock").close()
+    assert (tmp_path / "system.sock").exists()
+    assert not locate.answers(tmp_path / "system.sock")
+
+
+def test_without_a_runtime_directory_it_is_jupyters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "jupyter"))
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    assert locate.per_user_socket() == tmp_path / "jupyter" / "nls" / "nls.sock"
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "not-there"))
+    assert locate.per_user_socket() == tmp_path / "jupyter" / "nls" / "nls.sock"
+
+
+def test_a_path_too_long_for_a_socket_says_how_long_it_may_be(tmp_path: Path) -> None:
+    with pytest.raises(DaemonUnreachable, match="Linux allows 107"):
+        locate.find(tmp_path / ("x" * 100) / "nls.sock")
+
+
+def test_a_place_where_no_daemon_can_be_started_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "nls").write_text("a file where a directory should be")
+    with pytest.raises(DaemonUnreachable, match="none can be started"):
+        locate.find_or_start()

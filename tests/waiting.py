@@ -1,0 +1,33 @@
+"""Bounded waits on conditions, for tests: never a sleep of a guessed length."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+T = TypeVar("T")
+PAUSE_S = 0.01
+
+
+def wait_until(condition: Callable[[], T], timeout_s: float = 15.0) -> T:
+    """What `condition` returns once it is true; fails after `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    while not (outcome := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{condition} was not true within {timeout_s} s: {outcome!r}")
+        time.sleep(PAUSE_S)
+    return outcome
+
+
+async def eventually(condition: Callable[[], Awaitable[T]], timeout_s: float = 15.0) -> T:
+    """`wait_until` in a loop."""
+    deadline = time.monotonic() + timeout_s
+    while not (outcome := await condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{condition} was not true within {timeout_s} s: {outcome!r}")
+        await asyncio.sleep(PAUSE_S)
+    return outcome
