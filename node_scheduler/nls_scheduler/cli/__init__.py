@@ -1,0 +1,72 @@
+"""The command `nls`. Each sub-command is a module with `add_parser`; what is heavy is imported when it runs.
+
+Exit codes: 0 done, 2 wrong usage or bad input, 3 no daemon or refused by it; `nls run` has its own, see its help.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nls_scheduler import __version__
+from nls_scheduler.cli import demo, exit_codes, history, run, status, up
+from nls_scheduler.cli.output import tell
+from nls_scheduler.errors import DaemonUnreachable, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# A new sub-command is one module more here.
+SUBCOMMANDS = (up, status, run, history, demo)
+
+_EPILOG = """examples:
+  nls up --simulate 2x16GiB          a daemon with two simulated GPUs
+  nls status                         who has which GPU, who waits, and why
+  nls run -- python train.py         run a command on a GPU of its own, as soon as there is one
+  nls history                        what happened
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The entry point. Returns the exit code."""
+    options = _parser().parse_args(arguments, argparse.Namespace(socket=None, state_dir=None))
+    try:
+        code: int = options.run(options)
+    except DaemonUnreachable as error:
+        tell(str(error))
+        return exit_codes.NO_DAEMON
+    except Problem as problem:
+        tell(str(problem))
+        return exit_codes.USAGE if problem.status in (400, 413, 422) else exit_codes.NO_DAEMON
+    except BrokenPipeError:
+        # The reader (`| head`) has gone; the interpreter must not complain about it at its end.
+        sys.stdout = None
+        return exit_codes.BROKEN_PIPE
+    except KeyboardInterrupt:
+        return exit_codes.INTERRUPTED
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    # Options that all have may stand before or after the sub-command; the later one must not undo the former.
+    common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    common.add_argument(
+        "--socket", type=Path, metavar="PATH", help="the daemon's socket (default: NLS_SOCKET, or found)"
+    )
+    common.add_argument(
+        "--state-dir", type=Path, metavar="PATH", help="where a daemon keeps its files (default: beside the socket)"
+    )
+    parser = argparse.ArgumentParser(
+        prog="nls",
+        description="Shares the GPUs of this machine between notebooks and commands.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        parents=[common],
+    )
+    parser.add_argument("--version", action="version", version=f"nls {__version__}")
+    subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for module in SUBCOMMANDS:
+        module.add_parser(subparsers, common)
+    return parser

@@ -1,0 +1,43 @@
+"""`nls demo`."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nls_scheduler.cli import exit_codes
+from nls_scheduler.cli.output import tell
+
+if TYPE_CHECKING:
+    import argparse
+
+    from nls_scheduler.cli.types import Subparsers
+
+
+def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
+    """Called by `main`."""
+    parser = subparsers.add_parser(
+        "demo",
+        help="see two notebooks share two GPUs, and one move",
+        description=(
+            "Plays the story of this project in real notebooks on a Jupyter Server and a daemon of its own: on two "
+            "idle GPUs of this machine, or on simulated ones, which it says first. Leaves nothing behind."
+        ),
+        parents=[common],
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object per line")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="put the played notebooks there")
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    missing = [name for name in ("jupyter_server", "nls_jupyter", "numpy") if find_spec(name) is None]
+    if missing:
+        tell(f"The demo needs {' and '.join(missing)}: pip install 'nls-jupyter[lab]'")
+        return exit_codes.USAGE
+    from nls_scheduler.demo.screen import Screen
+    from nls_scheduler.demo.stage import perform
+
+    return asyncio.run(perform(Screen(as_json=options.json), options.keep))

@@ -1,0 +1,13 @@
+"""What the exit codes mean."""
+
+from typing import Final
+
+USAGE: Final = 2
+NO_DAEMON: Final = 3
+EVICTED: Final = 75
+"""`nls run`: the GPU was needed by somebody else and the command was stopped (EX_TEMPFAIL of sysexits.h)."""
+START_FAILED: Final = 125
+CANNOT_EXECUTE: Final = 126
+NOT_FOUND: Final = 127
+INTERRUPTED: Final = 130
+BROKEN_PIPE: Final = 141

@@ -1,0 +1,64 @@
+"""`nls history`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+from nls_scheduler.cli.output import say, table
+from nls_scheduler.sizes import format_bytes
+
+if TYPE_CHECKING:
+    from nls_scheduler.cli.types import Subparsers
+
+_EPILOG = """examples:
+  nls history
+  nls history --json | jq '.[] | select(.event == "moved")'
+"""
+
+
+def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
+    """Called by `main`."""
+    parser = subparsers.add_parser(
+        "history",
+        help="what happened, why, and how long it took",
+        description="Shows what the daemon has done since it started, oldest first.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        parents=[common],
+    )
+    parser.add_argument("--json", action="store_true", help="the same for programs")
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    entries = asyncio.run(_history(options))
+    say(json.dumps(entries, indent=2) if options.json else render(entries))
+    return 0
+
+
+async def _history(options: argparse.Namespace) -> list[dict[str, Any]]:
+    from nls_scheduler.client import DaemonClient
+
+    client = await DaemonClient.connect(options.socket, may_start=False)
+    try:
+        return await client.history()
+    finally:
+        client.close()
+
+
+def render(entries: list[dict[str, Any]]) -> str:
+    """The entries as text for people."""
+    if not entries:
+        return "Nothing has happened yet."
+    return table([["TIME", "WORKLOAD", "EVENT", "SECONDS", "KEPT", "WHY"], *map(_row, entries)])
+
+
+def _row(entry: dict[str, Any]) -> list[str]:
+    places = [place for place in (entry["from"], entry["to"]) if place]
+    event = entry["event"] + (f" {' -> '.join(places)}" if places else "")
+    seconds = "" if entry["seconds"] is None else f"{entry['seconds']:.1f}"
+    kept = "" if entry["bytes"] is None else format_bytes(entry["bytes"])
+    return [entry["time"][11:23], entry["name"], event, seconds, kept, entry["reason"]]

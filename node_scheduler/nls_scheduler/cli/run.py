@@ -1,0 +1,82 @@
+"""`nls run`: a command on a GPU of its own."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+from typing import TYPE_CHECKING
+
+from nls_scheduler import guardian
+from nls_scheduler.cli import exit_codes
+from nls_scheduler.cli.output import tell
+
+if TYPE_CHECKING:
+    from nls_scheduler.cli.types import Subparsers
+    from nls_scheduler.runner import Ending
+
+_EPILOG = """examples:
+  nls run -- python train.py                   a whole GPU, guaranteed
+  nls run --gpus 2 -- torchrun --nproc-per-node 2 train.py
+  nls run --request 8GiB -- ./infer            8 GiB of a GPU, guaranteed
+  nls run --request 0.25 --limit 1.0 -- ./sweep    a quarter guaranteed, the rest while nobody needs it
+  nls run --on-evict requeue -- ./resumable    may be stopped for others and starts again by itself
+
+exit codes: the command's own, or 128+n when signal n ended it (nls run then ends by the same signal);
+  2 bad input, 3 no daemon or refused, 75 stopped because somebody else needed the GPU, 125 it could not be started,
+  126 it cannot be executed, 127 not found, 130 interrupted while waiting
+"""
+
+
+def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
+    """Called by `main`."""
+    parser = subparsers.add_parser(
+        "run",
+        help="run a command on a GPU as soon as there is one",
+        description="Waits for a GPU, runs COMMAND on it, and gives it back. Only that GPU is visible to COMMAND.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="nls run [options] -- COMMAND [ARGUMENT ...]",
+        parents=[common],
+    )
+    parser.add_argument("--gpus", type=int, default=1, metavar="N", help="how many GPUs (default: 1)")
+    parser.add_argument("--request", metavar="SIZE", help="guaranteed on each: 0.5 or 8GiB (default: a whole GPU)")
+    parser.add_argument("--limit", metavar="SIZE", help="hard cap on each (default: the request)")
+    parser.add_argument("--priority", type=int, default=0, metavar="N", help="higher goes first (default: 0)")
+    parser.add_argument("--name", help="shown to people (default: the command's name)")
+    parser.add_argument(
+        "--on-evict", choices=["requeue"], help="requeue: may be stopped for others; it queues and starts again"
+    )
+    parser.add_argument("command", nargs="+", metavar="COMMAND", help="what to run, after --")
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from nls_scheduler.runner import Runner
+
+    fields = {"kind": "command", "gpus": options.gpus, "priority": options.priority}
+    fields |= {"name": options.name or os.path.basename(options.command[0])[:100], "requeue": bool(options.on_evict)}  # noqa: PTH119 - text, not a path
+    fields |= {size: getattr(options, size) for size in ("request", "limit") if getattr(options, size) is not None}
+    runner = Runner(options.command, fields, options.socket, tell)
+    # Blocked before any thread starts, so that each signal waits for the runner, which knows who sent it.
+    mask = {signal.Signals(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, runner.SIGNALS)}
+    ending = asyncio.run(runner.run(mask))
+    if ending.signal is not None:
+        _die_from(ending.signal)
+    if ending.message:
+        tell(ending.message)
+    return _exit_code(ending)
+
+
+def _exit_code(ending: Ending) -> int:
+    return exit_codes.START_FAILED if ending.code is None else ending.code
+
+
+def _die_from(number: int) -> None:
+    """End by the signal that ended the command, so that shells and `make` see the same as without `nls run`."""
+    guardian.set_process_control(guardian.PR_SET_DUMPABLE, 0)  # one core dump, the command's, is enough
+    if number not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+    signal.raise_signal(number)

@@ -1,0 +1,88 @@
+"""`nls status`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+from nls_scheduler.cli.output import say, table
+from nls_scheduler.sizes import format_bytes
+
+if TYPE_CHECKING:
+    from nls_scheduler.cli.types import Subparsers
+
+_EPILOG = """examples:
+  nls status
+  nls status --json | jq '.workloads[] | {name, phase, reason}'
+"""
+
+
+def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
+    """Called by `main`."""
+    parser = subparsers.add_parser(
+        "status",
+        help="who has which GPU, who waits, and why",
+        description="Shows the GPUs of this machine and what asks for them.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        parents=[common],
+    )
+    parser.add_argument("--json", action="store_true", help="the same for programs")
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    status = asyncio.run(_status(options))
+    say(json.dumps(status, indent=2) if options.json else render(status))
+    return 0
+
+
+async def _status(options: argparse.Namespace) -> dict[str, Any]:
+    from nls_scheduler.client import DaemonClient
+
+    client = await DaemonClient.connect(options.socket, may_start=False)
+    try:
+        return await client.status()
+    finally:
+        client.close()
+
+
+def render(status: dict[str, Any]) -> str:
+    """The status as text for people."""
+    labels = {gpu["uuid"]: f"GPU {gpu['index']}" for gpu in status["gpus"]}
+    parts = []
+    if status["simulated"]:
+        parts.append("These GPUs are simulated.")
+    if status["message"]:
+        parts.append(status["message"])
+    if status["gpus"]:
+        parts.append(table([["GPU", "NAME", "USED", "OF", "BUSY", ""], *map(_gpu, status["gpus"])]))
+    heading = ["WORKLOAD", "PHASE", "ON", "HOME", "REQUEST", "LIMIT", "USED", "WHY"]
+    rows = [_workload(workload, labels) for workload in status["workloads"]]
+    parts.append(table([heading, *rows]) if rows else "Nobody asks for a GPU.")
+    return "\n\n".join(parts)
+
+
+def _gpu(gpu: dict[str, Any]) -> list[str]:
+    busy = "" if gpu["utilisation"] is None else f"{gpu['utilisation']:.0%}"
+    total = format_bytes(gpu["memory_total_bytes"])
+    remark = "" if gpu["healthy"] else "unhealthy"
+    return [f"GPU {gpu['index']}", gpu["name"], format_bytes(gpu["memory_used_bytes"]), total, busy, remark]
+
+
+def _workload(workload: dict[str, Any], labels: dict[str, str]) -> list[str]:
+    phase = workload["phase"] + (" (cell)" if workload["executing"] and workload["kind"] == "notebook" else "")
+    if workload["position"] is not None:
+        phase += f" ({workload['position']}. in line)"
+    return [
+        workload["name"],
+        phase,
+        ", ".join(workload["gpus"]) or "-",
+        ", ".join(labels.get(uuid, uuid) for uuid in workload["home"]) or "-",
+        format_bytes(workload["request_bytes"]),
+        format_bytes(workload["limit_bytes"]),
+        format_bytes(workload["memory_used_bytes"]),
+        workload["reason"],
+    ]

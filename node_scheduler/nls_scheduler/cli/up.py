@@ -1,0 +1,146 @@
+"""`nls up`: the daemon."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import math
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nls_scheduler.cli import exit_codes
+from nls_scheduler.cli.output import tell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nls_scheduler.cli.types import Subparsers
+    from nls_scheduler.drivers.simulated import SimulationSpec
+    from nls_scheduler.ports import Driver
+
+_EPILOG = """examples:
+  nls up                                       serve this machine's GPUs for this user
+  nls up --simulate 2x16GiB                    two simulated GPUs, to try it out
+  nls up --socket /run/nls/nls.sock            one daemon for all users (as root)
+  nls up --set reclaim_deadline_s=10           other rules; also in nls_config.py of Jupyter's configuration
+"""
+
+
+def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
+    """Called by `main`."""
+    parser = subparsers.add_parser(
+        "up",
+        help="run the daemon that shares the GPUs",
+        description="Runs the daemon in the foreground until Ctrl-C. GPU processes go on without it.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        parents=[common],
+    )
+    parser.add_argument("--simulate", metavar="COUNTxSIZE", help="simulated GPUs instead of real ones")
+    parser.add_argument(
+        "--context-memory", metavar="SIZE", default="400MiB", help="what a simulated CUDA context takes (%(default)s)"
+    )
+    parser.add_argument("--idle-exit", type=_seconds, metavar="SECONDS", help="end after this long without any use")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", dest="assignments", help="change a setting"
+    )
+    parser.add_argument(
+        "--background", action="store_true", help="return once the daemon answers, and leave it running"
+    )
+    parser.add_argument("--verbose", action="store_true", help="log each request")
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    # Whoever starts a daemon may have blocked the signals that end it, as `nls run` does, and masks are inherited.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    # Forked before anything starts a thread or a loop.
+    ready = _in_background() if options.background else None
+    if isinstance(ready, int):
+        return ready
+    logging.basicConfig(
+        level=logging.DEBUG if options.verbose else logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    return _serve(options, ready or _nothing)
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a time above zero")
+    return seconds
+
+
+def _serve(options: argparse.Namespace, ready: Callable[[], None]) -> int:
+    from jupyter_core.paths import jupyter_config_path
+
+    from nls_scheduler import config, locate, server
+    from nls_scheduler.drivers.simulated import SimulationSpec
+    from nls_scheduler.sizes import parse_bytes
+
+    named = options.socket or os.environ.get(locate.SOCKET_VARIABLE)
+    try:
+        path = locate.checked(Path(named)) if named else locate.per_user_socket()
+        settings = config.load(options.assignments, jupyter_config_path())
+        simulation = SimulationSpec.parse(options.simulate) if options.simulate else None
+        context_memory_bytes = parse_bytes(options.context_memory)
+    except ValueError as error:
+        tell(str(error))
+        return exit_codes.USAGE
+
+    def make_driver() -> Driver:
+        return _driver(options.state_dir or path.parent, simulation, context_memory_bytes)
+
+    try:
+        server.serve(path, make_driver, settings, options.idle_exit, ready)
+    except server.AlreadyRunning as error:
+        tell(str(error))
+        return exit_codes.NO_DAEMON
+    except ValueError as error:
+        tell(str(error))
+        return exit_codes.USAGE
+    except OSError as error:
+        tell(f"The daemon cannot serve {path}: {error}.")
+        return exit_codes.NO_DAEMON
+    return 0
+
+
+def _driver(state_dir: Path, simulation: SimulationSpec | None, context_memory_bytes: int) -> Driver:
+    """The real Gpus, or the simulated ones that were asked for."""
+    if simulation is not None:
+        from nls_scheduler.drivers.simulated import SimulatedDriver
+
+        return SimulatedDriver(state_dir / "simulated", simulation, context_memory_bytes)
+    from nls_scheduler.drivers.nvml import NvmlDriver
+
+    return NvmlDriver()
+
+
+def _nothing() -> None:
+    """What happens in the foreground once the daemon answers: it has logged that."""
+
+
+def _in_background() -> int | Callable[[], None]:
+    """In the parent, the exit code, once the daemon answers or has failed; in the daemon, what to call when ready."""
+    outcome, outcome_of_daemon = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(outcome)
+        os.setsid()
+
+        def ready() -> None:
+            os.write(outcome_of_daemon, b"ready")
+            os.close(outcome_of_daemon)
+
+        return ready
+    os.close(outcome_of_daemon)
+    answer = os.read(outcome, 16)
+    os.close(outcome)
+    if answer == b"ready":
+        return 0
+    _, status = os.waitpid(pid, 0)
+    sys.stderr.flush()
+    return os.waitstatus_to_exitcode(status) or exit_codes.NO_DAEMON

@@ -1,0 +1,49 @@
+"""How a command line waits: one live line on a terminal, otherwise one line for each new reason."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_CLEAR: Final = "\r\x1b[K"
+
+
+class WaitingLine:
+    """Tells on `stream` for how long and why a workload waits. `show` and `tick` while it waits, then `clear`."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._live = stream.isatty()
+        self._since: float | None = None
+        self._text = ""
+
+    def show(self, view: Mapping[str, Any]) -> None:
+        """The workload's newest status entry; only one that waits is shown."""
+        if view["phase"] != "queued":
+            return
+        if self._since is None:
+            self._since = time.monotonic()
+        position = "" if view["position"] is None else f" ({view['position']}. in line)"
+        text = f"waiting for a GPU{position}: {view['reason']}"
+        if text != self._text and not self._live:
+            self._stream.write(f"nls: {text}\n")
+            self._stream.flush()
+        self._text = text
+        self.tick()
+
+    def tick(self) -> None:
+        """Bring the live line up to date; to be called about once a second."""
+        if self._live and self._since is not None:
+            waited_s = int(time.monotonic() - self._since)
+            self._stream.write(f"{_CLEAR}nls: {self._text} [{waited_s} s]")
+            self._stream.flush()
+
+    def clear(self) -> None:
+        """The wait is over. Idempotent."""
+        if self._live and self._since is not None:
+            self._stream.write(_CLEAR)
+            self._stream.flush()
+        self._since, self._text = None, ""

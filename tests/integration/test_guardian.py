@@ -1,0 +1,298 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from conftest import marked_processes, wait_until
+
+from nls_scheduler import guardian
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+GONE_WITHIN_S = 2.0
+
+# A parent that starts a guardian for the command in its arguments and waits to be killed.
+PARENT = """
+import os, subprocess, sys
+guardian, *command = sys.argv[1:]
+subprocess.Popen([sys.executable, "-I", "-S", guardian, "--session", "--parent", str(os.getpid()), "--", *command])
+sys.stdin.read()
+"""
+HOLDS_THE_GIL = "import ctypes; print('up', flush=True); ctypes.PyDLL(None).sleep(600)"
+STOPS = "import os, signal; print('up', flush=True); os.kill(os.getpid(), signal.SIGSTOP)"
+SLEEPS = "import time; print('up', flush=True); time.sleep(600)"
+HAS_FAMILY = """
+import multiprocessing, os, signal, subprocess, time
+def double_fork():
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.setpgid(0, 0)
+            os.execvp("sleep", ["sleep", "600"])
+        os._exit(0)
+double_fork()
+subprocess.Popen(["setsid", "sh", "-c", "sleep 600 & kill -STOP $$"])
+multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,)).start()
+print('up', flush=True)
+"""
+HAS_FAMILY_AND_SLEEPS = HAS_FAMILY + "time.sleep(600)"
+HAS_FAMILY_AND_LEAVES = HAS_FAMILY + "os._exit(4)"
+UNCOLLECTED_MEMORY = """
+import multiprocessing, sys, time
+from multiprocessing.shared_memory import SharedMemory
+if __name__ == "__main__":
+    memory = SharedMemory(create=True, size=4096)
+    worker = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,))
+    worker.start()
+    print(memory.name, flush=True)
+    time.sleep(600)
+"""
+
+
+def guard(
+    options: Sequence[str], command: Sequence[str], *, fds: Sequence[int] = (), cwd: Path | None = None
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", guardian.__file__, *options, "--", *command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        pass_fds=fds,
+        cwd=cwd,
+    )
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def finish(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
+    output, errors = process.communicate(timeout=10)
+    return process.returncode, output.decode(), errors.decode()
+
+
+def reported(options: Sequence[str], command: Sequence[str]) -> tuple[int, list[str]]:
+    """The guardian's exit code and the lines of its report."""
+    reader, writer = os.pipe()
+    with os.fdopen(reader) as report:
+        process = guard(["--report-fd", str(writer), *options], command, fds=(writer,))
+        os.close(writer)
+        lines = report.read().splitlines()
+        return finish(process)[0], lines
+
+
+def wait_for_line(process: subprocess.Popen[bytes]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().decode().strip()
+
+
+@pytest.mark.parametrize(("command", "code"), [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", 137), ("kill -15 $$", 143)])
+def test_the_commands_exit_code_is_passed_through(command: str, code: int) -> None:
+    assert finish(guard([], ["sh", "-c", command]))[0] == code
+
+
+def test_the_guardian_dies_from_the_commands_signal_when_asked() -> None:
+    assert finish(guard(["--reraise"], ["sh", "-c", "kill -9 $$"]))[0] == -signal.SIGKILL
+    assert finish(guard(["--reraise"], ["sh", "-c", "kill -6 $$"]))[0] == -signal.SIGABRT
+
+
+def test_the_report_names_the_command_and_its_end() -> None:
+    code, lines = reported([], ["sh", "-c", "exit 5"])
+    assert code == 5
+    started, ended = (line.split() for line in lines)
+    assert started[0] == "started"
+    assert int(started[1]) > 1
+    assert int(started[2]) > 0
+    assert ended == ["ended", str(5 << 8)]
+
+
+def test_the_reported_start_time_is_the_commands_own() -> None:
+    code = f"import sys; sys.path.insert(0, {str(Path(guardian.__file__).parent)!r}); import guardian, os; "
+    reader, writer = os.pipe()
+    with os.fdopen(reader) as report:
+        process = guard(
+            ["--report-fd", str(writer)], python(code + "print(guardian.read_stat(os.getpid())[1])"), fds=(writer,)
+        )
+        os.close(writer)
+        line = report.readline().split()
+        _, output, _ = finish(process)
+    assert line[2] == output.strip()
+
+
+def test_a_command_that_cannot_be_executed_is_reported_with_its_errno() -> None:
+    assert reported([], ["/no/such/command"]) == (127, ["failed 2"])
+    assert reported([], ["/"]) == (127, ["failed 13"])
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--unknown", "--", "true"], ["--grace"], ["--session"], ["--parent", "x", "--", "true"]]
+)
+def test_a_wrong_call_is_refused_with_the_usage(arguments: list[str]) -> None:
+    process = subprocess.run(
+        [sys.executable, "-I", "-S", guardian.__file__, *arguments], capture_output=True, check=False, timeout=10
+    )
+    assert process.returncode == 2
+    assert b"usage:" in process.stderr
+
+
+def test_nothing_starts_when_the_parent_is_gone_already(tmp_path: Path) -> None:
+    assert finish(guard(["--parent", "1"], ["touch", str(tmp_path / "started")]))[0] == 125
+    assert not (tmp_path / "started").exists()
+
+
+@pytest.mark.parametrize("options", [[], ["--session"]])
+def test_no_descendant_outlives_its_command(options: list[str], mark: str) -> None:
+    assert finish(guard(options, python(HAS_FAMILY_AND_LEAVES)))[0] == 4
+    assert not marked_processes(mark)
+
+
+def test_sigterm_ends_the_whole_family_of_a_session(mark: str) -> None:
+    process = guard(["--session"], python(HAS_FAMILY_AND_SLEEPS))
+    assert wait_for_line(process) == "up"
+    assert len(marked_processes(mark)) >= 5
+    process.terminate()
+    process.communicate(timeout=GONE_WITHIN_S)
+    assert process.returncode == 128 + signal.SIGKILL
+    assert not marked_processes(mark)
+
+
+@pytest.mark.parametrize("code", [SLEEPS, HOLDS_THE_GIL, STOPS, HAS_FAMILY_AND_SLEEPS])
+def test_the_family_dies_with_the_guardians_parent(code: str, mark: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, guardian.__file__, *python(code)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as parent:
+        assert wait_for_line(parent) == "up"
+        parent.kill()
+    wait_until(lambda: not marked_processes(mark), GONE_WITHIN_S, "the end of all descendants")
+
+
+def test_the_family_dies_with_the_thread_that_started_the_guardian(mark: str) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    let_go = threading.Event()
+
+    def launch() -> None:
+        started.append(guard(["--session", "--parent", str(os.getpid())], python(SLEEPS)))
+        let_go.wait()
+
+    thread = threading.Thread(target=launch)
+    thread.start()
+    wait_until(lambda: started, 5, "the launch")
+    assert wait_for_line(started[0]) == "up"
+    let_go.set()
+    thread.join()
+    assert finish(started[0])[0] == 128 + signal.SIGKILL
+
+
+def test_the_command_dies_with_its_guardian(mark: str) -> None:
+    process = guard(["--session"], python(HOLDS_THE_GIL))
+    assert wait_for_line(process) == "up"
+    process.kill()
+    process.communicate(timeout=GONE_WITHIN_S)
+    wait_until(lambda: not marked_processes(mark), GONE_WITHIN_S, "the end of the command")
+
+
+def test_a_killed_familys_shared_memory_is_collected() -> None:
+    process = guard(["--session"], python(UNCOLLECTED_MEMORY))
+    memory = Path("/dev/shm") / wait_for_line(process)
+    assert memory.exists()
+    process.terminate()
+    process.communicate(timeout=GONE_WITHIN_S)
+    assert not memory.exists()
+
+
+def test_the_directory_is_removed_at_the_end(tmp_path: Path) -> None:
+    directory = tmp_path / "private"
+    directory.mkdir()
+    (directory / "connection.json").write_text("{}")
+    finish(guard(["--remove", str(directory)], ["true"]))
+    assert not directory.exists()
+
+
+def test_in_the_foreground_sigterm_reaches_the_command_first() -> None:
+    process = guard(["--grace", "60"], ["sh", "-c", "trap 'exit 7' TERM; echo up; while :; do sleep 0.01; done"])
+    assert wait_for_line(process) == "up"
+    process.terminate()
+    assert finish(process)[0] == 7
+
+
+def test_in_the_foreground_a_command_that_ignores_sigterm_is_killed_after_the_grace(mark: str) -> None:
+    process = guard(["--grace", "0.1"], ["sh", "-c", "trap '' TERM; echo up; sleep 600"])
+    assert wait_for_line(process) == "up"
+    process.terminate()
+    assert finish(process)[0] == 128 + signal.SIGKILL
+    assert not marked_processes(mark)
+
+
+def test_in_the_foreground_a_stopped_command_gets_its_sigterm() -> None:
+    process = guard(["--grace", "60"], ["sh", "-c", "trap 'exit 7' TERM; echo up; kill -STOP $$; sleep 600"])
+    assert wait_for_line(process) == "up"
+    process.terminate()
+    assert finish(process)[0] == 7
+
+
+def test_in_the_foreground_user_signals_are_forwarded_and_interrupts_are_not() -> None:
+    code = """
+import signal
+caught = []
+for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGWINCH, signal.SIGINT, signal.SIGQUIT):
+    signal.signal(number, lambda n, _: caught.append(n))
+print('up', flush=True)
+while signal.SIGUSR2 not in caught:
+    signal.pause()
+print(*sorted(caught))
+"""
+    process = guard([], python(code))
+    assert wait_for_line(process) == "up"
+    # A pending signal of a lower number is delivered first, so that USR2 is the last of them.
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1):
+        process.send_signal(number)
+    wait_until(lambda: not _pending(process.pid) & {signal.SIGHUP, signal.SIGUSR1}, 5, "the forwarding")
+    process.send_signal(signal.SIGUSR2)
+    code_, output, _ = finish(process)
+    assert code_ == 0
+    assert output.split() == [str(int(number)) for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)]
+
+
+def _pending(pid: int) -> set[int]:
+    masks = [
+        line.split()[1] for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("ShdPnd")
+    ]
+    return {number for number in range(1, 65) if int(masks[0], 16) >> (number - 1) & 1}
+
+
+def test_the_command_starts_with_ordinary_signals_and_its_own_group() -> None:
+    code = """
+import json, os, signal
+print(json.dumps({
+    "mask": [int(n) for n in signal.pthread_sigmask(signal.SIG_BLOCK, [])],
+    "ignored": [line.split()[1] for line in open("/proc/self/status") if line.startswith("SigIgn")][0],
+    "leads_group": os.getpgrp() == os.getpid(),
+    "session": os.getsid(0), "guardian": os.getppid(), "oom": int(open("/proc/self/oom_score_adj").read()),
+}))
+"""
+    _, output, _ = finish(guard(["--session"], ["sh", "-c", f"exec {sys.executable} -I -S -c '{code}'"]))
+    seen = json.loads(output)
+    assert seen["mask"] == []
+    # Python itself ignores SIGPIPE and SIGXFSZ.
+    assert int(seen["ignored"], 16) == 1 << (signal.SIGPIPE - 1) | 1 << (signal.SIGXFSZ - 1)
+    assert seen["leads_group"]
+    assert seen["session"] == seen["guardian"]
+    own = int(Path("/proc/self/oom_score_adj").read_text())
+    assert seen["oom"] == min(1000, own + guardian.OOM_SCORE_RAISE)
+
+
+def test_the_command_inherits_the_descriptors_that_were_passed() -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(reader) as end:
+        process = guard(["--session"], python(f"import os; os.write({writer}, b'hello')"), fds=(writer,))
+        os.close(writer)
+        assert end.read() == "hello"
+        assert finish(process)[0] == 0

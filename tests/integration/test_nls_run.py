@@ -1,0 +1,276 @@
+"""`nls run` against a real daemon."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import termios
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from daemon_process import NLS
+from waiting import wait_until
+
+if TYPE_CHECKING:
+    from daemon_process import DaemonProcess
+
+TELL_PID = "echo $$; exec sleep 600"
+
+
+def gone(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return True
+
+
+def test_the_exit_code_and_the_output_are_the_commands_own(daemon: DaemonProcess) -> None:
+    done = daemon.nls("run", "--", "sh", "-c", "echo out; echo err >&2; exit 7")
+    assert (done.returncode, done.stdout, done.stderr) == (7, "out\n", "err\n")
+    assert daemon.status()["workloads"] == []
+
+
+def test_the_command_sees_its_own_gpu_only(daemon: DaemonProcess) -> None:
+    done = daemon.nls("run", "--gpus", "2", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES $NLS_WORKLOAD")
+    masked, workload = done.stdout.split()
+    assert masked.split(",") == [gpu["uuid"] for gpu in daemon.status()["gpus"]]
+    assert re.fullmatch("[0-9a-f]{12}", workload)
+
+
+def test_nls_run_dies_from_the_signal_that_killed_its_command(daemon: DaemonProcess) -> None:
+    assert daemon.nls("run", "--", "sh", "-c", "kill -TERM $$").returncode == -signal.SIGTERM
+    assert daemon.nls("run", "--", "sh", "-c", "kill -KILL $$").returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP])
+def test_signals_reach_the_command_which_decides(daemon: DaemonProcess, number: signal.Signals) -> None:
+    script = f"trap 'echo got; exit 5' {number.name[3:]}; echo ready; while :; do sleep 0.05; done"
+    running = daemon.start_nls("run", "--", "bash", "-c", script)
+    assert running.stdout is not None
+    assert running.stdout.readline() == "ready\n"
+    running.send_signal(number)
+    out, _ = running.communicate(timeout=20)
+    assert (running.returncode, out) == (5, "got\n")
+
+
+def test_a_command_that_does_not_exist_ends_with_127_and_one_sentence(daemon: DaemonProcess) -> None:
+    done = daemon.nls("run", "--", "no-such-command")
+    assert done.returncode == 127
+    assert done.stderr == "cannot run no-such-command: No such file or directory\n"
+    assert daemon.status()["workloads"] == []
+
+
+def test_a_file_that_cannot_be_executed_ends_with_126(daemon: DaemonProcess, tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_text("just text")
+    done = daemon.nls("run", "--", str(path))
+    assert done.returncode == 126
+    assert "Permission denied" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--request", "much"], "'much' is not a size"),
+        (["--request", "0.5", "--limit", "0.25"], "above the limit"),
+        (["--request", "64GiB"], "the largest is GPU 0 (Simulated GPU) with 16 GiB"),
+        (["--gpus", "3"], "This node has 2 usable GPUs, not 3"),
+        (["--gpus", "0"], "'gpus' is a whole number"),
+        (["--name", "  "], "A name is a text"),
+    ],
+)
+def test_what_can_never_run_is_refused_with_one_sentence(
+    daemon: DaemonProcess, arguments: list[str], says: str
+) -> None:
+    done = daemon.nls("run", *arguments, "--", "true")
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_command_waits_for_its_gpu_says_so_and_starts_when_it_is_free(one_gpu_daemon: DaemonProcess) -> None:
+    daemon = one_gpu_daemon
+    first = daemon.start_nls("run", "--name", "first", "--", "sleep", "600")
+    daemon.wait_for("first", phase="running")
+    second = daemon.start_nls("run", "--name", "second", "--", "echo", "ran")
+    waiting = daemon.wait_for("second", phase="queued", current=[], pid=None, position=1)
+    assert waiting["reason"]
+    first.send_signal(signal.SIGTERM)
+    out, err = second.communicate(timeout=20)
+    assert (second.returncode, out) == (0, "ran\n")
+    assert err.startswith("nls: waiting for a GPU (1. in line): ")
+    first.communicate(timeout=20)
+
+
+def test_it_is_running_only_after_exec_with_the_commands_own_pid(daemon: DaemonProcess) -> None:
+    running = daemon.start_nls("run", "--name", "sleeper", "--", "sh", "-c", TELL_PID)
+    assert running.stdout is not None
+    pid = int(running.stdout.readline())
+    entry = daemon.wait_for("sleeper", phase="running")
+    assert entry["pid"] == pid
+    assert entry["executing"]
+    assert len(entry["current"]) == len(entry["gpus"]) == 1
+    assert entry["request_bytes"] == entry["limit_bytes"] == 16 * 2**30
+    running.send_signal(signal.SIGTERM)
+    running.communicate(timeout=20)
+    assert gone(pid)
+
+
+def test_ctrl_c_while_waiting_ends_with_130_and_releases(one_gpu_daemon: DaemonProcess) -> None:
+    daemon = one_gpu_daemon
+    first = daemon.start_nls("run", "--name", "first", "--", "sleep", "600")
+    daemon.wait_for("first", phase="running")
+    second = daemon.start_nls("run", "--name", "second", "--", "true")
+    daemon.wait_for("second", phase="queued")
+    second.send_signal(signal.SIGINT)
+    second.communicate(timeout=20)
+    assert second.returncode == 130
+    assert daemon.workload("second") is None
+    first.send_signal(signal.SIGTERM)
+    first.communicate(timeout=20)
+    assert first.returncode == -signal.SIGTERM
+
+
+def test_kill_9_of_nls_run_leaves_no_process_of_its_command(daemon: DaemonProcess) -> None:
+    script = "import os, subprocess, sys, time; "
+    script += "child = subprocess.Popen(['sleep', '600'], start_new_session=True); "
+    script += "print(os.getpid(), child.pid, flush=True); time.sleep(600)"
+    running = daemon.start_nls("run", "--name", "victim", "--", sys.executable, "-c", script)
+    assert running.stdout is not None
+    pids = [int(word) for word in running.stdout.readline().split()]
+    daemon.wait_for("victim", phase="running")
+    running.kill()
+    running.communicate(timeout=20)
+    wait_until(lambda: all(gone(pid) for pid in pids))
+    wait_until(lambda: daemon.workload("victim") is None)
+
+
+def test_a_killed_guardian_takes_its_command_along_and_the_daemon_does_the_rest(daemon: DaemonProcess) -> None:
+    running = daemon.start_nls("run", "--name", "victim", "--", "sh", "-c", TELL_PID)
+    assert running.stdout is not None
+    pid = int(running.stdout.readline())
+    daemon.wait_for("victim", phase="running")
+    guardian = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    assert guardian != running.pid
+    os.kill(guardian, signal.SIGKILL)
+    running.communicate(timeout=20)
+    assert running.returncode == -signal.SIGKILL
+    assert gone(pid)
+    wait_until(lambda: daemon.workload("victim") is None)
+
+
+def test_a_command_outlives_the_daemon(daemon: DaemonProcess, tmp_path: Path) -> None:
+    fifo = tmp_path / "go"
+    os.mkfifo(fifo)
+    running = daemon.start_nls("run", "--name", "survivor", "--", "sh", "-c", f"echo up; cat {fifo}; exit 4")
+    assert running.stdout is not None
+    assert running.stdout.readline() == "up\n"
+    daemon.stop()
+    fifo.write_text("done\n")
+    out, _ = running.communicate(timeout=20)
+    assert (running.returncode, out) == (4, "done\n")
+
+
+def test_an_evicted_command_is_told_why_and_starts_again_where_it_asked_for_that(daemon: DaemonProcess) -> None:
+    script = "trap 'exit 0' TERM; echo started; while :; do sleep 0.05; done"
+    burst = ["--request", "0.5", "--limit", "1.0", "--on-evict", "requeue", "--", "bash", "-c", script]
+    sweeps = {name: daemon.start_nls("run", "--name", name, *burst) for name in ("sweep-1", "sweep-2")}
+    on = {name: daemon.wait_for(name, phase="running")["current"] for name in sweeps}
+    assert on["sweep-1"] != on["sweep-2"]
+    owner = daemon.nls("run", "--name", "owner", "--", "echo", "mine")
+    assert (owner.returncode, owner.stdout) == (0, "mine\n")
+    entries = daemon.request("GET", "/v1/history")[1]["entries"]
+    evicted = [entry for entry in entries if entry["event"] == "evicted"]
+    assert [entry["cause"]["name"] for entry in evicted] == ["owner"]
+    moved = sweeps[evicted[0]["name"]]
+    assert moved.stdout is not None
+    assert moved.stderr is not None
+    assert [moved.stdout.readline(), moved.stdout.readline()] == ["started\n", "started\n"]
+    assert moved.stderr.readline().startswith("nls: stopping bash: ")
+    for name, sweep in sweeps.items():
+        daemon.wait_for(name, phase="running")
+        sweep.send_signal(signal.SIGTERM)
+        sweep.communicate(timeout=20)
+        assert sweep.returncode == 0
+
+
+def test_a_command_that_may_not_start_again_ends_with_75_when_it_is_stopped(daemon: DaemonProcess) -> None:
+    running = daemon.start_nls("run", "--name", "victim", "--", "sleep", "600")
+    entry = daemon.wait_for("victim", phase="running")
+    assert daemon.request("DELETE", f"/v1/workloads/{entry['id']}")[0] == 202
+    _, err = running.communicate(timeout=20)
+    assert running.returncode == 75
+    assert err.splitlines() == [
+        "nls: stopping sleep: released by its user",
+        "nls: sleep was stopped: released by its user",
+    ]
+
+
+class Terminal:
+    """A pseudo terminal with `nls run` in its foreground."""
+
+    def __init__(self, daemon: DaemonProcess, *arguments: str) -> None:
+        self.master, slave = pty.openpty()
+        self.process = subprocess.Popen(
+            [*NLS, *arguments],
+            env=daemon.environment,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        os.close(slave)
+        self.text = ""
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self.master)
+
+    def type(self, keys: bytes) -> None:
+        os.write(self.master, keys)
+
+    def read_until(self, text: str) -> None:
+        while text not in self.text:
+            readable, _, _ = select.select([self.master], [], [], 15)
+            assert readable, f"{text!r} did not appear in {self.text!r}"
+            self.text += os.read(self.master, 65536).decode()
+
+
+def test_ctrl_c_in_a_terminal_reaches_the_command_once(daemon: DaemonProcess) -> None:
+    script = "trap 'n=$((n+1)); echo interrupted $n' INT; trap 'echo $n in all; exit 3' USR1; echo ready; "
+    script += "while :; do sleep 0.05; done"
+    with Terminal(daemon, "run", "--name", "shell", "--", "bash", "-c", script) as terminal:
+        terminal.read_until("ready")
+        terminal.type(b"\x03")
+        terminal.read_until("interrupted 1")
+        terminal.process.send_signal(signal.SIGUSR1)
+        terminal.read_until("1 in all")
+        assert terminal.process.wait(15) == 3
+
+
+def test_a_terminal_shows_one_live_line_and_ctrl_c_ends_the_wait(one_gpu_daemon: DaemonProcess) -> None:
+    daemon = one_gpu_daemon
+    first = daemon.start_nls("run", "--name", "first", "--", "sleep", "600")
+    daemon.wait_for("first", phase="running")
+    with Terminal(daemon, "run", "--name", "second", "--", "true") as terminal:
+        terminal.read_until("waiting for a GPU (1. in line)")
+        terminal.read_until("[1 s]")
+        assert "\n" not in terminal.text
+        terminal.type(b"\x03")
+        assert terminal.process.wait(15) == 130
+    assert daemon.workload("second") is None
+    first.send_signal(signal.SIGTERM)
+    first.communicate(timeout=20)

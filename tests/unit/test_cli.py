@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import argparse
+import io
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from daemon_process import NLS, nls_environment
+from nls_scheduler.cli import _parser, main
+from nls_scheduler.cli.history import render as render_history
+from nls_scheduler.cli.output import table
+from nls_scheduler.cli.status import render
+from nls_scheduler.waiting_line import WaitingLine
+
+GIB = 2**30
+WORKLOAD: dict[str, Any] = {
+    "name": "training-7", "phase": "queued", "executing": False, "kind": "command", "position": 2, "gpus": [],
+    "home": ["GPU-a"], "request_bytes": 8 * GIB, "limit_bytes": 16 * GIB, "memory_used_bytes": 0,
+    "reason": "GPU 0 is held by notebook-1",
+}  # fmt: skip
+STATUS: dict[str, Any] = {
+    "simulated": True,
+    "message": None,
+    "gpus": [{"uuid": "GPU-a", "index": 0, "name": "Test", "memory_total_bytes": 16 * GIB, "memory_used_bytes": None,
+              "healthy": False, "utilisation": 0.5}],
+    "workloads": [WORKLOAD],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", [[], ["dance"], ["run"], ["run", "--gpus", "two", "--", "x"], ["up", "--what"]])
+def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert "usage: nls" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["up", "status", "run", "history"])
+def test_every_help_shows_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([command, "--help"])
+    assert caught.value.code == 0
+    assert "examples:\n  nls " in capsys.readouterr().out
+
+
+def test_help_needs_nothing_heavy() -> None:
+    code = "import sys; import nls_scheduler.cli; print(*sys.modules)"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=nls_environment(), capture_output=True, text=True, check=True)
+    assert not {"tornado", "traitlets", "pynvml", "jupyter_core"} & set(done.stdout.split())
+
+
+def test_the_socket_may_be_named_before_or_after_the_command() -> None:
+    for arguments in (["--socket", "/s", "status"], ["status", "--socket", "/s"]):
+        options = _parser().parse_args(arguments, argparse.Namespace(socket=None, state_dir=None))
+        assert str(options.socket) == "/s"
+
+
+def test_a_commands_own_options_are_its_own() -> None:
+    options = _parser().parse_args(["run", "--gpus", "2", "--", "python", "--gpus", "7"])
+    assert options.command == ["python", "--gpus", "7"]
+    assert options.gpus == 2
+
+
+def test_no_daemon_ends_with_3_and_what_to_do(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--socket", str(tmp_path / "none.sock"), "status"]) == 3
+    assert "nls up --socket" in capsys.readouterr().err
+
+
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Any) -> None:
+    done = subprocess.run(
+        ["bash", "-c", 'set -o pipefail; "$@" --help | true', "-", *NLS], env=nls_environment(), capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr
+
+
+def test_the_status_reads_as_a_table() -> None:
+    text = render(STATUS)
+    assert "These GPUs are simulated." in text
+    assert "GPU 0  Test  unknown  16 GiB  50%   unhealthy" in text
+    assert "training-7  queued (2. in line)  -   GPU 0  8 GiB    16 GiB  0 B   GPU 0 is held by notebook-1" in text
+    assert "Nobody asks for a GPU." in render({**STATUS, "workloads": [], "gpus": [], "message": "No driver."})
+
+
+def test_the_history_reads_as_a_table() -> None:
+    entry = {
+        "time": "2026-11-21T06:39:10.903+00:00", "name": "n", "event": "moved", "from": "GPU 0", "to": "GPU 1",
+        "seconds": 1.25, "bytes": 3 * GIB, "reason": "training-7 needs GPU 0",
+    }  # fmt: skip
+    assert "06:39:10.903  n         moved GPU 0 -> GPU 1  1.2      3 GiB  training-7 needs GPU 0" in render_history(
+        [entry]
+    )
+    assert render_history([]) == "Nothing has happened yet."
+
+
+def test_a_table_is_as_wide_as_it_needs_to_be() -> None:
+    assert table([["A", "B"], ["long", "x"]]) == "A     B\nlong  x"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_gets_one_live_line_that_goes_away() -> None:
+    terminal = Terminal()
+    line = WaitingLine(terminal)
+    line.show(WORKLOAD)
+    line.tick()
+    line.clear()
+    line.clear()
+    assert terminal.getvalue().count("waiting for a GPU (2. in line): GPU 0 is held by notebook-1 [0 s]") == 2
+    assert "\n" not in terminal.getvalue()
+    assert terminal.getvalue().endswith("\r\x1b[K")
+
+
+def test_a_file_gets_one_line_for_each_new_reason() -> None:
+    file = io.StringIO()
+    line = WaitingLine(file)
+    for reason in ("a", "a", "b"):
+        line.show({**WORKLOAD, "reason": reason})
+        line.tick()
+    line.show({**WORKLOAD, "phase": "running"})
+    line.clear()
+    assert file.getvalue() == "nls: waiting for a GPU (2. in line): a\nnls: waiting for a GPU (2. in line): b\n"
