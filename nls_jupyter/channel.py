@@ -1,0 +1,379 @@
+"""The kernel's side of one GPU process: cells and requests in, replies and outputs back, over Jupyter messaging."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Literal
+
+import zmq
+import zmq.asyncio
+from jupyter_client.session import Session
+
+from nls_jupyter import state_socket
+from nls_jupyter.connection import SIGNATURE_SCHEME, Connection
+from nls_jupyter.launch import ExitStatus, GpuProcessDied, GuardedProcess, LaunchFailed
+from nls_jupyter.pending import Expected, Message, accepted
+from nls_jupyter.saved_state import Manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+    from pathlib import Path
+
+_log = logging.getLogger(__name__)
+
+# What a cell shows. `status` is followed here, `execute_input` is the kernel's own business.
+FORWARDED = frozenset(
+    {
+        *("stream", "display_data", "update_display_data", "clear_output", "execute_result", "error"),
+        *("comm_open", "comm_msg", "comm_close"),
+    }
+)
+_CHANNELS = {"shell": zmq.DEALER, "control": zmq.DEALER, "stdin": zmq.DEALER, "iopub": zmq.SUB}
+_RECONNECT_MS = 10
+_ASK_AGAIN_AFTER_S = 0.5
+# What the process sent before it died may still be in this process's own queues.
+_LAST_WORDS_S = 0.05
+
+
+class GpuProcess:
+    """One GPU process, from its launch to its end. It never comes back: the supervisor launches another one.
+
+    All methods belong to the event loop's thread in which it was launched, which must live as long as the process.
+
+    Attributes:
+        exited: done when the process, its descendants, its files and sockets are gone.
+    """
+
+    def __init__(
+        self,
+        process: GuardedProcess,
+        connection: Connection,
+        states: state_socket.StateSocket,
+        forward: Callable[[Message], None],
+        connection_timeout_s: float,
+    ) -> None:
+        self._process = process
+        self._session = Session(key=connection.key, signature_scheme=SIGNATURE_SCHEME, username="nls")
+        self._states = states
+        self._forward = forward
+        self._connection_timeout_s = connection_timeout_s
+        self._expected: dict[str, Expected] = {}
+        self._numbers = itertools.count(1)
+        self._died: ExitStatus | None = None
+        self.exited: asyncio.Future[ExitStatus] = asyncio.get_running_loop().create_future()
+        self._context = zmq.asyncio.Context()
+        self._sockets = {name: self._connect(kind, connection.address(name)) for name, kind in _CHANNELS.items()}
+        self._sockets["iopub"].subscribe(b"")
+        understand = {"iopub": self._on_iopub, "stdin": self._on_stdin}
+        self._tasks: set[asyncio.Task[None]] = set()
+        for name in _CHANNELS:
+            self._spawn(self._read(name, understand.get(name, self._on_reply)))
+        self._spawn(self._follow_the_end())
+
+    @classmethod
+    async def launch(
+        cls,
+        *,
+        environment: Mapping[str, str | None],
+        directory: Path,
+        forward: Callable[[Message], None],
+        cwd: Path | None = None,
+        connection_timeout_s: float = 60.0,
+        arguments: Sequence[str] = (),
+    ) -> GpuProcess:
+        """Start a GPU process; it accepts requests at once and answers after `ready()`.
+
+        Args:
+            environment: added to this kernel's own, such as the variables that mask the Gpus; `None` removes one.
+            directory: created with mode 0700 for the connection file and sockets, deleted when the process has ended.
+                Where the sockets' paths would be too long, a temporary directory is used instead.
+            forward: gets each output message, in order, in the loop's thread; must not block.
+            cwd: working directory, else the kernel's.
+            connection_timeout_s: how long `ready()` waits.
+            arguments: more command-line arguments of ipykernel, such as `--profile=NAME`.
+
+        Raises:
+            LaunchFailed: it can't be started.
+        """
+        try:
+            connection = Connection.create(directory)
+        except OSError as error:
+            raise LaunchFailed(f"no place for the GPU process's sockets: {error}") from error
+        states, inherited = state_socket.StateSocket.pair()
+        try:
+            process = await GuardedProcess.start(
+                [*_interpreter(), "-m", "nls_jupyter.gpu_process", "-f", str(connection.file), *arguments],
+                environment={
+                    **environment,
+                    "NLS_GPU_PROCESS": "1",
+                    state_socket.VARIABLE: str(inherited.fileno()),
+                },
+                directory=connection.directory,
+                pass_fds=(inherited.fileno(),),
+                cwd=cwd,
+            )
+        except BaseException:
+            states.close()
+            shutil.rmtree(connection.directory, ignore_errors=True)
+            raise
+        finally:
+            inherited.close()
+        return cls(process, connection, states, forward, connection_timeout_s)
+
+    @property
+    def pid(self) -> int:
+        """Of the GPU process itself, which has the CUDA context (not of its guardian)."""
+        return self._process.pid
+
+    @property
+    def start_time(self) -> int:
+        """Clock ticks since boot; with the pid it makes the process unmistakable."""
+        return self._process.start_time
+
+    async def ready(self) -> None:
+        """Until the process answers.
+
+        Raises:
+            LaunchFailed: it ended before, or did not answer in time and was killed; with the end of its output.
+        """
+        try:
+            async with asyncio.timeout(self._connection_timeout_s):
+                while True:
+                    with suppress(TimeoutError):
+                        # An idle status can precede the subscription: then only asking again gets one.
+                        async with asyncio.timeout(_ASK_AGAIN_AFTER_S):
+                            await self._ask("shell", "kernel_info_request", {}, with_idle=True)
+                        return
+        except GpuProcessDied as died:
+            raise LaunchFailed(
+                self._with_output(f"the GPU process {died.status.describe()} while it started")
+            ) from died
+        except TimeoutError:
+            self.kill()
+            reason = f"the GPU process did not answer within {self._connection_timeout_s:g} s"
+            raise LaunchFailed(self._with_output(reason)) from None
+
+    async def execute(
+        self,
+        code: str,
+        *,
+        silent: bool = False,
+        store_history: bool = True,
+        allow_stdin: bool = True,
+        stop_on_error: bool = True,
+        user_expressions: Mapping[str, str] | None = None,
+        on_stdin: Callable[[Message], Awaitable[None] | None] | None = None,
+        msg_id: str | None = None,
+    ) -> Message:
+        """Run a cell. Returns the whole `execute_reply` after the last of its outputs was forwarded.
+
+        Args:
+            code: the cell's source.
+            silent: as in Jupyter's protocol, like `store_history`, `stop_on_error` and `user_expressions`.
+            store_history: see above.
+            allow_stdin: only with `on_stdin`.
+            stop_on_error: see above.
+            user_expressions: see above.
+            on_stdin: gets each `input_request`; answer it with `answer_stdin`.
+            msg_id: identifies the cell's outputs to `forward`, see `OutputRelay.follow`.
+
+        Raises:
+            GpuProcessDied: it ended first.
+        """
+        content = {
+            "code": code,
+            "silent": silent,
+            "store_history": store_history,
+            "user_expressions": dict(user_expressions or {}),
+            "allow_stdin": allow_stdin and on_stdin is not None,
+            "stop_on_error": stop_on_error,
+        }
+        return await self._ask("shell", "execute_request", content, with_idle=True, on_stdin=on_stdin, msg_id=msg_id)
+
+    async def request(
+        self,
+        msg_type: str,
+        content: Mapping[str, Any],
+        *,
+        channel: Literal["shell", "control"] = "shell",
+        timeout_s: float | None,
+    ) -> Message:
+        """Any other request of Jupyter's or ours. Returns the reply's content, whatever its status.
+
+        Raises:
+            GpuProcessDied: it ended first.
+            TimeoutError: no reply in time; a late one is ignored.
+        """
+        async with asyncio.timeout(timeout_s):
+            reply = await self._ask(channel, msg_type, content, with_idle=False)
+        answer: Message = reply["content"]
+        return answer
+
+    async def save(self, *, cell: str | None, timeout_s: float | None = None) -> tuple[int, Manifest]:
+        """Have the user's names saved, after the cells sent so far. Returns a memfd, the caller's to close.
+
+        Raises:
+            RequestFailed: the process could not save at all.
+            GpuProcessDied, TimeoutError: as in `request`.
+        """
+        content = accepted(await self.request("nls_save_request", {"cell": cell}, timeout_s=timeout_s))
+        descriptor = self._states.receive(content["number"])
+        try:
+            return descriptor, Manifest.from_json(content["manifest"])
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    async def restore(self, fd: int, *, timeout_s: float | None = None) -> Message:
+        """Put a saved state's names into the process; `fd` stays the caller's.
+
+        Returns:
+            `restored`: names; `missing`: objects with `name, type_name, reason`.
+
+        Raises:
+            RequestFailed: nothing could be restored.
+            GpuProcessDied, TimeoutError: as in `request`.
+        """
+        number = next(self._numbers)
+        self._states.send(number, fd)
+        return accepted(await self.request("nls_restore_request", {"number": number}, timeout_s=timeout_s))
+
+    async def follow_allowance(self, allowance_bytes: int | None, *, timeout_s: float | None = 10.0) -> None:
+        """Tell the process's allocators how much they may hold, also in mid-cell; `None` lifts the bound.
+
+        Raises:
+            RequestFailed, GpuProcessDied, TimeoutError: as in `save`.
+        """
+        content = {"allowance_bytes": allowance_bytes}
+        accepted(await self.request("nls_allowance_request", content, channel="control", timeout_s=timeout_s))
+
+    def answer_stdin(self, value: str) -> None:
+        """Answer the `input_request` that `on_stdin` got last."""
+        if self._died is None:
+            message = self._session.msg("input_reply", {"value": value})
+            self._spawn(self._send("stdin", message))
+
+    def interrupt(self) -> None:
+        """SIGINT, as Jupyter interrupts a kernel. Harmless when no cell runs."""
+        self._process.interrupt()
+
+    def kill(self) -> None:
+        """End it and all its descendants now. Idempotent; `exited` tells when it is done."""
+        self._process.kill()
+
+    async def _ask(
+        self,
+        channel: str,
+        msg_type: str,
+        content: Mapping[str, Any],
+        *,
+        with_idle: bool,
+        on_stdin: Callable[[Message], Awaitable[None] | None] | None = None,
+        msg_id: str | None = None,
+    ) -> Message:
+        if self._died is not None:
+            raise GpuProcessDied(self._died)
+        header = self._session.msg_header(msg_type)
+        header["msg_id"] = msg_id = msg_id or uuid.uuid4().hex
+        expected = self._expected[msg_id] = Expected(with_idle=with_idle, on_stdin=on_stdin)
+        try:
+            await self._send(channel, self._session.msg(msg_type, content=dict(content), header=header))
+            return await expected.answer
+        finally:
+            del self._expected[msg_id]
+
+    async def _send(self, channel: str, message: Message) -> None:
+        await self._sockets[channel].send_multipart(self._session.serialize(message))
+
+    def _connect(self, kind: int, address: str) -> zmq.asyncio.Socket:
+        connected = self._context.socket(kind)
+        # Replies to one identity on shell let `input_request` find its way on stdin.
+        connected.identity = self._session.bsession
+        connected.linger = 0
+        # Nothing is dropped: a lost `idle` would leave the user's cell waiting.
+        connected.rcvhwm = connected.sndhwm = 0
+        connected.reconnect_ivl = _RECONNECT_MS
+        connected.connect(address)
+        return connected
+
+    async def _read(self, channel: str, understand: Callable[[Message], None]) -> None:
+        while True:
+            frames = await self._sockets[channel].recv_multipart()
+            try:
+                message = self._session.deserialize(self._session.feed_identities(frames)[1])
+            except (ValueError, TypeError) as error:
+                _log.error("An unreadable message of the GPU process was skipped: %s", error)
+                continue
+            understand(message)
+
+    def _on_reply(self, message: Message) -> None:
+        if expected := self._expected.get(message["parent_header"].get("msg_id", "")):
+            expected.replied(message)
+
+    def _on_iopub(self, message: Message) -> None:
+        msg_type = message["header"]["msg_type"]
+        if msg_type == "status" and message["content"]["execution_state"] == "idle":
+            if expected := self._expected.get(message["parent_header"].get("msg_id", "")):
+                expected.idle()
+        elif msg_type in FORWARDED:
+            try:
+                self._forward(message)
+            except Exception:  # noqa: BLE001 - reported, and one bad output must not cost the next ones
+                _log.exception("An output of the GPU process (%s) could not be shown.", msg_type)
+
+    def _on_stdin(self, message: Message) -> None:
+        expected = self._expected.get(message["parent_header"].get("msg_id", ""))
+        if message["header"]["msg_type"] != "input_request" or expected is None or expected.on_stdin is None:
+            return
+        answering = expected.on_stdin(message)
+        if inspect.isawaitable(answering):
+            self._spawn(_awaiting(answering))
+
+    async def _follow_the_end(self) -> None:
+        status = await asyncio.shield(self._process.ended)
+        self._died = status
+        await asyncio.sleep(_LAST_WORDS_S)
+        for expected in self._expected.values():
+            expected.fail(status)
+        await asyncio.shield(self._process.exited)
+        for task in self._tasks - {asyncio.current_task()}:
+            task.cancel()
+        self._context.destroy(linger=0)
+        self._states.close()
+        if not self.exited.done():
+            self.exited.set_result(status)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("The channel to the GPU process %d lost a task.", self.pid, exc_info=error)
+
+    def _with_output(self, reason: str) -> str:
+        tail = self._process.output_tail()
+        return f"{reason}. The end of its output:\n{tail}" if tail else reason
+
+
+def _interpreter() -> list[str]:
+    """With the same options (-X, -W, -O) as the kernel's, as multiprocessing starts its workers."""
+    options: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    # Jupyter starts its kernels so too: debugpy, which ipykernel loads, complains about frozen modules.
+    frozen = [] if "frozen_modules" in sys._xoptions else ["-Xfrozen_modules=off"]
+    return [sys.executable, *options, *frozen]
+
+
+async def _awaiting(work: Awaitable[None]) -> None:
+    await work

@@ -1,0 +1,72 @@
+"""Where a GPU process and its kernel meet: a private directory with a connection file and Unix sockets."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+# With ipc, a "port" is the end of a socket's file name.
+PORTS = {"shell": 1, "iopub": 2, "stdin": 3, "control": 4, "hb": 5}
+SIGNATURE_SCHEME = "hmac-sha256"
+_SOCKET_PREFIX = "s"
+_PATH_LIMIT_BYTES = 107
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """What both sides need to know. `key` signs every message."""
+
+    directory: Path
+    key: bytes
+
+    @classmethod
+    def create(cls, directory: Path) -> Connection:
+        """Make the directory (mode 0700) and the connection file in it (mode 0600).
+
+        Where the sockets' paths would be too long for an address, a temporary directory takes its place.
+
+        Raises:
+            OSError: neither can be made.
+        """
+        self = cls(_private_directory(directory), os.urandom(32).hex().encode())
+        descriptor = os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(self._content(), file)
+        return self
+
+    @property
+    def file(self) -> Path:
+        """For ipykernel's `-f`."""
+        return self.directory / "connection.json"
+
+    def address(self, channel: str) -> str:
+        """ZeroMQ's address of a channel."""
+        return f"ipc://{self.directory / _SOCKET_PREFIX}-{PORTS[channel]}"
+
+    def _content(self) -> dict[str, str | int]:
+        return {
+            "transport": "ipc",
+            "ip": str(self.directory / _SOCKET_PREFIX),
+            "key": self.key.decode(),
+            "signature_scheme": SIGNATURE_SCHEME,
+            **{f"{channel}_port": port for channel, port in PORTS.items()},
+        }
+
+
+def _private_directory(directory: Path) -> Path:
+    if _fits(directory):
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory.chmod(0o700)
+        return directory.absolute()
+    if directory.exists():
+        directory.rmdir()
+    parent = tempfile.gettempdir()
+    return Path(tempfile.mkdtemp(prefix="nls-", dir=parent if _fits(Path(parent) / "nls-12345678") else "/tmp"))  # noqa: S108
+
+
+def _fits(directory: Path) -> bool:
+    longest = directory / f"{_SOCKET_PREFIX}-{max(PORTS.values())}"
+    return len(os.fsencode(longest.absolute())) <= _PATH_LIMIT_BYTES

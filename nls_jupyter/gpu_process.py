@@ -1,0 +1,19 @@
+"""Entry point of the GPU process: `python -m nls_jupyter.gpu_process -f CONNECTION_FILE`, below a guardian.
+
+Apart from `gpu_kernel` for the reason of ipykernel's launcher: nothing may be imported before `sys.path` is clean.
+"""
+
+import os
+import sys
+
+if __name__ == "__main__":
+    # The extension, loaded in here by the user's configuration too, must know where it is before anything loads it.
+    os.environ["NLS_GPU_PROCESS"] = "1"
+    # A user's random.py next to the notebook must not be taken for the standard library's.
+    # InteractiveShellApp.init_path adds the working directory again, behind the standard library.
+    if sys.path[0] in ("", os.getcwd()):  # noqa: PTH109
+        del sys.path[0]
+
+    from nls_jupyter.gpu_kernel import main
+
+    main(sys.argv[1:])

@@ -1,0 +1,245 @@
+"""Shows what a GPU process puts out as the output of the notebook's cell that called it."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import sys
+import threading
+import uuid
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+from ipykernel.iostream import OutStream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ipykernel.ipkernel import IPythonKernel
+
+Message = dict[str, Any]
+
+# Threads of a cell may print long after it.
+REMEMBERED_CELLS = 1000
+
+# Kinds that mean something to IPython or to `raise` itself; a class below them would behave, not only look, alike.
+_NOT_IMITATED = (SyntaxError, StopIteration, StopAsyncIteration, BaseExceptionGroup, UnicodeError)
+
+
+class CellResult:
+    """The value of a cell's last expression, as the GPU process rendered it; displayed, it is the kernel's Out[n]."""
+
+    def __init__(self, data: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
+        self._data = dict(data)
+        self._metadata = dict(metadata)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> tuple[Message, Message]:
+        """For IPython's display formatter."""
+        del include, exclude  # the GPU process formatted already, with the user's own configuration
+        return dict(self._data), dict(self._metadata)
+
+    def __repr__(self) -> str:
+        return str(self._data.get("text/plain", "<a result without a text form>"))
+
+
+class _Remote(BaseException):
+    """What the imitations share: the GPU process's own message and traceback, shown as they are."""
+
+    def __init__(self, evalue: str = "", traceback_lines: Sequence[str] = ()) -> None:
+        super().__init__(evalue)
+        self.evalue = evalue
+        self.traceback_lines = list(traceback_lines)
+
+    def __str__(self) -> str:
+        return self.evalue
+
+    def _render_traceback_(self) -> list[str]:
+        """For IPython, instead of the traceback of our own frames."""
+        return self.traceback_lines
+
+
+class RemoteError(_Remote, Exception):
+    """A cell's exception, carried over from the GPU process; its class is named like the original's."""
+
+
+class RemoteInterrupt(_Remote, KeyboardInterrupt):
+    """The `KeyboardInterrupt` that ended a cell in the GPU process; a real one here too."""
+
+
+@functools.lru_cache(maxsize=1000)
+def error_class(ename: str) -> type[RemoteError] | type[RemoteInterrupt]:
+    """The one class for exceptions of this name: `except ValueError` in the kernel catches the imitation as well."""
+    bases: tuple[type, ...] = (RemoteError,)
+    native = getattr(builtins, ename, None)
+    if ename == "KeyboardInterrupt":
+        bases = (RemoteInterrupt,)
+    elif isinstance(native, type) and issubclass(native, Exception) and not issubclass(native, _NOT_IMITATED):
+        bases = (RemoteError, native) if native is not Exception else (RemoteError,)
+    imitation: type[RemoteError] = type(ename, bases, {"__module__": "builtins"})
+    return imitation
+
+
+def remote_error(content: Mapping[str, Any]) -> RemoteError | RemoteInterrupt:
+    """The exception for an `error` message's or failed `execute_reply`'s content."""
+    return error_class(content["ename"])(content["evalue"], content.get("traceback", ()))
+
+
+class _Call:
+    """One cell on its way through the GPU process."""
+
+    def __init__(self, parent: Message, run_in_caller: Callable[[Callable[[], None]], object] | None) -> None:
+        self.parent = parent
+        self.run_in_caller = run_in_caller
+        self.in_caller = False
+        self.result: Message | None = None
+        self.error: Message | None = None
+
+
+class OutputRelay:
+    """Finds the calling cell of each output message and publishes it there.
+
+    `follow` and `finish` are called by the magic in the thread that runs the cell; `forward` by the channel's thread.
+    """
+
+    def __init__(self, kernel: IPythonKernel) -> None:
+        self._kernel: Any = kernel  # most of ipykernel is untyped
+        self._calls: OrderedDict[str, _Call] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def follow(self, run_in_caller: Callable[[Callable[[], None]], object]) -> str:
+        """Begin a call from the cell that runs now. Returns the `msg_id` for `GpuProcess.execute`.
+
+        Args:
+            run_in_caller: puts a function where the calling thread takes and runs it while it waits for the reply, and
+                once more after the reply. Outputs that the cell captures (`%%capture`) are written there.
+        """
+        sys.stdout.flush()
+        sys.stderr.flush()
+        call = _Call(self._kernel.get_parent("shell"), run_in_caller)
+        call.in_caller = self._captured()
+        msg_id = uuid.uuid4().hex
+        with self._lock:
+            self._calls[msg_id] = call
+            while len(self._calls) > REMEMBERED_CELLS:
+                self._calls.popitem(last=False)
+        return msg_id
+
+    def forward(self, message: Message) -> None:
+        """Show one message of the GPU process, unless no cell owns it, as frontends do. In order, in one thread."""
+        call = self._call_of(message)
+        if call is None:
+            return
+        msg_type = message["header"]["msg_type"]
+        if msg_type in ("execute_result", "error") and call.run_in_caller is not None:
+            self._hold(call, message)
+            return
+        if call.result is not None:
+            # Something follows the result (a figure that closes the cell): show the result first, in its own place.
+            self._hold(call, None)
+        self._pass_on(call, message)
+
+    def finish(self, msg_id: str, reply: Message) -> CellResult | None:
+        """End the call after its reply, in the calling thread. Returns the result that is still to be displayed.
+
+        Raises:
+            RemoteError, RemoteInterrupt: the cell failed.
+        """
+        call = self.abandon(msg_id)
+        content = reply["content"]
+        for payload in content.get("payload", ()):
+            # exit() of the GPU process ends that process, never this kernel.
+            if payload.get("source") != "ask_exit":
+                self._kernel.shell.payload_manager.write_payload(payload)
+        if content["status"] == "error":
+            raise remote_error(content)
+        if call is None:
+            return None
+        if call.error is not None:
+            self._publish(call, call.error)  # shown by the user's own code (showtraceback), not raised
+        return None if call.result is None else _result_of(call.result)
+
+    def abandon(self, msg_id: str) -> _Call | None:
+        """End the call without a reply: late outputs of its threads still find their cell, published directly."""
+        with self._lock:
+            call = self._calls.get(msg_id)
+        if call is not None:
+            call.run_in_caller = None
+            call.in_caller = False
+        return call
+
+    def _call_of(self, message: Message) -> _Call | None:
+        with self._lock:
+            call = self._calls.get(message["parent_header"].get("msg_id", ""))
+        if call is None and message["header"]["msg_type"].startswith("comm_"):
+            return _Call({}, None)  # a widget's message means the same in whichever cell
+        return call
+
+    def _hold(self, call: _Call, message: Message | None) -> None:
+        """Keep the latest result and error for `finish`; an earlier one was not the cell's end and is shown now."""
+        if message is not None and message["header"]["msg_type"] == "error":
+            earlier, call.error = call.error, message
+            if earlier is not None:
+                self._pass_on(call, earlier)
+            return
+        earlier, call.result = call.result, message
+        if earlier is not None and call.run_in_caller is not None:
+            call.in_caller = True  # from now on, or the next output would overtake the result
+            call.run_in_caller(functools.partial(_display, _result_of(earlier)))
+
+    def _pass_on(self, call: _Call, message: Message) -> None:
+        run_in_caller = call.run_in_caller
+        if call.in_caller and run_in_caller is not None:
+            run_in_caller(functools.partial(self._show_here, call, message))
+        else:
+            self._publish(call, message)
+
+    def _show_here(self, call: _Call, message: Message) -> None:
+        """In the calling thread: through whatever the cell put in place of the notebook."""
+        content = message["content"]
+        msg_type = message["header"]["msg_type"]
+        publisher = self._kernel.shell.display_pub
+        stream = getattr(sys, content["name"]) if msg_type == "stream" else None
+        if stream is not None and not isinstance(stream, OutStream):
+            stream.write(content["text"])
+        elif msg_type in ("display_data", "update_display_data"):
+            update = msg_type == "update_display_data"
+            publisher.publish(
+                content["data"], content.get("metadata"), transient=content.get("transient"), update=update
+            )
+        elif msg_type == "clear_output":
+            publisher.clear_output(wait=content.get("wait", False))
+        else:
+            self._publish(call, message)
+
+    def _publish(self, call: _Call, message: Message) -> None:
+        msg_type = message["header"]["msg_type"]
+        content = message["content"]
+        if msg_type == "execute_result":
+            content = {**content, "execution_count": self._kernel.execution_count}
+        topic = f"stream.{content['name']}" if msg_type == "stream" else f"kernel.{self._kernel.ident}.{msg_type}"
+        # The kernel's iopub socket hands each message to ipykernel's own publishing thread, in the order of the calls.
+        self._kernel.session.send(
+            self._kernel.iopub_socket,
+            msg_type,
+            content,
+            parent=call.parent,
+            ident=topic.encode(),
+            buffers=message.get("buffers") or None,
+            metadata=message.get("metadata") or None,
+        )
+
+    def _captured(self) -> bool:
+        streams = all(isinstance(stream, OutStream) for stream in (sys.stdout, sys.stderr))
+        publisher = self._kernel.shell.display_pub
+        # The kernel's own publisher has a socket; a capturing one, or one with hooks, wants to see the outputs itself.
+        plain = getattr(publisher, "pub_socket", None) is not None and not getattr(publisher, "_hooks", None)
+        return not (streams and plain)
+
+
+def _result_of(message: Message) -> CellResult:
+    content = message["content"]
+    return CellResult(content["data"], content.get("metadata") or {})
+
+
+def _display(result: CellResult) -> None:
+    sys.displayhook(result)
