@@ -1,0 +1,161 @@
+"""NumPy arrays: the array that owns the memory is saved once, the others as views of it."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nls_jupyter.saved_state.regions import READER, HostMemory
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import ModuleType
+
+    from numpy.typing import NDArray
+
+    from nls_jupyter.saved_state.libraries import Handler
+    from nls_jupyter.saved_state.regions import Regions
+    from nls_jupyter.saved_state.store import Reader
+
+    Array = NDArray[Any]
+
+
+def library(module: ModuleType, regions: Regions) -> NumpyArrays:
+    """NumPy for one save."""
+    return NumpyArrays(module, regions)
+
+
+class NumpyArrays:
+    """Reduces exact `numpy.ndarray`s; subclasses pickle themselves."""
+
+    def __init__(self, _: ModuleType, regions: Regions) -> None:
+        self._regions = regions
+
+    def handlers(self) -> Mapping[type, Handler]:
+        """See `Library`."""
+        return {np.ndarray: self._reduce}
+
+    def prepare(self, values: list[Any]) -> None:
+        """Nothing needs to be known beforehand."""
+
+    def _reduce(self, array: Array) -> Any:
+        root = root_of(array)
+        if root is not array and (view := _as_view(array, root)) is not None:
+            return view
+        if array.dtype.hasobject or not array.dtype.itemsize:
+            return NotImplemented
+        if array is root and (tensor := _tensor_below(array)) is not None:
+            return _numpy_of, (tensor,)
+        flat = as_bytes(array)
+        if flat is None:  # neither dense nor inside its root: only its values can be kept
+            array = array.copy(order="K")
+            flat = as_bytes(array)
+            assert flat is not None  # noqa: S101 - a copy in its own order is dense
+        region = self._regions.add(HostMemory(flat.data, flat.nbytes))
+        layout = "C" if array.flags.c_contiguous else "F" if array.flags.f_contiguous else array.strides
+        return load_array, (READER, region, array.dtype, array.shape, layout, array.flags.writeable)
+
+
+def root_of(array: Array) -> Array:
+    """The plain array whose memory `array` shows; itself if it owns its memory or took it from elsewhere."""
+    node = array
+    while True:
+        base: Any = node.base
+        if type(base).__name__ == "DummyArray":  # what NumPy's as_strided puts in between
+            base = base.base
+        if type(base) is not np.ndarray:
+            return node
+        node = base
+
+
+def as_bytes(array: Array) -> NDArray[np.uint8] | None:
+    """A dense array's memory in address order, as a view; `None` for an array with gaps."""
+    order = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
+    dense = array.transpose(order)
+    return dense.reshape(-1).view(np.uint8) if dense.flags.c_contiguous else None
+
+
+def _as_view(array: Array, root: Array) -> Any:
+    """How `array` is made of `root`, or `None` when it is no plain view of it."""
+    offset = address(array) - address(root) if array.size else 0
+    low, high = np.lib.array_utils.byte_bounds(array) if array.size else (0, 0)
+    inside = not array.size or (address(root) <= low and high <= address(root) + root.nbytes)
+    if not inside or not root.dtype.itemsize or not array.dtype.itemsize:
+        return None
+    if array.dtype.hasobject or root.dtype.hasobject:
+        if array.dtype != np.dtype(object) or root.dtype != array.dtype or not root.flags.forc:
+            return None
+        return load_object_view, (root, array.shape, array.strides, offset)
+    if as_bytes(root) is None:
+        return None
+    return load_view, (root, array.dtype, array.shape, array.strides, offset, array.flags.writeable)
+
+
+def address(array: Array) -> int:
+    """Where the first element is."""
+    return int(array.__array_interface__["data"][0])
+
+
+def _tensor_below(array: Array) -> Any:
+    """The PyTorch tensor whose memory `array` is (`tensor.numpy()`), or `None`."""
+    torch = sys.modules.get("torch")
+    tensor = array.base
+    if torch is None or not isinstance(tensor, torch.Tensor) or tensor.device.type != "cpu":
+        return None
+    same = (
+        tensor.data_ptr() == address(array)
+        and tuple(tensor.shape) == array.shape
+        and tuple(step * array.itemsize for step in tensor.stride()) == array.strides
+    )
+    return tensor.detach() if same else None
+
+
+def _numpy_of(tensor: Any) -> Array:
+    array: Array = tensor.numpy()
+    return array
+
+
+def load_array(
+    reader: Reader,
+    region: int,
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    layout: str | tuple[int, ...],
+    writeable: bool,  # noqa: FBT001 - called by the unpickler
+) -> Array:
+    """An array with memory of its own from a region."""
+    array: Array
+    if layout in {"C", "F"}:
+        array = np.empty(shape, dtype, order="F" if layout == "F" else "C")
+    else:
+        memory = np.empty(reader.size_bytes(region), np.uint8)
+        array = np.ndarray(shape, dtype, buffer=memory.data, strides=layout)  # type: ignore[arg-type]
+    flat = as_bytes(array)
+    assert flat is not None  # noqa: S101 - only dense arrays are saved with their layout
+    if flat.size:
+        reader.read_into(region, flat.data)
+    array.flags.writeable = writeable
+    return array
+
+
+def load_view(
+    root: Array,
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    offset: int,
+    writeable: bool,  # noqa: FBT001 - called by the unpickler
+) -> Array:
+    """A view of a restored array."""
+    view: Array = np.ndarray(shape, dtype, buffer=as_bytes(root), offset=offset, strides=strides)
+    if view.flags.writeable and not writeable:
+        view.flags.writeable = False
+    return view
+
+
+def load_object_view(root: Array, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Array:
+    """A view of a restored array of objects, whose memory cannot be addressed as bytes."""
+    flat = root.reshape(-1) if root.flags.c_contiguous else root.T.reshape(-1)
+    return np.lib.stride_tricks.as_strided(flat[offset // flat.itemsize :], shape, strides)

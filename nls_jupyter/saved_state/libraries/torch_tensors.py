@@ -1,0 +1,194 @@
+"""PyTorch tensors: each storage is saved once, tensors by offset and strides; on any device.
+
+What autograd recorded cannot be saved. Such a tensor is refused: as a leaf it would let `backward()` succeed and
+leave the parameters without a gradient.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from nls_jupyter.saved_state.regions import UnsavableError, refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import ModuleType
+
+    from nls_jupyter.saved_state.libraries import Handler
+    from nls_jupyter.saved_state.manifest import Where
+    from nls_jupyter.saved_state.regions import Regions
+    from nls_jupyter.saved_state.store import Reader, RegionWriter
+
+
+def library(module: ModuleType, regions: Regions) -> TorchTensors:
+    """PyTorch for one save."""
+    return TorchTensors(module, regions)
+
+
+class TorchTensors:
+    """Reduces exact `Tensor`s and `Parameter`s; subclasses and layouts without strides pickle themselves."""
+
+    def __init__(self, _: ModuleType, regions: Regions) -> None:
+        self._regions = regions
+        #: Plain NumPy arrays among the names: a tensor may be made of one (`torch.from_numpy`).
+        self._arrays: list[tuple[int, int, Any]] = []
+        self._in_arrays: dict[int, InArray] = {}
+
+    def handlers(self) -> Mapping[type, Handler]:
+        """See `Library`."""
+        return {
+            torch.Tensor: self._reduce_tensor,
+            torch.nn.Parameter: self._reduce_tensor,
+            torch.cuda.Stream: refuse("a CUDA stream"),
+            torch.cuda.Event: refuse("a CUDA event"),
+        }
+
+    def prepare(self, values: list[Any]) -> None:
+        """Learn where NumPy arrays lie."""
+        numpy = sys.modules.get("numpy")
+        if numpy is None:
+            return
+        from nls_jupyter.saved_state.libraries.numpy_arrays import address, root_of
+
+        for value in values:
+            if type(value) is numpy.ndarray and value.flags.forc and not value.dtype.hasobject:
+                root = root_of(value)
+                if root.flags.forc and root.nbytes and not isinstance(root.base, torch.Tensor):
+                    self._arrays.append((address(root), address(root) + root.nbytes, root))
+
+    def _reduce_tensor(self, tensor: Any) -> Any:
+        if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested or tensor.device.type == "meta":
+            return NotImplemented
+        if tensor.grad_fn is not None:
+            raise UnsavableError("a tensor with autograd history", tensor, advice="keep its `.detach()` instead")
+        if tensor._backward_hooks:
+            raise UnsavableError("a tensor with backward hooks", tensor)
+        plain = tensor.detach()
+        state = {"grad": tensor.grad} if tensor.grad is not None else {}
+        state |= {"attributes": dict(vars(tensor))} if vars(tensor) else {}
+        return (
+            load_tensor,
+            (
+                self._storage(plain.untyped_storage()),
+                tensor.dtype,
+                tuple(tensor.shape),
+                tensor.stride(),
+                tensor.storage_offset(),
+                (tensor.is_conj(), tensor.is_neg()),
+                type(tensor) is torch.nn.Parameter,
+                tensor.requires_grad,
+            ),
+            state or None,
+            None,
+            None,
+            set_tensor_state,
+        )
+
+    def _storage(self, storage: Any) -> object:
+        if storage._cdata in self._in_arrays:
+            return self._in_arrays[storage._cdata]
+        if storage.device.type == "cpu" and not storage.resizable():  # memory that PyTorch took from elsewhere
+            pointer = storage.data_ptr()
+            for start, end, array in self._arrays:
+                if start <= pointer and pointer + storage.nbytes() <= end:
+                    self._in_arrays[storage._cdata] = InArray(storage, array, pointer - start)
+                    return self._in_arrays[storage._cdata]
+        return self._regions.storage(
+            ("torch", storage._cdata), lambda: TensorMemory(storage), load_storage, str(storage.device)
+        )
+
+
+class InArray:
+    """A storage that is a NumPy array's memory; keeps the storage alive, whose address is its identity."""
+
+    def __init__(self, storage: Any, array: Any, offset: int) -> None:
+        self._storage = storage
+        self._array = array
+        self._offset = offset
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return storage_in_array, (self._array, self._offset, self._storage.nbytes())
+
+
+class TensorMemory:
+    """A tensor's storage as a `store.Source`."""
+
+    def __init__(self, storage: Any) -> None:
+        self._storage = storage
+        self.size_bytes: int = storage.nbytes()
+        self.where: Where = "host" if storage.device.type == "cpu" else "gpu"
+
+    def write(self, region: RegionWriter) -> None:
+        """Copy the storage to the host."""
+        if not self.size_bytes:
+            return
+        if self.where == "host":
+            region.write(memoryview(_at(self._storage.data_ptr(), self.size_bytes)))
+            return
+        if self._storage.device.type == "cuda":
+            torch.cuda.synchronize(self._storage.device)
+        with region.address() as address:
+            torch.frombuffer(_at(address, self.size_bytes), dtype=torch.uint8).copy_(_as_bytes(self._storage))
+
+
+def _at(address: int, size_bytes: int) -> ctypes.Array[ctypes.c_ubyte]:
+    return (ctypes.c_ubyte * size_bytes).from_address(address)
+
+
+def _as_bytes(storage: Any) -> Any:
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage, 0, (storage.nbytes(),), (1,))
+
+
+def load_storage(reader: Reader, region: int, device: str) -> Any:
+    """A new storage with a region's content. Raises PyTorch's out-of-memory error."""
+    size_bytes = reader.size_bytes(region)
+    storage = torch.UntypedStorage(size_bytes, device=device)
+    if not size_bytes:
+        return storage
+    if storage.device.type == "cpu":
+        reader.read_into(region, memoryview(_at(storage.data_ptr(), size_bytes)))
+    else:
+        with reader.address(region) as address:
+            _as_bytes(storage).copy_(torch.frombuffer(_at(address, size_bytes), dtype=torch.uint8))
+    return storage
+
+
+def storage_in_array(array: Any, offset: int, size_bytes: int) -> Any:
+    """A storage over the memory of a restored NumPy array."""
+    from nls_jupyter.saved_state.libraries.numpy_arrays import as_bytes
+
+    flat = as_bytes(array)
+    assert flat is not None  # noqa: S101 - only dense arrays are remembered
+    return torch.from_numpy(flat[offset : offset + size_bytes]).untyped_storage()
+
+
+def load_tensor(
+    storage: Any,
+    dtype: Any,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    offset: int,
+    lazy: tuple[bool, bool],
+    is_parameter: bool,  # noqa: FBT001 - called by the unpickler
+    requires_grad: bool,  # noqa: FBT001
+) -> Any:
+    """A tensor over a restored storage. `lazy`: PyTorch's pending conjugation and negation."""
+    tensor = torch.empty(0, dtype=dtype, device=storage.device).set_(storage, offset, shape, strides)
+    if lazy[0]:
+        tensor = tensor.conj()
+    if lazy[1]:
+        tensor = torch._neg_view(tensor)
+    if is_parameter:
+        return torch.nn.Parameter(tensor, requires_grad)
+    return tensor.requires_grad_(requires_grad) if requires_grad else tensor
+
+
+def set_tensor_state(tensor: Any, state: dict[str, Any]) -> None:
+    """The gradient and attributes that the user set."""
+    if "grad" in state:
+        tensor.grad = state["grad"]
+    vars(tensor).update(state.get("attributes", {}))

@@ -1,0 +1,101 @@
+"""What a saved state says about itself; the kernel reads this and never unpickles anything."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Where = Literal["host", "gpu"]
+
+# IPython's own names: they are there again in any new process.
+_IPYTHONS = re.compile(r"(In|Out|exit|quit|get_ipython|_+|_i+|_i?\d+|_[oid]h|_exit_code|__\w+__)")
+
+
+@dataclass(frozen=True, slots=True)
+class SavedName:
+    """A name that was saved.
+
+    Attributes:
+        name: in the user's namespace.
+        type_name: for people: `ndarray`, `torch.Tensor`, `Net`.
+        memory_bytes: what it adds to the saved state; what several names share counts at the first of them.
+        where: `gpu` when the value, or something new in it, lives in Gpu memory.
+    """
+
+    name: str
+    type_name: str
+    memory_bytes: int
+    where: Where
+
+
+@dataclass(frozen=True, slots=True)
+class MissingName:
+    """A name that is not in the saved state, or could not be brought back, and why."""
+
+    name: str
+    type_name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The content of one saved state.
+
+    Attributes:
+        memory_bytes: all that a restore will need; memory never written to on a simulated Gpu counts too.
+        saved: what was saved, in the order of the stream.
+        missing: what was not, with reasons.
+        cell: the cell after which it was saved, as the caller named it.
+    """
+
+    memory_bytes: int
+    saved: tuple[SavedName, ...]
+    missing: tuple[MissingName, ...]
+    cell: str | None
+
+    @property
+    def gpu_bytes(self) -> int:
+        """What a restore will need on the Gpu, without the CUDA context."""
+        return sum(name.memory_bytes for name in self.saved if name.where == "gpu")
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dicts and lists, for messages."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Manifest:
+        """The inverse of `to_json`. Raises KeyError or TypeError for anything else."""
+        return cls(
+            memory_bytes=content["memory_bytes"],
+            saved=tuple(SavedName(**name) for name in content["saved"]),
+            missing=tuple(MissingName(**name) for name in content["missing"]),
+            cell=content["cell"],
+        )
+
+
+def user_names(user_ns: Mapping[str, Any], user_ns_hidden: Mapping[str, Any]) -> dict[str, Any]:
+    """The names that are the user's: none of IPython's; those with one leading underscore are."""
+    return {
+        name: value
+        for name, value in user_ns.items()
+        if not _IPYTHONS.fullmatch(name) and not (name in user_ns_hidden and user_ns_hidden[name] is value)
+    }
+
+
+def type_name(value: object) -> str:
+    """A type's name as people know it: with the library's name, without its inner modules."""
+    kind = type(value)
+    package = kind.__module__.partition(".")[0]
+    package = "xp" if package == "nls_jupyter" else package
+    name = kind.__qualname__
+    return name if package in {"builtins", "types"} or package.startswith("_") else f"{package}.{name}"
+
+
+def describe(error: Exception) -> str:
+    """An error as a reason: its type and the beginning of its text, on one line."""
+    text = " ".join(str(error).split())[:300]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

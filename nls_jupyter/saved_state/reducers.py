@@ -1,0 +1,100 @@
+"""How objects that pickle refuses, or keeps less of than a notebook needs, are saved or refused by name."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import types
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from nls_jupyter.saved_state.regions import UnsavableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# module, type, what to call it. A module that nobody imported has no objects.
+_UNSAVABLE = (
+    ("io", "TextIOWrapper", "an open file"),
+    ("io", "BufferedReader", "an open file"),
+    ("io", "BufferedWriter", "an open file"),
+    ("io", "BufferedRandom", "an open file"),
+    ("io", "FileIO", "an open file"),
+    ("socket", "socket", "a socket"),
+    ("threading", "Thread", "a thread"),
+    ("_thread", "LockType", "a lock"),
+    ("_thread", "RLock", "a lock"),
+    ("types", "GeneratorType", "a generator"),
+    ("types", "CoroutineType", "a coroutine"),
+    ("types", "AsyncGeneratorType", "a generator"),
+    ("types", "FrameType", "a frame of running code"),
+    ("types", "TracebackType", "a traceback"),
+    ("mmap", "mmap", "a memory map"),
+    ("asyncio", "Future", "an asyncio future or task"),
+    ("asyncio", "AbstractEventLoop", "an event loop"),
+    ("concurrent.futures", "Future", "a future"),
+    ("concurrent.futures", "Executor", "a pool of workers"),
+    ("multiprocessing.process", "BaseProcess", "a process"),
+    ("subprocess", "Popen", "a process"),
+    ("sqlite3", "Connection", "a database connection"),
+    ("sqlite3", "Cursor", "a database cursor"),
+    ("IPython.core.interactiveshell", "InteractiveShell", "IPython itself"),
+)
+
+
+def unsavable_types() -> Iterator[tuple[type, str]]:
+    """Types whose objects cannot outlive their process, and what to call them."""
+    for module_name, type_name, what in _UNSAVABLE:
+        kind = getattr(sys.modules.get(module_name), type_name, None)
+        if isinstance(kind, type):
+            yield kind, what
+
+
+def reduce_module(module: types.ModuleType) -> Any:
+    """By name, with the submodules that the process imported beside it (`import urllib.request`)."""
+    name = module.__name__
+    spec = getattr(module, "__spec__", None)
+    if sys.modules.get(name) is not module:
+        raise UnsavableError(f"a module, {name}, that was made by hand", module)
+    if name != "__main__" and (spec is None or (spec.origin is None and spec.submodule_search_locations is None)):
+        raise UnsavableError(f"a module, {name}, that cannot be imported", module)
+    return load_module, (name, tuple(_submodules(name)))
+
+
+def _submodules(package: str) -> list[str]:
+    prefix = package + "."
+    return [
+        name
+        for name, module in sorted(sys.modules.items())
+        if name.startswith(prefix)
+        and not any(part.startswith("_") for part in name.split("."))
+        and getattr(getattr(module, "__spec__", None), "name", None) == name
+    ]
+
+
+def load_module(name: str, submodules: tuple[str, ...]) -> types.ModuleType:
+    """Import a module, and those of its submodules that its own import leaves out. Raises what the import raises."""
+    module = importlib.import_module(name)
+    for submodule in submodules:
+        if submodule in sys.modules:
+            continue
+        try:
+            importlib.import_module(submodule)
+        except Exception as error:  # noqa: BLE001 - told to the user, who has the module itself
+            warnings.warn(f"{submodule} could not be imported again: {error}", RuntimeWarning, stacklevel=2)
+    return module
+
+
+def reduce_cell(cell: types.CellType) -> Any:
+    """A closure's cell, which several functions may share; it may lead back to itself."""
+    try:
+        content = (cell.cell_contents,)
+    except ValueError:  # the variable is not bound yet
+        return types.CellType, ()
+    return types.CellType, (), content, None, None, set_cell
+
+
+def set_cell(cell: types.CellType, content: tuple[Any]) -> None:
+    """Fill a cell."""
+    cell.cell_contents = content[0]

@@ -1,0 +1,128 @@
+"""What picklers and the libraries share: the storages to save, and stand-ins for what only a restore has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nls_jupyter.saved_state.manifest import Where
+    from nls_jupyter.saved_state.store import RegionWriter, Source
+
+
+class UnsavableError(Exception):
+    """Raised by a reducer for an object that cannot be saved.
+
+    Attributes:
+        what: how to call the object, with its article.
+        culprit: the object.
+        advice: what the user can do, or nothing.
+    """
+
+    def __init__(self, what: str, culprit: object, advice: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.culprit = culprit
+        self.advice = advice
+
+    def reason_for(self, value: object) -> str:
+        """Why `value`, the culprit itself or something that holds it, is not saved."""
+        who = f"{self.what} cannot be saved" if self.culprit is value else f"it holds {self.what}"
+        return f"{who}; {self.advice}" if self.advice else who
+
+
+def refuse(what: str) -> Callable[[Any], Any]:
+    """A reducer for a type whose objects cannot be saved."""
+
+    def reduce(culprit: object) -> Any:
+        raise UnsavableError(what, culprit)
+
+    return reduce
+
+
+def resolve(what: str) -> Any:
+    """What a `Reference` stands for; the unpickler of a restore replaces this function."""
+    raise RuntimeError(f"A saved state's {what} exists only while it is being restored.")
+
+
+class Reference:
+    """In the stream it stands for something of the restore that reads it."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __reduce__(self) -> tuple[Callable[[str], Any], tuple[str]]:
+        return resolve, (self._what,)
+
+
+#: The `store.Reader` of the restore.
+READER = Reference("reader")
+#: The namespace that is being filled.
+NAMESPACE = Reference("namespace")
+
+
+@dataclass(frozen=True, slots=True)
+class HostMemory:
+    """Host memory as a `store.Source`."""
+
+    content: memoryview
+    size_bytes: int
+    where: Where = "host"
+
+    def write(self, region: RegionWriter) -> None:
+        """Copy the memory."""
+        region.write(self.content)
+
+
+class Storage:
+    """A storage that several arrays share: pickled once, restored by `load(reader, region, *args)`."""
+
+    def __init__(self, region: int, load: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self.region = region
+        self._reduced = (load, (READER, region, *args))
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return self._reduced
+
+
+class Regions:
+    """The storages of one saved state, in the order in which the pickler meets them."""
+
+    def __init__(self) -> None:
+        self.sources: list[Source] = []
+        #: Out-of-band buffers of other types' own reducers, in stream order: indices of `sources`.
+        self.buffers: list[int] = []
+        self.met_gpu = False
+        self._storages: dict[object, Storage] = {}
+
+    def add(self, source: Source) -> int:
+        """Save `source` as a region of its own; gives its index."""
+        self.sources.append(source)
+        self.met_gpu |= source.where == "gpu"
+        return len(self.sources) - 1
+
+    def add_buffer(self, source: Source) -> None:
+        """Save an out-of-band buffer."""
+        self.buffers.append(self.add(source))
+
+    def storage(self, key: object, source: Callable[[], Source], load: Callable[..., Any], *args: Any) -> Storage:
+        """The storage known by `key`, added when it is met for the first time."""
+        known = self._storages.get(key)
+        if known is None:
+            known = self._storages[key] = Storage(self.add(source()), load, args)
+        self.met_gpu |= self.sources[known.region].where == "gpu"
+        return known
+
+    def size_bytes(self, first: int = 0) -> int:
+        """Bytes of the regions from index `first` on."""
+        return sum(source.size_bytes for source in self.sources[first:])
+
+    def rewind(self, count: int) -> None:
+        """Forget all but the first `count` regions."""
+        del self.sources[count:]
+        while self.buffers and self.buffers[-1] >= count:
+            self.buffers.pop()
+        while self._storages and next(reversed(self._storages.values())).region >= count:
+            self._storages.popitem()

@@ -1,0 +1,196 @@
+"""The second attempt at a stream in which some object cannot be made: put a placeholder in its place and go on.
+
+The memo of a pickle stream counts what was made, so a name cannot just be skipped: every operation takes place, and
+then whoever leads to a placeholder is lost. Only used after the ordinary unpickler failed: it is about fifty times
+slower.
+"""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+from nls_jupyter.saved_state.manifest import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+
+class Lost:
+    """Stands where an object could not be made."""
+
+    def __init__(self, reason: str, args: tuple[Any, ...] = ()) -> None:
+        self.reason = reason
+        self.args = args
+
+
+_PythonUnpickler: Any = pickle._Unpickler
+
+
+class TolerantUnpickler(_PythonUnpickler):  # type: ignore[misc]
+    """The standard library's Python unpickler, with every operation that runs other people's code guarded."""
+
+    def __init__(self, file: Any, buffers: Iterable[Any]) -> None:
+        super().__init__(file, buffers=buffers)
+        #: Objects that were made but not filled, by id (kept alive here), with the reason.
+        self.broken: dict[int, tuple[Any, str]] = {}
+
+    def _attempt(self, make: Callable[[], Any], args: tuple[Any, ...] = ()) -> Any:
+        for part in args:
+            if isinstance(part, Lost):
+                return Lost(part.reason, args)
+        try:
+            return make()
+        except Exception as error:  # noqa: BLE001 - the reason is reported with each name that leads here
+            return Lost(_reason(error, args), args)
+
+    def _load_stack_global(self) -> None:
+        name, module = self.stack.pop(), self.stack.pop()
+        self.append(self._attempt(lambda: self.find_class(module, name)))
+
+    def _load_reduce(self) -> None:
+        args, function = self.stack.pop(), self.stack[-1]
+        self.stack[-1] = self._attempt(lambda: function(*args), (function, *args))
+
+    def _load_newobj(self) -> None:
+        args, kind = self.stack.pop(), self.stack.pop()
+        self.append(self._attempt(lambda: kind.__new__(kind, *args), (kind, *args)))
+
+    def _load_newobj_ex(self) -> None:
+        options, args, kind = self.stack.pop(), self.stack.pop(), self.stack.pop()
+        self.append(self._attempt(lambda: kind.__new__(kind, *args, **options), (kind, *args, *options.values())))
+
+    def _load_build(self) -> None:
+        self._fill(super().load_build, self.stack[-2], self.stack[-1:])
+
+    def _load_append(self) -> None:
+        self._fill(super().load_append, self.stack[-2], self.stack[-1:])
+
+    def _load_setitem(self) -> None:
+        self._fill(super().load_setitem, self.stack[-3], self.stack[-2:])
+
+    def _load_appends(self) -> None:
+        self._fill_marked(super().load_appends)
+
+    def _load_setitems(self) -> None:
+        self._fill_marked(super().load_setitems)
+
+    def _load_additems(self) -> None:
+        self._fill_marked(super().load_additems)
+
+    def _load_frozenset(self) -> None:
+        items = self.pop_mark()
+        self.append(self._attempt(lambda: frozenset(items)))
+
+    def _load_readonly_buffer(self) -> None:
+        buffer = self.stack[-1]
+        self.stack[-1] = self._attempt(lambda: memoryview(buffer).toreadonly(), (buffer,))
+
+    def _load_pop(self) -> None:
+        # A state setter was called as `setter(object, state)`, and its result is dropped here.
+        top = self.stack[-1] if self.stack else None
+        if isinstance(top, Lost) and len(top.args) > 1:
+            self._break(top.args[1], top.reason)
+        super().load_pop()
+
+    def _fill(self, fill: Callable[[], None], target: Any, operands: list[Any]) -> None:
+        height = len(self.stack) - len(operands)
+        self._guard(fill, target, operands)
+        del self.stack[height:]
+
+    def _fill_marked(self, fill: Callable[[], None]) -> None:
+        marks = len(self.metastack)
+        self._guard(fill, self.metastack[-1][-1], self.stack)
+        if len(self.metastack) == marks:  # nothing took the operands
+            self.pop_mark()
+
+    def _guard(self, fill: Callable[[], None], target: Any, operands: list[Any]) -> None:
+        if isinstance(target, Lost):
+            return
+        try:
+            fill()
+        except Exception as error:  # noqa: BLE001 - the reason is reported with each name that leads here
+            self._break(target, _reason(error, operands))
+
+    def _break(self, target: Any, reason: str) -> None:
+        self.broken.setdefault(id(target), (target, reason))
+
+    dispatch = _PythonUnpickler.dispatch | {
+        pickle.STACK_GLOBAL[0]: _load_stack_global,
+        pickle.REDUCE[0]: _load_reduce,
+        pickle.NEWOBJ[0]: _load_newobj,
+        pickle.NEWOBJ_EX[0]: _load_newobj_ex,
+        pickle.BUILD[0]: _load_build,
+        pickle.APPEND[0]: _load_append,
+        pickle.SETITEM[0]: _load_setitem,
+        pickle.APPENDS[0]: _load_appends,
+        pickle.SETITEMS[0]: _load_setitems,
+        pickle.ADDITEMS[0]: _load_additems,
+        pickle.FROZENSET[0]: _load_frozenset,
+        pickle.READONLY_BUFFER[0]: _load_readonly_buffer,
+        pickle.POP[0]: _load_pop,
+    }
+
+
+def losses(roots: list[Any], broken: dict[int, tuple[Any, str]], namespace: dict[str, Any]) -> list[str | None]:
+    """Per root the reason why it leads to something that could not be made, or `None`.
+
+    One walk over all that the roots reach, then back from what was lost to whoever refers to it.
+    """
+    referrers: dict[int, list[int]] = {}
+    alive: dict[int, Any] = {}
+    reasons: dict[int, str] = {}
+    todo = list(roots)
+    while todo:
+        node = todo.pop()
+        if id(node) in alive:
+            continue
+        alive[id(node)] = node
+        if isinstance(node, Lost):
+            reasons[id(node)] = node.reason
+        elif id(node) in broken:
+            reasons[id(node)] = broken[id(node)][1]
+        for child in _children(node, namespace):
+            referrers.setdefault(id(child), []).append(id(node))
+            todo.append(child)
+    spreading = list(reasons)
+    while spreading:
+        node_id = spreading.pop()
+        for referrer in referrers.get(node_id, ()):
+            if referrer not in reasons:
+                reasons[referrer] = reasons[node_id]
+                spreading.append(referrer)
+    return [reasons.get(id(root)) for root in roots]
+
+
+def _children(node: Any, namespace: dict[str, Any]) -> Iterator[Any]:
+    if isinstance(node, (str, bytes, int, float, types.ModuleType, Lost)) or node is namespace:
+        return
+    if isinstance(node, (type, types.FunctionType, types.BuiltinFunctionType)) and _importable(node):
+        return
+    function_globals = node.__globals__ if isinstance(node, types.FunctionType) else None
+    if type(node).__module__ == "numpy" and getattr(getattr(node, "dtype", None), "hasobject", False):
+        yield from node.flat  # the garbage collector does not see into an array of objects
+    for child in gc.get_referents(node):
+        if child is not function_globals:
+            yield child
+
+
+def _importable(node: Any) -> bool:
+    found: Any = sys.modules.get(str(node.__module__))
+    for part in node.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return found is node and node.__module__ != "__main__"
+
+
+def _reason(error: Exception, involved: Iterable[Any]) -> str:
+    """The error, or what was lost before and made this fail."""
+    for part in involved:
+        inside = part.values() if isinstance(part, dict) else part if isinstance(part, (list, tuple)) else (part,)
+        for candidate in inside:
+            if isinstance(candidate, Lost):
+                return candidate.reason
+    return describe(error)

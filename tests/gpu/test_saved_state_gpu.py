@@ -1,0 +1,115 @@
+"""Saved state of CuPy arrays and CUDA tensors on a real Gpu."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from nls_jupyter import saved_state
+
+from saved_state_roundtrip import Roundtrip
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture
+def cupy():
+    module = pytest.importorskip("cupy")
+    if not module.cuda.is_available():
+        pytest.skip("no GPU for CuPy")
+    return module
+
+
+@pytest.fixture
+def torch():
+    module = pytest.importorskip("torch")
+    if not module.cuda.is_available():
+        pytest.skip("no GPU for PyTorch")
+    return module
+
+
+class TestCupy:
+    def test_views_share_their_memory(self, cupy):
+        base = cupy.arange(12.0).reshape(3, 4)
+        names = {"base": base, "back": base[::-1, 1:], "turned": base.T, "flat": base.ravel()[3:5], "alias": base}
+        result = Roundtrip(names)
+        for name, array in names.items():
+            for attribute in ("shape", "strides", "dtype"):
+                assert getattr(result[name], attribute) == getattr(array, attribute)
+            assert np.array_equal(result[name].get(), array.get())
+        result["base"][...] = 7
+        assert all((result[name] == 7).all() for name in names)
+        assert result["alias"] is result["base"]
+
+    def test_a_block_is_saved_once_and_named_as_gpu_memory(self, cupy):
+        base = cupy.zeros(1 << 20, cupy.uint8)
+        saved = {name.name: name for name in Roundtrip({"base": base, "view": base[5:]}).manifest.saved}
+        assert saved["base"].memory_bytes >= 1 << 20
+        assert saved["view"].memory_bytes < 1000
+        assert {name.where for name in saved.values()} == {"gpu"}
+
+    def test_work_that_still_runs_is_waited_for(self, cupy):
+        matrix = cupy.full((4096, 4096), 1 / 4096, cupy.float32)
+        with cupy.cuda.Stream(non_blocking=True):
+            for _ in range(20):
+                matrix = matrix @ matrix * 4096 / 4096
+        again = Roundtrip({"matrix": matrix})["matrix"]
+        assert cupy.allclose(again, 1 / 4096)
+
+    def test_it_comes_back_after_the_pool_gave_everything_away(self, cupy):
+        names = {"a": cupy.arange(1 << 20), "empty": cupy.zeros((0, 3)), "one": cupy.asarray(2.5)}
+        expected = names["a"].get()
+        fd, _ = saved_state.save(names, cell=None)
+        names.clear()
+        cupy.get_default_memory_pool().free_all_blocks()
+        report = saved_state.restore(fd, names)
+        os.close(fd)
+        assert not report.missing
+        assert np.array_equal(names["a"].get(), expected)
+        assert (names["empty"].shape, float(names["one"])) == ((0, 3), 2.5)
+
+    def test_what_no_longer_fits_is_named(self, cupy):
+        names = {"large": cupy.zeros(64 << 20, cupy.uint8), "host": [1]}
+        fd, _ = saved_state.save(names, cell=None)
+        names.clear()
+        pool = cupy.get_default_memory_pool()
+        pool.free_all_blocks()
+        pool.set_limit(size=32 << 20)
+        try:
+            report = saved_state.restore(fd, names)
+        finally:
+            pool.set_limit(size=0)
+            os.close(fd)
+        assert names == {"host": [1]}
+        assert "OutOfMemoryError" in report.missing[0].reason
+
+    def test_streams_and_events_are_named(self, cupy):
+        result = Roundtrip({"stream": cupy.cuda.Stream(), "event": cupy.cuda.Event(), "x": 1})
+        assert set(result.unsaved) == {"stream", "event"}
+        assert result.namespace == {"x": 1}
+
+
+class TestTorch:
+    def test_views_share_their_storage_on_the_device(self, torch):
+        base = torch.arange(10.0, device="cuda")
+        result = Roundtrip({"base": base, "part": base[2:8:2], "host": base.cpu()})
+        result["base"].fill_(5)
+        assert result["part"].tolist() == [5, 5, 5]
+        assert (result["base"].device, result["host"].device.type) == (base.device, "cpu")
+
+    def test_a_model_and_its_optimizer_go_on_training(self, torch):
+        net = torch.nn.Linear(4, 4).cuda()
+        optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
+        net(torch.ones(2, 4, device="cuda")).sum().backward()
+        optimizer.step()
+        result = Roundtrip({"net": net, "optimizer": optimizer})
+        for model, steps in ((net, optimizer), (result["net"], result["optimizer"])):
+            steps.zero_grad()
+            model(torch.ones(2, 4, device="cuda")).sum().backward()
+            steps.step()
+        assert torch.equal(result["net"].weight, net.weight)
+        assert {name.where for name in result.manifest.saved} == {"gpu"}
+
+    def test_streams_and_events_are_named(self, torch):
+        assert set(Roundtrip({"s": torch.cuda.Stream(), "e": torch.cuda.Event()}).unsaved) == {"s", "e"}

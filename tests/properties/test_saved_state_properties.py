@@ -1,0 +1,173 @@
+"""Whatever a namespace's objects share, they share after a restore, and nothing else."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from saved_state_roundtrip import Roundtrip
+
+
+class Node:
+    """An instance with attributes."""
+
+
+class Passing:
+    """Can be saved, and not be made again."""
+
+    def __reduce__(self):
+        return int, ("not a number",)
+
+
+@st.composite
+def graphs(draw):
+    """Names for objects that refer to one another at random, in cycles too; some views, some locks."""
+    count = draw(st.integers(1, 12))
+    nodes = []
+    for _ in range(count):
+        kind = draw(st.sampled_from(["list", "dict", "instance", "array", "view", "set", "objects", "text"]))
+        arrays = [node for node in nodes if isinstance(node, np.ndarray) and node.dtype != object]
+        if kind == "list":
+            nodes.append([])
+        elif kind == "dict":
+            nodes.append({})
+        elif kind == "instance":
+            nodes.append(Node())
+        elif kind == "set":
+            nodes.append({draw(st.integers(0, 5))})
+        elif kind == "objects":
+            nodes.append(np.array([None, None, None], dtype=object))
+        elif kind == "text":
+            nodes.append(draw(st.text(max_size=3)))
+        elif kind == "view" and arrays:
+            nodes.append(draw(views(draw(st.sampled_from(arrays)))))
+        else:
+            shape = draw(st.lists(st.integers(0, 4), max_size=3))
+            nodes.append(np.arange(np.prod(shape), dtype=draw(st.sampled_from(["u1", "i4", "f8"]))).reshape(shape))
+    for holder in nodes:
+        for position in range(draw(st.integers(0, 3))):
+            connect(holder, position, draw(st.sampled_from(nodes)))
+    return {f"name{number}": node for number, node in enumerate(nodes) if draw(st.booleans()) or number == 0}
+
+
+@st.composite
+def views(draw, base):
+    if draw(st.booleans()):
+        base = base.T
+    steps = st.sampled_from([slice(None), slice(None, None, -1), slice(1, None), slice(None, None, 2), slice(0, 0)])
+    return base[(*(draw(steps) for _ in range(base.ndim)), ...)]
+
+
+def connect(holder, position, part):
+    if isinstance(holder, list):
+        holder.append(part)
+    elif isinstance(holder, dict):
+        holder[position] = part
+    elif isinstance(holder, Node):
+        setattr(holder, f"attribute{position}", part)
+    elif isinstance(holder, np.ndarray) and holder.dtype == object:
+        holder[position] = part
+
+
+def same(before, after, pairs):
+    """Isomorphic: one object here for one object there, both ways, and equal leaves."""
+    todo = [(before, after)]
+    while todo:
+        one, other = todo.pop()
+        assert type(one) is type(other)
+        if isinstance(one, (int, float, str, type(None))):
+            assert one == other
+            continue
+        if id(one) in pairs:
+            assert pairs[id(one)][1] is other
+            continue
+        assert id(other) not in {id(known) for _, known in pairs.values()}
+        pairs[id(one)] = (one, other)
+        if isinstance(one, dict):
+            assert list(one) == list(other)
+            todo += zip(one.values(), other.values(), strict=True)
+        elif isinstance(one, Node):
+            todo.append((vars(one), vars(other)))
+        elif isinstance(one, np.ndarray):
+            assert (one.shape, one.strides, one.dtype) == (other.shape, other.strides, other.dtype)
+            todo += zip(one.ravel().tolist(), other.ravel().tolist(), strict=True)
+        else:
+            todo += zip(one, other, strict=True)
+
+
+@settings(max_examples=150, deadline=None)
+@given(graphs())
+def test_a_restored_namespace_is_isomorphic_to_the_saved_one(names):
+    result = Roundtrip(names)
+    assert not result.unsaved
+    assert set(result.namespace) == set(names)
+    same(names, {name: result[name] for name in names}, {})
+
+
+@settings(max_examples=150, deadline=None)
+@given(graphs())
+def test_arrays_share_memory_after_a_restore_exactly_if_they_did_before(names):
+    result = Roundtrip(names)
+    pairs = {}
+    same(names, {name: result[name] for name in names}, pairs)
+    arrays = [pair for pair in pairs.values() if isinstance(pair[0], np.ndarray) and pair[0].dtype != object]
+    for one, one_after in arrays:
+        for other, other_after in arrays:
+            assert np.shares_memory(one, other) == np.shares_memory(one_after, other_after)
+
+
+@settings(max_examples=100, deadline=None)
+@given(graphs(), st.data())
+def test_names_that_reach_something_unsavable_are_named_and_exactly_those(names, data):
+    nodes = [node for node in names.values() if isinstance(node, (list, dict))]
+    bad = threading.Lock()
+    for node in data.draw(st.lists(st.sampled_from(nodes), max_size=2)) if nodes else []:
+        connect(node, 99, bad)
+    result = Roundtrip(names)
+    assert set(result.unsaved) == {name for name, value in names.items() if reaches(value, bad)}
+    assert set(result.namespace) == set(names) - set(result.unsaved)
+    kept = {name: names[name] for name in names if name in result.namespace}
+    same(kept, {name: result[name] for name in kept}, {})
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs(), st.data())
+def test_names_that_reach_something_unrestorable_are_named_and_exactly_those(names, data):
+    bad = Passing()
+    holders = [node for node in names.values() if isinstance(node, (list, dict, Node))]
+    for node in data.draw(st.lists(st.sampled_from(holders), max_size=2)) if holders else []:
+        connect(node, 99, bad)
+    result = Roundtrip(names)
+    assert not result.unsaved
+    lost = {name for name, value in names.items() if reaches(value, bad)}
+    assert {missing.name for missing in result.report.missing} == lost
+    assert all("not a number" in missing.reason for missing in result.report.missing)
+    assert set(result.namespace) == set(result.report.restored) == set(names) - lost
+    kept = {name: names[name] for name in names if name not in lost}
+    pairs = {}
+    same(kept, {name: result[name] for name in kept}, pairs)
+    arrays = [pair for pair in pairs.values() if isinstance(pair[0], np.ndarray) and pair[0].dtype != object]
+    for one, one_after in arrays:
+        for other, other_after in arrays:
+            assert np.shares_memory(one, other) == np.shares_memory(one_after, other_after)
+
+
+def reaches(value, target):
+    seen, todo = set(), [value]
+    while todo:
+        node = todo.pop()
+        if node is target:
+            return True
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, (list, dict)):
+            todo += node if isinstance(node, list) else node.values()
+        elif isinstance(node, Node):
+            todo += vars(node).values()
+        elif isinstance(node, np.ndarray) and node.dtype == object:
+            todo += node.tolist() if node.ndim else []
+    return False

@@ -1,0 +1,468 @@
+"""Saved state: names, what they share, functions and classes of cells, and what cannot be saved."""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import json
+import math
+import os
+import sys
+import threading
+import types
+import weakref
+from pathlib import Path
+
+import pytest
+from nls_jupyter import saved_state
+from nls_jupyter.saved_state import Manifest, MissingName, SavedStateDamagedError, user_names
+
+from saved_state_roundtrip import Roundtrip, check_in_a_new_process, roundtrip
+
+
+def open_files():
+    return {entry.name for entry in Path("/proc/self/fd").iterdir()}
+
+
+class TestUserNames:
+    def test_ipythons_own_names_are_not_the_users(self):
+        names = "In Out _ __ ___ _i _ii _iii _i1 _12 _dh _oh _ih exit quit get_ipython _exit_code __name__ __builtins__"
+        assert user_names(dict.fromkeys(names.split()), {}) == {}
+
+    def test_a_leading_underscore_is_the_users(self):
+        names = {"_private": 1, "_x1": 2, "x_": 3, "_input": 4, "Input": 5, "_i_mine": 6}
+        assert user_names(names, {}) == names
+
+    def test_a_hidden_name_becomes_the_users_when_it_is_bound_anew(self):
+        hidden = {"open": open, "display": print}
+        assert user_names({"open": open, "display": len, "x": 1}, hidden) == {"display": len, "x": 1}
+
+
+class TestManifest:
+    def test_it_names_what_was_saved_and_what_was_not(self):
+        result = roundtrip("import math\nx = list(range(1000))\ndef f(): pass\nlock = __import__('threading').Lock()")
+        saved = {name.name: name for name in result.manifest.saved}
+        assert {name: saved[name].type_name for name in saved} == {"math": "module", "x": "list", "f": "function"}
+        assert saved["x"].memory_bytes > 1000
+        assert {name.where for name in saved.values()} == {"host"}
+        assert result.manifest.missing == (MissingName("lock", "lock", "a lock cannot be saved"),)
+        assert result.manifest.memory_bytes == sum(name.memory_bytes for name in saved.values())
+        assert result.manifest.cell == "5"
+        assert result.report.restored == ("math", "f", "x")
+
+    def test_it_survives_json(self):
+        manifest = roundtrip("x = 1\ng = (i for i in [])").manifest
+        assert Manifest.from_json(json.loads(json.dumps(manifest.to_json()))) == manifest
+
+    def test_the_kernel_reads_it_without_unpickling(self):
+        fd, manifest = saved_state.save({"x": 1}, cell=None)
+        try:
+            assert saved_state.read_manifest(fd) == manifest
+        finally:
+            os.close(fd)
+
+    def test_shared_memory_counts_once(self):
+        shared = bytes(100_000)
+        manifest = Roundtrip({"a": [shared], "b": [shared]}).manifest
+        assert [name.memory_bytes > 100_000 for name in manifest.saved] == [True, False]
+
+
+class TestFileDescriptor:
+    def test_it_is_sealed_and_closed_on_exec(self):
+        fd, _ = saved_state.save({"x": bytearray(10)}, cell=None)
+        try:
+            assert not os.get_inheritable(fd)
+            seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+            assert seals & fcntl.F_SEAL_WRITE
+            assert seals & fcntl.F_SEAL_SEAL
+            with pytest.raises(PermissionError):
+                os.pwrite(fd, b"x", 0)
+        finally:
+            os.close(fd)
+
+    def test_nothing_stays_open_but_the_result(self):
+        before = open_files()
+        fd, _ = saved_state.save({"x": 1, "lock": threading.Lock()}, cell=None)
+        saved_state.restore(fd, {})
+        os.close(fd)
+        assert open_files() == before
+
+    def test_an_interrupted_save_leaves_nothing_open(self):
+        class Interrupts:
+            def __reduce__(self):
+                raise KeyboardInterrupt
+
+        before = open_files()
+        with pytest.raises(KeyboardInterrupt):
+            saved_state.save({"x": Interrupts()}, cell=None)
+        gc.collect()
+        assert open_files() == before
+
+    def test_it_can_be_restored_again_and_again(self):
+        fd, _ = saved_state.save({"x": [1]}, cell=None)
+        first, second = {}, {}
+        saved_state.restore(fd, first)
+        saved_state.restore(fd, second)
+        os.close(fd)
+        assert first == second == {"x": [1]}
+        assert first["x"] is not second["x"]
+
+    @pytest.mark.parametrize("content", [b"", b"not a saved state" * 10, b"NLSSTATE" + b"\xff" * 100])
+    def test_anything_else_is_refused(self, content):
+        fd = os.memfd_create("test")
+        os.write(fd, content)
+        with pytest.raises(SavedStateDamagedError):
+            saved_state.restore(fd, {})
+        os.close(fd)
+
+    def test_no_names_are_a_saved_state_too(self):
+        assert Roundtrip({}).report.restored == ()
+
+    def test_saving_keeps_nothing_alive(self):
+        class Thing:
+            pass
+
+        thing = Thing()
+        gone = weakref.ref(thing)
+        gc.disable()  # Gpu memory must not wait for the collector
+        try:
+            Roundtrip({"thing": thing, "bad": [thing, threading.Lock()], "after": 1})
+            del thing
+            assert gone() is None
+        finally:
+            gc.enable()
+
+
+class TestIdentity:
+    def test_two_names_of_one_object_stay_one_object(self):
+        shared = [1]
+        result = Roundtrip({"a": shared, "b": shared, "c": {"in": shared}, "d": (shared, shared)})
+        assert result["a"] is result["b"] is result["c"]["in"] is result["d"][0] is result["d"][1]
+
+    def test_equal_objects_stay_two(self):
+        result = Roundtrip({"a": [1], "b": [1]})
+        assert result["a"] is not result["b"]
+
+    def test_cycles_between_names_survive(self):
+        a, b = [], {}
+        a.append(b)
+        b["a"] = a
+        result = Roundtrip({"a": a, "b": b})
+        assert result["a"][0] is result["b"]
+        assert result["b"]["a"] is result["a"]
+
+    def test_a_namespace_that_was_there_keeps_its_other_names(self):
+        fd, _ = saved_state.save({"x": 1}, cell=None)
+        namespace = {"x": 0, "other": 2}
+        saved_state.restore(fd, namespace)
+        os.close(fd)
+        assert namespace == {"x": 1, "other": 2}
+
+    def test_out_of_band_buffers_come_back_as_memory_of_their_own(self):
+        import array
+
+        values = array.array("d", [1.5, 2.5])
+        result = Roundtrip({"plain": bytearray(b"abc"), "values": values, "big": bytes(1 << 20)})
+        assert result["plain"] == b"abc"
+        assert result["values"] == values
+        assert len(result["big"]) == 1 << 20
+
+
+class TestCells:
+    def test_a_functions_globals_are_the_restored_namespace(self):
+        result = roundtrip("factor = 2\ndef double(x): return x * factor\ndef indirect(x): return double(x)")
+        assert result["double"].__globals__ is result.namespace
+        assert result["indirect"](4) == 8
+        result.namespace["factor"] = 10
+        assert result["indirect"](4) == 40
+        result.namespace["double"] = lambda x: -x
+        assert result["indirect"](4) == -4
+
+    def test_a_function_refers_to_the_restored_object_and_not_to_a_copy(self):
+        result = roundtrip("seen = []\ndef note(x): seen.append(x)")
+        result["note"](1)
+        assert result["seen"] == [1]
+
+    def test_a_function_does_not_bring_back_a_name_that_was_not_saved(self):
+        result = roundtrip("lock = __import__('threading').Lock()\ndef f(): return lock")
+        assert result.unsaved == {"lock": "a lock cannot be saved"}
+        with pytest.raises(NameError, match="lock"):
+            result["f"]()
+
+    def test_functions_of_one_scope_go_on_sharing_its_variables(self):
+        result = roundtrip(
+            "def counter():\n n = 0\n def inc():\n  nonlocal n\n  n += 1\n def get(): return n\n return inc, get\n"
+            "inc, get = counter()\ninc()"
+        )
+        result["inc"]()
+        assert result["get"]() == 2
+
+    def test_functions_that_lead_back_to_themselves_survive(self):
+        result = roundtrip(
+            "def make():\n def even(n): return n == 0 or odd(n - 1)\n def odd(n): return n != 0 and even(n - 1)\n"
+            " return even, odd\neven, odd = make()\n"
+            "def late():\n def f(): return unbound\n return f\n if 0: unbound = 1\nf = late()"
+        )
+        assert result["even"](10)
+        assert result["even"].__closure__[0].cell_contents is result["odd"]
+        with pytest.raises(NameError):
+            result["f"]()
+
+    def test_instances_stay_instances_of_their_class(self):
+        result = roundtrip(
+            "import dataclasses, enum\n"
+            "class Base:\n count = 0\n def hi(self): return ('base', self.count)\n"
+            "class Child(Base):\n def hi(self): return (*super().hi(), 'child')\n"
+            "class Color(enum.Enum):\n RED = 1\n"
+            "@dataclasses.dataclass\nclass Point:\n x: int\n"
+            "child = Child(); child.count = 3; red = Color.RED; point = Point(1)"
+        )
+        assert isinstance(result["child"], result["Base"])
+        assert type(result["child"]) is result["Child"]
+        assert result["child"].hi() == ("base", 3, "child")
+        assert result["red"] is result["Color"].RED
+        assert result["point"] == result["Point"](1)
+
+    def test_lambdas_defaults_attributes_and_methods_survive(self):
+        result = roundtrip(
+            "import functools\nbase = 10\nadd = lambda x, y=[1], *, z=2: x + y[0] + z + base\nadd.tag = 'kept'\n"
+            "class A:\n def __init__(self, v): self.v = v\n def get(self): return self.v + base\n"
+            "a = A(1); bound = a.get; part = functools.partial(add, 5)\n"
+        )
+        assert (result["add"](1), result["add"].tag, result["bound"](), result["part"]()) == (14, "kept", 11, 18)
+        result["a"].v = 7
+        assert result["bound"]() == 17
+
+    def test_modules_come_back_by_name_with_the_submodules_that_were_imported(self):
+        check_in_a_new_process(
+            "import math as m\nimport xml.etree.ElementTree\nimport collections.abc",
+            "import math\nassert m is math\nassert xml.etree.ElementTree.Element('a').tag == 'a'",
+        )
+
+    def test_modules_that_cannot_be_imported_again_are_named(self):
+        by_hand, registered = types.ModuleType("by_hand"), types.ModuleType("registered_by_hand")
+        sys.modules["registered_by_hand"] = registered
+        try:
+            result = Roundtrip({"a": by_hand, "b": registered})
+        finally:
+            del sys.modules["registered_by_hand"]
+        assert result.unsaved == {
+            "a": "a module, by_hand, that was made by hand cannot be saved",
+            "b": "a module, registered_by_hand, that cannot be imported cannot be saved",
+        }
+
+    def test_all_of_it_works_in_a_new_process(self):
+        check_in_a_new_process(
+            "import numpy as np, enum, collections\n"
+            "class Scale:\n def __init__(self, by): self.by = by\n def __call__(self, x): return x * self.by * unit\n"
+            "class Kind(enum.Enum):\n A = 'a'\n"
+            "Pair = collections.namedtuple('Pair', 'x y')\n"
+            "unit = np.ones(3)\nscale = Scale(2)\nscales = {Kind.A: scale}\nrow = unit[1:]\npair = Pair(1, scale)\n"
+            "def total(x): return float(scales[Kind.A](x).sum())\n",
+            "assert total(1) == 6\nunit[:] = 2\nassert total(1) == 12 and row.tolist() == [2, 2]\n"
+            "assert isinstance(scale, Scale) and pair.y is scale and type(pair) is Pair\n"
+            "assert total.__globals__ is globals() and Kind('a') is Kind.A\n",
+        )
+
+
+class Refuses:
+    def __init__(self, error=None):
+        self.error = error or ValueError("no\n  way")
+
+    def __reduce__(self):
+        raise self.error
+
+
+class TestWhatCannotBeSaved:
+    def test_it_is_named_with_its_reason_and_the_rest_is_kept(self, tmp_path):
+        with (tmp_path / "file").open("w") as file:
+            result = Roundtrip(
+                {
+                    "before": [1],
+                    "file": file,
+                    "generator": (i for i in ()),
+                    "lock": threading.Lock(),
+                    "thread": threading.Thread(),
+                    "holder": {"deep": [threading.RLock()]},
+                    "refuses": Refuses(),
+                    "silent": Refuses(ValueError()),
+                    "weak": weakref.ref(Refuses),
+                    "after": [2],
+                }
+            )
+        assert {name: result[name] for name in result.namespace} == {"before": [1], "after": [2]}
+        assert result.unsaved == {
+            "file": "an open file cannot be saved",
+            "generator": "a generator cannot be saved",
+            "lock": "a lock cannot be saved",
+            "thread": "a thread cannot be saved",
+            "holder": "it holds a lock",
+            "refuses": "ValueError: no way",
+            "silent": "ValueError",
+            "weak": "TypeError: cannot pickle 'weakref.ReferenceType' object",
+        }
+
+    def test_an_open_file_is_not_turned_into_its_content(self):
+        with open(__file__, encoding="utf-8") as file:  # noqa: PTH123 - as users do
+            assert Roundtrip({"file": file}).unsaved == {"file": "an open file cannot be saved"}
+
+    def test_whoever_shares_a_part_with_it_is_kept_and_whoever_holds_it_is_not(self):
+        part, bad = [1], [threading.Lock()]
+        result = Roundtrip({"bad": [part, bad], "good": [part], "also_bad": bad, "part": part})
+        assert set(result.unsaved) == {"bad", "also_bad"}
+        assert result["good"][0] is result["part"]
+
+    def test_too_deep_nesting_is_a_reason_too(self):
+        deep = []
+        for _ in range(sys.getrecursionlimit() * 20):
+            deep = [deep]
+        result = Roundtrip({"before": 1, "deep": deep, "after": 2})
+        assert result.unsaved == {"deep": "it is nested too deeply to be saved"}
+        assert result.namespace == {"before": 1, "after": 2}
+        while deep:  # freed step by step
+            deep = deep.pop()
+
+    def test_a_thousand_names_of_which_half_fail_take_work_in_proportion(self):
+        visits = 0
+
+        class Counts:
+            def __reduce__(self):
+                nonlocal visits
+                visits += 1
+                return math.sqrt, (4,)
+
+        counted = [Counts() for _ in range(100)]
+        names = {"counted": counted}
+        for number in range(500):
+            names |= {f"good{number}": [counted, number], f"bad{number}": Refuses()}
+        result = Roundtrip(names)
+        assert len(result.unsaved) == 500
+        assert len(result.report.restored) == 501
+        assert result["good7"][0] is result["counted"]
+        assert visits <= 300
+
+    def test_a_full_memory_is_not_blamed_on_the_names(self, monkeypatch):
+        from nls_jupyter.saved_state import store
+
+        def full(*_):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(store, "_pwrite", full)
+        with pytest.raises(OSError, match="No space"):
+            saved_state.save({"x": bytes(1 << 20)}, cell=None)
+
+
+class Brittle:
+    """Pickles well; what it does when it is made again is set from outside."""
+
+    when_made = staticmethod(lambda: None)
+
+    def __init__(self, content=None):
+        self.content = content
+
+    def __setstate__(self, state):
+        type(self).when_made()
+        self.__dict__.update(state)
+
+
+def fail():
+    raise RuntimeError("broken here")
+
+
+class Rebuilt:
+    def __init__(self, content=None):
+        self.content = content
+
+    def __reduce__(self):
+        return rebuild, (self.content,)
+
+
+rebuilding = types.SimpleNamespace(fails=False)
+
+
+def rebuild(content):
+    if rebuilding.fails:
+        raise RuntimeError("cannot be rebuilt")
+    return Rebuilt(content)
+
+
+class TestWhatCannotBeRestored:
+    def restore_broken(self, names, monkeypatch):
+        fd, manifest = saved_state.save(names, cell=None)
+        assert not manifest.missing
+        monkeypatch.setattr(Brittle, "when_made", staticmethod(fail))
+        monkeypatch.setattr(rebuilding, "fails", True)
+        namespace = {}
+        try:
+            report = saved_state.restore(fd, namespace)
+        finally:
+            os.close(fd)
+        assert set(report.restored) == set(namespace)
+        return namespace, {missing.name: missing.reason for missing in report.missing}
+
+    @pytest.mark.parametrize("kind", [Brittle, Rebuilt])
+    def test_it_does_not_lose_the_others_nor_what_they_share(self, kind, monkeypatch):
+        first, last = ["first"], ["last"]
+        names = {"a": [first, kind(), last], "b": [last, first], "c": last, "d": {"first": first}, "e": "end"}
+        namespace, missing = self.restore_broken(names, monkeypatch)
+        assert set(missing) == {"a"}
+        assert namespace == {"b": [["last"], ["first"]], "c": ["last"], "d": {"first": ["first"]}, "e": "end"}
+        assert namespace["b"][0] is namespace["c"]
+        assert namespace["b"][1] is namespace["d"]["first"]
+
+    @pytest.mark.parametrize("kind", [Brittle, Rebuilt])
+    def test_whoever_leads_to_it_is_missing_with_its_reason(self, kind, monkeypatch):
+        broken = kind([1])
+        holder = {"deep": [(broken,)]}
+        cycle = [holder]
+        cycle.append(cycle)
+        names = {
+            "broken": broken,
+            "holder": holder,
+            "cycle": cycle,
+            "key": {broken: 1},
+            "inside": {broken},
+            "frozen": frozenset([broken]),
+            "attribute": types.SimpleNamespace(of=broken),
+            "default": (lambda x=broken: x),
+            "fine": [1],
+        }
+        namespace, missing = self.restore_broken(names, monkeypatch)
+        assert namespace == {"fine": [1]}
+        assert set(missing) == set(names) - {"fine"}
+        assert all("broken here" in reason or "cannot be rebuilt" in reason for reason in missing.values())
+
+    def test_arrays_and_buffers_after_it_are_read_from_their_own_places(self, monkeypatch):
+        np = pytest.importorskip("numpy")
+        base = np.arange(6)
+        names = {
+            "bad": Rebuilt(np.ones(3)),
+            "masked": np.ma.masked_array([1.0, 2.0], [0, 1]),
+            "base": base,
+            "view": base[::-2],
+            "objects": np.array([1, Rebuilt(2)], dtype=object),
+        }
+        namespace, missing = self.restore_broken(names, monkeypatch)
+        assert set(missing) == {"bad", "objects"}
+        assert namespace["masked"].sum() == 1
+        namespace["base"][:] = 7
+        assert namespace["view"].tolist() == [7, 7, 7]
+
+    def test_a_module_that_is_gone_takes_only_those_who_need_it(self, tmp_path, monkeypatch):
+        (tmp_path / "passing_module.py").write_text("class A: pass\ndef f(): return 1\n", encoding="utf-8")
+        monkeypatch.syspath_prepend(tmp_path)
+        import passing_module
+
+        names = {"module": passing_module, "f": passing_module.f, "a": [passing_module.A()], "x": [1], "math": math}
+        fd, _ = saved_state.save(names, cell=None)
+        monkeypatch.setitem(sys.modules, "passing_module", None)
+        namespace = {}
+        report = saved_state.restore(fd, namespace)
+        os.close(fd)
+        assert namespace == {"x": [1], "math": math}
+        assert {missing.name: missing.type_name for missing in report.missing} == {
+            "module": "module",
+            "f": "function",
+            "a": "list",
+        }
+        assert all("passing_module" in missing.reason for missing in report.missing)

@@ -1,0 +1,142 @@
+"""Saved state of NumPy arrays: views stay views, restored memory is ordinary and writable."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from nls_jupyter import saved_state
+
+from saved_state_roundtrip import Roundtrip
+
+
+def views_of(base):
+    yield base[1:]
+    yield base[::-1]
+    yield base.T
+    yield base[..., ::-2]
+    yield base.reshape(-1)[3:9]
+    yield base.view(np.uint8)
+    yield base[None, :0]
+    yield base[1:][::-1].T[1:]
+    yield np.broadcast_to(base, (2, *base.shape))
+    yield np.lib.stride_tricks.sliding_window_view(base, 2, axis=0)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_views_of_one_array_stay_views_of_it(order):
+    base = np.array(np.arange(24.0).reshape(2, 3, 4), order=order)
+    views = dict(enumerate(views_of(base))) if order == "C" else {0: base[1], 1: base.T[::-1], 2: base[:, ::-2]}
+    names = {"base": base, **{f"view{number}": view for number, view in views.items()}}
+    result = Roundtrip(names)
+    base[...] = result["base"][...] = 7
+    for name, view in names.items():
+        again = result[name]
+        assert (again.dtype, again.shape, again.strides) == (view.dtype, view.shape, view.strides)
+        assert np.array_equal(again, view), name
+        assert again.flags.writeable == view.flags.writeable
+    assert result["base"].flags.owndata
+    assert all(result[f"view{number}"].base is result["base"] for number in views)
+
+
+def test_a_view_whose_base_has_no_name_stays_a_view():
+    base = np.arange(10)
+    result = Roundtrip({"low": base[:5], "all": base[:]})
+    result["all"][0] = 99
+    assert result["low"][0] == 99
+
+
+def test_a_view_keeps_its_base_inside_containers():
+    base = np.arange(4)
+    result = Roundtrip({"a": [base, {"view": base[2:]}]})
+    result["a"][0][:] = 5
+    assert result["a"][1]["view"].tolist() == [5, 5]
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.zeros((0, 3)),
+        np.float32(2.5),
+        np.array(3),
+        np.array([1, "two", [3]], dtype=object),
+        np.array(["a", "bcd"]),
+        np.array([b"a", b"bcd"]),
+        np.array(["2020-01-01", "NaT"], dtype="M8[D]"),
+        np.zeros(2, dtype=[("a", "i4"), ("b", "f8", (2,))]),
+        np.array([], dtype="S"),
+        np.arange(4, dtype=">i4"),
+        np.array([1 + 2j]),
+        np.ma.masked_array([1.0, 2.0], [True, False]),
+        np.rec.array([(1, 2.0)], dtype=[("a", "i4"), ("b", "f8")]),
+        np.asfortranarray(np.arange(6).reshape(2, 3)),
+        np.arange(24).reshape(2, 3, 4).transpose(1, 2, 0).copy(order="K"),
+        np.array(["pear", "a long string that does not fit"], dtype=np.dtypes.StringDType()),
+    ],
+    ids=lambda array: f"{type(array).__name__}-{array.dtype}-{array.shape}",
+)
+def test_kinds_of_arrays(array):
+    again = Roundtrip({"a": array})["a"]
+    assert (type(again), again.dtype, again.shape, again.strides) == (
+        type(array),
+        array.dtype,
+        array.shape,
+        array.strides,
+    )
+    assert np.array_equal(again, array, equal_nan=array.dtype.kind in "Mc")
+
+
+def test_restored_arrays_are_writable_and_do_not_keep_the_memfd_mapped():
+    fd, _ = saved_state.save({"a": np.arange(1000), "b": np.frombuffer(bytearray(8), np.uint8)}, cell=None)
+    namespace = {}
+    saved_state.restore(fd, namespace)
+    os.close(fd)
+    namespace["a"][:] = 1
+    namespace["b"][:] = 1
+    namespace["a"].resize(2000, refcheck=False)
+    with open("/proc/self/maps", encoding="utf-8") as maps:  # noqa: PTH123
+        assert "nls-saved-state" not in maps.read()
+
+
+def test_a_read_only_array_stays_read_only():
+    array = np.arange(3)
+    array.flags.writeable = False
+    assert not Roundtrip({"a": array})["a"].flags.writeable
+
+
+def test_views_of_an_array_of_objects_stay_views():
+    base = np.array([[1, "a"], [None, [2]]], dtype=object)
+    result = Roundtrip({"base": base, "view": base[::-1, 1], "again": base.T})
+    result["view"][0] = "new"
+    assert result["base"][1, 1] == "new"
+    second = Roundtrip(result.namespace)
+    second["base"][1, 1] = "newer"
+    assert second["view"][0] == second["again"][1, 1] == "newer"
+
+
+def test_an_array_of_objects_may_hold_itself():
+    array = np.empty(1, dtype=object)
+    array[0] = array
+    again = Roundtrip({"a": array})["a"]
+    assert again[0] is again
+
+
+def test_a_field_of_a_structured_array_stays_a_view():
+    table = np.zeros(3, dtype=[("a", "i4"), ("b", "f8")])
+    result = Roundtrip({"table": table, "column": table["b"]})
+    result["column"][:] = 4
+    assert result["table"]["b"].tolist() == [4, 4, 4]
+
+
+def test_a_large_array_counts_with_its_bytes_and_its_view_with_none():
+    base = np.zeros(1 << 20)
+    saved = {name.name: name.memory_bytes for name in Roundtrip({"base": base, "view": base[5:]}).manifest.saved}
+    assert saved["base"] >= base.nbytes
+    assert saved["view"] < 1000
+
+
+def test_memory_with_gaps_is_saved_by_value():
+    gaps = np.frombuffer(bytes(range(32)), np.uint8)[::2]  # a view of memory that is not an array's
+    again = Roundtrip({"a": gaps})["a"]
+    assert again.tolist() == list(range(0, 32, 2))
