@@ -1,0 +1,142 @@
+"""Sets the stage for the demo: Gpus, a daemon and a Jupyter Server of its own, all of them gone afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nls_scheduler.client import DaemonClient
+from nls_scheduler.demo import jupyter
+from nls_scheduler.demo.jupyter import CellFailed
+from nls_scheduler.demo.story import DemoFailed, Story
+from nls_scheduler.drivers.nvml import NvmlDriver
+from nls_scheduler.errors import DaemonUnreachable, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from nls_scheduler.demo.screen import Screen
+
+SIMULATION = "2x512MiB"
+CONTEXT_MEMORY = "32MiB"
+# The holder of burst keeps it for a while before it yields; a story should not wait that long.
+SHORT_TURNS = ("--set", "residency_per_move=1")
+_START_TIMEOUT_S = 30.0
+
+
+def idle_gpus() -> tuple[list[str], str]:
+    """UUIDs of the real Gpus that nobody uses, and one sentence about them."""
+    driver = NvmlDriver()
+    try:
+        found = driver.discover()
+        if not found:
+            return [], driver.why_none() or "This machine has no GPU."
+        samples = driver.sample()
+        idle = [gpu.uuid for gpu in found if gpu.uuid in samples and not samples[gpu.uuid].processes]
+        return list(idle), f"{len(idle)} of this machine's {len(found)} GPUs are idle."
+    finally:
+        driver.close()
+
+
+async def perform(screen: Screen, keep: Path | None) -> int:
+    """Play the story. Returns the exit code: 0 when everything that it claims was seen."""
+    idle, about = idle_gpus()
+    simulated = len(idle) < 2
+    if simulated:
+        screen.note(f"{about} The story needs two idle ones: it plays on two SIMULATED GPUs ({SIMULATION}).")
+    else:
+        screen.note(f"{about} The story plays on two of them; the others are left alone.")
+    directory = Path(tempfile.mkdtemp(prefix="nls-demo-", dir="/tmp"))
+    gpus = (
+        ["--simulate", SIMULATION, "--context-memory", CONTEXT_MEMORY] if simulated else ["--gpus", ",".join(idle[:2])]
+    )
+    try:
+        async with _daemon(directory, gpus) as client, _followed(client, screen):
+            environment = {"NLS_SOCKET": str(client.socket)}
+            async with jupyter.serve(directory, environment) as server:
+                return await _play(Story(client, server, screen), screen, directory, keep)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+async def _play(story: Story, screen: Screen, directory: Path, keep: Path | None) -> int:
+    try:
+        await story.play()
+    except (DemoFailed, CellFailed, TimeoutError, ConnectionError) as error:
+        screen.act(f"The demo failed: {error}")
+        for log in (directory / "daemon.log", directory / "jupyter.log"):
+            screen.note(f"{log.name}: {log.read_text(errors='replace')[-3000:]}")
+        return 1
+    finally:
+        for notebook in story.notebooks:
+            with suppress(OSError):
+                await notebook.save()
+            notebook.close()
+        if keep is not None:
+            _copy_notebooks(directory, keep)
+    screen.act("The end. Nothing is left running." + (f" The notebooks are in {keep}." if keep else ""))
+    return 0
+
+
+def _copy_notebooks(directory: Path, keep: Path) -> None:
+    keep.mkdir(parents=True, exist_ok=True)
+    for document in (directory / "notebooks").glob("*.ipynb"):
+        shutil.copy(document, keep)
+
+
+@asynccontextmanager
+async def _daemon(directory: Path, gpus: Sequence[str]) -> AsyncIterator[DaemonClient]:
+    socket, log_path = directory / "nls.sock", directory / "daemon.log"
+    with log_path.open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-P", "-m", "nls_scheduler", "--socket", str(socket), "up", *gpus, *SHORT_TURNS,
+            env={k: v for k, v in os.environ.items() if not k.startswith("NLS_")},
+            stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log,
+        )  # fmt: skip
+    client = DaemonClient(socket)
+    try:
+        async with asyncio.timeout(_START_TIMEOUT_S):
+            await _ready(process, client, log_path)
+        yield client
+    finally:
+        client.close()
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+        await process.wait()
+
+
+async def _ready(process: asyncio.subprocess.Process, client: DaemonClient, log: Path) -> None:
+    while True:
+        if process.returncode is not None:
+            raise DaemonUnreachable(f"The demo's daemon did not start; its log {log} says why.")
+        try:
+            await client.ready()
+        except (DaemonUnreachable, Problem):
+            await asyncio.sleep(0.05)
+        else:
+            return
+
+
+@asynccontextmanager
+async def _followed(client: DaemonClient, screen: Screen) -> AsyncIterator[None]:
+    """Print the daemon's events while the story plays."""
+
+    async def follow() -> None:
+        with suppress(DaemonUnreachable):
+            async for entry in client.events():
+                screen.event(entry)
+
+    task = asyncio.create_task(follow())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
