@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from conftest import marked_processes
 from nls_jupyter.channel import GpuProcess
 from nls_jupyter.launch import ExitStatus, GpuProcessDied, LaunchFailed
 from nls_jupyter.pending import RequestFailed
-
-from conftest import marked_processes
 from nls_scheduler.drivers.simulated import SimulatedDriver, SimulationSpec
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import marked_processes, wait_until
 
+from conftest import marked_processes, wait_until
 from nls_scheduler import guardian
 
 if TYPE_CHECKING:

@@ -27,8 +27,9 @@ class Histories(RuleBasedStateMachine):
         self.node = SimulatedNode.of(gpus, 16 * GIB, Policy(max_workloads_per_gpu=cap))
         self.foreign = strangers
 
-    def pick(self, choice, having=lambda w: True):
-        ids = sorted(w for w, s in self.node.workloads.items() if w in self.node.state.workloads and having(s))
+    def pick(self, choice, having=None):
+        known = {w: s for w, s in self.node.workloads.items() if w in self.node.state.workloads}
+        ids = sorted(w for w, s in known.items() if having is None or having(s))
         return ids[choice % len(ids)] if ids else None
 
     @rule(

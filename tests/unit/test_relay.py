@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ipykernel.iostream import OutStream
 from IPython.core.displaypub import CapturingDisplayPublisher
+
 from nls_jupyter.relay import REMEMBERED_CELLS, CellResult, OutputRelay, RemoteError, error_class, remote_error
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ import weakref
 from pathlib import Path
 
 import pytest
+
 from nls_jupyter import saved_state
 from nls_jupyter.saved_state import Manifest, MissingName, SavedStateDamagedError, user_names
-
 from saved_state_roundtrip import Roundtrip, check_in_a_new_process, roundtrip
 
 

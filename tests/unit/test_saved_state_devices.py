@@ -9,8 +9,8 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
-from nls_jupyter.saved_state import libraries
 
+from nls_jupyter.saved_state import libraries
 from saved_state_roundtrip import Roundtrip
 
 

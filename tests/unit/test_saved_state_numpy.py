@@ -6,8 +6,8 @@ import os
 
 import numpy as np
 import pytest
-from nls_jupyter import saved_state
 
+from nls_jupyter import saved_state
 from saved_state_roundtrip import Roundtrip
 
 

@@ -7,8 +7,8 @@ import os
 
 import numpy as np
 import pytest
-from nls_jupyter import saved_state, xp
 
+from nls_jupyter import saved_state, xp
 from saved_state_roundtrip import Roundtrip
 from simulation import GIB, simulated_gpus
 

@@ -8,8 +8,8 @@ import sys
 
 import numpy as np
 import pytest
-from nls_jupyter import xp
 
+from nls_jupyter import xp
 from nls_scheduler.drivers.simulated import SimulatedGpu
 from simulation import CONTEXT, GIB, simulated_gpus
 

@@ -1,0 +1,52 @@
+# `make demo` and `make test` need Python 3.11+ and nothing else; everything goes into .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# pytest's own arguments, as in: make test ARGS="-k story"
+ARGS ?=
+
+.PHONY: demo lab test lint format docs clean
+
+demo: $(VENV)/.lab
+	$(BIN)/nls demo
+
+lab: $(VENV)/.lab
+	$(BIN)/python tools/lab.py
+
+test: $(VENV)/.test
+	$(BIN)/python tools/check_tools.py
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.lint $(VENV)/.test
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.lint
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+docs: $(VENV)/.test
+	$(BIN)/python docs/draw_transitions.py
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+$(VENV)/.base: pyproject.toml
+	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'nls-jupyter needs Python 3.11 or newer; try make PYTHON=python3.12')"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+$(VENV)/.lab: $(VENV)/.base
+	$(BIN)/python -m pip install --quiet --editable '.[lab]'
+	touch $@
+
+$(VENV)/.test: $(VENV)/.base
+	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	touch $@
+
+$(VENV)/.lint: $(VENV)/.base
+	$(BIN)/python -m pip install --quiet --editable '.[lint]'
+	touch $@

@@ -1,0 +1,12 @@
+"""Says which tools the tests can use on this machine. With CI=true a missing one is an error, else its tests skip."""
+
+import os
+import shutil
+import sys
+
+TOOLS = {"gcc": "tests of the NVML driver on a stub library (Debian: apt-get install gcc libc6-dev)"}
+
+missing = [f"{tool} is missing: no {what}" for tool, what in TOOLS.items() if shutil.which(tool) is None]
+for line in missing:
+    print(line)  # noqa: T201 - the message is the point
+sys.exit(1 if missing and os.environ.get("CI") == "true" else 0)
