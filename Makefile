@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# pytest's own arguments, as in: make test ARGS="-k story"
+# Further arguments, as in: make test ARGS="-k story", make lab ARGS=--no-browser
 ARGS ?=
 
 .PHONY: demo lab test lint format docs clean
@@ -11,7 +11,7 @@ demo: $(VENV)/.lab
 	$(BIN)/nls demo
 
 lab: $(VENV)/.lab
-	$(BIN)/python tools/lab.py
+	$(BIN)/python tools/lab.py $(ARGS)
 
 test: $(VENV)/.test
 	$(BIN)/python tools/check_tools.py
@@ -29,6 +29,7 @@ format: $(VENV)/.lint
 
 docs: $(VENV)/.test
 	$(BIN)/python docs/draw_transitions.py
+	$(BIN)/python docs/write_reference.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-import os
+import logging
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
 
+# Without a handler of the user's own, Python would print warnings on stderr, and so into a notebook's cell.
+for _package in ("nls_jupyter", "nls_scheduler"):
+    logging.getLogger(_package).addHandler(logging.NullHandler())
+
+
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Called by IPython in every kernel: installs the magics. Nothing else is imported or started before their use."""
-    if os.environ.get("NLS_GPU_PROCESS"):
-        from nls_jupyter.inner_magics import InnerGpuMagics
+    # Not by an environment variable: a kernel that a GPU cell starts inherits those and is a kernel like any other.
+    if "nls_jupyter.gpu_kernel" in sys.modules:
+        from nls_jupyter import inner_magics
 
-        shell.register_magics(InnerGpuMagics)
+        inner_magics.install(shell)
         return
     from nls_jupyter.magics import GpuMagics
 

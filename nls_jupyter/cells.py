@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import queue
+import signal
 import sys
+import threading
+from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING
 
+from ipykernel.iostream import OutStream
+from IPython.core.error import UsageError
 from IPython.display import DisplayHandle, clear_output
 
 from nls_jupyter.supervisor import Cell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Future
+    from types import FrameType
 
     from ipykernel.ipkernel import IPythonKernel
 
@@ -24,27 +31,86 @@ if TYPE_CHECKING:
     from nls_jupyter.supervisor import Supervisor
 
 
-# What the supervisor's thread wants done in the cell's thread; `None`: the cell is over.
+# What is wanted done in the cell's thread; `None`: the cell is over.
 _Todo = queue.SimpleQueue["Callable[[], object] | None"]
+
+_INTERRUPTS_BEFORE_HINT = 2
+# A thread that ended without a word is noticed after this.
+_LOOK_AFTER_S = 5.0
 
 
 class LiveLine:
-    """One line below a waiting cell that is written over and over, and leaves nothing in the document."""
+    """One line below a waiting cell that is written over and over, and leaves nothing of it in the document.
 
-    def __init__(self) -> None:
+    Args:
+        alone: the cell has no other output yet, so that all of it can be cleared.
+    """
+
+    def __init__(self, *, alone: bool) -> None:
+        self._alone = alone
         self._handle: DisplayHandle | None = None
 
     def show(self, text: str | None) -> None:
         """Write `text` in place of the line before; `None` takes the line away."""
         if text is None:
-            if self._handle is not None:
-                clear_output()
-                self._handle = None
+            self._take_away()
+        elif not isinstance(sys.stdout, OutStream):
+            return  # the cell's outputs are captured: nobody would see a line, and it would stay in there
         elif self._handle is None:
             self._handle = DisplayHandle()
             self._handle.display({"text/plain": text}, raw=True)
         else:
             self._handle.update({"text/plain": text}, raw=True)
+
+    def others(self) -> None:
+        """Something else was put out."""
+        self._alone = False
+
+    def _take_away(self) -> None:
+        if self._handle is not None and self._alone:
+            clear_output()
+        elif self._handle is not None:
+            self._handle.update({"text/plain": ""}, raw=True)
+        self._handle = None
+
+
+class _Interrupts:
+    """Ctrl-C as one more thing to do instead of an exception at any moment: then no cell can be lost on the way.
+
+    Only the main thread gets signals; a cell that runs in another one can't be interrupted by them.
+    """
+
+    def __init__(self, interrupted: Callable[[], object]) -> None:
+        self._interrupted = interrupted
+        self._raises = False
+
+    @contextlib.contextmanager
+    def caught(self) -> Iterator[None]:
+        """While the cell runs."""
+        previous = signal.getsignal(signal.SIGINT)
+        if threading.current_thread() is not threading.main_thread() or previous is None:
+            yield
+            return
+        signal.signal(signal.SIGINT, self._on_sigint)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, previous)
+
+    @contextlib.contextmanager
+    def raised(self) -> Iterator[None]:
+        """While the cell waits for the user: only an exception ends that."""
+        self._raises = True
+        try:
+            yield
+        finally:
+            self._raises = False
+
+    def _on_sigint(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        if self._raises:
+            raise KeyboardInterrupt
+        self._interrupted()
 
 
 class CellRunner:
@@ -56,8 +122,15 @@ class CellRunner:
         self._supervisor = supervisor
         self._relay = relay
 
-    def run(self, code: str, *, label: str, wait: bool, wait_timeout_s: float | None) -> CellResult | None:
+    def run(self, code: str, *, label: str, wait: bool, wait_timeout_s: float | None, alone: bool) -> CellResult | None:
         """Run `code` in the GPU process; its outputs appear as this cell's. Returns what becomes Out[n].
+
+        Args:
+            code: the cell's source.
+            label: how the user knows the cell.
+            wait: see `Cell`, as for `wait_timeout_s`.
+            wait_timeout_s: see above.
+            alone: nothing of the notebook's cell was put out before.
 
         Raises:
             RemoteError: what the cell raised, under its own name.
@@ -65,69 +138,111 @@ class CellRunner:
             GpuError: there is no GPU process to run it.
         """
         todo: _Todo = queue.SimpleQueue()
-        line = LiveLine()
-        msg_id = self._relay.follow(todo.put)
-        cell = Cell(
-            code=code,
-            label=label,
-            msg_id=msg_id,
-            wait=wait,
-            wait_timeout_s=wait_timeout_s,
-            on_stdin=lambda message: todo.put(lambda: self._answer(message)),
-            on_wait=lambda text: todo.put(lambda: line.show(text)),
-            on_notices=lambda notices: _done_in(todo, lambda: _print_notices(notices)),
-        )
+        line = LiveLine(alone=alone)
+        interrupts = _Interrupts(lambda: self._thread.soon(lambda: self._interrupt(todo)))
+        with interrupts.caught():
+            msg_id = self._relay.follow(todo.put)
+            cell = Cell(
+                code=code,
+                label=label,
+                msg_id=msg_id,
+                wait=wait,
+                wait_timeout_s=wait_timeout_s,
+                on_stdin=lambda message: todo.put(lambda: self._answer(message, interrupts)),
+                on_wait=lambda text: todo.put(lambda: line.show(text)),
+                on_notices=lambda notices: _done_in(todo, lambda: _print_notices(notices, line)),
+            )
+            try:
+                reply = self._until_over(cell, todo)
+            except BaseException:
+                self._relay.abandon(msg_id)
+                raise
+        return self._finish(msg_id, reply)
+
+    def _until_over(self, cell: Cell, todo: _Todo) -> Message:
         future = self._thread.submit(self._supervisor.run(cell))
         future.add_done_callback(lambda _: todo.put(None))
+        failure = self._work_off(todo, future)
         try:
-            self._work_off(todo, future)
             reply = future.result()
-        except BaseException:
-            self._relay.abandon(msg_id)
-            line.show(None)
-            raise
-        return self._relay.finish(msg_id, reply)
+        except CancelledError:
+            if self._supervisor.left_alone:
+                _print("the cell goes on in the GPU process, which does not react; %gpu restart ends it.")
+            raise KeyboardInterrupt from None
+        if failure is not None:
+            raise failure
+        return reply
 
-    def _work_off(self, todo: _Todo, future: Future[Message]) -> None:
-        """Do what belongs to this thread until the cell is over and nothing is left to do."""
+    def _work_off(self, todo: _Todo, future: Future[Message]) -> Exception | None:
+        """Do what belongs to this thread until the cell is over. Returns the first failure of that, if there was one.
+
+        A stream that the notebook's cell put in place of its output may raise anything: the cell then ends as by
+        Ctrl-C, and is not left alone.
+        """
+        failure: Exception | None = None
         while True:
             try:
-                work = todo.get()
+                work = todo.get(timeout=_LOOK_AFTER_S)
                 if work is None:
-                    return
-                work()
+                    return failure
+                if failure is None:
+                    work()
+            except queue.Empty:
+                if not self._thread.alive:
+                    future.cancel()
+                    return RuntimeError("the thread that looks after the GPU process has ended: restart the kernel")
             except KeyboardInterrupt:
-                self._interrupt(future)
+                self._thread.soon(self._supervisor.interrupt)
+            except Exception as error:  # noqa: BLE001 - raised when the cell is over
+                failure = error
+                self._thread.soon(self._supervisor.interrupt)
 
-    def _interrupt(self, future: Future[Message]) -> None:
-        """Ctrl-C: ends the wait at once; interrupts a running cell, which then raises KeyboardInterrupt itself."""
-        if self._supervisor.keeper.executing:
-            self._thread.soon(self._supervisor.interrupt)
-            return
-        future.cancel()
-        raise KeyboardInterrupt
+    def _interrupt(self, todo: _Todo) -> None:
+        """In the supervisor's thread."""
+        if self._supervisor.interrupt() == _INTERRUPTS_BEFORE_HINT:
+            todo.put(lambda: _print("interrupted again; one more Ctrl-C leaves the cell alone in the GPU process."))
 
-    def _answer(self, message: Message) -> None:
+    def _finish(self, msg_id: str, reply: Message) -> CellResult | None:
+        content = reply["content"]
+        call = self._relay.abandon(msg_id)
+        if content["status"] == "error" and content["ename"] == "UsageError" and (call is None or call.error is None):
+            # IPython prints these instead of a traceback; the traceback in such a reply is that of an earlier error.
+            raise UsageError(content["evalue"])
+        return self._relay.finish(msg_id, reply)
+
+    def _answer(self, message: Message, interrupts: _Interrupts) -> None:
         content = message["content"]
         ask = self._kernel.getpass if content.get("password") else self._kernel.raw_input
-        value = ask(content.get("prompt", ""))
+        with interrupts.raised():
+            value = ask(content.get("prompt", ""))
         self._thread.soon(lambda: self._supervisor.answer_stdin(value))
 
 
-def _print_notices(notices: Sequence[Notice]) -> None:
+def _print(text: str) -> None:
+    print(f"GPU: {text}", file=sys.stderr, flush=True)  # noqa: T201 - a cell's stderr is where users look
+
+
+def _print_notices(notices: Sequence[Notice], line: LiveLine) -> None:
+    line.others()
     for notice in notices:
-        print(f"GPU: {notice.text}", file=sys.stderr, flush=True)  # noqa: T201 - a cell's stderr is where users look
+        _print(notice.text)
 
 
 async def _done_in(todo: _Todo, work: Callable[[], object]) -> None:
-    """Have `work` done in the cell's thread, and return when it is."""
-    loop, done = asyncio.get_running_loop(), asyncio.Event()
+    """Have `work` done in the cell's thread, and return when it is. Cancelled, it is not done any more."""
+    loop, done, dropped = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
     def do() -> None:
+        if dropped.is_set():
+            return
         try:
             work()
         finally:
             loop.call_soon_threadsafe(done.set)
 
     todo.put(do)
-    await done.wait()
+    try:
+        await done.wait()
+    except asyncio.CancelledError:
+        dropped.set()
+        raise

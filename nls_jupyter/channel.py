@@ -256,6 +256,14 @@ class GpuProcess:
         content = {"allowance_bytes": allowance_bytes}
         accepted(await self.request("nls_allowance_request", content, channel="control", timeout_s=timeout_s))
 
+    async def trim(self, *, timeout_s: float | None = 10.0) -> None:
+        """Have the process's allocators give back memory that they cache and nobody uses, also in mid-cell.
+
+        Raises:
+            RequestFailed, GpuProcessDied, TimeoutError: as in `save`.
+        """
+        accepted(await self.request("nls_trim_request", {}, channel="control", timeout_s=timeout_s))
+
     def answer_stdin(self, value: str) -> None:
         """Answer the `input_request` that `on_stdin` got last."""
         if self._died is None:

@@ -45,6 +45,7 @@ class GpuProcessKernel(IPythonKernel):
         self.shell_handlers["nls_save_request"] = self._answering(self._save)
         self.shell_handlers["nls_restore_request"] = self._answering(self._restore)
         self.control_handlers["nls_allowance_request"] = self._answering(self._follow_allowance)
+        self.control_handlers["nls_trim_request"] = self._answering(self._trim)
 
     def start(self) -> None:
         """Start answering.
@@ -109,6 +110,16 @@ class GpuProcessKernel(IPythonKernel):
             os.close(descriptor)
         missing = [{"name": m.name, "type_name": m.type_name, "reason": m.reason} for m in report.missing]
         return {"restored": list(report.restored), "missing": missing}
+
+    def _trim(self, content: dict[str, Any]) -> dict[str, Any]:
+        """Caches of libraries that are loaded; what variables hold stays."""
+        del content
+        if "cupy" in sys.modules:
+            sys.modules["cupy"].get_default_memory_pool().free_all_blocks()
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+        return {}
 
     def _follow_allowance(self, content: dict[str, Any]) -> dict[str, Any]:
         allowance_bytes: int | None = content["allowance_bytes"]

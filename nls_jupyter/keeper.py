@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from nls_jupyter.channel import GpuProcess
 from nls_jupyter.launch import GpuProcessDied, LaunchFailed
 from nls_jupyter.pending import RequestFailed
+from nls_scheduler.model import ProcessId
+from nls_scheduler.processes import alive
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -27,6 +29,11 @@ if TYPE_CHECKING:
     from nls_jupyter.saved_state import Manifest
 
 _log = logging.getLogger(__name__)
+
+# Guardian and command exist after this, or something is badly wrong with the machine.
+_LAUNCH_TIMEOUT_S = 60.0
+# A save after a cell that takes longer is given up; the state saved before stands.
+SAVE_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +50,7 @@ class Restored:
 
     Attributes:
         names: restored variables.
-        missing: objects with `name, type_name, reason`.
+        missing: objects with `name, type_name, reason` that did not come back; each is told once.
         memory_bytes: size of the saved state.
         cell: the cell after which it was saved.
         seconds: the whole way, from the launch on.
@@ -56,12 +63,25 @@ class Restored:
     seconds: float
 
 
+class EndedInCell(Exception):  # noqa: N818 - says what happened
+    """The GPU process ended before the cell did.
+
+    Attributes:
+        ordered: why it was ended on purpose; `None` for an end of its own.
+    """
+
+    def __init__(self, status: ExitStatus, ordered: str | None) -> None:
+        super().__init__(f"the GPU process {status.describe()}")
+        self.status = status
+        self.ordered = ordered
+
+
 class Keeper:
     """The GPU process that is there now, if one is, and the saved state that stands.
 
     Attributes:
-        usable: whether cells can be sent to `process`.
-        executing: whether one runs.
+        process: `None` without one; set from its launch until nothing of it is left.
+        usable: whether cells can be sent to `process`; ask `still_usable` before sending one.
         saved: the saved state; `None` when nothing was saved.
         ordered_end: why the process was ended on purpose; `None` for an end of its own.
     """
@@ -75,75 +95,173 @@ class Keeper:
         self._directory = directory
         self._forward = forward
         self._on_own_end = on_own_end
+        # An end that comes in the middle of a launch waits for it: or the new process would be nobody's.
+        self._launching = asyncio.Lock()
+        self._cell: asyncio.Task[Message] | None = None
         self._saving: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None
+        self._answers = False
         self._allowance_bytes: int | None = None
+        self._losses_told: SavedState | None = None
         self.process: GpuProcess | None = None
         self.usable = False
-        self.executing = False
         self.saved: SavedState | None = None
         self.ordered_end: str | None = None
 
+    @property
+    def executing(self) -> bool:
+        """Whether a cell runs in the GPU process, whoever waits for it."""
+        return self._cell is not None
+
+    @property
+    def saving(self) -> bool:
+        """Whether the variables are being saved after a cell."""
+        return self._saving is not None and not self._saving.done()
+
+    def still_usable(self) -> bool:
+        """Whether a cell can be sent now. Asks the system: the news of an end takes a moment."""
+        if self.usable and self.process is not None:
+            self.usable = alive(ProcessId(self.process.pid, self.process.start_time))
+        return self.usable
+
     async def launch(self, environment: Mapping[str, str | None], arguments: Sequence[str] = ()) -> GpuProcess:
         """Start a process; it is not usable before `bring_back`. Raises LaunchFailed."""
-        self.ordered_end = None
-        self._allowance_bytes = None
-        self.process = await GpuProcess.launch(
-            environment=environment, directory=self._directory(), forward=self._forward, arguments=arguments
-        )
-        return self.process
+        await self.end("another GPU process takes its place")
+        async with self._launching:
+            self.ordered_end, self._allowance_bytes, self._answers = None, None, False
+            try:
+                async with asyncio.timeout(_LAUNCH_TIMEOUT_S):
+                    self.process = await GpuProcess.launch(
+                        environment=environment, directory=self._directory(), forward=self._forward, arguments=arguments
+                    )
+            except TimeoutError:
+                raise LaunchFailed(f"the GPU process did not start within {_LAUNCH_TIMEOUT_S:g} s") from None
+            return self.process
 
     async def bring_back(self, process: GpuProcess, allowance_bytes: int | None) -> Restored:
         """Until `process` answers, follows its allowance and has the saved variables again.
 
         Raises:
             LaunchFailed, GpuProcessDied: it ended before.
-            RequestFailed: the saved state could not be restored; it stands.
+            RequestFailed, OSError: the saved state could not be restored; it stands.
         """
         began = time.monotonic()
         await process.ready()
+        self._answers = True
         await self.follow_allowance(allowance_bytes)
+        saved = self.saved
         restored: Message = {"restored": [], "missing": []}
-        if self.saved is not None:
-            restored = await process.restore(self.saved.descriptor)
+        if saved is not None:
+            restored = await process.restore(saved.descriptor)
             _refuse_out_of_memory(restored)
+        if self.ordered_end is not None:
+            raise LaunchFailed(f"it was ended while it started: {self.ordered_end}")
         self.usable = True
         self._following = asyncio.get_running_loop().create_task(self._follow_end(process))
-        manifest = self.saved.manifest if self.saved else None
+        return self._brought_back(saved, restored, time.monotonic() - began)
+
+    def _brought_back(self, saved: SavedState | None, restored: Message, seconds: float) -> Restored:
+        manifest = saved.manifest if saved else None
+        # What could not be saved is gone with the first process that comes back without it, and told then.
+        lost = [] if manifest is None or self._losses_told is saved else manifest.missing
+        self._losses_told = saved
         return Restored(
             names=restored["restored"],
-            missing=[*restored["missing"], *_missing(manifest)],
+            missing=[
+                *restored["missing"],
+                *({"name": m.name, "type_name": m.type_name, "reason": m.reason} for m in lost),
+            ],
             memory_bytes=manifest.memory_bytes if manifest else 0,
             cell=manifest.cell if manifest else None,
-            seconds=time.monotonic() - began,
+            seconds=seconds,
         )
 
     async def follow_allowance(self, allowance_bytes: int | None) -> None:
-        """Tell the process how much it may hold, unless it knows."""
-        if self.process is None or not allowance_bytes or allowance_bytes == self._allowance_bytes:
+        """Tell the process how much it may hold, unless it knows. One that only starts is told when it answers."""
+        process = self.process
+        if process is None or not self._answers or not allowance_bytes or allowance_bytes == self._allowance_bytes:
             return
         self._allowance_bytes = allowance_bytes
-        with contextlib.suppress(GpuProcessDied, TimeoutError):
-            await self.process.follow_allowance(allowance_bytes)
+        try:
+            await process.follow_allowance(allowance_bytes)
+        except (GpuProcessDied, TimeoutError):
+            return  # a process that is busy hears of it later
+        except RequestFailed as error:
+            _log.warning("The GPU process does not follow its allowance: %s", error)
 
-    async def execute(self, code: str, **options: Any) -> Message:
-        """Run a cell in the usable process, after what is still being saved. Raises GpuProcessDied."""
-        process = self.process
-        if process is None or not self.usable:
-            raise RuntimeError("a cell was sent while no GPU process is usable")
-        self.executing = True
+    async def trim(self) -> None:
+        """Have allocators give back what they cache; also in mid-cell."""
+        if self.process is not None and self.usable:
+            with contextlib.suppress(GpuProcessDied, TimeoutError, RequestFailed):
+                await self.process.trim()
+
+    def begin(self, code: str, then: Callable[[], Awaitable[None]], **options: Any) -> asyncio.Task[Message]:
+        """Send a cell to the usable process. It goes on there whether or not anybody waits for the task.
+
+        Args:
+            code: the cell's source.
+            then: called when it is over, however it ended.
+            options: as `GpuProcess.execute` takes them.
+
+        Returns:
+            A task for the execute reply, which raises EndedInCell.
+        """
+        if self.process is None or not self.usable or self._cell is not None:
+            raise RuntimeError("a cell was sent while no GPU process can take one")
+        self._cell = asyncio.get_running_loop().create_task(self._run_cell(self.process, code, then, options))
+        self._cell.add_done_callback(_take_note)
+        return self._cell
+
+    async def _run_cell(
+        self, process: GpuProcess, code: str, then: Callable[[], Awaitable[None]], options: Mapping[str, Any]
+    ) -> Message:
         try:
             return await process.execute(code, **options)
+        except GpuProcessDied as died:
+            if self.process is process:
+                self.usable = False
+            raise EndedInCell(died.status, self.ordered_end) from None
         finally:
-            self.executing = False
+            self._cell = None
+            await then()
 
-    def save_soon(self, cell: str, then: Callable[[SavedState], Awaitable[None]]) -> None:
-        """Save behind the cell's reply; the next cell runs after it, as the process answers in order."""
+    async def cell_over(self) -> None:
+        """Until no cell runs."""
+        if self._cell is not None:
+            await asyncio.wait([self._cell])
+
+    def save_soon(
+        self,
+        cell: str,
+        then: Callable[[SavedState], Awaitable[None]],
+        failed: Callable[[str], None],
+        over: Callable[[], None],
+    ) -> None:
+        """Save behind the cell's reply.
+
+        Args:
+            cell: the cell's label.
+            then: gets what was saved.
+            failed: gets the reason when the state saved before stands.
+            over: called when it is over, however it ended.
+        """
         if self.usable and self.process is not None:
-            self._saving = asyncio.get_running_loop().create_task(self._save_quietly(self.process, cell, then))
+            work = self._save_quietly(self.process, cell, then, failed)
+            self._saving = asyncio.get_running_loop().create_task(work)
+            self._saving.add_done_callback(lambda _: over())
+
+    async def saved_up(self) -> None:
+        """Until nothing is being saved any more."""
+        if self._saving is not None:
+            await asyncio.wait([self._saving])
+
+    def interrupt(self) -> None:
+        """SIGINT for what the process does now: a cell, or a save, which then fails."""
+        if self.process is not None:
+            self.process.interrupt()
 
     async def save(self, cell: str | None) -> SavedState:
-        """Save now. Raises RequestFailed or GpuProcessDied; then the state saved before stands."""
+        """Save now. Raises RequestFailed, GpuProcessDied or OSError; then the state saved before stands."""
         if self.process is None:
             raise RuntimeError("there is no GPU process to save")
         descriptor, manifest = await self.process.save(cell=cell)
@@ -152,29 +270,37 @@ class Keeper:
         return self.saved
 
     async def suspend(self) -> SavedState:
-        """Save everything, then end the process. Raises RequestFailed or GpuProcessDied: then nothing was given up."""
-        self.usable = False
+        """Save everything, then end the process.
+
+        Not to be cancelled; `interrupt` makes a save that takes too long fail.
+
+        Raises:
+            RequestFailed, GpuProcessDied, OSError: nothing was given up; a process that still lives goes on.
+        """
+        process, self.usable = self.process, False
         try:
-            if self._saving is not None:
-                await asyncio.shield(self._saving)
+            await self.saved_up()
             saved = await self.save(self.saved.manifest.cell if self.saved else None)
         except BaseException:
-            self.usable = self.process is not None and not self.process.exited.done()
+            self.usable = process is not None and self.process is process and self.ordered_end is None
+            self.still_usable()
             raise
         await self.end("suspended")
         return saved
 
-    async def end(self, reason: str) -> ExitStatus | None:
-        """End the process, with all that it started, and wait until they are gone. Idempotent."""
-        process, self.usable = self.process, False
-        if process is None:
-            return None
-        self.ordered_end = self.ordered_end or reason
-        process.kill()
-        status = await asyncio.shield(process.exited)
+    async def end(self, reason: str) -> GpuProcess | None:
+        """End the process, with all that it started, and wait until they are gone. Returns it, if there was one."""
+        self.usable = False
+        async with self._launching:
+            process = self.process
+            if process is None:
+                return None
+            self.ordered_end = self.ordered_end or reason
+            process.kill()
+        await asyncio.shield(process.exited)
         if self.process is process:
             self.process = None
-        return status
+        return process
 
     def drop_saved(self) -> None:
         """Forget what was saved; its memory is free at once."""
@@ -183,14 +309,26 @@ class Keeper:
             self.saved = None
 
     async def _save_quietly(
-        self, process: GpuProcess, cell: str, then: Callable[[SavedState], Awaitable[None]]
+        self,
+        process: GpuProcess,
+        cell: str,
+        then: Callable[[SavedState], Awaitable[None]],
+        failed: Callable[[str], None],
     ) -> None:
         try:
-            await then(await self.save(cell))
+            async with asyncio.timeout(SAVE_TIMEOUT_S):
+                saved = await self.save(cell)
         except GpuProcessDied:
             _log.debug("The GPU process %d ended while it saved; the state saved before stands.", process.pid)
+        except TimeoutError:
+            process.interrupt()
+            failed(f"it took longer than {SAVE_TIMEOUT_S:g} s")
         except RequestFailed as error:
-            _log.warning("The variables could not be saved after cell %s: %s", cell, error)
+            failed("it was interrupted" if error.ename == "KeyboardInterrupt" else str(error))
+        except OSError as error:
+            failed(str(error))
+        else:
+            await then(saved)
 
     async def _follow_end(self, process: GpuProcess) -> None:
         status = await asyncio.shield(process.exited)
@@ -199,11 +337,10 @@ class Keeper:
             await self._on_own_end(process, status)
 
 
-def _missing(manifest: Manifest | None) -> list[Mapping[str, Any]]:
-    """What was named when it was saved: it could not be kept."""
-    if manifest is None:
-        return []
-    return [{"name": m.name, "type_name": m.type_name, "reason": m.reason} for m in manifest.missing]
+def _take_note(cell: asyncio.Task[Message]) -> None:
+    """Nobody may be waiting any more for how a cell ended; that is no defect."""
+    if not cell.cancelled():
+        cell.exception()
 
 
 def _refuse_out_of_memory(restored: Message) -> None:

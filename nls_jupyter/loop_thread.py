@@ -24,6 +24,11 @@ class LoopThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
+    @property
+    def alive(self) -> bool:
+        """Whether it still does what it is given; a forked child has no such thread."""
+        return self._thread.is_alive()
+
     def submit(self, work: Coroutine[Any, Any, _Value]) -> Future[_Value]:
         """Run `work` in the thread; the caller may wait for the future, or cancel it."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)

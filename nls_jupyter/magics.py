@@ -97,13 +97,19 @@ class GpuMagics(Magics):
         if kernel is None:
             raise GpuUnavailable("%gpu works in Jupyter kernels; this is a plain IPython. `nls run` serves commands.")
         if self._gpu is None:
-            defaults = {
-                "request": self.request or os.environ.get("NLS_REQUEST"),
-                "limit": self.limit or os.environ.get("NLS_LIMIT"),
-                "name": _notebook_name(),
-            }
-            self._gpu = NotebookGpu(kernel, {key: value for key, value in defaults.items() if value})
+            self._gpu = NotebookGpu(kernel, self._defaults)
+        if not self._gpu.belongs_here:
+            raise GpuUnavailable("this is a forked child of the notebook's kernel; only the kernel itself has the GPU.")
         return self._gpu
+
+    def _defaults(self) -> dict[str, str]:
+        """What a new workload asks for where its user does not say."""
+        wanted = {
+            "request": self.request or os.environ.get("NLS_REQUEST"),
+            "limit": self.limit or os.environ.get("NLS_LIMIT"),
+            "name": _notebook_name(),
+        }
+        return {key: value for key, value in wanted.items() if value}
 
     @line_cell_magic
     def gpu(self, line: str, cell: str | None = None) -> GpuStatus | CellResult | None:
@@ -128,8 +134,15 @@ class GpuMagics(Magics):
     def _run_cell(self, words: list[str], cell: str) -> CellResult | None:
         options = _parsed(_cell_parser(), words)
         gpu = self.gpu_of_notebook
-        label = f"[{self.shell.execution_count}]"
-        return gpu.run(cell, label=label, wait=not options["no_wait"], wait_timeout_s=options["timeout"])
+        label = f"[{self.shell.displayhook.prompt_count}]"
+        wait, timeout_s = not options["no_wait"], options["timeout"]
+        return gpu.run(cell, label=label, wait=wait, wait_timeout_s=timeout_s, alone=self._is_first())
+
+    def _is_first(self) -> bool:
+        """Whether nothing of the notebook's cell can have been put out yet: it is one with a cell magic."""
+        parent: Any = getattr(self.shell, "kernel").get_parent("shell")  # noqa: B009 - only a kernel's shell has one
+        code = parent.get("content", {}).get("code", "")
+        return isinstance(code, str) and code.lstrip().startswith("%%")
 
     def _command(self, words: list[str]) -> GpuStatus | None:
         commands: dict[str, Callable[[list[str]], GpuStatus | None]] = {
@@ -145,9 +158,7 @@ class GpuMagics(Magics):
             print(GpuMagics.gpu.__doc__)  # noqa: T201 - the help was asked for
             return None
         if name not in commands:
-            close = difflib.get_close_matches(name, commands, n=1)
-            hint = f"did you mean %gpu {close[0]}?" if close else f"there are {', '.join(commands)}."
-            raise GpuUsageError(f"there is no %gpu {name}: {hint}")
+            raise GpuUsageError(f"there is no %gpu {name}: {_advice(name, list(commands))}")
         return commands[name](rest)
 
     def _status(self, words: list[str]) -> GpuStatus:
@@ -158,23 +169,25 @@ class GpuMagics(Magics):
     def _request(self, words: list[str]) -> GpuStatus:
         wanted = {key: value for key, value in _parsed(_request_parser(), words).items() if value is not None}
         gpu = self.gpu_of_notebook
-        gpu.call(gpu.supervisor.request(**wanted))
+        gpu.call(gpu.supervisor.place.request(wanted))
         return GpuStatus(gpu.status(), gpu.supervisor.workload_id)
 
     def _release(self, words: list[str]) -> None:
         _no_more("release", words)
         gpu = self.gpu_of_notebook
-        if not gpu.call(gpu.supervisor.release()):
+        if not gpu.call(gpu.supervisor.place.release()):
             raise GpuUnavailable("this notebook holds no GPU; there is nothing to release.")
 
     def _restart(self, words: list[str]) -> None:
         _no_more("restart", words)
         gpu = self.gpu_of_notebook
-        gpu.call(gpu.supervisor.restart())
+        gpu.call(gpu.supervisor.place.restart())
 
     def _vars(self, words: list[str]) -> None:
         _no_more("vars", words)
-        saved = self.gpu_of_notebook.supervisor.keeper.saved
+        gpu = self.gpu_of_notebook
+        gpu.call(gpu.supervisor.settle())
+        saved = gpu.supervisor.keeper.saved
         if saved is None:
             print("Nothing is saved yet: the variables are saved after each %%gpu cell.")  # noqa: T201
             return
@@ -195,6 +208,17 @@ def _split(line: str) -> list[str]:
         return shlex.split(line)
     except ValueError as error:
         raise GpuUsageError(f"the line cannot be read: {error}.") from error
+
+
+def _advice(name: str, commands: list[str]) -> str:
+    """What somebody who wrote `%gpu name` may have meant."""
+    if close := difflib.get_close_matches(name.lower(), commands, n=1):
+        return f"did you mean %gpu {close[0]}?"
+    try:
+        parse_size(name)
+    except ValueError:
+        return f"there are {', '.join(commands)}."
+    return f"did you mean %gpu request {name}?"
 
 
 def _no_more(name: str, words: list[str]) -> None:

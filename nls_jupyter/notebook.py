@@ -21,7 +21,7 @@ from nls_scheduler.client import DaemonClient
 from nls_scheduler.errors import DaemonUnreachable, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
 
     from ipykernel.ipkernel import IPythonKernel
 
@@ -35,7 +35,7 @@ _CLOSE_TIMEOUT_S = 3.0
 class NotebookGpu:
     """What the magics use. Every method is called from the thread that runs the notebook's cells."""
 
-    def __init__(self, kernel: IPythonKernel, defaults: Mapping[str, Any]) -> None:
+    def __init__(self, kernel: IPythonKernel, defaults: Callable[[], Mapping[str, Any]]) -> None:
         relay = OutputRelay(kernel)
         numbers = itertools.count(1)
         runtime = Path(jupyter_runtime_dir()) / "nls"
@@ -50,6 +50,11 @@ class NotebookGpu:
         self._runner = CellRunner(kernel, self._thread, self.supervisor, relay)
         atexit.register(self.close)
 
+    @property
+    def belongs_here(self) -> bool:
+        """False in a forked child of the kernel, where there is only a dead copy of all this."""
+        return os.getpid() == self._owner
+
     def call(self, work: Coroutine[Any, Any, _Value]) -> _Value:
         """Do `work` in the supervisor's thread. What the daemon refuses becomes GpuUnavailable with its sentence."""
         try:
@@ -61,20 +66,20 @@ class NotebookGpu:
         """The node's status. Raises GpuUnavailable when there is no daemon and none can be started."""
 
         async def ask() -> dict[str, Any]:
-            return await (await self.supervisor.client()).status()
+            return await (await self.supervisor.place.client()).status()
 
         return self.call(ask())
 
-    def run(self, code: str, *, label: str, wait: bool, wait_timeout_s: float | None) -> CellResult | None:
+    def run(self, code: str, *, label: str, wait: bool, wait_timeout_s: float | None, alone: bool) -> CellResult | None:
         """Run a cell in the GPU process; see `CellRunner.run`."""
         try:
-            return self._runner.run(code, label=label, wait=wait, wait_timeout_s=wait_timeout_s)
+            return self._runner.run(code, label=label, wait=wait, wait_timeout_s=wait_timeout_s, alone=alone)
         except (Problem, DaemonUnreachable) as error:
             raise GpuUnavailable(str(error)) from None
 
     def close(self) -> None:
         """End the GPU process with this kernel; a forked child of the kernel leaves it alone."""
-        if os.getpid() != self._owner:
+        if not self.belongs_here:
             return
         try:
             self._thread.submit(self.supervisor.close()).result(_CLOSE_TIMEOUT_S)

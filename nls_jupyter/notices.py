@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from nls_scheduler.sizes import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from nls_jupyter.keeper import Restored
 
 LOG_LENGTH = 500
 
@@ -32,7 +35,10 @@ class Notice:
 
 @dataclass(slots=True)
 class NoticeLog:
-    """The notices of one notebook: all of them for `%gpu log`, and those that no cell has shown yet."""
+    """The notices of one notebook: all of them for `%gpu log`, and those that no cell has shown yet.
+
+    `as_text` may be called in any thread.
+    """
 
     entries: deque[Notice] = field(default_factory=lambda: deque(maxlen=LOG_LENGTH))
     unread: list[Notice] = field(default_factory=list)
@@ -49,32 +55,91 @@ class NoticeLog:
         unread, self.unread = self.unread, []
         return unread
 
+    def put_back(self, unread: Sequence[Notice]) -> None:
+        """They could not be shown after all."""
+        self.unread[:0] = unread
+
     def as_text(self) -> str:
         """The whole log for people."""
-        if not self.entries:
+        entries = list(self.entries)
+        if not entries:
             return "Nothing has happened to this notebook's GPU process yet."
-        lines = (f"{time.strftime('%H:%M:%S', time.localtime(n.at))}  {n.text}" for n in self.entries)
+        lines = (f"{time.strftime('%H:%M:%S', time.localtime(n.at))}  {n.text}" for n in entries)
         return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """The last way off a Gpu, for the notice when the GPU process is back.
+
+    Attributes:
+        why: the reason as the user reads it.
+        from_gpu: the Gpu it left, by its label.
+        began: when, by time.monotonic().
+        died: it was nobody's order.
+    """
+
+    why: str
+    from_gpu: str
+    began: float
+    died: bool = False
+
+
+def returned(left: Departure | None, gpu: str, restored: Restored, now: float) -> str:
+    """One sentence for a GPU process that is ready on `gpu`: why it comes from where, and with what.
+
+    Args:
+        left: how it left before; `None` when it did not.
+        gpu: where it is, by label.
+        restored: what came back.
+        now: by time.monotonic().
+    """
+    what = kept(restored.names, restored.missing, restored.memory_bytes)
+    if left is None:
+        with_state = f": {what}" if restored.names or restored.missing else ""
+        return f"GPU process ready on {gpu} after {restored.seconds:.1f} s{with_state}."
+    took = f"{now - left.began:.1f} s"
+    if left.died:
+        cell = f"the variables of cell {restored.cell}" if restored.cell else "no variables, as none were saved before"
+        text = f"{left.why}; back on {gpu} with {cell} after {took}: {what}."
+    elif left.from_gpu == gpu:
+        text = f"back on {gpu} after {took}: {what}. It was away because {left.why}."
+    else:
+        text = f"moved from {left.from_gpu} to {gpu} because {left.why} ({took}): {what}."
+    return text[0].upper() + text[1:]
 
 
 def kept(restored: Sequence[str], missing: Sequence[Mapping[str, Any]], memory_bytes: int) -> str:
     """What came back: `5 variables kept (320 MiB)`, and by name what did not."""
-    count = f"{len(restored)} variable{'' if len(restored) == 1 else 's'} kept ({format_bytes(memory_bytes)})"
+    came_back = f"{count(len(restored), 'variable')} kept ({format_bytes(memory_bytes)})"
     if not missing:
-        return count
+        return came_back
     lost = ", ".join(f"{m['name']} ({m['reason']})" for m in missing)
-    return f"{count}; not kept: {lost}"
+    return f"{came_back}; not kept: {lost}"
 
 
-def waiting_line(view: Mapping[str, Any], waited_s: float) -> str:
+def count(number: int, thing: str) -> str:
+    """`1 variable`, `2 variables`."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def waiting_line(view: Mapping[str, Any], waited_s: float, *, connected: bool = True) -> str:
     """The live line of a cell without a GPU: its place in the queue, who holds the GPU, since when."""
-    if view.get("phase") == "starting":
-        return f"The GPU process starts on {' and '.join(view['gpus'])} … ({waited_s:.0f} s)"
-    position = view.get("position")
+    if not connected:
+        return f"the node's daemon does not answer; the cell goes on when it is back ({waited_s:.0f} s so far)"
+    if view["phase"] == "starting":
+        return f"the GPU process starts on {' and '.join(view['gpus'])} … ({waited_s:.0f} s)"
+    position, cause = view["position"], view["cause"]
     place = "waiting for a GPU" if position is None else f"waiting for a GPU: {ordinal(position)} in queue"
-    cause = view.get("cause")
-    since = f" ({cause['name']} is there since {cause['since'][11:19]})" if cause and cause.get("since") else ""
+    since = f" ({cause['name']} is there since {clock_time(cause['since'])})" if cause and cause.get("since") else ""
     return f"{place}, {view['reason']}{since}; {waited_s:.0f} s so far"
+
+
+def clock_time(moment: str) -> str:
+    """A time in ISO 8601 as this place's clocks show it; with its date when that is another day."""
+    local = datetime.fromisoformat(moment).astimezone()
+    another_day = local.date() != datetime.now().astimezone().date()
+    return local.strftime("%d %b %H:%M:%S" if another_day else "%H:%M:%S")
 
 
 def ordinal(number: int) -> str:

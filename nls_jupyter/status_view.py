@@ -5,11 +5,13 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.notices import ordinal
 from nls_scheduler.sizes import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_WITHOUT_GPU = "To try it out without one, start a daemon with simulated GPUs: nls up --simulate 2x16GiB"
 _HEADS = ("", "workload", "phase", "GPU", "used", "request", "limit", "why")
 
 
@@ -37,14 +39,19 @@ class GpuStatus:
 
     def headline(self) -> str:
         """This notebook in one sentence."""
-        if self._status.get("message"):
-            return str(self._status["message"])
-        simulated = "Simulated GPUs. " if self._status["simulated"] else ""
+        message = self._status.get("message") or ""
+        if not self._status["gpus"]:
+            return f"{message or 'This node has no GPU.'} {_WITHOUT_GPU}"
+        simulated = "Simulated GPUs." if self._status["simulated"] else ""
+        return " ".join(part for part in (message, simulated, self._own()) if part)
+
+    def _own(self) -> str:
         own = next((w for w in self._status["workloads"] if w["id"] == self._own_id), None)
         if own is None:
-            return f"{simulated}This notebook has no GPU yet: %%gpu or %gpu request asks for one."
+            return "This notebook has no GPU yet: %%gpu or %gpu request asks for one."
         where = f" on {' and '.join(own['gpus'])}" if own["gpus"] else ""
-        return f"{simulated}This notebook is {own['phase']}{where}: {own['reason']}."
+        place = f", {ordinal(own['position'])} in queue" if own["position"] is not None else ""
+        return f"This notebook is {own['phase']}{where}{place}: {own['reason']}."
 
     def as_html(self) -> str:
         """Tables in the frontend's own style; every text is escaped."""

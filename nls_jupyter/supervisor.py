@@ -1,45 +1,40 @@
-"""Looks after one notebook's workload: asks the daemon for a GPU, carries out its orders, runs cells when it can.
+"""Runs one notebook's cells in its GPU process, and waits for one where there is none.
 
-Everything here runs in the loop's thread (`loop_thread`); `cells` is the notebook's side of it.
+Everything here runs in the loop's thread (`loop_thread`); `cells` is the notebook's side of it, `orders` the daemon's.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter import notices
-from nls_jupyter.errors import GpuEvicted, GpuProcessDied, GpuUnavailable
-from nls_jupyter.keeper import Keeper
-from nls_jupyter.launch import GpuProcessDied as ProcessDied
-from nls_jupyter.launch import LaunchFailed
-from nls_jupyter.pending import RequestFailed
-from nls_scheduler.errors import DaemonUnreachable, Problem
-from nls_scheduler.protocol import CommandMessage, ErrorMessage, ViewMessage
+from nls_jupyter.changes import Changes
+from nls_jupyter.errors import GpuError, GpuEvicted, GpuProcessDied, GpuUnavailable
+from nls_jupyter.keeper import EndedInCell, Keeper
+from nls_jupyter.place import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
 
     from nls_jupyter.channel import GpuProcess
-    from nls_jupyter.keeper import Restored, SavedState
+    from nls_jupyter.keeper import SavedState
     from nls_jupyter.launch import ExitStatus
     from nls_jupyter.pending import Message
     from nls_scheduler.client import DaemonClient
-    from nls_scheduler.link import SupervisorLink
-    from nls_scheduler.protocol import DaemonMessage
-
-_log = logging.getLogger(__name__)
 
 # A cell that follows one after which the GPU was to be given back waits this long for the daemon's word.
 _YIELD_ANSWER_S = 2.0
 # How often the live line of a waiting cell is written again, and how short a wait shows none.
 _LIVE_LINE_S = 0.5
 _SHORT_WAIT_S = 1.0
+# A third Ctrl-C gives up a cell that has not reacted since the first one, so long ago.
+_REACTS_WITHIN_S = 3.0
+_GIVES_UP_AFTER = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +62,22 @@ class Cell:
     on_notices: Callable[[Sequence[notices.Notice]], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Departure:
-    """The last way off a Gpu, for the notice when it is back."""
+@dataclass(slots=True)
+class _Call:
+    """The cell that the notebook waits for: first it waits for the GPU process, then it is `work` there."""
 
-    why: str
-    from_gpu: str
-    began: float
-    died: bool = False
+    waiter: asyncio.Task[Any] | None
+    work: asyncio.Task[Message] | None = None
+    interrupts: int = 0
+    interrupted_at: float = math.inf
 
 
 class Supervisor:
-    """One notebook's workload, from its first request to the end of the kernel.
+    """One notebook's GPU, from its first request to the end of the kernel.
 
     Attributes:
-        view: the daemon's status entry of the workload, as last received; `None` without a workload.
         keeper: its GPU process and what it saved.
+        place: its workload at the daemon.
         log: what happened, for the user.
     """
 
@@ -91,70 +86,34 @@ class Supervisor:
         connect: Callable[[], Awaitable[DaemonClient]],
         forward: Callable[[Message], None],
         directory: Callable[[], Path],
-        defaults: Mapping[str, Any],
+        defaults: Callable[[], Mapping[str, Any]],
     ) -> None:
-        self._connect = connect
-        self._defaults = defaults
-        self._client: DaemonClient | None = None
-        self._link: SupervisorLink | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._changed = asyncio.Condition()
-        self._done_command = 0
+        self._changes = Changes()
+        self._call: _Call | None = None
         self._asked_to_yield = False
-        self._departure: _Departure | None = None
-        self.keeper = Keeper(directory, forward, self._ended_by_itself)
-        self.workload_id: str | None = None
-        self.view: Mapping[str, Any] | None = None
         self.log = notices.NoticeLog()
+        self.keeper = Keeper(directory, forward, self._ended_by_itself)
+        self.place = Place(connect, defaults, self.keeper, self.log, self._changes)
 
-    # What the user asks for
+    @property
+    def workload_id(self) -> str | None:
+        """The daemon's name for this notebook's workload; `None` without one."""
+        return None if self.place.orders is None else self.place.orders.id
 
-    async def client(self) -> DaemonClient:
-        """The connection to the node's daemon, made at first use. Raises DaemonUnreachable."""
-        if self._client is None:
-            self._client = await self._connect()
-        return self._client
+    @property
+    def view(self) -> Mapping[str, Any] | None:
+        """Its status entry, as last received."""
+        return None if self.place.orders is None else self.place.orders.view
 
-    async def request(self, **wanted: Any) -> Mapping[str, Any]:
-        """Ask for a GPU, or for something else than before. Returns the status entry. Raises Problem."""
-        client = await self.client()
-        if self.workload_id is not None:
-            self.view = await client.patch(self.workload_id, **wanted)
-            return self.view
-        view = await client.submit(kind="notebook", **{**self._defaults, **wanted})
-        self.workload_id, self.view, self._done_command = view["id"], view, 0
-        # What is told before the connection stands waits in the link.
-        self._link = client.supervise(view["id"])
-        self._spawn(self._follow(self._link, view["id"]))
-        return view
+    @property
+    def left_alone(self) -> bool:
+        """Whether the last cell that was sent still runs, and nobody waits for it any more."""
+        call = self._call
+        return call is not None and call.work is not None and not call.work.done()
 
-    async def release(self) -> bool:
-        """Give the GPU back; what was saved stays for the next request. False: there was nothing to give back."""
-        if self.workload_id is None:
-            return False
-        client, workload_id = await self.client(), self.workload_id
-        if self.keeper.usable:
-            await self.keeper.suspend()
-        self.workload_id, self.view = None, None
-        await client.release(workload_id)
-        await self.keeper.end("released by you")
-        self.log.add("GPU released by you; the saved variables come back with the next request.")
-        await self._notify()
-        return True
-
-    async def restart(self) -> None:
-        """A new, empty GPU process in place of this one; what was saved is dropped."""
-        if self.workload_id is None:
-            raise GpuUnavailable("there is no GPU process to restart; %gpu request asks for a GPU.")
-        self.keeper.drop_saved()
-        process, self._departure = self.keeper.process, None
-        await self.keeper.end("restarted by you")
-        self.keeper.drop_saved()
-        self.log.add("GPU process restarted by you; it begins without variables.")
-        if process is not None:
-            await self._tell_exit(process, "restarted by its user")
-        self.view = await (await self.client()).resume(self.workload_id)
-        await self._notify()
+    async def settle(self) -> None:
+        """Until what the last cell left is saved."""
+        await self.keeper.saved_up()
 
     async def run(self, cell: Cell) -> Message:
         """Run a cell: waits for the GPU process, returns the execute reply.
@@ -162,30 +121,44 @@ class Supervisor:
         Raises:
             GpuUnavailable: no GPU now (`wait` is off), not in time, or given up for good.
             GpuProcessDied, GpuEvicted: the process ended in the middle of the cell.
+            Problem, DaemonUnreachable: the daemon refuses, or there is none.
         """
-        if self.workload_id is None:
-            await self.request()
-        await self._tell("cell_started")
-        ran = False
+        self._call = call = _Call(asyncio.current_task())
+        await self._wait(cell, lambda: not self.keeper.executing, _busy_line)
+        await self._ask_for_gpu()
         try:
-            await self._wait_until_usable(cell)
-            while unread := self.log.take_unread():
-                await cell.on_notices(unread)
-                await self._wait_until_usable(cell)
-            ran = True
-            return await self.keeper.execute(cell.code, msg_id=cell.msg_id, on_stdin=cell.on_stdin)
-        except ProcessDied as died:
-            raise self._why_it_died(died.status) from None
+            await self._until_ready(cell)
+            call.work = self.keeper.begin(
+                cell.code, lambda: self._cell_over(cell.label), msg_id=cell.msg_id, on_stdin=cell.on_stdin
+            )
         finally:
-            if ran:
-                self._asked_to_yield = bool(self.view and self.view["yields"])
-                self.keeper.save_soon(cell.label, self._tell_saved)
-            await asyncio.shield(self._tell("cell_finished"))
+            if call.work is None and self.place.orders is not None:
+                await asyncio.shield(self.place.orders.tell_cell_finished())
+        try:
+            return await asyncio.shield(call.work)
+        except EndedInCell as ended:
+            raise self._why_it_died(ended) from None
 
-    def interrupt(self) -> None:
-        """Ctrl-C for the running cell."""
-        if self.keeper.process is not None and self.keeper.executing:
-            self.keeper.process.interrupt()
+    def interrupt(self) -> int:
+        """Ctrl-C: ends the wait of the cell at once; a running cell gets SIGINT and ends by itself.
+
+        A cell that does not react is given up with the third Ctrl-C: it goes on in the GPU process, and the cells
+        behind it wait for it. Returns how many times the running cell was interrupted.
+        """
+        call, now = self._call, time.monotonic()
+        if call is None or call.waiter is None:
+            return 0
+        if call.work is None:
+            if self.keeper.saving:
+                self.keeper.interrupt()
+            call.waiter.cancel()
+        elif not call.work.done():
+            if call.interrupts >= _GIVES_UP_AFTER and now >= call.interrupted_at + _REACTS_WITHIN_S:
+                call.waiter.cancel()
+            self.keeper.interrupt()
+            call.interrupts += 1
+            call.interrupted_at = min(call.interrupted_at, now)
+        return call.interrupts
 
     def answer_stdin(self, value: str) -> None:
         """The user's answer to the last input request."""
@@ -194,220 +167,144 @@ class Supervisor:
 
     async def close(self) -> None:
         """The kernel ends: so does the GPU process."""
+        await self.place.close()
         await self.keeper.end("the kernel ends")
         self.keeper.drop_saved()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # Waiting
 
-    async def _wait_until_usable(self, cell: Cell) -> None:
+    async def _ask_for_gpu(self) -> None:
+        if self.place.orders is None:
+            await self.place.request({})
+        if self.place.orders is not None:
+            await self.place.orders.tell_cell_started()
+
+    async def _until_ready(self, cell: Cell) -> None:
+        """Until the GPU process takes cells, and the user has read what happened since the last one."""
         await self._settle_yield()
-        if self.keeper.usable:
-            return
-        if not cell.wait:
-            await self._refuse_to_wait()
-        try:
-            async with asyncio.timeout(cell.wait_timeout_s):
-                await self._wait_with_line(cell)
-        except TimeoutError:
-            reason = self.view["reason"] if self.view else "the daemon does not answer"
-            raise GpuUnavailable(f"no GPU within {cell.wait_timeout_s:g} s: {reason}. The cell did not run.") from None
+        while True:
+            if not self.keeper.still_usable():
+                await self._wait_for_gpu(cell)
+            elif self.keeper.saving:
+                await self._wait(cell, lambda: not self.keeper.saving, _saving_line)
+            elif self.keeper.executing:
+                await self._wait(cell, lambda: not self.keeper.executing, _busy_line)
+            elif unread := self.log.take_unread():
+                try:
+                    await cell.on_notices(unread)
+                except asyncio.CancelledError:
+                    self.log.put_back(unread)
+                    raise
+            else:
+                return
 
     async def _settle_yield(self) -> None:
         """After a cell at whose end the GPU was to be given back, the next one waits for the daemon's word."""
-        if not self._asked_to_yield:
-            return
+        orders = self.place.orders
+        if self._asked_to_yield and orders is not None and orders.connected:
+            await self._changes.until(lambda: not self.keeper.usable or not orders.view["yields"], _YIELD_ANSWER_S)
         self._asked_to_yield = False
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_YIELD_ANSWER_S), self._changed:
-                await self._changed.wait_for(
-                    lambda: not self.keeper.usable or not (self.view is not None and self.view["yields"])
+
+    async def _wait_for_gpu(self, cell: Cell) -> None:
+        if not cell.wait:
+            await self._refuse_to_wait()
+        deadline = math.inf if cell.wait_timeout_s is None else time.monotonic() + cell.wait_timeout_s
+
+        def done() -> bool:
+            orders = self.place.orders
+            if self.keeper.usable or orders is None:
+                return True
+            if orders.view["phase"] == "failed":
+                raise GpuUnavailable(
+                    f"{orders.view['reason']}. %gpu request tries again with the saved variables, %gpu restart "
+                    "without them."
                 )
+            # Who has the GPU already only waits for the process.
+            if time.monotonic() >= deadline and orders.view["phase"] != "starting":
+                reason = orders.view["reason"] if orders.connected else "the node's daemon does not answer"
+                raise GpuUnavailable(f"no GPU within {cell.wait_timeout_s:g} s: {reason}. The cell did not run.")
+            return False
+
+        await self._wait(cell, done, self._waiting_line, until=deadline)
+        if self.place.orders is None:
+            await self._ask_for_gpu()
 
     async def _refuse_to_wait(self) -> None:
         """`--no-wait`: go on only if a process is on its way already."""
-        if self.workload_id is None:
-            raise GpuUnavailable("this notebook has no GPU; %gpu request asks for one.")
-        self.view = view = await (await self.client()).resume(self.workload_id)
-        if view["phase"] not in ("starting", "running"):
-            raise GpuUnavailable(f"no GPU is free now: {view['reason']}. Without --no-wait the cell waits for one.")
+        status = await (await self.place.client()).status()
+        own = next((w for w in status["workloads"] if w["id"] == self.workload_id), None)
+        if own is None or own["phase"] not in ("starting", "running"):
+            reason = own["reason"] if own else "this notebook's place on the GPU has just ended"
+            raise GpuUnavailable(
+                f"no GPU is free now: {reason}. The cell did not run; without --no-wait it waits for a GPU."
+            )
 
-    async def _wait_with_line(self, cell: Cell) -> None:
-        began = time.monotonic()
+    async def _wait(
+        self, cell: Cell, done: Callable[[], bool], line: Callable[[float], str | None], until: float = math.inf
+    ) -> None:
+        """Until `done()`, with a live line below the cell; looks again at the time `until` (time.monotonic) as well."""
+        began, shown = time.monotonic(), False
         try:
-            while not self.keeper.usable:
-                self._raise_if_hopeless()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_LIVE_LINE_S), self._changed:
-                        await self._changed.wait()
+            while not done():
+                left_s = until - time.monotonic()
+                await self._changes.until(done, min(_LIVE_LINE_S, left_s) if left_s > 0 else _LIVE_LINE_S)
                 waited_s = time.monotonic() - began
-                if waited_s >= _SHORT_WAIT_S and self.view is not None and not self.keeper.usable:
-                    cell.on_wait(notices.waiting_line(self.view, waited_s))
+                text = line(waited_s) if waited_s >= _SHORT_WAIT_S and not done() else None
+                if text is not None:
+                    cell.on_wait(text)
+                    shown = True
         finally:
-            cell.on_wait(None)
+            if shown:
+                cell.on_wait(None)
 
-    def _raise_if_hopeless(self) -> None:
-        if self.workload_id is None:
-            raise GpuUnavailable("the GPU was released while the cell waited; %gpu request asks for one again.")
-        if self.view is not None and self.view["phase"] == "failed":
-            raise GpuUnavailable(f"{self.view['reason']}. %gpu restart tries again with an empty GPU process.")
+    def _waiting_line(self, waited_s: float) -> str | None:
+        orders = self.place.orders
+        return None if orders is None else notices.waiting_line(orders.view, waited_s, connected=orders.connected)
 
-    def _why_it_died(self, status: ExitStatus) -> GpuEvicted | GpuProcessDied:
+    # What happens
+
+    async def _cell_over(self, label: str) -> None:
+        orders = self.place.orders
+        self._asked_to_yield = orders is not None and orders.view["yields"]
+        if orders is not None:
+            self.keeper.save_soon(
+                label, self._saved, lambda reason: self._not_saved(label, reason), self._changes.announce
+            )
+            await orders.tell_cell_finished()
+        self._changes.announce()
+
+    async def _saved(self, saved: SavedState) -> None:
+        if self.place.orders is not None:
+            await self.place.orders.tell_saved(saved)
+
+    def _not_saved(self, label: str, reason: str) -> None:
         saved = self.keeper.saved
-        stands = f"with the {len(saved.manifest.saved)} variables of cell {saved.manifest.cell}" if saved else "empty"
-        if self.keeper.ordered_end is not None:
-            return GpuEvicted(
-                f"the GPU was taken back in the middle of this cell: {self.keeper.ordered_end}. The kernel and its "
-                f"variables live; the GPU process comes back {stands}. Run the cell again."
-            )
-        return GpuProcessDied(
-            f"the GPU process {status.describe()}, in the middle of this cell. The kernel and its variables live; "
-            f"the GPU process comes back {stands}."
-        )
-
-    # What the daemon orders
-
-    async def _follow(self, link: SupervisorLink, workload_id: str) -> None:
-        """Carry out the daemon's orders for as long as the workload is ours."""
-        why = "the node's daemon ended it"
-        try:
-            async with link:
-                async for message in link:
-                    await self._take(message)
-        except (Problem, DaemonUnreachable) as problem:
-            why = str(problem)
-        if self._link is link:
-            self._link = None
-        if self.workload_id == workload_id:
-            await self._lose_workload(why)
-
-    async def _take(self, message: DaemonMessage) -> None:
-        match message:
-            case ViewMessage(view=view):
-                self.view = view
-                self._spawn(self.keeper.follow_allowance(view["allowance_bytes"]))
-                await self._notify()
-            case CommandMessage() if message.command_id > self._done_command:
-                self._done_command = message.command_id
-                self._spawn(self._carry_out(message))
-            case ErrorMessage(problem=problem):
-                _log.error("The daemon refused a message of this kernel: %s", problem)
-
-    async def _lose_workload(self, why: str) -> None:
-        """Nothing is guaranteed without the daemon's record: save, and ask again with the next cell."""
-        self.workload_id, self.view = None, None
-        self.log.add(
-            f"This notebook's place on the GPU has ended ({why}); the next GPU cell asks again.", important=True
-        )
-        with contextlib.suppress(RequestFailed, ProcessDied):
-            if self.keeper.usable and not self.keeper.executing:
-                await self.keeper.suspend()
-        await self.keeper.end(why)
-        await self._notify()
-
-    async def _carry_out(self, command: CommandMessage) -> None:
-        match command.command:
-            case "start_process":
-                await self._start(command)
-            case "suspend_process":
-                await self._suspend(command)
-            case "stop_process":
-                await self._stop(command)
-        await self._notify()
-
-    async def _start(self, command: CommandMessage) -> None:
-        try:
-            process = await self.keeper.launch({**command.environment, "NLS_WORKLOAD": self.workload_id})
-            await self._tell(
-                "process_started", command_id=command.command_id, pid=process.pid, start_time=process.start_time
-            )
-            restored = await self.keeper.bring_back(process, self.view["allowance_bytes"] if self.view else None)
-        except (LaunchFailed, ProcessDied, RequestFailed) as error:
-            if self.keeper.ordered_end is None:
-                await self.keeper.end("it did not start")
-                await self._tell("start_failed", command_id=command.command_id, reason=str(error))
-                self.log.add(f"The GPU process could not start: {error}", important=True)
-            return
-        await self._tell("process_ready", command_id=command.command_id)
-        self._tell_of_return(restored)
-
-    async def _suspend(self, command: CommandMessage) -> None:
-        if self.keeper.executing or not self.keeper.usable:
-            reason = "a cell is running" if self.keeper.executing else "the GPU process is not ready"
-            await self._tell("suspend_failed", command_id=command.command_id, reason=reason, busy=True)
-            return
-        self._depart(command.reason)
-        try:
-            saved = await self.keeper.suspend()
-        except (RequestFailed, ProcessDied) as error:
-            await self._tell("suspend_failed", command_id=command.command_id, reason=str(error))
-            return
-        await self._tell("process_suspended", command_id=command.command_id, saved_bytes=saved.manifest.gpu_bytes)
-        self.log.add(f"Suspended: {command.reason}.")
-
-    async def _stop(self, command: CommandMessage) -> None:
-        process = self.keeper.process
-        if process is None:
-            await self._tell("process_exited", reason=command.reason)
-            return
-        self._depart(command.reason)
-        self.keeper.ordered_end = command.reason
-        await self.keeper.end(command.reason)
-        await self._tell_exit(process, command.reason)
-        self.log.add(f"Taken off the GPU: {command.reason}.")
+        stands = f"those of cell {saved.manifest.cell} stand" if saved else "nothing was saved before"
+        self.log.add(f"The variables could not be saved after cell {label}: {reason}; {stands}.", important=True)
 
     async def _ended_by_itself(self, process: GpuProcess, status: ExitStatus) -> None:
-        why = f"the GPU process {status.describe()}"
-        self._depart(why, died=True)
-        self.log.add(f"{why[0].upper()}{why[1:]}.")
-        await self._tell_exit(process, status.describe())
-        await self._notify()
+        self.log.add(f"The GPU process {status.describe()}.")
+        if self.place.orders is not None:
+            await self.place.orders.ended_by_itself(process, status)
+        self._changes.announce()
 
-    # Telling
-
-    def _depart(self, why: str, *, died: bool = False) -> None:
-        gpus = " and ".join(self.view["gpus"]) if self.view and self.view["gpus"] else "the GPU"
-        self._departure = _Departure(why, gpus, time.monotonic(), died)
-
-    def _tell_of_return(self, restored: Restored) -> None:
-        gpus = " and ".join(self.view["gpus"]) if self.view and self.view["gpus"] else "a GPU"
-        left, self._departure = self._departure, None
-        if left is None:
-            self.log.add(f"GPU process ready on {gpus} after {restored.seconds:.1f} s.")
-            return
-        kept = notices.kept(restored.names, restored.missing, restored.memory_bytes)
-        took = f"{time.monotonic() - left.began:.1f} s"
-        if left.died:
-            text = f"{left.why}; back on {gpus} with the variables of cell {restored.cell} after {took}: {kept}."
-        elif left.from_gpu == gpus:
-            text = f"back on {gpus} after {took}: {kept}. It was away because {left.why}."
+    def _why_it_died(self, ended: EndedInCell) -> GpuError:
+        comes_back = "The kernel and its variables live; the GPU process comes back "
+        if self.keeper.saved is None:
+            comes_back += "without variables, as none were saved before."
         else:
-            text = f"moved from {left.from_gpu} to {gpus} because {left.why} ({took}): {kept}."
-        self.log.add(text[0].upper() + text[1:], important=True)
+            manifest = self.keeper.saved.manifest
+            comes_back += f"with the {notices.count(len(manifest.saved), 'variable')} of cell {manifest.cell}."
+        if ended.ordered is not None:
+            return GpuEvicted(
+                f"the GPU was taken back in the middle of this cell: {ended.ordered}. {comes_back} Run the cell again."
+            )
+        return GpuProcessDied(f"{ended}, in the middle of this cell. {comes_back}")
 
-    async def _tell_saved(self, saved: SavedState) -> None:
-        await self._tell("state_saved", saved_bytes=saved.manifest.gpu_bytes)
 
-    async def _tell_exit(self, process: GpuProcess, reason: str) -> None:
-        await self._tell("process_exited", pid=process.pid, start_time=process.start_time, reason=reason)
+def _saving_line(waited_s: float) -> str:
+    return f"the variables of the cell before are being saved … ({waited_s:.0f} s); Ctrl-C gives this save up"
 
-    async def _tell(self, event: str, **fields: Any) -> None:
-        if self._link is not None:
-            await self._link.send(event, **fields)
 
-    async def _notify(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
-
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("Looking after the GPU process failed.", exc_info=error)
-            self.log.add(f"An internal error: {error!r}; %gpu restart begins again.", important=True)
+def _busy_line(waited_s: float) -> str:
+    return f"the cell before still runs in the GPU process ({waited_s:.0f} s so far); %gpu restart ends it"

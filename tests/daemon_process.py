@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from nls_scheduler import locate
+from openapi_contract import check_response
 from waiting import wait_until
 
 ROOT = Path(__file__).parent.parent
@@ -24,6 +25,16 @@ def nls_environment(**variables: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("NLS_")}
     sources = os.pathsep.join([str(ROOT), str(ROOT / "node_scheduler")])
     return {**kept, "PYTHONPATH": sources, **variables}
+
+
+def parsed(method: str, path: str, answer: bytes) -> tuple[int, Any]:
+    """Status and body of an HTTP answer that keeps the contract; a JSON body as its value, another as text."""
+    top, _, rest = answer.partition(b"\r\n\r\n")
+    first, *lines = top.decode().split("\r\n")
+    headers = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    status = int(first.split()[1])
+    check_response(method, path, status, headers, rest)
+    return status, json.loads(rest) if rest and "json" in headers["Content-Type"] else rest.decode() or None
 
 
 class DaemonProcess:
@@ -119,8 +130,7 @@ class DaemonProcess:
             answer = b""
             while chunk := connection.recv(65536):
                 answer += chunk
-        top, _, rest = answer.partition(b"\r\n\r\n")
-        return int(top.split()[1]), json.loads(rest) if rest else None
+        return parsed(method, path, answer)
 
     def connection(self) -> socket.socket:
         """A raw connection."""

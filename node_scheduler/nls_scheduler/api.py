@@ -1,4 +1,4 @@
-"""HTTP and WebSocket handlers: each parses, calls the daemon, and renders."""
+"""The routes of the daemon's interface, as `openapi.json` describes them: each parses, calls the daemon, renders."""
 
 from __future__ import annotations
 
@@ -6,110 +6,32 @@ import asyncio
 import json
 import logging
 from http import HTTPStatus
-from http.client import responses
-from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+from importlib import resources
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tornado import web, websocket
 from tornado.iostream import StreamClosedError
 
-from nls_scheduler.clock import boottime_s
-from nls_scheduler.errors import CONTENT_TYPE, Problem
+from nls_scheduler.answering import Answering, NotFound, WithBody
+from nls_scheduler.errors import Problem
+from nls_scheduler.metrics import CONTENT_TYPE as METRICS_TYPE
 from nls_scheduler.model import WorkloadId
-from nls_scheduler.peers import Peer
-from nls_scheduler.protocol import MAX_BODY_BYTES, parse_object
+from nls_scheduler.protocol import MAX_BODY_BYTES
 from nls_scheduler.sessions import Session
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
-    from tornado.http1connection import HTTP1Connection
-
+    from nls_scheduler.access import Veil
     from nls_scheduler.daemon import Daemon
 
-Failure = tuple[type[BaseException] | None, BaseException | None, "TracebackType | None"]
 _ID: Final = r"/v1/workloads/([^/]+)"
+OPENAPI: Final = "openapi.json"
 log = logging.getLogger(__name__)
 
 
-class Answering(web.RequestHandler):
-    """What all handlers share: the daemon, who asks, and problems as problem objects."""
-
-    daemon: Daemon
-    peer: Peer | None = None
-
-    def initialize(self, daemon: Daemon) -> None:
-        """Tornado calls this for each request."""
-        self.daemon = daemon
-        self.set_header("Server", "nls")
-
-    def prepare(self) -> None:
-        """Learn who asks before anything of the body is read."""
-        connection = cast("HTTP1Connection", self.request.connection)
-        self.peer = Peer.of(connection.stream.socket)
-        self.daemon.active_at = boottime_s()
-
-    @property
-    def caller(self) -> Peer:
-        """Who asks; valid until the request has been answered."""
-        if self.peer is None:
-            raise Problem(500, "Defect of the daemon", "A request was handled before its caller was known.", "server")
-        return self.peer
-
-    def on_finish(self) -> None:
-        """Give the caller's pidfd back."""
-        if self.peer is not None:
-            self.peer.close()
-            self.peer = None
-
-    def send_error(self, status_code: int = 500, **kwargs: Any) -> None:
-        """Tornado's way to answer an exception; a Problem brings its own status."""
-        error = cast("Failure", kwargs.get("exc_info", (None, None, None)))[1]
-        super().send_error(error.status if isinstance(error, Problem) else status_code, **kwargs)
-
-    def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Every error is a problem object."""
-        error = cast("Failure", kwargs.get("exc_info", (None, None, None)))[1]
-        self.set_header("Content-Type", CONTENT_TYPE)
-        self.finish((error if isinstance(error, Problem) else self._problem(status_code)).as_json())
-
-    def log_exception(
-        self,
-        typ: type[BaseException] | None,
-        value: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        """The caller's mistakes are no news for the log."""
-        if isinstance(value, Problem):
-            log.debug("%s %s: %s", self.request.method, self.request.path, value)
-        else:
-            super().log_exception(typ, value, tb)
-
-    def answer(self, value: Any, status: HTTPStatus = HTTPStatus.OK) -> None:
-        """`value` as JSON."""
-        self.set_status(status)
-        self.set_header("Content-Type", "application/json")
-        self.finish(json.dumps(value) + "\n")
-
-    def _problem(self, status_code: int) -> Problem:
-        title = responses.get(status_code, "Error")
-        if status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-            return Problem(status_code, title, f"{self.request.method} is not possible on {self.request.path}.")
-        if status_code < HTTPStatus.INTERNAL_SERVER_ERROR:
-            return Problem(status_code, title, "The request could not be read: check its form.")
-        detail = "A defect of the daemon, please report it with its log."
-        return Problem(status_code, "Defect of the daemon", detail, "server")
-
-
-class NotFound(Answering):
-    """Any path that is not ours."""
-
-    def prepare(self) -> None:
-        """Refuse."""
-        raise Problem(404, "No such resource", f"There is nothing at {self.request.path[:200]!r}: see /v1/status.")
-
-
 class Livez(Answering):
-    """`GET /livez`: the loop runs."""
+    """`GET /livez`: the loop turns."""
+
+    counts_as_use: ClassVar = False
 
     def get(self) -> None:
         """Answer."""
@@ -117,7 +39,9 @@ class Livez(Answering):
 
 
 class Readyz(Answering):
-    """`GET /readyz`: the Gpus can be seen (or there are none)."""
+    """`GET /readyz`: the Gpus have been seen a moment ago (or there are none)."""
+
+    counts_as_use: ClassVar = False
 
     def get(self) -> None:
         """200, or 503 with the reason."""
@@ -127,12 +51,33 @@ class Readyz(Answering):
         self.answer({"ready": True})
 
 
+class Metrics(Answering):
+    """`GET /metrics`, for Prometheus."""
+
+    counts_as_use: ClassVar = False
+
+    def get(self) -> None:
+        """Everything as text."""
+        self.set_header("Content-Type", METRICS_TYPE)
+        self.finish(self.daemon.metrics.text())
+
+
+class OpenApi(Answering):
+    """`GET /v1/openapi.json`: the contract."""
+
+    def get(self) -> None:
+        """The file of the package."""
+        self.set_header("Content-Type", "application/json")
+        self.finish(resources.files("nls_scheduler").joinpath(OPENAPI).read_bytes())
+
+
 class Status(Answering):
     """`GET /v1/status`."""
 
     def get(self) -> None:
         """The node."""
-        self.answer(self.daemon.status())
+        status, veil = self.daemon.status(), self.veil
+        self.answer(status if veil is None else veil.status(status))
 
 
 class Entries(Answering):
@@ -140,7 +85,8 @@ class Entries(Answering):
 
     def get(self) -> None:
         """What happened, oldest first."""
-        self.answer({"entries": self.daemon.history.entries()})
+        entries, veil = self.daemon.history.entries(), self.veil
+        self.answer({"entries": entries if veil is None else [veil.entry(entry) for entry in entries]})
 
 
 class Stream(Answering):
@@ -149,16 +95,19 @@ class Stream(Answering):
     queue: asyncio.Queue[dict[str, Any] | None] | None = None
 
     async def get(self) -> None:
-        """Until the client goes, the daemon ends, or the client lags too far behind."""
+        """Until the client goes, reads nothing for too long, or lags too far behind, or the daemon ends."""
         self.set_header("Content-Type", "application/x-ndjson")
         self.queue = self.daemon.history.follow()
         try:
-            await self.flush()
+            await self._push("")
             while (entry := await self.queue.get()) is not None:
-                self.write(json.dumps(entry) + "\n")
-                await self.flush()
+                veil = self.veil
+                await self._push(json.dumps(entry if veil is None else veil.entry(entry)) + "\n")
         except StreamClosedError:
             pass  # the client has gone, which is how a stream ends
+        except TimeoutError:
+            log.info("a follower of the events reads nothing and is let go")
+            self.request.connection.stream.close()  # type: ignore[union-attr] # tornado's declared type is too general
         finally:
             self.daemon.history.unfollow(self.queue)
 
@@ -167,37 +116,10 @@ class Stream(Answering):
         if self.queue is not None:
             self.daemon.history.unfollow(self.queue)
 
-
-@web.stream_request_body
-class WithBody(Answering):
-    """A handler whose body is a small JSON object; a large one is refused before it is read."""
-
-    SUPPORTED_METHODS: ClassVar = ("POST", "PATCH", "DELETE")  # type: ignore[misc] # tornado annotates an instance
-
-    def prepare(self) -> None:
-        """Refuse a body that is announced as too large."""
-        super().prepare()
-        self.received = bytearray()
-        announced = self.request.headers.get("Content-Length", "0")
-        if announced.isdigit() and int(announced) > MAX_BODY_BYTES:
-            self._refuse_large()
-
-    def on_connection_close(self) -> None:
-        """The client went in the middle of its body: tornado then neither runs nor finishes the handler."""
-        self.on_finish()
-
-    def data_received(self, chunk: bytes) -> None:
-        """Collect the body, and of one that turns out too large only what shows that it is."""
-        self.received += chunk[: MAX_BODY_BYTES + 1 - len(self.received)]
-
-    def fields(self) -> dict[str, Any]:
-        """The body's fields; none for an empty body. Raises Problem."""
-        if len(self.received) > MAX_BODY_BYTES:
-            self._refuse_large()
-        return parse_object(bytes(self.received)) if self.received else {}
-
-    def _refuse_large(self) -> None:
-        raise Problem(413, "Body too large", f"A body may have at most {MAX_BODY_BYTES} bytes: send less.")
+    async def _push(self, text: str) -> None:
+        self.write(text)
+        async with asyncio.timeout(self.settings["client_timeout_s"]):
+            await self.flush()
 
 
 class Workloads(WithBody):
@@ -206,8 +128,9 @@ class Workloads(WithBody):
     def post(self) -> None:
         """201 with the new workload's status entry."""
         workload_id = self.daemon.submit(self.fields(), self.caller)
+        self.daemon.names.note(self.daemon.state)
         self.set_header("Location", f"/v1/workloads/{workload_id}")
-        self.answer(self.daemon.view(workload_id), HTTPStatus.CREATED)
+        self.answer_entry(self.daemon.view(workload_id), HTTPStatus.CREATED)
 
 
 class Workload(WithBody):
@@ -216,7 +139,8 @@ class Workload(WithBody):
     def patch(self, workload_id: str) -> None:
         """Change what it asks for; answers its status entry."""
         self.daemon.respecify(WorkloadId(workload_id), self.fields(), self.caller)
-        self.answer(self.daemon.view(WorkloadId(workload_id)))
+        self.daemon.names.note(self.daemon.state)
+        self.answer_entry(self.daemon.view(WorkloadId(workload_id)))
 
     def delete(self, workload_id: str) -> None:
         """Release it; its record ends when its process has."""
@@ -231,7 +155,15 @@ class Act(WithBody):
         """Answers its status entry: what was asked for is then under way, not done."""
         act = self.daemon.suspend if action == "suspend" else self.daemon.resume
         act(WorkloadId(workload_id), self.caller)
-        self.answer(self.daemon.view(WorkloadId(workload_id)), HTTPStatus.ACCEPTED)
+        self.answer_entry(self.daemon.view(WorkloadId(workload_id)), HTTPStatus.ACCEPTED)
+
+
+class ReturnGpu(WithBody):
+    """`POST /v1/gpus/{uuid}/return`: an administrator's word that a Gpu is well again."""
+
+    async def post(self, gpu: str) -> None:
+        """Its status entry."""
+        self.answer(await self.daemon.return_gpu(gpu, self.caller))
 
 
 class Supervisor(Answering, websocket.WebSocketHandler):
@@ -243,7 +175,11 @@ class Supervisor(Answering, websocket.WebSocketHandler):
     def prepare(self) -> None:
         """Refuse strangers before the protocol is switched."""
         super().prepare()
+        if self.request.method != "GET":
+            return  # tornado answers that
         self.daemon.check_supervisor(WorkloadId(self.path_args[0]), self.caller)
+        if self.request.headers.get("Upgrade", "").lower() != "websocket":
+            raise Problem(426, "Upgrade required", "A supervisor speaks WebSocket here: send an Upgrade header.")
 
     def open(self, workload_id: str) -> None:
         """The connection stands."""
@@ -271,18 +207,24 @@ class Supervisor(Answering, websocket.WebSocketHandler):
 
     async def _send(self, text: str) -> None:
         try:
-            await self.write_message(text)
+            await self.write_message(text if self.veil is None else _veiled(text, self.veil))
         except websocket.WebSocketClosedError:
             log.debug("not sent, the supervisor has gone: %.200s", text)
 
 
-def application(daemon: Daemon) -> web.Application:
-    """All routes."""
+def _veiled(text: str, veil: Veil) -> str:
+    return json.dumps(veil.supervisor_message(json.loads(text)))
+
+
+def application(daemon: Daemon, client_timeout_s: float) -> web.Application:
+    """All routes. A follower of the events that reads nothing for `client_timeout_s` is let go."""
     settings = {"daemon": daemon}
     return web.Application(
         [
             (r"/livez", Livez, settings),
             (r"/readyz", Readyz, settings),
+            (r"/metrics", Metrics, settings),
+            (r"/v1/openapi\.json", OpenApi, settings),
             (r"/v1/status", Status, settings),
             (r"/v1/history", Entries, settings),
             (r"/v1/events", Stream, settings),
@@ -290,9 +232,11 @@ def application(daemon: Daemon) -> web.Application:
             (_ID, Workload, settings),
             (rf"{_ID}/(suspend|resume)", Act, settings),
             (rf"{_ID}/supervisor", Supervisor, settings),
+            (r"/v1/gpus/([^/]+)/return", ReturnGpu, settings),
         ],
         default_handler_class=NotFound,
         default_handler_args=settings,
+        client_timeout_s=client_timeout_s,
         websocket_max_message_size=MAX_BODY_BYTES,
         log_function=lambda handler: log.debug("%s %s", handler.get_status(), handler.request.uri),
     )

@@ -47,7 +47,7 @@ class Attribution:
 
     def readings(self, samples: Mapping[GpuUuid, GpuSample], known: Known) -> dict[GpuUuid, GpuReading]:
         """Each Gpu's sample with its processes attributed."""
-        seen = {process for sample in samples.values() for process in sample.processes}
+        seen = {process for sample in samples.values() for process in sample.processes or ()}
         found = {process: workload for process in seen if (workload := self._workload(process, known)) is not None}
         self._found = found
         return {uuid: _reading(sample, found) for uuid, sample in samples.items()}
@@ -70,6 +70,9 @@ class Attribution:
 
 
 def _reading(sample: GpuSample, found: Mapping[ProcessId, WorkloadId]) -> GpuReading:
+    if sample.processes is None:
+        # Whose memory it is cannot be said; that is not the same as nobody's.
+        return GpuReading(sample.memory_used_bytes, (), None, sample.utilisation)
     placed = tuple(
         PlacedUse(found[process], process, size) for process, size in sample.processes.items() if process in found
     )

@@ -6,6 +6,7 @@ import asyncio
 import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 from tornado.httpclient import HTTPClientError, HTTPError, HTTPRequest
 from tornado.iostream import StreamClosedError
@@ -13,11 +14,12 @@ from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from nls_scheduler import locate
 from nls_scheduler.errors import DaemonUnreachable, problem_in
-from nls_scheduler.link import SupervisorLink
+from nls_scheduler.link import Report, SupervisorLink
+from nls_scheduler.protocol import PROTOCOL_HEADER, PROTOCOL_VERSION
 from nls_scheduler.unix_resolver import UnixResolver
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
 
     from tornado.httpclient import HTTPResponse
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 REQUEST_TIMEOUT_S: Final = 20.0
 CONNECT_TIMEOUT_S: Final = 5.0
 _BASE: Final = "http://nls"
+_HEADERS: Final = {PROTOCOL_HEADER: str(PROTOCOL_VERSION)}
 
 
 class DaemonClient:
@@ -72,6 +75,10 @@ class DaemonClient:
         """Bring a notebook back; its status entry."""
         return await self._request("POST", f"/v1/workloads/{workload_id}/resume", {})
 
+    async def return_gpu(self, gpu: str) -> dict[str, Any]:
+        """An administrator's word that a Gpu (UUID or index) is well again; its status entry."""
+        return await self._request("POST", f"/v1/gpus/{quote(gpu, safe='')}/return", {})
+
     async def history(self) -> list[dict[str, Any]]:
         """What happened on the node, oldest first."""
         answer = await self._request("GET", "/v1/history")
@@ -95,7 +102,11 @@ class DaemonClient:
 
         http = SimpleAsyncHTTPClient(force_instance=True, resolver=self._resolver)
         request = HTTPRequest(
-            f"{_BASE}/v1/events", request_timeout=0, connect_timeout=CONNECT_TIMEOUT_S, streaming_callback=receive
+            f"{_BASE}/v1/events",
+            headers=_HEADERS,
+            request_timeout=0,
+            connect_timeout=CONNECT_TIMEOUT_S,
+            streaming_callback=receive,
         )
         fetch = asyncio.ensure_future(http.fetch(request))
         fetch.add_done_callback(lambda _: lines.put_nowait(None))
@@ -111,9 +122,12 @@ class DaemonClient:
             with suppress(asyncio.CancelledError, HTTPError, StreamClosedError, OSError):
                 await fetch
 
-    def supervise(self, workload_id: str) -> SupervisorLink:
-        """The link of a workload's supervisor: `async with client.supervise(id) as link: async for message in link`."""
-        return SupervisorLink(self.socket, workload_id)
+    def supervise(self, workload_id: str, report: Callable[[], Report] | None = None) -> SupervisorLink:
+        """The link of a workload's supervisor: `async with client.supervise(…) as link: async for message in link`.
+
+        `report` says how the workload is; it is asked at each connection, so that a daemon that was away knows.
+        """
+        return SupervisorLink(self.socket, workload_id, report)
 
     def close(self) -> None:
         """Give back what the client holds. Idempotent."""
@@ -127,6 +141,7 @@ class DaemonClient:
         request = HTTPRequest(
             _BASE + path,
             method=method,
+            headers=_HEADERS,
             body=None if fields is None else json.dumps(fields),
             request_timeout=REQUEST_TIMEOUT_S,
             connect_timeout=CONNECT_TIMEOUT_S,

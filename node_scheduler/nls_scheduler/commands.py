@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from nls_scheduler.model import CommandId, GpuUuid, WorkloadId
+    from nls_scheduler.model import CommandId, GpuUuid, ProcessId, WorkloadId
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,22 @@ class StartProcess(WorkloadCommand):
 @dataclass(frozen=True, slots=True)
 class SuspendProcess(WorkloadCommand):
     """Save everything, then end the GPU process. Never in mid-cell. Answers: ProcessSuspended or SuspendFailed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrimMemory(WorkloadCommand):
+    """Give back memory that allocators cache but nobody uses. Answer: MemoryTrimmed."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndProcess(WorkloadCommand):
+    """To the daemon itself, for a supervisor that did not obey StopProcess: kill the process. Answer: ProcessExited.
+
+    Attributes:
+        process: the GPU process; `None` when it never reported one.
+    """
+
+    process: ProcessId | None
 
 
 @dataclass(frozen=True, slots=True)

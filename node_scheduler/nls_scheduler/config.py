@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import grp
 import math
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from traitlets import Float, Int, TraitError, Unicode
+from traitlets import Enum, Float, Int, TraitError, Unicode
 from traitlets.config import Config, Configurable
 from traitlets.config.loader import ConfigFileNotFound, JSONFileConfigLoader, PyFileConfigLoader
 
+from nls_scheduler.access import Access
 from nls_scheduler.admission import Defaults
 from nls_scheduler.daemon import DaemonSettings
 from nls_scheduler.model import Policy
@@ -20,10 +22,13 @@ from nls_scheduler.sizes import parse_size
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from nls_scheduler.access import ShowNames
+
 SECTION: Final = "NlsScheduler"
 _POLICY: Final = Policy()
 _RATES: Final = PollRates()
 _DEFAULTS: Final = Defaults()
+_SETTINGS: Final = DaemonSettings()
 
 
 class ConfigError(ValueError):
@@ -55,16 +60,40 @@ class NlsScheduler(Configurable):
     max_failures = Int(_POLICY.max_failures, help="Failures in a row before a workload counts as failed.").tag(
         config=True
     )
+    trim_timeout_s = Float(_POLICY.trim_timeout_s, help="Allocators have given back their caches after this long.").tag(
+        config=True
+    )
+    reconnect_grace_s = Float(_POLICY.reconnect_grace_s, help="Supervisors report so soon after a restart.").tag(
+        config=True
+    )
     default_request = Unicode(_DEFAULTS.request, help="Request of a notebook that asks for none.").tag(config=True)
     default_limit = Unicode(_DEFAULTS.limit, help="Limit of a notebook that asks for none.").tag(config=True)
     poll_interval_s = Float(_RATES.workloads_s, help="Between two samples of the Gpus' memory.").tag(config=True)
     poll_releasing_s = Float(_RATES.releasing_s, help="The same while memory is being released.").tag(config=True)
     poll_empty_s = Float(_RATES.empty_s, help="The same while there is no workload.").tag(config=True)
 
-    def settings(self) -> DaemonSettings:
+    admin_group = Unicode("", help="Members of this group (name or number) may act on everybody's workloads.").tag(
+        config=True
+    )
+    show_names = Enum(
+        ["auto", "all", "own", "admins"],
+        "auto",
+        help="Who reads the names of other users' workloads: all, admins, or nobody (own); "
+        "auto: admins on the system daemon, else all.",
+    ).tag(config=True)
+    max_connections = Int(_SETTINGS.max_connections, help="More are refused. Read at the start only.").tag(config=True)
+    client_timeout_s = Float(
+        _SETTINGS.client_timeout_s, help="A client that is silent in mid-sentence is let go. Read at the start only."
+    ).tag(config=True)
+
+    def settings(self, *, shared: bool) -> DaemonSettings:
         """The checked values. Raises ConfigError for values that contradict each other or make no sense."""
         self._check()
+        access = Access(_gid(self.admin_group), cast("ShowNames", self.show_names))
         return DaemonSettings(
+            access=access.settled(shared=shared),
+            max_connections=self.max_connections,
+            client_timeout_s=self.client_timeout_s,
             policy=Policy(**{field.name: getattr(self, field.name) for field in fields(Policy)}),
             defaults=Defaults(self.default_request, self.default_limit),
             rates=PollRates(self.poll_interval_s, self.poll_releasing_s, self.poll_empty_s),
@@ -74,13 +103,19 @@ class NlsScheduler(Configurable):
         for name, value in self.trait_values(config=True).items():
             if isinstance(value, int | float) and not (math.isfinite(value) and value >= 0):
                 raise ConfigError(f"{name} = {value} cannot be used: it must be 0 or more.")
-        for name in ("reclaim_deadline_s", "start_timeout_s", "suspend_timeout_s", "stop_timeout_s"):
+        for name in (
+            "reclaim_deadline_s",
+            "start_timeout_s",
+            "suspend_timeout_s",
+            "stop_timeout_s",
+            "client_timeout_s",
+        ):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name} = 0 cannot be used: nothing could be done in that time.")
         for name in ("poll_interval_s", "poll_releasing_s", "poll_empty_s"):
             if getattr(self, name) < 0.01:
                 raise ConfigError(f"{name} = {getattr(self, name)} cannot be used: the shortest is 0.01 s.")
-        for name in ("max_failures", "max_workloads_per_gpu"):
+        for name in ("max_failures", "max_workloads_per_gpu", "max_connections"):
             if getattr(self, name) == 0:
                 raise ConfigError(f"{name} = 0 cannot be used: it must be 1 or more.")
         if self.stop_grace_s >= self.reclaim_deadline_s:
@@ -102,8 +137,11 @@ class NlsScheduler(Configurable):
             )
 
 
-def load(assignments: Sequence[str], config_path: Sequence[str]) -> DaemonSettings:
-    """The settings from the files in `config_path` (first wins) and `NAME=VALUE` flags. Raises ConfigError."""
+def load(assignments: Sequence[str], config_path: Sequence[str], *, shared: bool = False) -> DaemonSettings:
+    """The settings from the files in `config_path` (first wins) and `NAME=VALUE` flags. Raises ConfigError.
+
+    `shared`: for the system daemon, which many users share.
+    """
     config = Config()
     for directory in reversed(config_path):
         config.merge(_read(directory))
@@ -112,7 +150,7 @@ def load(assignments: Sequence[str], config_path: Sequence[str]) -> DaemonSettin
     for name in sorted(unknown):
         raise ConfigError(_unknown(name))
     try:
-        return NlsScheduler(config=config).settings()
+        return NlsScheduler(config=config).settings(shared=shared)
     except TraitError as error:
         raise ConfigError(str(error)) from error
 
@@ -144,6 +182,15 @@ def _from_flags(assignments: Sequence[str]) -> Config:
         except ValueError as error:
             raise ConfigError(f"{name} cannot be {text!r}: {error}.") from error
     return Config({SECTION: values})
+
+
+def _gid(group: str) -> int | None:
+    if not group:
+        return None
+    try:
+        return int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid
+    except KeyError as error:
+        raise ConfigError(f"admin_group = {group!r} cannot be used: this machine has no such group.") from error
 
 
 def _unknown(name: str) -> str:

@@ -5,27 +5,32 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from dataclasses import dataclass, field
+import time
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler import admission, events
+from nls_scheduler.access import Access, NameBook
 from nls_scheduler.admission import Defaults
 from nls_scheduler.clock import boottime_s
-from nls_scheduler.commands import SetTimer, StartProcess, WorkloadCommand
-from nls_scheduler.errors import Problem, unknown_workload
+from nls_scheduler.commands import EndProcess, SetTimer, StartProcess, WorkloadCommand
+from nls_scheduler.errors import Problem, unknown_gpu, unknown_workload
 from nls_scheduler.history import History, Recorder
+from nls_scheduler.journal import boot_id
+from nls_scheduler.metrics import Metrics
 from nls_scheduler.model import Kind, NodeState, Policy, WorkloadId
 from nls_scheduler.peers import Leases
 from nls_scheduler.poller import Poller, PollRates
 from nls_scheduler.processes import WORKLOAD_VARIABLE, end_all, look_up
 from nls_scheduler.protocol import CLOSE_ENDED, CLOSE_REPLACED, encode_command, parse_event
-from nls_scheduler.state_machine import step
-from nls_scheduler.views import cause_of, node_view, workload_view
+from nls_scheduler.state_machine import outstanding, step
+from nls_scheduler.views import cause_of, gpu_view, node_view, workload_view
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
 
     from nls_scheduler.commands import Command
+    from nls_scheduler.journal import Journal
     from nls_scheduler.model import ProcessId, Workload
     from nls_scheduler.peers import Peer
     from nls_scheduler.ports import Driver
@@ -50,29 +55,40 @@ class DaemonSettings:
     policy: Policy = field(default_factory=Policy)
     defaults: Defaults = field(default_factory=Defaults)
     rates: PollRates = field(default_factory=PollRates)
+    access: Access = field(default_factory=Access)
+    max_connections: int = 800
+    client_timeout_s: float = 30.0
 
 
 class Daemon:
     """Everything but the sockets. All methods run in the loop's thread; the API's handlers call them."""
 
-    def __init__(self, driver: Driver, settings: DaemonSettings) -> None:
+    def __init__(self, driver: Driver, settings: DaemonSettings, journal: Journal) -> None:
         self.state = NodeState(policy=settings.policy)
         self.history = History()
         self.active_at = boottime_s()
         """When somebody last asked for something; the idle exit counts from it."""
+        self.access = settings.access
+        self.names = NameBook()
+        self.metrics = Metrics(lambda: self.state)
+        self.refused_configuration: str | None = None
+        """Why the last reload changed nothing, for the status."""
         self._simulated = driver.simulated
+        self._context_memory_bytes = driver.context_memory_bytes
+        self._journal = journal
         self._defaults = settings.defaults
         self._recorder = Recorder()
         self._sessions: dict[WorkloadId, Session] = {}
-        self._orders: dict[WorkloadId, WorkloadCommand] = {}
         self._leases = Leases(self._on_holder_ended)
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._poller = Poller(driver, settings.rates, lambda: self.state, self._apply_or_tell)
+        self._poller.on_poll = self.metrics.polled
         self._defect: str | None = None
 
     async def start(self) -> None:
-        """Find the Gpus, take the first sample, and go on sampling."""
+        """Recover what the journal knows, find the Gpus, take the first sample, and go on sampling."""
+        self._recover()
         await self._poller.poll()
         self._spawn(self._poller.run())
 
@@ -86,13 +102,14 @@ class Daemon:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._poller.close()
+        self._journal.close()
 
     # What the API asks -------------------------------------------------------------------------------------------
 
     @property
     def not_ready(self) -> str | None:
         """Why the daemon cannot do its work at the moment; `None` when it can."""
-        return self._poller.message if self._poller.failing else None
+        return self._poller.not_ready
 
     @property
     def idle(self) -> bool:
@@ -101,7 +118,8 @@ class Daemon:
 
     def status(self) -> dict[str, Any]:
         """The node as people see it."""
-        message = self._poller.message or self._defect
+        message = self._poller.message or self._defect or self._journal.trouble or self._lost_journal()
+        message = message or self.refused_configuration
         return node_view(self.state, boottime_s(), simulated=self._simulated, message=message)
 
     def view(self, workload_id: WorkloadId) -> dict[str, Any]:
@@ -116,11 +134,11 @@ class Daemon:
         names = {workload.spec.name for workload in self.state.workloads.values()}
         spec = admission.submission(body, peer.uid, gpus, self._defaults, names)
         workload_id = WorkloadId(secrets.token_hex(6))
-        self._leases.take(workload_id, peer)
+        self._take_lease(workload_id, peer)
         try:
-            self.apply(events.WorkloadSubmitted(boottime_s(), workload_id, spec))
+            self.apply(events.WorkloadSubmitted(boottime_s(), workload_id, spec, self._context_memory_bytes))
         except Problem:
-            self._leases.drop(workload_id)
+            self._drop_lease(workload_id)
             raise
         return workload_id
 
@@ -151,6 +169,24 @@ class Daemon:
         self._own(workload_id, peer)
         self.apply(events.ResumeRequested(boottime_s(), workload_id))
 
+    async def return_gpu(self, name: str, peer: Peer) -> dict[str, Any]:
+        """An administrator says that a Gpu (UUID or index) is well again; its status entry. Raises Problem."""
+        peer.require_administrator()
+        uuid = next((gpu.uuid for gpu in self.state.gpus.values() if name in (gpu.uuid, str(gpu.index))), None)
+        if uuid is not None:
+            await self._poller.return_to_service(uuid)
+        gpu = None if uuid is None else self.state.gpus.get(uuid)
+        if gpu is None:
+            raise unknown_gpu(name)
+        return gpu_view(gpu)
+
+    def reconfigure(self, settings: DaemonSettings) -> None:
+        """Other numbers from now on. Raises Problem when they cannot be applied: the old ones stay."""
+        self.apply(events.PolicyChanged(boottime_s(), settings.policy))
+        self._defaults, self._poller.rates, self.access = settings.defaults, settings.rates, settings.access
+        self.refused_configuration = None
+        self._poller.search()
+
     # What a supervisor's connection asks -------------------------------------------------------------------------
 
     def check_supervisor(self, workload_id: WorkloadId, peer: Peer) -> None:
@@ -169,10 +205,10 @@ class Daemon:
         self._sessions[workload.id] = session
         if before is not None:
             before.close(CLOSE_REPLACED, "another supervisor of this workload has connected")
-        self._leases.take(workload.id, session.peer)
+        self._take_lease(workload.id, session.peer)
         session.show(workload_view(self.state, workload, boottime_s()), boottime_s())
-        order = self._orders.get(workload.id)
-        if order is not None and workload.pending is not None and workload.pending.command_id == order.command_id:
+        order = outstanding(self.state, workload)
+        if order is not None and not isinstance(order, EndProcess):
             session.order(order)
 
     def detach(self, session: Session) -> None:
@@ -185,8 +221,9 @@ class Daemon:
         """One message of a supervisor; a malformed one is answered and changes nothing."""
         try:
             event = parse_event(text, session.workload, boottime_s())
-            if isinstance(event, events.ProcessStarted):
-                _check_process(event.process, session.peer)
+            named = event.process if isinstance(event, events.ProcessStarted | events.WorkloadReported) else None
+            if named is not None:
+                _check_process(named, session.peer)
             self.apply(event)
         except Problem as problem:
             session.refuse(problem)
@@ -210,13 +247,16 @@ class Daemon:
 
     def apply(self, event: events.Event) -> None:
         """One event, one step. Raises Problem when `step` failed: the state is then as before."""
-        before = self.state
+        before, began = self.state, time.perf_counter()
         try:
             self.state, commands = step(before, event)
         except Exception as error:
             log.exception("DEFECT: this event could not be applied and is ignored: %r", event)
             self._defect = f"A defect of the daemon, please report it with its log: {type(error).__name__}: {error}"
             raise Problem(500, "Defect of the daemon", self._defect, "server") from error
+        self.metrics.stepped(before, self.state, commands, time.perf_counter() - began)
+        # In the journal before anybody hears of them.
+        self._journal.record(event, before, self.state, commands)
         for command in commands:
             self._carry_out(command)
         for ended in before.workloads.keys() - self.state.workloads.keys():
@@ -224,6 +264,8 @@ class Daemon:
         for entry in self._recorder.entries(before, event, self.state, commands):
             log.info("%(name)s (%(workload)s) %(event)s: %(reason)s", entry)
             self.history.add(entry)
+            self.metrics.told(entry)
+            self._journal.record_history(entry)
         self._show()
         if isinstance(event, _WORTH_A_SAMPLE):
             self._poller.hurry()
@@ -238,8 +280,9 @@ class Daemon:
     def _carry_out(self, command: Command) -> None:
         if isinstance(command, SetTimer):
             self._arm(command.at)
+        elif isinstance(command, EndProcess):
+            self._spawn(self._end_process(command))
         elif isinstance(command, WorkloadCommand):
-            self._orders[command.workload] = command
             session = self._sessions.get(command.workload)
             if session is not None:
                 session.order(command)
@@ -266,8 +309,7 @@ class Daemon:
 
     def _forget(self, workload_id: WorkloadId) -> None:
         self.active_at = boottime_s()
-        self._leases.drop(workload_id)
-        self._orders.pop(workload_id, None)
+        self._drop_lease(workload_id)
         session = self._sessions.pop(workload_id, None)
         if session is not None:
             session.close(CLOSE_ENDED, "the workload has ended")
@@ -285,6 +327,51 @@ class Daemon:
             log.warning("processes of %s (%s) do not end", workload.spec.name, workload.id)
         reason = "the process that looked after it has ended"
         self._apply_or_tell(events.SupervisorLost(boottime_s(), workload.id, reason))
+
+    async def _end_process(self, command: EndProcess) -> None:
+        """The supervisor did not obey a stop: end the GPU process without it."""
+        workload = self.state.workloads.get(command.workload)
+        if workload is None:
+            return
+        known = [] if command.process is None else [command.process]
+        if await asyncio.to_thread(end_all, workload.id, workload.spec.owner, known, END_TIMEOUT_S):
+            reason = f"{command.reason}; ended by the daemon, as its supervisor does not answer"
+            self._apply_or_tell(events.ProcessExited(boottime_s(), workload.id, command.process, reason))
+        else:
+            log.warning("process %s of %s (%s) does not end", command.process, workload.spec.name, workload.id)
+
+    def _recover(self) -> None:
+        """Begin where the daemon before this one ended; after a boot none of its processes lives."""
+        recovered, boot = self._journal.recover(), boot_id()
+        if recovered is not None:
+            self.history.restore(recovered.history)
+            self._recorder.go_on_after(recovered.history)
+            self.state = replace(self.state, next_command=recovered.state.next_command)
+        if recovered is not None and recovered.boot_id == boot:
+            self.state = replace(recovered.state, policy=self.state.policy)
+        self._journal.begin(
+            self.state, boot, recovered.leases if recovered is not None and self.state.workloads else None
+        )
+        if not self.state.workloads or recovered is None:
+            return
+        log.info("recovered %d workloads", len(self.state.workloads))
+        self._apply_or_tell(events.DaemonRestarted(boottime_s()))
+        for workload in tuple(self.state.workloads.values()):
+            holder = recovered.leases.get(workload.id)
+            if holder is None or not self._leases.retake(workload.id, holder):
+                self._on_holder_ended(workload.id)
+
+    def _lost_journal(self) -> str | None:
+        aside = self._journal.set_aside
+        return None if aside is None else f"The journal was damaged and begins anew; the old one is kept as {aside}."
+
+    def _take_lease(self, workload_id: WorkloadId, peer: Peer) -> None:
+        self._leases.take(workload_id, peer)
+        self._journal.record_lease(workload_id, peer.process)
+
+    def _drop_lease(self, workload_id: WorkloadId) -> None:
+        self._leases.drop(workload_id)
+        self._journal.record_lease(workload_id, None)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -80,3 +80,10 @@ def unknown_workload(workload_id: str) -> Problem:
     """There is no such workload (any more)."""
     detail = f"There is no workload {workload_id!r} on this node: `nls status` lists those there are."
     return Problem(404, "No such workload", detail)
+
+
+def unknown_gpu(name: str) -> Problem:
+    """There is no such Gpu, or it has vanished."""
+    return Problem(
+        404, "No such GPU", f"There is no GPU {name!r:.100} on this node: `nls status` lists those there are."
+    )

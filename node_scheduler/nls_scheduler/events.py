@@ -33,6 +33,11 @@ class PolicyChanged(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class DaemonRestarted(Event):
+    """The daemon has read its journal; what happened meanwhile is not known yet."""
+
+
+@dataclass(frozen=True, slots=True)
 class PlacedUse:
     """What one process of a workload uses on a Gpu."""
 
@@ -48,7 +53,8 @@ class GpuReading:
     Attributes:
         memory_used_bytes: by everybody; `None` when the driver did not say.
         placed: processes of workloads (descendants included).
-        unplaced: bytes of every other process; `None` when the driver hides them.
+        unplaced: bytes of every other process, `None` for hidden ones; no mapping at all when the driver does not list
+            processes: then whatever the placed ones do not account for is a stranger's.
     """
 
     memory_used_bytes: int | None
@@ -78,9 +84,10 @@ class WorkloadEvent(Event):
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSubmitted(WorkloadEvent):
-    """Somebody asks for a GPU."""
+    """Somebody asks for a GPU. `context_bytes`: what a CUDA context takes here, about."""
 
     spec: WorkloadSpec
+    context_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +135,7 @@ class CellFinished(WorkloadEvent):
 
 @dataclass(frozen=True, slots=True)
 class StateSaved(WorkloadEvent):
-    """What it holds was saved; `saved_bytes` is what it needs on a Gpu to come back."""
+    """What it holds was saved; `saved_bytes` is what of it lives in Gpu memory, without the CUDA context."""
 
     saved_bytes: int
 
@@ -139,6 +146,25 @@ class ProcessExited(WorkloadEvent):
 
     process: ProcessId | None
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadReported(WorkloadEvent):
+    """Its supervisor has connected again and says how it is.
+
+    Attributes:
+        command_id: the last command it received.
+        process: its GPU process, if there is one.
+        ready: whether that can be used.
+        executing: whether a cell runs or waits.
+        saved_bytes: what it needs on a Gpu to come back; `None`: nothing is saved.
+    """
+
+    command_id: CommandId
+    process: ProcessId | None
+    ready: bool
+    executing: bool
+    saved_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +198,11 @@ class ProcessSuspended(CommandEvent):
     """SuspendProcess: everything that can be saved is saved, and the process has ended."""
 
     saved_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTrimmed(CommandEvent):
+    """TrimMemory: allocators have given back what they cached, or there was nothing to give."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from nls_scheduler.model import GpuUuid, ProcessId, WorkloadId
 
 
+# One sample may have met a process in the middle of giving memory back.
+_POLLS_ABOVE_LIMIT = 2
+
+
 def record(state: NodeState, event: Event) -> NodeState:
     """`state` with `event` in it. Stale answers and facts about ended workloads change nothing but the time."""
     return _record(event, replace(state, at=max(state.at, event.at)))
@@ -25,7 +29,8 @@ def _with(state: NodeState, workload: Workload) -> NodeState:
 
 
 def _without(state: NodeState, workload_id: WorkloadId) -> NodeState:
-    return replace(state, workloads={k: w for k, w in state.workloads.items() if k != workload_id})
+    left = {k: w for k, w in state.workloads.items() if k != workload_id}
+    return replace(state, workloads=left, unreported=state.unreported - {workload_id})
 
 
 @singledispatch
@@ -37,6 +42,20 @@ def _record(event: Event, state: NodeState) -> NodeState:
 def _(event: ev.TimerFired, state: NodeState) -> NodeState:
     del event
     return replace(state, timer_at=None)
+
+
+@_record.register
+def _(event: ev.DaemonRestarted, state: NodeState) -> NodeState:
+    """Nobody is hurried for what the daemon missed: deadlines of commands begin again with the grace."""
+    quiet_until = event.at + state.policy.reconnect_grace_s
+    later = quiet_until + state.policy.stop_grace_s
+    workloads = {}
+    for key, workload in state.workloads.items():
+        pending = workload.pending
+        if pending is not None:
+            workload = replace(workload, pending=replace(pending, deadline_at=max(pending.deadline_at, later)))
+        workloads[key] = workload
+    return replace(state, timer_at=None, quiet_until=quiet_until, unreported=frozenset(workloads), workloads=workloads)
 
 
 @_record.register
@@ -54,12 +73,19 @@ def _(event: ev.GpusDiscovered, state: NodeState) -> NodeState:
             gpus[gpu.uuid] = gpu
         else:
             gpus[gpu.uuid] = replace(
-                old, index=gpu.index, name=gpu.name, memory_total_bytes=gpu.memory_total_bytes, healthy=gpu.healthy
+                old,
+                index=gpu.index,
+                name=gpu.name,
+                memory_total_bytes=gpu.memory_total_bytes,
+                healthy=gpu.healthy,
+                unhealthy_reason=gpu.unhealthy_reason,
             )
     for uuid, old in state.gpus.items():
         # A vanished Gpu stays as an unhealthy one while somebody is still on it.
         if uuid not in gpus and any(uuid in w.current for w in state.workloads.values()):
-            gpus[uuid] = replace(old, healthy=False, memory_used_bytes=None, releasing=())
+            gpus[uuid] = replace(
+                old, healthy=False, unhealthy_reason="it has vanished", memory_used_bytes=None, releasing=()
+            )
     return replace(state, gpus=gpus)
 
 
@@ -76,8 +102,19 @@ def _(event: ev.MemorySampled, state: NodeState) -> NodeState:
         for use in reading.placed:
             if use.workload in used:
                 used[use.workload][uuid] = used[use.workload].get(uuid, 0) + (use.bytes or 0)
-    workloads = {k: replace(w, memory_used=used[k]) for k, w in state.workloads.items()}
+    workloads = {k: _measured(w, used[k]) for k, w in state.workloads.items()}
     return replace(state, gpus=gpus, workloads=workloads)
+
+
+def _measured(workload: Workload, used: dict[GpuUuid, int]) -> Workload:
+    """Count the samples in a row that show it above its limit."""
+    above = workload.phase is Phase.RUNNING and max(used.values(), default=0) > workload.spec.limit_bytes
+    return replace(
+        workload,
+        memory_used=used,
+        over_limit_polls=workload.over_limit_polls + 1 if above else 0,
+        trimmed=workload.trimmed and above,
+    )
 
 
 def _sampled(gpu: Gpu, reading: ev.GpuReading, at: float) -> Gpu:
@@ -101,7 +138,7 @@ def _still_seen(releasing: Releasing, reading: ev.GpuReading) -> bool:
 
 def _unplaced_bytes(strangers: dict[ProcessId, int | None], reading: ev.GpuReading) -> int:
     """What strangers use; where the driver hides that, all that nobody else accounts for."""
-    if all(size is not None for size in strangers.values()):
+    if reading.unplaced is not None and all(size is not None for size in strangers.values()):
         return sum(size or 0 for size in strangers.values())
     accounted = sum(use.bytes or 0 for use in reading.placed)
     return max(0, (reading.memory_used_bytes or 0) - accounted)
@@ -111,7 +148,16 @@ def _unplaced_bytes(strangers: dict[ProcessId, int | None], reading: ev.GpuReadi
 def _(event: ev.WorkloadSubmitted, state: NodeState) -> NodeState:
     if event.workload in state.workloads:
         raise ValueError(f"workload {event.workload} was submitted twice")
-    return _with(state, Workload(id=event.workload, spec=event.spec, submitted_at=event.at, waiting_since=event.at))
+    return _with(
+        state,
+        Workload(
+            id=event.workload,
+            spec=event.spec,
+            submitted_at=event.at,
+            waiting_since=event.at,
+            context_bytes=event.context_bytes,
+        ),
+    )
 
 
 @_record.register
@@ -181,6 +227,39 @@ def _(event: ev.StateSaved, workload: Workload, state: NodeState) -> NodeState:
 
 
 @_about.register
+def _(event: ev.WorkloadReported, workload: Workload, state: NodeState) -> NodeState:
+    """Make up for what was said while nobody listened."""
+    state = replace(state, unreported=state.unreported - {workload.id})
+    cell_since = (workload.cell_since or event.at) if event.executing else None
+    saved_bytes = workload.saved_bytes if event.saved_bytes is None else event.saved_bytes
+    workload = replace(workload, cell_since=cell_since, saved_bytes=saved_bytes)
+    if event.executing:
+        workload = _wanting(workload, event.at)
+    state = _with(state, workload)
+    pending = workload.pending
+    received = pending is None or event.command_id >= pending.command_id
+    if event.process is not None:
+        state = _with(state, replace(workload, process=event.process)) if workload.present else state
+        if event.ready and received and pending is not None and pending.order is Order.START:
+            return record(state, ev.ProcessReady(event.at, workload.id, pending.command_id))
+        return state
+    starting = pending is not None and pending.order is Order.START
+    if not workload.present or starting:
+        # A start is on its way to it, or being carried out: its answer is still to come.
+        return state
+    if received and pending is not None and pending.order is Order.SUSPEND and event.saved_bytes is not None:
+        return record(state, ev.ProcessSuspended(event.at, workload.id, pending.command_id, event.saved_bytes))
+    return _ended(state, workload, event.at, "it ended while the daemon was away", ev.ProcessExited)
+
+
+@_about.register
+def _(event: ev.MemoryTrimmed, workload: Workload, state: NodeState) -> NodeState:
+    if workload.trim is None or workload.trim.command_id != event.command_id:
+        return state
+    return _with(state, replace(workload, trim=None, trimmed=True, over_limit_polls=0))
+
+
+@_about.register
 def _(event: ev.ProcessStarted, workload: Workload, state: NodeState) -> NodeState:
     return _with(state, replace(workload, process=event.process)) if workload.present else state
 
@@ -237,8 +316,11 @@ def _(event: ev.SuspendFailed, workload: Workload, state: NodeState) -> NodeStat
 
 @_about.register
 def _(event: ev.ProcessExited, workload: Workload, state: NodeState) -> NodeState:
-    stale = event.process is not None and workload.process is not None and event.process != workload.process
-    if stale or not workload.present:
+    # Of an earlier process: a start is answered by ProcessStarted before its process can exit.
+    stale = event.process is not None and event.process != workload.process
+    # A stop that found no process answers a stop; it may have crossed with a newer start.
+    ordered = workload.pending is not None and workload.pending.order in (Order.STOP, Order.END)
+    if stale or not workload.present or (event.process is None and not ordered):
         return state
     return _ended(state, workload, event.at, event.reason, ev.ProcessExited)
 
@@ -276,22 +358,30 @@ def _off_the_gpu(workload: Workload, at: float) -> Workload:
         current=(),
         process=None,
         pending=None,
+        trim=None,
+        trimmed=False,
+        over_limit_polls=0,
         memory_used={},
         resident_since=None,
         waiting_since=at if workload.wants_gpu else None,
     )
 
 
+def above_limit(workload: Workload) -> bool:
+    """Whether two samples in a row have shown more than its limit."""
+    return workload.over_limit_polls >= _POLLS_ABOVE_LIMIT
+
+
 def _ended(state: NodeState, workload: Workload, at: float, reason: str, trigger: type) -> NodeState:
     """Its process ended, asked for (StopProcess) or by itself."""
-    asked = workload.pending is not None and workload.pending.order is Order.STOP
+    asked = workload.pending is not None and workload.pending.order in (Order.STOP, Order.END)
     state = _let_go(state, workload, at)
     if workload.release_reason is not None:
         return _without(state, workload.id)
     if workload.spec.kind is Kind.COMMAND and not (asked and workload.spec.requeue):
         # A command that ended has nothing to come back for.
         return _without(state, workload.id)
-    failures = workload.failures + (0 if asked else 1)
+    failures = workload.failures + (0 if asked and not above_limit(workload) else 1)
     phase = Phase.FAILED if failures >= state.policy.max_failures else _phase_without_process(workload)
     ended = transition(_off_the_gpu(workload, at), trigger, phase, failures=failures, last_move_s=0.0)
     if phase is Phase.FAILED:

@@ -14,7 +14,7 @@ from nls_scheduler.model import Order, Phase
 from nls_scheduler.views import cause_view
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from nls_scheduler.commands import Command
     from nls_scheduler.model import GpuUuid, NodeState, Workload, WorkloadId
@@ -50,6 +50,10 @@ class Recorder:
         self._trips: dict[WorkloadId, _Trip] = {}
         self._causes: dict[WorkloadId, dict[str, str] | None] = {}
         self._sequence = 0
+
+    def go_on_after(self, entries: Sequence[Mapping[str, Any]]) -> None:
+        """Number on from what an earlier daemon kept."""
+        self._sequence = max((entry["sequence"] for entry in entries), default=0)
 
     def entries(
         self, before: NodeState, event: events.Event, after: NodeState, commands: Sequence[Command]
@@ -166,6 +170,7 @@ class Recorder:
             "workload": workload.id,
             "name": workload.spec.name,
             "kind": workload.spec.kind.value,
+            "owner": workload.spec.owner,
             "event": event,
             "reason": reason,
             "cause": cause_view(state, None if entry is None else entry.cause),
@@ -195,6 +200,10 @@ class History:
     def entries(self) -> list[dict[str, Any]]:
         """The last entries, oldest first."""
         return list(self._entries)
+
+    def restore(self, entries: Iterable[dict[str, Any]]) -> None:
+        """What an earlier daemon kept."""
+        self._entries.extend(entries)
 
     def follow(self) -> asyncio.Queue[dict[str, Any] | None]:
         """A queue of the entries from now on; `None` ends it."""

@@ -17,7 +17,7 @@ from nls_scheduler.sizes import format_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from nls_scheduler.model import Gpu, GpuUuid, NodeState, Workload, WorkloadId
+    from nls_scheduler.model import GpuUuid, NodeState, Workload, WorkloadId
 
 
 @dataclass(slots=True)
@@ -37,15 +37,14 @@ def admission_order(workload: Workload) -> tuple[int, float, str]:
 
 def assign_homes(state: NodeState, workloads: Iterable[Workload]) -> Homes:
     """Homes for `workloads` (those that are neither released nor failed)."""
-    result = Homes()
-    ordered = sorted(workloads, key=admission_order)
-    free = {uuid: gpu.capacity_bytes for uuid, gpu in state.gpus.items() if gpu.healthy}
-    homeless = _keep_homes(state, ordered, free, result)
-    homeless.sort(key=admission_order)
+    admission = _Admission(state)
+    homeless = sorted(admission.keep(sorted(workloads, key=admission_order)), key=admission_order)
+    result = admission.result
+    waiting = []
     for position, workload in enumerate(homeless):
-        if _admit(state, workload, free, result):
+        if admission.admit(workload):
             continue
-        result.waits[workload.id] = _why_it_waits(state, workload, result)
+        waiting.append(workload)
         starves_at = _waiting_since(workload) + state.policy.starvation_s
         if state.at >= starves_at:
             for later in homeless[position + 1 :]:
@@ -53,6 +52,11 @@ def assign_homes(state: NodeState, workloads: Iterable[Workload]) -> Homes:
             break
         if len(homeless) > position + 1:
             result.wake_at.append(starves_at)
+    if waiting:
+        held = "; ".join(_holders(state, result)) or "this node has no GPU in service"
+        for workload in waiting:
+            gpus = "one GPU" if workload.spec.gpu_count == 1 else f"each of {workload.spec.gpu_count} GPUs"
+            result.waits[workload.id] = f"no room for {format_bytes(workload.spec.request_bytes)} on {gpus}: {held}"
     return result
 
 
@@ -60,28 +64,97 @@ def _waiting_since(workload: Workload) -> float:
     return workload.submitted_at if workload.waiting_since is None else workload.waiting_since
 
 
-def _keep_homes(state: NodeState, ordered: list[Workload], free: dict[GpuUuid, int], result: Homes) -> list[Workload]:
-    """Keep the homes that still hold; return the workloads without one. A process that cannot move keeps its own."""
-    homeless = []
-    for workload in sorted(ordered, key=lambda w: (w.spec.movable or not w.present, not w.home)):
-        request = workload.spec.request_bytes
-        bound = workload.present and not workload.spec.movable
-        holds = bool(workload.home) and all(free.get(uuid, -1) >= request for uuid in workload.home)
-        if not holds and not (bound and all(uuid in state.gpus for uuid in workload.home)):
-            homeless.append(workload)
-            continue
-        result.homes[workload.id] = workload.home
-        for uuid in workload.home:
-            free[uuid] = free.get(uuid, 0) - request
-    return homeless
+class _Admission:
+    """One round: what is still free on paper, and who has got what."""
 
+    def __init__(self, state: NodeState) -> None:
+        self.result = Homes()
+        self._state = state
+        self._free = {uuid: gpu.capacity_bytes for uuid, gpu in state.gpus.items() if gpu.healthy}
+        self._present = dict.fromkeys(state.gpus, 0)
+        for workload in state.workloads.values():
+            for uuid in workload.current:
+                if uuid in self._present:
+                    self._present[uuid] += workload.size_bytes
+        self._too_large: dict[int, int] = {}
 
-def _admit(state: NodeState, workload: Workload, free: dict[GpuUuid, int], result: Homes) -> bool:
-    home = _best_fit(state, workload, free)
-    if home is None:
-        return _repack(state, workload, free, result)
-    _give(workload, home, free, result)
-    return True
+    def keep(self, ordered: list[Workload]) -> list[Workload]:
+        """Keep the homes that still hold; return who has none. A process that cannot move keeps its own."""
+        homeless = []
+        for workload in sorted(ordered, key=lambda w: (w.spec.movable or not w.present, not w.home)):
+            request = workload.spec.request_bytes
+            bound = workload.present and not workload.spec.movable
+            holds = bool(workload.home) and all(self._free.get(uuid, -1) >= request for uuid in workload.home)
+            if not holds and not (bound and all(uuid in self._state.gpus for uuid in workload.home)):
+                homeless.append(workload)
+                continue
+            self.result.homes[workload.id] = workload.home
+            for uuid in workload.home:
+                self._free[uuid] = self._free.get(uuid, 0) - request
+        return homeless
+
+    def admit(self, workload: Workload) -> bool:
+        """A home for `workload`, if need be by giving others another one. False: it has to wait."""
+        home = self._best_fit(workload, self._free)
+        if home is not None:
+            _give(workload, home, self._free, self.result)
+            return True
+        # Where one this large found no room, a larger one finds none either.
+        count, request = workload.spec.gpu_count, workload.spec.request_bytes
+        if request >= self._too_large.get(count, request + 1):
+            return False
+        if self._repack(workload):
+            return True
+        self._too_large[count] = request
+        return False
+
+    def _best_fit(self, workload: Workload, free: Mapping[GpuUuid, int]) -> tuple[GpuUuid, ...] | None:
+        """The fullest Gpus with room; among equals where it already is, then where the least would have to leave."""
+        request, gpus, count = workload.spec.request_bytes, self._state.gpus, workload.spec.gpu_count
+        fitting = [
+            (room, uuid not in workload.current, self._present[uuid], gpus[uuid].index, uuid)
+            for uuid, room in free.items()
+            if room >= request and gpus[uuid].memory_used_bytes is not None
+        ]
+        if len(fitting) < count:
+            return None
+        best = [min(fitting)] if count == 1 else sorted(fitting)[:count]
+        return tuple(uuid for *_, uuid in sorted(best, key=lambda fit: fit[3]))
+
+    def _repack(self, newcomer: Workload) -> bool:
+        """Admit `newcomer` by giving others another home: bursters first, who need not move for it."""
+        needed = newcomer.spec.request_bytes * newcomer.spec.gpu_count
+        if sum(room for room in self._free.values() if room > 0) < needed:
+            return False
+        admitted = [self._state.workloads[w] for w in self.result.homes]
+        bursters = [w for w in admitted if w.spec.may_borrow]
+        movable = [w for w in admitted if w.spec.movable]
+        choices = [bursters] if len(movable) == len(bursters) else [bursters, movable]
+        return any(self._pack_again(newcomer, candidates) for candidates in choices)
+
+    def _pack_again(self, newcomer: Workload, candidates: list[Workload]) -> bool:
+        """First the newcomer, then the candidates by decreasing size, each at its old home where that has room."""
+        old = self.result.homes
+        free, trial = dict(self._free), Homes()
+        for workload in candidates:
+            for uuid in old[workload.id]:
+                free[uuid] += workload.spec.request_bytes
+        home = self._best_fit(newcomer, free)
+        if home is None:
+            return False
+        _give(newcomer, home, free, trial)
+        for workload in sorted(candidates, key=lambda w: (-w.spec.request_bytes, *admission_order(w))):
+            request, own = workload.spec.request_bytes, old[workload.id]
+            fits = all(free.get(uuid, -1) >= request for uuid in own)
+            new_home = own if fits else self._best_fit(workload, free)
+            if new_home is None:
+                return False
+            _give(workload, new_home, free, trial)
+        moved = [w.id for w in candidates if trial.homes[w.id] != old[w.id]]
+        self.result.moved_for.update(dict.fromkeys(moved, newcomer.id))
+        self.result.homes.update(trial.homes)
+        self._free = free
+        return True
 
 
 def _give(workload: Workload, home: tuple[GpuUuid, ...], free: dict[GpuUuid, int], result: Homes) -> None:
@@ -90,91 +163,18 @@ def _give(workload: Workload, home: tuple[GpuUuid, ...], free: dict[GpuUuid, int
         free[uuid] -= workload.spec.request_bytes
 
 
-def _best_fit(state: NodeState, workload: Workload, free: Mapping[GpuUuid, int]) -> tuple[GpuUuid, ...] | None:
-    """The fullest Gpus with room; among equals where it already is, then where the least would have to leave."""
-    request = workload.spec.request_bytes
-    fitting = [
-        uuid for uuid, room in free.items() if room >= request and state.gpus[uuid].memory_used_bytes is not None
-    ]
-    if len(fitting) < workload.spec.gpu_count:
-        return None
-    present = _present_bytes(state, workload)
-    fitting.sort(
-        key=lambda uuid: (free[uuid], uuid not in workload.current, present.get(uuid, 0), state.gpus[uuid].index)
-    )
-    return tuple(sorted(fitting[: workload.spec.gpu_count], key=lambda uuid: state.gpus[uuid].index))
-
-
-def _present_bytes(state: NodeState, newcomer: Workload) -> dict[GpuUuid, int]:
-    present: dict[GpuUuid, int] = {}
-    for workload in state.workloads.values():
-        if workload.id != newcomer.id:
-            for uuid in workload.current:
-                present[uuid] = present.get(uuid, 0) + workload.size_bytes
-    return present
-
-
-def _repack(state: NodeState, newcomer: Workload, free: dict[GpuUuid, int], result: Homes) -> bool:
-    """Admit `newcomer` by giving others another home: bursters first, who need not move for it."""
-    needed = newcomer.spec.request_bytes * newcomer.spec.gpu_count
-    if sum(room for room in free.values() if room > 0) < needed:
-        return False
-    admitted = [state.workloads[w] for w in result.homes]
-    for candidates in (
-        [w for w in admitted if w.spec.may_borrow],
-        [w for w in admitted if w.spec.movable],
-    ):
-        trial_free = dict(free)
-        for workload in candidates:
-            for uuid in result.homes[workload.id]:
-                trial_free[uuid] += workload.spec.request_bytes
-        trial = Homes()
-        if _pack_all(state, newcomer, candidates, result.homes, trial_free, trial):
-            for workload in candidates:
-                if trial.homes[workload.id] != result.homes[workload.id]:
-                    result.moved_for[workload.id] = newcomer.id
-            result.homes.update(trial.homes)
-            free.update(trial_free)
-            return True
-    return False
-
-
-def _pack_all(
-    state: NodeState,
-    newcomer: Workload,
-    candidates: list[Workload],
-    old: Mapping[WorkloadId, tuple[GpuUuid, ...]],
-    free: dict[GpuUuid, int],
-    trial: Homes,
-) -> bool:
-    """First the newcomer, then the candidates by decreasing size, each at its old home where that still has room."""
-    home = _best_fit(state, newcomer, free)
-    if home is None:
-        return False
-    _give(newcomer, home, free, trial)
-    for workload in sorted(candidates, key=lambda w: (-w.spec.request_bytes, *admission_order(w))):
-        own = old[workload.id]
-        fits = all(free.get(uuid, -1) >= workload.spec.request_bytes for uuid in own)
-        new_home = own if fits else _best_fit(state, workload, free)
-        if new_home is None:
-            return False
-        _give(workload, new_home, free, trial)
-    return True
-
-
-def _why_it_waits(state: NodeState, workload: Workload, result: Homes) -> str:
-    gpus = "one GPU" if workload.spec.gpu_count == 1 else f"each of {workload.spec.gpu_count} GPUs"
-    need = f"{format_bytes(workload.spec.request_bytes)} on {gpus}"
+def _holders(state: NodeState, result: Homes) -> list[str]:
+    """Who holds each Gpu on paper, as sentences."""
+    names: dict[GpuUuid, list[str]] = {uuid: [] for uuid in state.gpus}
+    for workload_id, home in result.homes.items():
+        for uuid in home:
+            names[uuid].append(state.workloads[workload_id].spec.name)
     held = []
     for gpu in sorted(state.gpus.values(), key=lambda g: g.index):
-        held.extend(_holders(state, gpu, result))
-    return f"no room for {need}: " + ("; ".join(held) if held else "this node has no GPU in service")
-
-
-def _holders(state: NodeState, gpu: Gpu, result: Homes) -> list[str]:
-    if not gpu.healthy:
-        return [f"{gpu.label} is out of service"]
-    names = [state.workloads[w].spec.name for w, home in result.homes.items() if gpu.uuid in home]
-    if gpu.unplaced_bytes:
-        names.append(f"other processes ({format_bytes(gpu.unplaced_bytes)})")
-    return [f"{gpu.label} is held by {' and '.join(names)}"] if names else []
+        if gpu.unplaced_bytes:
+            names[gpu.uuid].append(f"other processes ({format_bytes(gpu.unplaced_bytes)})")
+        if not gpu.healthy:
+            held.append(f"{gpu.label} is out of service")
+        elif names[gpu.uuid]:
+            held.append(f"{gpu.label} is held by {' and '.join(names[gpu.uuid])}")
+    return held

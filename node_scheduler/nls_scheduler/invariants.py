@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nls_scheduler.commands import StartProcess, StopProcess, SuspendProcess, WorkloadCommand
+from nls_scheduler.commands import StartProcess, StopProcess, SuspendProcess, TrimMemory, WorkloadCommand
+from nls_scheduler.facts import above_limit
 from nls_scheduler.model import Order, Phase
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def _of_phases(state: NodeState) -> Iterator[str]:
             yield f"{workload.id} runs without a process or with a command pending"
         if workload.phase is Phase.STARTING and not _pending_is(workload, Order.START):
             yield f"{workload.id} is starting without StartProcess"
-        if workload.phase is Phase.SUSPENDING and not _pending_is(workload, Order.SUSPEND, Order.STOP):
+        if workload.phase is Phase.SUSPENDING and not _pending_is(workload, Order.SUSPEND, Order.STOP, Order.END):
             yield f"{workload.id} is suspending without a command"
         waits = workload.wants_gpu and not has_gpu and workload.phase is not Phase.FAILED
         if waits and workload.waiting_since is None:
@@ -105,7 +106,8 @@ def _of_commands(before: NodeState, state: NodeState, commands: tuple[Command, .
         if isinstance(command, WorkloadCommand):
             if not command.reason:
                 yield f"command {command.command_id} has no reason"
-            pending = state.workloads[command.workload].pending
+            workload = state.workloads[command.workload]
+            pending = workload.trim if isinstance(command, TrimMemory) else workload.pending
             if pending is None or pending.command_id != command.command_id:
                 yield f"command {command.command_id} is not pending"
             yield from _of_harm(before, state, command)
@@ -120,7 +122,8 @@ def _of_harm(before: NodeState, state: NodeState, command: WorkloadCommand) -> I
     if isinstance(command, SuspendProcess):
         yield f"{workload.id} is suspended in mid-cell"
     overdue = entry.deadline_at is not None and entry.deadline_at <= state.at
-    if isinstance(command, StopProcess) and not overdue and workload.release_reason is None:
+    due = overdue or workload.release_reason is not None or above_limit(workload)
+    if isinstance(command, StopProcess) and not due:
         yield f"{workload.id} is stopped in mid-cell before any deadline"
 
 

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections import deque
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from tornado.httpclient import HTTPClientError, HTTPRequest
@@ -17,6 +18,8 @@ from nls_scheduler.protocol import (
     CLOSE_ENDED,
     CLOSE_REPLACED,
     MAX_BODY_BYTES,
+    PROTOCOL_HEADER,
+    PROTOCOL_VERSION,
     CommandMessage,
     DaemonMessage,
     ErrorMessage,
@@ -34,10 +37,27 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S: Final = 5.0
 FIRST_PAUSE_S: Final = 0.1
-LONGEST_PAUSE_S: Final = 5.0
+LONGEST_PAUSE_S: Final = 1.0
 CLOSE_PATIENCE_S: Final = 1.0
 _GOES_ON: Final = object()
 _LOST: Final = (HTTPClientError, OSError, StreamClosedError, WebSocketClosedError, WebSocketError)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How a workload is, as its supervisor knows it.
+
+    Attributes:
+        process: pid and start time of the GPU process, if there is one.
+        ready: whether it can be used.
+        executing: whether a cell runs or waits.
+        saved_bytes: what is saved of its Gpu memory; `None`: nothing.
+    """
+
+    process: tuple[int, int] | None = None
+    ready: bool = False
+    executing: bool = False
+    saved_bytes: int | None = None
 
 
 class SupervisorLink:
@@ -49,7 +69,7 @@ class SupervisorLink:
     was answered to it is sent again.
     """
 
-    def __init__(self, socket: Path, workload_id: str) -> None:
+    def __init__(self, socket: Path, workload_id: str, report: Callable[[], Report] | None = None) -> None:
         self.workload_id = workload_id
         self.on_connection: Callable[[bool], None] | None = None
         """Called in the loop with `connected` whenever that changes after the first connection."""
@@ -61,7 +81,9 @@ class SupervisorLink:
         self._to_send = asyncio.Event()
         self._all_sent = asyncio.Event()
         self._all_sent.set()
+        self._report = report
         self._last_order = 0
+        self._done_order = 0
         self._answers: list[str] = []
         self._task: asyncio.Task[None] | None = None
         self._end: Problem | None = None
@@ -108,6 +130,8 @@ class SupervisorLink:
         text = encode_event(event, fields)
         if fields.get("command_id") == self._last_order:
             self._answers.append(text)
+        if event == "process_exited" or (event != "process_started" and "command_id" in fields):
+            self._done_order = max(self._done_order, fields.get("command_id", self._last_order))
         self._post(text)
 
     async def close(self) -> None:
@@ -145,20 +169,23 @@ class SupervisorLink:
     async def _connect(self) -> WebSocketClientConnection:
         request = HTTPRequest(
             f"ws://nls/v1/workloads/{self.workload_id}/supervisor",
+            headers={PROTOCOL_HEADER: str(PROTOCOL_VERSION)},
             connect_timeout=CONNECT_TIMEOUT_S,
             request_timeout=CONNECT_TIMEOUT_S,
         )
         try:
             return await websocket_connect(request, resolver=self._resolver, max_message_size=MAX_BODY_BYTES)
         except HTTPClientError as error:
-            if error.response is None or error.code not in (400, 403, 404):
+            if error.response is None or error.code not in (400, 403, 404, 409):
                 raise
             raise problem_in(error.code, error.response.body) from error
 
     async def _converse(self, connection: WebSocketClientConnection) -> object:
         """Send and receive until the connection is gone. Returns the end, or _GOES_ON to connect again."""
         self._set_connection(connection)
-        sender = asyncio.create_task(self._send_all(connection))
+        # Before any order is read: an order that has just come is not one that this report knows of.
+        report = None if self._report is None else self._reported(self._report())
+        sender = asyncio.create_task(self._send_all(connection, report))
         try:
             while (text := await connection.read_message()) is not None:
                 self._take(text)
@@ -204,7 +231,19 @@ class SupervisorLink:
             self._last_order, self._answers = message.command_id, []
         self._incoming.put_nowait(message)
 
-    async def _send_all(self, connection: WebSocketClientConnection) -> None:
+    def _reported(self, report: Report) -> str:
+        pid, start_time = report.process or (None, None)
+        fields = {"pid": pid, "start_time": start_time, "ready": report.ready, "executing": report.executing}
+        known = {key: value for key, value in fields.items() if value is not None}
+        saved = {} if report.saved_bytes is None else {"saved_bytes": report.saved_bytes}
+        return encode_event("reported", {"command_id": self._done_order, **known, **saved})
+
+    async def _send_all(self, connection: WebSocketClientConnection, report: str | None) -> None:
+        if report is not None:
+            try:
+                await connection.write_message(report)
+            except (WebSocketClosedError, StreamClosedError):
+                return
         while True:
             while self._outgoing:
                 try:

@@ -96,11 +96,13 @@ class WorkloadSpec:
 
 
 class Order(StrEnum):
-    """Which command a workload is carrying out."""
+    """Which command a workload is carrying out: END is the daemon's own way where a STOP was not obeyed."""
 
+    TRIM = "trim"
     START = "start"
     SUSPEND = "suspend"
     STOP = "stop"
+    END = "end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,8 @@ class Workload:
         current: where its GPU process is or is about to be; empty without one.
         process: `None` until the GPU process exists.
         memory_used: bytes per Gpu as last sampled; a missing Gpu means not seen there.
-        saved_bytes: size of its saved state on the Gpu when it comes back; `None`: nothing saved.
+        context_bytes: what its CUDA context takes, about.
+        saved_bytes: what its saved state takes on a Gpu, without the context; `None`: nothing saved.
         unsaved: a cell has run since it was saved.
         cell_since: a cell runs, or waits for the GPU, since then.
         wants_gpu: whether it should be on a Gpu now.
@@ -142,6 +145,9 @@ class Workload:
         last_move_s: what its last way off and onto a Gpu took, seconds.
         moved_at: when it last moved for burst alone; a cool-down follows.
         suspend_failed_at: when a suspend last failed; none is tried for a burst for a while after.
+        over_limit_polls: how many samples in a row have shown it above its limit.
+        trim: the trim that was ordered for that, until it is answered.
+        trimmed: whether its caches have been given back since it went above its limit.
         failures: starts and processes that ended by themselves since the last finished cell.
         release_reason: set once it is to end.
         suspend_reason: set while its user, not the planner, wants it off the Gpu.
@@ -156,6 +162,7 @@ class Workload:
     current: tuple[GpuUuid, ...] = ()
     process: ProcessId | None = None
     memory_used: Mapping[GpuUuid, int] = field(default_factory=dict)
+    context_bytes: int = 0
     saved_bytes: int | None = None
     unsaved: bool = False
     cell_since: float | None = None
@@ -167,6 +174,9 @@ class Workload:
     last_move_s: float = 0.0
     moved_at: float | None = None
     suspend_failed_at: float | None = None
+    over_limit_polls: int = 0
+    trim: Pending | None = None
+    trimmed: bool = False
     failures: int = 0
     pending: Pending | None = None
     release_reason: str | None = None
@@ -204,7 +214,8 @@ class Workload:
             return self.spec.request_bytes
         # What a cell has changed since is not saved yet: what it uses is the best that is known.
         unsaved = max(self.memory_used.values(), default=0) if self.phase is Phase.RUNNING and self.unsaved else 0
-        return max(self.spec.request_bytes, self.saved_bytes or 0, unsaved)
+        saved = 0 if self.saved_bytes is None else self.saved_bytes + self.context_bytes
+        return max(self.spec.request_bytes, saved, unsaved)
 
     @property
     def size_bytes(self) -> int:
@@ -245,6 +256,7 @@ class Gpu:
         unplaced_bytes: used by processes that nobody placed; they own what they use.
         unplaced: those processes.
         releasing: memory on its way back.
+        unhealthy_reason: why it is out of service, for people.
         pressed_since: since when requests here do not fit beside what is used.
     """
 
@@ -253,6 +265,7 @@ class Gpu:
     name: str
     memory_total_bytes: int
     healthy: bool = True
+    unhealthy_reason: str | None = None
     memory_used_bytes: int | None = None
     unplaced_bytes: int = 0
     unplaced: tuple[ProcessId, ...] = ()
@@ -288,6 +301,8 @@ class Policy:
         suspend_timeout_s: a suspend nobody waits for may take this long.
         stop_timeout_s: a stopped process must be gone after this long, its memory free after as long again.
         max_failures: starts or deaths in a row before a workload counts as failed.
+        trim_timeout_s: allocators must have given back their caches after this long.
+        reconnect_grace_s: after a restart supervisors have this long to report before anything is ordered.
     """
 
     reclaim_deadline_s: float = 30.0
@@ -302,6 +317,8 @@ class Policy:
     suspend_timeout_s: float = 120.0
     stop_timeout_s: float = 10.0
     max_failures: int = 3
+    trim_timeout_s: float = 5.0
+    reconnect_grace_s: float = 3.0
 
     def residency_s(self, workload: Workload) -> float:
         """How long `workload` may keep its burst before it yields to a waiter."""
@@ -339,6 +356,8 @@ class NodeState:
 
     Attributes:
         plan: what the last step wants for each workload.
+        unreported: after a restart, whose supervisors have not said yet how they are.
+        quiet_until: until then nothing is ordered while somebody is unreported.
         at: time of the last event.
         timer_at: when the next TimerFired was asked for.
         next_command: id of the next command.
@@ -348,9 +367,16 @@ class NodeState:
     gpus: Mapping[GpuUuid, Gpu] = field(default_factory=dict)
     workloads: Mapping[WorkloadId, Workload] = field(default_factory=dict)
     plan: Mapping[WorkloadId, PlanEntry] = field(default_factory=dict)
+    unreported: frozenset[WorkloadId] = frozenset()
+    quiet_until: float = 0.0
     at: float = 0.0
     timer_at: float | None = None
     next_command: CommandId = CommandId(1)
+
+    @property
+    def quiet(self) -> bool:
+        """Whether a restart is so fresh that orders could cross what supervisors are about to report."""
+        return bool(self.unreported) and self.at < self.quiet_until
 
     def label(self, gpus: tuple[GpuUuid, ...]) -> str:
         """`GPU 0` or `GPU 0 and GPU 1` for people; a vanished Gpu keeps its UUID."""

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from nls_scheduler.model import ProcessId, Workload, WorkloadId
 
 SO_PEERPIDFD: Final = 77  # Linux 6.5; no constant in Python
+SO_PEERGROUPS: Final = 59  # Linux 4.13; no constant in Python
 _UCRED: Final = struct.Struct("iII")
+_GID_BYTES: Final = 4
+_FEW_GROUPS: Final = 256
+_MOST_GROUPS: Final = 65536
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +35,18 @@ class Peer:
         uid: effective user when it connected.
         process: `None` when it lives in a pid namespace that cannot be seen from here.
         pidfd: stays valid after its end; whoever holds the Peer closes it.
+        administrator: whether it may act on everybody's workloads: root, the daemon's own user, the configured group.
     """
 
     uid: int
     process: ProcessId | None
     pidfd: int
+    administrator: bool
 
     @classmethod
-    def of(cls, connection: socket.socket) -> Peer:
+    def of(cls, connection: socket.socket, admin_gid: int | None = None) -> Peer:
         """The peer of a Unix socket connection. Raises Problem when it has ended already."""
-        pid, uid, _gid = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+        pid, uid, gid = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
         try:
             pidfd = _open_pidfd(connection, pid)
         except ProcessLookupError as error:
@@ -49,13 +55,11 @@ class Peer:
         if has_ended(pidfd):
             os.close(pidfd)
             raise Problem(403, "Unknown caller", "The process that opened this connection has ended.")
+        administrator = uid in (0, os.geteuid()) or (
+            admin_gid is not None and (gid == admin_gid or admin_gid in _groups(connection))
+        )
         # The pidfd shows that the process still lives, so the pid has not been given to another one meanwhile.
-        return cls(uid, record.id if record is not None else None, pidfd)
-
-    @property
-    def administrator(self) -> bool:
-        """Whether it may act on everybody's workloads."""
-        return self.uid in (0, os.geteuid())
+        return cls(uid, record.id if record is not None else None, pidfd, administrator)
 
     def close(self) -> None:
         """Give the pidfd back."""
@@ -64,8 +68,35 @@ class Peer:
     def require(self, workload: Workload) -> None:
         """Raises Problem unless it may act on `workload`."""
         if not self.administrator and workload.spec.owner != self.uid:
-            whose = f"The workload {workload.spec.name!r} belongs to another user"
+            whose = f"The workload {workload.id} belongs to another user"
             raise Problem(403, "Not your workload", f"{whose}: only its user and administrators may act on it.")
+
+    def require_administrator(self) -> None:
+        """Raises Problem unless it may act on the node itself."""
+        if not self.administrator:
+            detail = "Only administrators may do that: root, the daemon's own user, and the group set as admin_group."
+            raise Problem(403, "Not an administrator", detail)
+
+
+def peer_uid(connection: socket.socket) -> int:
+    """The user at the other end of a Unix socket connection."""
+    uid: int = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))[1]
+    return uid
+
+
+def _groups(connection: socket.socket) -> tuple[int, ...]:
+    """The peer's supplementary groups when it connected; none where the kernel does not tell them."""
+    for most in (_FEW_GROUPS, _MOST_GROUPS):
+        try:
+            groups = connection.getsockopt(socket.SOL_SOCKET, SO_PEERGROUPS, most * _GID_BYTES)
+        except OSError as error:
+            if error.errno == errno.ERANGE:
+                continue
+            if error.errno == errno.ENOPROTOOPT:
+                return ()
+            raise
+        return struct.unpack(f"{len(groups) // _GID_BYTES}I", groups)
+    return ()
 
 
 def _open_pidfd(connection: socket.socket, pid: int) -> int:
@@ -100,6 +131,21 @@ class Leases:
         pidfd = os.dup(peer.pidfd)
         self._pidfds[workload] = pidfd
         asyncio.get_running_loop().add_reader(pidfd, self._on_end, workload)
+
+    def retake(self, workload: WorkloadId, holder: ProcessId) -> bool:
+        """After a restart: `holder` goes on looking after `workload`, if it still lives."""
+        try:
+            pidfd = os.pidfd_open(holder.pid)
+        except ProcessLookupError:
+            return False
+        record = look_up(holder.pid)
+        if record is None or record.id != holder or has_ended(pidfd):
+            os.close(pidfd)
+            return False
+        self.drop(workload)
+        self._pidfds[workload] = pidfd
+        asyncio.get_running_loop().add_reader(pidfd, self._on_end, workload)
+        return True
 
     def drop(self, workload: WorkloadId) -> None:
         """Nobody needs to look after `workload` any more. Idempotent."""

@@ -86,14 +86,11 @@ def _cause(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Wor
 
 def _holder(state: NodeState, homes: Homes, workload: Workload, target: tuple[GpuUuid, ...]) -> WorkloadId | None:
     """Who holds what `workload` waits for: whoever is on its target; without one, the largest holder anywhere."""
-    there = [
-        w
-        for w in state.workloads.values()
-        if w.id != workload.id
-        and any(u in (target or tuple(state.gpus)) for u in (*w.current, *homes.homes.get(w.id, ())))
-    ]
+    others = (w for w in state.workloads.values() if w.id != workload.id)
     if target:
-        there = [w for w in there if w.present]
+        there = [w for w in others if any(uuid in target for uuid in w.current)]
+    else:
+        there = [w for w in others if w.present or w.id in homes.homes]
     return max(there, key=lambda w: (w.size_bytes, w.id)).id if there else None
 
 

@@ -11,8 +11,8 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from nls_scheduler import events
-from nls_scheduler.commands import StartProcess, StopProcess, SuspendProcess
+from nls_scheduler import __version__, events
+from nls_scheduler.commands import StartProcess, StopProcess, SuspendProcess, TrimMemory
 from nls_scheduler.errors import Problem, malformed
 from nls_scheduler.model import CommandId, ProcessId
 
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from nls_scheduler.model import WorkloadId
 
 PROTOCOL_VERSION: Final = 1
+"""Raised when a client or daemon of before could no longer be understood; additions do not raise it."""
+OLDEST_PROTOCOL: Final = 1
+"""The oldest client that this daemon still understands."""
+PROTOCOL_HEADER: Final = "X-NLS-Protocol"
 MAX_BODY_BYTES: Final = 2**20
 CLOSE_ENDED: Final = 4000
 """WebSocket close code: the workload has ended; there is nothing left to supervise."""
@@ -40,18 +44,31 @@ _EVENT_FIELDS: Final[Mapping[str, Mapping[str, type]]] = {
     "cell_started": {},
     "cell_finished": {},
     "state_saved": {"saved_bytes": int},
+    "memory_trimmed": {"command_id": int},
+    "reported": {
+        "command_id": int,
+        "pid": int,
+        "start_time": int,
+        "ready": bool,
+        "executing": bool,
+        "saved_bytes": int,
+    },
 }
-# A stop that found no process is answered by an exit without one.
+# A stop that found no process is answered by an exit without one; who reports may have no process and nothing saved.
 _OPTIONAL: Final[Mapping[tuple[str, str], Any]] = {
     ("suspend_failed", "busy"): False,
     ("process_exited", "pid"): None,
     ("process_exited", "start_time"): None,
+    ("reported", "pid"): None,
+    ("reported", "start_time"): None,
+    ("reported", "saved_bytes"): None,
 }
 _TYPE_WORDS: Final[Mapping[type, str]] = {int: "a whole number of 0 or more", str: "a text", bool: "true or false"}
 _COMMAND_NAMES: Final[Mapping[type, str]] = {
     StartProcess: "start_process",
     SuspendProcess: "suspend_process",
     StopProcess: "stop_process",
+    TrimMemory: "trim_memory",
 }
 
 
@@ -68,7 +85,7 @@ class CommandMessage:
     """An order to a supervisor.
 
     Attributes:
-        command: `start_process`, `suspend_process` or `stop_process`.
+        command: `start_process`, `suspend_process`, `stop_process` or `trim_memory`.
         command_id: the answer names it; the same id is never carried out twice.
         reason: why, as the user reads it.
         cause: the workload that made it necessary, if one did.
@@ -101,6 +118,22 @@ class ErrorMessage:
 
 
 DaemonMessage = CommandMessage | ViewMessage | ErrorMessage
+
+
+def check_version(said: str | None) -> None:
+    """What a client says to speak (`None`: it does not say). Raises Problem that tells which end to upgrade."""
+    if said is None:
+        return
+    if not said.isascii() or not said.isdecimal() or len(said) > 9:
+        detail = f"{PROTOCOL_HEADER} is a whole number such as {PROTOCOL_VERSION}, not {clean_text(said)[:100]!r}."
+        raise malformed(detail)
+    here = f"the daemon is nls {__version__} with protocol {PROTOCOL_VERSION}"
+    if int(said) < OLDEST_PROTOCOL:
+        advice = "upgrade nls-jupyter where this client runs, and start it (or its kernel) again."
+        raise Problem(409, "Client too old", f"This client speaks protocol {int(said)}, {here}: {advice}")
+    if int(said) > PROTOCOL_VERSION:
+        advice = "upgrade nls-jupyter where the daemon runs and start it again; GPU processes go on meanwhile."
+        raise Problem(409, "Daemon too old", f"This client speaks protocol {int(said)}, {here}: {advice}", "server")
 
 
 def encode_event(event: str, fields: Mapping[str, Any]) -> str:
@@ -207,9 +240,16 @@ def _listed(names: Mapping[str, type]) -> str:
 
 def _as_event(kind: str, fields: Mapping[str, Any], workload: WorkloadId, at: float) -> events.WorkloadEvent:
     command_id = CommandId(fields.get("command_id", 0))
+    known = fields.get("pid") is not None and fields.get("start_time") is not None
+    process = ProcessId(fields["pid"], fields["start_time"]) if known else None
     match kind:
         case "process_started":
             return events.ProcessStarted(at, workload, command_id, ProcessId(fields["pid"], fields["start_time"]))
+        case "reported":
+            ready, executing, saved_bytes = fields["ready"], fields["executing"], fields["saved_bytes"]
+            return events.WorkloadReported(at, workload, command_id, process, ready, executing, saved_bytes)
+        case "memory_trimmed":
+            return events.MemoryTrimmed(at, workload, command_id)
         case "process_ready":
             return events.ProcessReady(at, workload, command_id)
         case "start_failed":
@@ -219,8 +259,6 @@ def _as_event(kind: str, fields: Mapping[str, Any], workload: WorkloadId, at: fl
         case "suspend_failed":
             return events.SuspendFailed(at, workload, command_id, fields["reason"], fields["busy"])
         case "process_exited":
-            known = fields["pid"] is not None and fields["start_time"] is not None
-            process = ProcessId(fields["pid"], fields["start_time"]) if known else None
             return events.ProcessExited(at, workload, process, fields["reason"])
         case "state_saved":
             return events.StateSaved(at, workload, fields["saved_bytes"])

@@ -28,6 +28,7 @@ class Rooms:
         self._requests: dict[GpuUuid, int] = dict.fromkeys(state.gpus, 0)
         self._sizes: dict[GpuUuid, int] = dict.fromkeys(state.gpus, 0)
         self._burst: dict[GpuUuid, int] = dict.fromkeys(state.gpus, 0)
+        self._bursters: dict[GpuUuid, int] = dict.fromkeys(state.gpus, 0)
 
     def add(self, workload: Workload, gpus: tuple[GpuUuid, ...]) -> None:
         """Place `workload` on `gpus` in the draft."""
@@ -47,6 +48,7 @@ class Rooms:
         self._sizes[uuid] += sign * self.size_on(workload, uuid)
         if workload.spec.may_borrow:
             self._burst[uuid] += sign * (workload.spec.limit_bytes - workload.spec.request_bytes)
+            self._bursters[uuid] += sign
 
     @staticmethod
     def size_on(workload: Workload, uuid: GpuUuid) -> int:
@@ -113,12 +115,11 @@ class Rooms:
     def value(self) -> tuple[float, float]:
         """How well the draft spreads: the smallest share of any burstable workload, then the sum of the shares."""
         smallest, total = 1.0, 0.0
-        for uuid, members in self._members.items():
-            bursting = sum(1 for w in members.values() if w.spec.may_borrow)
-            if bursting:
+        for uuid, bursters in self._bursters.items():
+            if bursters:
                 share = self.share(uuid)
                 smallest = min(smallest, share)
-                total += bursting * share
+                total += bursters * share
         return smallest, total
 
     def value_with(self, workload: Workload, uuid: GpuUuid) -> tuple[float, float]:
@@ -151,8 +152,8 @@ def is_stuck(state: NodeState, gpu: Gpu) -> bool:
     """Whether a process that should be gone keeps `gpu` longer than the policy allows."""
     if any(state.at > r.since + state.policy.stop_timeout_s for r in gpu.releasing):
         return True
-    stopping = [w.pending for w in state.workloads.values() if gpu.uuid in w.current and w.pending is not None]
-    return any(p.order is Order.STOP and state.at > p.deadline_at for p in stopping)
+    ending = [w.pending for w in state.workloads.values() if gpu.uuid in w.current and w.pending is not None]
+    return any(p.order is Order.END and state.at > p.deadline_at for p in ending)
 
 
 def has_room(state: NodeState, workload: Workload, gpu: Gpu) -> bool:

@@ -16,6 +16,7 @@ from nls_scheduler.cli import exit_codes
 from nls_scheduler.client import DaemonClient
 from nls_scheduler.errors import DaemonUnreachable, Problem
 from nls_scheduler.foreground import ForegroundCommand, NotStarted
+from nls_scheduler.link import Report
 from nls_scheduler.protocol import CommandMessage, DaemonMessage, ErrorMessage
 from nls_scheduler.waiting_line import WaitingLine
 
@@ -86,7 +87,7 @@ class Runner:
         client = await DaemonClient.connect(self._socket)
         view = await client.submit(**self._fields)
         try:
-            async with client.supervise(view["id"]) as link:
+            async with client.supervise(view["id"], self._report) as link:
                 link.on_connection = self._on_connection
                 self._spawn(self._tick())
                 return await self._obey(link)
@@ -97,6 +98,12 @@ class Runner:
             for task in tuple(self._tasks):
                 task.cancel()
             client.close()
+
+    def _report(self) -> Report:
+        running = self._running
+        if running is None:
+            return Report()
+        return Report(process=(running.process.pid, running.process.start_time), ready=True)
 
     async def _obey(self, link: SupervisorLink) -> Ending:
         try:

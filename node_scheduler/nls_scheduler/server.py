@@ -7,30 +7,31 @@ import fcntl
 import logging
 import os
 import signal
+import socket
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_unix_socket
 
 from nls_scheduler.api import application
 from nls_scheduler.clock import boottime_s
+from nls_scheduler.connections import BoundedServer, affordable
 from nls_scheduler.daemon import Daemon
+from nls_scheduler.errors import Problem
+from nls_scheduler.journal import Journal
 from nls_scheduler.locate import SYSTEM_SOCKET
 from nls_scheduler.protocol import MAX_BODY_BYTES
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from nls_scheduler.daemon import DaemonSettings
     from nls_scheduler.ports import Driver
 
-IDLE_TIMEOUT_S: Final = 300.0
-BODY_TIMEOUT_S: Final = 30.0
 # The handlers refuse bodies above MAX_BODY_BYTES with a problem object; beyond this tornado hangs up.
-READ_LIMIT_BYTES: Final = 8 * MAX_BODY_BYTES
+READ_LIMIT_BYTES: Final = 64 * MAX_BODY_BYTES
+HEADER_LIMIT_BYTES: Final = 32 * 1024
 log = logging.getLogger(__name__)
 
 
@@ -72,40 +73,56 @@ def serve(
     path: Path,
     make_driver: Callable[[], Driver],
     settings: DaemonSettings,
+    journal_path: Path,
     idle_exit_s: float | None,
     ready: Callable[[], None],
+    reload: Callable[[], DaemonSettings],
 ) -> None:
-    """Serve `path` until SIGTERM, SIGINT or SIGHUP, or until idle. `ready` is called once the socket answers.
+    """Serve `path` until SIGTERM or SIGINT, or until idle. `ready` is called once the socket answers.
+
+    At SIGHUP `reload` reads the settings again; it raises ValueError for those that cannot be used, and the old stay.
 
     Raises AlreadyRunning, and what `make_driver` raises; OSError when the socket cannot be made.
     """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Everybody must reach the system daemon's socket; nobody but its user another's.
+    path.parent.mkdir(mode=0o755 if path == SYSTEM_SOCKET else 0o700, parents=True, exist_ok=True)
     with sole_owner(path):
-        asyncio.run(_serve(path, make_driver(), settings, idle_exit_s, ready))
+        asyncio.run(_serve(path, make_driver(), settings, Journal(journal_path), idle_exit_s, ready, reload))
 
 
 async def _serve(
-    path: Path, driver: Driver, settings: DaemonSettings, idle_exit_s: float | None, ready: Callable[[], None]
+    path: Path,
+    driver: Driver,
+    settings: DaemonSettings,
+    journal: Journal,
+    idle_exit_s: float | None,
+    ready: Callable[[], None],
+    reload: Callable[[], DaemonSettings],
 ) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    daemon = Daemon(driver, settings)
-    server = HTTPServer(
-        application(daemon),
+    daemon = Daemon(driver, settings, journal)
+    loop.add_signal_handler(signal.SIGHUP, _reload, daemon, reload)
+    server = BoundedServer(
+        application(daemon, settings.client_timeout_s),
+        most_connections=affordable(settings.max_connections),
         max_body_size=READ_LIMIT_BYTES,
-        idle_connection_timeout=IDLE_TIMEOUT_S,
-        body_timeout=BODY_TIMEOUT_S,
+        max_header_size=HEADER_LIMIT_BYTES,
+        idle_connection_timeout=settings.client_timeout_s,
+        body_timeout=settings.client_timeout_s,
     )
     await daemon.start()
     listening = _listen(path)
     try:
         server.add_socket(listening)
         log.info("serving %s", path)
+        _notify_systemd("READY=1")
         ready()
         await _until_the_end(daemon, stopped, idle_exit_s)
     finally:
+        _notify_systemd("STOPPING=1")
         server.stop()
         _remove(path)
         await daemon.close()
@@ -116,6 +133,27 @@ async def _serve(
 def _listen(path: Path) -> socket.socket:
     """The socket; one that a killed daemon left behind is replaced. Many users share the system daemon's."""
     return bind_unix_socket(str(path), mode=0o666 if path == SYSTEM_SOCKET else 0o600, backlog=1024)
+
+
+def _reload(daemon: Daemon, reload: Callable[[], DaemonSettings]) -> None:
+    """SIGHUP: other settings, or the old ones and the reason in the log and the status."""
+    try:
+        daemon.reconfigure(reload())
+    except (ValueError, Problem) as error:
+        daemon.refused_configuration = f"The new configuration is refused and the old one stays: {error}"
+        log.error("%s", daemon.refused_configuration)  # noqa: TRY400 - the sentence says it all
+    else:
+        log.info("the configuration has been read again")
+
+
+def _notify_systemd(message: str) -> None:
+    """As sd_notify(3), where systemd started us with Type=notify."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if not address:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notify, suppress(OSError):
+        # Not being able to tell is no reason not to serve: systemd itself then reports the time-out.
+        notify.sendto(message.encode(), "\0" + address[1:] if address.startswith("@") else address)
 
 
 def _remove(path: Path) -> None:

@@ -6,13 +6,34 @@ command becomes an action that can be completed in any order, or made to fail.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from nls_scheduler import events as ev
-from nls_scheduler.commands import SetTimer, StartProcess, StopProcess, SuspendProcess, WorkloadCommand
+from nls_scheduler.codec import decode, encode
+from nls_scheduler.commands import (
+    EndProcess,
+    SetTimer,
+    StartProcess,
+    StopProcess,
+    SuspendProcess,
+    TrimMemory,
+    WorkloadCommand,
+)
 from nls_scheduler.invariants import check
-from nls_scheduler.model import Gpu, GpuUuid, Kind, NodeState, Phase, Policy, ProcessId, WorkloadId, WorkloadSpec
+from nls_scheduler.model import (
+    CommandId,
+    Gpu,
+    GpuUuid,
+    Kind,
+    NodeState,
+    Phase,
+    Policy,
+    ProcessId,
+    WorkloadId,
+    WorkloadSpec,
+)
 from nls_scheduler.state_machine import step
 
 if TYPE_CHECKING:
@@ -21,6 +42,16 @@ if TYPE_CHECKING:
     from nls_scheduler.model import Workload
 
 GIB = 2**30
+_MANY_TIMERS = 1000
+_FROM_OTHERS = (
+    ev.WorkloadSubmitted,
+    ev.WorkloadRespecified,
+    ev.WorkloadReleased,
+    ev.WorkloadReported,
+    ev.SupervisorLost,
+    ev.SuspendRequested,
+    ev.ResumeRequested,
+)
 
 
 @dataclass
@@ -45,6 +76,7 @@ class SimulatedWorkload:
     saved: bool = False
     process: SimulatedProcess | None = None
     executing: bool = False
+    last_command: int = 0
 
 
 @dataclass
@@ -64,6 +96,8 @@ class SimulatedNode:
     pending: list[WorkloadCommand] = field(default_factory=list)
     strangers: dict[GpuUuid, int] = field(default_factory=dict)
     history: list[tuple[Event, tuple[Command, ...]]] = field(default_factory=list)
+    down: bool = False
+    unreported: set[WorkloadId] = field(default_factory=set)
     _next_pid: int = 100
     _next_workload: int = 1
 
@@ -78,6 +112,10 @@ class SimulatedNode:
 
     def tell(self, event: Event) -> tuple[Command, ...]:
         """Feed one event to `step`, check every invariant, and keep the commands for later completion."""
+        if self.down:
+            return ()
+        if isinstance(event, ev.WorkloadEvent) and not isinstance(event, _FROM_OTHERS):
+            self._report_first(event.workload)
         before = self.state
         self.state, commands = step(before, event)
         self.history.append((event, commands))
@@ -86,6 +124,42 @@ class SimulatedNode:
             if isinstance(command, WorkloadCommand):
                 self.pending = [p for p in self.pending if p.workload != command.workload] + [command]
         return commands
+
+    def _report_first(self, workload_id: WorkloadId) -> None:
+        if workload_id in self.unreported:
+            self.report(workload_id)
+
+    def go_down(self) -> None:
+        """The daemon dies: what happens from now on is told to nobody, until `come_back`."""
+        self.down = True
+
+    def come_back(self) -> None:
+        """The daemon starts again from its journal; every supervisor has yet to report."""
+        self.down = False
+        self.state = decode(json.loads(json.dumps(encode(replace(self.state, plan={})))))
+        self.unreported = set(self.state.workloads)
+        self.tell(ev.DaemonRestarted(self.now))
+        # An order that was not answered is sent again; one that was carried out meanwhile is answered by the report.
+        self.pending = [c for c in self.pending if c.command_id > self.workloads[c.workload].last_command]
+        self.sample()
+
+    def report(self, workload_id: WorkloadId) -> None:
+        """A supervisor has connected again."""
+        self.unreported.discard(workload_id)
+        workload = self.workloads[workload_id]
+        process = workload.process
+        saved_bytes = workload.held_bytes if workload.saved else None
+        self.tell(
+            ev.WorkloadReported(
+                self.now,
+                workload_id,
+                CommandId(workload.last_command),
+                process.id if process else None,
+                ready=process is not None,
+                executing=workload.executing,
+                saved_bytes=saved_bytes,
+            )
+        )
 
     def submit(self, held_bytes: int | None = None, **wanted: object) -> WorkloadId:
         """A new workload. `wanted` are WorkloadSpec's fields (a notebook of 8 of 16 GiB by default)."""
@@ -151,14 +225,21 @@ class SimulatedNode:
 
     def complete(self, command: WorkloadCommand, *, fail: bool = False) -> None:
         """Answer one pending command."""
+        if not self.down:
+            self._report_first(command.workload)
+            if command not in self.pending:
+                return  # what the report told has overtaken it
         self.pending.remove(command)
         workload = self.workloads[command.workload]
+        workload.last_command = command.command_id
         match command:
             case StartProcess():
                 self._complete_start(workload, command, fail=fail)
             case SuspendProcess():
                 self._complete_suspend(workload, command, fail=fail)
-            case StopProcess():
+            case TrimMemory():
+                self.tell(ev.MemoryTrimmed(self.now, workload.id, command.command_id))
+            case StopProcess() | EndProcess():
                 process = self._end(workload).id if workload.process else None
                 self.tell(ev.ProcessExited(self.now, workload.id, process, command.reason))
 
@@ -193,6 +274,8 @@ class SimulatedNode:
     def settle(self, limit: int = 200) -> int:
         """Answer everything that is pending, sample, and repeat until nothing happens. Returns the commands used."""
         used = 0
+        for workload_id in sorted(self.unreported & self.state.workloads.keys()):
+            self.report(workload_id)
         while self.pending:
             self.complete(self.pending[0])
             self.sample()
@@ -205,7 +288,11 @@ class SimulatedNode:
     def advance(self, seconds: float) -> None:
         """Let virtual time pass; timers that are due fire in order, what they cause is completed at once."""
         end = self.now + seconds
+        fired = 0
         while self.state.timer_at is not None and self.state.timer_at <= end:
+            fired += 1
+            if fired > _MANY_TIMERS:
+                raise AssertionError(f"timers fire without end: {self.history[-12:]}")
             self.now = max(self.now, self.state.timer_at)
             self.tell(ev.TimerFired(self.now))
             self.settle()

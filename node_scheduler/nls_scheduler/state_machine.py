@@ -9,39 +9,71 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nls_scheduler.commands import SetTimer, StartProcess, StopProcess, SuspendProcess
-from nls_scheduler.facts import record
+from nls_scheduler.commands import EndProcess, SetTimer, StartProcess, StopProcess, SuspendProcess, TrimMemory
+from nls_scheduler.facts import above_limit, record
 from nls_scheduler.model import CommandId, Kind, Order, Pending, Phase
 from nls_scheduler.planner import make_plan
 from nls_scheduler.rooms import has_room
+from nls_scheduler.sizes import format_bytes
 from nls_scheduler.transitions import transition
 from nls_scheduler.victims import suspend_failed_lately
 
 if TYPE_CHECKING:
-    from nls_scheduler.commands import Command
+    from nls_scheduler.commands import Command, WorkloadCommand
     from nls_scheduler.events import Event
     from nls_scheduler.model import NodeState, PlanEntry, Workload
 
 
+# What a supervisor may take to carry out a stop, after the grace, before the daemon does it itself.
+_STOP_ANSWER_S = 2.0
+
+
 def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]]:
     """The state after `event` and the commands it leads to. Pure: the same input gives the same output."""
-    state = _note_pressure(_forget_the_ended(record(state, event)))
+    state = _note_pressure(_give_up_trims(_forget_the_ended(record(state, event))))
     plan = make_plan(state)
-    housed = {k: replace(w, home=plan.entries[k].home) for k, w in state.workloads.items()}
+    homes = {key: entry.home for key, entry in plan.entries.items()}
+    housed = {k: w if w.home == homes[k] else replace(w, home=homes[k]) for k, w in state.workloads.items()}
     state = replace(state, plan=plan.entries, workloads=housed)
     commands: list[Command] = []
-    for workload_id in sorted(state.workloads):
+    for workload_id in () if state.quiet else sorted(state.workloads):
         entry, workload = plan.entries[workload_id], state.workloads[workload_id]
-        decided = _decide(state, workload, entry)
+        decided = _decide(state, workload, entry) or _keep_limit(workload)
         if decided is not None:
             state, command = _order(state, workload, entry, decided)
             commands.append(command)
     return _set_timer(state, plan.wake_at, commands)
 
 
+def outstanding(state: NodeState, workload: Workload) -> WorkloadCommand | None:
+    """The command that `workload` has not answered, as it was sent: for a supervisor that connects again."""
+    pending = workload.pending
+    if pending is None:
+        return None
+    head = (pending.command_id, workload.id, pending.reason, None)
+    match pending.order:
+        case Order.START:
+            return StartProcess(*head, gpus=workload.current)
+        case Order.SUSPEND:
+            return SuspendProcess(*head)
+        case Order.STOP:
+            return StopProcess(*head, grace_s=max(0.0, pending.deadline_at - state.at - _STOP_ANSWER_S))
+        case _:
+            return EndProcess(*head, process=workload.process)
+
+
 def _forget_the_ended(state: NodeState) -> NodeState:
     ended = [k for k, w in state.workloads.items() if w.release_reason is not None and not w.present]
     return replace(state, workloads={k: w for k, w in state.workloads.items() if k not in ended}) if ended else state
+
+
+def _give_up_trims(state: NodeState) -> NodeState:
+    late = {
+        key: replace(workload, trim=None, trimmed=True, over_limit_polls=0)
+        for key, workload in state.workloads.items()
+        if workload.trim is not None and state.at >= workload.trim.deadline_at
+    }
+    return replace(state, workloads={**state.workloads, **late}) if late else state
 
 
 def _note_pressure(state: NodeState) -> NodeState:
@@ -68,13 +100,29 @@ def _decide(state: NodeState, workload: Workload, entry: PlanEntry) -> Order | N
             # What was saved stands, so that giving a start up loses nothing.
             return Order.STOP if entry.target != workload.current or _overdue(state, workload, entry) else None
         case Phase.SUSPENDING:
-            stopping = workload.pending is not None and workload.pending.order is Order.STOP
-            hurry = workload.release_reason is not None or _overdue(state, workload, entry)
-            return Order.STOP if hurry and not stopping else None
+            return _hurry(state, workload, entry)
         case Phase.RUNNING if entry.target != workload.current:
             return _leave(state, workload, entry)
         case _:
             return None
+
+
+def _hurry(state: NodeState, workload: Workload, entry: PlanEntry) -> Order | None:
+    """A suspend that takes too long is stopped; a stop that is not obeyed is done by the daemon itself."""
+    pending = workload.pending
+    if pending is None or pending.order is Order.END:
+        return None
+    if pending.order is Order.STOP:
+        return Order.END if state.at >= pending.deadline_at else None
+    return Order.STOP if workload.release_reason is not None or _overdue(state, workload, entry) else None
+
+
+def _keep_limit(workload: Workload) -> Order | None:
+    """Above its limit in two samples: trim, and if that did not help, stop."""
+    if workload.phase is not Phase.RUNNING or not above_limit(workload) or workload.trim is not None:
+        return None
+    may_trim = workload.spec.kind is Kind.NOTEBOOK and not workload.trimmed
+    return Order.TRIM if may_trim else Order.STOP
 
 
 def _leave(state: NodeState, workload: Workload, entry: PlanEntry) -> Order | None:
@@ -97,14 +145,14 @@ def _overdue(state: NodeState, workload: Workload, entry: PlanEntry) -> bool:
     return any(deadline is not None and state.at >= deadline for deadline in deadlines)
 
 
-def _order(
-    state: NodeState, workload: Workload, entry: PlanEntry, order: Order
-) -> tuple[NodeState, StartProcess | SuspendProcess | StopProcess]:
+def _order(state: NodeState, workload: Workload, entry: PlanEntry, order: Order) -> tuple[NodeState, WorkloadCommand]:
     command_id = state.next_command
-    reason = workload.release_reason or entry.reason
+    reason = _reason(workload, entry, order)
     head = (command_id, workload.id, reason, entry.cause)
-    command: StartProcess | SuspendProcess | StopProcess
+    command: WorkloadCommand
     match order:
+        case Order.TRIM:
+            return _trim(state, workload, TrimMemory(*head))
         case Order.START:
             command = StartProcess(*head, gpus=entry.target)
             changed, timeout_s = _starting(workload, entry), state.policy.start_timeout_s
@@ -112,15 +160,35 @@ def _order(
             command = SuspendProcess(*head)
             changed, timeout_s = _suspending(state, workload, entry), state.policy.suspend_timeout_s
         case Order.STOP:
-            command = StopProcess(*head, grace_s=_grace_s(state, workload, entry))
-            changed = transition(workload, StopProcess, Phase.SUSPENDING)
-            timeout_s = state.policy.stop_timeout_s + command.grace_s
+            grace_s = _grace_s(state, workload, entry)
+            command = StopProcess(*head, grace_s=grace_s)
+            changed, timeout_s = transition(workload, StopProcess, Phase.SUSPENDING), _STOP_ANSWER_S + grace_s
+        case Order.END:
+            command = EndProcess(*head, process=workload.process)
+            changed, timeout_s = transition(workload, EndProcess, Phase.SUSPENDING), state.policy.stop_timeout_s
     deadline_at = state.at + timeout_s
     if order is Order.SUSPEND and entry.deadline_at is not None:
         deadline_at = min(deadline_at, entry.deadline_at)
     changed = replace(changed, pending=Pending(order, command_id, state.at, deadline_at, reason), last_reason=reason)
     workloads = {**state.workloads, workload.id: changed}
     return replace(state, workloads=workloads, next_command=CommandId(command_id + 1)), command
+
+
+def _trim(state: NodeState, workload: Workload, command: TrimMemory) -> tuple[NodeState, WorkloadCommand]:
+    """It goes on meanwhile; after the timeout it counts as trimmed, whatever its allocators did."""
+    deadline_at = state.at + state.policy.trim_timeout_s
+    trim = Pending(Order.TRIM, command.command_id, state.at, deadline_at, command.reason)
+    workloads = {**state.workloads, workload.id: replace(workload, trim=trim)}
+    return replace(state, workloads=workloads, next_command=CommandId(command.command_id + 1)), command
+
+
+def _reason(workload: Workload, entry: PlanEntry, order: Order) -> str:
+    if workload.release_reason is None and order in (Order.TRIM, Order.STOP) and above_limit(workload):
+        used = format_bytes(max(workload.memory_used.values()))
+        return f"it used {used}, above its limit of {format_bytes(workload.spec.limit_bytes)}"
+    if order is Order.END and workload.pending is not None:
+        return workload.pending.reason
+    return workload.release_reason or entry.reason
 
 
 def _starting(workload: Workload, entry: PlanEntry) -> Workload:
@@ -151,7 +219,8 @@ def _set_timer(
     state: NodeState, wake_at: float | None, commands: list[Command]
 ) -> tuple[NodeState, tuple[Command, ...]]:
     """Ask to be woken when a deadline passes, unless that is already asked for."""
-    times = [w.pending.deadline_at for w in state.workloads.values() if w.pending is not None]
+    times = [p.deadline_at for w in state.workloads.values() for p in (w.pending, w.trim) if p is not None]
+    times += [state.quiet_until] if state.quiet else []
     times += [r.since + state.policy.stop_timeout_s for g in state.gpus.values() for r in g.releasing]
     times += [] if wake_at is None else [wake_at]
     next_at = min((t for t in times if t > state.at), default=None)

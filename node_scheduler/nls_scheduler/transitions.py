@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from nls_scheduler.commands import StartProcess, StopProcess, SuspendProcess
+from nls_scheduler.commands import EndProcess, StartProcess, StopProcess, SuspendProcess
 from nls_scheduler.events import (
     ProcessExited,
     ProcessReady,
@@ -35,6 +35,7 @@ TABLE: Final[Mapping[tuple[Phase, type], frozenset[Phase]]] = {
     (Phase.RUNNING, ProcessExited): _AFTER_EXIT,
     (Phase.SUSPENDING, SuspendFailed): frozenset({Phase.RUNNING}),
     (Phase.SUSPENDING, StopProcess): frozenset({Phase.SUSPENDING}),
+    (Phase.SUSPENDING, EndProcess): frozenset({Phase.SUSPENDING}),
     (Phase.SUSPENDING, ProcessSuspended): frozenset({Phase.SUSPENDED}),
     (Phase.SUSPENDING, StartFailed): _AFTER_EXIT,
     (Phase.SUSPENDING, ProcessExited): _AFTER_EXIT,

@@ -39,6 +39,7 @@ def gpu_view(gpu: Gpu) -> dict[str, Any]:
         "memory_total_bytes": gpu.memory_total_bytes,
         "memory_used_bytes": gpu.memory_used_bytes,
         "healthy": gpu.healthy,
+        "unhealthy_reason": gpu.unhealthy_reason,
         "utilisation": gpu.utilisation,
         "unplaced_bytes": gpu.unplaced_bytes,
     }
@@ -71,7 +72,7 @@ def workload_view(state: NodeState, workload: Workload, now: float) -> dict[str,
         "yields": entry is not None and entry.yields,
         "position": None if entry is None else entry.position,
         "reason": entry.reason if entry is not None else workload.last_reason,
-        "cause": cause_view(state, None if entry is None else entry.cause),
+        "cause": _cause_since(state, None if entry is None else entry.cause),
         "since": None if since is None else wall_time(since),
         "waiting_s": None if workload.waiting_since is None else round(max(0.0, now - workload.waiting_since), 3),
     }
@@ -82,7 +83,10 @@ def settled_part(view: Mapping[str, Any]) -> dict[str, Any]:
 
     The time of day is derived from two clocks and differs by a millisecond between two calls.
     """
-    return {name: value for name, value in view.items() if name not in FIGURES and name != "since"}
+    settled = {name: value for name, value in view.items() if name not in FIGURES and name != "since"}
+    if settled.get("cause") is not None:
+        settled["cause"] = {name: value for name, value in settled["cause"].items() if name != "since"}
+    return settled
 
 
 def figures(view: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,6 +106,16 @@ def cause_view(state: NodeState, workload: WorkloadId | None) -> dict[str, str] 
     """`cause_of` as JSON."""
     cause = cause_of(state, workload)
     return None if cause is None else {"id": cause.id, "name": cause.name}
+
+
+def _cause_since(state: NodeState, workload: WorkloadId | None) -> dict[str, str | None] | None:
+    """`cause_view` with the time of day since when that workload is where it is."""
+    cause = cause_view(state, workload)
+    if cause is None or workload is None:
+        return None
+    known = state.workloads.get(workload)
+    since = None if known is None else _since(known)
+    return {**cause, "since": None if since is None else wall_time(since)}
 
 
 def _since(workload: Workload) -> float | None:

@@ -71,6 +71,11 @@ class DriverContract:
         raise NotImplementedError
 
     @pytest.fixture
+    def break_gpu(self) -> Callable[[GpuUuid], None]:
+        """Makes a Gpu unhealthy as the driver would find out."""
+        raise NotImplementedError
+
+    @pytest.fixture
     def hold(self, driver: Driver, memory_code: Callable[[int], str]) -> Iterator[Callable[[GpuUuid, int], Holder]]:
         holders: list[Holder] = []
 
@@ -123,6 +128,18 @@ class DriverContract:
         holder.kill()
         holder.process.wait(READY_WITHIN_S)
         wait_until(lambda: identity not in driver.sample()[uuid].processes)
+
+    def test_a_gpu_that_breaks_is_unhealthy_with_a_reason_until_it_is_returned(self, driver, break_gpu):
+        first, *others = [gpu.uuid for gpu in driver.discover()]
+        assert driver.health() == {}
+        break_gpu(first)
+        assert list(driver.health()) == [first]
+        assert driver.health()[first]
+        driver.discover()
+        assert list(driver.health()) == [first]
+        for uuid in (*others, first, first):
+            driver.return_to_service(uuid)
+        assert driver.health() == {}
 
     def test_closing_twice_is_closing_once(self, driver):
         driver.close()

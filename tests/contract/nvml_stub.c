@@ -5,6 +5,8 @@
  *   mig PARENT UUID TOTAL RESERVED BASE_USED          a slice of GPU number PARENT, which is then in MIG mode
  *   process UUID PID BYTES|hidden [graphics|both]     shown while the process exists
  *   fail FUNCTION CODE [UUID]                         that function fails with CODE, for that GPU only if one is named
+ *   xid UUID NUMBER [INSTANCE]                        an Xid, told once to whoever listens to that GPU
+ * Memory limits that are set are appended to the script as comments: # limit UUID CGROUP SOFT HARD
  */
 #include <signal.h>
 #include <stdio.h>
@@ -15,6 +17,9 @@
 #define HIDDEN 0xffffffffffffffffULL
 #define NOT_FOUND 6
 #define TOO_SMALL 7
+#define TIMEOUT 10
+#define XID_EVENT 8ULL
+#define WHOLE_GPU 0xffffffffu
 
 struct device { char uuid[96]; unsigned long long total, reserved, used; unsigned utilisation; int parent; };
 struct process { char uuid[96]; unsigned pid; unsigned long long bytes; int compute, graphics; };
@@ -23,17 +28,23 @@ struct memory_v1 { unsigned long long total, free, used; };
 struct memory_v2 { unsigned version; unsigned long long total, reserved, free, used; };
 struct process_info { unsigned pid; unsigned long long used; unsigned gpu_instance, compute_instance; };
 struct utilisation { unsigned gpu, memory; };
+struct xid { char uuid[96]; unsigned number, instance; };
+struct event { struct device *device; unsigned long long type, data; unsigned gpu_instance, compute_instance; };
+struct set_limits { const char *cgroup; unsigned long long soft, hard; };
+struct get_limits { const char *cgroup; unsigned long long soft, hard, used; };
 
 static struct device devices[MOST];
 static struct process processes[MOST];
 static struct failure failures[MOST];
-static int device_count, process_count, failure_count;
+static struct xid xids[MOST];
+static char listened[MOST][96];
+static int device_count, process_count, failure_count, xid_count, listened_count, told_count, the_event_set;
 
 static void read_script(void) {
     char line[512], word[32], size[64], how[32];
     const char *path = getenv("NLS_NVML_STUB_SCRIPT");
     FILE *file = path ? fopen(path, "r") : NULL;
-    device_count = process_count = failure_count = 0;
+    device_count = process_count = failure_count = xid_count = 0;
     while (file && fgets(line, sizeof line, file)) {
         struct device *d = &devices[device_count];
         struct process *p = &processes[process_count];
@@ -58,6 +69,10 @@ static void read_script(void) {
         } else if (!strcmp(word, "fail") && failure_count < MOST) {
             f->uuid[0] = 0;
             if (sscanf(line, "%*s %95s %d %95s", f->function, &f->code, f->uuid) >= 2) failure_count++;
+        } else if (!strcmp(word, "xid") && xid_count < MOST) {
+            struct xid *x = &xids[xid_count];
+            x->instance = WHOLE_GPU;
+            if (sscanf(line, "%*s %95s %u %u", x->uuid, &x->number, &x->instance) >= 2) xid_count++;
         }
     }
     if (file) fclose(file);
@@ -93,7 +108,7 @@ static unsigned long long used_of(const struct device *device) {
     return used;
 }
 
-int nvmlInitWithFlags(unsigned flags) { (void)flags; ASK(NULL); return 0; }
+int nvmlInitWithFlags(unsigned flags) { (void)flags; ASK(NULL); listened_count = told_count = 0; return 0; }
 int nvmlShutdown(void) { ASK(NULL); return 0; }
 const char *nvmlErrorString(int code) { (void)code; return "scripted failure"; }
 
@@ -185,4 +200,77 @@ int nvmlDeviceGetMigDeviceHandleByIndex(struct device *device, unsigned index, s
     ASK(device);
     *part = nth(number_of(device), index);
     return *part ? 0 : NOT_FOUND;
+}
+
+static struct device *named(const char *uuid) {
+    for (int i = 0; i < device_count; i++)
+        if (!strcmp(devices[i].uuid, uuid)) return &devices[i];
+    return NULL;
+}
+
+int nvmlDeviceGetHandleByUUID(const char *uuid, struct device **device) {
+    read_script();
+    *device = named(uuid);
+    if (!*device) return NOT_FOUND;
+    ASK(*device);
+    return 0;
+}
+
+int nvmlDeviceGetGpuInstanceId(struct device *device, unsigned *instance) {
+    ASK(device);
+    *instance = 0;
+    for (int i = 0; &devices[i] != device; i++) *instance += devices[i].parent == device->parent;
+    return 0;
+}
+
+int nvmlDeviceGetPersistenceMode(struct device *device, unsigned *mode) {
+    ASK(device);
+    *mode = 1;
+    return 0;
+}
+
+int nvmlSystemGetDriverVersion(char *version, unsigned length) {
+    ASK(NULL);
+    snprintf(version, length, "615.71");
+    return 0;
+}
+
+int nvmlEventSetCreate(void **set) { ASK(NULL); *set = &the_event_set; return 0; }
+int nvmlEventSetFree(void *set) { (void)set; ASK(NULL); return 0; }
+
+int nvmlDeviceRegisterEvents(struct device *device, unsigned long long types, void *set) {
+    (void)set;
+    ASK(device);
+    if (types & XID_EVENT && listened_count < MOST) strcpy(listened[listened_count++], device->uuid);
+    return 0;
+}
+
+int nvmlEventSetWait_v2(void *set, struct event *event, unsigned timeout_ms) {
+    (void)set, (void)timeout_ms;
+    ASK(NULL);
+    while (told_count < xid_count) {
+        const struct xid *x = &xids[told_count++];
+        for (int i = 0; i < listened_count; i++)
+            if (!strcmp(listened[i], x->uuid)) {
+                *event = (struct event){named(x->uuid), XID_EVENT, x->number, x->instance, WHOLE_GPU};
+                return 0;
+            }
+    }
+    return TIMEOUT;
+}
+
+int nvmlDeviceGetMemoryLimits_v1(struct device *device, struct get_limits *limits) {
+    ASK(device);
+    limits->soft = limits->used = 0;
+    limits->hard = ~0ULL;
+    return 0;
+}
+
+int nvmlDeviceSetMemoryLimits_v1(struct device *device, struct set_limits *limits) {
+    ASK(device);
+    FILE *file = fopen(getenv("NLS_NVML_STUB_SCRIPT"), "a");
+    if (!file) return NOT_FOUND;
+    fprintf(file, "# limit %s %s %llu %llu\n", device->uuid, limits->cgroup, limits->soft, limits->hard);
+    fclose(file);
+    return 0;
 }

@@ -18,9 +18,11 @@ from driver_contract import DriverContract
 
 from daemon_process import NLS, nls_environment
 from nls_scheduler import locate
-from nls_scheduler.drivers.nvml import NvmlDriver
+from nls_scheduler.drivers import nvml
+from nls_scheduler.drivers.nvml import LIST_INTERVAL_S, NvmlDriver, driver_version, survey
+from nls_scheduler.drivers.selection import Selection
 from nls_scheduler.guardian import read_stat
-from nls_scheduler.model import ProcessId
+from nls_scheduler.model import GpuUuid, ProcessId
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -88,6 +90,10 @@ class TestNvmlDriver(DriverContract):
         return driver
 
     @pytest.fixture
+    def break_gpu(self, script: Path) -> Callable[[GpuUuid], None]:
+        return lambda uuid: add(script, f"xid {uuid} 79")
+
+    @pytest.fixture
     def memory_code(self) -> Callable[[int], str]:
         def code(memory_bytes: int) -> str:
             return (
@@ -136,7 +142,7 @@ def test_a_process_whose_memory_is_hidden_is_still_there(script: Path, driver: N
     ("function", "lost"),
     [
         ("nvmlDeviceGetUtilizationRates", {"utilisation": None}),
-        ("nvmlDeviceGetComputeRunningProcesses_v3", {"memory_used_bytes": None, "processes": {}}),
+        ("nvmlDeviceGetComputeRunningProcesses_v3", {"processes": None}),
         ("nvmlDeviceGetGraphicsRunningProcesses_v3", {}),
         ("nvmlDeviceGetMemoryInfo_v2", {"memory_used_bytes": GIB // 2 + GIB + 1000}),
         ("nvmlDeviceGetMigMode", {}),
@@ -195,6 +201,157 @@ def test_a_driver_that_does_not_work_gives_no_gpu_and_a_sentence_until_it_works(
     assert len(driver.discover()) == 2
     assert driver.why_none() is None
     driver.close()
+
+
+@pytest.mark.parametrize("xid", [13, 31, 43, 45, 68, 109])
+def test_an_applications_own_xid_harms_no_gpu(script: Path, driver: NvmlDriver, xid: int) -> None:
+    add(script, f"xid GPU-aaaa {xid}")
+    assert driver.health() == {}
+
+
+@pytest.mark.parametrize("xid", [48, 63, 79, 95, 119, 999])
+def test_any_other_xid_makes_the_gpu_unhealthy_and_is_named(script: Path, driver: NvmlDriver, xid: int) -> None:
+    add(script, f"xid GPU-bbbb {xid}")
+    assert list(driver.health()) == ["GPU-bbbb"]
+    assert f"Xid {xid}" in driver.health()["GPU-bbbb"]
+
+
+def test_an_xid_is_remembered_through_another_discovery_and_told_of_again_after_a_return(
+    script: Path, driver: NvmlDriver
+) -> None:
+    add(script, "xid GPU-aaaa 79")
+    driver.health()
+    driver.discover()
+    assert "fallen off the bus" in driver.health()["GPU-aaaa"]
+    driver.return_to_service(GpuUuid("GPU-aaaa"))
+    assert driver.health() == {}
+    add(script, "xid GPU-aaaa 48")
+    assert "double bit ECC error" in driver.health()["GPU-aaaa"]
+
+
+def test_an_xid_of_a_mig_gpu_hits_the_slice_that_it_names_or_all_of_them(script: Path, driver: NvmlDriver) -> None:
+    add(script, f"mig 0 MIG-one {GIB} 0 0", f"mig 0 MIG-two {GIB} 0 0")
+    assert [gpu.parent for gpu in driver.discover()] == ["GPU-aaaa", "GPU-aaaa", None]
+    add(script, "xid GPU-aaaa 95 1")
+    assert list(driver.health()) == ["MIG-two"]
+    add(script, "xid GPU-aaaa 79")
+    assert set(driver.health()) == {"MIG-one", "MIG-two"}
+
+
+@pytest.mark.parametrize(
+    "function", ["nvmlDeviceRegisterEvents", "nvmlEventSetCreate", "nvmlEventSetWait_v2", "nvmlDeviceGetHandleByUUID"]
+)
+def test_without_xids_everything_else_works(script: Path, function: str) -> None:
+    add(script, f"fail {function} {NOT_SUPPORTED}", "xid GPU-aaaa 79")
+    driver = NvmlDriver()
+    assert len(driver.discover()) == 2
+    assert driver.health() == {}
+    assert len(driver.sample()) == 2
+    driver.close()
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_the_expensive_list_is_asked_for_only_when_something_has_changed_or_time_has_passed(
+    script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    real = pynvml.nvmlDeviceGetComputeRunningProcesses
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetComputeRunningProcesses", lambda h: asked.append(h) or real(h))
+    clock = Clock()
+    driver = NvmlDriver(Selection.parse("GPU-aaaa"), clock)
+    driver.discover()
+    with subprocess.Popen(["sleep", "600"]) as sleeper:
+        add(script, f"process GPU-aaaa {sleeper.pid} {GIB}")
+        assert len(driver.sample()["GPU-aaaa"].processes or {}) == 1
+        driver.sample()
+        assert len(asked) == 1
+        clock.now += LIST_INTERVAL_S
+        driver.sample()
+        assert len(asked) == 2
+        add(script, f"process GPU-aaaa {ME} {GIB}")
+        assert len(driver.sample()["GPU-aaaa"].processes or {}) == 2
+        assert len(asked) == 3
+        # Memory looks the same, but one of those who hold it has ended.
+        add(script, f"gpu GPU-cccc {GIB} 0 0 0")
+        script.write_text(script.read_text().replace(f"{GIB // 2} 42", f"{GIB // 2 + GIB} 42"))
+        sleeper.kill()
+    assert driver.sample()["GPU-aaaa"].memory_used_bytes == GIB // 2 + 2 * GIB
+    assert driver.sample()["GPU-aaaa"].processes == {me(): GIB}
+    assert len(asked) == 4
+    driver.close()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ("0", ["GPU-aaaa"]), ("GPU-bbbb", ["GPU-bbbb"]), ("1,GPU-aaaa", ["GPU-aaaa", "GPU-bbbb"]), ("7", []),
+        ("GPU-bbbb, 9", ["GPU-bbbb"]),
+    ],
+)  # fmt: skip
+def test_only_the_selected_gpus_are_served(script: Path, wanted: str, found: list[str]) -> None:
+    driver = NvmlDriver(Selection.parse(wanted))
+    assert [gpu.uuid for gpu in driver.discover()] == found
+    assert list(driver.sample()) == found
+    assert (driver.why_none() is None) == bool(found)
+    if not found:
+        assert driver.why_none() == "This machine has no GPU 7: it has 0 (GPU-aaaa), 1 (GPU-bbbb)."
+    driver.close()
+
+
+def test_a_gpus_uuid_selects_its_slices(script: Path) -> None:
+    add(script, f"mig 0 MIG-one {GIB} 0 0", f"mig 0 MIG-two {GIB} 0 0")
+    for wanted, found in (("GPU-aaaa", ["MIG-one", "MIG-two"]), ("MIG-two", ["MIG-two"])):
+        driver = NvmlDriver(Selection.parse(wanted))
+        assert [gpu.uuid for gpu in driver.discover()] == found
+        driver.close()
+
+
+@pytest.mark.parametrize("text", ["", "0,,1", "first", "GPU 0", "-1"])
+def test_what_names_no_gpu_is_refused_with_a_sentence(text: str) -> None:
+    with pytest.raises(ValueError, match="write UUIDs or indexes"):
+        Selection.parse(text)
+
+
+def test_the_driver_itself_keeps_limits_where_it_can(
+    script: Path, driver: NvmlDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvml, "_own_cgroup", lambda: None)
+    assert not driver.limits_supported()
+    monkeypatch.setattr(nvml, "_own_cgroup", lambda: tmp_path)
+    assert driver.limits_supported()
+    driver.limit_memory(GpuUuid("GPU-bbbb"), tmp_path, GIB, 2 * GIB)
+    driver.limit_memory(GpuUuid("GPU-bbbb"), tmp_path, GIB, None)
+    told = [line for line in script.read_text().splitlines() if line.startswith("#")]
+    assert told == [
+        f"# limit GPU-bbbb {tmp_path} {GIB} {2 * GIB}", f"# limit GPU-bbbb {tmp_path} 0 {2**64 - 1}",
+    ]  # fmt: skip
+
+
+def test_a_driver_that_keeps_no_limits_is_found_out_and_says_so(
+    script: Path, driver: NvmlDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvml, "_own_cgroup", lambda: tmp_path)
+    add(script, "fail nvmlDeviceGetMemoryLimits_v1 13", f"fail nvmlDeviceSetMemoryLimits_v1 {NO_PERMISSION}")
+    assert not driver.limits_supported()
+    with pytest.raises(OSError, match="does not limit"):
+        driver.limit_memory(GpuUuid("GPU-bbbb"), tmp_path, GIB, 2 * GIB)
+
+
+def test_the_survey_for_the_doctor(script: Path) -> None:
+    assert survey() == [("Stub H200", True), ("Stub H200", True)]
+    add(script, f"fail nvmlDeviceGetPersistenceMode {NOT_SUPPORTED} GPU-bbbb")
+    assert survey() == [("Stub H200", True), ("Stub H200", None)]
+    assert driver_version() == "615.71"
+    add(script, f"fail nvmlInitWithFlags {DRIVER_NOT_LOADED}")
+    with pytest.raises(OSError, match="not loaded"):
+        survey()
+    assert driver_version() is None
 
 
 def test_a_machine_whose_driver_shows_no_gpu_says_so(script: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from driver_contract import READY_WITHIN_S, DriverContract, Holder
 
 from nls_scheduler.drivers import ledger
+from nls_scheduler.drivers.selection import Selection
 from nls_scheduler.drivers.simulated import (
     SimulatedDriver,
     SimulatedGpu,
@@ -113,6 +114,10 @@ class TestSimulatedDriverContract(DriverContract):
         made = SimulatedDriver(tmp_path / "simulation", SPEC, CONTEXT)
         yield made
         made.close()
+
+    @pytest.fixture
+    def break_gpu(self, tmp_path):
+        return lambda uuid: (tmp_path / "simulation" / f"unhealthy-{uuid}").write_text("a simulated Xid 79\n")
 
     @pytest.fixture
     def memory_code(self):
@@ -286,6 +291,26 @@ class TestVisibleGpus:
     def test_a_simulation_that_has_ended_is_said_to_have_ended(self, tmp_path):
         with pytest.raises(SimulatedGpuLost, match="has ended"):
             SimulatedGpu.from_environment({"NLS_SIMULATION": str(tmp_path)})
+
+
+def test_a_simulation_keeps_no_limits_and_says_so(driver, tmp_path):
+    assert not driver.limits_supported()
+    with pytest.raises(OSError, match="does not limit"):
+        driver.limit_memory(driver.discover()[0].uuid, tmp_path, GIB, None)
+
+
+class TestSelection:
+    def test_only_the_selected_gpus_are_served(self, tmp_path):
+        driver = SimulatedDriver(tmp_path / "simulation", SPEC, CONTEXT, Selection.parse("1"))
+        assert [gpu.index for gpu in driver.discover()] == [1]
+        assert list(driver.sample()) == [driver.discover()[0].uuid]
+        driver.close()
+
+    def test_a_selection_of_nothing_says_what_there_is(self, tmp_path):
+        driver = SimulatedDriver(tmp_path / "simulation", SPEC, CONTEXT, Selection.parse("5"))
+        assert driver.discover() == ()
+        assert "no GPU 5: it has 0 (GPU-" in driver.why_none()
+        driver.close()
 
 
 class TestDirectory:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import tempfile
@@ -12,8 +13,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
+from nls_scheduler.client import DaemonClient
+from nls_scheduler.link import SupervisorLink
+from openapi_contract import check_response, check_schema
+
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Iterator
+
+    from tornado.httpclient import HTTPResponse
 
 T = TypeVar("T")
 MARK = "NLS_TEST_MARK"
@@ -52,6 +60,36 @@ def ours(directory: Path) -> set[Path]:
         except FileNotFoundError:
             continue
     return found
+
+
+@pytest.fixture(autouse=True)
+def contract_of_the_interface() -> Iterator[None]:
+    """Whatever a client in this process and a daemon tell each other is held against the OpenAPI file."""
+    outcome, take, post = DaemonClient._outcome, SupervisorLink._take, SupervisorLink._post
+
+    async def checked_outcome(self: DaemonClient, fetch: asyncio.Future[HTTPResponse]) -> HTTPResponse:
+        try:
+            return await outcome(self, fetch)
+        finally:
+            answer = fetch.result() if fetch.exception() is None else getattr(fetch.exception(), "response", None)
+            if answer is not None and answer.code != 599 and answer.request.streaming_callback is None:
+                request = answer.request
+                check_response(request.method, request.url, answer.code, answer.headers, answer.body or b"")
+
+    def checked_take(self: SupervisorLink, text: str | bytes) -> None:
+        check_schema("#/components/schemas/DaemonMessage", json.loads(text), f"the daemon sent {text!r:.200}")
+        take(self, text)
+
+    def checked_post(self: SupervisorLink, *texts: str) -> None:
+        for text in texts:
+            check_schema("#/components/schemas/SupervisorEvent", json.loads(text), f"a supervisor sent {text:.200}")
+        post(self, *texts)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DaemonClient, "_outcome", checked_outcome)
+        patch.setattr(SupervisorLink, "_take", checked_take)
+        patch.setattr(SupervisorLink, "_post", checked_post)
+        yield
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from daemon_process import parsed
 from nls_scheduler.client import DaemonClient
 from nls_scheduler.errors import Problem
 from waiting import wait_until
@@ -72,7 +73,7 @@ def test_a_submission_that_makes_no_sense_is_refused_with_one_sentence(
 def test_unknown_paths_methods_and_workloads_get_a_problem_object(
     shared_daemon: DaemonProcess, method: str, path: str, status: int
 ) -> None:
-    code, problem = shared_daemon.request(method, path)
+    code, problem = shared_daemon.request(method, path, b"{}" if method == "PATCH" else None)
     assert (code, problem["status"]) == (status, status)
     assert problem["detail"]
 
@@ -94,8 +95,7 @@ def _chunked(daemon: DaemonProcess, body: bytes) -> tuple[int, Any]:
         answer = b""
         while chunk := connection.recv(65536):
             answer += chunk
-    top, _, rest = answer.partition(b"\r\n\r\n")
-    return int(top.split()[1]), json.loads(rest)
+    return parsed("POST", "/v1/workloads", answer)
 
 
 def test_a_client_that_dies_in_mid_sentence_harms_nobody(shared_daemon: DaemonProcess) -> None:
@@ -142,7 +142,8 @@ def test_the_status_for_programs_has_every_promised_field(daemon: DaemonProcess)
     assert (done.returncode, done.stderr) == (0, "")
     assert set(status) == {"protocol", "version", "simulated", "message", "gpus", "workloads"}
     assert set(status["gpus"][0]) == {
-        "uuid", "index", "name", "memory_total_bytes", "memory_used_bytes", "healthy", "utilisation", "unplaced_bytes",
+        "uuid", "index", "name", "memory_total_bytes", "memory_used_bytes", "healthy", "unhealthy_reason",
+        "utilisation", "unplaced_bytes",
     }  # fmt: skip
     assert set(status["workloads"][0]) == {
         "id", "name", "kind", "owner", "phase", "request_bytes", "limit_bytes", "gpu_count", "priority", "requeue",

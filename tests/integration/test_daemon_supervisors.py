@@ -225,7 +225,7 @@ async def _reconnect(daemon: DaemonProcess) -> None:
     client.close()
 
 
-def test_a_supervisor_learns_that_a_restarted_daemon_no_longer_knows_its_workload(daemon: DaemonProcess) -> None:
+def test_a_supervisor_learns_that_a_daemon_without_its_journal_has_forgotten_it(daemon: DaemonProcess) -> None:
     asyncio.run(_forgotten(daemon))
 
 
@@ -243,6 +243,8 @@ async def _forgotten(daemon: DaemonProcess) -> None:
         await eventually(lost)
         with pytest.raises(DaemonUnreachable, match="nls up"):
             await client.status()
+        for file in (daemon.directory / "state").glob("journal.db*"):
+            file.unlink()
         await asyncio.to_thread(daemon.start)
         with pytest.raises(Problem, match="There is no workload"):
             await Inbox(link).end()

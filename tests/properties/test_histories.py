@@ -86,8 +86,7 @@ class Histories(RuleBasedStateMachine):
     def cell(self, choice):
         workload = self.pick(choice, lambda s: s.spec.kind is Kind.NOTEBOOK)
         if workload is not None:
-            running = self.node.of_workload(workload).cell_since is not None
-            (self.node.finish_cell if running else self.node.start_cell)(workload)
+            (self.node.finish_cell if self.node.workloads[workload].executing else self.node.start_cell)(workload)
 
     @rule(choice=st.integers(0, 50))
     def kill(self, choice):
@@ -107,6 +106,30 @@ class Histories(RuleBasedStateMachine):
         if workload is not None:
             at = self.node.now
             self.node.tell(ev.ResumeRequested(at, workload) if back else ev.SuspendRequested(at, workload, "suspended"))
+
+    @rule(
+        carried_out=st.lists(st.integers(0, 20), max_size=4),
+        killed=st.lists(st.integers(0, 20), max_size=2),
+        cells=st.lists(st.integers(0, 20), max_size=2),
+        reported=st.lists(st.integers(0, 20), max_size=4),
+    )
+    def the_daemon_is_killed_and_starts_again(self, carried_out, killed, cells, reported):
+        """What is carried out, dies or runs meanwhile is learnt from the supervisors' reports."""
+        self.node.go_down()
+        for choice in carried_out:
+            self.complete(choice, back=False)
+        for choice in killed:
+            self.kill(choice)
+        for choice in cells:
+            workload = self.pick(choice, lambda s: s.spec.kind is Kind.NOTEBOOK)
+            if workload is not None:
+                executing = self.node.workloads[workload].executing
+                (self.node.finish_cell if executing else self.node.start_cell)(workload)
+        self.node.come_back()
+        for choice in reported:
+            waiting = sorted(self.node.unreported & self.node.state.workloads.keys())
+            if waiting:
+                self.node.report(waiting[choice % len(waiting)])
 
     @rule()
     def timer(self):
@@ -152,7 +175,7 @@ class Histories(RuleBasedStateMachine):
                     assert workload.id in self.node.state.workloads
 
     def teardown(self):
-        if not hasattr(self, "node"):
+        if not hasattr(self, "node") or self.node.down:
             return
         node = self.node
         node.settle()

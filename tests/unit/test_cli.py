@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import re
 import subprocess
 import sys
 from typing import Any
@@ -13,6 +14,8 @@ from nls_scheduler.cli import _parser, main
 from nls_scheduler.cli.history import render as render_history
 from nls_scheduler.cli.output import table
 from nls_scheduler.cli.status import render
+from nls_scheduler.cli.workload import find
+from nls_scheduler.errors import Problem
 from nls_scheduler.waiting_line import WaitingLine
 
 GIB = 2**30
@@ -38,7 +41,7 @@ def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFix
     assert "usage: nls" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["up", "status", "run", "history"])
+@pytest.mark.parametrize("command", ["up", "status", "run", "history", "suspend", "resume", "release", "doctor"])
 def test_every_help_shows_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main([command, "--help"])
@@ -76,6 +79,25 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Any) -> None:
         text=True, check=False,
     )  # fmt: skip
     assert "Traceback" not in done.stderr
+
+
+IDS = [{"id": "abc1", "name": "analysis"}, {"id": "abc2", "name": "abc1"}, {"id": "d", "name": "twin"},
+       {"id": "e", "name": "twin"}]  # fmt: skip
+
+
+@pytest.mark.parametrize(("wanted", "found"), [("abc1", "abc1"), ("analysis", "abc1"), ("abc2", "abc2"), ("d", "d")])
+def test_a_workload_is_found_by_id_then_name_then_the_beginning_of_its_id(wanted: str, found: str) -> None:
+    assert find(IDS, wanted)["id"] == found
+
+
+@pytest.mark.parametrize(
+    ("wanted", "says"),
+    [("twin", "name one by its id: d (twin), e (twin)"), ("abc", "is ambiguous"),
+     ("nobody", "there are analysis (abc1)"), ("", "There is no workload ''")],
+)  # fmt: skip
+def test_none_and_several_are_refused_with_those_there_are(wanted: str, says: str) -> None:
+    with pytest.raises(Problem, match=re.escape(says)):
+        find(IDS, wanted)
 
 
 def test_the_status_reads_as_a_table() -> None:

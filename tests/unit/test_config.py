@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import grp
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import pytest
 
-from nls_scheduler.config import ConfigError, load
+from nls_scheduler.config import ConfigError, NlsScheduler, load
 from nls_scheduler.model import Policy
 
 if TYPE_CHECKING:
@@ -45,6 +47,10 @@ def test_flags_win_over_files_and_the_first_directory_wins(tmp_path: Path) -> No
         ("default_limit=0.25", "contradicts default_limit"),
         ("cooldown_s=1", "did you mean cool_down_s?"),
         ("zzz=1", "there are "),
+        ("admin_group=no-such-group-here", "no such group"),
+        ("show_names=some", "show_names"),
+        ("max_connections=0", "1 or more"),
+        ("client_timeout_s=0", "nothing could be done"),
         ("cool_down_s", "is not NAME=VALUE"),
     ],
 )
@@ -68,3 +74,20 @@ def test_a_broken_file_is_named(tmp_path: Path, name: str, text: str, says: str)
     with pytest.raises(ConfigError) as caught:
         load([], [str(tmp_path)])
     assert says in str(caught.value)
+
+
+def test_the_administrators_group_is_named_or_numbered() -> None:
+    group = grp.getgrgid(0).gr_name
+    assert load([f"admin_group={group}"], []).access.admin_gid == 0
+    assert load(["admin_group=4711"], []).access.admin_gid == 4711
+    assert load([], []).access.admin_gid is None
+
+
+def test_only_the_system_daemon_hides_names_unless_told_otherwise() -> None:
+    assert load([], []).access.show_names == "all"
+    assert load([], [], shared=True).access.show_names == "admins"
+    assert load(["show_names=own"], [], shared=True).access.show_names == "own"
+
+
+def test_every_number_of_the_policy_can_be_set() -> None:
+    assert {field.name for field in fields(Policy)} <= set(NlsScheduler.class_trait_names(config=True))

@@ -15,6 +15,7 @@ from nls_scheduler.protocol import (
     CommandMessage,
     ErrorMessage,
     ViewMessage,
+    check_version,
     clean_text,
     encode_command,
     encode_error,
@@ -48,6 +49,17 @@ P = ProcessId(12, 99)
         ("cell_started", {}, events.CellStarted(1.5, W)),
         ("cell_finished", {}, events.CellFinished(1.5, W)),
         ("state_saved", {"saved_bytes": 0}, events.StateSaved(1.5, W, 0)),
+        ("memory_trimmed", {"command_id": 3}, events.MemoryTrimmed(1.5, W, ID)),
+        (
+            "reported",
+            {"command_id": 3, "pid": 12, "start_time": 99, "ready": True, "executing": False, "saved_bytes": 7},
+            events.WorkloadReported(1.5, W, ID, P, ready=True, executing=False, saved_bytes=7),
+        ),
+        (
+            "reported",
+            {"command_id": 0, "ready": False, "executing": True},
+            events.WorkloadReported(1.5, W, CommandId(0), None, ready=False, executing=True, saved_bytes=None),
+        ),
     ],
 )
 def test_each_fact_of_a_supervisor_becomes_its_event(
@@ -120,3 +132,27 @@ def test_views_and_errors_arrive_as_they_were_sent() -> None:
 def test_a_daemon_that_talks_nonsense_is_told_apart(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - json's own error is one
         parse_daemon_message(text)
+
+
+@pytest.mark.parametrize("said", [None, "1", "01"])
+def test_a_client_of_this_protocol_or_one_that_does_not_say_is_served(said: str | None) -> None:
+    check_version(said)
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "fault", "says"),
+    [
+        ("0", 409, "client", "upgrade nls-jupyter where this client runs"),
+        ("2", 409, "server", "upgrade nls-jupyter where the daemon runs"),
+        ("", 400, "client", "is a whole number"),
+        ("one", 400, "client", "is a whole number"),
+        ("١", 400, "client", "is a whole number"),
+        ("9" * 5000, 400, "client", "is a whole number"),
+        ("-1", 400, "client", "is a whole number"),
+    ],
+)
+def test_another_protocol_is_refused_with_the_end_to_upgrade(said: str, status: int, fault: str, says: str) -> None:
+    with pytest.raises(Problem) as caught:
+        check_version(said)
+    assert (caught.value.status, caught.value.fault) == (status, fault)
+    assert says in caught.value.detail

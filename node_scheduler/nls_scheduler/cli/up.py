@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nls_scheduler.cli.types import Subparsers
+    from nls_scheduler.daemon import DaemonSettings
+    from nls_scheduler.drivers.selection import Selection
     from nls_scheduler.drivers.simulated import SimulationSpec
     from nls_scheduler.ports import Driver
 
@@ -25,6 +27,7 @@ _EPILOG = """examples:
   nls up                                       serve this machine's GPUs for this user
   nls up --simulate 2x16GiB                    two simulated GPUs, to try it out
   nls up --socket /run/nls/nls.sock            one daemon for all users (as root)
+  nls up --gpus 0,1                            serve these two only
   nls up --set reclaim_deadline_s=10           other rules; also in nls_config.py of Jupyter's configuration
 """
 
@@ -34,7 +37,8 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
     parser = subparsers.add_parser(
         "up",
         help="run the daemon that shares the GPUs",
-        description="Runs the daemon in the foreground until Ctrl-C. GPU processes go on without it.",
+        description="Runs the daemon in the foreground until Ctrl-C. GPU processes go on without it. "
+        "SIGHUP makes it read its configuration again.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         parents=[common],
@@ -43,6 +47,7 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--context-memory", metavar="SIZE", default="400MiB", help="what a simulated CUDA context takes (%(default)s)"
     )
+    parser.add_argument("--gpus", metavar="UUID[,UUID]", help="serve only these, by UUID or index (default: all)")
     parser.add_argument("--idle-exit", type=_seconds, metavar="SECONDS", help="end after this long without any use")
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", dest="assignments", help="change a setting"
@@ -78,25 +83,34 @@ def _serve(options: argparse.Namespace, ready: Callable[[], None]) -> int:
     from jupyter_core.paths import jupyter_config_path
 
     from nls_scheduler import config, locate, server
+    from nls_scheduler.drivers.selection import Selection
     from nls_scheduler.drivers.simulated import SimulationSpec
+    from nls_scheduler.journal import JournalError
     from nls_scheduler.sizes import parse_bytes
 
     named = options.socket or os.environ.get(locate.SOCKET_VARIABLE)
     try:
         path = locate.checked(Path(named)) if named else locate.per_user_socket()
-        settings = config.load(options.assignments, jupyter_config_path())
+        shared = path == locate.SYSTEM_SOCKET
+        settings = config.load(options.assignments, jupyter_config_path(), shared=shared)
+        selection = Selection.parse(options.gpus) if options.gpus is not None else Selection()
         simulation = SimulationSpec.parse(options.simulate) if options.simulate else None
         context_memory_bytes = parse_bytes(options.context_memory)
     except ValueError as error:
         tell(str(error))
         return exit_codes.USAGE
 
+    state_dir = options.state_dir or path.parent
+
     def make_driver() -> Driver:
-        return _driver(options.state_dir or path.parent, simulation, context_memory_bytes)
+        return _driver(state_dir, simulation, context_memory_bytes, selection)
+
+    def reload() -> DaemonSettings:
+        return config.load(options.assignments, jupyter_config_path(), shared=shared)
 
     try:
-        server.serve(path, make_driver, settings, options.idle_exit, ready)
-    except server.AlreadyRunning as error:
+        server.serve(path, make_driver, settings, state_dir / "journal.db", options.idle_exit, ready, reload)
+    except (server.AlreadyRunning, JournalError) as error:
         tell(str(error))
         return exit_codes.NO_DAEMON
     except ValueError as error:
@@ -108,15 +122,17 @@ def _serve(options: argparse.Namespace, ready: Callable[[], None]) -> int:
     return 0
 
 
-def _driver(state_dir: Path, simulation: SimulationSpec | None, context_memory_bytes: int) -> Driver:
+def _driver(
+    state_dir: Path, simulation: SimulationSpec | None, context_memory_bytes: int, selection: Selection
+) -> Driver:
     """The real Gpus, or the simulated ones that were asked for."""
     if simulation is not None:
         from nls_scheduler.drivers.simulated import SimulatedDriver
 
-        return SimulatedDriver(state_dir / "simulated", simulation, context_memory_bytes)
+        return SimulatedDriver(state_dir / "simulated", simulation, context_memory_bytes, selection)
     from nls_scheduler.drivers.nvml import NvmlDriver
 
-    return NvmlDriver()
+    return NvmlDriver(selection)
 
 
 def _nothing() -> None:

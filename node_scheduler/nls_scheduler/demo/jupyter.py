@@ -26,12 +26,13 @@ CELL_TIMEOUT_S = 120.0
 
 
 class CellFailed(Exception):  # noqa: N818 - says what happened
-    """A cell raised; `ename` and `evalue` are the notebook's."""
+    """A cell raised; `ename` and `evalue` are the notebook's, `outputs` what it put out before."""
 
-    def __init__(self, ename: str, evalue: str) -> None:
+    def __init__(self, ename: str, evalue: str, outputs: Outputs) -> None:
         super().__init__(f"{ename}: {evalue}")
         self.ename = ename
         self.evalue = evalue
+        self.outputs = outputs
 
 
 @dataclass(slots=True)
@@ -91,9 +92,14 @@ class Notebook:
         self._socket: WebSocketClientConnection | None = None
         self._cells: list[dict[str, Any]] = []
 
-    async def run(self, code: str, timeout_s: float = CELL_TIMEOUT_S) -> Outputs:
-        """Execute a cell and return its outputs. Raises CellFailed or TimeoutError."""
-        outputs = Outputs()
+    async def run(self, code: str, timeout_s: float = CELL_TIMEOUT_S, outputs: Outputs | None = None) -> Outputs:
+        """Execute a cell and return its outputs, which `outputs` has as they come.
+
+        Raises:
+            CellFailed: the cell raised.
+            TimeoutError: it was not over in time, and goes on.
+        """
+        outputs = Outputs() if outputs is None else outputs
         socket = await self._connected()
         msg_id = uuid.uuid4().hex
         await socket.write_message(json.dumps(self._execute_request(code, msg_id)))
@@ -114,12 +120,22 @@ class Notebook:
                     replied, reply = True, message["content"]
         self._remember(code, outputs, reply)
         if reply["status"] != "ok":
-            raise CellFailed(reply.get("ename", reply["status"]), reply.get("evalue", ""))
+            raise CellFailed(reply.get("ename", reply["status"]), reply.get("evalue", ""), outputs)
         return outputs
 
     async def interrupt(self) -> None:
         """The Stop button."""
         await self._server.request("POST", f"/api/kernels/{self.kernel_id}/interrupt", {})
+
+    async def restart(self) -> None:
+        """Restart the kernel, as its menu does."""
+        await self._server.request("POST", f"/api/kernels/{self.kernel_id}/restart", {})
+        self.close()
+
+    async def shut_down(self) -> None:
+        """Close the notebook and end its kernel."""
+        self.close()
+        await self._server.request("DELETE", f"/api/kernels/{self.kernel_id}")
 
     async def save(self) -> None:
         """Store the document with its outputs."""
@@ -208,8 +224,14 @@ async def serve(directory: Path, environment: Mapping[str, str]) -> AsyncIterato
     command += ["--ServerApp.open_browser=False", f"--ServerApp.root_dir={notebooks}", "--ServerApp.allow_root=True"]
     command += ["--KernelManager.transport=ipc"]
     with (directory / "jupyter.log").open("wb") as log:
+        # A session of its own: a Ctrl-C in the terminal ends it through whoever serves, not in the middle of that.
         process = await asyncio.create_subprocess_exec(
-            *command, env={**os.environ, **environment, **own}, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log
+            *command,
+            env={**os.environ, **environment, **own},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )
     try:
         url = await _url(process, runtime, directory / "jupyter.log")

@@ -40,13 +40,13 @@ class Screen:
             told += f" ({entry['seconds']:.2f} s"
             told += f", {format_bytes(entry['bytes'])} kept)" if entry.get("bytes") else ")"
         if self._as_json:
-            self._print({"kind": "event", **entry})
+            self._print({"type": "event", **entry})
         else:
             print(f"{time.monotonic() - self._began:8.2f} s  {told}", flush=True)  # noqa: T201 - the demo's output
 
     def _line(self, kind: str, text: str, shown: str) -> None:
         if self._as_json:
-            self._print({"kind": kind, "text": text})
+            self._print({"type": kind, "text": text})
         else:
             print(shown, flush=True)  # noqa: T201 - the demo's output
 

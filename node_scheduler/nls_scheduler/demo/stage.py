@@ -29,6 +29,7 @@ CONTEXT_MEMORY = "32MiB"
 # The holder of burst keeps it for a while before it yields; a story should not wait that long.
 SHORT_TURNS = ("--set", "residency_per_move=1")
 _START_TIMEOUT_S = 30.0
+_ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def idle_gpus() -> tuple[list[str], str]:
@@ -39,14 +40,42 @@ def idle_gpus() -> tuple[list[str], str]:
         if not found:
             return [], driver.why_none() or "This machine has no GPU."
         samples = driver.sample()
-        idle = [gpu.uuid for gpu in found if gpu.uuid in samples and not samples[gpu.uuid].processes]
+        # A list that the driver hides (None) is no empty list.
+        idle = [gpu.uuid for gpu in found if gpu.uuid in samples and samples[gpu.uuid].processes == {}]
         return list(idle), f"{len(idle)} of this machine's {len(found)} GPUs are idle."
     finally:
         driver.close()
 
 
 async def perform(screen: Screen, keep: Path | None) -> int:
-    """Play the story. Returns the exit code: 0 when everything that it claims was seen."""
+    """Play the story. Returns the exit code: 0 when everything that it claims was seen, 128 + N after signal N.
+
+    Ctrl-C and the like end it in an orderly way, so that it leaves nothing then either.
+    """
+    task = asyncio.current_task()
+    received: list[int] = []
+
+    def stop(number: int) -> None:
+        if task is not None and not received:
+            screen.note("Stopping: everything that the demo started is ended first.")
+            task.cancel()
+        received.append(number)
+
+    loop = asyncio.get_running_loop()
+    for number in _ENDING_SIGNALS:
+        loop.add_signal_handler(number, stop, number)
+    try:
+        code = await _perform(screen, keep)
+    except asyncio.CancelledError:
+        if not received:
+            raise
+        return 128 + received[0]
+    if code == 0:
+        screen.act("The end. Nothing is left running." + (f" The notebooks are in {keep}." if keep else ""))
+    return code
+
+
+async def _perform(screen: Screen, keep: Path | None) -> int:
     idle, about = idle_gpus()
     simulated = len(idle) < 2
     if simulated:
@@ -81,7 +110,6 @@ async def _play(story: Story, screen: Screen, directory: Path, keep: Path | None
             notebook.close()
         if keep is not None:
             _copy_notebooks(directory, keep)
-    screen.act("The end. Nothing is left running." + (f" The notebooks are in {keep}." if keep else ""))
     return 0
 
 
@@ -98,7 +126,7 @@ async def _daemon(directory: Path, gpus: Sequence[str]) -> AsyncIterator[DaemonC
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-P", "-m", "nls_scheduler", "--socket", str(socket), "up", *gpus, *SHORT_TURNS,
             env={k: v for k, v in os.environ.items() if not k.startswith("NLS_")},
-            stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log,
+            stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
     client = DaemonClient(socket)
     try:

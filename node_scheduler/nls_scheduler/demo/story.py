@@ -162,7 +162,7 @@ class Story:
         self._screen.note(f"$ nls run --name {name} --request {request} -- python train.py")
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "nls_scheduler", "--socket", str(self._client.socket), *arguments,
-            stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         try:
             yield

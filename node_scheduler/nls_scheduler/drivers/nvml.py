@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pynvml
 
+from nls_scheduler.drivers.pids import HostPids
+from nls_scheduler.drivers.selection import Selection
+from nls_scheduler.drivers.xids import verdict
 from nls_scheduler.guardian import read_stat
 from nls_scheduler.model import GpuUuid, ProcessId
 from nls_scheduler.ports import GpuInfo, GpuSample
+from nls_scheduler.processes import alive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
+LIST_INTERVAL_S: Final = 2.0
+"""A process list takes milliseconds under a lock of the whole driver: without any sign of a change, no oftener."""
+_MOST_EVENTS: Final = 100
+_WHOLE_GPU: Final = 0xFFFFFFFF
 _LOST: Final = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_NOT_FOUND)
 _WHY: Final = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: (
@@ -33,6 +46,31 @@ _WHY: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A discovered Gpu or MIG slice.
+
+    Attributes:
+        handle: NVML's.
+        gpu: UUID of the whole Gpu: Xids name that.
+        instance: of a slice, its number on its Gpu.
+    """
+
+    handle: Any
+    gpu: GpuUuid
+    instance: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """A process list and what was true when it was taken."""
+
+    processes: Mapping[ProcessId, int | None]
+    living: tuple[ProcessId, ...]
+    used_bytes: int | None
+    at: float
+
+
 class NvmlDriver:
     """The node's Gpus and MIG slices; implements `nls_scheduler.ports.Driver` for the daemon.
 
@@ -40,33 +78,54 @@ class NvmlDriver:
     """
 
     simulated = False
+    context_memory_bytes = 400 * 2**20
 
-    def __init__(self) -> None:
-        """Nothing is opened yet: a machine without a driver is found out by `discover`."""
+    def __init__(self, selection: Selection | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        """Nothing is opened yet: a machine without a driver is found out by `discover`. `clock` counts seconds."""
+        self._selection = selection or Selection()
+        self._clock = clock
+        self._pids = HostPids.from_environment(os.environ)
         self._initialised = False
-        self._handles: dict[GpuUuid, Any] = {}
+        self._parts: dict[GpuUuid, _Part] = {}
+        self._listed: dict[GpuUuid, _Listed] = {}
         self._start_times: dict[int, int] = {}
+        self._xids = _XidWatch()
+        self._unhealthy: dict[GpuUuid, str] = {}
         self._why_none: str | None = None
+        self._told: str | None = None
 
     def discover(self) -> Sequence[GpuInfo]:
-        """All Gpus by UUID; MIG slices stand in the place of the Gpu that is cut into them."""
-        self._handles = {}
+        """All selected Gpus by UUID; MIG slices stand in the place of the Gpu that is cut into them."""
         found: list[GpuInfo] = []
+        parts: dict[GpuUuid, _Part] = {}
         try:
             if not self._initialised:
                 pynvml.nvmlInit()
                 self._initialised = True
-            for handle in _devices():
-                info = _info(handle, len(found))
+            for handle, whole in _devices():
+                info = _info(handle, whole, len(found))
                 if info is not None:
-                    self._handles[info.uuid] = handle
+                    instance = None if info.parent is None else _field(pynvml.nvmlDeviceGetGpuInstanceId, handle)
+                    parts[info.uuid] = _Part(handle, info.parent or info.uuid, instance)
                     found.append(info)
         except pynvml.NVMLError as error:
             self._why_none = _WHY.get(error.value, f"The NVIDIA driver does not work: {error}.")
             self.close()
             return ()
-        self._why_none = None if found else "The NVIDIA driver works, but shows no GPU: check `nvidia-smi -L`."
-        return tuple(found)
+        return self._select(found, parts)
+
+    def _select(self, found: Sequence[GpuInfo], parts: Mapping[GpuUuid, _Part]) -> Sequence[GpuInfo]:
+        selected = self._selection.of(found)
+        self._parts = {info.uuid: parts[info.uuid] for info in selected}
+        self._listed = {uuid: listed for uuid, listed in self._listed.items() if uuid in self._parts}
+        self._xids.watch(self._parts.values())
+        unmet = self._selection.unmet(found)
+        if unmet != self._told and unmet is not None:
+            log.warning("%s", unmet)
+        self._told = unmet
+        none = "The NVIDIA driver works, but shows no GPU: check `nvidia-smi -L`." if not found else unmet
+        self._why_none = None if selected else none
+        return selected
 
     def why_none(self) -> str | None:
         """The last discovery's reason for finding nothing."""
@@ -74,15 +133,52 @@ class NvmlDriver:
 
     def sample(self) -> Mapping[GpuUuid, GpuSample]:
         """Memory, processes and utilisation of the discovered Gpus, field by field."""
-        seen: dict[int, int] = {}
         samples = {}
-        for uuid, handle in self._handles.items():
+        for uuid, part in self._parts.items():
             try:
-                samples[uuid] = self._sample(handle, seen)
+                samples[uuid] = self._sample(uuid, part.handle)
             except pynvml.NVMLError as error:
                 log.warning("%s has vanished: %s", uuid, error)
-        self._start_times = seen
+                self._listed.pop(uuid, None)
+        listed = {process for one in self._listed.values() for process in one.processes}
+        self._start_times = {process.pid: process.start_time for process in listed}
         return samples
+
+    def health(self) -> Mapping[GpuUuid, str]:
+        """Gpus with Xids that are no application's own error, since the start or their return to service."""
+        for gpu, instance, xid in self._xids.reported():
+            hit = [uuid for uuid, part in self._parts.items() if _is_hit(part, gpu, instance)]
+            why = verdict(xid)
+            log.log(logging.INFO if why is None else logging.ERROR, "Xid %d on %s", xid, ", ".join(hit) or gpu)
+            if why is not None:
+                self._unhealthy |= dict.fromkeys(hit, why)
+        return {uuid: why for uuid, why in self._unhealthy.items() if uuid in self._parts}
+
+    def return_to_service(self, gpu: GpuUuid) -> None:
+        """Forget the Gpu's Xids."""
+        self._unhealthy.pop(gpu, None)
+
+    def limits_supported(self) -> bool:
+        """Whether driver (r615 and newer), nvidia-ml-py, cgroup v2 and our rights are all there."""
+        ask = getattr(pynvml, "nvmlDeviceGetMemoryLimits_v1", None)
+        whole = next((part.handle for part in self._parts.values() if part.instance is None), None)
+        cgroup = _own_cgroup()
+        if ask is None or whole is None or cgroup is None:
+            return False
+        limits = pynvml.c_nvmlGetMemoryLimits_v1_t()
+        limits.nameSpace = os.fsencode(cgroup)
+        return _field(lambda: ask(whole, limits) or True, missing=True) is not None
+
+    def limit_memory(self, gpu: GpuUuid, cgroup: Path, request_bytes: int, limit_bytes: int | None) -> None:
+        """Set the cgroup's soft limit (guaranteed) and hard limit (cap). Raises OSError; see `limits_supported`."""
+        limits = pynvml.c_nvmlSetMemoryLimits_v1_t()
+        limits.nameSpace = os.fsencode(cgroup)
+        limits.softLimit = 0 if limit_bytes is None else request_bytes
+        limits.hardLimit = pynvml.NVML_DEVICE_MEMORY_LIMIT_MAX if limit_bytes is None else limit_bytes
+        try:
+            pynvml.nvmlDeviceSetMemoryLimits_v1(self._parts[gpu].handle, limits)
+        except pynvml.NVMLError as error:
+            raise OSError(errno.ENOTSUP, f"the NVIDIA driver does not limit {cgroup} on {gpu}: {error}") from error
 
     def environment(self, gpus: Sequence[GpuUuid]) -> Mapping[str, str]:
         """CUDA's own mask; by UUID it holds whatever order CUDA or the driver count in."""
@@ -90,57 +186,153 @@ class NvmlDriver:
 
     def close(self) -> None:
         """Give the library back. Idempotent."""
-        self._handles = {}
+        self._parts, self._listed = {}, {}
+        self._xids.close()
         if self._initialised:
             self._initialised = False
             _field(pynvml.nvmlShutdown)
 
-    def _sample(self, handle: Any, seen: dict[int, int]) -> GpuSample:
+    def _sample(self, uuid: GpuUuid, handle: Any) -> GpuSample:
         memory = _memory(handle)
-        processes = self._processes(handle, seen)
+        used_bytes = None if memory is None else memory[1]
         rates = _field(pynvml.nvmlDeviceGetUtilizationRates, handle)
         return GpuSample(
-            # Used memory that nobody can be found for must not look like memory that nobody uses.
-            memory_used_bytes=None if memory is None or processes is None else memory[1],
-            processes=processes or {},
+            memory_used_bytes=used_bytes,
+            processes=self._processes(uuid, handle, used_bytes),
             utilisation=None if rates is None else rates.gpu / 100,
         )
 
-    def _processes(self, handle: Any, seen: dict[int, int]) -> dict[ProcessId, int | None] | None:
+    def _processes(self, uuid: GpuUuid, handle: Any, used_bytes: int | None) -> Mapping[ProcessId, int | None] | None:
+        """The list as of now, or the last one where nothing speaks for a change."""
+        last, now = self._listed.get(uuid), self._clock()
+        if last is not None and used_bytes is not None and last.used_bytes == used_bytes:
+            fresh = now - last.at < LIST_INTERVAL_S
+            # One that was ending may have been listed although its memory was free already.
+            if fresh and all(alive(process) for process in last.living):
+                return last.processes
+        processes = self._list(handle)
+        if processes is None:
+            self._listed.pop(uuid, None)
+            return None
+        self._listed[uuid] = _Listed(processes, tuple(p for p in processes if alive(p)), used_bytes, now)
+        return processes
+
+    def _list(self, handle: Any) -> dict[ProcessId, int | None] | None:
         compute = _field(pynvml.nvmlDeviceGetComputeRunningProcesses, handle)
         if compute is None:
             return None
         graphics = _field(pynvml.nvmlDeviceGetGraphicsRunningProcesses, handle) or []
         processes: dict[ProcessId, int | None] = {}
         for entry in (*compute, *graphics):
-            stat = read_stat(entry.pid)
-            # What has just ended may still be listed; it is the same process as before. 0: it cannot be seen from here.
-            start_time = stat[1] if stat is not None else self._start_times.get(entry.pid, 0)
-            seen[entry.pid] = start_time
-            process, size = ProcessId(entry.pid, start_time), entry.usedGpuMemory
+            process, size = self._identity(entry.pid), entry.usedGpuMemory
             # A process that computes and draws is in both lists with the same total.
             if process not in processes or processes[process] is None:
                 processes[process] = size
         return processes
 
+    def _identity(self, host_pid: int) -> ProcessId:
+        pid = self._pids.local(host_pid)
+        if pid is None:
+            return ProcessId(host_pid, 0)
+        stat = read_stat(pid)
+        # What has just ended may still be listed; it is the same process as before. 0: it cannot be seen from here.
+        return ProcessId(pid, stat[1] if stat is not None else self._start_times.get(pid, 0))
 
-def _devices() -> Iterator[Any]:
-    """Handles of all Gpus, those in MIG mode replaced by their slices."""
+
+class _XidWatch:
+    """The driver's queue of Xids, asked without waiting, in the same thread as everything else."""
+
+    def __init__(self) -> None:
+        self._queue: Any = None
+        self._watched: set[GpuUuid] = set()
+
+    def watch(self, parts: Iterable[_Part]) -> None:
+        """Listen to the whole Gpus behind `parts`; one that cannot be listened to is said so once."""
+        gpus = {part.gpu for part in parts}
+        for uuid in sorted(gpus - self._watched):
+            try:
+                handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+                if self._queue is None:
+                    self._queue = pynvml.nvmlEventSetCreate()
+                pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, self._queue)
+            except pynvml.NVMLError as error:
+                log.warning("%s does not tell Xids (%s): its health is known from its memory only", uuid, error)
+        self._watched = gpus
+
+    def reported(self) -> Iterator[tuple[GpuUuid | None, int, int]]:
+        """Gpu (`None`: the driver does not say which), its MIG instance, and Xid of what has happened since."""
+        for _ in range(_MOST_EVENTS if self._queue is not None else 0):
+            try:
+                event = pynvml.nvmlEventSetWait_v2(self._queue, 0)
+            except pynvml.NVMLError as error:
+                if error.value != pynvml.NVML_ERROR_TIMEOUT:
+                    log.warning("the driver's events cannot be read: %s", error)
+                return
+            if event.eventType == pynvml.nvmlEventTypeXidCriticalError:
+                uuid = _field(pynvml.nvmlDeviceGetUUID, event.device, missing=True)
+                yield None if uuid is None else GpuUuid(uuid), event.gpuInstanceId, event.eventData
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._queue is not None:
+            _field(pynvml.nvmlEventSetFree, self._queue, missing=True)
+        self._queue, self._watched = None, set()
+
+
+def survey() -> list[tuple[str, bool | None]]:
+    """Name and persistence mode (`None`: not told) of each whole Gpu, for `nls doctor`. Raises OSError with a reason.
+
+    Opens and closes the library by itself.
+    """
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        raise OSError(_WHY.get(error.value, f"The NVIDIA driver does not work: {error}.")) from error
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        modes = [_field(pynvml.nvmlDeviceGetPersistenceMode, handle, missing=True) for handle in handles]
+        names = [_field(pynvml.nvmlDeviceGetName, handle, missing=True) or "NVIDIA GPU" for handle in handles]
+        return [(name, None if mode is None else bool(mode)) for name, mode in zip(names, modes, strict=True)]
+    except pynvml.NVMLError as error:
+        raise OSError(f"The NVIDIA driver does not work: {error}.") from error
+    finally:
+        _field(pynvml.nvmlShutdown)
+
+
+def driver_version() -> str | None:
+    """The NVIDIA driver's version such as `580.65.06`, or `None` where there is no working driver."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    version: str | None = _field(pynvml.nvmlSystemGetDriverVersion)
+    _field(pynvml.nvmlShutdown)
+    return version
+
+
+def _is_hit(part: _Part, gpu: GpuUuid | None, instance: int) -> bool:
+    if gpu is not None and gpu != part.gpu:
+        return False
+    return part.instance is None or instance in (_WHOLE_GPU, part.instance)
+
+
+def _devices() -> Iterator[tuple[Any, Any]]:
+    """Handles of all Gpus and `None`; of one in MIG mode, its slices and the Gpu's own handle."""
     for index in range(pynvml.nvmlDeviceGetCount()):
         handle = _field(pynvml.nvmlDeviceGetHandleByIndex, index, missing=True)
         if handle is None:
             continue
         mode = _field(pynvml.nvmlDeviceGetMigMode, handle)
         if mode is None or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
-            yield handle
+            yield handle, None
             continue
         for slot in range(_field(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
             part = _field(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, slot, missing=True)
             if part is not None:
-                yield part
+                yield part, handle
 
 
-def _info(handle: Any, index: int) -> GpuInfo | None:
+def _info(handle: Any, whole: Any, index: int) -> GpuInfo | None:
     """A Gpu without a UUID or a size cannot be scheduled; the log says so."""
     uuid = _field(pynvml.nvmlDeviceGetUUID, handle, missing=True)
     memory = _field(_memory, handle, missing=True)
@@ -148,7 +340,8 @@ def _info(handle: Any, index: int) -> GpuInfo | None:
         log.warning("GPU %d gives no UUID or no memory size and is left out", index)
         return None
     name = _field(pynvml.nvmlDeviceGetName, handle, missing=True)
-    return GpuInfo(GpuUuid(uuid), index, name or "NVIDIA GPU", memory[0])
+    parent = None if whole is None else _field(pynvml.nvmlDeviceGetUUID, whole, missing=True)
+    return GpuInfo(GpuUuid(uuid), index, name or "NVIDIA GPU", memory[0], None if parent is None else GpuUuid(parent))
 
 
 def _memory(handle: Any) -> tuple[int, int] | None:
@@ -158,6 +351,14 @@ def _memory(handle: Any) -> tuple[int, int] | None:
         return exact.total - exact.reserved, exact.used
     rough = _field(pynvml.nvmlDeviceGetMemoryInfo, handle)
     return None if rough is None else (rough.total, rough.used)
+
+
+def _own_cgroup() -> Path | None:
+    """This process's directory in cgroup v2, or `None` where there is none."""
+    lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    where = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), None)
+    directory = None if where is None else Path("/sys/fs/cgroup") / where
+    return directory if directory is not None and (directory / "cgroup.controllers").is_file() else None
 
 
 def _field(ask: Callable[..., T], *arguments: Any, missing: bool = False) -> T | None:

@@ -5,6 +5,7 @@ The daemon uses `SimulatedDriver`; a process on a simulated Gpu uses `SimulatedG
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import re
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from nls_scheduler.drivers.ledger import (
     remove_simulation,
     write_simulation,
 )
+from nls_scheduler.drivers.selection import Selection
 from nls_scheduler.model import GpuUuid
 from nls_scheduler.ports import GpuInfo, GpuSample
 from nls_scheduler.sizes import format_bytes, parse_bytes
@@ -72,7 +74,9 @@ class SimulatedDriver:
 
     simulated = True
 
-    def __init__(self, directory: Path, spec: SimulationSpec, context_memory_bytes: int) -> None:
+    def __init__(
+        self, directory: Path, spec: SimulationSpec, context_memory_bytes: int, selection: Selection | None = None
+    ) -> None:
         """Make or take over the simulation in `directory` (created for this user only).
 
         Raises ValueError when the context does not fit, or when living processes use a different simulation there.
@@ -82,12 +86,14 @@ class SimulatedDriver:
                 f"A CUDA context of {format_bytes(context_memory_bytes)} does not fit on a simulated GPU of "
                 f"{format_bytes(spec.memory_bytes)}: choose a smaller --context-memory."
             )
+        self._selection = selection or Selection()
         self._directory = directory.absolute()
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         gpus = tuple(
             SimulatedGpuSpec(_uuid(self._directory, index), "Simulated GPU", spec.memory_bytes)
             for index in range(spec.count)
         )
+        self.context_memory_bytes = context_memory_bytes
         self._ledgers = tuple(GpuLedger(self._directory, gpu, context_memory_bytes) for gpu in gpus)
         self._take_over(context_memory_bytes)
         for ledger in self._ledgers:
@@ -114,7 +120,10 @@ class SimulatedDriver:
         self._directory.mkdir(mode=0o700, exist_ok=True)
 
     def discover(self) -> Sequence[GpuInfo]:
-        """The simulated Gpus whose ledgers are there."""
+        """The selected simulated Gpus whose ledgers are there."""
+        return self._selection.of(self._there())
+
+    def _there(self) -> Sequence[GpuInfo]:
         return tuple(
             GpuInfo(ledger.gpu.uuid, index, ledger.gpu.name, ledger.gpu.memory_total_bytes)
             for index, ledger in enumerate(self._ledgers)
@@ -122,19 +131,51 @@ class SimulatedDriver:
         )
 
     def why_none(self) -> str | None:
-        """A simulation has at least one Gpu unless somebody removed the ledgers."""
-        if self.discover():
+        """A simulation has at least one Gpu unless somebody removed the ledgers or selected others."""
+        there = self._there()
+        if self._selection.of(there):
             return None
-        return f"The simulated GPUs' ledgers in {self._directory} are gone: start the daemon again."
+        return (
+            self._selection.unmet(there)
+            if there
+            else f"The simulated GPUs' ledgers in {self._directory} are gone: start the daemon again."
+        )
 
     def sample(self) -> Mapping[GpuUuid, GpuSample]:
         """Memory of the live processes, CUDA contexts included."""
         samples = {}
+        selected = {gpu.uuid for gpu in self.discover()}
         for ledger in self._ledgers:
-            processes = _holders(ledger)
+            processes = _holders(ledger) if ledger.gpu.uuid in selected else None
             if processes is not None:
                 samples[ledger.gpu.uuid] = GpuSample(sum(processes.values()), dict(processes))
         return samples
+
+    def health(self) -> Mapping[GpuUuid, str]:
+        """What the files `unhealthy-UUID` in the simulation's directory say: a test's way to break a Gpu."""
+        reasons = {}
+        for ledger in self._ledgers:
+            try:
+                reasons[ledger.gpu.uuid] = self._fault(ledger.gpu.uuid).read_text(encoding="utf-8").strip()
+            except FileNotFoundError:
+                continue
+        return reasons
+
+    def return_to_service(self, gpu: GpuUuid) -> None:
+        """Mend it."""
+        self._fault(gpu).unlink(missing_ok=True)
+
+    def limits_supported(self) -> bool:
+        """A ledger knows no cgroups."""
+        return False
+
+    def limit_memory(self, gpu: GpuUuid, cgroup: Path, request_bytes: int, limit_bytes: int | None) -> None:
+        """Raises OSError."""
+        del request_bytes, limit_bytes
+        raise OSError(errno.ENOTSUP, f"a simulated GPU does not limit {cgroup} on {gpu}")
+
+    def _fault(self, gpu: GpuUuid) -> Path:
+        return self._directory / f"unhealthy-{gpu}"
 
     def environment(self, gpus: Sequence[GpuUuid]) -> Mapping[str, str]:
         """Masks a process to `gpus` and leads it to the ledger."""
@@ -145,6 +186,8 @@ class SimulatedDriver:
         if self._closed:
             return
         self._closed = True
+        for ledger in self._ledgers:
+            self.return_to_service(ledger.gpu.uuid)
         if not any(_holders(ledger) for ledger in self._ledgers):
             remove_simulation(self._directory, self._ledgers)
 

@@ -1,0 +1,35 @@
+"""What machine a benchmark ran on, and how its results are kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def machine() -> dict[str, Any]:
+    """The hardware and versions that a figure depends on."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "memory_gib": round(memory / 2**30, 1),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+    }
+
+
+def report(name: str, figures: dict[str, Any], where: dict[str, Any]) -> None:
+    """Print the figures; with `--keep` on the command line's end (NLS_KEEP=1) also write results/NAME.json."""
+    result = {"benchmark": name, "figures": figures, "machine": where}
+    sys.stdout.write(json.dumps(result, indent=2) + "\n")
+    if os.environ.get("NLS_KEEP") == "1":
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n")

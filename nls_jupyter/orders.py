@@ -1,0 +1,227 @@
+"""Carries out what the daemon orders for one workload, and tells the daemon what has become of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from nls_jupyter import notices
+from nls_jupyter.launch import GpuProcessDied, LaunchFailed
+from nls_jupyter.pending import RequestFailed
+from nls_scheduler.errors import DaemonUnreachable, Problem
+from nls_scheduler.link import Report
+from nls_scheduler.protocol import CommandMessage, ErrorMessage, ViewMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+
+    from nls_jupyter.channel import GpuProcess
+    from nls_jupyter.keeper import Keeper, Restored, SavedState
+    from nls_jupyter.launch import ExitStatus
+    from nls_scheduler.client import DaemonClient
+    from nls_scheduler.protocol import DaemonMessage
+
+_log = logging.getLogger(__name__)
+
+CANNOT_SAVE = (RequestFailed, OSError)
+_CANNOT_START = (LaunchFailed, GpuProcessDied, *CANNOT_SAVE)
+
+
+class Orders:
+    """One workload of this notebook, from its submission to its end. Everything runs in the loop's thread.
+
+    A workload that its notebook has given up keeps its orders to itself: they never touch a later one's process.
+
+    Attributes:
+        id: the daemon's name for the workload.
+        view: its status entry, as last received.
+        over: its notebook has given it up; only its end is still answered.
+    """
+
+    def __init__(
+        self,
+        client: DaemonClient,
+        view: Mapping[str, Any],
+        keeper: Keeper,
+        log: notices.NoticeLog,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._keeper = keeper
+        self._log = log
+        self._on_change = on_change
+        self._done_command = 0
+        self._cell_is_open = False
+        self._departure: notices.Departure | None = None
+        self._exit_told: GpuProcess | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.id: str = view["id"]
+        self.view = view
+        self.over = False
+        self._link = client.supervise(self.id, self._report)
+
+    @property
+    def connected(self) -> bool:
+        """Whether the daemon can be reached now."""
+        return self._link.connected
+
+    async def follow(self) -> str:
+        """Carry out the daemon's orders until the workload has ended. Returns why it has."""
+        try:
+            async with self._link as link:
+                async for message in link:
+                    await self._take(message)
+        except (Problem, DaemonUnreachable) as problem:
+            return str(problem)
+        return "the node's daemon ended it"
+
+    # What the notebook tells
+
+    async def tell_cell_started(self) -> None:
+        """A cell wants the GPU process, or runs in it."""
+        self._cell_is_open = True
+        await self._tell("cell_started")
+
+    async def tell_cell_finished(self) -> None:
+        """It has ended, or no longer waits."""
+        self._cell_is_open = False
+        await self._tell("cell_finished")
+
+    async def tell_saved(self, saved: SavedState) -> None:
+        """The variables were saved after a cell."""
+        await self._tell("state_saved", saved_bytes=saved.manifest.gpu_bytes)
+
+    async def tell_exit(self, process: GpuProcess, reason: str) -> None:
+        """Nothing of `process` is left. Told once: a second time it could be taken for the next process's end."""
+        if self._exit_told is not process:
+            self._exit_told = process
+            await self._tell("process_exited", pid=process.pid, start_time=process.start_time, reason=reason)
+
+    async def ended_by_itself(self, process: GpuProcess, status: ExitStatus) -> None:
+        """Nobody here ended `process`."""
+        self._depart(f"the GPU process {status.describe()}", died=True)
+        await self.tell_exit(process, status.describe())
+
+    def forget_departure(self) -> None:
+        """Whatever comes back next does not come back from there."""
+        self._departure = None
+
+    # What the daemon orders
+
+    async def _take(self, message: DaemonMessage) -> None:
+        match message:
+            case ViewMessage(view=view):
+                self.view = view
+                self._spawn(self._keeper.follow_allowance(view["allowance_bytes"]))
+                self._on_change()
+            case CommandMessage() if message.command_id > self._done_command:
+                self._done_command = message.command_id
+                self._spawn(self._carry_out(message))
+            case ErrorMessage(problem=problem):
+                _log.error("The daemon refused a message of this kernel: %s", problem)
+
+    async def _carry_out(self, command: CommandMessage) -> None:
+        match command.command:
+            case "start_process":
+                await self._start(command)
+            case "suspend_process":
+                await self._suspend(command)
+            case "stop_process":
+                await self._stop(command)
+            case "trim_memory":
+                await self._keeper.trim()
+                await self._tell("memory_trimmed", command_id=command.command_id)
+        self._on_change()
+
+    async def _start(self, command: CommandMessage) -> None:
+        if self.over:
+            return
+        try:
+            process = await self._keeper.launch({**command.environment, "NLS_WORKLOAD": self.id})
+            await self._tell(
+                "process_started", command_id=command.command_id, pid=process.pid, start_time=process.start_time
+            )
+            restored = await self._keeper.bring_back(process, self.view["allowance_bytes"])
+        except _CANNOT_START as error:
+            # Whoever ended it on purpose tells the daemon.
+            if self._keeper.ordered_end is None:
+                await self._keeper.end("it did not start")
+                await self._tell("start_failed", command_id=command.command_id, reason=str(error))
+                self._log.add(f"The GPU process could not start: {error}", important=True)
+            return
+        await self._tell("process_ready", command_id=command.command_id)
+        self._tell_of_return(restored)
+
+    async def _suspend(self, command: CommandMessage) -> None:
+        keeper, process = self._keeper, self._keeper.process
+        if keeper.executing or not keeper.still_usable() or process is None:
+            reason = "a cell is running" if keeper.executing else "the GPU process is not ready"
+            await self._tell("suspend_failed", command_id=command.command_id, reason=reason, busy=True)
+            return
+        stayed = self._departure
+        self._depart(command.reason)
+        try:
+            saved = await keeper.suspend()
+        except GpuProcessDied:
+            return  # its end is told by whoever ended it, or as an end of its own
+        except CANNOT_SAVE as error:
+            self._departure = stayed
+            await self._tell("suspend_failed", command_id=command.command_id, reason=str(error))
+            self._log.add(f"The variables could not be saved, so this notebook keeps its GPU: {error}")
+            return
+        self._exit_told = process
+        await self._tell("process_suspended", command_id=command.command_id, saved_bytes=saved.manifest.gpu_bytes)
+        self._log.add(f"Suspended: {command.reason}.")
+
+    async def _stop(self, command: CommandMessage) -> None:
+        # After it was given up, the process that is there can be that of the notebook's next workload.
+        process = None if self.over else await self._end(command.reason)
+        if process is None:
+            await self._tell("process_exited", reason=command.reason)
+            return
+        await self.tell_exit(process, command.reason)
+        self._log.add(f"Taken off the GPU: {command.reason}.")
+
+    async def _end(self, reason: str) -> GpuProcess | None:
+        if self._keeper.usable:
+            # One that never became usable was nowhere, so the departure before stands.
+            self._depart(reason)
+        return await self._keeper.end(reason)
+
+    # Telling
+
+    def _report(self) -> Report:
+        """How this notebook is, for a daemon that has just been connected to."""
+        process, saved = self._keeper.process, self._keeper.saved
+        return Report(
+            process=None if process is None else (process.pid, process.start_time),
+            ready=self._keeper.usable,
+            executing=self._cell_is_open,
+            saved_bytes=None if saved is None else saved.manifest.gpu_bytes,
+        )
+
+    def _depart(self, why: str, *, died: bool = False) -> None:
+        self._departure = notices.Departure(why, self._gpus(), time.monotonic(), died)
+
+    def _gpus(self) -> str:
+        return " and ".join(self.view["gpus"]) or "the GPU"
+
+    def _tell_of_return(self, restored: Restored) -> None:
+        left, self._departure = self._departure, None
+        text = notices.returned(left, self._gpus(), restored, time.monotonic())
+        self._log.add(text, important=left is not None or bool(restored.missing))
+
+    async def _tell(self, event: str, **fields: Any) -> None:
+        await self._link.send(event, **fields)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("Looking after the GPU process failed.", exc_info=error)
+            self._log.add(f"An internal error, please report it: {error!r}. %gpu restart begins again.", important=True)

@@ -1,0 +1,110 @@
+"""`nls suspend`, `nls resume` and `nls release`: what a user says about one workload."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from nls_scheduler.cli.output import say
+from nls_scheduler.errors import Problem, malformed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nls_scheduler.cli.types import Subparsers
+
+
+@dataclass(frozen=True, slots=True)
+class _Verb:
+    """One of the commands.
+
+    Attributes:
+        done: what is said afterwards.
+    """
+
+    name: str
+    help: str
+    description: str
+    done: str
+
+
+_VERBS = (
+    _Verb(
+        "suspend",
+        "take a notebook off its GPU until its next cell",
+        "Saves what the notebook holds on its GPU, ends its GPU process and gives the GPU to others. The kernel lives; "
+        "the next GPU cell brings everything back.",
+        "is being suspended: its next GPU cell brings it back",
+    ),
+    _Verb(
+        "resume",
+        "bring a suspended or failed workload back",
+        "Brings a suspended notebook back as soon as there is room, or gives a failed workload another try.",
+        "comes back as soon as there is room",
+    ),
+    _Verb(
+        "release",
+        "end a workload's use of its GPU",
+        "Ends the workload's GPU process and its claim to a GPU. A notebook's kernel lives; a command ends.",
+        "is being released",
+    ),
+)
+
+
+def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
+    """Called by `main`."""
+    for verb in _VERBS:
+        parser = subparsers.add_parser(
+            verb.name,
+            help=verb.help,
+            description=verb.description,
+            epilog=f"examples:\n  nls {verb.name} analysis\n  nls {verb.name} 3f9c --json\n",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            parents=[common],
+        )
+        parser.add_argument("workload", metavar="WORKLOAD", help="its name, its id, or the beginning of its id")
+        parser.add_argument("--json", action="store_true", help="answer for programs")
+        parser.set_defaults(run=_run, verb=verb)
+
+
+def _run(options: argparse.Namespace) -> int:
+    workload, answer = asyncio.run(_act(options))
+    if options.json:
+        say(json.dumps(answer, indent=2))
+    else:
+        say(f"{workload['name']} ({workload['id']}) {options.verb.done}.")
+    return 0
+
+
+async def _act(options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+    from nls_scheduler.client import DaemonClient
+
+    client = await DaemonClient.connect(options.socket, may_start=False)
+    try:
+        workload = find((await client.status())["workloads"], options.workload)
+        if options.verb.name == "release":
+            await client.release(workload["id"])
+            return workload, {"released": workload["id"]}
+        act = client.suspend if options.verb.name == "suspend" else client.resume
+        return workload, await act(workload["id"])
+    finally:
+        client.close()
+
+
+def find(workloads: Sequence[dict[str, Any]], wanted: str) -> dict[str, Any]:
+    """The workload of that id, that name, or whose id begins so. Raises Problem for none and for several."""
+    for matching in (
+        [workload for workload in workloads if workload["id"] == wanted],
+        [workload for workload in workloads if workload["name"] == wanted],
+        [workload for workload in workloads if wanted and workload["id"].startswith(wanted)],
+    ):
+        if len(matching) > 1:
+            listed = ", ".join(f"{workload['id']} ({workload['name']})" for workload in matching)
+            raise malformed(f"{wanted!r} is ambiguous, name one by its id: {listed}.")
+        if matching:
+            return matching[0]
+    there = ", ".join(f"{workload['name']} ({workload['id']})" for workload in workloads) or "none at all"
+    raise Problem(404, "No such workload", f"There is no workload {wanted!r}: there are {there}.")

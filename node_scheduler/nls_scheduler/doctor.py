@@ -1,0 +1,292 @@
+"""What stands in the way on this machine, for `nls doctor` and `%gpu doctor`: findings that say what to do.
+
+`examine` blocks (up to a few seconds: a driver without persistence mode starts slowly) and changes nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import http.client
+import importlib.metadata
+import importlib.util
+import json
+import os
+import socket
+import stat
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from nls_scheduler import __version__, locate
+from nls_scheduler.errors import DaemonUnreachable
+from nls_scheduler.peers import SO_PEERPIDFD
+from nls_scheduler.protocol import PROTOCOL_VERSION
+from nls_scheduler.sizes import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+Level = Literal["ok", "warning", "error"]
+ANSWER_TIMEOUT_S: Final = 5.0
+SMALL_SHM_BYTES: Final = 2**30
+IN_PLACE_DRIVER: Final = 570
+_PR_GET_CHILD_SUBREAPER: Final = 37
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        check: what, in a word or two.
+        text: what was found.
+        advice: what to do about it; `None` when nothing needs to be done.
+    """
+
+    check: str
+    level: Level
+    text: str
+    advice: str | None = None
+
+    def as_dict(self) -> dict[str, str | None]:
+        """For programs."""
+        return asdict(self)
+
+
+def examine(named: Path | None, environ: Mapping[str, str]) -> list[Finding]:
+    """All findings. `named`: the socket as given on the command line; `environ`: as in `os.environ`."""
+    path, findings = _socket(named, environ)
+    status: dict[str, Any] | None = None
+    if path is not None:
+        status, found = _daemon(path)
+        findings += [found, *(permissions(path) if status is not None else ())]
+    findings += runtime_directory(environ)
+    findings += driver(simulated=status is not None and bool(status["simulated"]))
+    findings += libraries()
+    findings += shared_memory(Path("/dev/shm"))  # noqa: S108 - looked at, not written to
+    findings += kernel(environ)
+    findings += autoload([Path(sys.prefix) / "etc", Path("/usr/local/etc"), Path("/etc")], _ipython_directory(environ))
+    return findings
+
+
+def _socket(named: Path | None, environ: Mapping[str, str]) -> tuple[Path | None, list[Finding]]:
+    """The socket of the daemon that a client would use, if one answers."""
+    variable = environ.get(locate.SOCKET_VARIABLE)
+    wanted = named or (Path(variable) if variable else None)
+    try:
+        candidates = [locate.checked(wanted)] if wanted else [locate.SYSTEM_SOCKET, locate.per_user_socket()]
+        path = next((path for path in candidates if locate.answers(path)), None)
+    except DaemonUnreachable as error:
+        return None, [Finding("socket", "error", str(error), "correct the path or the rights of the socket")]
+    if path is not None:
+        return path, [Finding("socket", "ok", f"a daemon answers at {path}")]
+    places = " or ".join(map(str, candidates))
+    if wanted:
+        return None, [Finding("socket", "error", f"no daemon answers at {places}", f"nls up --socket {wanted}")]
+    advice = "the first GPU cell or `nls run` starts one; `nls up` does so now"
+    return None, [Finding("socket", "warning", f"no daemon answers at {places}", advice)]
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: Path) -> None:
+        super().__init__("nls", timeout=ANSWER_TIMEOUT_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
+
+
+def _daemon(path: Path) -> tuple[dict[str, Any] | None, Finding]:
+    connection = _UnixConnection(path)
+    try:
+        connection.request("GET", "/v1/status")
+        answer = connection.getresponse()
+        status = json.loads(answer.read())
+        told, version = status["protocol"], status["version"]
+    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
+        text = f"what answers at {path} is no daemon of ours, or it hangs: {type(error).__name__}: {error}"
+        return None, Finding("daemon", "error", text, "see its log, and start it again")
+    finally:
+        connection.close()
+    if told != PROTOCOL_VERSION:
+        text = (
+            f"the daemon speaks protocol {told} (nls {version}), this installation {PROTOCOL_VERSION} ({__version__})"
+        )
+        return status, Finding("daemon", "error", text, "install the same version of nls-jupyter on both sides")
+    if version != __version__:
+        text = f"the daemon is nls {version}, this installation {__version__}: they understand each other"
+        return status, Finding("daemon", "warning", text, "start the daemon again to have the same version everywhere")
+    if status["message"]:
+        return status, Finding("daemon", "warning", f"it says: {status['message']}", "see `nls status`")
+    gpus = f"{len(status['gpus'])} {'simulated ' if status['simulated'] else ''}GPUs"
+    return status, Finding("daemon", "ok", f"nls {version}, protocol {told}, {gpus}")
+
+
+def permissions(path: Path) -> list[Finding]:
+    """Whether somebody else could put a socket of their own in the place of the daemon's."""
+    place, entry = path.parent.stat(), path.stat()
+    trusted = {0, os.geteuid()}
+    sticky = bool(place.st_mode & stat.S_ISVTX)
+    if not sticky and (place.st_uid not in trusted or place.st_mode & stat.S_IWOTH):
+        text = f"others can replace the socket in {path.parent} (owner {place.st_uid}, {stat.filemode(place.st_mode)})"
+        return [Finding("permissions", "error", text, f"make {path.parent} a directory of root's or yours, mode 0755")]
+    if entry.st_uid not in trusted:
+        text = f"the daemon at {path} is user {entry.st_uid}'s, who decides over your GPU processes"
+        return [Finding("permissions", "error", text, "use the system daemon, or your own: unset NLS_SOCKET")]
+    return [Finding("permissions", "ok", f"{path} is {stat.filemode(entry.st_mode)} of user {entry.st_uid}")]
+
+
+def runtime_directory(environ: Mapping[str, str]) -> list[Finding]:
+    """Where a per-user daemon's socket goes."""
+    directory = environ.get("XDG_RUNTIME_DIR")
+    if not directory:
+        text = "XDG_RUNTIME_DIR is not set: a per-user daemon's socket goes to Jupyter's runtime directory"
+        advice = "fine on one machine; with a home on a network file system, set it to a local directory of mode 0700"
+        return [Finding("runtime directory", "warning", text, advice)]
+    if not os.access(directory, os.W_OK | os.X_OK):
+        text = f"XDG_RUNTIME_DIR={directory} cannot be written: Jupyter's runtime directory is used instead"
+        return [Finding("runtime directory", "warning", text, "create it with mode 0700, or log in through PAM")]
+    return [Finding("runtime directory", "ok", f"XDG_RUNTIME_DIR={directory}")]
+
+
+def driver(*, simulated: bool) -> list[Finding]:
+    """The NVIDIA driver through NVML, and persistence mode."""
+    from nls_scheduler.drivers.nvml import driver_version, survey
+
+    try:
+        gpus = survey()
+    except OSError as error:
+        level: Level = "ok" if simulated else "error"
+        advice = None if simulated else "to try it out without a GPU: nls up --simulate 2x16GiB"
+        return [Finding("driver", level, str(error), advice)]
+    version = driver_version() or "unknown"
+    findings = [Finding("driver", "ok", f"NVIDIA driver {version}, {len(gpus)} GPUs")]
+    major = version.partition(".")[0]
+    if major.isdecimal() and int(major) < IN_PLACE_DRIVER:
+        text = f"driver {version} cannot suspend a process in place: every suspend goes through saved state"
+        findings.append(Finding("driver", "warning", text, f"install driver {IN_PLACE_DRIVER} or newer"))
+    slow = [str(index) for index, (_, persistent) in enumerate(gpus) if persistent is False]
+    if slow:
+        text = f"persistence mode is off on GPU {', '.join(slow)}: processes start slowly, in-place suspends can fail"
+        advice = "`nvidia-smi -pm 1` as root, or enable nvidia-persistenced"
+        findings.append(Finding("persistence mode", "warning", text, advice))
+    elif gpus:
+        told = "on" if all(persistent for _, persistent in gpus) else "not told for every GPU"
+        findings.append(Finding("persistence mode", "ok", told))
+    return findings
+
+
+def libraries() -> list[Finding]:
+    """What of Python's side is installed."""
+    findings = []
+    nvml = _version("nvidia-ml-py")
+    if nvml is None:
+        text = "nvidia-ml-py is not installed: no GPU can be seen"
+        findings.append(Finding("libraries", "error", text, "pip install nvidia-ml-py"))
+    if _version("pynvml") is not None:
+        text = "the deprecated package pynvml is installed beside nvidia-ml-py, and may overwrite its module"
+        findings.append(Finding("libraries", "warning", text, "pip uninstall pynvml, then reinstall nvidia-ml-py"))
+    wanted = {name: _version(name) for name in ("cupy-cuda13x", "cupy-cuda12x", "cuda-core", "torch")}
+    there = [f"{name} {version}" for name, version in {"nvidia-ml-py": nvml, **wanted}.items() if version]
+    findings.append(Finding("libraries", "ok", ", ".join(there) or "none"))
+    if not any(version for name, version in wanted.items() if name != "cuda-core"):
+        text = "neither CuPy nor PyTorch is installed in this environment"
+        advice = 'pip install "nls-jupyter[cuda13]" (or [cuda12]) where cells should use the GPU'
+        findings.append(Finding("libraries", "warning", text, advice))
+    return findings
+
+
+def shared_memory(shm: Path) -> list[Finding]:
+    """Saved state lives in memfds; libraries of the user's use /dev/shm."""
+    try:
+        os.close(os.memfd_create("nls-doctor", os.MFD_CLOEXEC))
+    except OSError as error:
+        advice = "run a kernel of 3.17 or newer, and allow memfd_create in the container's seccomp profile"
+        return [Finding("shared memory", "error", f"no memfd, so no saved state: {error}", advice)]
+    try:
+        space = os.statvfs(shm)
+    except OSError as error:
+        text = f"{shm} cannot be used: {error}; DataLoader workers need it"
+        return [Finding("shared memory", "warning", text, f"mount a tmpfs at {shm}")]
+    total_bytes = space.f_frsize * space.f_blocks
+    if total_bytes < SMALL_SHM_BYTES:
+        text = f"memfd works; {shm} has only {format_bytes(total_bytes)}, which DataLoader workers soon exceed"
+        return [
+            Finding("shared memory", "warning", text, "start the container with --shm-size=8g, or an emptyDir there")
+        ]
+    return [Finding("shared memory", "ok", f"memfd works; {shm} has {format_bytes(total_bytes)}")]
+
+
+def kernel(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Features of Linux that make identities and ends certain."""
+    from nls_scheduler.drivers.pids import HOST_PROC_VARIABLE, in_first_namespace
+    from nls_scheduler.guardian import set_process_control
+
+    missing = []
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError:
+        missing.append("pidfd_open (Linux 5.3)")
+    try:
+        set_process_control(_PR_GET_CHILD_SUBREAPER, 0)
+    except OSError as error:
+        if error.errno != errno.EFAULT:  # it knows the question and only minds where the answer should go
+            missing.append("PR_SET_CHILD_SUBREAPER (Linux 3.4)")
+    if missing:
+        text = f"{' and '.join(missing)} cannot be used"
+        yield Finding("kernel", "error", text, "a newer kernel, or a seccomp profile that allows it, is needed")
+    if not _peer_pidfd():
+        text = "SO_PEERPIDFD (Linux 6.5) is missing: callers are known by pid and start time instead"
+        yield Finding("kernel", "warning", text, "nothing is lost; a newer kernel closes a race of microseconds")
+    elif not missing:
+        yield Finding("kernel", "ok", f"{os.uname().release}: pidfd, SO_PEERPIDFD and subreaper work")
+    if not in_first_namespace() and not environ.get(HOST_PROC_VARIABLE):
+        text = "this is a pid namespace of its own: NVML's pids may mean other processes than ours"
+        advice = f"run the daemon with the host's pids, or mount the node's /proc and set {HOST_PROC_VARIABLE}"
+        yield Finding("pid namespace", "warning", text, advice)
+
+
+def autoload(system: list[Path], user: Path) -> list[Finding]:
+    """Whether every kernel of this environment has `%gpu`."""
+    if importlib.util.find_spec("nls_jupyter") is None:
+        text = "nls_jupyter is not installed in this environment: its kernels have no %gpu"
+        return [Finding("%gpu", "error", text, "pip install nls-jupyter into the kernel's environment")]
+    files = [directory / "ipython" / "ipython_kernel_config.py" for directory in system]
+    files += [user / "profile_default" / f"ipython{kind}_config.py" for kind in ("", "_kernel")]
+    for file in files:
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            continue
+        if "nls_jupyter" in text:
+            return [Finding("%gpu", "ok", f"loaded in every kernel by {file}")]
+    advice = (
+        f"`%load_ext nls_jupyter` in a notebook, or put c.InteractiveShellApp.extra_extensions.append('nls_jupyter') "
+        f"into {files[-1]}"
+    )
+    return [Finding("%gpu", "warning", "no configuration of IPython loads it by itself", advice)]
+
+
+def _ipython_directory(environ: Mapping[str, str]) -> Path:
+    named = environ.get("IPYTHONDIR")
+    return Path(named) if named else Path.home() / ".ipython"
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _peer_pidfd() -> bool:
+    left, right = socket.socketpair(socket.AF_UNIX)
+    with left, right:
+        try:
+            os.close(left.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD))
+        except OSError:
+            return False
+    return True

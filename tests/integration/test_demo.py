@@ -1,0 +1,63 @@
+"""`nls demo` as people start it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from conftest import marked_processes, wait_until
+from daemon_process import NLS, nls_environment
+
+PATIENCE_S = 110.0
+
+
+def traces() -> set[Path]:
+    return {path for where in ("/tmp", "/dev/shm") for path in Path(where).glob("nls-*")}
+
+
+def start_demo(mark: str, *arguments: str) -> subprocess.Popen[str]:
+    environment = nls_environment(NLS_TEST_MARK=mark)
+    command = [*NLS, "demo", "--json", *arguments]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.timeout(180)
+def test_the_demo_plays_the_whole_story_and_leaves_nothing(mark: str, tmp_path: Path) -> None:
+    before = traces()
+    with start_demo(mark, "--keep", str(tmp_path / "kept")) as demo:
+        output, errors = demo.communicate(timeout=PATIENCE_S)
+    assert demo.returncode == 0, output + errors
+    assert errors == ""
+    lines = [json.loads(line) for line in output.splitlines()]
+    assert "SIMULATED" in lines[0]["text"] or "plays on two of them" in lines[0]["text"]
+    told = [(line["name"], line["event"]) for line in lines if line["type"] == "event"]
+    for event in (("training", "started"), ("alice.ipynb", "resumed"), ("alice.ipynb", "suspended")):
+        assert event in told
+    moves = [line for line in lines if line.get("event") == "moved"]
+    assert any("training needs GPU" in line["reason"] and line["bytes"] and line["seconds"] > 0 for line in moves)
+    assert [line["type"] for line in lines].count("checked") >= 12
+    assert lines[-1]["text"].startswith("The end. Nothing is left running.")
+    assert {path.name for path in (tmp_path / "kept").iterdir()} == {"alice.ipynb", "bob.ipynb"}
+    assert not marked_processes(mark)
+    assert traces() <= before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_demo_that_is_stopped_leaves_nothing_either(mark: str, number: signal.Signals) -> None:
+    before = traces()
+    with start_demo(mark) as demo:
+        assert demo.stdout is not None
+        for line in demo.stdout:
+            if '"event": "started"' in line:
+                break
+        os.kill(demo.pid, number)
+        os.kill(demo.pid, number)
+        _, errors = demo.communicate(timeout=60)
+    assert (demo.returncode, errors) == (128 + number, "")
+    wait_until(lambda: not marked_processes(mark), 5, f"the end of {marked_processes(mark)}")
+    assert traces() <= before

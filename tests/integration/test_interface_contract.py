@@ -1,0 +1,116 @@
+"""schemathesis against the real daemon over its Unix socket: what OpenAPI promises holds for whatever is sent."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import requests
+import schemathesis
+import urllib3
+from hypothesis import HealthCheck, Phase, settings
+from requests.adapters import HTTPAdapter
+from schemathesis import checks
+from schemathesis.specs.openapi import checks as openapi_checks
+
+from openapi_contract import SPEC, check_response, path_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from schemathesis import Case
+
+    from daemon_process import DaemonProcess
+
+CHECKS = [
+    checks.not_a_server_error,
+    openapi_checks.status_code_conformance,
+    openapi_checks.content_type_conformance,
+    openapi_checks.response_headers_conformance,
+    openapi_checks.response_schema_conformance,
+    openapi_checks.negative_data_rejection,
+    openapi_checks.unsupported_method,
+]
+# A stream that does not end, and a WebSocket: both have tests of their own.
+schema = schemathesis.openapi.from_dict(SPEC).exclude(operation_id=["events", "supervise"])
+
+
+class _UnixConnection(urllib3.connection.HTTPConnection):
+    path = ""
+
+    def _new_conn(self) -> socket.socket:
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(20)
+        connection.connect(self.path)
+        return connection
+
+
+class _UnixAdapter(HTTPAdapter):
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._pool = urllib3.HTTPConnectionPool("nls")
+        self._pool.ConnectionCls = type("_Connection", (_UnixConnection,), {"path": str(path)})
+
+    def get_connection_with_tls_context(self, *_: Any, **__: Any) -> Any:
+        return self._pool
+
+    def close(self) -> None:
+        self._pool.close()
+
+
+@pytest.fixture(scope="module")
+def session(shared_daemon: DaemonProcess) -> Iterator[requests.Session]:
+    with requests.Session() as made:
+        made.mount("http://nls", _UnixAdapter(shared_daemon.socket))
+        yield made
+
+
+@pytest.fixture(scope="module")
+def living(shared_daemon: DaemonProcess) -> Iterator[str]:
+    """A workload of this process that is there all the time, so that not every id is unknown."""
+    code, view = shared_daemon.request("POST", "/v1/workloads", b'{"kind": "notebook", "name": "living"}')
+    assert code == 201
+    yield view["id"]
+    shared_daemon.request("DELETE", f"/v1/workloads/{view['id']}")
+
+
+@schema.parametrize()
+@settings(
+    max_examples=25, deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)  # fmt: skip
+def test_whatever_is_sent_the_answer_is_what_the_contract_promises(
+    case: Case, session: requests.Session, living: str
+) -> None:
+    if case.path_parameters.get("id") and len(case.path_parameters["id"]) % 2 and case.method != "DELETE":
+        case.path_parameters["id"] = living
+    response = case.call(base_url="http://nls", session=session)
+    case.validate_response(response, checks=CHECKS)
+    body, asked = response.content, response.request
+    headers = {name: ", ".join(values) for name, values in response.headers.items()}
+    check_response(str(asked.method), str(asked.url), response.status_code, headers, body)
+    if response.status_code == 201:
+        made = json.loads(body)["id"]
+        assert session.delete(f"http://nls/v1/workloads/{made}").status_code == 202
+
+
+def test_every_route_of_the_daemon_is_in_the_contract_and_the_other_way_round(shared_daemon: DaemonProcess) -> None:
+    code, served = shared_daemon.request("GET", "/v1/openapi.json")
+    assert (code, served) == (200, SPEC)
+    for path, operations in SPEC["paths"].items():
+        concrete = path.replace("{id}", "nobody").replace("{gpu}", "99")
+        for method in ("GET", "POST", "PATCH", "DELETE", "PUT", "HEAD", "OPTIONS"):
+            if path == "/v1/events" and method == "GET":
+                continue
+            code, _ = shared_daemon.request(method, concrete)
+            assert (code == 405) == (method.lower() not in operations), f"{method} {path} answered {code}"
+    assert path_of("/v1/elsewhere") is None
+
+
+def test_a_wrong_method_is_told_the_right_ones(shared_daemon: DaemonProcess) -> None:
+    with shared_daemon.connection() as connection:
+        connection.sendall(b"PUT /v1/workloads/x HTTP/1.1\r\nHost: nls\r\nConnection: close\r\n\r\n")
+        assert b"\r\nAllow: PATCH, DELETE\r\n" in connection.recv(65536)

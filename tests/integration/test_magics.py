@@ -1,0 +1,330 @@
+"""`%gpu` and `%%gpu` in real notebooks with one simulated GPU."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from notebooks import Bench, Book
+from waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SLEEP = "import time\nprint('up', flush=True)\ntime.sleep(60)"
+DEAF = "import signal, time\nsignal.signal(signal.SIGINT, lambda *_: None)\nprint('up', flush=True)\ntime.sleep(60)"
+SLOW_TO_SAVE = """
+import time
+class Slow:
+    def __reduce__(self):
+        time.sleep(60)
+        return (Slow, ())
+slow, quick = Slow(), 1"""
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    with Bench(tmp_path_factory.mktemp("bench"), "1x256MiB") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def talker(bench: Bench) -> Iterator[Book]:
+    """A notebook for cells that change nothing."""
+    book = bench.open("talker.ipynb")
+    yield book
+    book.close()
+
+
+@pytest.fixture
+def book(bench: Bench) -> Iterator[Book]:
+    opened = bench.open()
+    yield opened
+    opened.close()
+    wait_until(lambda: bench.daemon.workload(opened.name) is None)
+
+
+def gpu_pid(book: Book) -> int:
+    pid = book.entry(phase="running")["pid"]
+    assert isinstance(pid, int)
+    return pid
+
+
+def gone(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists()
+
+
+def test_a_cell_that_neither_waited_nor_moved_shows_nothing_of_ours(book: Book) -> None:
+    outputs = book.gpu("print('a'); print('b'); 6 * 7")
+    assert outputs.document == [
+        {"output_type": "stream", "name": "stdout", "text": "a\nb\n"},
+        {"output_type": "execute_result", "data": {"text/plain": "42"}, "metadata": {}, "execution_count": 1},
+    ]
+    assert book.run("Out[1], _1").result == "(42, 42)"
+
+
+def test_an_error_has_its_own_name_and_stops_nothing_else(book: Book) -> None:
+    book.gpu("x = 1")
+    failed = book.fails("%%gpu\n{}['missing']")
+    assert (failed.ename, failed.evalue) == ("KeyError", "'missing'")
+    assert failed.outputs.stderr == ""
+    assert "nls_jupyter" not in "".join(failed.outputs.document[0]["traceback"])
+    assert book.gpu("x").result == "1"
+
+
+def test_a_usage_error_of_ipython_is_shown_once_and_without_an_old_traceback(book: Book) -> None:
+    book.fails("%%gpu\n1/0")
+    failed = book.fails("%%gpu\n%nosuch")
+    assert (failed.ename, failed.outputs.stderr.count("`%nosuch` not found")) == ("UsageError", 1)
+    assert [output["output_type"] for output in failed.outputs.document] == ["stream"]
+    assert "not found" in book.gpu("get_ipython().run_cell('%nosuch2').success").stderr
+
+
+def test_the_status_is_text_and_html_and_json_of_the_same(book: Book) -> None:
+    book.gpu("1")
+    data = book.run("%gpu").document[0]["data"]
+    assert set(data) == {"text/plain", "text/html", "application/json"}
+    own = data["application/json"]["own"]
+    entry = next(w for w in data["application/json"]["workloads"] if w["id"] == own)
+    assert (entry["name"], entry["phase"]) == (book.name, "running")
+    for form in ("text/plain", "text/html"):
+        assert f"This notebook is running on GPU 0: {entry['reason']}." in data[form]
+        assert book.name in data[form]
+        assert "128 MiB" in data[form]
+    assert data["text/plain"].startswith("Simulated GPUs. ")
+
+
+def test_a_request_says_what_it_wants_and_can_be_changed(book: Book) -> None:
+    status = book.run("%gpu request 0.25 --limit 0.5 --priority 3 --name deep").result
+    assert "deep" in (status or "")
+    entry = book._bench.daemon.wait_for("deep", phase="running")
+    assert (entry["request_bytes"], entry["limit_bytes"], entry["priority"]) == (64 << 20, 128 << 20, 3)
+    pid = entry["pid"]
+    book.run(f"%gpu request 96MiB --name {book.name}")
+    entry = book.entry(phase="running")
+    assert (entry["request_bytes"], entry["limit_bytes"], entry["pid"]) == (96 << 20, 128 << 20, pid)
+    assert "above the limit" in book.fails("%gpu request 0.6").evalue
+    assert book.entry(phase="running")["request_bytes"] == 96 << 20
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("%gpu reqest 0.5", "there is no %gpu reqest: did you mean %gpu request?"),
+        ("%gpu dance", "there is no %gpu dance: there are status, request,"),
+        ("%gpu 0.5", "there is no %gpu 0.5: did you mean %gpu request 0.5?"),
+        ("%gpu status now", "%gpu status takes nothing more, and got 'now'."),
+        ("%gpu request 8Gb4", "'8Gb4' is not a size: write a fraction of a GPU such as 0.5, or bytes such as 8GiB"),
+        ("%gpu request 1.5", "'1.5' is not between 0 and 1: write a fraction"),
+        ("%gpu request 0.5 --limit 0.3", "The request (128 MiB) is above the limit (76.8 MiB): lower the request"),
+        ("%gpu request 1TiB", "No GPU of this node has 1 TiB for the request: the largest is GPU 0"),
+        ("%gpu request --gpus 3", "This node has 1 usable GPU, not 3: ask for fewer."),
+        ("%gpu request --gpus two", "Argument --gpus: invalid int value: 'two'. usage: %gpu request"),
+        ("%gpu request 'half", "the line cannot be read: No closing quotation."),
+        ("%gpu release", "this notebook holds no GPU; there is nothing to release."),
+        ("%gpu restart", "there is no GPU process to restart; %gpu request asks for a GPU."),
+        ("%%gpu --no-wiat\n1", "Unrecognized arguments: --no-wiat. usage: %%gpu"),
+        ("%%gpu --timeout soon\n1", "'soon' is not a number of seconds"),
+        ("%%gpu --timeout -1\n1", "'-1' is not a number of seconds from 0 on"),
+    ],
+)
+def test_bad_input_gets_one_sentence_with_what_to_do(bench: Bench, talker: Book, line: str, sentence: str) -> None:
+    failed = talker.fails(line)
+    assert sentence in failed.evalue
+    assert failed.ename in ("GpuUsageError", "GpuUnavailable")
+    assert len(failed.outputs.document[0]["traceback"]) == 1
+    assert bench.daemon.workload(talker.name) is None
+
+
+def test_help_is_help(talker: Book) -> None:
+    assert "%gpu release" in talker.run("%gpu --help").stdout
+    assert "--no-wait" in talker.run("%%gpu --help\n1").stdout
+    assert "--priority N" in talker.run("%gpu request -h").stdout
+
+
+def test_without_a_daemon_at_the_named_socket_the_sentence_says_how_to_start_one(talker: Book) -> None:
+    talker.run("import os; named = os.environ['NLS_SOCKET']; os.environ['NLS_SOCKET'] = '/tmp/no/such.sock'")
+    for cell in ("%gpu", "%gpu request 0.5", "%%gpu\n1", "%%gpu --no-wait\n1"):
+        failed = talker.fails(cell)
+        assert failed.evalue == (
+            "No daemon answers at /tmp/no/such.sock: start one with `nls up --socket /tmp/no/such.sock`."
+        )
+    talker.run("os.environ['NLS_SOCKET'] = named")
+    assert "This notebook has no GPU yet" in (talker.run("%gpu").result or "")
+
+
+def test_a_released_gpu_comes_back_with_its_variables_and_the_same_sizes(bench: Bench, book: Book) -> None:
+    book.run("%gpu request 0.25 --limit 0.5")
+    book.gpu("x = [1]\ny = x\ncounter = (i for i in x)")
+    pid = gpu_pid(book)
+    book.run("%gpu release")
+    wait_until(lambda: bench.daemon.workload(book.name) is None and gone(pid))
+    assert "nothing to release" in book.fails("%gpu release").evalue
+    outputs = book.gpu("y.append(2); x, 'counter' in globals()")
+    assert outputs.result == "([1, 2], False)"
+    assert "not kept: counter (" in outputs.stderr
+    assert book.gpu("x").stderr == ""
+    entry = book.entry(phase="running")
+    assert (entry["request_bytes"], entry["limit_bytes"]) == (64 << 20, 128 << 20)
+
+
+def test_names_that_cannot_be_kept_are_told_once(book: Book) -> None:
+    book.gpu("kept, counter = 1, (i for i in 'ab')")
+    book.run("%gpu vars")  # waits for the save
+    for told in (1, 0):
+        os.kill(gpu_pid(book), signal.SIGKILL)
+        outputs = book.run("%%gpu --timeout 30\nkept")
+        assert outputs.result == "1"
+        assert outputs.stderr.count("counter") == told
+        assert "was killed by SIGKILL (signal 9), as the out-of-memory killer does; back on GPU 0" in outputs.stderr
+
+
+def test_a_restart_begins_empty_and_costs_no_try(book: Book) -> None:
+    for _ in range(4):
+        book.gpu("x = 1")
+        pid = gpu_pid(book)
+        book.run("%gpu restart")
+        assert gone(pid)
+    assert book.fails("%%gpu\nx").ename == "NameError"
+    book.run("%gpu release")
+    book.run("%gpu restart")
+    assert "Nothing is saved yet" in book.run("%gpu vars").stdout
+
+
+def test_vars_says_what_is_saved_and_what_is_not_and_why(book: Book) -> None:
+    assert "Nothing is saved yet" in book.run("%gpu vars").stdout
+    book.gpu("from nls_jupyter import xp\nweights = xp.ones(1000)\nnames = ['a']\ncounter = (i for i in names)")
+    lines = book.run("%gpu vars").stdout.splitlines()
+    assert lines[0].startswith("Saved after cell [2], ")
+    told = {line.split()[0]: line for line in lines[1:]}
+    assert told["weights"].endswith("gpu")
+    assert told["names"].endswith("host")
+    assert "not saved: " in told["counter"]
+
+
+def test_the_log_tells_what_happened_and_when(book: Book) -> None:
+    assert "Nothing has happened" in book.run("%gpu log").stdout
+    book.gpu("x = 1")
+    book.run("%gpu release")
+    book.gpu("x")
+    log = book.run("%gpu log").stdout
+    assert [line[10:].split(" after ")[0] for line in log.splitlines()] == [
+        "GPU process ready on GPU 0",
+        "GPU released by you; the saved variables come back with the next request.",
+        "GPU process ready on GPU 0",
+    ]
+
+
+def test_ctrl_c_interrupts_the_cell_and_keeps_everything(book: Book) -> None:
+    book.run("cpu = 1")
+    book.gpu("x = 1")
+    pids = book.pid(), gpu_pid(book)
+    cell = book.start(f"%%gpu\n{SLEEP}")
+    cell.until(lambda outputs: "up" in outputs.stdout)
+    book.interrupt()
+    assert cell.fail().ename == "KeyboardInterrupt"
+    assert (book.gpu("x").result, book.run("cpu").result) == ("1", "1")
+    assert (book.pid(), gpu_pid(book)) == pids
+
+
+def test_a_cell_that_ignores_ctrl_c_can_be_left_and_ended(book: Book) -> None:
+    cell = book.start(f"%%gpu\n{DEAF}")
+    cell.until(lambda outputs: "up" in outputs.stdout)
+    book.interrupt()
+    book.interrupt()
+    cell.until(lambda outputs: "one more Ctrl-C leaves the cell alone" in outputs.stderr)
+
+    wait_until(lambda: book.interrupt() or cell.over)
+    assert cell.fail().ename == "KeyboardInterrupt"
+    assert "which does not react; %gpu restart ends it" in cell.outputs.stderr
+    behind = book.start("%%gpu\n1")
+    behind.until(lambda outputs: any("the cell before still runs" in line for line in outputs.displays))
+    book.interrupt()
+    assert behind.fail().ename == "KeyboardInterrupt"
+    assert behind.outputs.document[:-1] == []
+    book.run("%gpu restart")
+    assert book.gpu("1").result == "1"
+
+
+def test_a_save_that_hangs_holds_the_next_cell_until_ctrl_c(book: Book) -> None:
+    book.gpu("quick = 0")
+    book.gpu(SLOW_TO_SAVE)
+    behind = book.start("%%gpu\nquick")
+    behind.until(lambda outputs: any("are being saved" in line for line in outputs.displays))
+    book.interrupt()
+    assert behind.fail().ename == "KeyboardInterrupt"
+    outputs = book.gpu("del slow\nquick")
+    assert outputs.result == "1"
+    assert "could not be saved after cell [2]: it was interrupted; those of cell [1] stand." in outputs.stderr
+
+
+@pytest.mark.parametrize("end", ["close", "restart"])
+def test_a_kernel_that_ends_takes_its_gpu_process_with_it(bench: Bench, end: str) -> None:
+    book = bench.open()
+    book.gpu("import subprocess\nchild = subprocess.Popen(['setsid', 'sleep', '600'])")
+    pids = gpu_pid(book), int(book.gpu("child.pid").result or 0)
+    getattr(book, end)()
+    wait_until(lambda: all(gone(pid) for pid in pids))
+    wait_until(lambda: bench.daemon.workload(book.name) is None)
+    if end == "restart":
+        assert book.gpu("1").result == "1"
+        book.close()
+
+
+def test_a_forked_child_of_the_kernel_neither_uses_nor_ends_the_gpu_process(book: Book) -> None:
+    book.gpu("x = 1")
+    pid = gpu_pid(book)
+    child = "multiprocessing.get_context('fork').Process(target=work); child.start(); child.join(); child.exitcode"
+    outputs = book.run(
+        "import multiprocessing, sys\n"
+        "def work():\n"
+        "    try: get_ipython().run_cell_magic('gpu', '', '1')\n"
+        "    except Exception as error: open('told', 'w').write(str(error))\n"
+        "    import atexit; atexit._run_exitfuncs()\n"
+        f"child = {child}"
+    )
+    assert outputs.result == "0"
+    assert "forked child" in (book.run("open('told').read()").result or "")
+    assert (book.gpu("x").result, gpu_pid(book)) == ("1", pid)
+
+
+def test_inside_the_gpu_process_the_magics_are_plain(book: Book) -> None:
+    assert book.gpu("%%gpu --no-wait\nx = 5\nx").result == "5"
+    assert book.gpu("%%time\n%%gpu\nx").result == "5"
+    assert "put %gpu status in a cell of its own" in book.fails("%%gpu\n%gpu status").evalue
+
+
+def test_a_kernel_that_a_gpu_cell_starts_is_a_kernel_like_any_other(book: Book) -> None:
+    outputs = book.gpu(
+        "from jupyter_client.manager import start_new_kernel\n"
+        "manager, client = start_new_kernel()\n"
+        "code = 'print(type(get_ipython().magics_manager.registry[\"GpuMagics\"]).__name__)'\n"
+        "client.execute_interactive(code, timeout=30)\n"
+        "client.stop_channels(); manager.shutdown_kernel(now=True)"
+    )
+    assert "GpuMagics" in outputs.stdout
+
+
+def test_input_of_a_gpu_cell_can_be_refused_and_says_so(book: Book) -> None:
+    assert "StdinNotImplementedError" in book.fails("%%gpu\ninput('name?')").ename
+    assert book.gpu("1").result == "1"
+
+
+def test_what_a_cell_captures_is_captured(book: Book) -> None:
+    book.run("%%capture captured\nget_ipython().run_cell_magic('gpu', '', \"print('a'); display('b')\")")
+    assert book.run("captured.stdout, len(captured.outputs)").result == r"('a\n', 1)"
+
+
+def test_a_stream_that_fails_ends_the_cell(book: Book) -> None:
+    failed = book.fails(
+        "import contextlib\n"
+        "class Broken:\n    def write(self, text): raise OSError('broken')\n    def flush(self): pass\n"
+        "with contextlib.redirect_stdout(Broken()):\n"
+        f"    get_ipython().run_cell_magic('gpu', '', {SLEEP!r})"
+    )
+    assert failed.ename in ("OSError", "KeyboardInterrupt")
+    assert book.gpu("1").result == "1"

@@ -1,0 +1,203 @@
+"""What an administrator does with a running daemon: reload, look, act on workloads and Gpus, put it under systemd."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from daemon_process import NLS, ROOT, DaemonProcess
+from nls_scheduler.client import DaemonClient
+from waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+UNIT = ROOT / "node_scheduler" / "deploy" / "systemd" / "nls.service"
+
+
+@pytest.fixture
+def configured(tmp_path: Path) -> Iterator[tuple[DaemonProcess, Path]]:
+    """A daemon with a configuration file of its own."""
+    directory = tmp_path / "config"
+    directory.mkdir()
+    daemon = DaemonProcess(tmp_path)
+    daemon.environment["JUPYTER_CONFIG_DIR"] = str(directory)
+    with daemon:
+        yield daemon, directory / "nls_config.py"
+
+
+def reload(daemon: DaemonProcess) -> None:
+    assert daemon.process is not None
+    daemon.process.send_signal(signal.SIGHUP)
+
+
+def submitted_request(daemon: DaemonProcess) -> int:
+    """What a notebook that asks for nothing gets, in bytes."""
+    code, view = daemon.request("POST", "/v1/workloads", b'{"kind": "notebook"}')
+    assert code == 201
+    daemon.request("DELETE", f"/v1/workloads/{view['id']}")
+    return int(view["request_bytes"])
+
+
+def test_a_new_configuration_is_read_at_sighup(configured: tuple[DaemonProcess, Path]) -> None:
+    daemon, file = configured
+    assert submitted_request(daemon) == 8 * 2**30
+    file.write_text("c.NlsScheduler.default_request = '0.25'\n")
+    reload(daemon)
+    wait_until(lambda: submitted_request(daemon) == 4 * 2**30)
+    assert "has been read again" in daemon.log
+    assert daemon.status()["message"] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("c.NlsScheduler.default_request = '0.25'\nc.NlsScheduler.stop_grace_s = 99", "contradicts reclaim_deadline_s"),
+        ("c.NlsScheduler.colour = 'red'", "no setting 'colour'"),
+        ("syntax error here", "cannot be read"),
+    ],
+)
+def test_a_contradictory_configuration_is_refused_and_the_old_one_stays_until_a_good_one_comes(
+    configured: tuple[DaemonProcess, Path], text: str, says: str
+) -> None:
+    daemon, file = configured
+    file.write_text(text)
+    reload(daemon)
+    message = wait_until(lambda: daemon.status()["message"])
+    assert "refused and the old one stays" in message
+    assert says in message
+    assert says in daemon.log
+    assert submitted_request(daemon) == 8 * 2**30
+    file.write_text("c.NlsScheduler.default_request = '0.25'\n")
+    reload(daemon)
+    wait_until(lambda: daemon.status()["message"] is None)
+    assert submitted_request(daemon) == 4 * 2**30
+
+
+def test_a_gpu_that_breaks_is_vacated_and_told_and_returns_at_an_administrators_word(daemon: DaemonProcess) -> None:
+    first = daemon.status()["gpus"][0]["uuid"]
+    fault = daemon.directory / "state" / "simulated" / f"unhealthy-{first}"
+    fault.write_text("a simulated Xid 79")
+    gpu = wait_until(lambda: next((g for g in daemon.status()["gpus"] if not g["healthy"]), None))
+    assert (gpu["uuid"], gpu["unhealthy_reason"]) == (first, "a simulated Xid 79")
+    fault.unlink()
+    # That it no longer shows an error proves nothing: somebody has to say so.
+    running = daemon.start_nls("run", "--name", "elsewhere", "--", "sleep", "600")
+    assert daemon.wait_for("elsewhere", phase="running")["current"] != [first]
+    assert not daemon.status()["gpus"][0]["healthy"]
+    running.send_signal(signal.SIGTERM)
+    running.communicate(timeout=20)
+    done = daemon.nls("gpu", "return", "0")
+    assert (done.returncode, done.stdout) == (0, f"GPU 0 ({first}) is in service.\n")
+    assert daemon.status()["gpus"][0]["healthy"]
+    assert json.loads(daemon.nls("gpu", "return", first, "--json").stdout)["uuid"] == first
+    unknown = daemon.nls("gpu", "return", "7")
+    assert (unknown.returncode, "There is no GPU '7'" in unknown.stderr) == (3, True)
+
+
+def test_a_user_suspends_resumes_and_releases_by_name_or_id(daemon: DaemonProcess) -> None:
+    async def story() -> None:
+        client = await DaemonClient.connect(daemon.socket)
+        view = await client.submit(kind="notebook", name="analysis")
+        for words, says in (
+            (("suspend", "analysis"), "is being suspended"),
+            (("resume", view["id"][:6]), "comes back as soon as there is room"),
+            (("release", view["id"]), "is being released"),
+        ):
+            done = await asyncio.to_thread(daemon.nls, *words)
+            assert (done.returncode, done.stderr) == (0, "")
+            assert f"analysis ({view['id']}) {says}" in done.stdout
+        client.close()
+
+    asyncio.run(story())
+    missing = daemon.nls("suspend", "nobody")
+    assert (missing.returncode, missing.stdout) == (3, "")
+    assert "There is no workload 'nobody'" in missing.stderr
+
+
+def test_what_cannot_be_suspended_is_said_with_the_reason_and_programs_get_json(daemon: DaemonProcess) -> None:
+    running = daemon.start_nls("run", "--name", "training", "--", "sleep", "600")
+    daemon.wait_for("training", phase="running")
+    refused = daemon.nls("suspend", "training")
+    assert (refused.returncode, "only notebooks can be suspended" in refused.stderr) == (3, True)
+    released = daemon.nls("release", "training", "--json")
+    assert set(json.loads(released.stdout)) == {"released"}
+    running.communicate(timeout=20)
+    wait_until(lambda: daemon.status()["workloads"] == [])
+
+
+def test_the_doctor_knows_the_daemon_and_its_exit_code_says_whether_something_stands_in_the_way(
+    daemon: DaemonProcess,
+) -> None:
+    done = daemon.nls("doctor", "--json")
+    found = {finding["check"]: finding for finding in json.loads(done.stdout)}
+    assert found["socket"]["level"] == found["daemon"]["level"] == found["permissions"]["level"] == "ok"
+    assert "2 simulated GPUs" in found["daemon"]["text"]
+    assert done.returncode == int(any(finding["level"] == "error" for finding in found.values()))
+    assert "ok       daemon: nls " in daemon.nls("doctor").stdout
+    wrong = daemon.nls("--socket", "/nowhere/nls.sock", "doctor")
+    assert (wrong.returncode, "-> nls up --socket /nowhere/nls.sock" in wrong.stdout) == (1, True)
+
+
+def test_prometheus_reads_the_node_and_what_has_happened(daemon: DaemonProcess) -> None:
+    assert daemon.nls("run", "--name", "secret-name", "--", "true").returncode == 0
+    code, text = daemon.request("GET", "/metrics")
+    assert code == 200
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    names = {sample.name for sample in samples}
+    assert {
+        "nls_gpu_memory_total_bytes", "nls_gpu_memory_paper_free_bytes", "nls_gpu_memory_borrowed_bytes",
+        "nls_workloads", "nls_longest_wait_seconds", "nls_moves_total", "nls_evictions_total", "nls_suspends_total",
+        "nls_reclaim_latency_seconds_bucket", "nls_step_duration_seconds_bucket", "nls_poll_duration_seconds_bucket",
+    } <= names  # fmt: skip
+    assert next(s.value for s in samples if s.name == "nls_step_duration_seconds_count") > 0
+    assert next(s.value for s in samples if s.name == "nls_poll_duration_seconds_count") > 0
+    assert "secret-name" not in text
+    if shutil.which("promtool"):
+        subprocess.run(["promtool", "check", "metrics"], input=text, text=True, check=True)
+
+
+def test_only_the_named_gpus_are_served(tmp_path: Path) -> None:
+    with DaemonProcess(tmp_path, "3x16GiB", "--gpus", "1,2") as daemon:
+        assert [gpu["index"] for gpu in daemon.status()["gpus"]] == [1, 2]
+    refused = subprocess.run(
+        [*NLS, "--socket", str(tmp_path / "s"), "up", "--gpus", "first"], env=daemon.environment,
+        capture_output=True, text=True, check=False, timeout=30,
+    )  # fmt: skip
+    assert (refused.returncode, "write UUIDs or indexes" in refused.stderr) == (2, True)
+
+
+def test_systemd_is_told_when_the_daemon_answers_and_when_it_ends(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        notify.bind(str(tmp_path / "notify"))
+        notify.settimeout(20)
+        daemon = DaemonProcess(tmp_path)
+        daemon.environment["NOTIFY_SOCKET"] = str(tmp_path / "notify")
+        with daemon:
+            assert notify.recv(100) == b"READY=1"
+        assert notify.recv(100) == b"STOPPING=1"
+
+
+def test_the_unit_is_what_systemd_understands_and_what_the_design_promises(tmp_path: Path) -> None:
+    text = UNIT.read_text()
+    for line in ("KillMode=process", "Restart=always", "RuntimeDirectory=nls", "Type=notify"):
+        assert line in text.splitlines()
+    assert "--socket /run/nls/nls.sock" in text
+    if shutil.which("systemd-analyze"):
+        unit = tmp_path / "nls.service"
+        unit.write_text(text.replace("/usr/local/bin/nls", shutil.which("true") or "/bin/true"))
+        environment = {**os.environ, "SYSTEMD_LOG_LEVEL": "warning"}
+        done = subprocess.run(
+            ["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False, env=environment
+        )
+        assert "nls.service" not in done.stderr, done.stderr

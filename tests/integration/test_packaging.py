@@ -1,0 +1,205 @@
+"""What people install: built from these sources, looked into, and used in environments of their own."""
+
+from __future__ import annotations
+
+import email
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_client.manager import KernelManager
+
+from daemon_process import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+PACKAGES = ("nls_jupyter", "nls_scheduler")
+# Images decide themselves about these; the base install must not bring or need them.
+HEAVY = ("cupy", "jupyter_server", "jupyterlab", "kubernetes", "numpy", "torch")
+KERNEL_TIMEOUT_S = 60
+WHERE = "import nls_jupyter, nls_scheduler; print(nls_jupyter.__file__); print(nls_scheduler.__file__)"
+USERS_PROFILE = """
+c = get_config()
+c.InteractiveShellApp.extensions = ["mine"]
+c.InteractiveShellApp.extra_extensions.append("mine_too")
+"""
+EXTENSION = "def load_ipython_extension(shell):\n    shell.user_ns[__name__] = 'loaded'\n"
+
+
+def hatchling(source: Path, target: str, directory: Path) -> Path:
+    """Builds as pip and `python -m build` do, from the network nothing."""
+    command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(directory)]
+    subprocess.run(command, cwd=source, check=True, capture_output=True)
+    (built,) = directory.iterdir()
+    return built
+
+
+class Environment:
+    """A fresh virtual environment that sees what this one has, except for nls-jupyter."""
+
+    def __init__(self, directory: Path, wheel: Path) -> None:
+        venv.create(directory, with_pip=False, symlinks=True)
+        self.directory = directory
+        self.python = directory / "bin" / "python"
+        names = {"base": str(directory), "platbase": str(directory)}
+        self.site_packages = Path(sysconfig.get_path("purelib", vars=names))
+        # A path file is not read again in the directory that it names: an editable install there stays out of sight.
+        (self.site_packages / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
+        pip = [sys.executable, "-m", "pip", "--python", str(directory), "install", "--quiet", "--no-index", "--no-deps"]
+        subprocess.run([*pip, "--ignore-installed", str(wheel)], check=True, capture_output=True)
+
+    def run(self, code: str, directory: Path) -> Sequence[str]:
+        """The lines that `code` prints, run far from the sources."""
+        command = [str(self.python), "-W", "error", "-c", code]
+        done = subprocess.run(command, cwd=directory, env=plain(), capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return str(done.stdout).split("\n")[:-1]
+
+
+def plain(**variables: str) -> dict[str, str]:
+    """This process's environment without what would lead to the sources or to a daemon of this machine."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("NLS_SOCKET", "NLS_SIMULATE", "PYTHONPATH"))}
+    return {**kept, **variables}
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return hatchling(ROOT, "sdist", tmp_path_factory.mktemp("sdist"))
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from the unpacked sdist, as an index's users may have to."""
+    unpacked = tmp_path_factory.mktemp("unpacked")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(unpacked, filter="data")
+    (source,) = unpacked.iterdir()
+    return hatchling(source, "wheel", tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    return Environment(tmp_path_factory.mktemp("installed") / "venv", wheel)
+
+
+def test_the_wheel_holds_our_two_packages_and_nothing_else(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    top = {name.split("/")[0] for name in names}
+    assert {name for name in top if not name.startswith("nls_jupyter-")} == set(PACKAGES)
+    assert not [name for name in names if re.search(r"(^|/)(tests?|conftest)[_./]|\.(pyc|ipynb)$", name)]
+
+
+def test_the_wheel_is_the_same_from_the_checkout_and_from_the_sdist(wheel: Path, tmp_path: Path) -> None:
+    checkout = hatchling(ROOT, "wheel", tmp_path)
+    assert sorted(zipfile.ZipFile(checkout).namelist()) == sorted(zipfile.ZipFile(wheel).namelist())
+
+
+def test_the_wheel_brings_its_licence_the_command_and_the_kernels_configuration(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    inside = {name.split("/", 1)[1]: name for name in archive.namelist() if name.startswith("nls_jupyter-")}
+    assert "licenses/LICENSE" in inside
+    assert archive.read(inside["licenses/LICENSE"]) == (ROOT / "LICENSE").read_bytes()
+    assert b"nls = nls_scheduler.cli:main" in archive.read(inside["entry_points.txt"])
+    assert {name for name in inside if name.startswith("data/")} == {"data/etc/ipython/ipython_kernel_config.py"}
+
+
+def test_the_base_install_requires_nothing_heavy(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+    required = email.message_from_bytes(archive.read(metadata)).get_all("Requires-Dist", [])
+    base = [line.replace("-", "_") for line in required if "extra ==" not in line]
+    assert base
+    assert not [line for line in base if line.startswith(HEAVY)]
+
+
+def test_the_sdist_has_what_is_needed_to_build_test_and_read_it(sdist: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        names = {name.split("/", 1)[1] for name in archive.getnames()}
+    needed = {"pyproject.toml", "LICENSE", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "PKG-INFO"}
+    needed |= {"docs/architecture.md", "examples/tour.ipynb", "tests/conftest.py", "tools/lab.py"}
+    assert needed <= names
+    assert not [name for name in names if name.startswith((".venv", ".ci", "dist/")) or "__pycache__" in name]
+
+
+def test_an_install_works_without_anything_heavy(installed: Environment, tmp_path: Path) -> None:
+    code = f"import sys; sys.modules.update(dict.fromkeys({HEAVY!r}))\n"
+    code += "import nls_jupyter.magics, nls_jupyter.gpu_kernel, nls_scheduler.cli, nls_scheduler.server\n" + WHERE
+    places = installed.run(code, tmp_path)
+    assert places == [str(installed.site_packages / name / "__init__.py") for name in PACKAGES]
+    nls = [str(installed.python.with_name("nls")), "--version"]
+    assert subprocess.run(nls, env=plain(), capture_output=True, check=True).stdout.startswith(b"nls 0.")
+
+
+def test_an_editable_install_is_live_and_adds_no_other_name(tmp_path: Path) -> None:
+    wheel = hatchling(ROOT, "wheel:editable", tmp_path)
+    environment = Environment(tmp_path / "venv", wheel)
+    assert environment.run(WHERE, tmp_path) == [
+        str(ROOT / "nls_jupyter" / "__init__.py"),
+        str(ROOT / "node_scheduler" / "nls_scheduler" / "__init__.py"),
+    ]
+    names = ("node_scheduler", "tests", "tools", "docs", "benchmarks", "daemon_process")
+    find = f"from importlib.util import find_spec; print(*(n for n in {names!r} if find_spec(n)))"
+    assert environment.run(find, tmp_path) == [""]
+    assert (environment.directory / "etc" / "ipython" / "ipython_kernel_config.py").exists()
+
+
+@pytest.fixture
+def users_files(tmp_path: Path) -> Path:
+    """An IPython directory in which its user loads extensions of their own."""
+    profile = tmp_path / "ipython" / "profile_default"
+    profile.mkdir(parents=True)
+    (profile / "ipython_kernel_config.py").write_text(USERS_PROFILE)
+    for name in ("mine", "mine_too"):
+        (tmp_path / f"{name}.py").write_text(EXTENSION)
+    return tmp_path
+
+
+@pytest.fixture
+def kernel(installed: Environment, users_files: Path) -> Iterator[KernelManager]:
+    """A kernel of the fresh environment, as Jupyter starts it."""
+    argv = [str(installed.python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    kernels = users_files / "kernels"
+    (kernels / "fresh").mkdir(parents=True)
+    specification = {"argv": argv, "display_name": "Fresh", "language": "python"}
+    (kernels / "fresh" / "kernel.json").write_text(json.dumps(specification))
+    manager = KernelManager(kernel_name="fresh", kernel_spec_manager=KernelSpecManager(kernel_dirs=[str(kernels)]))
+    environment = plain(IPYTHONDIR=str(users_files / "ipython"), PYTHONPATH=str(users_files))
+    manager.start_kernel(env=environment, cwd=str(users_files), stderr=subprocess.DEVNULL)
+    yield manager
+    manager.shutdown_kernel(now=True)
+
+
+def printed(manager: KernelManager, code: str) -> str:
+    client = manager.blocking_client()
+    client.start_channels()
+    texts: list[str] = []
+    try:
+        client.wait_for_ready(timeout=KERNEL_TIMEOUT_S)
+
+        def collect(message: dict[str, dict[str, str]]) -> None:
+            texts.append(message["content"].get("text") or "".join(message["content"].get("traceback", [])))
+
+        client.execute_interactive(code, output_hook=collect, timeout=KERNEL_TIMEOUT_S)
+    finally:
+        client.stop_channels()
+    return "".join(texts)
+
+
+def test_every_kernel_of_an_install_has_the_magics_and_the_users_own_extensions(kernel: KernelManager) -> None:
+    code = "%gpu log\nprint(mine, mine_too)\nimport nls_jupyter; print(nls_jupyter.__file__)"
+    nothing, users_own, place = printed(kernel, code).splitlines()
+    assert nothing == "Nothing has happened to this notebook's GPU process yet."
+    assert users_own == "loaded loaded"
+    assert place.endswith("site-packages/nls_jupyter/__init__.py")
+    assert not place.startswith(str(ROOT))

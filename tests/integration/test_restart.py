@@ -1,0 +1,127 @@
+"""The daemon is killed again and again while notebooks compute and move: nothing is lost, nobody is disturbed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+from jupyter_client.manager import AsyncKernelManager
+
+from daemon_process import DaemonProcess
+from waiting import wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KILLS = 100
+SEED = 20261121
+CELL_TIMEOUT_S = 60.0
+
+
+class Counting:
+    """A kernel that counts in its GPU process, cell after cell, until it is told to stop."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self._environment = environment
+        self.manager = AsyncKernelManager(kernel_name="python3", transport="ipc")
+        self.count = 0
+        self._stopping = False
+
+    async def open(self) -> None:
+        await self.manager.start_kernel(env=self._environment)
+        self.client = self.manager.client()
+        self.client.start_channels()
+        await self.client.wait_for_ready(timeout=CELL_TIMEOUT_S)
+        await self.run("%load_ext nls_jupyter\ncpu_variable = 'only here'")
+        await self.run("%%gpu\nfrom nls_jupyter import xp\ncounter = xp.zeros(1000)")
+        self.pid = await self.run("import os; print(os.getpid())")
+
+    async def run(self, code: str) -> str:
+        """Standard output of a cell; an error in the notebook is an error here."""
+        printed: list[str] = []
+
+        def take(message):
+            content = message["content"]
+            if message["msg_type"] == "stream" and content["name"] == "stdout":
+                printed.append(content["text"])
+            if message["msg_type"] == "error":
+                raise AssertionError(f"{code!r}: {content['ename']}: {content['evalue']}")
+
+        await self.client._async_execute_interactive(code, output_hook=take, timeout=CELL_TIMEOUT_S)
+        return "".join(printed)
+
+    async def go_on(self) -> None:
+        while not self._stopping:
+            self.count += 1
+            seen = await self.run("%%gpu\ncounter += 1\nprint(int(counter[0]), int(counter[-1]))")
+            assert seen.split() == [str(self.count)] * 2
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    async def close(self) -> None:
+        self.client.stop_channels()
+        await self.manager.shutdown_kernel(now=True)
+
+
+@pytest.fixture
+def daemon(tmp_path):
+    with DaemonProcess(
+        tmp_path, "2x256MiB", "--context-memory", "16MiB", "--set", "residency_per_move=0", "--set", "cool_down_s=0"
+    ) as running:
+        yield running
+
+
+@pytest.mark.timeout(600)
+def test_a_daemon_killed_a_hundred_times_loses_nothing(daemon, tmp_path):
+    asyncio.run(killed_again_and_again(daemon, tmp_path))
+
+
+async def killed_again_and_again(daemon: DaemonProcess, tmp_path: Path) -> None:
+    moments = random.Random(SEED)
+    folders = {name: str(tmp_path / name.lower()) for name in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR")}
+    kernels = [Counting({**daemon.environment, **folders}) for _ in range(2)]
+    try:
+        for kernel in kernels:
+            await kernel.open()
+        counting = [asyncio.ensure_future(kernel.go_on()) for kernel in kernels]
+        await kill_at_random(daemon, moments, counting)
+        for kernel in kernels:
+            kernel.stop()
+        await asyncio.gather(*counting)
+        assert all(kernel.count > KILLS / 4 for kernel in kernels), [kernel.count for kernel in kernels]
+        await asyncio.to_thread(wait_until, lambda: [w["phase"] for w in workloads(daemon)] == ["running", "running"])
+        for kernel in kernels:
+            assert (
+                await kernel.run("import os; print(os.getpid(), cpu_variable)") == f"{kernel.pid.strip()} only here\n"
+            )
+            assert await kernel.run("%%gpu\nprint(int(counter[0]))") == f"{kernel.count}\n"
+        assert len({workload["pid"] for workload in workloads(daemon)}) == 2
+    finally:
+        for kernel in kernels:
+            await kernel.close()
+
+
+async def kill_at_random(daemon: DaemonProcess, moments: random.Random, counting: list[asyncio.Future[None]]) -> None:
+    """Every few kills somebody comes for a whole GPU or goes, so that kills meet moves at every stage."""
+    third = None
+    for kill in range(KILLS):
+        if kill % 5 == 0:
+            third = await asyncio.to_thread(daemon.start_nls, "run", "--name", "third", "--", "sleep", "600")
+        elif kill % 5 == 3:
+            third.terminate()
+            await asyncio.to_thread(third.wait, 30)
+        await asyncio.sleep(moments.uniform(0.0, 0.25))  # the moment is the test's input, not a wait for something
+        await asyncio.to_thread(daemon.kill)
+        await asyncio.to_thread(daemon.start)
+        for count in counting:
+            assert not count.done() or count.exception() is None, (count.exception(), daemon.log[-4000:])
+    third.terminate()
+    await asyncio.to_thread(third.wait, 30)
+
+
+def workloads(daemon: DaemonProcess) -> list[dict]:
+    return json.loads(daemon.nls("status", "--json").stdout)["workloads"]

@@ -1,0 +1,170 @@
+"""A node in virtual time whose workloads have names: each story reads like its title."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nls_scheduler import events as ev
+from nls_scheduler.commands import StartProcess, StopProcess, SuspendProcess, WorkloadCommand
+from nls_scheduler.model import Kind, Phase, Policy
+from nls_scheduler.simulator import GIB, SimulatedNode
+
+if TYPE_CHECKING:
+    from nls_scheduler.model import GpuUuid, PlanEntry, Workload, WorkloadId
+
+TOTAL = 16 * GIB
+
+
+class Stage:
+    """Gpus of 16 GiB. Sizes are fractions of one; everything that is ordered is done at once unless a story waits."""
+
+    def __init__(self, gpus: int = 2, **policy: object) -> None:
+        self.node = SimulatedNode.of(gpus, TOTAL, Policy(**policy))  # type: ignore[arg-type]  # any of its numbers
+        self._ids: dict[str, WorkloadId] = {}
+
+    # Who comes and goes
+
+    def notebook(self, name: str, request: float = 0.5, limit: float = 1.0, **wanted: object) -> None:
+        """A notebook asks for a GPU."""
+        self._submit(name, Kind.NOTEBOOK, request, limit, wanted)
+
+    def command(self, name: str, request: float = 1.0, limit: float | None = None, **wanted: object) -> None:
+        """`nls run` asks for one."""
+        self._submit(name, Kind.COMMAND, request, request if limit is None else limit, wanted)
+
+    def _submit(self, name: str, kind: Kind, request: float, limit: float, wanted: dict[str, object]) -> None:
+        sizes = {"request_bytes": int(request * TOTAL), "limit_bytes": int(limit * TOTAL)}
+        self._ids[name] = self.node.submit(name=name, kind=kind, **sizes, **wanted)
+        self.node.settle()
+
+    def ends(self, name: str) -> None:
+        """Its user needs no GPU any more."""
+        self.node.release(self._ids[name])
+        self.node.settle()
+
+    # What happens
+
+    def holds(self, name: str, share: float) -> None:
+        """It has allocated so much in all, and it is saved."""
+        self.node.hold(self._ids[name], int(share * TOTAL))
+        self.node.settle()
+
+    def allocates(self, name: str, share: float) -> None:
+        """Its running cell has allocated so much in all, and nothing of that is saved yet."""
+        process = self.node.workloads[self._ids[name]].process
+        assert process is not None, f"{name} has no process"
+        process.held_bytes = int(share * TOTAL)
+        self.node.sample()
+        self.node.settle()
+
+    def cell_starts(self, name: str) -> None:
+        """A cell runs, or begins to wait."""
+        self.node.start_cell(self._ids[name])
+        self.node.settle()
+
+    def cell_ends(self, name: str) -> None:
+        """The cell is over."""
+        self.node.finish_cell(self._ids[name])
+        self.node.settle()
+
+    def dies(self, name: str) -> None:
+        """Its GPU process is killed from outside."""
+        self.node.kill(self._ids[name])
+        self.node.settle()
+
+    def user_suspends(self, name: str) -> None:
+        """`nls suspend`."""
+        self.node.tell(ev.SuspendRequested(self.node.now, self._ids[name], "suspended by its user"))
+        self.node.settle()
+
+    def user_resumes(self, name: str) -> None:
+        """`nls resume`."""
+        self.node.tell(ev.ResumeRequested(self.node.now, self._ids[name]))
+        self.node.settle()
+
+    def stranger_uses(self, gpu: int, share: float) -> None:
+        """A process that nobody placed holds so much of a Gpu."""
+        self.node.strangers[self.uuid(gpu)] = int(share * TOTAL)
+        self.node.sample()
+        self.node.settle()
+
+    def health(self, gpu: int, *, healthy: bool) -> None:
+        """The driver reports a Gpu as broken, or as whole again."""
+        self.node.set_health(self.uuid(gpu), healthy=healthy)
+        self.node.settle()
+
+    def after(self, seconds: float) -> None:
+        """Time passes."""
+        self.node.advance(seconds)
+
+    # Without completing what is ordered
+
+    def pending(self, name: str) -> WorkloadCommand | None:
+        """The order that it has not carried out yet."""
+        return next((c for c in self.node.pending if c.workload == self._ids[name]), None)
+
+    def completes(self, name: str, *, fail: bool = False) -> None:
+        """It carries out its order; nobody else does."""
+        command = self.pending(name)
+        assert command is not None, f"{name} has no order"
+        self.node.complete(command, fail=fail)
+        self.node.sample()
+
+    # What is seen
+
+    def uuid(self, gpu: int) -> GpuUuid:
+        """A Gpu by its index."""
+        return next(g.uuid for g in self.node.state.gpus.values() if g.index == gpu)
+
+    def workload(self, name: str) -> Workload:
+        """The daemon's record."""
+        return self.node.of_workload(self._ids[name])
+
+    def plan(self, name: str) -> PlanEntry:
+        """The plan's entry."""
+        return self.node.state.plan[self._ids[name]]
+
+    def known(self, name: str) -> bool:
+        """Whether the daemon still has it."""
+        return self._ids[name] in self.node.state.workloads
+
+    def reason(self, name: str) -> str:
+        """The sentence for its user."""
+        return self.plan(name).reason
+
+    def cause(self, name: str) -> str | None:
+        """For whom it moves or waits."""
+        cause = self.plan(name).cause
+        return None if cause is None else self.node.state.workloads[cause].spec.name
+
+    def gpu(self, name: str) -> int | None:
+        """The index of its Gpu; `None` without one."""
+        current = self.workload(name).current
+        return self.node.state.gpus[current[0]].index if current else None
+
+    def gpus(self, name: str) -> list[int]:
+        """The indexes of its Gpus."""
+        return [self.node.state.gpus[uuid].index for uuid in self.workload(name).current]
+
+    def home(self, name: str) -> list[int]:
+        """The indexes of its home."""
+        return [self.node.state.gpus[uuid].index for uuid in self.workload(name).home]
+
+    def runs(self, *names: str) -> bool:
+        """Whether all of them run."""
+        return all(self.workload(name).phase is Phase.RUNNING for name in names)
+
+    def phase(self, name: str) -> str:
+        """Its phase."""
+        return self.workload(name).phase.value
+
+    def position(self, name: str) -> int | None:
+        """Its place in the wait queue."""
+        return self.plan(name).position
+
+    def orders(self, name: str) -> list[str]:
+        """Every order it ever got, in short."""
+        words = {StartProcess: "start", SuspendProcess: "suspend", StopProcess: "stop"}
+        commands = (c for _, given in self.node.history for c in given)
+        mine = [c for c in commands if isinstance(c, WorkloadCommand) and c.workload == self._ids[name]]
+        return [words.get(type(c), type(c).__name__) for c in mine]

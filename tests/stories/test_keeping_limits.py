@@ -1,0 +1,139 @@
+"""Limits are kept, and orders are obeyed: by the supervisor, else by the daemon itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from nls_scheduler import events as ev
+from nls_scheduler.commands import EndProcess, StopProcess, TrimMemory
+from nls_scheduler.model import Kind, Phase
+from nls_scheduler.simulator import GIB, SimulatedNode
+
+
+@pytest.fixture
+def node():
+    return SimulatedNode.of()
+
+
+def sampled_with(node, workload, held_bytes):
+    """One sample that shows `workload` with so much; returns the commands it led to."""
+    node.workloads[workload].process.held_bytes = held_bytes
+    node.workloads[workload].held_bytes = held_bytes
+    node.sample()
+    return node.history[-1][1]
+
+
+def a_notebook(node, limit=12):
+    workload = node.submit(request_bytes=4 * GIB, limit_bytes=limit * GIB)
+    node.settle()
+    return workload
+
+
+def test_one_sample_above_the_limit_is_no_reason_to_act(node):
+    book = a_notebook(node)
+    assert sampled_with(node, book, 13 * GIB) == ()
+    assert sampled_with(node, book, 12 * GIB) == ()
+    assert sampled_with(node, book, 13 * GIB) == ()
+
+
+def test_two_samples_above_the_limit_lead_to_a_trim_that_says_why(node):
+    book = a_notebook(node)
+    sampled_with(node, book, 13 * GIB)
+    (trim, *_) = sampled_with(node, book, 13 * GIB)
+    assert isinstance(trim, TrimMemory)
+    assert trim.reason == "it used 13 GiB, above its limit of 12 GiB"
+    assert node.where(book) == "running on 0"
+
+
+def test_a_notebook_whose_caches_were_the_excess_goes_on(node):
+    book = a_notebook(node)
+    sampled_with(node, book, 13 * GIB)
+    (trim, *_) = sampled_with(node, book, 13 * GIB)
+    node.complete(trim)
+    for _ in range(5):
+        assert sampled_with(node, book, 5 * GIB) == ()
+    assert node.where(book) == "running on 0"
+
+
+def test_a_notebook_that_stays_above_its_limit_is_stopped_even_in_mid_cell_and_comes_back(node):
+    book = a_notebook(node)
+    node.hold(book, 3 * GIB)
+    node.start_cell(book)
+    sampled_with(node, book, 13 * GIB)
+    (trim, *_) = sampled_with(node, book, 13 * GIB)
+    node.complete(trim)
+    sampled_with(node, book, 13 * GIB)
+    commands = sampled_with(node, book, 13 * GIB)
+    assert isinstance(commands[0], StopProcess)
+    assert commands[0].reason == "it used 13 GiB, above its limit of 12 GiB"
+    node.workloads[book].held_bytes = 3 * GIB
+    node.settle()
+    assert node.where(book) == "running on 0"
+
+
+def test_a_trim_that_is_not_answered_counts_as_done_after_its_time(node):
+    book = a_notebook(node)
+    sampled_with(node, book, 13 * GIB)
+    sampled_with(node, book, 13 * GIB)
+    node.pending.clear()
+    node.now += node.state.policy.trim_timeout_s
+    node.tell(ev.TimerFired(node.now))
+    sampled_with(node, book, 13 * GIB)
+    commands = sampled_with(node, book, 13 * GIB)
+    assert isinstance(commands[0], StopProcess)
+
+
+def test_a_command_above_its_limit_is_stopped_and_does_not_come_back(node):
+    command = node.submit(kind=Kind.COMMAND, request_bytes=4 * GIB, limit_bytes=6 * GIB)
+    node.settle()
+    sampled_with(node, command, 7 * GIB)
+    commands = sampled_with(node, command, 7 * GIB)
+    assert isinstance(commands[0], StopProcess)
+    node.settle()
+    assert command not in node.state.workloads
+
+
+def test_a_notebook_that_breaks_its_limit_again_and_again_is_given_up(node):
+    book = a_notebook(node)
+    for _ in range(node.state.policy.max_failures):
+        for _ in range(2):
+            sampled_with(node, book, 13 * GIB)
+        for command in list(node.pending):
+            node.complete(command)
+        if node.workloads[book].process is not None:
+            for _ in range(2):
+                sampled_with(node, book, 13 * GIB)
+        node.workloads[book].held_bytes = GIB
+        node.settle()
+    assert node.of_workload(book).phase is Phase.FAILED
+    assert "above its limit" in node.state.plan[book].reason
+    node.tell(ev.ResumeRequested(node.now, book))
+    node.settle()
+    assert node.where(book) == "running on 0"
+
+
+def test_a_stop_that_is_not_obeyed_is_done_by_the_daemon_itself(node):
+    book = a_notebook(node)
+    node.start_cell(book)
+    node.release(book)
+    (stop,) = node.pending
+    node.now = node.of_workload(book).pending.deadline_at
+    commands = node.tell(ev.TimerFired(node.now))
+    assert isinstance(stop, StopProcess)
+    assert isinstance(commands[0], EndProcess)
+    assert commands[0].process == node.workloads[book].process.id
+    assert commands[0].reason == stop.reason
+    node.settle()
+    assert book not in node.state.workloads
+
+
+def test_a_gpu_whose_process_cannot_be_ended_gets_nothing_new(node):
+    book = a_notebook(node)
+    node.release(book)
+    for _ in range(2):  # the stop, then the daemon's own end, both without effect
+        node.now = node.of_workload(book).pending.deadline_at + 0.001
+        node.tell(ev.TimerFired(node.now))
+    node.pending.clear()
+    other = node.submit()
+    node.settle()
+    assert node.where(other) == "running on 1"

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import pytest
+
+from nls_scheduler.commands import StopProcess, SuspendProcess
+from nls_scheduler.simulator import GIB
+from stage import Stage
+
+ORDER_OF_HARM = {
+    "an idle notebook goes before one that executes": (
+        {"share": 0.45, "executing": True},
+        {"share": 0.45},
+        "second",
+    ),
+    "the lower priority goes first": (
+        {"share": 0.45, "priority": 1},
+        {"share": 0.45},
+        "second",
+    ),
+    "the higher priority stays, whoever holds more": (
+        {"share": 0.5, "priority": 1},
+        {"share": 0.4},
+        "second",
+    ),
+    "the largest over-request goes first": (
+        {"share": 0.3},
+        {"share": 0.55},
+        "second",
+    ),
+    "the one that has been idle longest goes among equals": (
+        {"share": 0.45},
+        {"share": 0.45},
+        "first",
+    ),
+}
+
+
+@pytest.mark.parametrize(("first", "second", "victim"), ORDER_OF_HARM.values(), ids=ORDER_OF_HARM)
+def test_who_yields_first(first: dict[str, float], second: dict[str, float], victim: str) -> None:
+    stage = Stage(1)
+    for name, facts in (("first", first), ("second", second)):
+        stage.notebook(name, 0.2, 1.0, priority=int(facts.get("priority", 0)))
+    for name, facts in (("first", first), ("second", second)):
+        stage.holds(name, facts["share"])
+        if facts.get("executing"):
+            stage.cell_starts(name)
+    stage.after(10)
+    stage.node.submit(name="third", request_bytes=int(0.4 * 16 * GIB), limit_bytes=int(0.4 * 16 * GIB))
+    suspended = [name for name in ("first", "second") if isinstance(stage.pending(name), SuspendProcess)]
+    assert suspended == [victim]
+
+
+def test_a_running_cell_may_go_on_until_the_deadline_and_is_then_stopped_for_a_guarantee() -> None:
+    stage = Stage(1, reclaim_deadline_s=30.0, stop_grace_s=2.0)
+    stage.notebook("alice")
+    stage.cell_starts("alice")
+    stage.allocates("alice", 0.9)
+    stage.notebook("bob")
+    assert stage.phase("bob") == "queued"
+    assert stage.reason("alice").startswith("bob needs GPU 0")
+    stage.after(27)
+    assert stage.runs("alice")
+    stage.after(2)
+    assert stage.orders("alice")[:2] == ["start", "stop"]
+    assert stage.runs("bob")
+
+
+def test_a_cell_that_ends_in_time_loses_nothing() -> None:
+    stage = Stage(1)
+    stage.notebook("alice")
+    stage.holds("alice", 0.9)
+    stage.cell_starts("alice")
+    stage.notebook("bob")
+    stage.after(10)
+    stage.cell_ends("alice")
+    assert stage.orders("alice") == ["start", "suspend"]
+    assert stage.runs("bob")
+
+
+def test_a_workload_within_its_request_is_never_a_victim() -> None:
+    stage = Stage(1)
+    stage.notebook("within", 0.5)
+    stage.holds("within", 0.5)
+    stage.notebook("above", 0.25)
+    stage.holds("above", 0.5)
+    stage.notebook("third", 0.25)
+    assert stage.runs("within", "third")
+    assert stage.orders("within") == ["start"]
+    assert stage.phase("above") == "suspended"
+
+
+def test_a_guaranteed_workload_is_there_within_the_deadline_though_nobody_answers() -> None:
+    stage = Stage(1, reclaim_deadline_s=30.0, stop_grace_s=2.0)
+    stage.notebook("alice")
+    stage.holds("alice", 0.9)
+    bob = stage.node.submit(name="bob")
+    assert isinstance(stage.pending("alice"), SuspendProcess)
+    while stage.node.now < 28:
+        stage.node.fire_timer()
+    assert isinstance(stage.pending("alice"), StopProcess)
+    stage.completes("alice")
+    stage.node.settle()
+    assert stage.node.where(bob) == "running on 0"
+
+
+def test_a_command_that_can_start_again_is_stopped_at_once_and_queues_again() -> None:
+    stage = Stage(1)
+    stage.command("batch", 0.25, 1.0, requeue=True)
+    stage.holds("batch", 0.9)
+    stage.command("owner", 0.75)
+    assert stage.orders("batch")[:2] == ["start", "stop"]
+    assert stage.runs("owner", "batch")
+
+
+def test_a_command_that_cannot_start_again_is_the_last_to_go() -> None:
+    stage = Stage(1)
+    stage.command("once", 0.25, 1.0)
+    stage.holds("once", 0.35)
+    stage.notebook("book", 0.25)
+    stage.holds("book", 0.4)
+    stage.command("owner", 0.4)
+    assert stage.orders("once") == ["start"]
+    assert stage.phase("book") == "suspended"
+
+
+def test_what_a_command_borrows_beyond_its_request_can_cost_it_its_life_at_the_deadline_only() -> None:
+    stage = Stage(1, reclaim_deadline_s=30.0, stop_grace_s=2.0)
+    stage.command("once", 0.25, 1.0)
+    stage.holds("once", 0.9)
+    stage.notebook("owner", 0.5)
+    stage.after(27)
+    assert stage.runs("once")
+    stage.after(2)
+    assert not stage.known("once")
+    assert stage.runs("owner")
+
+
+def test_a_notebook_whose_suspend_fails_keeps_its_gpu_until_the_deadline() -> None:
+    stage = Stage(1, reclaim_deadline_s=30.0, stop_grace_s=2.0)
+    stage.notebook("alice")
+    stage.allocates("alice", 0.9)
+    stage.node.submit(name="bob")
+    stage.completes("alice", fail=True)
+    assert stage.runs("alice")
+    stage.after(27)
+    assert stage.orders("alice") == ["start", "suspend"]
+    stage.after(2)
+    assert stage.orders("alice")[2] == "stop"
+
+
+def test_a_burst_is_not_tried_again_right_after_a_failed_suspend() -> None:
+    stage = Stage(2, cool_down_s=30.0)
+    stage.notebook("alice")
+    stage.notebook("bob")
+    stage.command("training")
+    stage.node.release(stage.workload("training").id)
+    stage.completes("training")
+    moving = next(name for name in ("alice", "bob") if stage.pending(name) is not None)
+    stage.completes(moving, fail=True)
+    assert stage.pending(moving) is None
+    before = len(stage.orders(moving))
+    stage.after(29)
+    assert len(stage.orders(moving)) == before
+
+
+@pytest.mark.parametrize("how", ["dies", "start fails"])
+def test_three_failures_in_a_row_end_in_failed_and_a_resume_tries_again(how: str) -> None:
+    stage = Stage(1, max_failures=3)
+    book = stage.node.submit(name="book")
+    stage._ids["book"] = book
+    for _ in range(3):
+        if how == "start fails":
+            stage.completes("book", fail=True)
+        else:
+            stage.node.settle()
+            stage.node.kill(book)
+    assert stage.phase("book") == "failed"
+    assert stage.reason("book").startswith("gave up after 3 failures in a row: ")
+    stage.node.settle()
+    stage.user_resumes("book")
+    assert stage.runs("book")
+
+
+def test_a_finished_cell_forgives_the_failures_before() -> None:
+    stage = Stage(1, max_failures=3)
+    stage.notebook("book")
+    for _ in range(5):
+        stage.dies("book")
+        stage.cell_starts("book")
+        stage.cell_ends("book")
+    assert stage.runs("book")

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import pytest
+
+from nls_scheduler.commands import StartProcess, SuspendProcess
+from stage import Stage
+
+
+def two_notebooks(**policy: object) -> Stage:
+    stage = Stage(2, **policy)
+    stage.notebook("alice")
+    stage.notebook("bob")
+    return stage
+
+
+def test_two_notebooks_with_one_home_are_spread_so_that_each_can_burst() -> None:
+    stage = two_notebooks()
+    assert stage.home("alice") == stage.home("bob") == [0]
+    assert {stage.gpu("alice"), stage.gpu("bob")} == {0, 1}
+    assert stage.plan("alice").allowance_bytes == stage.plan("bob").allowance_bytes == 16 << 30
+    assert "borrows GPU 1 to burst up to 16 GiB; its home is GPU 0" in stage.reason("bob")
+
+
+@pytest.mark.parametrize("request_of_third", [1.0, 0.6])
+def test_whoever_needs_a_gpu_gets_one_and_only_one_notebook_moves_home(request_of_third: float) -> None:
+    stage = two_notebooks()
+    stage.holds("alice", 0.3)
+    stage.holds("bob", 0.3)
+    stage.command("training", request_of_third)
+    assert stage.runs("alice", "bob", "training")
+    assert (stage.gpu("alice"), stage.gpu("bob"), stage.gpu("training")) == (0, 0, 1)
+    assert stage.orders("alice") == ["start"]
+    assert stage.orders("bob") == ["start", "suspend", "start"]
+
+
+def test_the_reason_of_a_move_names_who_needed_the_gpu() -> None:
+    stage = two_notebooks()
+    stage.holds("bob", 0.3)
+    stage.node.submit(name="training", request_bytes=16 << 30, limit_bytes=16 << 30)
+    order = stage.pending("bob")
+    assert isinstance(order, SuspendProcess)
+    assert order.reason == "training needs GPU 1"
+    assert stage.cause("bob") == "training"
+
+
+def test_the_notebooks_spread_again_when_the_third_has_ended() -> None:
+    stage = two_notebooks()
+    stage.command("training")
+    stage.ends("training")
+    assert {stage.gpu("alice"), stage.gpu("bob")} == {0, 1}
+
+
+def test_a_move_for_burst_alone_waits_for_the_end_of_the_cell() -> None:
+    stage = two_notebooks()
+    stage.command("training")
+    stage.cell_starts("alice")
+    stage.cell_starts("bob")
+    stage.ends("training")
+    stage.after(300)
+    assert stage.gpu("alice") == stage.gpu("bob") == 0
+    stage.cell_ends("bob")
+    assert (stage.gpu("alice"), stage.gpu("bob")) == (0, 1)
+
+
+def test_a_notebook_that_moved_for_burst_stays_for_the_cool_down() -> None:
+    stage = two_notebooks(cool_down_s=30.0)
+    stage.command("first")
+    stage.ends("first")
+    moved = next(name for name in ("alice", "bob") if stage.workload(name).moved_at is not None)
+    stage.command("second")
+    stage.ends("second")
+    before = len(stage.orders(moved))
+    stage.after(29)
+    assert len(stage.orders(moved)) == before
+    stage.after(2)
+    assert {stage.gpu("alice"), stage.gpu("bob")} == {0, 1}
+
+
+def test_a_gain_below_min_gain_moves_nobody() -> None:
+    stage = Stage(2, min_gain=0.1)
+    for name, gpu_share in (("a", 0.05), ("b", 0.05), ("c", 0.9)):
+        stage.notebook(name, gpu_share, 1.0)
+    orders = {name: len(stage.orders(name)) for name in "abc"}
+    stage.after(600)
+    assert {name: len(stage.orders(name)) for name in "abc"} == orders
+
+
+def test_a_whole_gpu_is_kept_free_on_paper() -> None:
+    stage = Stage(3)
+    for name in ("a", "b", "c", "d"):
+        stage.notebook(name, 0.25)
+    assert [stage.home(name) for name in ("a", "b", "c", "d")] == [[0]] * 4
+    assert {stage.gpu(name) for name in ("a", "b", "c", "d")} == {0, 1, 2}
+
+
+def test_a_guaranteed_notebook_never_borrows() -> None:
+    stage = Stage(2)
+    stage.notebook("fixed", 0.5, 0.5)
+    stage.notebook("burst", 0.5, 1.0)
+    assert (stage.home("fixed"), stage.gpu("fixed")) == ([0], 0)
+    assert stage.gpu("burst") == 1
+    stage.command("training")
+    assert stage.orders("fixed") == ["start"]
+    assert (stage.gpu("burst"), stage.gpu("training")) == (0, 1)
+
+
+def test_a_command_with_two_gpus_has_both_or_waits() -> None:
+    stage = Stage(2)
+    stage.command("single", 0.75)
+    stage.command("double", 0.5, gpu_count=2)
+    assert stage.phase("double") == "queued"
+    assert "no room for 8 GiB on each of 2 GPUs: GPU 0 is held by single" in stage.reason("double")
+    stage.ends("single")
+    assert stage.gpus("double") == [0, 1]
+
+
+def test_no_gpu_takes_more_workloads_than_allowed() -> None:
+    stage = Stage(2, max_workloads_per_gpu=2)
+    for name in ("a", "b", "c", "d", "e"):
+        stage.notebook(name, 0.1)
+    assert sorted(stage.gpu(name) for name in "abcd") == [0, 0, 1, 1]
+    assert stage.phase("e") == "queued"
+    assert stage.home("e") == [0]
+    assert "as many workloads as allowed are on every GPU" in stage.reason("e")
+    stage.ends("a")
+    assert stage.runs("e")
+
+
+def test_a_started_process_gets_the_gpu_that_the_plan_names() -> None:
+    stage = Stage(2)
+    stage.node.submit(name="first")
+    (order,) = stage.node.pending
+    assert isinstance(order, StartProcess)
+    assert order.gpus == (stage.uuid(0),)

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nls_scheduler import events as ev
+from stage import TOTAL, Stage
+
+
+def full_node(**policy: object) -> Stage:
+    stage = Stage(1, **policy)
+    stage.command("holder")
+    return stage
+
+
+def test_those_who_wait_go_by_priority_and_then_by_arrival() -> None:
+    stage = full_node()
+    stage.command("first")
+    stage.after(1)
+    stage.command("second")
+    stage.after(1)
+    stage.command("urgent", priority=5)
+    assert [stage.position(name) for name in ("urgent", "first", "second")] == [1, 2, 3]
+    for name in ("holder", "urgent", "first"):
+        stage.ends(name)
+    assert stage.runs("second")
+    assert stage.position("second") is None
+
+
+def test_priority_alone_stops_nobody() -> None:
+    stage = full_node()
+    stage.command("urgent", priority=100)
+    stage.after(1000)
+    assert stage.runs("holder")
+    assert stage.phase("urgent") == "queued"
+
+
+def test_who_waits_reads_who_holds_the_gpu() -> None:
+    stage = full_node()
+    stage.notebook("book")
+    assert stage.reason("book") == "no room for 8 GiB on one GPU: GPU 0 is held by holder"
+    assert stage.cause("book") == "holder"
+
+
+def test_a_smaller_request_passes_a_larger_one_by_until_that_starves() -> None:
+    stage = Stage(1, starvation_s=300.0)
+    stage.command("small-1", 0.5)
+    stage.command("large", 1.0)
+    stage.after(299)
+    stage.command("small-2", 0.5)
+    assert stage.runs("small-1", "small-2")
+    stage.ends("small-1")
+    stage.after(2)
+    stage.command("small-3", 0.5)
+    assert stage.phase("small-3") == "queued"
+    assert stage.reason("small-3") == "room is reserved for large, which has waited longer"
+    stage.ends("small-2")
+    assert stage.runs("large")
+
+
+def test_a_gpu_is_handed_on_only_when_the_driver_shows_its_memory_free() -> None:
+    stage = full_node()
+    stage.command("next")
+    process = stage.node.workloads[stage.workload("holder").id].process
+    assert process is not None
+    process.lingers = True
+    stage.ends("holder")
+    assert not stage.known("holder")
+    assert stage.phase("next") == "queued"
+    process.lingers = False
+    stage.node.sample()
+    stage.node.settle()
+    assert stage.runs("next")
+
+
+def test_a_stranger_s_process_owns_what_it_uses() -> None:
+    stage = Stage(1)
+    stage.stranger_uses(0, 0.75)
+    stage.notebook("book", 0.5)
+    assert stage.phase("book") == "queued"
+    assert "GPU 0 is held by other processes (12 GiB)" in stage.reason("book")
+    stage.stranger_uses(0, 0.0)
+    assert stage.runs("book")
+
+
+def test_nobody_borrows_a_gpu_that_a_stranger_uses() -> None:
+    stage = Stage(2)
+    stage.stranger_uses(1, 0.6)
+    stage.notebook("alice")
+    stage.notebook("bob")
+    assert (stage.gpu("alice"), stage.gpu("bob")) == (0, 0)
+
+
+def test_a_borrower_goes_home_when_a_stranger_comes() -> None:
+    stage = Stage(2)
+    stage.notebook("alice")
+    stage.notebook("bob")
+    borrower = next(name for name in ("alice", "bob") if stage.gpu(name) == 1)
+    stage.stranger_uses(1, 0.1)
+    assert stage.gpu(borrower) == 0
+    assert stage.runs("alice", "bob")
+
+
+def test_an_unhealthy_gpu_is_vacated_and_used_again_when_it_is_whole() -> None:
+    stage = Stage(2)
+    stage.notebook("alice")
+    stage.notebook("bob")
+    stage.health(1, healthy=False)
+    assert (stage.gpu("alice"), stage.gpu("bob")) == (0, 0)
+    assert stage.runs("alice", "bob")
+    stage.after(31)
+    stage.health(1, healthy=True)
+    stage.after(31)
+    assert {stage.gpu("alice"), stage.gpu("bob")} == {0, 1}
+
+
+def test_the_only_gpu_out_of_service_is_the_reason_to_wait_until_it_is_whole_and_a_cell_runs() -> None:
+    stage = Stage(1)
+    stage.notebook("book")
+    stage.health(0, healthy=False)
+    assert stage.phase("book") in ("suspended", "queued")
+    assert "GPU 0 is out of service" in stage.reason("book")
+    stage.health(0, healthy=True)
+    stage.cell_starts("book")
+    assert stage.runs("book")
+
+
+def test_a_workload_that_asks_for_less_is_admitted_then() -> None:
+    stage = Stage(1)
+    stage.command("holder", 0.75)
+    stage.notebook("book", 0.5)
+    assert stage.phase("book") == "queued"
+    spec = replace(stage.workload("book").spec, request_bytes=TOTAL // 4)
+    stage.node.tell(ev.WorkloadRespecified(stage.node.now, stage.workload("book").id, spec))
+    stage.node.settle()
+    assert stage.runs("book")

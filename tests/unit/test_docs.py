@@ -1,0 +1,129 @@
+"""The documents say what the code does."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+import sys
+import xml.etree.ElementTree as ET
+from typing import TYPE_CHECKING
+
+import pytest
+
+from daemon_process import ROOT
+from nls_jupyter import errors, magics
+from nls_scheduler import cli
+from nls_scheduler.cli import exit_codes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from types import ModuleType
+
+DOCS = ROOT / "docs"
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *ROOT.glob("examples/*.md")])
+SOURCES = [*ROOT.glob("nls_jupyter/**/*.py"), *ROOT.glob("node_scheduler/**/*.py"), *ROOT.glob("tools/*.py")]
+FENCE = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def generator(module: str) -> ModuleType:
+    sys.path.insert(0, str(DOCS))
+    try:
+        return importlib.import_module(module)
+    finally:
+        sys.path.remove(str(DOCS))
+
+
+@pytest.mark.parametrize("module", ["draw_transitions", "write_reference"])
+def test_what_is_generated_is_up_to_date(module: str) -> None:
+    written = generator(module)
+    text = written.DOCUMENT.read_text(encoding="utf-8")
+    assert generator("blocks").updated(text, written.blocks()) == text, "run `make docs`"
+
+
+def test_a_stale_block_is_replaced_and_a_missing_place_is_an_error() -> None:
+    blocks = generator("blocks")
+    text = "before\n<!-- begin a -->\nold\n<!-- end a -->\nafter\n"
+    assert blocks.updated(text, {"a": "new"}) == text.replace("old", "\nnew\n")
+    with pytest.raises(ValueError, match="'b'"):
+        blocks.updated(text, {"b": "new"})
+
+
+def headings(document: Path) -> set[str]:
+    """The anchors that GitHub gives a document's headings."""
+    titles = re.findall(r"^#+ (.*)$", FENCE.sub("", document.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def links(document: Path) -> Iterator[str]:
+    text = FENCE.sub("", document.read_text(encoding="utf-8"))
+    yield from (link for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+def test_links_lead_somewhere(document: Path) -> None:
+    for link in links(document):
+        path, _, anchor = link.partition("#")
+        target = (document.parent / path).resolve() if path else document
+        assert target.exists(), link
+        assert not anchor or anchor in headings(target), link
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+def test_commands_in_the_documents_exist(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    (commands,) = (a for a in cli._parser()._actions if isinstance(a, argparse._SubParsersAction))
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    magic = magics.GpuMagics.gpu.__doc__ or ""
+    assert set(re.findall(r"(?:`|^\$ )nls (\w+)", text, re.MULTILINE)) <= set(commands.choices)
+    assert set(re.findall(r"(?:`|^\$ )make (\w+)", text, re.MULTILINE)) <= set(targets)
+    wanted = set(re.findall(r"`%gpu ([a-z]+)", text)) - {"auto"}  # named among what there is not yet
+    assert all(f"%gpu {word} " in magic for word in wanted)
+
+
+def test_variables_in_the_documents_exist() -> None:
+    named = set(re.findall(r"NLS_[A-Z_]+", "".join(d.read_text(encoding="utf-8") for d in DOCUMENTS)))
+    sources = "".join(path.read_text(encoding="utf-8") for path in SOURCES)
+    assert named
+    assert {variable for variable in named if f'"{variable}"' not in sources} == set()
+
+
+def test_the_reference_explains_every_exit_code_and_every_error() -> None:
+    text = (DOCS / "reference.md").read_text(encoding="utf-8")
+    codes = {value for key, value in vars(exit_codes).items() if key.isupper()}
+    assert codes <= {int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)}
+    kinds = [e.__name__ for e in vars(errors).values() if isinstance(e, type) and issubclass(e, errors.GpuError)]
+    assert [kind for kind in kinds if f"| `{kind}` |" not in text] == ["GpuError"]
+
+
+def test_the_walk_through_the_code_names_what_is_there() -> None:
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    steps = re.findall(r"^\| `([\w/]+\.py)` `(\w+)` \|", text, re.MULTILINE)
+    assert len(steps) > 20
+    missing = [
+        (file, function)
+        for file, function in steps
+        if not re.search(rf"\bdef {function}\(", (ROOT / file).read_text(encoding="utf-8"))
+    ]
+    assert missing == []
+
+
+def test_every_decision_has_a_number_and_a_short_text() -> None:
+    decisions = sorted((DOCS / "decisions").glob("*.md"))
+    for number, path in enumerate(decisions, start=1):
+        assert path.name.startswith(f"{number:04d}-")
+        lines = path.read_text(encoding="utf-8").splitlines()
+        assert lines[0].startswith(f"# {number}. ")
+        assert len(lines) < 30
+
+
+def test_the_picture_is_well_formed_and_described() -> None:
+    root = ET.parse(DOCS / "story.svg").getroot()
+    texts = {child.tag.rpartition("}")[2]: child.text for child in root}
+    assert texts["title"]
+    assert texts["desc"]

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from nls_scheduler import __version__, doctor, locate
+from nls_scheduler.cli.doctor import render
+from nls_scheduler.doctor import Finding
+from nls_scheduler.drivers import nvml, pids
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+GOOD: dict[str, Any] = {"protocol": 1, "version": __version__, "message": None, "gpus": [1, 2], "simulated": True}
+
+
+@contextmanager
+def answering(path: Path, body: bytes) -> Iterator[Path]:
+    """Somebody at a socket who answers everything with `body`."""
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(str(path))
+    listening.listen()
+    listening.settimeout(20)
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            with connection:
+                connection.settimeout(20)
+                if connection.recv(65536):
+                    connection.sendall(body)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    yield path
+    listening.shutdown(socket.SHUT_RDWR)
+    listening.close()
+    thread.join()
+
+
+def http(status: dict[str, Any]) -> bytes:
+    body = json.dumps(status).encode()
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body) + body
+
+
+def about(findings: list[Finding], check: str) -> Finding:
+    return next(finding for finding in findings if finding.check == check)
+
+
+@pytest.mark.parametrize(
+    ("changes", "level", "says"),
+    [
+        ({}, "ok", "2 simulated GPUs"),
+        ({"protocol": 2}, "error", "protocol 2"),
+        ({"version": "0.0.1"}, "warning", "nls 0.0.1"),
+        ({"message": "The journal is full."}, "warning", "The journal is full."),
+    ],
+)
+def test_a_daemon_that_answers_is_judged(tmp_path: Path, changes: dict[str, Any], level: str, says: str) -> None:
+    with answering(tmp_path / "s", http(GOOD | changes)) as path:
+        found = about(doctor.examine(path, {}), "daemon")
+    assert (found.level, says in found.text) == (level, True)
+    assert (found.advice is None) == (level == "ok")
+
+
+@pytest.mark.parametrize("body", [b"", b"nonsense\r\n\r\n", http({"version": "1"}), b"HTTP/1.1 200 OK\r\n\r\n[]"])
+def test_whatever_else_answers_is_no_daemon_of_ours(tmp_path: Path, body: bytes) -> None:
+    with answering(tmp_path / "s", body) as path:
+        assert about(doctor.examine(path, {}), "daemon").level == "error"
+
+
+def test_no_daemon_is_an_error_only_where_one_was_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locate, "SYSTEM_SOCKET", tmp_path / "system.sock")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert about(doctor.examine(None, {}), "socket").level == "warning"
+    named = about(doctor.examine(None, {"NLS_SOCKET": str(tmp_path / "named.sock")}), "socket")
+    assert (named.level, named.advice) == ("error", f"nls up --socket {tmp_path}/named.sock")
+    long = about(doctor.examine(tmp_path / ("x" * 108), {}), "socket")
+    assert (long.level, "Linux allows 107" in long.text) == ("error", True)
+
+
+def test_a_socket_that_others_could_replace_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    path.touch()
+    tmp_path.chmod(0o755)
+    assert doctor.permissions(path)[0].level == "ok"
+    tmp_path.chmod(0o777)
+    assert doctor.permissions(path)[0].level == "error"
+    tmp_path.chmod(0o1777)
+    assert doctor.permissions(path)[0].level == "ok"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_daemon_of_somebody_else_is_an_error_unless_it_is_roots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "s"
+    path.touch()
+    os.chown(path, 65534, 65534)
+    assert "user 65534" in doctor.permissions(path)[0].text
+
+
+def test_the_runtime_directory_may_be_missing_but_that_is_said(tmp_path: Path) -> None:
+    assert doctor.runtime_directory({})[0].level == "warning"
+    assert doctor.runtime_directory({"XDG_RUNTIME_DIR": str(tmp_path / "none")})[0].level == "warning"
+    assert doctor.runtime_directory({"XDG_RUNTIME_DIR": str(tmp_path)})[0].level == "ok"
+
+
+def test_no_driver_is_an_error_unless_the_gpus_are_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> Any:
+        raise OSError("There is no NVIDIA driver on this machine.")
+
+    monkeypatch.setattr(nvml, "survey", none)
+    assert doctor.driver(simulated=False)[0].level == "error"
+    assert doctor.driver(simulated=True)[0].level == "ok"
+
+
+def test_persistence_mode_and_an_old_driver_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvml, "survey", lambda: [("H200", True), ("H200", False), ("H200", None)])
+    monkeypatch.setattr(nvml, "driver_version", lambda: "550.54.15")
+    findings = doctor.driver(simulated=False)
+    assert [finding.level for finding in findings] == ["ok", "warning", "warning"]
+    assert "off on GPU 1:" in about(findings, "persistence mode").text
+    monkeypatch.setattr(nvml, "survey", lambda: [("H200", True)])
+    monkeypatch.setattr(nvml, "driver_version", lambda: "615.71")
+    assert [finding.level for finding in doctor.driver(simulated=False)] == ["ok", "ok"]
+
+
+@pytest.mark.parametrize(
+    ("there", "levels"),
+    [
+        ({"nvidia-ml-py": "13", "torch": "2.13"}, ["ok"]),
+        ({"nvidia-ml-py": "13"}, ["ok", "warning"]),
+        ({"torch": "2.13"}, ["error", "ok"]),
+        ({"nvidia-ml-py": "13", "pynvml": "13.0.1", "cupy-cuda13x": "14"}, ["warning", "ok"]),
+    ],
+)
+def test_libraries_that_are_missing_or_in_the_way_are_named(
+    monkeypatch: pytest.MonkeyPatch, there: dict[str, str], levels: list[str]
+) -> None:
+    monkeypatch.setattr(doctor, "_version", there.get)
+    assert [finding.level for finding in doctor.libraries()] == levels
+
+
+def test_small_or_missing_shared_memory_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert doctor.shared_memory(tmp_path / "none")[0].level == "warning"
+    monkeypatch.setattr(doctor, "SMALL_SHM_BYTES", 2**60)
+    assert "--shm-size" in str(doctor.shared_memory(tmp_path)[0].advice)
+    monkeypatch.setattr(doctor, "SMALL_SHM_BYTES", 1)
+    assert doctor.shared_memory(tmp_path)[0].level == "ok"
+
+
+def test_a_kernel_without_peer_pidfds_and_a_namespace_of_its_own_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_peer_pidfd", lambda: False)
+    monkeypatch.setattr(pids, "in_first_namespace", lambda: False)
+    assert [finding.check for finding in doctor.kernel({})] == ["kernel", "pid namespace"]
+    assert [finding.check for finding in doctor.kernel({"NLS_HOST_PROC": "/host/proc"})] == ["kernel"]
+
+
+def test_the_magic_is_found_where_ipython_would_find_it(tmp_path: Path) -> None:
+    system, user = tmp_path / "etc", tmp_path / "home"
+    assert doctor.autoload([system], user)[0].level == "warning"
+    (user / "profile_default").mkdir(parents=True)
+    (user / "profile_default" / "ipython_config.py").write_text("c.X.append('nls_jupyter')")
+    assert doctor.autoload([system], user)[0].level == "ok"
+    (system / "ipython").mkdir(parents=True)
+    (system / "ipython" / "ipython_kernel_config.py").write_text("c.X.append('nls_jupyter')")
+    assert str(system) in doctor.autoload([system], user)[0].text
+
+
+def test_findings_read_as_lines_with_what_to_do_below() -> None:
+    text = render([Finding("a", "ok", "fine"), Finding("b", "error", "broken", "mend it")])
+    assert text == "ok       a: fine\nERROR    b: broken\n         -> mend it"

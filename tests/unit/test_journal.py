@@ -1,0 +1,182 @@
+"""The journal on a real file: what it knows after a crash, and what it does when the disk or the file is bad."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import replace
+
+import pytest
+
+from nls_scheduler import journal as journal_module
+from nls_scheduler.journal import Journal, JournalError, NewerJournalError, Retention, read_events
+from nls_scheduler.model import Kind, NodeState, ProcessId, WorkloadId
+from nls_scheduler.simulator import GIB, SimulatedNode
+from nls_scheduler.state_machine import step
+
+
+class Recording:
+    """A simulated node whose steps are journalled as the daemon does it."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self.node = SimulatedNode()
+        journal.begin(self.node.state, "boot-1")
+
+    def play(self) -> SimulatedNode:
+        """Two notebooks, a third workload, a move."""
+        other = SimulatedNode.of()
+        first, second = other.submit(), other.submit()
+        other.settle()
+        other.hold(second, 3 * GIB)
+        other.hold(first, 2 * GIB)
+        other.submit(kind=Kind.COMMAND, request_bytes=16 * GIB)
+        other.complete(other.pending[0])
+        for event, commands in other.history:
+            before = self.node.state
+            self.node.state, again = step(before, event)
+            assert again == commands
+            self.journal.record(event, before, self.node.state, commands)
+        return self.node
+
+
+def without_figures(state: NodeState) -> NodeState:
+    """What recovery promises: everything but the plan, and figures as of the last written step."""
+    return replace(state, plan={}, timer_at=None, policy=NodeState().policy)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "journal.db"
+
+
+def test_a_killed_daemon_finds_its_state_again(path):
+    journal = Journal(path)
+    state = Recording(journal).play().state
+    journal.record_lease(WorkloadId("w1"), ProcessId(7, 8))
+    journal.record_history({"sequence": 1, "event": "started"})
+    # Not closed: as after a SIGKILL.
+    recovered = Journal(path).recover()
+    assert recovered is not None
+    assert without_figures(recovered.state) == without_figures(state)
+    assert recovered.leases == {"w1": ProcessId(7, 8)}
+    assert recovered.history == [{"sequence": 1, "event": "started"}]
+    assert recovered.boot_id == "boot-1"
+    journal.close()
+
+
+def test_replaying_the_events_decides_everything_again_as_it_was(path):
+    journal = Journal(path)
+    Recording(journal).play()
+    journal.close()
+    state, steps = None, 0
+    for snapshot, event, commands, _wall in read_events(path):
+        state = snapshot or state
+        assert state is not None
+        state, again = step(state, event)
+        assert again == commands
+        steps += 1
+    assert steps > 10
+
+
+def test_samples_that_change_only_figures_are_not_kept(path):
+    journal = Journal(path)
+    recording = Recording(journal)
+    node = recording.play()
+    kept = len(list(read_events(path)))
+    other = SimulatedNode(state=node.state, now=node.state.at + 1)
+    for _ in range(20):
+        before = other.state
+        other.sample()
+        journal.record(other.history[-1][0], before, other.state, other.history[-1][1])
+    assert len(list(read_events(path))) <= kept + 2
+    journal.close()
+
+
+def test_a_new_journal_knows_nothing(path):
+    journal = Journal(path)
+    assert journal.recover() is None
+    assert journal.trouble is None
+    journal.close()
+
+
+def test_a_journal_of_a_newer_version_is_refused_and_left_alone(path):
+    Journal(path).close()
+    with sqlite3.connect(path) as database:
+        database.execute(f"PRAGMA user_version = {journal_module.VERSION + 1}")
+    database.close()
+    before = path.read_bytes()
+    with pytest.raises(NewerJournalError, match="newer nls"):
+        Journal(path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("damage", ["garbage", "value", "truncated"])
+def test_a_damaged_journal_is_set_aside_and_a_new_one_begins(path, damage):
+    journal = Journal(path)
+    Recording(journal).play()
+    journal.close()
+    if damage == "garbage":
+        path.write_bytes(b"this is no database at all" * 100)
+    elif damage == "truncated":
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    else:
+        with sqlite3.connect(path) as database:
+            database.execute("UPDATE records SET value = '{\"$\": \"Teleport\"}' WHERE kind = 'workload'")
+        database.close()
+    journal = Journal(path)
+    assert journal.recover() is None
+    assert journal.set_aside is not None
+    assert journal.set_aside.exists()
+    Recording(journal).play()
+    assert journal.trouble is None
+    journal.close()
+
+
+def test_a_full_disk_degrades_to_memory_and_says_so(path, monkeypatch):
+    journal = Journal(path)
+    recording = Recording(journal)
+    node = recording.play()
+    database = journal._database  # the smallest real way to make SQLite report a full disk
+    pages = database.execute("PRAGMA page_count").fetchone()[0]
+    database.execute(f"PRAGMA max_page_count = {pages}")
+    for number in range(200):
+        journal.record_history({"sequence": number, "text": "x" * 1000})
+    assert "goes on in memory" in (journal.trouble or "")
+    # Later there is room again: the whole state is written anew.
+    monkeypatch.setattr(journal, "_retry_at", 0.0)
+    before = node.state
+    other = SimulatedNode(state=before, now=before.at + 1, _next_workload=9)
+    workload = other.submit()
+    journal.record(other.history[-1][0], before, other.state, other.history[-1][1])
+    assert journal.trouble is None
+    journal.close()
+    recovered = Journal(path)
+    assert workload in recovered.recover().state.workloads
+    recovered.close()
+
+
+def test_a_folder_that_cannot_be_written_degrades_to_memory(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    journal = Journal(blocked / "journal.db")
+    assert "goes on in memory" in (journal.trouble or "")
+    Recording(journal).play()
+    journal.close()
+
+
+def test_old_events_go_and_the_rest_can_still_be_replayed(path, monkeypatch):
+    monkeypatch.setattr(journal_module, "SNAPSHOT_EVERY", 5)
+    journal = Journal(path, Retention(age_s=-1.0))
+    Recording(journal).play()
+    journal.close()
+    events = list(read_events(path))
+    assert 0 < len(events) <= 12
+    assert events[0][0] is not None
+
+
+@pytest.mark.parametrize("content", [None, b"no database"])
+def test_a_file_that_is_no_journal_cannot_be_replayed(path, content):
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(JournalError, match="journal"):
+        list(read_events(path))
