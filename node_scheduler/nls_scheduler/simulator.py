@@ -256,9 +256,10 @@ class SimulatedNode:
         self.tell(ev.ProcessReady(self.now, workload.id, command.command_id))
 
     def _complete_suspend(self, workload: SimulatedWorkload, command: SuspendProcess, *, fail: bool) -> None:
-        if fail or workload.executing:
-            reason = "a cell is running" if workload.executing else "host memory is full"
-            self.tell(ev.SuspendFailed(self.now, workload.id, command.command_id, reason, busy=workload.executing))
+        busy = workload.executing or workload.process is None
+        if fail or busy:
+            reason = "a cell is running, or there is no process" if busy else "host memory is full"
+            self.tell(ev.SuspendFailed(self.now, workload.id, command.command_id, reason, busy=busy))
             return
         workload.saved = True
         self._end(workload)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -125,3 +127,38 @@ async def kill_at_random(daemon: DaemonProcess, moments: random.Random, counting
 
 def workloads(daemon: DaemonProcess) -> list[dict]:
     return json.loads(daemon.nls("status", "--json").stdout)["workloads"]
+
+
+def restarted_with(daemon: DaemonProcess, change: str) -> None:
+    """Kill the daemon under a waiting command, change its journal by SQL, and start it again."""
+    daemon.start_nls("run", "--name", "holder", "--gpus", "2", "--", "sleep", "600")
+    wait_until(lambda: [w["phase"] for w in workloads(daemon)] == ["running"])
+    daemon.kill()
+    with closing(sqlite3.connect(daemon.directory / "state" / "journal.db")) as database:
+        database.execute(change)
+        database.commit()
+
+
+def test_after_a_boot_no_workload_of_before_is_left_and_the_history_stays(daemon):
+    restarted_with(daemon, "UPDATE meta SET value = 'another boot' WHERE key = 'boot_id'")
+    daemon.start()
+    assert workloads(daemon) == []
+    history = json.loads(daemon.nls("history", "--json").stdout)
+    assert "started" in [entry["event"] for entry in history if entry["name"] == "holder"]
+
+
+def test_a_damaged_journal_is_set_aside_and_told(daemon):
+    restarted_with(daemon, "UPDATE records SET value = 'no JSON' WHERE kind = 'workload'")
+    daemon.start()
+    status = json.loads(daemon.nls("status", "--json").stdout)
+    assert "damaged" in status["message"]
+    assert list((daemon.directory / "state").glob("journal.db.damaged-*"))
+
+
+def test_a_journal_of_a_newer_version_is_refused_at_the_start(daemon):
+    restarted_with(daemon, "PRAGMA user_version = 99")
+    refused = daemon.nls(
+        "--state-dir", str(daemon.directory / "state"), "up", "--simulate", "2x256MiB", "--context-memory", "16MiB"
+    )
+    assert refused.returncode == 3
+    assert "newer nls" in refused.stderr

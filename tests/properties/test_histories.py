@@ -5,6 +5,7 @@ Every step is held against `invariants.check`; the sentences below hold besides.
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -211,9 +212,9 @@ class Histories(RuleBasedStateMachine):
 
 
 Histories.TestCase.settings = settings(
-    max_examples=200,
+    max_examples=2000,
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
-TestHistories = Histories.TestCase
+TestHistories = pytest.mark.timeout(600)(Histories.TestCase)
