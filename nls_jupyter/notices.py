@@ -99,9 +99,10 @@ def returned(left: Departure | None, gpu: str, restored: Restored, now: float) -
         with_state = f": {what}" if restored.names or restored.missing else ""
         return f"GPU process ready on {gpu} after {restored.seconds:.1f} s{with_state}."
     took = f"{now - left.began:.1f} s"
-    if left.died:
-        cell = f"the variables of cell {restored.cell}" if restored.cell else "no variables, as none were saved before"
-        text = f"{left.why}; back on {gpu} with {cell} after {took}: {what}."
+    if left.died and restored.cell is None:
+        text = f"{left.why}; back on {gpu} after {took} without variables, as none were saved."
+    elif left.died:
+        text = f"{left.why}; back on {gpu} with the variables of cell {restored.cell} after {took}: {what}."
     elif left.from_gpu == gpu:
         text = f"back on {gpu} after {took}: {what}. It was away because {left.why}."
     else:

@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -273,6 +274,7 @@ def test_a_daemon_that_dies_costs_nobody_their_gpu_process(one_gpu: Bench, rival
     assert "nls up" in failed.evalue
     assert "does not answer" in alice.fails("%gpu").evalue
     os.kill(before, signal.SIGKILL)
+    wait_until(lambda: not Path(f"/proc/{before}").exists())
     waiting = alice.start("%%gpu\nx")
     waiting.until(lambda outputs: any("the node's daemon does not answer" in line for line in outputs.displays))
     one_gpu.daemon.start()

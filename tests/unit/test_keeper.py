@@ -1,0 +1,296 @@
+"""The keeper with a GPU process made of promises."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from nls_jupyter import keeper as module
+from nls_jupyter.keeper import EndedInCell, Keeper
+from nls_jupyter.launch import ExitStatus, GpuProcessDied, LaunchFailed
+from nls_jupyter.pending import RequestFailed
+from nls_jupyter.saved_state import Manifest
+from nls_jupyter.saved_state.manifest import MissingName, SavedName
+from nls_scheduler.processes import look_up
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+
+KILLED = ExitStatus(returncode=None, signal=9)
+
+
+class FakeProcess:
+    """Answers when told to; its pid is this process's, which is alive."""
+
+    launching: asyncio.Event | None = None
+
+    def __init__(self) -> None:
+        record = look_up(os.getpid())
+        assert record is not None
+        self.pid, self.start_time = record.id.pid, record.id.start_time
+        self.exited: asyncio.Future[ExitStatus] = asyncio.get_running_loop().create_future()
+        self.reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.saving: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.missing: list[dict[str, str]] = []
+        self.interrupts = 0
+
+    @classmethod
+    async def launch(cls, **_: Any) -> FakeProcess:
+        if cls.launching is not None:
+            await cls.launching.wait()
+        return cls()
+
+    async def ready(self) -> None:
+        if self.exited.done():
+            raise LaunchFailed("it ended")
+
+    async def follow_allowance(self, allowance_bytes: int) -> None:
+        pass
+
+    async def restore(self, fd: int) -> dict[str, Any]:
+        os.fstat(fd)
+        return {"restored": ["x"], "missing": self.missing}
+
+    async def execute(self, code: str, **_: Any) -> Any:
+        assert code
+        return await asyncio.shield(self.reply)
+
+    async def save(self, *, cell: str | None) -> tuple[int, Manifest]:
+        await asyncio.shield(self.saving)
+        saved, missing = (SavedName("x", "int", 1, "host"),), (MissingName("gen", "generator", "no"),)
+        return os.memfd_create("saved"), Manifest(1, saved, missing, cell)
+
+    def interrupt(self) -> None:
+        self.interrupts += 1
+
+    def kill(self) -> None:
+        if not self.exited.done():
+            self.dies()
+
+    def dies(self) -> None:
+        for promise in (self.reply, self.saving):
+            if not promise.done():
+                promise.set_exception(GpuProcessDied(KILLED))
+                promise.exception()
+        self.exited.set_result(KILLED)
+
+
+class Story:
+    def __init__(self) -> None:
+        self.own_ends: list[Any] = []
+        self.ended = asyncio.Event()
+        self.keeper = Keeper(lambda: Path("/nowhere"), lambda _: None, self._own_end)
+        self.failures: list[str] = []
+        self.saves = 0
+
+    async def _own_end(self, process: Any, status: ExitStatus) -> None:
+        assert status == KILLED
+        self.own_ends.append(process)
+        self.ended.set()
+
+    async def start(self) -> Any:
+        process = await self.keeper.launch({})
+        await self.keeper.bring_back(process, None)
+        return process
+
+    async def saved(self, _: Any) -> None:
+        self.saves += 1
+
+    def save_soon(self) -> None:
+        self.keeper.save_soon("[1]", self.saved, self.failures.append, lambda: None)
+
+    async def nothing(self) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(module, "GpuProcess", FakeProcess)
+    monkeypatch.setattr(FakeProcess, "launching", None)
+    return
+
+
+def play(story: Callable[[Story], Coroutine[Any, Any, None]]) -> None:
+    async def whole() -> None:
+        it = Story()
+        try:
+            await asyncio.wait_for(story(it), 10)
+        finally:
+            await it.keeper.end("the test is over")
+            it.keeper.drop_saved()
+
+    asyncio.run(whole())
+
+
+def test_an_end_in_the_middle_of_a_launch_ends_what_was_launched() -> None:
+    async def story(it: Story) -> None:
+        FakeProcess.launching = asyncio.Event()
+        launch = asyncio.create_task(it.keeper.launch({}))
+        await asyncio.sleep(0)
+        end = asyncio.create_task(it.keeper.end("stopped"))
+        await asyncio.sleep(0)
+        assert not end.done()
+        FakeProcess.launching.set()
+        process = await launch
+        assert await end is process
+        assert it.keeper.process is None
+        with pytest.raises(LaunchFailed):
+            await it.keeper.bring_back(process, None)
+        assert not it.keeper.usable
+
+    play(story)
+
+
+def test_a_process_that_dies_in_a_cell_is_not_usable_from_that_moment_on() -> None:
+    async def story(it: Story) -> None:
+        process = await it.start()
+        cell = it.keeper.begin("1", it.nothing)
+        assert it.keeper.executing
+        process.reply.set_exception(GpuProcessDied(KILLED))
+        with pytest.raises(EndedInCell) as ended:
+            await cell
+        assert ended.value.ordered is None
+        assert not it.keeper.executing
+        assert not it.keeper.usable
+
+    play(story)
+
+
+def test_an_ordered_end_in_mid_cell_says_why() -> None:
+    async def story(it: Story) -> None:
+        await it.start()
+        cell = it.keeper.begin("1", it.nothing)
+        await asyncio.sleep(0)
+        await it.keeper.end("bob needs GPU 0")
+        with pytest.raises(EndedInCell) as ended:
+            await cell
+        assert ended.value.ordered == "bob needs GPU 0"
+        assert it.own_ends == []
+
+    play(story)
+
+
+def test_an_end_of_its_own_is_told_once() -> None:
+    async def story(it: Story) -> None:
+        process = await it.start()
+        process.dies()
+        await it.ended.wait()
+        assert it.own_ends == [process]
+        assert it.keeper.process is None
+
+    play(story)
+
+
+def test_a_cell_goes_on_when_nobody_waits_for_it() -> None:
+    async def story(it: Story) -> None:
+        process = await it.start()
+        over = asyncio.Event()
+
+        async def then() -> None:
+            over.set()
+
+        cell = it.keeper.begin("1", then)
+        waiter = asyncio.create_task(_shielded(cell))
+        await asyncio.sleep(0)
+        waiter.cancel()
+        await asyncio.sleep(0)
+        assert it.keeper.executing
+        process.reply.set_result({"content": {"status": "ok"}})
+        await over.wait()
+        assert not it.keeper.executing
+
+    play(story)
+
+
+async def _shielded(task: asyncio.Task[Any]) -> None:
+    await asyncio.shield(task)
+
+
+def test_a_failed_save_leaves_the_state_that_was_saved_before() -> None:
+    async def story(it: Story) -> None:
+        process = await it.start()
+        process.saving.set_result(None)
+        before = await it.keeper.save("[1]")
+        process.saving = asyncio.get_running_loop().create_future()
+        it.save_soon()
+        process.saving.set_exception(RequestFailed({"ename": "KeyboardInterrupt", "evalue": ""}))
+        await it.keeper.saved_up()
+        assert it.keeper.saved is before
+        assert it.failures == ["it was interrupted"]
+        os.fstat(before.descriptor)
+
+    play(story)
+
+
+def test_a_save_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SAVE_TIMEOUT_S", 0.01)
+
+    async def story(it: Story) -> None:
+        process = await it.start()
+        it.save_soon()
+        await it.keeper.saved_up()
+        assert it.failures == ["it took longer than 0.01 s"]
+        assert process.interrupts == 1
+        assert it.keeper.usable
+
+    play(story)
+
+
+def test_a_suspend_that_cannot_save_gives_nothing_up() -> None:
+    async def story(it: Story) -> None:
+        process = await it.start()
+        process.saving.set_exception(RequestFailed({"ename": "MemoryError", "evalue": "full"}))
+        with pytest.raises(RequestFailed, match="full"):
+            await it.keeper.suspend()
+        assert it.keeper.usable
+        assert it.keeper.process is process
+
+    play(story)
+
+
+def test_a_stop_during_a_suspend_ends_the_process_and_the_suspend() -> None:
+    async def story(it: Story) -> None:
+        process = await it.start()
+        suspend = asyncio.create_task(it.keeper.suspend())
+        await asyncio.sleep(0)
+        assert await it.keeper.end("at the deadline") is process
+        with pytest.raises(GpuProcessDied):
+            await suspend
+        assert not it.keeper.usable
+        assert it.own_ends == []
+
+    play(story)
+
+
+def test_names_that_were_not_saved_are_missing_once() -> None:
+    async def story(it: Story) -> None:
+        process = await it.start()
+        process.saving.set_result(None)
+        await it.keeper.suspend()
+        for expected in (["gen"], []):
+            process = await it.keeper.launch({})
+            restored = await it.keeper.bring_back(process, None)
+            assert [missing["name"] for missing in restored.missing] == expected
+            assert restored.cell is None
+            await it.keeper.end("again")
+
+    play(story)
+
+
+def test_a_state_that_only_lacked_room_is_not_taken_for_lost() -> None:
+    async def story(it: Story) -> None:
+        process = await it.start()
+        process.saving.set_result(None)
+        await it.keeper.suspend()
+        process = await it.keeper.launch({})
+        process.missing = [{"name": "x", "type_name": "ndarray", "reason": "OutOfMemoryError: 1 GiB"}]
+        with pytest.raises(LaunchFailed, match="no room for x on this GPU"):
+            await it.keeper.bring_back(process, None)
+        assert it.keeper.saved is not None
+        assert not it.keeper.usable
+
+    play(story)

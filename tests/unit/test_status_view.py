@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from typing import Any
+
+from nls_jupyter.status_view import GpuStatus
+
+GPU = {
+    "uuid": "GPU-1234",
+    "index": 0,
+    "name": "H<200>",
+    "memory_total_bytes": 2**30,
+    "memory_used_bytes": None,
+    "healthy": False,
+}
+OWN = {
+    "id": "w",
+    "name": "<b>.ipynb",
+    "phase": "queued",
+    "executing": False,
+    "gpus": [],
+    "borrowed": False,
+    "memory_used_bytes": 0,
+    "request_bytes": 2**29,
+    "limit_bytes": 2**30,
+    "reason": "GPU 0 is held by <them>",
+    "position": 1,
+}
+
+
+def status(**fields: Any) -> dict[str, Any]:
+    return {"simulated": False, "message": None, "gpus": [GPU], "workloads": [OWN], **fields}
+
+
+def test_the_headline_is_about_this_notebook() -> None:
+    assert GpuStatus(status(), "w").headline() == "This notebook is queued, 1st in queue: GPU 0 is held by <them>."
+    assert GpuStatus(status(simulated=True), None).headline() == (
+        "Simulated GPUs. This notebook has no GPU yet: %%gpu or %gpu request asks for one."
+    )
+
+
+def test_a_message_about_the_node_comes_before_and_hides_nothing() -> None:
+    headline = GpuStatus(status(message="The journal was damaged."), "w").headline()
+    assert headline.startswith("The journal was damaged. This notebook is queued")
+
+
+def test_a_node_without_a_gpu_says_why_and_how_to_try_it_out() -> None:
+    nothing = status(gpus=[], workloads=[], message="There is no NVIDIA driver.")
+    assert repr(GpuStatus(nothing, None)) == (
+        "There is no NVIDIA driver. To try it out without one, start a daemon with simulated GPUs: "
+        "nls up --simulate 2x16GiB"
+    )
+
+
+def test_text_lines_up_and_tells_what_is_not_known() -> None:
+    lines = repr(GpuStatus(status(), "w")).splitlines()
+    assert lines[1] == "GPU 0 (H<200>): unknown of 1 GiB used, out of service"
+    assert lines[4].startswith("→  <b>.ipynb  queued")
+    assert lines[3].index("why") == lines[4].index("GPU 0 is held")
+
+
+def test_html_escapes_what_others_named() -> None:
+    html = GpuStatus(status(), "w").as_html()
+    assert "<b>" not in html
+    assert "&lt;b&gt;.ipynb" in html
+    assert "H&lt;200&gt;" in html
+
+
+def test_json_is_the_status_itself() -> None:
+    bundle = GpuStatus(status(), "w")._repr_mimebundle_()
+    assert bundle["application/json"] == {**status(), "own": "w"}
