@@ -40,6 +40,7 @@ END_TIMEOUT_S: Final = 10.0
 # After these a Gpu's memory has changed, and somebody may wait for what the driver shows.
 _WORTH_A_SAMPLE: Final = (
     events.ProcessExited,
+    events.ProcessReady,
     events.ProcessSuspended,
     events.StartFailed,
     events.SupervisorLost,

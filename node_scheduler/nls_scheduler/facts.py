@@ -102,16 +102,18 @@ def _(event: ev.MemorySampled, state: NodeState) -> NodeState:
         for use in reading.placed:
             if use.workload in used:
                 used[use.workload][uuid] = used[use.workload].get(uuid, 0) + (use.bytes or 0)
-    workloads = {k: _measured(w, used[k]) for k, w in state.workloads.items()}
+    workloads = {k: _measured(w, used[k], event.at) for k, w in state.workloads.items()}
     return replace(state, gpus=gpus, workloads=workloads)
 
 
-def _measured(workload: Workload, used: dict[GpuUuid, int]) -> Workload:
+def _measured(workload: Workload, used: dict[GpuUuid, int], at: float) -> Workload:
     """Count the samples in a row that show it above its limit."""
+    since_ready = workload.resident_since is not None and at >= workload.resident_since
     above = workload.phase is Phase.RUNNING and max(used.values(), default=0) > workload.spec.limit_bytes
     return replace(
         workload,
         memory_used=used,
+        measured=workload.measured or since_ready,
         over_limit_polls=workload.over_limit_polls + 1 if above else 0,
         trimmed=workload.trimmed and above,
     )
@@ -286,7 +288,9 @@ def _(event: ev.ProcessReady, workload: Workload, state: NodeState) -> NodeState
 
 @_about.register
 def _(event: ev.StartFailed, workload: Workload, state: NodeState) -> NodeState:
-    if not workload.present:
+    pending = workload.pending
+    older = pending is not None and pending.order is Order.START and pending.command_id != event.command_id
+    if not workload.present or older:
         return state
     return _ended(state, workload, event.at, event.reason, ev.StartFailed)
 
@@ -358,6 +362,7 @@ def _off_the_gpu(workload: Workload, at: float) -> Workload:
         current=(),
         process=None,
         pending=None,
+        measured=False,
         trim=None,
         trimmed=False,
         over_limit_polls=0,

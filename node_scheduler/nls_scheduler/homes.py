@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from nls_scheduler.rooms import is_usable
 from nls_scheduler.sizes import format_bytes
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class _Admission:
         self.result = Homes()
         self._state = state
         self._free = {uuid: gpu.capacity_bytes for uuid, gpu in state.gpus.items() if gpu.healthy}
+        self._usable = {uuid for uuid, gpu in state.gpus.items() if is_usable(state, gpu)}
         self._present = dict.fromkeys(state.gpus, 0)
         for workload in state.workloads.values():
             for uuid in workload.current:
@@ -114,7 +116,7 @@ class _Admission:
         fitting = [
             (room, uuid not in workload.current, self._present[uuid], gpus[uuid].index, uuid)
             for uuid, room in free.items()
-            if room >= request and gpus[uuid].memory_used_bytes is not None
+            if room >= request and uuid in self._usable
         ]
         if len(fitting) < count:
             return None

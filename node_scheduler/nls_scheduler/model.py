@@ -132,6 +132,7 @@ class Workload:
         home: where its request is counted; empty while it is not admitted.
         current: where its GPU process is or is about to be; empty without one.
         process: `None` until the GPU process exists.
+        measured: whether a sample has been taken since its process was ready.
         memory_used: bytes per Gpu as last sampled; a missing Gpu means not seen there.
         context_bytes: what its CUDA context takes, about.
         saved_bytes: what its saved state takes on a Gpu, without the context; `None`: nothing saved.
@@ -161,6 +162,7 @@ class Workload:
     home: tuple[GpuUuid, ...] = ()
     current: tuple[GpuUuid, ...] = ()
     process: ProcessId | None = None
+    measured: bool = False
     memory_used: Mapping[GpuUuid, int] = field(default_factory=dict)
     context_bytes: int = 0
     saved_bytes: int | None = None
@@ -220,7 +222,7 @@ class Workload:
     @property
     def size_bytes(self) -> int:
         """The room it takes on each of its Gpus: its request, or what it holds there where that is more."""
-        if self.phase is Phase.RUNNING:
+        if self.phase is Phase.RUNNING and self.measured:
             return max(self.spec.request_bytes, *self.memory_used.values(), 0)
         return self.return_bytes
 

@@ -73,6 +73,11 @@ class Draft:
             since, self.cause[victim.id] = min(claims)
             if gpu in victim.current:
                 self.since[victim.id] = since
+            return
+        # Whoever claimed the room is there already.
+        guaranteed = [w for w in self.rooms.members(gpu) if w.over_request_bytes == 0]
+        if guaranteed:
+            self.cause[victim.id] = max(guaranteed, key=lambda w: (w.resident_since or 0.0, w.id)).id
 
 
 def place_guarantees(state: NodeState, homes: Homes, wanting: list[Workload]) -> Draft:
@@ -140,15 +145,17 @@ def _clear_requests(draft: Draft, gpus: list[GpuUuid]) -> list[Workload]:
 
 def _place_borrower(draft: Draft, workload: Workload) -> list[Workload]:
     """A place for one that may borrow: where it bursts most, else its home. Returns whom that drives out."""
+    if workload.return_bytes > workload.spec.request_bytes:
+        # Burst comes after every guarantee.
+        draft.over.append(workload)
+        return []
     best = draft.rooms.best_for(workload)
-    over = workload.return_bytes > workload.spec.request_bytes
     if best is not None:
         draft.rooms.add(workload, (best,))
-        if not over:
-            draft.claimants.setdefault(best, []).append(workload)
+        draft.claimants.setdefault(best, []).append(workload)
         return []
     home = draft.homes.homes[workload.id]
-    if over or (home[0] in draft.rooms.gpus and draft.rooms.is_full(home[0])):
+    if home[0] in draft.rooms.gpus and draft.rooms.is_full(home[0]):
         draft.over.append(workload)
         return []
     _claim_home(draft, workload)

@@ -157,7 +157,7 @@ def test_no_descendant_outlives_its_command(options: list[str], mark: str) -> No
 def test_sigterm_ends_the_whole_family_of_a_session(mark: str) -> None:
     process = guard(["--session"], python(HAS_FAMILY_AND_SLEEPS))
     assert wait_for_line(process) == "up"
-    assert len(marked_processes(mark)) >= 5
+    wait_until(lambda: len(marked_processes(mark)) >= 5, GONE_WITHIN_S, "the whole family")
     process.terminate()
     process.communicate(timeout=GONE_WITHIN_S)
     assert process.returncode == 128 + signal.SIGKILL
@@ -281,8 +281,8 @@ print(json.dumps({
     _, output, _ = finish(guard(["--session"], ["sh", "-c", f"exec {sys.executable} -I -S -c '{code}'"]))
     seen = json.loads(output)
     assert seen["mask"] == []
-    # Python itself ignores SIGPIPE and SIGXFSZ.
-    assert int(seen["ignored"], 16) == 1 << (signal.SIGPIPE - 1) | 1 << (signal.SIGXFSZ - 1)
+    # Python itself ignores SIGPIPE and SIGXFSZ; real-time signals are the business of whoever started the tests.
+    assert int(seen["ignored"], 16) & ((1 << 31) - 1) == 1 << (signal.SIGPIPE - 1) | 1 << (signal.SIGXFSZ - 1)
     assert seen["leads_group"]
     assert seen["session"] == seen["guardian"]
     own = int(Path("/proc/self/oom_score_adj").read_text())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,6 +53,12 @@ def gpu_pid(book: Book) -> int:
     pid = book.entry(phase="running")["pid"]
     assert isinstance(pid, int)
     return pid
+
+
+def replaced(book: Book, pid: int) -> bool:
+    """Whether another GPU process runs in place of `pid`, as the daemon knows."""
+    entry = book.entry()
+    return entry["phase"] == "running" and entry["pid"] not in (None, pid)
 
 
 def gone(pid: int) -> bool:
@@ -176,7 +183,9 @@ def test_names_that_cannot_be_kept_are_told_once(book: Book) -> None:
     book.gpu("kept, counter = 1, (i for i in 'ab')")
     book.run("%gpu vars")  # waits for the save
     for told in (1, 0):
-        os.kill(gpu_pid(book), signal.SIGKILL)
+        pid = gpu_pid(book)
+        os.kill(pid, signal.SIGKILL)
+        wait_until(partial(replaced, book, pid))
         outputs = book.run("%%gpu --timeout 30\nkept")
         assert outputs.result == "1"
         assert outputs.stderr.count("counter") == told
