@@ -14,6 +14,7 @@ from traitlets import Unicode
 
 from nls_jupyter.errors import GpuUnavailable, GpuUsageError
 from nls_jupyter.notebook import NotebookGpu
+from nls_jupyter.notices import count
 from nls_jupyter.status_view import GpuStatus
 from nls_scheduler.sizes import format_bytes, parse_size
 
@@ -120,8 +121,12 @@ class GpuMagics(Magics):
         %gpu request SIZE [--limit SIZE] [--gpus N] [--priority N] [--name NAME]
         %gpu release                         give the GPU back; the variables stay saved
         %gpu restart                         a new, empty GPU process
+        %gpu suspend                         off the GPU, variables in host memory, until the next cell
+        %gpu resume                          back onto a GPU without waiting for the next cell
+        %gpu save                            save the variables now
         %gpu vars                            the variables in the GPU process: saved or not, and why not
         %gpu log                             what happened, when and why
+        %gpu doctor                          what is wrong with this machine's set-up, and what to do
 
         SIZE is a fraction of a GPU (0.5) or bytes (8GiB, 500M).
         """
@@ -150,8 +155,12 @@ class GpuMagics(Magics):
             "request": self._request,
             "release": self._release,
             "restart": self._restart,
+            "suspend": self._suspend,
+            "resume": self._resume,
+            "save": self._save,
             "vars": self._vars,
             "log": self._log,
+            "doctor": self._doctor,
         }
         name, *rest = words or ["status"]
         if name in ("--help", "-h", "help"):
@@ -182,6 +191,34 @@ class GpuMagics(Magics):
         _no_more("restart", words)
         gpu = self.gpu_of_notebook
         gpu.call(gpu.supervisor.place.restart())
+
+    def _suspend(self, words: list[str]) -> None:
+        _no_more("suspend", words)
+        gpu = self.gpu_of_notebook
+        gpu.call(gpu.supervisor.place.suspend())
+        print("Suspended: the variables are in host memory and come back with the next GPU cell.")  # noqa: T201
+
+    def _resume(self, words: list[str]) -> GpuStatus:
+        _no_more("resume", words)
+        gpu = self.gpu_of_notebook
+        gpu.call(gpu.supervisor.place.resume())
+        return GpuStatus(gpu.status(), gpu.supervisor.workload_id)
+
+    def _save(self, words: list[str]) -> None:
+        _no_more("save", words)
+        gpu = self.gpu_of_notebook
+        manifest = gpu.call(gpu.supervisor.save()).manifest
+        missing = "".join(f"; not saved: {lost.name} ({lost.reason})" for lost in manifest.missing)
+        size = format_bytes(manifest.memory_bytes)
+        print(f"Saved {count(len(manifest.saved), 'variable')}, {size}{missing}.")  # noqa: T201 - what was asked for
+
+    def _doctor(self, words: list[str]) -> None:
+        _no_more("doctor", words)
+        # Looks into the environment by itself, and must work where nothing else does.
+        from nls_scheduler.cli.doctor import render
+        from nls_scheduler.doctor import examine
+
+        print(render(examine(None, os.environ)))  # noqa: T201 - the findings were asked for
 
     def _vars(self, words: list[str]) -> None:
         _no_more("vars", words)

@@ -24,6 +24,8 @@ _log = logging.getLogger(__name__)
 
 # The daemon notes the end of a process at once; a restart goes on after this in any case.
 _EXIT_NOTED_WITHIN_S = 5.0
+# Saving a large state takes its time; the suspend goes on after this all the same.
+_SUSPENDED_WITHIN_S = 60.0
 
 
 class Place:
@@ -93,6 +95,29 @@ class Place:
         if self.orders is None and self._keeper.process is None and self._keeper.saved is None:
             raise GpuUnavailable("there is no GPU process to restart; %gpu request asks for a GPU.")
         await asyncio.shield(self._spawn(self._restart()))
+
+    async def suspend(self) -> None:
+        """Off the Gpu until the next cell or a resume; returns when the process has ended.
+
+        Raises:
+            GpuUnavailable: there is no workload, or its process did not end in time.
+            Problem, DaemonUnreachable: the daemon refuses, or there is none.
+        """
+        orders = self._own_orders("suspend")
+        await (await self.client()).suspend(orders.id)
+        await self._changes.until(lambda: self._keeper.process is None, _SUSPENDED_WITHIN_S)
+        if self._keeper.process is not None:
+            raise GpuUnavailable(f"not suspended within {_SUSPENDED_WITHIN_S:g} s: {orders.view['reason']}.")
+
+    async def resume(self) -> None:
+        """Back onto a Gpu as soon as there is one. Raises as `suspend`; does not wait."""
+        orders = self._own_orders("resume")
+        await (await self.client()).resume(orders.id)
+
+    def _own_orders(self, what: str) -> Orders:
+        if self.orders is None:
+            raise GpuUnavailable(f"this notebook has no GPU; there is nothing to {what}. %gpu request asks for one.")
+        return self.orders
 
     async def close(self) -> None:
         """The kernel ends: its daemon knows that by itself."""

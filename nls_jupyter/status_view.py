@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _WITHOUT_GPU = "To try it out without one, start a daemon with simulated GPUs: nls up --simulate 2x16GiB"
+# Not plain JSON: JupyterLab would prefer its tree view to the table.
+MIME_TYPE = "application/vnd.nls.status+json"
 _HEADS = ("", "workload", "phase", "GPU", "used", "request", "limit", "why")
 
 
@@ -26,7 +28,7 @@ class GpuStatus:
         """Text, HTML and JSON of the same facts."""
         del include, exclude
         as_json = {**self._status, "own": self._own_id}
-        return {"text/plain": repr(self), "text/html": self.as_html(), "application/json": as_json}
+        return {"text/plain": repr(self), "text/html": self.as_html(), MIME_TYPE: as_json}
 
     def __repr__(self) -> str:
         lines = [self.headline(), *(_gpu_line(gpu) for gpu in self._status["gpus"])]

@@ -15,6 +15,8 @@ from nls_jupyter import notices
 from nls_jupyter.changes import Changes
 from nls_jupyter.errors import GpuError, GpuEvicted, GpuProcessDied, GpuUnavailable
 from nls_jupyter.keeper import EndedInCell, Keeper
+from nls_jupyter.launch import GpuProcessDied as ProcessDied
+from nls_jupyter.orders import CANNOT_SAVE
 from nls_jupyter.place import Place
 
 if TYPE_CHECKING:
@@ -114,6 +116,19 @@ class Supervisor:
     async def settle(self) -> None:
         """Until what the last cell left is saved."""
         await self.keeper.saved_up()
+
+    async def save(self) -> SavedState:
+        """Save now, whatever was saved before. Raises GpuUnavailable; then the state saved before stands."""
+        await self.keeper.saved_up()
+        if not self.keeper.still_usable():
+            raise GpuUnavailable("there is no GPU process to save; the variables saved before stand.")
+        saved = self.keeper.saved
+        try:
+            saved = await self.keeper.save(saved.manifest.cell if saved else None)
+        except (ProcessDied, *CANNOT_SAVE) as error:
+            raise GpuUnavailable(f"the variables could not be saved: {error}.") from None
+        await self._saved(saved)
+        return saved
 
     async def run(self, cell: Cell) -> Message:
         """Run a cell: waits for the GPU process, returns the execute reply.

@@ -94,9 +94,9 @@ def test_a_usage_error_of_ipython_is_shown_once_and_without_an_old_traceback(boo
 def test_the_status_is_text_and_html_and_json_of_the_same(book: Book) -> None:
     book.gpu("1")
     data = book.run("%gpu").document[0]["data"]
-    assert set(data) == {"text/plain", "text/html", "application/json"}
-    own = data["application/json"]["own"]
-    entry = next(w for w in data["application/json"]["workloads"] if w["id"] == own)
+    assert set(data) == {"text/plain", "text/html", "application/vnd.nls.status+json"}
+    own = data["application/vnd.nls.status+json"]["own"]
+    entry = next(w for w in data["application/vnd.nls.status+json"]["workloads"] if w["id"] == own)
     assert (entry["name"], entry["phase"]) == (book.name, "running")
     for form in ("text/plain", "text/html"):
         assert f"This notebook is running on GPU 0: {entry['reason']}." in data[form]
@@ -337,3 +337,38 @@ def test_a_stream_that_fails_ends_the_cell(book: Book) -> None:
     )
     assert failed.ename in ("OSError", "KeyboardInterrupt")
     assert book.gpu("1").result == "1"
+
+
+def test_suspend_takes_the_variables_off_the_gpu_and_the_next_cell_brings_them_back(book: Book) -> None:
+    book.gpu("from nls_jupyter import xp\nkept = xp.ones(10)")
+    pid = gpu_pid(book)
+    assert "Suspended" in book.run("%gpu suspend").stdout
+    assert gone(pid)
+    assert book.entry()["phase"] == "suspended"
+    assert book.run("%%gpu\nfloat(kept.sum())").result == "10.0"
+
+
+def test_resume_brings_them_back_without_a_cell(book: Book) -> None:
+    book.gpu("kept = 5")
+    book.run("%gpu suspend")
+    book.run("%gpu resume")
+    book.entry(phase="running")
+    assert book.gpu("kept").result == "5"
+
+
+def test_save_says_what_was_saved_and_what_not(book: Book) -> None:
+    book.gpu("kept, counter = 1, (i for i in 'ab')")
+    told = book.run("%gpu save").stdout
+    assert "Saved 1 variable" in told
+    assert "not saved: counter" in told
+
+
+@pytest.mark.parametrize("command", ["suspend", "resume", "save"])
+def test_without_a_gpu_there_is_nothing_to_suspend_resume_or_save(book: Book, command: str) -> None:
+    assert book.fails(f"%gpu {command}").ename == "GpuUnavailable"
+
+
+def test_doctor_names_findings(book: Book) -> None:
+    told = book.run("%gpu doctor").stdout
+    assert "socket" in told
+    assert "shared memory" in told or "memfd" in told

@@ -67,4 +67,4 @@ def test_html_escapes_what_others_named() -> None:
 
 def test_json_is_the_status_itself() -> None:
     bundle = GpuStatus(status(), "w")._repr_mimebundle_()
-    assert bundle["application/json"] == {**status(), "own": "w"}
+    assert bundle["application/vnd.nls.status+json"] == {**status(), "own": "w"}
