@@ -194,7 +194,7 @@ class SupervisorLink:
             sender.cancel()
             with suppress(asyncio.CancelledError):
                 await sender
-            connection.close()
+            _hang_up(connection)
         if connection.close_code == CLOSE_ENDED:
             return None
         if connection.close_code == CLOSE_REPLACED:
@@ -254,3 +254,11 @@ class SupervisorLink:
             self._all_sent.set()
             self._to_send.clear()
             await self._to_send.wait()
+
+
+def _hang_up(connection: WebSocketClientConnection) -> None:
+    """Close the socket itself too: the loop may end before a closing handshake does."""
+    protocol = connection.protocol  # `close` forgets it
+    connection.close()
+    if protocol is not None and protocol.stream is not None:
+        protocol.stream.close()
