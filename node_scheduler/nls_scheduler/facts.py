@@ -323,8 +323,7 @@ def _(event: ev.ProcessExited, workload: Workload, state: NodeState) -> NodeStat
     # Of an earlier process: a start is answered by ProcessStarted before its process can exit.
     stale = event.process is not None and event.process != workload.process
     # A stop that found no process answers a stop; it may have crossed with a newer start.
-    ordered = workload.pending is not None and workload.pending.order in (Order.STOP, Order.END)
-    if stale or not workload.present or (event.process is None and not ordered):
+    if stale or not workload.present or (event.process is None and not _told_to_end(workload)):
         return state
     return _ended(state, workload, event.at, event.reason, ev.ProcessExited)
 
@@ -372,6 +371,10 @@ def _off_the_gpu(workload: Workload, at: float) -> Workload:
     )
 
 
+def _told_to_end(workload: Workload) -> bool:
+    return workload.pending is not None and workload.pending.order in (Order.STOP, Order.END)
+
+
 def above_limit(workload: Workload) -> bool:
     """Whether two samples in a row have shown more than its limit."""
     return workload.over_limit_polls >= _POLLS_ABOVE_LIMIT
@@ -379,7 +382,7 @@ def above_limit(workload: Workload) -> bool:
 
 def _ended(state: NodeState, workload: Workload, at: float, reason: str, trigger: type) -> NodeState:
     """Its process ended, asked for (StopProcess) or by itself."""
-    asked = workload.pending is not None and workload.pending.order in (Order.STOP, Order.END)
+    asked = _told_to_end(workload)
     state = _let_go(state, workload, at)
     if workload.release_reason is not None:
         return _without(state, workload.id)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from nls_scheduler.commands import Command
     from nls_scheduler.events import Event
+    from nls_scheduler.model import Gpu
 
 VERSION: Final = 1
 SNAPSHOT_EVERY: Final = 1000
@@ -340,17 +341,16 @@ def _insert_event(database: sqlite3.Connection, event: Event, commands: tuple[Co
     database.execute("INSERT INTO events (wall, event, commands) VALUES (?, ?, ?)", row)
 
 
+def _without_figures(state: NodeState) -> list[Gpu]:
+    return [
+        replace(gpu, memory_used_bytes=None if gpu.memory_used_bytes is None else 0, utilisation=None)
+        for gpu in state.gpus.values()
+    ]
+
+
 def _same_but_for_figures(before: NodeState, after: NodeState) -> bool:
     """Whether only measured figures differ: the next sample overwrites them, so leaving this one out loses nothing."""
-    gpus = {
-        uuid: replace(gpu, memory_used_bytes=None if gpu.memory_used_bytes is None else 0, utilisation=None)
-        for uuid, gpu in before.gpus.items()
-    }
-    now = {
-        uuid: replace(gpu, memory_used_bytes=None if gpu.memory_used_bytes is None else 0, utilisation=None)
-        for uuid, gpu in after.gpus.items()
-    }
-    if gpus != now or before.workloads.keys() != after.workloads.keys():
+    if _without_figures(before) != _without_figures(after) or before.workloads.keys() != after.workloads.keys():
         return False
     return all(
         replace(workload, memory_used={}) == replace(after.workloads[key], memory_used={})

@@ -14,7 +14,6 @@ from nls_scheduler import events as ev
 from nls_scheduler.codec import decode, encode
 from nls_scheduler.commands import (
     EndProcess,
-    SetTimer,
     StartProcess,
     StopProcess,
     SuspendProcess,
@@ -323,7 +322,3 @@ class SimulatedNode:
         if workload.phase in (Phase.QUEUED, Phase.SUSPENDED, Phase.FAILED):
             return str(workload.phase)
         return f"{workload.phase} on {','.join(str(self.state.gpus[g].index) for g in workload.current)}"
-
-    def timers(self) -> list[float]:
-        """Every time that was asked for, in order."""
-        return [c.at for _, commands in self.history for c in commands if isinstance(c, SetTimer)]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from nls_scheduler.cli.asking import ask
 from nls_scheduler.cli.output import say
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
 
 
 def _return(options: argparse.Namespace) -> int:
-    gpu = asyncio.run(_ask(options))
+    gpu = ask(options.socket, lambda client: client.return_gpu(options.gpu))
     if options.json:
         say(json.dumps(gpu, indent=2))
     elif gpu["healthy"]:
@@ -44,13 +44,3 @@ def _return(options: argparse.Namespace) -> int:
     else:
         say(f"GPU {gpu['index']} ({gpu['uuid']}) is out of service still: {gpu['unhealthy_reason']}.")
     return 0 if gpu["healthy"] else 1
-
-
-async def _ask(options: argparse.Namespace) -> dict[str, Any]:
-    from nls_scheduler.client import DaemonClient
-
-    client = await DaemonClient.connect(options.socket, may_start=False)
-    try:
-        return await client.return_gpu(options.gpu)
-    finally:
-        client.close()

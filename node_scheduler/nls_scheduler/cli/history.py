@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
+from nls_scheduler.cli.asking import ask
 from nls_scheduler.cli.output import say, table
 from nls_scheduler.sizes import format_bytes
 
@@ -24,7 +24,7 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
     parser = subparsers.add_parser(
         "history",
         help="what happened, why, and how long it took",
-        description="Shows what the daemon has done since it started, oldest first.",
+        description="Shows what has happened on this node, oldest first, as far back as the journal goes.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         parents=[common],
@@ -34,19 +34,9 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    entries = asyncio.run(_history(options))
+    entries = ask(options.socket, lambda client: client.history())
     say(json.dumps(entries, indent=2) if options.json else render(entries))
     return 0
-
-
-async def _history(options: argparse.Namespace) -> list[dict[str, Any]]:
-    from nls_scheduler.client import DaemonClient
-
-    client = await DaemonClient.connect(options.socket, may_start=False)
-    try:
-        return await client.history()
-    finally:
-        client.close()
 
 
 def render(entries: list[dict[str, Any]]) -> str:

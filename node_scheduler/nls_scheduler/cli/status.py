@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
+from nls_scheduler.cli.asking import ask
 from nls_scheduler.cli.output import say, table
 from nls_scheduler.sizes import format_bytes
 
@@ -34,19 +34,9 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    status = asyncio.run(_status(options))
+    status = ask(options.socket, lambda client: client.status())
     say(json.dumps(status, indent=2) if options.json else render(status))
     return 0
-
-
-async def _status(options: argparse.Namespace) -> dict[str, Any]:
-    from nls_scheduler.client import DaemonClient
-
-    client = await DaemonClient.connect(options.socket, may_start=False)
-    try:
-        return await client.status()
-    finally:
-        client.close()
 
 
 def render(status: dict[str, Any]) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from nls_scheduler.cli.asking import ask
 from nls_scheduler.cli.output import say
 from nls_scheduler.errors import Problem, malformed
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nls_scheduler.cli.types import Subparsers
+    from nls_scheduler.client import DaemonClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    workload, answer = asyncio.run(_act(options))
+    workload, answer = ask(options.socket, lambda client: _act(client, options))
     if options.json:
         say(json.dumps(answer, indent=2))
     else:
@@ -79,19 +80,13 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _act(options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
-    from nls_scheduler.client import DaemonClient
-
-    client = await DaemonClient.connect(options.socket, may_start=False)
-    try:
-        workload = find((await client.status())["workloads"], options.workload)
-        if options.verb.name == "release":
-            await client.release(workload["id"])
-            return workload, {"released": workload["id"]}
-        act = client.suspend if options.verb.name == "suspend" else client.resume
-        return workload, await act(workload["id"])
-    finally:
-        client.close()
+async def _act(client: DaemonClient, options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+    workload = find((await client.status())["workloads"], options.workload)
+    if options.verb.name == "release":
+        await client.release(workload["id"])
+        return workload, {"released": workload["id"]}
+    act = client.suspend if options.verb.name == "suspend" else client.resume
+    return workload, await act(workload["id"])
 
 
 def find(workloads: Sequence[dict[str, Any]], wanted: str) -> dict[str, Any]:
