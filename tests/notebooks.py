@@ -112,7 +112,7 @@ class Bench:
         self._variables = variables
         self._runner = asyncio.Runner()
         self._stack = AsyncExitStack()
-        self._opened = 0
+        self._books: list[Book] = []
         self.daemon = DaemonProcess(directory, simulate, "--context-memory", "16MiB", *arguments)
 
     def __enter__(self) -> Self:
@@ -124,6 +124,8 @@ class Bench:
 
     def __exit__(self, *_: object) -> None:
         try:
+            for book in self._books:
+                book.notebook.close()
             self.wait(self._stack.aclose())
         finally:
             self._runner.close()
@@ -139,5 +141,6 @@ class Bench:
 
     def open(self, name: str | None = None) -> Book:
         """A new notebook with a kernel of its own."""
-        self._opened += 1
-        return Book(self, self.wait(self._server.open(name or f"book-{self._opened}.ipynb")))
+        number = len(self._books) + 1
+        self._books.append(Book(self, self.wait(self._server.open(name or f"book-{number}.ipynb"))))
+        return self._books[-1]

@@ -125,7 +125,7 @@ class Answering(web.RequestHandler):
         self.answer(entry if veil is None else veil.entry(entry), status)
 
     def _methods(self) -> list[str]:
-        return [name for name in ("GET", "POST", "PATCH", "DELETE") if _implements(type(self), name.lower())]
+        return [name for name in ("GET", "POST", "PUT", "PATCH", "DELETE") if _implements(type(self), name.lower())]
 
     def _problem(self, status_code: int) -> Problem:
         title = responses.get(status_code, "Error")
@@ -196,7 +196,7 @@ class WithBody(Answering):
     def _refuse(self) -> None:
         """Answer now and close later: a client in the middle of its body would lose the answer with its connection."""
         body = _too_large().as_json()
-        for method in ("post", "patch", "delete"):
+        for method in ("post", "put", "patch", "delete"):
             setattr(self, method, self._end_of_refused)
         self.set_status(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         self.set_header("Content-Type", CONTENT_TYPE)

@@ -134,7 +134,13 @@ class Workloads(WithBody):
 
 
 class Workload(WithBody):
-    """`PATCH` and `DELETE /v1/workloads/{id}`."""
+    """`PUT`, `PATCH` and `DELETE /v1/workloads/{id}`."""
+
+    async def put(self, workload_id: str) -> None:
+        """A supervisor brings it back to a daemon that has lost its journal; 201 with its status entry."""
+        await self.daemon.adopt(WorkloadId(workload_id), self.fields(), self.caller)
+        self.daemon.names.note(self.daemon.state)
+        self.answer_entry(self.daemon.view(WorkloadId(workload_id)), HTTPStatus.CREATED)
 
     def patch(self, workload_id: str) -> None:
         """Change what it asks for; answers its status entry."""

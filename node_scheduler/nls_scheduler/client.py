@@ -59,6 +59,13 @@ class DaemonClient:
         """
         return await self._request("POST", "/v1/workloads", fields)
 
+    async def adopt(self, workload_id: str, **fields: Any) -> dict[str, Any]:
+        """Bring back a workload that the daemon no longer knows, with its running GPU process; its status entry.
+
+        `fields` are those of `submit`, and `command_id`, `pid`, `start_time`, `current`, `executing`, `saved_bytes`.
+        """
+        return await self._request("PUT", f"/v1/workloads/{workload_id}", fields)
+
     async def patch(self, workload_id: str, **fields: Any) -> dict[str, Any]:
         """Change what a workload asks for; its status entry."""
         return await self._request("PATCH", f"/v1/workloads/{workload_id}", fields)
@@ -127,7 +134,7 @@ class DaemonClient:
 
         `report` says how the workload is; it is asked at each connection, so that a daemon that was away knows.
         """
-        return SupervisorLink(self.socket, workload_id, report)
+        return SupervisorLink(self.socket, workload_id, report, self.adopt)
 
     def close(self) -> None:
         """Give back what the client holds. Idempotent."""

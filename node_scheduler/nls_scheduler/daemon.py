@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from nls_scheduler import admission, events
+from nls_scheduler import admission, adoption, events
 from nls_scheduler.access import Access, NameBook
 from nls_scheduler.admission import Defaults
 from nls_scheduler.clock import boottime_s
@@ -21,8 +21,9 @@ from nls_scheduler.metrics import Metrics
 from nls_scheduler.model import Kind, NodeState, Policy, WorkloadId
 from nls_scheduler.peers import Leases
 from nls_scheduler.poller import Poller, PollRates
-from nls_scheduler.processes import WORKLOAD_VARIABLE, end_all, look_up
+from nls_scheduler.processes import WORKLOAD_VARIABLE, alive, look_up
 from nls_scheduler.protocol import CLOSE_ENDED, CLOSE_REPLACED, encode_command, parse_event
+from nls_scheduler.reaper import Reaper
 from nls_scheduler.state_machine import outstanding, step
 from nls_scheduler.views import cause_of, gpu_view, node_view, workload_view
 
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from nls_scheduler.ports import Driver
     from nls_scheduler.sessions import Session
 
-END_TIMEOUT_S: Final = 10.0
 # After these a Gpu's memory has changed, and somebody may wait for what the driver shows.
 _WORTH_A_SAMPLE: Final = (
     events.ProcessExited,
@@ -44,6 +44,7 @@ _WORTH_A_SAMPLE: Final = (
     events.ProcessSuspended,
     events.StartFailed,
     events.SupervisorLost,
+    events.WorkloadAdopted,
     events.WorkloadSubmitted,
 )
 log = logging.getLogger(__name__)
@@ -81,6 +82,7 @@ class Daemon:
         self._recorder = Recorder()
         self._sessions: dict[WorkloadId, Session] = {}
         self._leases = Leases(self._on_holder_ended)
+        self._reaper = Reaper(self._apply_or_tell)
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._poller = Poller(driver, settings.rates, lambda: self.state, self._apply_or_tell)
@@ -143,6 +145,21 @@ class Daemon:
             raise
         return workload_id
 
+    async def adopt(self, workload_id: WorkloadId, body: Mapping[str, Any], peer: Peer) -> None:
+        """Take up again what an earlier daemon knew, as its supervisor says it is. Raises Problem."""
+        claimed = adoption.claim(workload_id, body, peer.uid, self.state.gpus, self._defaults)
+        _check_process(claimed.process, peer)
+        if not alive(claimed.process):
+            raise Problem(409, "No such process", f"Process {claimed.process.pid} has ended: submit the workload anew.")
+        uses = await self._poller.uses_of(workload_id, claimed.process)
+        adoption.check_uses(claimed, uses)
+        if workload_id in self.state.workloads:
+            raise Problem(409, "Known already", f"The workload {workload_id} is known: supervise it.")
+        event = claimed.event(boottime_s(), workload_id, self._context_memory_bytes, uses)
+        adoption.check_room(self.state, step(self.state, event)[0], workload_id)
+        self._take_lease(workload_id, peer)
+        self.apply(event)
+
     def respecify(self, workload_id: WorkloadId, body: Mapping[str, Any], peer: Peer) -> None:
         """Change what a workload asks for. Raises Problem."""
         workload = self._own(workload_id, peer)
@@ -179,7 +196,7 @@ class Daemon:
         gpu = None if uuid is None else self.state.gpus.get(uuid)
         if gpu is None:
             raise unknown_gpu(name)
-        return gpu_view(gpu)
+        return gpu_view(self.state, gpu)
 
     def reconfigure(self, settings: DaemonSettings) -> None:
         """Other numbers from now on. Raises Problem when they cannot be applied: the old ones stay."""
@@ -282,7 +299,7 @@ class Daemon:
         if isinstance(command, SetTimer):
             self._arm(command.at)
         elif isinstance(command, EndProcess):
-            self._spawn(self._end_process(command))
+            self._spawn(self._reaper.end_disobedient(self.state.workloads[command.workload], command))
         elif isinstance(command, WorkloadCommand):
             session = self._sessions.get(command.workload)
             if session is not None:
@@ -318,28 +335,7 @@ class Daemon:
     def _on_holder_ended(self, workload_id: WorkloadId) -> None:
         workload = self.state.workloads.get(workload_id)
         if workload is not None:
-            self._spawn(self._end(workload))
-
-    async def _end(self, workload: Workload) -> None:
-        """The lease has ended: nothing of the workload may go on, and only then is its Gpu free."""
-        known = [] if workload.process is None else [workload.process]
-        gone = await asyncio.to_thread(end_all, workload.id, workload.spec.owner, known, END_TIMEOUT_S)
-        if not gone:
-            log.warning("processes of %s (%s) do not end", workload.spec.name, workload.id)
-        reason = "the process that looked after it has ended"
-        self._apply_or_tell(events.SupervisorLost(boottime_s(), workload.id, reason))
-
-    async def _end_process(self, command: EndProcess) -> None:
-        """The supervisor did not obey a stop: end the GPU process without it."""
-        workload = self.state.workloads.get(command.workload)
-        if workload is None:
-            return
-        known = [] if command.process is None else [command.process]
-        if await asyncio.to_thread(end_all, workload.id, workload.spec.owner, known, END_TIMEOUT_S):
-            reason = f"{command.reason}; ended by the daemon, as its supervisor does not answer"
-            self._apply_or_tell(events.ProcessExited(boottime_s(), workload.id, command.process, reason))
-        else:
-            log.warning("process %s of %s (%s) does not end", command.process, workload.spec.name, workload.id)
+            self._spawn(self._reaper.end_abandoned(workload))
 
     def _recover(self) -> None:
         """Begin where the daemon before this one ended; after a boot none of its processes lives."""
@@ -353,10 +349,12 @@ class Daemon:
         self._journal.begin(
             self.state, boot, recovered.leases if recovered is not None and self.state.workloads else None
         )
-        if not self.state.workloads or recovered is None:
+        forgetful = self._journal.set_aside is not None or self._journal.trouble is not None
+        if self.state.workloads or forgetful:
+            log.info("recovered %d workloads", len(self.state.workloads))
+            self._apply_or_tell(events.DaemonRestarted(boottime_s(), forgetful))
+        if recovered is None:
             return
-        log.info("recovered %d workloads", len(self.state.workloads))
-        self._apply_or_tell(events.DaemonRestarted(boottime_s()))
         for workload in tuple(self.state.workloads.values()):
             holder = recovered.leases.get(workload.id)
             if holder is None or not self._leases.retake(workload.id, holder):

@@ -34,7 +34,12 @@ class PolicyChanged(Event):
 
 @dataclass(frozen=True, slots=True)
 class DaemonRestarted(Event):
-    """The daemon has read its journal; what happened meanwhile is not known yet."""
+    """The daemon has read its journal; what happened meanwhile is not known yet.
+
+    `forgetful`: the journal was lost, so that supervisors of unknown workloads may be about to bring them back.
+    """
+
+    forgetful: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,29 @@ class WorkloadSubmitted(WorkloadEvent):
 
     spec: WorkloadSpec
     context_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadAdopted(WorkloadEvent):
+    """A supervisor has brought back a workload that the daemon no longer knew, with its running GPU process.
+
+    Attributes:
+        command_id: the last command it received, from an earlier daemon; ids go on after it.
+        process: its GPU process.
+        gpus: where that is.
+        executing: whether a cell runs.
+        saved_bytes: what is saved of its Gpu memory; `None`: nothing.
+        uses: what the driver has just shown of its processes, which counted as nobody's until now.
+    """
+
+    spec: WorkloadSpec
+    context_bytes: int
+    command_id: CommandId
+    process: ProcessId
+    gpus: tuple[GpuUuid, ...]
+    executing: bool
+    saved_bytes: int | None
+    uses: Mapping[GpuUuid, tuple[PlacedUse, ...]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from functools import singledispatch
 from typing import TYPE_CHECKING
 
 from nls_scheduler import events as ev
-from nls_scheduler.model import Gpu, Kind, NodeState, Order, Phase, Releasing, Workload
+from nls_scheduler.model import CommandId, Gpu, Kind, NodeState, Order, Phase, Releasing, Workload
 from nls_scheduler.transitions import transition
 
 if TYPE_CHECKING:
@@ -55,7 +55,14 @@ def _(event: ev.DaemonRestarted, state: NodeState) -> NodeState:
         if pending is not None:
             workload = replace(workload, pending=replace(pending, deadline_at=max(pending.deadline_at, later)))
         workloads[key] = workload
-    return replace(state, timer_at=None, quiet_until=quiet_until, unreported=frozenset(workloads), workloads=workloads)
+    return replace(
+        state,
+        timer_at=None,
+        quiet_until=quiet_until,
+        unreported=frozenset(workloads),
+        forgetful=event.forgetful,
+        workloads=workloads,
+    )
 
 
 @_record.register
@@ -160,6 +167,41 @@ def _(event: ev.WorkloadSubmitted, state: NodeState) -> NodeState:
             context_bytes=event.context_bytes,
         ),
     )
+
+
+@_record.register
+def _(event: ev.WorkloadAdopted, state: NodeState) -> NodeState:
+    """It is where it is: its home begins there, and what it uses is no stranger's any more."""
+    if event.workload in state.workloads:
+        raise ValueError(f"workload {event.workload} is known already")
+    used = {uuid: sum(use.bytes or 0 for use in uses) for uuid, uses in event.uses.items()}
+    adopted = Workload(
+        id=event.workload,
+        spec=event.spec,
+        submitted_at=event.at,
+        phase=Phase.RUNNING,
+        home=event.gpus,
+        current=event.gpus,
+        process=event.process,
+        measured=bool(used),
+        memory_used=used,
+        context_bytes=event.context_bytes,
+        saved_bytes=event.saved_bytes,
+        unsaved=event.executing,
+        cell_since=event.at if event.executing else None,
+        resident_since=event.at,
+        idle_since=event.at,
+    )
+    gpus = {uuid: _without_adopted(gpu, event.uses.get(uuid, ())) for uuid, gpu in state.gpus.items()}
+    next_command = CommandId(max(state.next_command, event.command_id + 1))
+    return _with(replace(state, gpus=gpus, next_command=next_command), adopted)
+
+
+def _without_adopted(gpu: Gpu, uses: tuple[ev.PlacedUse, ...]) -> Gpu:
+    adopted = {use.process for use in uses} & set(gpu.unplaced)
+    freed = sum(use.bytes or 0 for use in uses if use.process in adopted)
+    strangers = tuple(process for process in gpu.unplaced if process not in adopted)
+    return replace(gpu, unplaced=strangers, unplaced_bytes=max(0, gpu.unplaced_bytes - freed) if strangers else 0)
 
 
 @_record.register

@@ -11,13 +11,14 @@ from nls_scheduler import events
 from nls_scheduler.clock import wall_time
 from nls_scheduler.commands import WorkloadCommand
 from nls_scheduler.model import Order, Phase
+from nls_scheduler.rooms import why_out_of_service
 from nls_scheduler.views import cause_view
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from nls_scheduler.commands import Command
-    from nls_scheduler.model import GpuUuid, NodeState, Workload, WorkloadId
+    from nls_scheduler.model import Gpu, GpuUuid, NodeState, Workload, WorkloadId
 
 ENTRIES_KEPT: Final = 2000
 BACKLOG_LIMIT: Final = 1000
@@ -69,13 +70,39 @@ class Recorder:
             self._causes.pop(ended, None)
         return found
 
+    def _of_gpus(self, before: NodeState, after: NodeState) -> Iterator[dict[str, Any]]:
+        """Gpus that went out of service or came back."""
+        for uuid in {**before.gpus, **after.gpus}:
+            was, now = before.gpus.get(uuid), after.gpus.get(uuid)
+            why_before = None if was is None else why_out_of_service(before, was)
+            if now is None:
+                if was is not None and why_before is None:
+                    yield self._gpu_entry(after, was, "gpu_unhealthy", "it has vanished")
+                continue
+            why = why_out_of_service(after, now)
+            if why is not None and why_before is None:
+                yield self._gpu_entry(after, now, "gpu_unhealthy", why)
+            elif why is None and why_before is not None:
+                yield self._gpu_entry(after, now, "gpu_healthy", f"in service again after: {why_before}")
+
+    def _gpu_entry(self, state: NodeState, gpu: Gpu, event: str, reason: str) -> dict[str, Any]:
+        about = {"workload": None, "name": gpu.label, "kind": "gpu", "owner": None, "event": event, "reason": reason}
+        return self._numbered(state, about | {"from": None, "to": None, "seconds": None, "bytes": None, "cause": None})
+
+    def _numbered(self, state: NodeState, fields: dict[str, Any]) -> dict[str, Any]:
+        self._sequence += 1
+        return {"sequence": self._sequence, "at": state.at, "time": wall_time(state.at), **fields}
+
     def _changes(self, before: NodeState, event: events.Event, after: NodeState) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
+        found = list(self._of_gpus(before, after))
         for workload_id in {**before.workloads, **after.workloads}:
             was, now = before.workloads.get(workload_id), after.workloads.get(workload_id)
             if was is None:
                 if now is not None and now.phase is Phase.QUEUED:
                     found.append(self._entry(after, now, "queued", _plan_reason(after, now)))
+                elif now is not None and isinstance(event, events.WorkloadAdopted):
+                    reason = "the daemon had lost its journal, and its supervisor told how it is"
+                    found.append(self._entry(after, now, "adopted", reason, to=now.current))
                 continue
             found += self._left(before, was, event, now)
             if now is None:
@@ -161,12 +188,8 @@ class Recorder:
         to: tuple[GpuUuid, ...] = (),
         seconds: float | None = None,
     ) -> dict[str, Any]:
-        self._sequence += 1
         entry = state.plan.get(workload.id)
-        return {
-            "sequence": self._sequence,
-            "at": state.at,
-            "time": wall_time(state.at),
+        fields = {
             "workload": workload.id,
             "name": workload.spec.name,
             "kind": workload.spec.kind.value,
@@ -179,6 +202,7 @@ class Recorder:
             "seconds": None if seconds is None else round(seconds, 3),
             "bytes": None,
         }
+        return self._numbered(state, fields)
 
 
 class History:

@@ -180,3 +180,16 @@ def _holders(state: NodeState, result: Homes) -> list[str]:
         elif names[gpu.uuid]:
             held.append(f"{gpu.label} is held by {' and '.join(names[gpu.uuid])}")
     return held
+
+
+def why_no_room(before: NodeState, after: NodeState, adopted: WorkloadId) -> str | None:
+    """Why a workload with a process cannot be taken up where it is; `None`: `after` keeps everybody's guarantee."""
+    workload = after.workloads[adopted]
+    for uuid in workload.current:
+        now = sum(w.spec.request_bytes for w in after.workloads.values() if uuid in w.current)
+        if now > after.gpus[uuid].memory_total_bytes:
+            return f"the requests on {after.gpus[uuid].label} would be more than it has"
+    if not workload.home:
+        return "its request fits on no GPU on paper"
+    homeless = [w for w in before.workloads.values() if w.home and not after.workloads[w.id].home]
+    return f"{homeless[0].spec.name} would lose its guarantee" if homeless else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections import deque
 from contextlib import suppress
@@ -23,13 +24,14 @@ from nls_scheduler.protocol import (
     CommandMessage,
     DaemonMessage,
     ErrorMessage,
+    ViewMessage,
     encode_event,
     parse_daemon_message,
 )
 from nls_scheduler.unix_resolver import UnixResolver
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -39,8 +41,10 @@ CONNECT_TIMEOUT_S: Final = 5.0
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 1.0
 CLOSE_PATIENCE_S: Final = 1.0
+_UNKNOWN: Final = 404
 _GOES_ON: Final = object()
 _LOST: Final = (HTTPClientError, OSError, StreamClosedError, WebSocketClosedError, WebSocketError)
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +67,20 @@ class Report:
 class SupervisorLink:
     """Orders and views in, facts out, for one workload. Use as `async with`, then `async for message in link`.
 
-    Lost connections come back with growing pauses; facts sent meanwhile are delivered then, in order. The iteration
-    ends when the workload has ended, and raises Problem when the daemon no longer knows the workload or another
-    supervisor has taken over. An order that the daemon repeats after a lost connection is not given out twice: what
-    was answered to it is sent again.
+    Lost connections come back with growing pauses; facts sent meanwhile are delivered then, in order. A daemon that has
+    lost its journal gets the workload back if its GPU process runs. The iteration ends when the workload has ended, and
+    raises Problem when the daemon does not know it any more or another supervisor has taken over. An order that the
+    daemon repeats after a lost connection is not given out twice: what was answered to it is sent again.
     """
 
-    def __init__(self, socket: Path, workload_id: str, report: Callable[[], Report] | None = None) -> None:
+    def __init__(
+        self,
+        socket: Path,
+        workload_id: str,
+        report: Callable[[], Report] | None = None,
+        adopt: Callable[..., Awaitable[Mapping[str, Any]]] | None = None,
+    ) -> None:
+        """`report` says how the workload is; `adopt` is `DaemonClient.adopt`."""
         self.workload_id = workload_id
         self.on_connection: Callable[[bool], None] | None = None
         """Called in the loop with `connected` whenever that changes after the first connection."""
@@ -82,6 +93,9 @@ class SupervisorLink:
         self._all_sent = asyncio.Event()
         self._all_sent.set()
         self._report = report
+        self._adopt = adopt
+        self._view: Mapping[str, Any] | None = None
+        self._gpus: Sequence[str] = ()
         self._last_order = 0
         self._done_order = 0
         self._answers: list[str] = []
@@ -158,13 +172,43 @@ class SupervisorLink:
                     return
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - spreads reconnects, no secret
             pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
+            connection = None
             try:
                 connection = await self._connect()
             except _LOST:
-                connection = None
+                continue
             except Problem as problem:
+                if problem.status == _UNKNOWN and await self._bring_back():
+                    continue
                 self._incoming.put_nowait(problem)
                 return
+
+    async def _bring_back(self) -> bool:
+        """The daemon has lost its journal: tell it of the workload, if that has a GPU process to lose."""
+        report, view = None if self._report is None else self._report(), self._view
+        if self._adopt is None or view is None or report is None or report.process is None or not report.ready:
+            return False
+        pid, start_time = report.process
+        try:
+            await self._adopt(
+                self.workload_id,
+                **{name: view[name] for name in ("kind", "name", "priority", "requeue")},
+                request=f"{view['request_bytes']}B",
+                limit=f"{view['limit_bytes']}B",
+                gpus=view["gpu_count"],
+                current=list(self._gpus or view["current"]),
+                command_id=self._last_order,
+                pid=pid,
+                start_time=start_time,
+                executing=report.executing,
+                saved_bytes=report.saved_bytes,
+            )
+        except DaemonUnreachable:
+            return True  # it has gone again; the next connection tells
+        except Problem as refusal:
+            log.warning("the daemon does not take workload %s up again: %s", self.workload_id, refusal)
+            return False
+        return True
 
     async def _connect(self) -> WebSocketClientConnection:
         request = HTTPRequest(
@@ -224,7 +268,10 @@ class SupervisorLink:
             message = parse_daemon_message(text)
         except ValueError as error:
             message = ErrorMessage(Problem(502, "Unreadable message", str(error), "server"))
+        if isinstance(message, ViewMessage):
+            self._view = message.view
         if isinstance(message, CommandMessage):
+            self._gpus = message.gpus or self._gpus
             if message.command_id == self._last_order:
                 self._post(*(answer for answer in self._answers if answer not in self._outgoing))
                 return

@@ -16,6 +16,7 @@ from nls_scheduler import __version__
 from nls_scheduler.clock import boottime_s
 from nls_scheduler.commands import StopProcess, SuspendProcess, WorkloadCommand
 from nls_scheduler.model import Kind, Phase
+from nls_scheduler.rooms import why_out_of_service
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -152,7 +153,7 @@ def _gpus(state: NodeState) -> Iterator[GaugeMetricFamily]:
             lambda gpu: sum(_borrowed(gpu, workload) for workload in state.workloads.values()),
         ),
         ("utilisation_ratio", "Busy part of the last sample period", lambda gpu: gpu.utilisation),
-        ("healthy", "1 in service, 0 out of service", lambda gpu: float(gpu.healthy)),
+        ("healthy", "1 in service, 0 out of service", lambda gpu: float(why_out_of_service(state, gpu) is None)),
     )
     for name, help_text, figure in figures:
         family = GaugeMetricFamily(f"nls_gpu_{name}", help_text, labels=_GPU_LABELS)

@@ -359,7 +359,8 @@ class NodeState:
     Attributes:
         plan: what the last step wants for each workload.
         unreported: after a restart, whose supervisors have not said yet how they are.
-        quiet_until: until then nothing is ordered while somebody is unreported.
+        forgetful: the journal was lost: workloads that nobody knows of may be brought back.
+        quiet_until: until then nothing is ordered while somebody is unreported or may be brought back.
         at: time of the last event.
         timer_at: when the next TimerFired was asked for.
         next_command: id of the next command.
@@ -370,6 +371,7 @@ class NodeState:
     workloads: Mapping[WorkloadId, Workload] = field(default_factory=dict)
     plan: Mapping[WorkloadId, PlanEntry] = field(default_factory=dict)
     unreported: frozenset[WorkloadId] = frozenset()
+    forgetful: bool = False
     quiet_until: float = 0.0
     at: float = 0.0
     timer_at: float | None = None
@@ -378,7 +380,7 @@ class NodeState:
     @property
     def quiet(self) -> bool:
         """Whether a restart is so fresh that orders could cross what supervisors are about to report."""
-        return bool(self.unreported) and self.at < self.quiet_until
+        return (bool(self.unreported) or self.forgetful) and self.at < self.quiet_until
 
     def label(self, gpus: tuple[GpuUuid, ...]) -> str:
         """`GPU 0` or `GPU 0 and GPU 1` for people; a vanished Gpu keeps its UUID."""

@@ -16,7 +16,8 @@ from nls_scheduler.model import Gpu, GpuUuid, NodeState
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from nls_scheduler.events import Event, GpuReading
+    from nls_scheduler.events import Event, GpuReading, PlacedUse
+    from nls_scheduler.model import ProcessId, WorkloadId
     from nls_scheduler.ports import Driver, GpuInfo, GpuSample
 
 T = TypeVar("T")
@@ -127,6 +128,15 @@ class Poller:
         await self._in_thread(self._driver.return_to_service, gpu)
         self._returned.add(gpu)
         await self.poll()
+
+    async def uses_of(self, workload: WorkloadId, process: ProcessId) -> Mapping[GpuUuid, tuple[PlacedUse, ...]]:
+        """What `process` and its descendants use at this moment, as `workload`'s. Raises what the driver raises."""
+
+        def ask() -> Mapping[GpuUuid, tuple[PlacedUse, ...]]:
+            readings = Attribution().readings(self._driver.sample(), Known({process: workload}, {}))
+            return {uuid: reading.placed for uuid, reading in readings.items() if reading.placed}
+
+        return await self._in_thread(ask)
 
     async def run(self) -> None:
         """Sample until cancelled."""

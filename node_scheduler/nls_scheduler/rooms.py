@@ -148,6 +148,13 @@ def is_usable(state: NodeState, gpu: Gpu) -> bool:
     return gpu.healthy and gpu.memory_used_bytes is not None and not is_stuck(state, gpu)
 
 
+def why_out_of_service(state: NodeState, gpu: Gpu) -> str | None:
+    """Why `gpu` gets nothing new until somebody acts, for people; `None` while it is in service."""
+    if not gpu.healthy:
+        return gpu.unhealthy_reason or "it is unhealthy"
+    return "a process that was ended does not let go of its memory" if is_stuck(state, gpu) else None
+
+
 def is_stuck(state: NodeState, gpu: Gpu) -> bool:
     """Whether a process that should be gone keeps `gpu` longer than the policy allows."""
     if any(state.at > r.since + state.policy.stop_timeout_s for r in gpu.releasing):

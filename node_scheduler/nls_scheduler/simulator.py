@@ -20,6 +20,7 @@ from nls_scheduler.commands import (
     TrimMemory,
     WorkloadCommand,
 )
+from nls_scheduler.homes import why_no_room
 from nls_scheduler.invariants import check
 from nls_scheduler.model import (
     CommandId,
@@ -97,6 +98,7 @@ class SimulatedNode:
     history: list[tuple[Event, tuple[Command, ...]]] = field(default_factory=list)
     down: bool = False
     unreported: set[WorkloadId] = field(default_factory=set)
+    _gpus: tuple[Gpu, ...] = ()
     _next_pid: int = 100
     _next_workload: int = 1
 
@@ -105,6 +107,7 @@ class SimulatedNode:
         """A node with `gpus` equal Gpus, discovered and sampled."""
         node = cls(state=NodeState(policy=policy or Policy()))
         found = tuple(Gpu(GpuUuid(f"GPU-{i}"), i, "Simulated GPU", memory_bytes) for i in range(gpus))
+        node._gpus = found
         node.tell(ev.GpusDiscovered(node.now, found))
         node.sample()
         return node
@@ -141,6 +144,40 @@ class SimulatedNode:
         # An order that was not answered is sent again; one that was carried out meanwhile is answered by the report.
         self.pending = [c for c in self.pending if c.command_id > self.workloads[c.workload].last_command]
         self.sample()
+
+    def come_back_forgetful(self) -> None:
+        """The daemon starts again without its journal: nothing is known, every process on a Gpu is a stranger's."""
+        self.down = False
+        self.state = NodeState(policy=self.state.policy)
+        self.unreported, self.pending = set(), []
+        self.tell(ev.DaemonRestarted(self.now, forgetful=True))
+        self.tell(ev.GpusDiscovered(self.now, self._gpus))
+        self.sample()
+
+    def bring_back(self, workload_id: WorkloadId) -> bool:
+        """A supervisor that the daemon no longer knows brings its workload back; False: there is no room for it."""
+        workload, process = self.workloads[workload_id], self.workloads[workload_id].process
+        if process is None:
+            raise ValueError(f"{workload_id} has no process to bring back")
+        saved_bytes = workload.held_bytes if workload.saved else None
+        uses = {uuid: (ev.PlacedUse(workload_id, process.id, process.held_bytes),) for uuid in process.gpus}
+        last = CommandId(workload.last_command)
+        event = ev.WorkloadAdopted(
+            self.now,
+            workload_id,
+            workload.spec,
+            context_bytes=0,
+            command_id=last,
+            process=process.id,
+            gpus=process.gpus,
+            executing=workload.executing,
+            saved_bytes=saved_bytes,
+            uses=uses,
+        )
+        if why_no_room(self.state, step(self.state, event)[0], workload_id) is not None:
+            return False
+        self.tell(event)
+        return True
 
     def report(self, workload_id: WorkloadId) -> None:
         """A supervisor has connected again."""
@@ -182,12 +219,17 @@ class SimulatedNode:
         readings = {}
         for uuid in self.state.gpus:
             here = [p for p in self.processes if uuid in p.gpus]
-            placed = tuple(ev.PlacedUse(p.workload, p.id, p.held_bytes) for p in here)
+            known = [p for p in here if p.workload in self.state.workloads or p.id in self._releasing()]
+            placed = tuple(ev.PlacedUse(p.workload, p.id, p.held_bytes) for p in known)
             foreign = self.strangers.get(uuid, 0)
-            unplaced = {ProcessId(1, 1): foreign} if foreign else {}
+            unplaced: dict[ProcessId, int | None] = {ProcessId(1, 1): foreign} if foreign else {}
+            unplaced |= {p.id: p.held_bytes for p in here if p not in known}
             used = foreign + sum(p.held_bytes for p in here)
             readings[uuid] = ev.GpuReading(used, placed, unplaced)
         self.tell(ev.MemorySampled(self.now, readings))
+
+    def _releasing(self) -> set[ProcessId]:
+        return {r.process for gpu in self.state.gpus.values() for r in gpu.releasing}
 
     def hold(self, workload_id: WorkloadId, held_bytes: int) -> None:
         """The workload's process holds `held_bytes` from now on, and it is saved."""

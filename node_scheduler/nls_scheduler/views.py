@@ -8,6 +8,7 @@ from nls_scheduler import __version__
 from nls_scheduler.clock import wall_time
 from nls_scheduler.model import Phase
 from nls_scheduler.protocol import PROTOCOL_VERSION, Cause
+from nls_scheduler.rooms import why_out_of_service
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,21 +26,22 @@ def node_view(state: NodeState, now: float, *, simulated: bool, message: str | N
         "version": __version__,
         "simulated": simulated,
         "message": message,
-        "gpus": [gpu_view(gpu) for gpu in sorted(state.gpus.values(), key=lambda gpu: gpu.index)],
+        "gpus": [gpu_view(state, gpu) for gpu in sorted(state.gpus.values(), key=lambda gpu: gpu.index)],
         "workloads": [workload_view(state, workload, now) for workload in _in_order(state)],
     }
 
 
-def gpu_view(gpu: Gpu) -> dict[str, Any]:
-    """One Gpu; `None` is what the driver did not say."""
+def gpu_view(state: NodeState, gpu: Gpu) -> dict[str, Any]:
+    """One Gpu; `None` is what the driver did not say. One on which a process is stuck is not healthy either."""
+    why = why_out_of_service(state, gpu)
     return {
         "uuid": gpu.uuid,
         "index": gpu.index,
         "name": gpu.name,
         "memory_total_bytes": gpu.memory_total_bytes,
         "memory_used_bytes": gpu.memory_used_bytes,
-        "healthy": gpu.healthy,
-        "unhealthy_reason": gpu.unhealthy_reason,
+        "healthy": why is None,
+        "unhealthy_reason": why,
         "utilisation": gpu.utilisation,
         "unplaced_bytes": gpu.unplaced_bytes,
     }

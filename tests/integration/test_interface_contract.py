@@ -112,5 +112,5 @@ def test_every_route_of_the_daemon_is_in_the_contract_and_the_other_way_round(sh
 
 def test_a_wrong_method_is_told_the_right_ones(shared_daemon: DaemonProcess) -> None:
     with shared_daemon.connection() as connection:
-        connection.sendall(b"PUT /v1/workloads/x HTTP/1.1\r\nHost: nls\r\nConnection: close\r\n\r\n")
-        assert b"\r\nAllow: PATCH, DELETE\r\n" in connection.recv(65536)
+        connection.sendall(b"POST /v1/workloads/x HTTP/1.1\r\nHost: nls\r\nConnection: close\r\n\r\n")
+        assert b"\r\nAllow: PUT, PATCH, DELETE\r\n" in connection.recv(65536)

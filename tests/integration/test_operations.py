@@ -100,6 +100,11 @@ def test_a_gpu_that_breaks_is_vacated_and_told_and_returns_at_an_administrators_
     done = daemon.nls("gpu", "return", "0")
     assert (done.returncode, done.stdout) == (0, f"GPU 0 ({first}) is in service.\n")
     assert daemon.status()["gpus"][0]["healthy"]
+    told = [(e["event"], e["reason"]) for e in json.loads(daemon.nls("history", "--json").stdout) if e["kind"] == "gpu"]
+    assert told == [
+        ("gpu_unhealthy", "a simulated Xid 79"),
+        ("gpu_healthy", "in service again after: a simulated Xid 79"),
+    ]
     assert json.loads(daemon.nls("gpu", "return", first, "--json").stdout)["uuid"] == first
     unknown = daemon.nls("gpu", "return", "7")
     assert (unknown.returncode, "There is no GPU '7'" in unknown.stderr) == (3, True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon_process import DaemonProcess, parsed
+from nls_scheduler.processes import look_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -137,6 +138,16 @@ def test_another_user_is_refused_everywhere_it_should_be_and_reads_no_names(tmp_
         assert stranger.ask("POST", f"/v1/workloads/{mine['id']}/suspend")[0] == 202
         assert {entry["name"] for entry in daemon.status()["workloads"]} == {"mine", "diagnosis-42"}
         assert daemon.request("DELETE", f"/v1/workloads/{mine['id']}")[0] == 202
+
+
+def test_nobody_brings_back_the_process_of_another_user(tmp_path: Path) -> None:
+    with shared(tmp_path) as daemon, user(daemon) as stranger:
+        mine = look_up(os.getpid())
+        said = {"kind": "notebook", "request": "0.5", "command_id": 1, "executing": False}
+        said |= {"pid": mine.id.pid, "start_time": mine.id.start_time}
+        said["current"] = [daemon.status()["gpus"][0]["uuid"]]
+        status, problem = stranger.ask("PUT", "/v1/workloads/0123456789ab", said)
+        assert (status, problem["title"]) == (403, "Not your process")
 
 
 def test_what_is_told_of_a_wait_names_no_other_user(tmp_path: Path) -> None:

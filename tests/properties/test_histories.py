@@ -132,6 +132,28 @@ class Histories(RuleBasedStateMachine):
             if waiting:
                 self.node.report(waiting[choice % len(waiting)])
 
+    @rule(killed=st.lists(st.integers(0, 20), max_size=2), brought_back=st.lists(st.integers(0, 20), max_size=8))
+    def the_daemon_loses_its_journal(self, killed, brought_back):
+        """Who has a process brings it back, some later than others; without room or a process one asks anew."""
+        self.node.go_down()
+        for choice in killed:
+            self.kill(choice)
+        self.node.come_back_forgetful()
+        lost = {w: s for w, s in self.node.workloads.items() if s.process is not None}
+        for choice in brought_back:
+            waiting = sorted(lost)
+            if waiting:
+                self.bring_back(lost, waiting[choice % len(waiting)])
+        while lost:
+            self.bring_back(lost, min(lost))
+        self.node.sample()
+
+    def bring_back(self, lost, workload):
+        supervisor = lost.pop(workload)
+        if not self.node.bring_back(workload):
+            # Its supervisor ends the process then: nothing is guaranteed without the daemon's record.
+            supervisor.process.alive, supervisor.process = False, None
+
     @rule()
     def timer(self):
         self.node.fire_timer()

@@ -1,0 +1,46 @@
+"""Ends the processes of workloads that nobody looks after any more, or whose supervisor does not obey a stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from nls_scheduler.clock import boottime_s
+from nls_scheduler.events import ProcessExited, SupervisorLost
+from nls_scheduler.processes import end_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nls_scheduler.commands import EndProcess
+    from nls_scheduler.events import Event
+    from nls_scheduler.model import Workload
+
+END_TIMEOUT_S: Final = 10.0
+log = logging.getLogger(__name__)
+
+
+class Reaper:
+    """The daemon's own way to end processes; each end comes back as an event."""
+
+    def __init__(self, apply: Callable[[Event], None]) -> None:
+        self._apply = apply
+
+    async def end_abandoned(self, workload: Workload) -> None:
+        """The lease has ended: nothing of the workload may go on, and only then is its Gpu free."""
+        known = [] if workload.process is None else [workload.process]
+        gone = await asyncio.to_thread(end_all, workload.id, workload.spec.owner, known, END_TIMEOUT_S)
+        if not gone:
+            log.warning("processes of %s (%s) do not end", workload.spec.name, workload.id)
+        reason = "the process that looked after it has ended"
+        self._apply(SupervisorLost(boottime_s(), workload.id, reason))
+
+    async def end_disobedient(self, workload: Workload, command: EndProcess) -> None:
+        """The supervisor did not obey a stop: end the GPU process without it."""
+        known = [] if command.process is None else [command.process]
+        if await asyncio.to_thread(end_all, workload.id, workload.spec.owner, known, END_TIMEOUT_S):
+            reason = f"{command.reason}; ended by the daemon, as its supervisor does not answer"
+            self._apply(ProcessExited(boottime_s(), workload.id, command.process, reason))
+        else:
+            log.warning("process %s of %s (%s) does not end", command.process, workload.spec.name, workload.id)

@@ -1,0 +1,144 @@
+"""A daemon that lost its journal takes up again what its supervisors bring back; nobody is disturbed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from daemon_process import DaemonProcess
+from nls_scheduler.processes import look_up
+from notebooks import Bench
+from waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NEW_ID = "0123456789ab"
+
+
+def lose_the_journal(daemon: DaemonProcess) -> None:
+    """Killed, its disk damaged, and started again."""
+    daemon.kill()
+    (daemon.directory / "state" / "journal.db").write_bytes(b"not a database at all" * 1000)
+    for extra in ("journal.db-wal", "journal.db-shm"):
+        (daemon.directory / "state" / extra).unlink(missing_ok=True)
+    daemon.start()
+
+
+@pytest.fixture
+def bench(tmp_path_factory) -> Iterator[Bench]:
+    # A short name: the kernels' sockets lie below it.
+    with Bench(tmp_path_factory.mktemp("j"), "2x256MiB") as running:
+        yield running
+
+
+def test_notebooks_and_commands_go_on_as_if_nothing_had_happened(bench):
+    book = bench.open("notebook.ipynb")
+    book.gpu("from nls_jupyter import xp\nx = xp.arange(1000)")
+    command = bench.daemon.start_nls("run", "--name", "command", "--", "sleep", "600")
+    before = {name: bench.daemon.wait_for(name, phase="running") for name in (book.name, "command")}
+    lose_the_journal(bench.daemon)
+    for name, entry in before.items():
+        after = bench.daemon.wait_for(name, phase="running")
+        kept = ("id", "pid", "request_bytes", "limit_bytes", "current", "kind", "priority", "requeue")
+        assert {key: after[key] for key in kept} == {key: entry[key] for key in kept}
+    assert "damaged" in bench.daemon.status()["message"]
+    assert book.gpu("print(int(x.sum()))").stdout == "499500\n"
+    entries = bench.daemon.request("GET", "/v1/history")[1]["entries"]
+    assert {entry["name"] for entry in entries if entry["event"] == "adopted"} == set(before)
+    assert command.poll() is None
+
+
+def test_who_has_no_gpu_process_asks_anew_with_the_next_cell_and_has_its_variables(bench):
+    book = bench.open("notebook.ipynb")
+    book.gpu("from nls_jupyter import xp\nx = xp.arange(1000)")
+    book.run("%gpu suspend")
+    lose_the_journal(bench.daemon)
+    assert book.gpu("print(int(x.sum()))").stdout == "499500\n"
+
+
+@pytest.fixture
+def forgetful(tmp_path) -> Iterator[DaemonProcess]:
+    with DaemonProcess(tmp_path, "2x16GiB", "--set", "show_names='own'") as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "600"]) as process:
+        yield process
+        process.kill()
+
+
+def claim(daemon: DaemonProcess, process: subprocess.Popen[bytes], **changed: Any) -> dict[str, Any]:
+    record = look_up(process.pid)
+    assert record is not None
+    said = {
+        "kind": "notebook",
+        "name": "brought back",
+        "request": "8GiB",
+        "command_id": 41,
+        "pid": record.id.pid,
+        "start_time": record.id.start_time,
+        "current": [daemon.status()["gpus"][0]["uuid"]],
+        "executing": False,
+    }
+    return {**said, **changed}
+
+
+def bring_back(daemon: DaemonProcess, body: dict[str, Any], identity: str = NEW_ID) -> tuple[int, Any]:
+    return daemon.request("PUT", f"/v1/workloads/{identity}", json.dumps(body).encode())
+
+
+@pytest.mark.parametrize(
+    ("changed", "status", "said"),
+    [
+        ({"pid": 2**40}, 409, "has ended"),
+        ({"current": []}, 409, "each once"),
+        ({"current": ["GPU-of-another-node"]}, 409, "each once"),
+        ({"current": "GPU-0"}, 400, "a list"),
+        ({"executing": "yes"}, 400, "true or false"),
+        ({"command_id": -1}, 400, "whole number"),
+        ({"saved_bytes": "much"}, 400, "whole number"),
+        ({"request": "64GiB"}, 422, "16 GiB"),
+        ({"mood": "good"}, 400, "mood"),
+    ],
+)
+def test_a_claim_that_cannot_be_is_refused(forgetful, sleeper, changed, status, said):
+    answered, problem = bring_back(forgetful, claim(forgetful, sleeper, **changed))
+    assert answered == status, problem
+    assert said in problem["detail"]
+    assert forgetful.status()["workloads"] == []
+
+
+def test_only_ids_that_a_daemon_gives_out_are_taken(forgetful, sleeper):
+    answered, problem = bring_back(forgetful, claim(forgetful, sleeper), "../../etc")
+    assert answered in (400, 404), problem
+
+
+def test_a_claim_beyond_what_is_free_on_paper_is_refused(forgetful, sleeper):
+    runs = [forgetful.start_nls("run", "--name", f"whole-{n}", "--", "sleep", "600") for n in (0, 1)]
+    for number in (0, 1):
+        forgetful.wait_for(f"whole-{number}", phase="running")
+    answered, problem = bring_back(forgetful, claim(forgetful, sleeper))
+    assert (answered, problem["title"]) == (409, "No room")
+    assert [run.poll() for run in runs] == [None, None]
+
+
+def test_what_is_known_is_not_taken_up_twice(forgetful, sleeper):
+    forgetful.start_nls("run", "--name", "known", "--request", "0.5", "--", "sleep", "600")
+    known = forgetful.wait_for("known", phase="running")
+    answered, problem = bring_back(forgetful, claim(forgetful, sleeper), known["id"])
+    assert (answered, problem["title"]) == (409, "Known already")
+
+
+def test_orders_go_on_after_the_last_one_that_was_received(forgetful, sleeper):
+    answered, entry = bring_back(forgetful, claim(forgetful, sleeper))
+    assert (answered, entry["phase"]) == (201, "running")
+    # The connection's process is the one that looks after it: this test goes on, so the workload stays.
+    forgetful.request("POST", f"/v1/workloads/{NEW_ID}/suspend", b"{}")
+    wait_until(lambda: forgetful.workload("brought back")["phase"] == "suspending")
+    assert forgetful.nls("replay", str(forgetful.directory / "state" / "journal.db")).returncode == 0
