@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nls_scheduler.events import GpuReading, PlacedUse
@@ -22,17 +22,21 @@ class Known:
     Attributes:
         processes: GPU processes, and those that ended and are still being released.
         owners: user id of each workload that is there.
+        sizes: request and limit of each, in bytes.
     """
 
     processes: Mapping[ProcessId, WorkloadId]
     owners: Mapping[WorkloadId, int]
+    sizes: Mapping[WorkloadId, tuple[int, int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, state: NodeState) -> Known:
         """A snapshot for the poller's thread."""
         processes = {r.process: r.workload for gpu in state.gpus.values() for r in gpu.releasing}
         processes |= {w.process: w.id for w in state.workloads.values() if w.process is not None}
-        return cls(processes, {w.id: w.spec.owner for w in state.workloads.values()})
+        specs = {w.id: w.spec for w in state.workloads.values()}
+        sizes = {workload: (spec.request_bytes, spec.limit_bytes) for workload, spec in specs.items()}
+        return cls(processes, {workload: spec.owner for workload, spec in specs.items()}, sizes)
 
 
 class Attribution:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from nls_scheduler.attribution import Attribution, Known
 from nls_scheduler.clock import boottime_s
 from nls_scheduler.events import GpusDiscovered, MemorySampled
+from nls_scheduler.limits import MemoryLimits
 from nls_scheduler.model import Gpu, GpuUuid, NodeState
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Poller:
         self._state = state
         self._apply = apply
         self._attribution = Attribution()
+        self._limits = MemoryLimits(driver)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="driver")
         self._hurry = asyncio.Event()
         self._discovered_at: float | None = None
@@ -114,6 +116,7 @@ class Poller:
             there = [info for info in self._infos if info.uuid in samples]
             self._tell_gpus(there, unhealthy, at, searched=searched)
             readings = await self._in_thread(self._attribution.readings, samples, known)
+            await self._in_thread(self._limits.keep, readings, known.sizes)
         except Exception as error:
             if not self.failing:
                 log.exception("the GPU driver failed")
@@ -158,6 +161,7 @@ class Poller:
 
     async def close(self) -> None:
         """Give the driver back, after its last call has returned."""
+        await self._in_thread(self._limits.lift_all)
         await self._in_thread(self._driver.close)
         self._thread.shutdown(wait=False)
 

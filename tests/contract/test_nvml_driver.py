@@ -21,8 +21,10 @@ from nls_scheduler import locate
 from nls_scheduler.drivers import nvml
 from nls_scheduler.drivers.nvml import LIST_INTERVAL_S, NvmlDriver, driver_version, survey
 from nls_scheduler.drivers.selection import Selection
+from nls_scheduler.events import GpuReading, PlacedUse
 from nls_scheduler.guardian import read_stat
-from nls_scheduler.model import GpuUuid, ProcessId
+from nls_scheduler.limits import MemoryLimits
+from nls_scheduler.model import GpuUuid, ProcessId, WorkloadId
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -321,9 +323,9 @@ def test_what_names_no_gpu_is_refused_with_a_sentence(text: str) -> None:
 def test_the_driver_itself_keeps_limits_where_it_can(
     script: Path, driver: NvmlDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nvml, "_own_cgroup", lambda: None)
+    monkeypatch.setattr(nvml, "cgroup_of", lambda pid: None)
     assert not driver.limits_supported()
-    monkeypatch.setattr(nvml, "_own_cgroup", lambda: tmp_path)
+    monkeypatch.setattr(nvml, "cgroup_of", lambda pid: tmp_path)
     assert driver.limits_supported()
     driver.limit_memory(GpuUuid("GPU-bbbb"), tmp_path, GIB, 2 * GIB)
     driver.limit_memory(GpuUuid("GPU-bbbb"), tmp_path, GIB, None)
@@ -336,7 +338,7 @@ def test_the_driver_itself_keeps_limits_where_it_can(
 def test_a_driver_that_keeps_no_limits_is_found_out_and_says_so(
     script: Path, driver: NvmlDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nvml, "_own_cgroup", lambda: tmp_path)
+    monkeypatch.setattr(nvml, "cgroup_of", lambda pid: tmp_path)
     add(script, "fail nvmlDeviceGetMemoryLimits_v1 13", f"fail nvmlDeviceSetMemoryLimits_v1 {NO_PERMISSION}")
     assert not driver.limits_supported()
     with pytest.raises(OSError, match="does not limit"):
@@ -383,3 +385,17 @@ def test_a_daemon_serves_the_gpus_that_nvml_shows(script: Path, library: Path, t
     assert [gpu["unplaced_bytes"] for gpu in status["gpus"]] == [0, 8 * GIB]
     # The Gpu on which somebody else's process computes is not the one for a whole-Gpu command.
     assert masked.stdout == "GPU-aaaa\n"
+
+
+def test_the_limits_of_a_workload_with_a_cgroup_of_its_own_reach_the_driver(
+    script: Path, driver: NvmlDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvml, "cgroup_of", lambda pid: tmp_path)
+    limits = MemoryLimits(driver, lambda pid: tmp_path)
+    mine = PlacedUse(WorkloadId("w"), ProcessId(1, 1), GIB)
+    limits.keep({GpuUuid("GPU-aaaa"): GpuReading(GIB, (mine,), {})}, {WorkloadId("w"): (GIB, 2 * GIB)})
+    limits.lift_all()
+    told = [line for line in script.read_text().splitlines() if line.startswith("#")]
+    assert told == [
+        f"# limit GPU-aaaa {tmp_path} {GIB} {2 * GIB}", f"# limit GPU-aaaa {tmp_path} 0 {2**64 - 1}",
+    ]  # fmt: skip

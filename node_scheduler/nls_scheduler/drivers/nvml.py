@@ -7,11 +7,11 @@ import logging
 import os
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pynvml
 
+from nls_scheduler.cgroups import cgroup_of
 from nls_scheduler.drivers.pids import HostPids
 from nls_scheduler.drivers.selection import Selection
 from nls_scheduler.drivers.xids import verdict
@@ -22,6 +22,7 @@ from nls_scheduler.processes import alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -162,7 +163,7 @@ class NvmlDriver:
         """Whether driver (r615 and newer), nvidia-ml-py, cgroup v2 and our rights are all there."""
         ask = getattr(pynvml, "nvmlDeviceGetMemoryLimits_v1", None)
         whole = next((part.handle for part in self._parts.values() if part.instance is None), None)
-        cgroup = _own_cgroup()
+        cgroup = cgroup_of(os.getpid())
         if ask is None or whole is None or cgroup is None:
             return False
         limits = pynvml.c_nvmlGetMemoryLimits_v1_t()
@@ -351,14 +352,6 @@ def _memory(handle: Any) -> tuple[int, int] | None:
         return exact.total - exact.reserved, exact.used
     rough = _field(pynvml.nvmlDeviceGetMemoryInfo, handle)
     return None if rough is None else (rough.total, rough.used)
-
-
-def _own_cgroup() -> Path | None:
-    """This process's directory in cgroup v2, or `None` where there is none."""
-    lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
-    where = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), None)
-    directory = None if where is None else Path("/sys/fs/cgroup") / where
-    return directory if directory is not None and (directory / "cgroup.controllers").is_file() else None
 
 
 def _field(ask: Callable[..., T], *arguments: Any, missing: bool = False) -> T | None:
