@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nls_scheduler import events as ev
-from nls_scheduler.commands import StartProcess, StopProcess, SuspendProcess, WorkloadCommand
+from nls_scheduler.commands import InterruptCell, StartProcess, StopProcess, SuspendProcess, WorkloadCommand
 from nls_scheduler.model import Kind, Phase, Policy
 from nls_scheduler.simulator import GIB, SimulatedNode
 
@@ -164,7 +164,12 @@ class Stage:
 
     def orders(self, name: str) -> list[str]:
         """Every order it ever got, in short."""
-        words = {StartProcess: "start", SuspendProcess: "suspend", StopProcess: "stop"}
+        words = {
+            StartProcess: "start",
+            InterruptCell: "interrupt",
+            SuspendProcess: "suspend",
+            StopProcess: "stop",
+        }
         commands = (c for _, given in self.node.history for c in given)
         mine = [c for c in commands if isinstance(c, WorkloadCommand) and c.workload == self._ids[name]]
         return [words.get(type(c), type(c).__name__) for c in mine]

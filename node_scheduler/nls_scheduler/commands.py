@@ -58,6 +58,16 @@ class TrimMemory(WorkloadCommand):
 
 
 @dataclass(frozen=True, slots=True)
+class InterruptCell(WorkloadCommand):
+    """Interrupt the running cell: the Gpu is needed, and the process is stopped after `grace_s`.
+
+    Answer: CellInterrupted. What ends the wait is CellFinished, or the deadline.
+    """
+
+    grace_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class EndProcess(WorkloadCommand):
     """To the daemon itself, for a supervisor that did not obey StopProcess: kill the process. Answer: ProcessExited.
 

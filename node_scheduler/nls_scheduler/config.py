@@ -41,6 +41,10 @@ class NlsScheduler(Configurable):
     reclaim_deadline_s = Float(_POLICY.reclaim_deadline_s, help="A guaranteed request is there after this long.").tag(
         config=True
     )
+    interrupt_grace_s = Float(
+        _POLICY.interrupt_grace_s,
+        help="A cell that must yield is interrupted this long before the deadline, at most half of it.",
+    ).tag(config=True)
     stop_grace_s = Float(_POLICY.stop_grace_s, help="Part of the deadline kept for stopping a process.").tag(
         config=True
     )

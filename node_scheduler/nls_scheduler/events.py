@@ -234,6 +234,11 @@ class MemoryTrimmed(CommandEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class CellInterrupted(CommandEvent):
+    """InterruptCell: the cell was told, or there was none any more."""
+
+
+@dataclass(frozen=True, slots=True)
 class SuspendFailed(CommandEvent):
     """SuspendProcess: the process goes on. `busy`: only because a cell had just started."""
 

@@ -251,13 +251,13 @@ def _(event: ev.ResumeRequested, workload: Workload, state: NodeState) -> NodeSt
 @_about.register
 def _(event: ev.CellStarted, workload: Workload, state: NodeState) -> NodeState:
     woken = workload.woken_by_cell or not workload.wants_gpu
-    started = replace(workload, cell_since=event.at, woken_by_cell=woken, unsaved=True)
+    started = replace(workload, cell_since=event.at, woken_by_cell=woken, unsaved=True, interrupt=None)
     return _with(state, _wanting(started, event.at))
 
 
 @_about.register
 def _(event: ev.CellFinished, workload: Workload, state: NodeState) -> NodeState:
-    workload = replace(workload, cell_since=None, idle_since=event.at)
+    workload = replace(workload, cell_since=None, idle_since=event.at, interrupt=None)
     if workload.phase is Phase.RUNNING:
         workload = replace(workload, failures=0, unsaved=True)
     elif workload.woken_by_cell and not workload.present:
@@ -301,6 +301,13 @@ def _(event: ev.MemoryTrimmed, workload: Workload, state: NodeState) -> NodeStat
     if workload.trim is None or workload.trim.command_id != event.command_id:
         return state
     return _with(state, replace(workload, trim=None, trimmed=True, over_limit_polls=0))
+
+
+@_about.register
+def _(event: ev.CellInterrupted, workload: Workload, state: NodeState) -> NodeState:
+    """What counts is that the cell ends, or that the deadline comes."""
+    del event, workload
+    return state
 
 
 @_about.register
@@ -406,6 +413,7 @@ def _off_the_gpu(workload: Workload, at: float) -> Workload:
         measured=False,
         trim=None,
         trimmed=False,
+        interrupt=None,
         over_limit_polls=0,
         memory_used={},
         resident_since=None,

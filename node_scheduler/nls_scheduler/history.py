@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler import events
 from nls_scheduler.clock import wall_time
-from nls_scheduler.commands import WorkloadCommand
+from nls_scheduler.commands import InterruptCell, WorkloadCommand
 from nls_scheduler.model import Order, Phase
 from nls_scheduler.rooms import why_out_of_service
 from nls_scheduler.views import cause_view
@@ -62,6 +62,9 @@ class Recorder:
         """What a person would say has just happened; often nothing."""
         found = self._changes(before, event, after)
         for command in commands:
+            if isinstance(command, InterruptCell):
+                workload = after.workloads[command.workload]
+                found.append(self._entry(after, workload, "interrupted", command.reason, left=workload.current))
             # Kept with its name: the workload that made it necessary may end before it is carried out.
             if isinstance(command, WorkloadCommand):
                 self._causes[command.workload] = cause_view(after, command.cause)

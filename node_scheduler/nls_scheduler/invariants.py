@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nls_scheduler.commands import StartProcess, StopProcess, SuspendProcess, TrimMemory, WorkloadCommand
+from nls_scheduler.commands import InterruptCell, StartProcess, StopProcess, SuspendProcess, TrimMemory, WorkloadCommand
 from nls_scheduler.facts import above_limit
 from nls_scheduler.model import Order, Phase
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nls_scheduler.commands import Command
-    from nls_scheduler.model import NodeState, Workload
+    from nls_scheduler.model import NodeState, Pending, Workload
 
 
 class InvariantError(AssertionError):
@@ -107,10 +107,16 @@ def _of_commands(before: NodeState, state: NodeState, commands: tuple[Command, .
             if not command.reason:
                 yield f"command {command.command_id} has no reason"
             workload = state.workloads[command.workload]
-            pending = workload.trim if isinstance(command, TrimMemory) else workload.pending
+            pending = _pending_of(workload, command)
             if pending is None or pending.command_id != command.command_id:
                 yield f"command {command.command_id} is not pending"
             yield from _of_harm(before, state, command)
+
+
+def _pending_of(workload: Workload, command: WorkloadCommand) -> Pending | None:
+    if isinstance(command, InterruptCell):
+        return workload.interrupt
+    return workload.trim if isinstance(command, TrimMemory) else workload.pending
 
 
 def _of_harm(before: NodeState, state: NodeState, command: WorkloadCommand) -> Iterator[str]:
@@ -119,6 +125,8 @@ def _of_harm(before: NodeState, state: NodeState, command: WorkloadCommand) -> I
     was = before.workloads.get(workload.id)
     if workload.cell_since is None or was is None or was.phase is not Phase.RUNNING:
         return
+    if isinstance(command, InterruptCell) and (entry.deadline_at is None or was.interrupt is not None):
+        yield f"{workload.id} is interrupted without a deadline, or twice in one cell"
     if isinstance(command, SuspendProcess):
         yield f"{workload.id} is suspended in mid-cell"
     overdue = entry.deadline_at is not None and entry.deadline_at <= state.at

@@ -99,6 +99,7 @@ class Order(StrEnum):
     """Which command a workload is carrying out: END is the daemon's own way where a STOP was not obeyed."""
 
     TRIM = "trim"
+    INTERRUPT = "interrupt"
     START = "start"
     SUSPEND = "suspend"
     STOP = "stop"
@@ -149,6 +150,7 @@ class Workload:
         over_limit_polls: how many samples in a row have shown it above its limit.
         trim: the trim that was ordered for that, until it is answered.
         trimmed: whether its caches have been given back since it went above its limit.
+        interrupt: the interrupt that was ordered for the running cell; one per cell.
         failures: starts and processes that ended by themselves since the last finished cell.
         release_reason: set once it is to end.
         suspend_reason: set while its user, not the planner, wants it off the Gpu.
@@ -179,6 +181,7 @@ class Workload:
     over_limit_polls: int = 0
     trim: Pending | None = None
     trimmed: bool = False
+    interrupt: Pending | None = None
     failures: int = 0
     pending: Pending | None = None
     release_reason: str | None = None
@@ -292,6 +295,7 @@ class Policy:
 
     Attributes:
         reclaim_deadline_s: a guaranteed request is there after this long, whoever borrowed it.
+        interrupt_grace_s: a cell that must yield is interrupted this long before the deadline, or half of it.
         stop_grace_s: part of the deadline kept for stopping a process that does not yield.
         min_residency_s: a holder of burst keeps its Gpu at least this long.
         residency_per_move: and this many times what its last move took: turns cost at most a tenth.
@@ -308,6 +312,7 @@ class Policy:
     """
 
     reclaim_deadline_s: float = 30.0
+    interrupt_grace_s: float = 10.0
     stop_grace_s: float = 2.0
     min_residency_s: float = 2.0
     residency_per_move: float = 10.0
@@ -321,6 +326,10 @@ class Policy:
     max_failures: int = 3
     trim_timeout_s: float = 5.0
     reconnect_grace_s: float = 3.0
+
+    def interrupt_at(self, deadline_at: float) -> float:
+        """When a cell that has not ended by itself is interrupted: it may save what it needs, and end."""
+        return deadline_at - min(self.interrupt_grace_s, self.reclaim_deadline_s / 2)
 
     def residency_s(self, workload: Workload) -> float:
         """How long `workload` may keep its burst before it yields to a waiter."""

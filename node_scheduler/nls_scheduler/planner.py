@@ -39,7 +39,8 @@ def make_plan(state: NodeState) -> Plan:
     positions = _positions(state, alive, draft)
     entries = {w.id: _entry(draft, w, positions, moves) for w in state.workloads.values()}
     deadlines = [e.deadline_at for e in entries.values() if e.deadline_at is not None]
-    wakes = [t for t in (*homes.wake_at, *draft.wake_at, *deadlines) if t > state.at]
+    interrupts = [state.policy.interrupt_at(deadline) for deadline in deadlines]
+    wakes = [t for t in (*homes.wake_at, *draft.wake_at, *interrupts, *deadlines) if t > state.at]
     return Plan(entries, min(wakes, default=None))
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler import __version__, events
-from nls_scheduler.commands import StartProcess, StopProcess, SuspendProcess, TrimMemory
+from nls_scheduler.commands import InterruptCell, StartProcess, StopProcess, SuspendProcess, TrimMemory
 from nls_scheduler.errors import Problem, malformed
 from nls_scheduler.model import CommandId, ProcessId
 
@@ -45,6 +45,7 @@ _EVENT_FIELDS: Final[Mapping[str, Mapping[str, type]]] = {
     "cell_finished": {},
     "state_saved": {"saved_bytes": int},
     "memory_trimmed": {"command_id": int},
+    "cell_interrupted": {"command_id": int},
     "reported": {
         "command_id": int,
         "pid": int,
@@ -69,6 +70,7 @@ _COMMAND_NAMES: Final[Mapping[type, str]] = {
     SuspendProcess: "suspend_process",
     StopProcess: "stop_process",
     TrimMemory: "trim_memory",
+    InterruptCell: "interrupt_cell",
 }
 
 
@@ -85,13 +87,13 @@ class CommandMessage:
     """An order to a supervisor.
 
     Attributes:
-        command: `start_process`, `suspend_process`, `stop_process` or `trim_memory`.
+        command: `start_process`, `suspend_process`, `stop_process`, `trim_memory` or `interrupt_cell`.
         command_id: the answer names it; the same id is never carried out twice.
         reason: why, as the user reads it.
         cause: the workload that made it necessary, if one did.
         gpus: start_process: UUIDs of the Gpus, in order.
         environment: start_process: variables for the new GPU process.
-        grace_s: stop_process: between SIGTERM and SIGKILL.
+        grace_s: stop_process: between SIGTERM and SIGKILL; interrupt_cell: until the process is stopped.
     """
 
     command: str
@@ -160,7 +162,7 @@ def encode_command(command: WorkloadCommand, cause: Cause | None, environment: M
     }
     if isinstance(command, StartProcess):
         message |= {"gpus": list(command.gpus), "environment": dict(environment)}
-    elif isinstance(command, StopProcess):
+    elif isinstance(command, StopProcess | InterruptCell):
         message["grace_s"] = command.grace_s
     return json.dumps(message)
 
@@ -250,6 +252,8 @@ def _as_event(kind: str, fields: Mapping[str, Any], workload: WorkloadId, at: fl
             return events.WorkloadReported(at, workload, command_id, process, ready, executing, saved_bytes)
         case "memory_trimmed":
             return events.MemoryTrimmed(at, workload, command_id)
+        case "cell_interrupted":
+            return events.CellInterrupted(at, workload, command_id)
         case "process_ready":
             return events.ProcessReady(at, workload, command_id)
         case "start_failed":

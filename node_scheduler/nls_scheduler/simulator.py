@@ -14,6 +14,7 @@ from nls_scheduler import events as ev
 from nls_scheduler.codec import decode, encode
 from nls_scheduler.commands import (
     EndProcess,
+    InterruptCell,
     StartProcess,
     StopProcess,
     SuspendProcess,
@@ -86,6 +87,7 @@ class SimulatedNode:
     Attributes:
         pending: commands sent and not answered yet, oldest first.
         context_bytes: memory of a process that has allocated nothing.
+        deaf: whether cells ignore that they are interrupted.
     """
 
     state: NodeState = field(default_factory=NodeState)
@@ -96,6 +98,7 @@ class SimulatedNode:
     pending: list[WorkloadCommand] = field(default_factory=list)
     strangers: dict[GpuUuid, int] = field(default_factory=dict)
     history: list[tuple[Event, tuple[Command, ...]]] = field(default_factory=list)
+    deaf: bool = False
     down: bool = False
     unreported: set[WorkloadId] = field(default_factory=set)
     _gpus: tuple[Gpu, ...] = ()
@@ -278,6 +281,10 @@ class SimulatedNode:
                 self._complete_start(workload, command, fail=fail)
             case SuspendProcess():
                 self._complete_suspend(workload, command, fail=fail)
+            case InterruptCell():
+                self.tell(ev.CellInterrupted(self.now, workload.id, command.command_id))
+                if workload.executing and not fail and not self.deaf:
+                    self.finish_cell(workload.id)
             case TrimMemory():
                 self.tell(ev.MemoryTrimmed(self.now, workload.id, command.command_id))
             case StopProcess() | EndProcess():

@@ -9,7 +9,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nls_scheduler.commands import EndProcess, SetTimer, StartProcess, StopProcess, SuspendProcess, TrimMemory
+from nls_scheduler.commands import (
+    EndProcess,
+    InterruptCell,
+    SetTimer,
+    StartProcess,
+    StopProcess,
+    SuspendProcess,
+    TrimMemory,
+)
 from nls_scheduler.facts import above_limit, record
 from nls_scheduler.model import CommandId, Kind, Order, Pending, Phase
 from nls_scheduler.planner import make_plan
@@ -21,7 +29,7 @@ from nls_scheduler.victims import suspend_failed_lately
 if TYPE_CHECKING:
     from nls_scheduler.commands import Command, WorkloadCommand
     from nls_scheduler.events import Event
-    from nls_scheduler.model import NodeState, PlanEntry, Workload
+    from nls_scheduler.model import NodeState, PlanEntry, Workload, WorkloadId
 
 
 # What a supervisor may take to carry out a stop, after the grace, before the daemon does it itself.
@@ -126,7 +134,7 @@ def _keep_limit(workload: Workload) -> Order | None:
 
 
 def _leave(state: NodeState, workload: Workload, entry: PlanEntry) -> Order | None:
-    """Least harm first: wait for the end of the cell, suspend, and only at the deadline stop."""
+    """Least harm first: wait for the end of the cell, interrupt it, suspend, and only at the deadline stop."""
     overdue = _overdue(state, workload, entry)
     if workload.release_reason is not None:
         return Order.STOP
@@ -135,9 +143,15 @@ def _leave(state: NodeState, workload: Workload, entry: PlanEntry) -> Order | No
         return Order.STOP if workload.spec.requeue or overdue else None
     if overdue:
         return Order.STOP
-    if workload.executing or suspend_failed_lately(state, workload):
-        return None
-    return Order.SUSPEND
+    if workload.executing:
+        return Order.INTERRUPT if _interrupt_is_due(state, workload, entry) else None
+    return None if suspend_failed_lately(state, workload) else Order.SUSPEND
+
+
+def _interrupt_is_due(state: NodeState, workload: Workload, entry: PlanEntry) -> bool:
+    if workload.interrupt is not None or entry.deadline_at is None:
+        return False
+    return state.at >= state.policy.interrupt_at(entry.deadline_at)
 
 
 def _overdue(state: NodeState, workload: Workload, entry: PlanEntry) -> bool:
@@ -153,6 +167,8 @@ def _order(state: NodeState, workload: Workload, entry: PlanEntry, order: Order)
     match order:
         case Order.TRIM:
             return _trim(state, workload, TrimMemory(*head))
+        case Order.INTERRUPT:
+            return _interrupt(state, workload, entry, head)
         case Order.START:
             command = StartProcess(*head, gpus=entry.target)
             changed, timeout_s = _starting(workload, entry), state.policy.start_timeout_s
@@ -179,6 +195,17 @@ def _trim(state: NodeState, workload: Workload, command: TrimMemory) -> tuple[No
     deadline_at = state.at + state.policy.trim_timeout_s
     trim = Pending(Order.TRIM, command.command_id, state.at, deadline_at, command.reason)
     workloads = {**state.workloads, workload.id: replace(workload, trim=trim)}
+    return replace(state, workloads=workloads, next_command=CommandId(command.command_id + 1)), command
+
+
+def _interrupt(
+    state: NodeState, workload: Workload, entry: PlanEntry, head: tuple[CommandId, WorkloadId, str, WorkloadId | None]
+) -> tuple[NodeState, WorkloadCommand]:
+    """The cell goes on, or ends as it sees fit; nothing else is ordered until then or the deadline."""
+    deadline_at = state.at if entry.deadline_at is None else entry.deadline_at
+    command = InterruptCell(*head, grace_s=deadline_at - state.at)
+    interrupt = Pending(Order.INTERRUPT, command.command_id, state.at, deadline_at, command.reason)
+    workloads = {**state.workloads, workload.id: replace(workload, interrupt=interrupt)}
     return replace(state, workloads=workloads, next_command=CommandId(command.command_id + 1)), command
 
 

@@ -28,10 +28,11 @@ def test_a_guarantee_that_waited_goes_before_somebody_s_burst() -> None:
     stage.notebook("alice")
     stage.holds("alice", 0.9)
     stage.cell_starts("alice")
+    stage.node.deaf = True
     stage.notebook("bob")
     stage.after(29)
     assert stage.runs("bob")
-    assert stage.orders("alice") == ["start", "stop"]
+    assert stage.orders("alice") == ["start", "interrupt", "stop"]
     assert sum(p.held_bytes for p in stage.node.processes if p.alive) <= TOTAL
 
 

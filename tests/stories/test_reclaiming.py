@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nls_scheduler.commands import StopProcess, SuspendProcess
+from nls_scheduler.commands import InterruptCell, StopProcess, SuspendProcess
 from nls_scheduler.simulator import GIB
 from stage import Stage
 
@@ -50,19 +50,64 @@ def test_who_yields_first(first: dict[str, float], second: dict[str, float], vic
     assert suspended == [victim]
 
 
-def test_a_running_cell_may_go_on_until_the_deadline_and_is_then_stopped_for_a_guarantee() -> None:
-    stage = Stage(1, reclaim_deadline_s=30.0, stop_grace_s=2.0)
+def a_long_cell_above_its_request(**policy: float) -> Stage:
+    """alice computes with 0.9 of the only Gpu, of which 0.5 is guaranteed to her; bob has come for his 0.5."""
+    stage = Stage(1, **policy)
     stage.notebook("alice")
     stage.cell_starts("alice")
     stage.allocates("alice", 0.9)
     stage.notebook("bob")
     assert stage.phase("bob") == "queued"
     assert stage.reason("alice").startswith("bob needs GPU 0")
+    return stage
+
+
+def test_a_running_cell_is_interrupted_before_the_deadline_and_what_it_saves_then_is_kept() -> None:
+    stage = a_long_cell_above_its_request(reclaim_deadline_s=30.0, stop_grace_s=2.0, interrupt_grace_s=10.0)
+    stage.after(17)
+    assert stage.orders("alice") == ["start"]
+    stage.after(2)
+    assert stage.orders("alice")[:3] == ["start", "interrupt", "suspend"]
+    assert stage.runs("bob")
+
+
+def test_a_running_cell_that_goes_on_all_the_same_is_stopped_at_the_deadline() -> None:
+    stage = a_long_cell_above_its_request(reclaim_deadline_s=30.0, stop_grace_s=2.0, interrupt_grace_s=10.0)
+    stage.node.deaf = True
     stage.after(27)
     assert stage.runs("alice")
+    assert stage.orders("alice") == ["start", "interrupt"]
     stage.after(2)
-    assert stage.orders("alice")[:2] == ["start", "stop"]
+    assert stage.orders("alice")[:3] == ["start", "interrupt", "stop"]
     assert stage.runs("bob")
+
+
+def test_a_short_deadline_leaves_half_of_it_to_the_cell() -> None:
+    stage = a_long_cell_above_its_request(reclaim_deadline_s=3.0, stop_grace_s=0.5, interrupt_grace_s=10.0)
+    stage.after(0.9)
+    assert stage.orders("alice") == ["start"]
+    stage.after(0.2)
+    assert stage.orders("alice")[:2] == ["start", "interrupt"]
+
+
+def test_the_interrupt_tells_how_long_is_left_and_why() -> None:
+    stage = a_long_cell_above_its_request(reclaim_deadline_s=30.0, stop_grace_s=2.0, interrupt_grace_s=10.0)
+    stage.node.now = 18.0
+    stage.node.fire_timer()
+    interrupt = stage.pending("alice")
+    assert isinstance(interrupt, InterruptCell)
+    assert interrupt.grace_s == pytest.approx(10.0)
+    assert interrupt.reason == "bob needs GPU 0"
+
+
+def test_a_cell_is_interrupted_once_and_the_next_one_anew() -> None:
+    stage = a_long_cell_above_its_request(reclaim_deadline_s=30.0, stop_grace_s=2.0, interrupt_grace_s=10.0)
+    stage.node.deaf = True
+    stage.after(20)
+    stage.after(5)
+    assert stage.orders("alice").count("interrupt") == 1
+    stage.node.finish_cell(stage.workload("alice").id)
+    assert stage.workload("alice").interrupt is None
 
 
 def test_a_cell_that_ends_in_time_loses_nothing() -> None:
