@@ -1,0 +1,81 @@
+"""What a cell in the GPU process costs beside a plain one: latency, the first cell, memory, and stream output.
+
+The kinds of cell take turns in one run, so that a busy machine slows all of them alike. Ratios are over a plain kernel.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from typing import Any
+
+from kernels import Kernel, daemon, memory_mib, milliseconds, ratios
+from machine import machine, report
+
+WARM_UP = 20
+FLOOD_BYTES = 100 * 10**6
+_FLOOD = f"line = 'x' * 99 + '\\n'\nfor _ in range({FLOOD_BYTES} // 100): print(line, end='')"
+
+
+async def latency(plain: Kernel, gpu: Kernel, auto: Kernel | None, cells: int) -> dict[str, Any]:
+    kinds = {"plain": (plain, "pass"), "gpu": (gpu, "%%gpu\npass")}
+    if auto is not None:
+        kinds["auto"] = (auto, "pass")
+    taken: dict[str, list[float]] = {name: [] for name in kinds}
+    for number in range(cells + WARM_UP):
+        for name, (kernel, code) in kinds.items():
+            seconds, _ = await kernel.run(code)
+            if number >= WARM_UP:
+                taken[name].append(seconds)
+    figures = {name: milliseconds(seconds) for name, seconds in taken.items()}
+    over = {f"{name}_over_plain": ratios(figures[name], figures["plain"]) for name in figures if name != "plain"}
+    return {**figures, **over, "cells": cells}
+
+
+async def flood(kernel: Kernel, code: str) -> float:
+    began = time.perf_counter()
+    _, printed = await kernel.run(code)
+    if len(printed) != FLOOD_BYTES:
+        raise RuntimeError(f"{len(printed)} of {FLOOD_BYTES} bytes arrived")
+    return FLOOD_BYTES / 1e6 / (time.perf_counter() - began)
+
+
+async def measure(cells: int, auto_name: str | None) -> dict[str, Any]:
+    async with daemon() as environment, Kernel(environment) as plain, Kernel(environment) as gpu:
+        first_s, _ = await gpu.run("%%gpu\npass")
+        auto = None if auto_name is None else await Kernel(environment, auto_name).__aenter__()
+        try:
+            if auto is not None:
+                await auto.run("pass")
+            found = await latency(plain, gpu, auto, cells)
+        finally:
+            if auto is not None:
+                await auto.__aexit__()
+        plain_mib, gpu_mib = memory_mib([plain.pid]), memory_mib([gpu.pid])
+        plain_mb_s, gpu_mb_s = await flood(plain, _FLOOD), await flood(gpu, f"%%gpu\n{_FLOOD}")
+    return {
+        "latency": found,
+        "first_gpu_cell_s": round(first_s, 2),
+        "plain_kernel_start_s": round(plain.first_idle_s, 2),
+        "memory": {"plain_mib": plain_mib, "gpu_mib": gpu_mib, "over_plain": round(gpu_mib / plain_mib, 2)},
+        "stream": {
+            "plain_mb_per_s": round(plain_mb_s, 1),
+            "gpu_mb_per_s": round(gpu_mb_s, 1),
+            "over_plain": round(gpu_mb_s / plain_mb_s, 2),
+        },
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cells", type=int, default=300)
+    parser.add_argument(
+        "--auto", metavar="KERNEL", help="name of the kernelspec whose cells all run in the GPU process"
+    )
+    options = parser.parse_args()
+    report("cells", asyncio.run(measure(options.cells, options.auto)), machine())
+
+
+if __name__ == "__main__":
+    main()
