@@ -2,10 +2,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+IPYKERNEL6 := $(VENV)/ipykernel6
 # Further arguments, as in: make test ARGS="-k story", make lab ARGS=--no-browser
 ARGS ?=
 
-.PHONY: demo lab test lint format docs clean
+.PHONY: demo lab test test-ipykernel6 lint format docs clean
 
 demo: $(VENV)/.lab
 	$(BIN)/nls demo
@@ -16,6 +17,10 @@ lab: $(VENV)/.lab
 test: $(VENV)/.test
 	$(BIN)/python tools/check_tools.py
 	$(BIN)/python -m pytest $(ARGS)
+
+# What notebooks meet, on the ipykernel that many images still have.
+test-ipykernel6: $(IPYKERNEL6)/.test
+	$(IPYKERNEL6)/bin/python -m pytest -m kernel $(ARGS)
 
 lint: $(VENV)/.lint $(VENV)/.test
 	$(BIN)/ruff check
@@ -46,6 +51,14 @@ $(VENV)/.lab: $(VENV)/.base
 
 $(VENV)/.test: $(VENV)/.base
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	touch $@
+
+# Its own ipykernel and what an editable install leaves in a prefix; everything else is that of the first environment.
+$(IPYKERNEL6)/.test: $(VENV)/.test
+	$(BIN)/python -m venv $(IPYKERNEL6)
+	$(IPYKERNEL6)/bin/python -m pip install --quiet --no-deps editables 'ipykernel==6.31.*' nest-asyncio
+	$(IPYKERNEL6)/bin/python -m pip install --quiet --no-deps --editable .
+	$(IPYKERNEL6)/bin/python tools/share_packages.py $(VENV)
 	touch $@
 
 $(VENV)/.lint: $(VENV)/.base

@@ -20,6 +20,8 @@ from nls_scheduler.drivers.simulated import SimulatedDriver, SimulationSpec
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 
+pytestmark = pytest.mark.kernel
+
 Message = dict[str, Any]
 
 INTERRUPTED_WITHIN_S = 2.0

@@ -16,6 +16,8 @@ from waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.kernel
+
 SLEEP = "import time\nprint('up', flush=True)\ntime.sleep(60)"
 DEAF = "import signal, time\nsignal.signal(signal.SIGINT, lambda *_: None)\nprint('up', flush=True)\ntime.sleep(60)"
 SLOW_TO_SAVE = """

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from jupyter_client.blocking.client import BlockingKernelClient
 
+pytestmark = pytest.mark.kernel
+
 MAGIC = """
 import asyncio, atexit, queue, threading
 from pathlib import Path
