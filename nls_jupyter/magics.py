@@ -62,6 +62,7 @@ def _request_parser() -> _Parser:
     parser.add_argument("request", metavar="SIZE", nargs="?", type=_size, help="guaranteed: 0.5 of a GPU, or 8GiB")
     parser.add_argument("--limit", metavar="SIZE", type=_size, help="most that it may use while nobody needs it")
     parser.add_argument("--gpus", metavar="N", type=int, help="number of GPUs, each with this request")
+    parser.add_argument("--pool", metavar="NAMES", dest="pools", help="pools of GPUs, the most wanted first: a100,v100")
     parser.add_argument("--priority", metavar="N", type=int, help="higher goes first")
     parser.add_argument("--name", help="how others see this notebook")
     return parser
@@ -118,7 +119,7 @@ class GpuMagics(Magics):
 
         %%gpu [--no-wait] [--timeout S]      run this cell in the notebook's GPU process
         %gpu                                 where this notebook is, and everybody else
-        %gpu request SIZE [--limit SIZE] [--gpus N] [--priority N] [--name NAME]
+        %gpu request SIZE [--limit SIZE] [--gpus N] [--pool NAMES] [--priority N] [--name NAME]
         %gpu release                         give the GPU back; the variables stay saved
         %gpu restart                         a new, empty GPU process
         %gpu suspend                         off the GPU, variables in host memory, until the next cell

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nls_scheduler import events as ev
@@ -91,6 +92,11 @@ class Stage:
     def health(self, gpu: int, *, healthy: bool) -> None:
         """The driver reports a Gpu as broken, or as whole again."""
         self.node.set_health(self.uuid(gpu), healthy=healthy)
+        self.node.settle()
+
+    def changes(self, **policy: object) -> None:
+        """The administrator changes some of the policy's numbers."""
+        self.node.tell(ev.PolicyChanged(self.node.now, replace(self.node.state.policy, **policy)))  # type: ignore[arg-type]
         self.node.settle()
 
     def after(self, seconds: float) -> None:

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.errors import Problem, impossible, malformed
 from nls_scheduler.model import Kind, WorkloadSpec
+from nls_scheduler.pools import DEFAULT
 from nls_scheduler.protocol import clean_text
 from nls_scheduler.sizes import format_bytes, parse_size, to_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from nls_scheduler.model import Gpu
+    from nls_scheduler.model import Gpu, Policy
 
 NAME_LIMIT: Final = 100
 PRIORITY_LIMIT: Final = 10**9
-_PATCH_FIELDS: Final = ("name", "request", "limit", "gpus", "priority", "requeue")
+_PATCH_FIELDS: Final = ("name", "request", "limit", "gpus", "priority", "requeue", "pools")
 _SUBMIT_FIELDS: Final = ("kind", *_PATCH_FIELDS)
 
 
@@ -35,10 +36,13 @@ def submission(
     gpus: Collection[Gpu],
     defaults: Defaults,
     taken_names: Collection[str],
+    policy: Policy,
 ) -> WorkloadSpec:
     """The spec of a new workload. Raises Problem; `gpus` is not empty (see `no_gpu`)."""
     _refuse_unknown(body, _SUBMIT_FIELDS)
     kind = _kind(body)
+    pools = _pools(body, (DEFAULT,), policy)
+    gpus = _in_pools(pools, gpus, policy)
     largest = _largest(gpus)
     request_bytes, limit_bytes = _sizes(body, command=kind is Kind.COMMAND, largest=largest, defaults=defaults)
     spec = _spec(
@@ -51,6 +55,7 @@ def submission(
             gpu_count=_whole(body, "gpus", 1, low=1, high=10**6),
             priority=_whole(body, "priority", 0, low=-PRIORITY_LIMIT, high=PRIORITY_LIMIT),
             requeue=_flag(body, "requeue", default=False),
+            pools=pools,
         ),
         limit_bytes,
     )
@@ -58,9 +63,11 @@ def submission(
     return spec
 
 
-def respecification(body: Mapping[str, Any], spec: WorkloadSpec, gpus: Collection[Gpu]) -> WorkloadSpec:
+def respecification(body: Mapping[str, Any], spec: WorkloadSpec, gpus: Collection[Gpu], policy: Policy) -> WorkloadSpec:
     """`spec` with the fields of `body` changed. A guaranteed workload stays so unless a limit is given."""
     _refuse_unknown(body, _PATCH_FIELDS)
+    pools = _pools(body, spec.pools, policy)
+    gpus = _in_pools(pools, gpus, policy)
     largest = _largest(gpus)
     request_bytes = _size(body, "request", largest, f"{spec.request_bytes}B")
     limit_bytes = _size(body, "limit", largest, f"{spec.limit_bytes if spec.burstable else request_bytes}B")
@@ -73,6 +80,7 @@ def respecification(body: Mapping[str, Any], spec: WorkloadSpec, gpus: Collectio
             gpu_count=_whole(body, "gpus", spec.gpu_count, low=1, high=10**6),
             priority=_whole(body, "priority", spec.priority, low=-PRIORITY_LIMIT, high=PRIORITY_LIMIT),
             requeue=_flag(body, "requeue", default=spec.requeue),
+            pools=pools,
         ),
         limit_bytes,
     )
@@ -161,6 +169,30 @@ def _spec(spec: WorkloadSpec, limit_bytes: int) -> WorkloadSpec:
             "lower the request or raise the limit."
         )
     return spec
+
+
+def _pools(body: Mapping[str, Any], default: tuple[str, ...], policy: Policy) -> tuple[str, ...]:
+    """The pools in order of preference, written as `a,b`."""
+    given = body.get("pools")
+    if given is None:
+        return default
+    names = tuple(name.strip() for name in given.split(",")) if isinstance(given, str) else ()
+    if not names or len(set(names)) != len(names):
+        raise malformed("The field 'pools' is a text of pool names with commas, the most wanted first, each once.")
+    known = [pool.name for pool in (*policy.pools, policy.default_pool)]
+    for name in names:
+        if name not in known:
+            raise impossible(f"This node has no pool {clean_text(name)[:NAME_LIMIT]!r}: there are {', '.join(known)}.")
+    return names
+
+
+def _in_pools(pools: tuple[str, ...], gpus: Collection[Gpu], policy: Policy) -> Collection[Gpu]:
+    """The Gpus that these pools offer; never empty."""
+    offered = [gpu for gpu in gpus if (pool := policy.pool_of(gpu)).name in pools and pool.enabled]
+    if not offered:
+        which = "pool " + " or ".join(repr(name) for name in pools)
+        raise impossible(f"The {which} has no GPU in service on this node: name another pool, or wait for one.")
+    return offered
 
 
 def _largest(gpus: Collection[Gpu]) -> Gpu:

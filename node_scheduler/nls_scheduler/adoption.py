@@ -52,18 +52,17 @@ class Claim:
         )
 
 
-def claim(
-    workload_id: str, body: Mapping[str, Any], owner: int, gpus: Mapping[GpuUuid, Gpu], defaults: Defaults
-) -> Claim:
+def claim(workload_id: str, body: Mapping[str, Any], owner: int, node: NodeState, defaults: Defaults) -> Claim:
     """What `body` says: a submission's fields, and how the workload is. Raises Problem."""
     if not ID_PATTERN.fullmatch(workload_id):
         raise malformed("A workload's id has 12 digits of 0-9 and a-f: bring back one that a daemon has given out.")
     said = dict(body)
     state = {name: said.pop(name, None) for name in ("command_id", "pid", "start_time", "saved_bytes")}
     current, executing = said.pop("current", None), said.pop("executing", None)
+    gpus = node.gpus
     if not gpus:
         raise admission.no_gpu(None)
-    spec = admission.submission(said, owner, tuple(gpus.values()), defaults, ())
+    spec = admission.submission(said, owner, tuple(gpus.values()), defaults, (), node.policy)
     if not isinstance(executing, bool):
         raise malformed("The field 'executing' is needed, true or false.")
     saved_bytes = None if state["saved_bytes"] is None else _number(state, "saved_bytes")

@@ -53,9 +53,9 @@ class DaemonClient:
         return await self._request("GET", "/v1/status")
 
     async def submit(self, **fields: Any) -> dict[str, Any]:
-        """A new workload (`kind`, and `name`, `request`, `limit`, `gpus`, `priority`, `requeue`); its status entry.
+        """A new workload (`kind`, and `name`, `request`, `limit`, `gpus`, `priority`, `requeue`, `pools`).
 
-        It belongs to the calling process: when that ends, the workload ends.
+        Its status entry. It belongs to the calling process: when that ends, the workload ends.
         """
         return await self._request("POST", "/v1/workloads", fields)
 

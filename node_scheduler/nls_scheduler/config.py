@@ -8,7 +8,7 @@ import math
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from traitlets import Enum, Float, Int, TraitError, Unicode
+from traitlets import Dict, Enum, Float, Int, TraitError, Unicode
 from traitlets.config import Config, Configurable
 from traitlets.config.loader import ConfigFileNotFound, JSONFileConfigLoader, PyFileConfigLoader
 
@@ -17,6 +17,8 @@ from nls_scheduler.admission import Defaults
 from nls_scheduler.daemon import DaemonSettings
 from nls_scheduler.model import Policy
 from nls_scheduler.poller import PollRates
+from nls_scheduler.pool_config import check_rules, parse_pools
+from nls_scheduler.pools import Placement
 from nls_scheduler.sizes import parse_size
 
 if TYPE_CHECKING:
@@ -58,6 +60,23 @@ class NlsScheduler(Configurable):
     max_workloads_per_gpu = Int(
         _POLICY.max_workloads_per_gpu, allow_none=True, help="Cap on the workloads on one Gpu; None for no cap."
     ).tag(config=True)
+    placement = Enum(
+        [placement.value for placement in Placement],
+        _POLICY.placement.value,
+        help="Where burstable workloads go: spread over idle Gpus, or binpack, everybody at home.",
+    ).tag(config=True)
+    idle_suspend_s = Float(
+        None, allow_none=True, help="An idle notebook is suspended after this long; None: only when room is wanted."
+    ).tag(config=True)
+    oversubscribe = Float(
+        _POLICY.oversubscribe,
+        help="Bound on the sum of requests at home on a Gpu, in Gpus. Above 1.0 requests are on demand: a cell may "
+        "have to wait for the end of another's.",
+    ).tag(config=True)
+    pools = Dict(
+        help="Gpus with rules of their own, by name: gpus (UUIDs, indexes, product names with *), enabled, placement, "
+        "max_workloads_per_gpu, idle_suspend_s, oversubscribe. The settings of the same names are the default pool's."
+    ).tag(config=True)
     start_timeout_s = Float(_POLICY.start_timeout_s, help="A GPU process is ready after this long.").tag(config=True)
     suspend_timeout_s = Float(_POLICY.suspend_timeout_s, help="A suspend takes at most this long.").tag(config=True)
     stop_timeout_s = Float(_POLICY.stop_timeout_s, help="A stopped process is gone after this long.").tag(config=True)
@@ -98,10 +117,19 @@ class NlsScheduler(Configurable):
             access=access.settled(shared=shared),
             max_connections=self.max_connections,
             client_timeout_s=self.client_timeout_s,
-            policy=Policy(**{field.name: getattr(self, field.name) for field in fields(Policy)}),
+            policy=self._policy(),
             defaults=Defaults(self.default_request, self.default_limit),
             rates=PollRates(self.poll_interval_s, self.poll_releasing_s, self.poll_empty_s),
         )
+
+    def _policy(self) -> Policy:
+        values = {field.name: getattr(self, field.name) for field in fields(Policy)}
+        try:
+            policy = Policy(**{**values, "placement": Placement(self.placement), "pools": parse_pools(self.pools)})
+            check_rules(policy.default_pool)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        return policy
 
     def _check(self) -> None:
         for name, value in self.trait_values(config=True).items():

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from nls_scheduler import admission, adoption, events
+from nls_scheduler import admission, adoption, events, pool_config
 from nls_scheduler.access import Access, NameBook
 from nls_scheduler.admission import Defaults
 from nls_scheduler.clock import boottime_s
@@ -123,6 +123,7 @@ class Daemon:
         """The node as people see it."""
         message = self._poller.message or self._defect or self._journal.trouble or self._lost_journal()
         message = message or self.refused_configuration
+        message = message or pool_config.complaint(self.state.policy.pools, self.state.gpus.values())
         return node_view(self.state, boottime_s(), simulated=self._simulated, message=message)
 
     def view(self, workload_id: WorkloadId) -> dict[str, Any]:
@@ -135,7 +136,7 @@ class Daemon:
         if not gpus:
             raise admission.no_gpu(self._poller.message)
         names = {workload.spec.name for workload in self.state.workloads.values()}
-        spec = admission.submission(body, peer.uid, gpus, self._defaults, names)
+        spec = admission.submission(body, peer.uid, gpus, self._defaults, names, self.state.policy)
         workload_id = WorkloadId(secrets.token_hex(6))
         self._take_lease(workload_id, peer)
         try:
@@ -147,7 +148,7 @@ class Daemon:
 
     async def adopt(self, workload_id: WorkloadId, body: Mapping[str, Any], peer: Peer) -> None:
         """Take up again what an earlier daemon knew, as its supervisor says it is. Raises Problem."""
-        claimed = adoption.claim(workload_id, body, peer.uid, self.state.gpus, self._defaults)
+        claimed = adoption.claim(workload_id, body, peer.uid, self.state, self._defaults)
         _check_process(claimed.process, peer)
         if not alive(claimed.process):
             raise Problem(409, "No such process", f"Process {claimed.process.pid} has ended: submit the workload anew.")
@@ -166,7 +167,7 @@ class Daemon:
         gpus = [gpu for gpu in self.state.gpus.values() if gpu.healthy]
         if not gpus:
             raise admission.no_gpu(self._poller.message)
-        spec = admission.respecification(body, workload.spec, gpus)
+        spec = admission.respecification(body, workload.spec, gpus, self.state.policy)
         self.apply(events.WorkloadRespecified(boottime_s(), workload_id, spec))
 
     def release(self, workload_id: WorkloadId, peer: Peer) -> None:

@@ -16,9 +16,12 @@ from nls_scheduler.rooms import is_usable
 from nls_scheduler.sizes import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from nls_scheduler.model import GpuUuid, NodeState, Workload, WorkloadId
+
+    _Free = dict[GpuUuid, int]
+    _HomeOf = dict[WorkloadId, tuple[GpuUuid, ...]]
 
 
 @dataclass(slots=True)
@@ -71,57 +74,93 @@ class _Admission:
     def __init__(self, state: NodeState) -> None:
         self.result = Homes()
         self._state = state
-        self._free = {uuid: gpu.capacity_bytes for uuid, gpu in state.gpus.items() if gpu.healthy}
+        self._pools = {uuid: state.policy.pool_of(gpu) for uuid, gpu in state.gpus.items()}
+        self._oversubscribed = {uuid for uuid, pool in self._pools.items() if pool.oversubscribe > 1.0}
+        self._free = {
+            uuid: self._pools[uuid].home_capacity_bytes(gpu) for uuid, gpu in state.gpus.items() if gpu.healthy
+        }
         self._usable = {uuid for uuid, gpu in state.gpus.items() if is_usable(state, gpu)}
         self._present = dict.fromkeys(state.gpus, 0)
         for workload in state.workloads.values():
             for uuid in workload.current:
                 if uuid in self._present:
                     self._present[uuid] += workload.size_bytes
-        self._too_large: dict[int, int] = {}
+        self._too_large: dict[tuple[int, tuple[str, ...], bool], int] = {}
 
     def keep(self, ordered: list[Workload]) -> list[Workload]:
         """Keep the homes that still hold; return who has none. A process that cannot move keeps its own."""
         homeless = []
         for workload in sorted(ordered, key=lambda w: (w.spec.movable or not w.present, not w.home)):
-            request = workload.spec.request_bytes
             bound = workload.present and not workload.spec.movable
-            holds = bool(workload.home) and all(self._free.get(uuid, -1) >= request for uuid in workload.home)
+            homes = self.result.homes
+            holds = bool(workload.home) and all(self._fits(workload, uuid, self._free, homes) for uuid in workload.home)
             if not holds and not (bound and all(uuid in self._state.gpus for uuid in workload.home)):
                 homeless.append(workload)
                 continue
-            self.result.homes[workload.id] = workload.home
             for uuid in workload.home:
-                self._free[uuid] = self._free.get(uuid, 0) - request
+                self._free.setdefault(uuid, 0)
+            self._give(workload, workload.home, self._free, homes)
         return homeless
 
     def admit(self, workload: Workload) -> bool:
         """A home for `workload`, if need be by giving others another one. False: it has to wait."""
-        home = self._best_fit(workload, self._free)
+        home = self._best_fit(workload, self._free, self.result.homes)
         if home is not None:
-            _give(workload, home, self._free, self.result)
+            self._give(workload, home, self._free, self.result.homes)
             return True
         # Where one this large found no room, a larger one finds none either.
-        count, request = workload.spec.gpu_count, workload.spec.request_bytes
-        if request >= self._too_large.get(count, request + 1):
+        spec = workload.spec
+        kind, request = (spec.gpu_count, spec.pools, spec.can_take_turns), spec.request_bytes
+        if request >= self._too_large.get(kind, request + 1):
             return False
         if self._repack(workload):
             return True
-        self._too_large[count] = request
+        self._too_large[kind] = request
         return False
 
-    def _best_fit(self, workload: Workload, free: Mapping[GpuUuid, int]) -> tuple[GpuUuid, ...] | None:
-        """The fullest Gpus with room; among equals where it already is, then where the least would have to leave."""
-        request, gpus, count = workload.spec.request_bytes, self._state.gpus, workload.spec.gpu_count
+    def _best_fit(self, workload: Workload, free: _Free, homes: _HomeOf) -> tuple[GpuUuid, ...] | None:
+        """The Gpus of the first of its pools that have room: the fullest; then where it is; then the least present."""
+        found = (self._best_fit_in(pool, workload, free, homes) for pool in workload.spec.pools)
+        return next((home for home in found if home is not None), None)
+
+    def _best_fit_in(self, pool: str, workload: Workload, free: _Free, homes: _HomeOf) -> tuple[GpuUuid, ...] | None:
+        gpus, count = self._state.gpus, workload.spec.gpu_count
         fitting = [
             (room, uuid not in workload.current, self._present[uuid], gpus[uuid].index, uuid)
             for uuid, room in free.items()
-            if room >= request and uuid in self._usable
+            if uuid in self._usable and self._is_open(pool, uuid) and self._fits(workload, uuid, free, homes)
         ]
         if len(fitting) < count:
             return None
         best = [min(fitting)] if count == 1 else sorted(fitting)[:count]
         return tuple(uuid for *_, uuid in sorted(best, key=lambda fit: fit[3]))
+
+    def _is_open(self, pool: str, uuid: GpuUuid) -> bool:
+        own = self._pools[uuid]
+        return own.name == pool and own.enabled
+
+    def _fits(self, workload: Workload, uuid: GpuUuid, free: _Free, homes: _HomeOf) -> bool:
+        """Whether its request may be counted on `uuid`; where more is promised, each must still fit in its turn."""
+        if uuid not in self._oversubscribed:
+            return free.get(uuid, -1) >= workload.spec.request_bytes
+        if free.get(uuid, -1) < self._cost(workload, uuid):
+            return False
+        others = [self._state.workloads[w] for w, home in homes.items() if uuid in home and w != workload.id]
+        there = [*others, workload]
+        firm = sum(w.spec.request_bytes for w in there if not w.spec.can_take_turns)
+        largest = max((w.spec.request_bytes for w in there if w.spec.can_take_turns), default=0)
+        return firm + largest <= self._state.gpus[uuid].capacity_bytes
+
+    def _cost(self, workload: Workload, uuid: GpuUuid) -> int:
+        """Who cannot take turns leaves that much less to promise: what remains of the Gpu is oversubscribed."""
+        if uuid not in self._oversubscribed or workload.spec.can_take_turns:
+            return workload.spec.request_bytes
+        return round(workload.spec.request_bytes * self._pools[uuid].oversubscribe)
+
+    def _give(self, workload: Workload, home: tuple[GpuUuid, ...], free: _Free, homes: _HomeOf) -> None:
+        homes[workload.id] = home
+        for uuid in home:
+            free[uuid] -= self._cost(workload, uuid)
 
     def _repack(self, newcomer: Workload) -> bool:
         """Admit `newcomer` by giving others another home: bursters first, who need not move for it."""
@@ -137,32 +176,27 @@ class _Admission:
     def _pack_again(self, newcomer: Workload, candidates: list[Workload]) -> bool:
         """First the newcomer, then the candidates by decreasing size, each at its old home where that has room."""
         old = self.result.homes
-        free, trial = dict(self._free), Homes()
+        moving = {workload.id for workload in candidates}
+        free, trial = dict(self._free), {w: home for w, home in old.items() if w not in moving}
         for workload in candidates:
             for uuid in old[workload.id]:
-                free[uuid] += workload.spec.request_bytes
-        home = self._best_fit(newcomer, free)
+                free[uuid] += self._cost(workload, uuid)
+        home = self._best_fit(newcomer, free, trial)
         if home is None:
             return False
-        _give(newcomer, home, free, trial)
+        self._give(newcomer, home, free, trial)
         for workload in sorted(candidates, key=lambda w: (-w.spec.request_bytes, *admission_order(w))):
-            request, own = workload.spec.request_bytes, old[workload.id]
-            fits = all(free.get(uuid, -1) >= request for uuid in own)
-            new_home = own if fits else self._best_fit(workload, free)
+            own = old[workload.id]
+            fits = all(self._fits(workload, uuid, free, trial) for uuid in own)
+            new_home = own if fits else self._best_fit(workload, free, trial)
             if new_home is None:
                 return False
-            _give(workload, new_home, free, trial)
-        moved = [w.id for w in candidates if trial.homes[w.id] != old[w.id]]
+            self._give(workload, new_home, free, trial)
+        moved = [w.id for w in candidates if trial[w.id] != old[w.id]]
         self.result.moved_for.update(dict.fromkeys(moved, newcomer.id))
-        self.result.homes.update(trial.homes)
+        self.result.homes.update(trial)
         self._free = free
         return True
-
-
-def _give(workload: Workload, home: tuple[GpuUuid, ...], free: dict[GpuUuid, int], result: Homes) -> None:
-    result.homes[workload.id] = home
-    for uuid in home:
-        free[uuid] -= workload.spec.request_bytes
 
 
 def _holders(state: NodeState, result: Homes) -> list[str]:

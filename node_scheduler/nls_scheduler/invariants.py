@@ -40,7 +40,7 @@ def _of_requests(state: NodeState) -> Iterator[str]:
             yield f"requests now on {gpu.label} are more than it has: {now} > {gpu.memory_total_bytes}"
         # What nobody placed can take a home's room at any time; such a home is reported, not forbidden.
         home = sum(w.spec.request_bytes for w in state.workloads.values() if uuid in w.home)
-        if gpu.healthy and home > gpu.memory_total_bytes:
+        if gpu.healthy and home > gpu.memory_total_bytes * state.policy.pool_of(gpu).oversubscribe:
             yield f"home requests on {gpu.label} are more than it has: {home} > {gpu.memory_total_bytes}"
 
 

@@ -195,6 +195,7 @@ class SupervisorLink:
                 **{name: view[name] for name in ("kind", "name", "priority", "requeue")},
                 request=f"{view['request_bytes']}B",
                 limit=f"{view['limit_bytes']}B",
+                pools=",".join(view["pools"]),
                 gpus=view["gpu_count"],
                 current=list(self._gpus or view["current"]),
                 command_id=self._last_order,

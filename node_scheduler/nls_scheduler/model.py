@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, NewType
 
+from nls_scheduler.pools import DEFAULT as DEFAULT_POOL
+from nls_scheduler.pools import Placement, Pool
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -61,6 +64,7 @@ class WorkloadSpec:
         gpu_count: how many Gpus it spans.
         priority: higher goes first.
         requeue: a command that may be stopped and started again from the beginning.
+        pools: names of the pools whose Gpus it may use, the most wanted first.
     """
 
     name: str
@@ -71,6 +75,7 @@ class WorkloadSpec:
     gpu_count: int = 1
     priority: int = 0
     requeue: bool = False
+    pools: tuple[str, ...] = (DEFAULT_POOL,)
 
     def __post_init__(self) -> None:
         """Refuse what no Gpu could ever honour."""
@@ -78,6 +83,8 @@ class WorkloadSpec:
             raise ValueError("A request must be above zero and at most the limit.")
         if self.gpu_count < 1:
             raise ValueError("A workload needs at least one Gpu.")
+        if not self.pools:
+            raise ValueError("A workload needs at least one pool.")
 
     @property
     def burstable(self) -> bool:
@@ -88,6 +95,11 @@ class WorkloadSpec:
     def movable(self) -> bool:
         """Whether its GPU process may be taken away and brought back: never one that spans several Gpus."""
         return self.gpu_count == 1 and (self.kind is Kind.NOTEBOOK or self.requeue)
+
+    @property
+    def can_take_turns(self) -> bool:
+        """Whether others may have its Gpu while it waits, where more is promised than there is."""
+        return self.kind is Kind.NOTEBOOK and self.movable
 
     @property
     def may_borrow(self) -> bool:
@@ -302,7 +314,11 @@ class Policy:
         min_gain: a move for burst alone must raise the smallest (or the mean) share by this.
         cool_down_s: between two moves of one workload for burst alone.
         starvation_s: after this wait a larger request is no longer passed by.
-        max_workloads_per_gpu: cap on current, `None` for no cap.
+        max_workloads_per_gpu: of the default pool, as `placement`, `idle_suspend_s` and `oversubscribe`; see `Pool`.
+        placement: see above.
+        idle_suspend_s: see above.
+        oversubscribe: see above.
+        pools: the others, in the order in which they claim Gpus.
         start_timeout_s: a GPU process must be ready after this long.
         suspend_timeout_s: a suspend nobody waits for may take this long.
         stop_timeout_s: a stopped process must be gone after this long, its memory free after as long again.
@@ -320,12 +336,30 @@ class Policy:
     cool_down_s: float = 30.0
     starvation_s: float = 300.0
     max_workloads_per_gpu: int | None = 5
+    placement: Placement = Placement.SPREAD
+    idle_suspend_s: float | None = None
+    oversubscribe: float = 1.0
+    pools: tuple[Pool, ...] = ()
     start_timeout_s: float = 120.0
     suspend_timeout_s: float = 120.0
     stop_timeout_s: float = 10.0
     max_failures: int = 3
     trim_timeout_s: float = 5.0
     reconnect_grace_s: float = 3.0
+
+    def pool_of(self, gpu: Gpu) -> Pool:
+        """The pool that `gpu` belongs to."""
+        return next((pool for pool in self.pools if pool.names(gpu)), None) or self.default_pool
+
+    @property
+    def default_pool(self) -> Pool:
+        """The rules for Gpus that no pool names."""
+        return Pool(
+            placement=self.placement,
+            max_workloads_per_gpu=self.max_workloads_per_gpu,
+            idle_suspend_s=self.idle_suspend_s,
+            oversubscribe=self.oversubscribe,
+        )
 
     def interrupt_at(self, deadline_at: float) -> float:
         """When a cell that has not ended by itself is interrupted: it may save what it needs, and end."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nls_scheduler.homes import admission_order, assign_homes
-from nls_scheduler.model import Phase, PlanEntry
+from nls_scheduler.model import Kind, Phase, PlanEntry
 from nls_scheduler.rooms import has_room
-from nls_scheduler.sizes import format_bytes
+from nls_scheduler.sizes import format_bytes, format_seconds
 from nls_scheduler.targets import place_guarantees, spread
 from nls_scheduler.turns import take_turns
 
@@ -32,8 +32,11 @@ def make_plan(state: NodeState) -> Plan:
     """Guarantees, then turns for burst, then the spread: in this order, never the other way round."""
     alive = [w for w in state.workloads.values() if w.release_reason is None and w.phase is not Phase.FAILED]
     homes = assign_homes(state, alive)
-    wanting = [w for w in alive if w.wants_gpu and w.id in homes.homes]
+    resting = {w.id: why for w in alive if (why := _rests(state, w)) is not None}
+    wanting = [w for w in alive if w.wants_gpu and w.id in homes.homes and w.id not in resting]
     draft = place_guarantees(state, homes, sorted(wanting, key=admission_order))
+    draft.waits |= resting
+    draft.wake_at += [at for w in alive if (at := _rests_at(state, w)) is not None]
     take_turns(draft)
     moves = spread(draft)
     positions = _positions(state, alive, draft)
@@ -42,6 +45,24 @@ def make_plan(state: NodeState) -> Plan:
     interrupts = [state.policy.interrupt_at(deadline) for deadline in deadlines]
     wakes = [t for t in (*homes.wake_at, *draft.wake_at, *interrupts, *deadlines) if t > state.at]
     return Plan(entries, min(wakes, default=None))
+
+
+def _rests_at(state: NodeState, workload: Workload) -> float | None:
+    """When an idle notebook is to be suspended for its idleness alone; `None`: its pool does not want that."""
+    if workload.spec.kind is not Kind.NOTEBOOK or workload.phase is not Phase.RUNNING or workload.executing:
+        return None
+    idle_s = _idle_suspend_s(state, workload)
+    return None if idle_s is None or workload.idle_since is None else workload.idle_since + idle_s
+
+
+def _rests(state: NodeState, workload: Workload) -> str | None:
+    at = _rests_at(state, workload)
+    return None if at is None or state.at < at else f"idle for {format_seconds(_idle_suspend_s(state, workload) or 0)}"
+
+
+def _idle_suspend_s(state: NodeState, workload: Workload) -> float | None:
+    pools = [state.policy.pool_of(state.gpus[uuid]) for uuid in workload.current if uuid in state.gpus]
+    return min((pool.idle_suspend_s for pool in pools if pool.idle_suspend_s is not None), default=None)
 
 
 def _positions(state: NodeState, alive: list[Workload], draft: Draft) -> dict[WorkloadId, int]:

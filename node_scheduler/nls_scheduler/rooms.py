@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nls_scheduler.model import Order, Phase
+from nls_scheduler.pools import Placement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from nls_scheduler.model import Gpu, GpuUuid, NodeState, Workload, WorkloadId
+    from nls_scheduler.pools import Pool
 
 
 class Rooms:
@@ -17,6 +19,7 @@ class Rooms:
 
     Attributes:
         target: the draft: Gpus per placed workload.
+        pools: the pool of each Gpu.
     """
 
     def __init__(self, state: NodeState, homes: Mapping[WorkloadId, tuple[GpuUuid, ...]]) -> None:
@@ -29,6 +32,7 @@ class Rooms:
         self._sizes: dict[GpuUuid, int] = dict.fromkeys(state.gpus, 0)
         self._burst: dict[GpuUuid, int] = dict.fromkeys(state.gpus, 0)
         self._bursters: dict[GpuUuid, int] = dict.fromkeys(state.gpus, 0)
+        self.pools: dict[GpuUuid, Pool] = {uuid: state.policy.pool_of(gpu) for uuid, gpu in state.gpus.items()}
 
     def add(self, workload: Workload, gpus: tuple[GpuUuid, ...]) -> None:
         """Place `workload` on `gpus` in the draft."""
@@ -69,8 +73,8 @@ class Rooms:
         return self._sizes[uuid] > self._state.gpus[uuid].capacity_bytes
 
     def is_full(self, uuid: GpuUuid) -> bool:
-        """Whether `uuid` has as many workloads as the policy allows."""
-        cap = self._state.policy.max_workloads_per_gpu
+        """Whether `uuid` has as many workloads as its pool allows."""
+        cap = self.pools[uuid].max_workloads_per_gpu
         return cap is not None and len(self._members[uuid]) >= cap
 
     def may_stay(self, workload: Workload, uuid: GpuUuid) -> bool:
@@ -85,7 +89,24 @@ class Rooms:
 
     def may_use(self, workload: Workload, uuid: GpuUuid) -> bool:
         """Whether `workload` may be placed on `uuid` anew."""
-        return uuid in self.gpus and self.may_stay(workload, uuid)
+        return uuid in self.gpus and self._is_open(workload, uuid) and self.may_stay(workload, uuid)
+
+    def _is_open(self, workload: Workload, uuid: GpuUuid) -> bool:
+        """Whether its pools include that of `uuid`; a home that was given to it stays one when pools change."""
+        pool = self.pools[uuid]
+        return uuid in self._homes.get(workload.id, ()) or (pool.enabled and pool.name in workload.spec.pools)
+
+    def _in_pools(self, workload: Workload, uuid: GpuUuid) -> bool:
+        return self.pools[uuid].name in workload.spec.pools
+
+    def is_owed(self, workload: Workload) -> bool:
+        """Whether those who are at home on its home leave its request: always, unless the pool is oversubscribed."""
+        for uuid in self._homes[workload.id]:
+            owners = [w for w in self._members[uuid].values() if uuid in self._homes[w.id] and w.id != workload.id]
+            taken = sum(owner.spec.request_bytes for owner in owners)
+            if taken + workload.spec.request_bytes > self._state.gpus[uuid].capacity_bytes:
+                return False
+        return True
 
     def fits(self, workload: Workload, uuid: GpuUuid) -> bool:
         """Whether `uuid` takes `workload` beside everybody in the draft, with all that it brings."""
@@ -136,9 +157,13 @@ class Rooms:
             return None
         home = self._homes.get(workload.id, ())
 
-        def rank(uuid: GpuUuid) -> tuple[float, float, bool, bool, int]:
+        def rank(uuid: GpuUuid) -> tuple[float, float, bool, bool, int, int]:
             smallest, total = self.value_with(workload, uuid)
-            return (-smallest, -total, uuid not in workload.current, uuid not in home, self.gpus[uuid].index)
+            if self.pools[uuid].placement is Placement.BINPACK:
+                # No share counts here: at home first, then where most is used already.
+                smallest, total = float(uuid in home), float(self._requests[uuid])
+            wanted = workload.spec.pools.index(self.pools[uuid].name) if self._in_pools(workload, uuid) else 0
+            return (-smallest, -total, uuid not in workload.current, uuid not in home, wanted, self.gpus[uuid].index)
 
         return min(fitting, key=rank)
 

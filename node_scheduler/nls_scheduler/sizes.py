@@ -57,3 +57,11 @@ def format_bytes(size_bytes: int | None) -> str:
         if size_bytes >= factor:
             return f"{size_bytes / factor:.1f}".removesuffix(".0") + f" {unit}"
     return f"{size_bytes} B"
+
+
+def format_seconds(seconds: float) -> str:
+    """`90 s`, `10 min`, `2 h`, `1 d`: in the largest unit that says it exactly."""
+    for unit_s, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds and seconds % unit_s == 0:
+            return f"{seconds / unit_s:.0f} {unit}"
+    return f"{seconds:g} s"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from nls_scheduler.homes import admission_order
 from nls_scheduler.model import Kind, Phase
+from nls_scheduler.pools import Placement
 from nls_scheduler.rooms import Rooms, has_room
 from nls_scheduler.victims import harm
 
@@ -85,8 +86,11 @@ def place_guarantees(state: NodeState, homes: Homes, wanting: list[Workload]) ->
     draft = Draft(state, homes, Rooms(state, homes.homes))
     waiting = _keep_present(draft, wanting)
     pinned = [w for w in waiting if not w.spec.may_borrow]
-    for workload in sorted(pinned, key=admission_order):
-        _claim_home(draft, workload)
+    for workload in sorted(pinned, key=lambda w: (w.spec.can_take_turns, admission_order(w))):
+        if not workload.spec.can_take_turns or draft.rooms.is_owed(workload):
+            _claim_home(draft, workload)
+        else:
+            draft.over.append(workload)
     displaced = _clear_requests(draft, list(state.gpus))
     queue = deque(sorted((w for w in waiting if w.spec.may_borrow), key=admission_order))
     queue.extendleft(reversed(displaced))
@@ -128,18 +132,18 @@ def _claim_home(draft: Draft, workload: Workload) -> None:
 
 
 def _clear_requests(draft: Draft, gpus: list[GpuUuid]) -> list[Workload]:
-    """Drive out those who only borrow where the requests exceed a Gpu. Returns them."""
+    """Drive out those who only borrow where the requests exceed a Gpu, then who takes turns. Returns them."""
     displaced = []
     for uuid in gpus:
-        borrowers = sorted(
-            (w for w in draft.rooms.members(uuid) if w.spec.may_borrow and uuid not in draft.homes.homes[w.id]),
-            key=harm,
-        )
-        for borrower in borrowers:
+        members = sorted(draft.rooms.members(uuid), key=harm)
+        leavers = [w for w in members if w.spec.may_borrow and uuid not in draft.homes.homes[w.id]]
+        if draft.rooms.pools[uuid].oversubscribe > 1.0:
+            leavers += [w for w in members if w.spec.can_take_turns and w not in leavers]
+        for leaver in leavers:
             if not draft.rooms.requests_exceed(uuid):
                 break
-            draft.drive_out(borrower, uuid)
-            displaced.append(borrower)
+            draft.drive_out(leaver, uuid)
+            displaced.append(leaver)
     return displaced
 
 
@@ -155,7 +159,7 @@ def _place_borrower(draft: Draft, workload: Workload) -> list[Workload]:
         draft.claimants.setdefault(best, []).append(workload)
         return []
     home = draft.homes.homes[workload.id]
-    if home[0] in draft.rooms.gpus and draft.rooms.is_full(home[0]):
+    if not draft.rooms.is_owed(workload) or (home[0] in draft.rooms.gpus and draft.rooms.is_full(home[0])):
         draft.over.append(workload)
         return []
     _claim_home(draft, workload)
@@ -209,11 +213,14 @@ def _best_move(draft: Draft, moved: dict[WorkloadId, GpuUuid]) -> tuple[Workload
     options = []
     for workload_id, gpus in list(rooms.target.items()):
         workload = draft.state.workloads[workload_id]
+        if rooms.pools[gpus[0]].placement is Placement.BINPACK:
+            continue
         if workload_id in moved or not _may_move_for_burst(draft, workload, gpus):
             continue
         rooms.remove(workload)
         for uuid in rooms.gpus:
-            if uuid not in gpus and rooms.fits(workload, uuid):
+            spreads = rooms.pools[uuid].placement is Placement.SPREAD
+            if uuid not in gpus and spreads and rooms.fits(workload, uuid):
                 after = rooms.value_with(workload, uuid)
                 gain = (after[0] - before[0], after[1] - before[1])
                 if gain[0] >= policy.min_gain or (gain[0] >= 0 and gain[1] >= policy.min_gain):

@@ -48,7 +48,9 @@ def take_turns(draft: Draft) -> None:
         if best is not None:
             draft.rooms.add(waiter, (best,))
         elif not _waits_actively(waiter):
-            draft.waits[waiter.id] = _both_sizes(waiter) + "; it comes back when there is room or its next cell runs"
+            draft.waits[waiter.id] = (
+                _both_sizes(draft, waiter) + "; it comes back when there is room or its next cell runs"
+            )
         else:
             _replace_holders(draft, waiter)
 
@@ -61,7 +63,7 @@ def _waits_actively(waiter: Workload) -> bool:
 def _replace_holders(draft: Draft, waiter: Workload) -> None:
     options = [o for uuid in draft.rooms.gpus if (o := _option(draft, waiter, uuid)) is not None]
     if not options:
-        draft.waits[waiter.id] = _both_sizes(waiter) + "; nobody who holds a GPU can yield that much"
+        draft.waits[waiter.id] = _both_sizes(draft, waiter) + "; nobody who holds a GPU can yield that much"
         _name_a_holder(draft, waiter)
         return
     option = min(options, key=lambda o: o.rank)
@@ -74,7 +76,7 @@ def _replace_holders(draft: Draft, waiter: Workload) -> None:
         draft.rooms.add(waiter, (option.uuid,))
         return
     names = " and ".join(w.spec.name for w in option.later)
-    draft.waits[waiter.id] = f"{_both_sizes(waiter)}; {label} is held by {names}, whose turn ends first"
+    draft.waits[waiter.id] = f"{_both_sizes(draft, waiter)}; {label} is held by {names}, whose turn ends first"
     draft.cause[waiter.id] = option.later[0].id
     for holder in option.later:
         draft.yields.setdefault(holder.id, waiter.id)
@@ -110,7 +112,9 @@ def _may_yield(draft: Draft, holder: Workload, uuid: GpuUuid) -> bool:
         return False
     if holder.current != (uuid,) or suspend_failed_lately(draft.state, holder):
         return False
-    return not holder.executing or holder.over_request_bytes > 0
+    # Where more is promised than there is, the end of a cell is the end of a turn.
+    on_demand = draft.rooms.pools[uuid].oversubscribe > 1.0
+    return not holder.executing or holder.over_request_bytes > 0 or on_demand
 
 
 def _yields_now(draft: Draft, holder: Workload) -> bool:
@@ -124,8 +128,10 @@ def _name_a_holder(draft: Draft, waiter: Workload) -> None:
         draft.cause[waiter.id] = max(others, key=lambda w: (w.size_bytes, w.id)).id
 
 
-def _both_sizes(waiter: Workload) -> str:
+def _both_sizes(draft: Draft, waiter: Workload) -> str:
     request = format_bytes(waiter.spec.request_bytes)
     if waiter.return_bytes > waiter.spec.request_bytes:
         return f"its saved state of {format_bytes(waiter.return_bytes)} is more than its request of {request}"
+    if not draft.rooms.is_owed(waiter):
+        return f"its {request} are there on demand only, and others use them"
     return f"as many workloads as allowed are on every GPU that has {request}"

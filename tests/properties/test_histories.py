@@ -13,19 +13,28 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from nls_scheduler import events as ev
 from nls_scheduler.commands import StopProcess
 from nls_scheduler.model import Kind, Phase, Policy
+from nls_scheduler.pools import Placement, Pool
 from nls_scheduler.rooms import is_usable
 from nls_scheduler.simulator import GIB, SimulatedNode
 
 WITHOUT_PROCESS = (Phase.QUEUED, Phase.SUSPENDED)
 quarters = st.integers(1, 16)
+rules = {
+    "placement": st.sampled_from([Placement.SPREAD, Placement.SPREAD, Placement.BINPACK]),
+    "max_workloads_per_gpu": st.sampled_from([None, 2, 5]),
+    "idle_suspend_s": st.sampled_from([None, None, 20.0]),
+    "oversubscribe": st.sampled_from([1.0, 1.0, 1.5, 2.0]),
+}
+second_pool = st.builds(Pool, name=st.just("second"), gpus=st.just(("1", "3")), enabled=st.booleans(), **rules)
+policies = st.builds(Policy, pools=st.one_of(st.just(()), st.tuples(second_pool)), **rules)
 
 
 class Histories(RuleBasedStateMachine):
     """One node and everything that can happen to it."""
 
-    @initialize(gpus=st.integers(1, 4), cap=st.sampled_from([None, 2, 5]), strangers=st.booleans())
-    def start(self, gpus, cap, strangers):
-        self.node = SimulatedNode.of(gpus, 16 * GIB, Policy(max_workloads_per_gpu=cap))
+    @initialize(policy=policies, gpus=st.integers(1, 4), strangers=st.booleans())
+    def start(self, policy, gpus, strangers):
+        self.node = SimulatedNode.of(gpus, 16 * GIB, policy)
         self.foreign = strangers
 
     def pick(self, choice, having=None):
@@ -40,9 +49,11 @@ class Histories(RuleBasedStateMachine):
         kind=st.sampled_from(Kind),
         requeue=st.booleans(),
         gpus=st.sampled_from([1, 1, 1, 2]),
+        pools=st.sampled_from([("default",), ("default",), ("second",), ("second", "default")]),
     )
-    def submit(self, request, burst, priority, kind, requeue, gpus):
+    def submit(self, request, burst, priority, kind, requeue, gpus, pools):
         self.node.submit(
+            pools=pools,
             kind=kind,
             request_bytes=request * GIB,
             limit_bytes=min(16, request + burst) * GIB,
@@ -154,6 +165,10 @@ class Histories(RuleBasedStateMachine):
             # Its supervisor ends the process then: nothing is guaranteed without the daemon's record.
             supervisor.process.alive, supervisor.process = False, None
 
+    @rule(policy=policies)
+    def the_administrator_changes_the_rules(self, policy):
+        self.node.tell(ev.PolicyChanged(self.node.now, policy))
+
     @rule()
     def timer(self):
         self.node.fire_timer()
@@ -223,14 +238,25 @@ class Histories(RuleBasedStateMachine):
         assert entry.position is not None
         within = workload.return_bytes <= workload.spec.request_bytes
         healthy = all(is_usable(state, state.gpus[g]) for g in entry.home)
-        if entry.home and within and healthy and state.policy.max_workloads_per_gpu is None:
+        pools = [state.policy.pool_of(state.gpus[g]) for g in entry.home]
+        free = all(pool.max_workloads_per_gpu is None and pool.oversubscribe == 1.0 for pool in pools)
+        if entry.home and within and healthy and free:
             raise AssertionError(f"admitted, within its request, and not running: {workload} {entry}")
         if not entry.home and workload.spec.gpu_count == 1:
             passed_by = "reserved" in entry.reason
-            for uuid, gpu in state.gpus.items():
-                at_home = sum(w.spec.request_bytes for w in state.workloads.values() if uuid in w.home)
-                fits = is_usable(state, gpu) and at_home + workload.spec.request_bytes <= gpu.capacity_bytes
+            for gpu in state.gpus.values():
+                pool = state.policy.pool_of(gpu)
+                fits = is_usable(state, gpu) and pool.enabled and pool.name in workload.spec.pools
+                fits = fits and self.fits_on_paper(workload, gpu, pool.oversubscribe)
                 assert passed_by or not fits, f"{workload} waits while it fits on {gpu.label}: {entry.reason}"
+
+    def fits_on_paper(self, workload, gpu, oversubscribe):
+        """Who cannot take turns is promised once; what is left may be promised several times, to nobody larger."""
+        there = [w for w in self.node.state.workloads.values() if gpu.uuid in w.home or w.id == workload.id]
+        firm = sum(w.spec.request_bytes for w in there if not w.spec.can_take_turns)
+        turns = [w.spec.request_bytes for w in there if w.spec.can_take_turns]
+        left = gpu.capacity_bytes - firm
+        return left >= max(turns, default=0) and sum(turns) <= left * oversubscribe
 
 
 Histories.TestCase.settings = settings(

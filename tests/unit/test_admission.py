@@ -6,14 +6,14 @@ import pytest
 
 from nls_scheduler.admission import Defaults, no_gpu, respecification, submission
 from nls_scheduler.errors import Problem
-from nls_scheduler.model import Gpu, GpuUuid, WorkloadSpec
+from nls_scheduler.model import Gpu, GpuUuid, Policy, WorkloadSpec
 
 GIB = 2**30
 GPUS = [Gpu(GpuUuid("a"), 0, "Small", 8 * GIB), Gpu(GpuUuid("b"), 1, "Large", 16 * GIB)]
 
 
 def submit(**body: Any) -> WorkloadSpec:
-    return submission(body, 1000, GPUS, Defaults(), {"notebook-1"})
+    return submission(body, 1000, GPUS, Defaults(), {"notebook-1"}, Policy())
 
 
 def test_fractions_are_of_the_largest_gpu_and_a_notebook_has_defaults() -> None:
@@ -67,12 +67,12 @@ def test_what_no_gpu_could_honour_is_refused(body: dict[str, Any], says: str) ->
 
 def test_a_change_keeps_what_it_does_not_name_and_a_guarantee_stays_one() -> None:
     command = submit(kind="command", request="4GiB", name="train")
-    bigger = respecification({"request": "6GiB"}, command, GPUS)
+    bigger = respecification({"request": "6GiB"}, command, GPUS, Policy())
     assert (bigger.name, bigger.request_bytes, bigger.limit_bytes) == ("train", 6 * GIB, 6 * GIB)
     notebook = submit(kind="notebook", limit="12GiB")
-    assert respecification({"request": "2GiB"}, notebook, GPUS).limit_bytes == 12 * GIB
+    assert respecification({"request": "2GiB"}, notebook, GPUS, Policy()).limit_bytes == 12 * GIB
     with pytest.raises(Problem, match="above the limit"):
-        respecification({"request": "14GiB"}, notebook, GPUS)
+        respecification({"request": "14GiB"}, notebook, GPUS, Policy())
 
 
 def test_without_a_gpu_the_refusal_says_why_and_names_the_simulation() -> None:

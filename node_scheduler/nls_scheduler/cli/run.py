@@ -43,6 +43,7 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpus", type=int, default=1, metavar="N", help="how many GPUs (default: 1)")
     parser.add_argument("--request", metavar="SIZE", help="guaranteed on each: 0.5 or 8GiB (default: a whole GPU)")
     parser.add_argument("--limit", metavar="SIZE", help="hard cap on each (default: the request)")
+    parser.add_argument("--pool", metavar="NAMES", help="pools of GPUs, the most wanted first: a100,v100")
     parser.add_argument("--priority", type=int, default=0, metavar="N", help="higher goes first (default: 0)")
     parser.add_argument("--name", help="shown to people (default: the command's name)")
     parser.add_argument(
@@ -57,6 +58,7 @@ def _run(options: argparse.Namespace) -> int:
 
     fields = {"kind": "command", "gpus": options.gpus, "priority": options.priority}
     fields |= {"name": options.name or os.path.basename(options.command[0])[:100], "requeue": bool(options.on_evict)}  # noqa: PTH119 - text, not a path
+    fields |= {} if options.pool is None else {"pools": options.pool}
     fields |= {size: getattr(options, size) for size in ("request", "limit") if getattr(options, size) is not None}
     runner = Runner(options.command, fields, options.socket, tell)
     # Blocked before any thread starts, so that each signal waits for the runner, which knows who sent it.

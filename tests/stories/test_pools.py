@@ -1,0 +1,163 @@
+"""Pools: Gpus with rules of their own, more promised than there is, and what idleness costs."""
+
+from __future__ import annotations
+
+import pytest
+
+from nls_scheduler.model import Policy
+from nls_scheduler.pool_config import complaint, parse_pools
+from nls_scheduler.pools import Placement, Pool
+from stage import Stage
+
+FAST = Pool("fast", ("0", "1"))
+SLOW = Pool("slow", ("2", "3"))
+
+
+def test_a_workload_stays_within_its_pools() -> None:
+    stage = Stage(4, pools=(FAST, SLOW))
+    for number in range(4):
+        stage.notebook(f"slow-{number}", 0.5, pools=("slow",))
+    assert {stage.gpu(f"slow-{number}") for number in range(4)} == {2, 3}
+    stage.notebook("too much", 0.5, pools=("slow",))
+    assert stage.phase("too much") == "queued"
+    stage.notebook("fast", 0.5, pools=("fast",))
+    assert stage.gpu("fast") in (0, 1)
+
+
+def test_the_first_pool_with_room_is_the_home() -> None:
+    stage = Stage(4, pools=(FAST, SLOW))
+    for number in range(3):
+        stage.command(f"whole-{number}", 1.0, pools=("fast", "slow"))
+    assert [stage.gpu(f"whole-{number}") for number in range(3)] == [0, 1, 2]
+
+
+def test_who_names_no_pool_gets_the_rest() -> None:
+    stage = Stage(3, pools=(FAST,))
+    stage.command("plain", 1.0)
+    assert stage.gpu("plain") == 2
+
+
+def test_a_pool_that_is_off_takes_nobody_new_and_keeps_who_is_there() -> None:
+    stage = Stage(4, pools=(FAST, SLOW))
+    stage.notebook("there", 0.5, pools=("fast",))
+    stage.changes(pools=(Pool("fast", ("0", "1"), enabled=False), SLOW))
+    assert stage.runs("there")
+    stage.notebook("late", 0.5, pools=("fast",))
+    assert stage.phase("late") == "queued"
+
+
+def test_a_pool_has_a_cap_of_its_own() -> None:
+    stage = Stage(2, pools=(Pool("one at a time", ("0",), max_workloads_per_gpu=1),))
+    for name in ("first", "second"):
+        stage.notebook(name, 0.4, pools=("one at a time",))
+    assert stage.runs("first")
+    assert stage.phase("second") == "queued"
+
+
+def test_binpack_keeps_everybody_at_home() -> None:
+    stage = Stage(3, placement=Placement.BINPACK)
+    for number in range(4):
+        stage.notebook(f"n{number}", 0.25)
+    stage.after(120)
+    assert {stage.gpu(f"n{number}") for number in range(4)} == {0}
+
+
+def test_a_notebook_that_idles_too_long_is_suspended_and_its_next_cell_brings_it_back() -> None:
+    stage = Stage(1, idle_suspend_s=600.0)
+    stage.notebook("alice", 0.5)
+    stage.holds("alice", 0.4)
+    stage.after(599)
+    assert stage.runs("alice")
+    stage.after(2)
+    assert stage.phase("alice") == "suspended"
+    assert stage.workload("alice").last_reason == "idle for 10 min"
+    stage.cell_starts("alice")
+    assert stage.runs("alice")
+
+
+def test_a_running_cell_is_not_idleness() -> None:
+    stage = Stage(1, idle_suspend_s=600.0)
+    stage.notebook("alice", 0.5)
+    stage.cell_starts("alice")
+    stage.after(3600)
+    assert stage.runs("alice")
+
+
+def two_on_one() -> Stage:
+    """Two notebooks of a whole Gpu each at home on the only one."""
+    stage = Stage(1, oversubscribe=2.0)
+    for name in ("alice", "bob"):
+        stage.notebook(name, 1.0, 1.0)
+    return stage
+
+
+def test_more_can_be_promised_than_there_is_and_never_more_than_the_bound() -> None:
+    stage = two_on_one()
+    assert stage.home("alice") == stage.home("bob") == [0]
+    stage.notebook("carol", 1.0, 1.0)
+    assert stage.home("carol") == []
+
+
+def test_what_is_promised_twice_is_there_on_demand_and_the_status_says_so() -> None:
+    stage = two_on_one()
+    assert stage.runs("alice")
+    assert stage.phase("bob") == "queued"
+    assert "on demand" in stage.reason("bob")
+    stage.after(5)
+    stage.cell_starts("bob")
+    assert stage.runs("bob")
+    assert stage.phase("alice") == "suspended"
+
+
+def test_the_end_of_a_cell_is_the_end_of_a_turn_where_more_is_promised() -> None:
+    stage = two_on_one()
+    stage.cell_starts("alice")
+    stage.cell_starts("bob")
+    stage.after(60)
+    assert stage.runs("alice")
+    assert stage.orders("alice") == ["start"]
+    stage.cell_ends("alice")
+    stage.after(1)
+    assert stage.runs("bob")
+
+
+def test_a_request_above_a_gpu_has_no_home_however_much_is_promised() -> None:
+    stage = Stage(1, oversubscribe=3.0)
+    stage.command("too large", 1.5)
+    assert stage.home("too large") == []
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        ({"default": {"gpus": ["0"]}}, "is the rest"),
+        ({"a,b": {"gpus": ["0"]}}, "without commas"),
+        ({"a": ["0"]}, "as a dictionary"),
+        ({"a": {}}, "needs 'gpus'"),
+        ({"a": {"gpus": []}}, "needs 'gpus'"),
+        ({"a": {"gpus": ["0"], "colour": "red"}}, "no rule 'colour'"),
+        ({"a": {"gpus": ["0"], "placement": "tight"}}, "spread or binpack"),
+        ({"a": {"gpus": ["0"], "oversubscribe": 0.5}}, "from 1.0 on"),
+        ({"a": {"gpus": ["0"], "oversubscribe": float("nan")}}, "from 1.0 on"),
+        ({"a": {"gpus": ["0"], "idle_suspend_s": 0}}, "seconds from 1 on"),
+        ({"a": {"gpus": ["0"], "max_workloads_per_gpu": 0}}, "from 1 on"),
+        ({"a": {"gpus": ["0"], "enabled": "yes"}}, "True or False"),
+    ],
+)
+def test_a_pool_that_cannot_be_is_refused_with_a_sentence(written: dict[str, object], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        parse_pools(written)
+
+
+def test_pools_are_read_in_their_order() -> None:
+    pools = parse_pools({"a100": {"gpus": ["NVIDIA A100*"], "oversubscribe": 1.5}, "first": {"gpus": [0]}})
+    assert pools == (Pool("a100", ("NVIDIA A100*",), oversubscribe=1.5), Pool("first", ("0",)))
+
+
+def test_a_pool_without_a_gpu_and_one_that_overlaps_are_told() -> None:
+    gpus = Stage(2).node.state.gpus.values()
+    assert complaint((FAST,), gpus) is None
+    assert complaint((Pool("none", ("7",)),), gpus) == "The pool 'none' names no GPU of this node (7)."
+    both = (FAST, Pool("too", ("Simulated*",)))
+    assert complaint(both, gpus) == "GPU 0 is named by the pools 'fast' and 'too'; the first has it."
+    assert Policy(pools=both).pool_of(next(iter(gpus))) is FAST
