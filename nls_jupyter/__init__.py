@@ -6,9 +6,13 @@ import logging
 import sys
 from typing import TYPE_CHECKING
 
+from nls_jupyter.reclaim import GpuReclaimed
+from nls_jupyter.save_points import save_point
+
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+__all__ = ["GpuReclaimed", "load_ipython_extension", "save_point"]
 
 # Without a handler of the user's own, Python would print warnings on stderr, and so into a notebook's cell.
 for _package in ("nls_jupyter", "nls_scheduler"):

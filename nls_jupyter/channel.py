@@ -22,7 +22,7 @@ from nls_jupyter import state_socket
 from nls_jupyter.connection import SIGNATURE_SCHEME, Connection
 from nls_jupyter.launch import ExitStatus, GpuProcessDied, GuardedProcess, LaunchFailed
 from nls_jupyter.pending import Expected, Message, accepted
-from nls_jupyter.saved_state import Manifest
+from nls_jupyter.saved_state import Manifest, read_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -51,6 +51,7 @@ class GpuProcess:
 
     Attributes:
         exited: done when the process, its descendants, its files and sockets are gone.
+        modules: what it had imported at its last save, for a process that stands by.
     """
 
     def __init__(
@@ -59,16 +60,22 @@ class GpuProcess:
         connection: Connection,
         states: state_socket.StateSocket,
         forward: Callable[[Message], None],
+        on_save_point: Callable[[int, Manifest], None] | None,
         connection_timeout_s: float,
     ) -> None:
         self._process = process
         self._session = Session(key=connection.key, signature_scheme=SIGNATURE_SCHEME, username="nls")
+        self._loop = asyncio.get_running_loop()
         self._states = states
+        self._arrived: dict[int, int] = {}
+        self._loop.add_reader(states.fileno(), self._take_states)
         self._forward = forward
+        self._on_save_point = on_save_point
         self._connection_timeout_s = connection_timeout_s
         self._expected: dict[str, Expected] = {}
         self._numbers = itertools.count(1)
         self._died: ExitStatus | None = None
+        self.modules: Sequence[str] = ()
         self.exited: asyncio.Future[ExitStatus] = asyncio.get_running_loop().create_future()
         self._context = zmq.asyncio.Context()
         self._sockets = {name: self._connect(kind, connection.address(name)) for name, kind in _CHANNELS.items()}
@@ -86,6 +93,7 @@ class GpuProcess:
         environment: Mapping[str, str | None],
         directory: Path,
         forward: Callable[[Message], None],
+        on_save_point: Callable[[int, Manifest], None] | None = None,
         cwd: Path | None = None,
         connection_timeout_s: float = 60.0,
         arguments: Sequence[str] = (),
@@ -97,6 +105,7 @@ class GpuProcess:
             directory: created with mode 0700 for the connection file and sockets, deleted when the process has ended.
                 Where the sockets' paths would be too long, a temporary directory is used instead.
             forward: gets each output message, in order, in the loop's thread; must not block.
+            on_save_point: gets the memfd (the callee's to close) and the manifest of each save in mid-cell.
             cwd: working directory, else the kernel's.
             connection_timeout_s: how long `ready()` waits.
             arguments: more command-line arguments of ipykernel, such as `--profile=NAME`.
@@ -127,7 +136,7 @@ class GpuProcess:
             raise
         finally:
             inherited.close()
-        return cls(process, connection, states, forward, connection_timeout_s)
+        return cls(process, connection, states, forward, on_save_point, connection_timeout_s)
 
     @property
     def pid(self) -> int:
@@ -173,6 +182,7 @@ class GpuProcess:
         user_expressions: Mapping[str, str] | None = None,
         on_stdin: Callable[[Message], Awaitable[None] | None] | None = None,
         msg_id: str | None = None,
+        cell: str | None = None,
     ) -> Message:
         """Run a cell. Returns the whole `execute_reply` after the last of its outputs was forwarded.
 
@@ -185,6 +195,7 @@ class GpuProcess:
             user_expressions: see above.
             on_stdin: gets each `input_request`; answer it with `answer_stdin`.
             msg_id: identifies the cell's outputs to `forward`, see `OutputRelay.follow`.
+            cell: the cell's label, for the manifests of its save points.
 
         Raises:
             GpuProcessDied: it ended first.
@@ -197,7 +208,13 @@ class GpuProcess:
             "allow_stdin": allow_stdin and on_stdin is not None,
             "stop_on_error": stop_on_error,
         }
-        return await self._ask("shell", "execute_request", content, with_idle=True, on_stdin=on_stdin, msg_id=msg_id)
+        return await self._ask(
+            *("shell", "execute_request", content),
+            with_idle=True,
+            on_stdin=on_stdin,
+            msg_id=msg_id,
+            metadata={"nls_cell": cell or ""},
+        )
 
     async def request(
         self,
@@ -225,13 +242,18 @@ class GpuProcess:
             RequestFailed: the process could not save at all.
             GpuProcessDied, TimeoutError: as in `request`.
         """
-        content = accepted(await self.request("nls_save_request", {"cell": cell}, timeout_s=timeout_s))
-        descriptor = self._states.receive(content["number"])
+        return self._received(accepted(await self.request("nls_save_request", {"cell": cell}, timeout_s=timeout_s)))
+
+    def _received(self, content: Message) -> tuple[int, Manifest]:
+        self.modules = content["modules"]
+        self._take_states()
+        manifest = Manifest.from_json(content["manifest"])
+        for number in [n for n in self._arrived if n < content["number"]]:
+            os.close(self._arrived.pop(number))  # of requests that were given up
         try:
-            return descriptor, Manifest.from_json(content["manifest"])
-        except BaseException:
-            os.close(descriptor)
-            raise
+            return self._arrived.pop(content["number"]), manifest
+        except KeyError:
+            raise OSError("the GPU process sent no file with its saved state") from None
 
     async def restore(self, fd: int, *, timeout_s: float | None = None) -> Message:
         """Put a saved state's names into the process; `fd` stays the caller's.
@@ -264,6 +286,21 @@ class GpuProcess:
         """
         accepted(await self.request("nls_trim_request", {}, channel="control", timeout_s=timeout_s))
 
+    async def reclaim(self, reason: str, grace_s: float, *, timeout_s: float | None = 2.0) -> bool:
+        """Raise `GpuReclaimed` in the running cell. False: none runs.
+
+        Args:
+            reason: why, as the user reads it.
+            grace_s: told to the cell; ending the process afterwards is the caller's.
+            timeout_s: for the answer; a process that holds the GIL reads the request when it lets go.
+
+        Raises:
+            RequestFailed, GpuProcessDied, TimeoutError: as in `save`.
+        """
+        content = {"reason": reason, "grace_s": grace_s}
+        answer = accepted(await self.request("nls_reclaim_request", content, channel="control", timeout_s=timeout_s))
+        return bool(answer["interrupted"])
+
     def answer_stdin(self, value: str) -> None:
         """Answer the `input_request` that `on_stdin` got last."""
         if self._died is None:
@@ -287,6 +324,7 @@ class GpuProcess:
         with_idle: bool,
         on_stdin: Callable[[Message], Awaitable[None] | None] | None = None,
         msg_id: str | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> Message:
         if self._died is not None:
             raise GpuProcessDied(self._died)
@@ -294,7 +332,8 @@ class GpuProcess:
         header["msg_id"] = msg_id = msg_id or uuid.uuid4().hex
         expected = self._expected[msg_id] = Expected(with_idle=with_idle, on_stdin=on_stdin)
         try:
-            await self._send(channel, self._session.msg(msg_type, content=dict(content), header=header))
+            message = self._session.msg(msg_type, content=dict(content), header=header, metadata=dict(metadata or {}))
+            await self._send(channel, message)
             return await expected.answer
         finally:
             del self._expected[msg_id]
@@ -338,6 +377,26 @@ class GpuProcess:
             except Exception:  # noqa: BLE001 - reported, and one bad output must not cost the next ones
                 _log.exception("An output of the GPU process (%s) could not be shown.", msg_type)
 
+    def _take_states(self) -> None:
+        """Save points are taken over at once; the others wait for the message that names them."""
+        try:
+            for number, save_point, descriptor in self._states.arrived():
+                if not save_point:
+                    self._arrived[number] = descriptor
+                elif self._on_save_point is None:
+                    os.close(descriptor)
+                else:
+                    self._on_save_point(descriptor, read_manifest(descriptor))
+        except OSError:  # the process is gone, which is told by its guardian
+            self._loop.remove_reader(self._states.fileno())
+
+    def _close_states(self) -> None:
+        self._take_states()
+        self._loop.remove_reader(self._states.fileno())
+        self._states.close()
+        while self._arrived:
+            os.close(self._arrived.popitem()[1])
+
     def _on_stdin(self, message: Message) -> None:
         expected = self._expected.get(message["parent_header"].get("msg_id", ""))
         if message["header"]["msg_type"] != "input_request" or expected is None or expected.on_stdin is None:
@@ -350,13 +409,14 @@ class GpuProcess:
         status = await asyncio.shield(self._process.ended)
         self._died = status
         await asyncio.sleep(_LAST_WORDS_S)
+        self._take_states()
         for expected in self._expected.values():
             expected.fail(status)
         await asyncio.shield(self._process.exited)
         for task in self._tasks - {asyncio.current_task()}:
             task.cancel()
         self._context.destroy(linger=0)
-        self._states.close()
+        self._close_states()
         if not self.exited.done():
             self.exited.set_result(status)
 

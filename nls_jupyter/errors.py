@@ -20,8 +20,20 @@ class GpuUnavailable(GpuError):  # noqa: N818 - names what happened, as the user
 
 
 class GpuProcessDied(GpuError):  # noqa: N818
-    """The GPU process ended while the cell ran; the kernel and its variables live."""
+    """The GPU process ended while the cell ran; the kernel and its variables live.
+
+    Attributes:
+        what: what happened, in short.
+    """
+
+    what = "the GPU process ended"
 
 
 class GpuEvicted(GpuError):  # noqa: N818
-    """The GPU was taken back for its owner while the cell ran, after the time that the owner waits."""
+    """The GPU was taken back for its owner while the cell ran, after the time that the owner waits.
+
+    Attributes:
+        what: what happened, in short.
+    """
+
+    what = "the GPU was taken back"

@@ -1,8 +1,10 @@
 """What runs in the GPU process: an IPython kernel that can also save, restore and follow its memory allowance.
 
 Beside the Jupyter protocol it answers `nls_save_request` and `nls_restore_request` on the shell channel, so that they
-run in the main thread and in order with cells, and `nls_allowance_request` on the control channel, so that it works in
-mid-cell. Replies hold `status: ok`, or `status: error` with `ename, evalue, traceback`; a failure never ends the
+run in the main thread and in order with cells, and `nls_allowance_request`, `nls_trim_request` and
+`nls_reclaim_request` on the control channel, so that they work in mid-cell. A save point in mid-cell goes straight to
+the kernel's end of the state socket. A process that stands by gets `nls_prepare_request` and `nls_adopt_request` before
+anything else. Replies hold `status: ok`, or `status: error` with `ename, evalue, traceback`; a failure never ends the
 process.
 """
 
@@ -14,7 +16,10 @@ import os
 import signal
 import socket
 import sys
+import threading
+import time
 import traceback
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +29,9 @@ from ipykernel.kernelapp import IPKernelApp
 from ipykernel.kernelbase import Kernel
 from traitlets import default
 
-from nls_jupyter import saved_state
+from nls_jupyter import saved_state, warm_imports
+from nls_jupyter.reclaim import Reclaims
+from nls_jupyter.save_points import SavePointBudget
 from nls_jupyter.state_socket import StateSocket
 from nls_scheduler import guardian
 from nls_scheduler.drivers.simulated import SimulatedGpu
@@ -42,10 +49,22 @@ class GpuProcessKernel(IPythonKernel):
         super().__init__(**kwargs)  # type: ignore[no-untyped-call]
         self._state_socket = StateSocket.inherited()
         self._save_numbers = itertools.count(1)
+        self._save_points = 0
+        self._budget = SavePointBudget()
+        self._reclaims = Reclaims()
+        self._imports = warm_imports.Imports()
+        self._pid = os.getpid()
+        shell: Any = self.shell
+        shell.run_cell_async = self._reclaims.wrap(shell.run_cell_async)
+        # ipykernel would end a moment after the cell, in the middle of the next one.
+        shell.ask_exit = _refuse_to_exit
         self.shell_handlers["nls_save_request"] = self._answering(self._save)
         self.shell_handlers["nls_restore_request"] = self._answering(self._restore)
+        self.shell_handlers["nls_prepare_request"] = self._answering(self._prepare)
+        self.shell_handlers["nls_adopt_request"] = self._answering(self._adopt)
         self.control_handlers["nls_allowance_request"] = self._answering(self._follow_allowance)
         self.control_handlers["nls_trim_request"] = self._answering(self._trim)
+        self.control_handlers["nls_reclaim_request"] = self._answering(self._reclaim)
 
     def start(self) -> None:
         """Start answering.
@@ -71,6 +90,46 @@ class GpuProcessKernel(IPythonKernel):
         else:
             super().set_parent(ident, parent, channel)  # type: ignore[no-untyped-call]
 
+    def pre_handler_hook(self) -> None:
+        """A Ctrl-C during a message is ipykernel's, unless the scheduler asked for the GPU: see `Reclaims`."""
+        super().pre_handler_hook()  # type: ignore[no-untyped-call]
+        self._reclaims.forget()
+        signal.signal(signal.SIGINT, self._reclaims.on_sigint)
+
+    async def do_execute(self, *args: Any, **options: Any) -> dict[str, Any]:
+        """Run a cell; in the main thread it may have save points, and can be told to give the GPU back."""
+        if threading.current_thread() is not threading.main_thread():
+            return await self._do_execute(*args, **options)
+        self._save_points = 0
+        self._budget.cell_began(time.monotonic())
+        with self._reclaims.cell():
+            try:
+                return await self._do_execute(*args, **options)
+            except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - without a reply the cell would wait for ever
+                # A Ctrl-C between the cell's end and its reply, or an error of the cell's that cannot even be printed.
+                return _failed(error) | {"execution_count": getattr(self.shell, "execution_count", 1) - 1}
+
+    async def _do_execute(self, *args: Any, **options: Any) -> dict[str, Any]:
+        reply: dict[str, Any] = await super().do_execute(*args, **options)  # type: ignore[no-untyped-call]
+        return reply
+
+    def save_point(self) -> bool:
+        """See `nls_jupyter.save_point`."""
+        mine = threading.current_thread() is threading.main_thread() and os.getpid() == self._pid
+        if not mine or not self._reclaims.running:
+            return False
+        if not self._reclaims.told and not self._budget.allows(time.monotonic()):
+            return False
+        parent = self.get_parent("shell")  # type: ignore[no-untyped-call]
+        number = self._save_points + 1
+        try:
+            self._write_state(f"{parent.get('metadata', {}).get('nls_cell', '')}, save point {number}", save_point=True)
+        except OSError as error:
+            warnings.warn(f"the variables could not be saved: {error}", RuntimeWarning, stacklevel=3)
+            return False
+        self._save_points = number
+        return True
+
     def _answering(self, work: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[..., None]:
         """A message handler (the same signature in ipykernel 6 and 7) that replies with what `work` returns."""
 
@@ -78,12 +137,7 @@ class GpuProcessKernel(IPythonKernel):
             try:
                 content = {"status": "ok", **work(parent["content"])}
             except (Exception, KeyboardInterrupt, SystemExit) as error:  # noqa: BLE001 - told to the kernel, which decides
-                content = {
-                    "status": "error",
-                    "ename": type(error).__name__,
-                    "evalue": str(error),
-                    "traceback": traceback.format_exception(error),
-                }
+                content = _failed(error)
             reply_type = parent["header"]["msg_type"].removesuffix("_request") + "_reply"
             session: Any = self.session
             session.send(stream, reply_type, content, parent, ident)
@@ -91,15 +145,21 @@ class GpuProcessKernel(IPythonKernel):
         return handle
 
     def _save(self, content: dict[str, Any]) -> dict[str, Any]:
+        return self._write_state(content["cell"])
+
+    def _write_state(self, cell: str | None, *, save_point: bool = False) -> dict[str, Any]:
+        """Save the user's names and send the file. Returns what the kernel has to know about it."""
+        began_s = time.monotonic()
         shell: Any = self.shell
         names = saved_state.user_names(shell.user_ns, shell.user_ns_hidden)
-        descriptor, manifest = saved_state.save(names, cell=content["cell"])
+        descriptor, manifest = saved_state.save(names, cell=cell)
         number = next(self._save_numbers)
         try:
-            self._state_socket.send(number, descriptor)
+            self._state_socket.send(number, descriptor, save_point=save_point)
         finally:
             os.close(descriptor)
-        return {"number": number, "manifest": manifest.to_json()}
+        self._budget.saved(began_s, time.monotonic())
+        return {"number": number, "manifest": manifest.to_json(), "modules": self._imports.names(names)}
 
     def _restore(self, content: dict[str, Any]) -> dict[str, Any]:
         shell: Any = self.shell
@@ -110,6 +170,16 @@ class GpuProcessKernel(IPythonKernel):
             os.close(descriptor)
         missing = [{"name": m.name, "type_name": m.type_name, "reason": m.reason} for m in report.missing]
         return {"restored": list(report.restored), "missing": missing}
+
+    def _prepare(self, content: dict[str, Any]) -> dict[str, Any]:
+        return {"failed": warm_imports.import_quietly(content["modules"]), "touched": warm_imports.cuda_touched()}
+
+    def _adopt(self, content: dict[str, Any]) -> dict[str, Any]:
+        warm_imports.adopt(content["environment"], content["cwd"])
+        return {}
+
+    def _reclaim(self, content: dict[str, Any]) -> dict[str, Any]:
+        return {"interrupted": self._reclaims.ask(content["reason"], content["grace_s"])}
 
     def _trim(self, content: dict[str, Any]) -> dict[str, Any]:
         """Caches of libraries that are loaded; what variables hold stays."""
@@ -129,6 +199,26 @@ class GpuProcessKernel(IPythonKernel):
         if "cupy" in sys.modules:
             sys.modules["cupy"].get_default_memory_pool().set_limit(size=allowance_bytes or 0)
         return {}
+
+
+def _refuse_to_exit() -> None:
+    told = "exit() ends nothing here: %gpu restart gives you a new, empty GPU process."
+    print(told, file=sys.stderr)  # noqa: T201 - the user's cell called this
+
+
+def _failed(error: BaseException) -> dict[str, Any]:
+    return {
+        "status": "error",
+        "ename": type(error).__name__,
+        "evalue": str(error),
+        "traceback": traceback.format_exception(error),
+    }
+
+
+def save_point() -> bool:
+    """See `nls_jupyter.save_point`, which calls this in a GPU process."""
+    kernel = GpuProcessKernel._instance
+    return kernel is not None and kernel.save_point()
 
 
 class GpuProcessApp(IPKernelApp):

@@ -14,6 +14,11 @@ if __name__ == "__main__":
     if sys.path[0] in ("", os.getcwd()):  # noqa: PTH109
         del sys.path[0]
 
+    if os.environ.pop("NLS_STANDBY", None):
+        from nls_jupyter import priority
+
+        priority.lower()
+
     from nls_jupyter.gpu_kernel import main
 
     main(sys.argv[1:])

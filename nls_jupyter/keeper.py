@@ -21,12 +21,13 @@ from nls_scheduler.model import ProcessId
 from nls_scheduler.processes import alive
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
     from pathlib import Path
 
     from nls_jupyter.launch import ExitStatus
     from nls_jupyter.pending import Message
     from nls_jupyter.saved_state import Manifest
+    from nls_jupyter.standby import Standby
 
 _log = logging.getLogger(__name__)
 
@@ -80,6 +81,7 @@ class Keeper:
     """The GPU process that is there now, if one is, and the saved state that stands.
 
     Attributes:
+        standby: where the next process comes from, if one stands ready.
         process: `None` without one; set from its launch until nothing of it is left.
         usable: whether cells can be sent to `process`; ask `still_usable` before sending one.
         saved: the saved state; `None` when nothing was saved.
@@ -91,10 +93,13 @@ class Keeper:
         directory: Callable[[], Path],
         forward: Callable[[Message], None],
         on_own_end: Callable[[GpuProcess, ExitStatus], Awaitable[None]],
+        on_save_point: Callable[[SavedState], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
         self._directory = directory
         self._forward = forward
         self._on_own_end = on_own_end
+        self._on_save_point = on_save_point
+        self._telling: set[asyncio.Task[None]] = set()
         # An end that comes in the middle of a launch waits for it: or the new process would be nobody's.
         self._launching = asyncio.Lock()
         self._cell: asyncio.Task[Message] | None = None
@@ -103,6 +108,7 @@ class Keeper:
         self._answers = False
         self._allowance_bytes: int | None = None
         self._losses_told: SavedState | None = None
+        self.standby: Standby | None = None
         self.process: GpuProcess | None = None
         self.usable = False
         self.saved: SavedState | None = None
@@ -131,12 +137,24 @@ class Keeper:
             self.ordered_end, self._allowance_bytes, self._answers = None, None, False
             try:
                 async with asyncio.timeout(_LAUNCH_TIMEOUT_S):
-                    self.process = await GpuProcess.launch(
-                        environment=environment, directory=self._directory(), forward=self._forward, arguments=arguments
+                    self.process = await self._adopted(environment) or await GpuProcess.launch(
+                        environment=environment,
+                        directory=self._directory(),
+                        forward=self._forward,
+                        on_save_point=self.take_save_point,
+                        arguments=arguments,
                     )
             except TimeoutError:
                 raise LaunchFailed(f"the GPU process did not start within {_LAUNCH_TIMEOUT_S:g} s") from None
             return self.process
+
+    async def _adopted(self, environment: Mapping[str, str | None]) -> GpuProcess | None:
+        return None if self.standby is None else await self.standby.take(environment)
+
+    async def drop_standby(self) -> None:
+        """End the process that stands by: the next one starts cold."""
+        if self.standby is not None:
+            await self.standby.end()
 
     async def bring_back(self, process: GpuProcess, allowance_bytes: int | None) -> Restored:
         """Until `process` answers, follows its allowance and has the saved variables again.
@@ -194,6 +212,20 @@ class Keeper:
         if self.process is not None and self.usable:
             with contextlib.suppress(GpuProcessDied, TimeoutError, RequestFailed):
                 await self.process.trim()
+
+    async def reclaim(self, reason: str, grace_s: float) -> bool:
+        """Interrupt the running cell with `GpuReclaimed`; it then has `grace_s` seconds. False: no cell runs.
+
+        True also where the process does not answer now (a cell holds the GIL): it gets the request when it can.
+        """
+        if self.process is None or not self.executing:
+            return False
+        try:
+            return await self.process.reclaim(reason, grace_s)
+        except TimeoutError:
+            return self.executing
+        except GpuProcessDied:
+            return False
 
     def begin(self, code: str, then: Callable[[], Awaitable[None]], **options: Any) -> asyncio.Task[Message]:
         """Send a cell to the usable process. It goes on there whether or not anybody waits for the task.
@@ -301,6 +333,15 @@ class Keeper:
         if self.process is process:
             self.process = None
         return process
+
+    def take_save_point(self, descriptor: int, manifest: Manifest) -> None:
+        """The process has saved in mid-cell."""
+        self.drop_saved()
+        self.saved = SavedState(descriptor, manifest)
+        if self._on_save_point is not None:
+            telling = asyncio.get_running_loop().create_task(self._on_save_point(self.saved))
+            self._telling.add(telling)
+            telling.add_done_callback(self._telling.discard)
 
     def drop_saved(self) -> None:
         """Forget what was saved; its memory is free at once."""

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from IPython.core.interactiveshell import InteractiveShell  # noqa: TC002 - traitlets reads it
 from IPython.core.magic import Magics, line_cell_magic, magics_class
-from traitlets import Unicode
+from traitlets import Bool, Float, Unicode
 
+from nls_jupyter.durations import parse_duration
 from nls_jupyter.errors import GpuUnavailable, GpuUsageError
 from nls_jupyter.notebook import NotebookGpu
-from nls_jupyter.notices import count
+from nls_jupyter.notices import clock_time, count
+from nls_jupyter.standby import StandbySettings, parse_memory
 from nls_jupyter.status_view import GpuStatus
 from nls_scheduler.sizes import format_bytes, parse_size
 
@@ -57,6 +59,14 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def _duration(words: list[str]) -> float:
+    try:
+        return parse_duration(" ".join(words))
+    except ValueError as error:
+        how = "%gpu keep takes a duration or off" if not words else str(error).rstrip(".")
+        raise GpuUsageError(f"{how}.") from None
+
+
 def _request_parser() -> _Parser:
     parser = _Parser("%gpu request", description="Ask for a GPU, or for something else than before.", add_help=True)
     parser.add_argument("request", metavar="SIZE", nargs="?", type=_size, help="guaranteed: 0.5 of a GPU, or 8GiB")
@@ -71,6 +81,7 @@ def _request_parser() -> _Parser:
 def _cell_parser() -> _Parser:
     parser = _Parser("%%gpu", description="Run this cell in the notebook's GPU process.", add_help=True)
     parser.add_argument("--no-wait", action="store_true", help="fail at once when no GPU is free")
+    parser.add_argument("--retry", action="store_true", help="run it again when its GPU was taken back")
     parser.add_argument("--timeout", metavar="S", type=_seconds, help="wait for a GPU at most so many seconds")
     return parser
 
@@ -87,6 +98,16 @@ class GpuMagics(Magics):
 
     request = Unicode(help="Guaranteed share where `%gpu request` names none, such as 0.5 or 8GiB.").tag(config=True)
     limit = Unicode(help="Most memory where none is named.").tag(config=True)
+    retry = Bool(
+        default_value=False, help="Run every GPU cell again whose GPU was taken away, as `%%gpu --retry` does for one."
+    ).tag(config=True)
+
+    standby_memory = Unicode(
+        "0.05",
+        help="Host memory for a GPU process that stands ready with the notebook's imports: a share of what the machine "
+        "(or its cgroup) has left, or bytes such as 2GiB. 0: none. There is none either where less than 1 GiB is left.",
+    ).tag(config=True)
+    standby_idle = Float(3600.0, help="Seconds without a cell after which that process is ended.").tag(config=True)
 
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell=shell)
@@ -99,10 +120,17 @@ class GpuMagics(Magics):
         if kernel is None:
             raise GpuUnavailable("%gpu works in Jupyter kernels; this is a plain IPython. `nls run` serves commands.")
         if self._gpu is None:
-            self._gpu = NotebookGpu(kernel, self._defaults)
+            self._gpu = NotebookGpu(kernel, self._defaults, self._standby_settings())
         if not self._gpu.belongs_here:
             raise GpuUnavailable("this is a forked child of the notebook's kernel; only the kernel itself has the GPU.")
         return self._gpu
+
+    def _standby_settings(self) -> StandbySettings:
+        text = os.environ.get("NLS_STANDBY_MEMORY") or self.standby_memory
+        try:
+            return StandbySettings(parse_memory(text), self.standby_idle)
+        except ValueError as error:
+            raise GpuUsageError(f"NLS_STANDBY_MEMORY or GpuMagics.standby_memory: {error}") from None
 
     def _defaults(self) -> dict[str, str]:
         """What a new workload asks for where its user does not say."""
@@ -117,13 +145,16 @@ class GpuMagics(Magics):
     def gpu(self, line: str, cell: str | None = None) -> GpuStatus | CellResult | None:
         """Run a cell in the GPU process, or look after it.
 
-        %%gpu [--no-wait] [--timeout S]      run this cell in the notebook's GPU process
+        %%gpu [--no-wait] [--timeout S] [--retry]
+                                             run this cell in the notebook's GPU process
         %gpu                                 where this notebook is, and everybody else
         %gpu request SIZE [--limit SIZE] [--gpus N] [--pool NAMES] [--priority N] [--name NAME]
         %gpu release                         give the GPU back; the variables stay saved
         %gpu restart                         a new, empty GPU process
         %gpu suspend                         off the GPU, variables in host memory, until the next cell
         %gpu resume                          back onto a GPU without waiting for the next cell
+        %gpu keep 2h                         hold the GPU for so long although no cell runs (90s, 10min, 1d)
+        %gpu keep off                        hold it no longer
         %gpu save                            save the variables now
         %gpu vars                            the variables in the GPU process: saved or not, and why not
         %gpu log                             what happened, when and why
@@ -142,7 +173,8 @@ class GpuMagics(Magics):
         gpu = self.gpu_of_notebook
         label = f"[{self.shell.displayhook.prompt_count}]"
         wait, timeout_s = not options["no_wait"], options["timeout"]
-        return gpu.run(cell, label=label, wait=wait, wait_timeout_s=timeout_s, alone=self._is_first())
+        retry = options["retry"] or self.retry
+        return gpu.run(cell, label=label, wait=wait, wait_timeout_s=timeout_s, alone=self._is_first(), retry=retry)
 
     def _is_first(self) -> bool:
         """Whether nothing of the notebook's cell can have been put out yet: it is one with a cell magic."""
@@ -158,6 +190,7 @@ class GpuMagics(Magics):
             "restart": self._restart,
             "suspend": self._suspend,
             "resume": self._resume,
+            "keep": self._keep,
             "save": self._save,
             "vars": self._vars,
             "log": self._log,
@@ -204,6 +237,16 @@ class GpuMagics(Magics):
         gpu = self.gpu_of_notebook
         gpu.call(gpu.supervisor.place.resume())
         return GpuStatus(gpu.status(), gpu.supervisor.workload_id)
+
+    def _keep(self, words: list[str]) -> None:
+        keep_s = None if words == ["off"] else _duration(words)
+        gpu = self.gpu_of_notebook
+        entry = gpu.call(gpu.supervisor.place.keep(keep_s))
+        if entry["keep_until"] is None:
+            print("No longer kept: while no cell runs, others may have the GPU.")  # noqa: T201 - what was asked for
+        else:
+            until = clock_time(entry["keep_until"])
+            print(f"Kept until {until}: before, only a guarantee of somebody else takes the GPU.")  # noqa: T201
 
     def _save(self, words: list[str]) -> None:
         _no_more("save", words)

@@ -16,6 +16,7 @@ from nls_jupyter.cells import CellRunner
 from nls_jupyter.errors import GpuUnavailable
 from nls_jupyter.loop_thread import LoopThread
 from nls_jupyter.relay import OutputRelay
+from nls_jupyter.retry import LOST, Retries
 from nls_jupyter.supervisor import Supervisor
 from nls_scheduler.client import DaemonClient
 from nls_scheduler.errors import DaemonUnreachable, Problem
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ipykernel.ipkernel import IPythonKernel
 
     from nls_jupyter.relay import CellResult
+    from nls_jupyter.standby import StandbySettings
 
 _Value = TypeVar("_Value")
 _log = logging.getLogger(__name__)
@@ -35,7 +37,12 @@ _CLOSE_TIMEOUT_S = 3.0
 class NotebookGpu:
     """What the magics use. Every method is called from the thread that runs the notebook's cells."""
 
-    def __init__(self, kernel: IPythonKernel, defaults: Callable[[], Mapping[str, Any]]) -> None:
+    def __init__(
+        self,
+        kernel: IPythonKernel,
+        defaults: Callable[[], Mapping[str, Any]],
+        standby: StandbySettings | None = None,
+    ) -> None:
         relay = OutputRelay(kernel)
         numbers = itertools.count(1)
         runtime = Path(jupyter_runtime_dir()) / "nls"
@@ -46,6 +53,7 @@ class NotebookGpu:
             forward=relay.forward,
             directory=lambda: runtime / f"gpu-{os.getpid()}-{next(numbers)}",
             defaults=defaults,
+            standby=standby,
         )
         self._runner = CellRunner(kernel, self._thread, self.supervisor, relay)
         atexit.register(self.close)
@@ -70,8 +78,23 @@ class NotebookGpu:
 
         return self.call(ask())
 
-    def run(self, code: str, *, label: str, wait: bool, wait_timeout_s: float | None, alone: bool) -> CellResult | None:
-        """Run a cell in the GPU process; see `CellRunner.run`."""
+    def run(
+        self, code: str, *, label: str, wait: bool, wait_timeout_s: float | None, alone: bool, retry: bool = False
+    ) -> CellResult | None:
+        """Run a cell in the GPU process; see `CellRunner.run`. `retry`: again if that is taken away, see `Retries`."""
+        retries = Retries()
+        while True:
+            try:
+                return self._run_once(code, label=label, wait=wait, wait_timeout_s=wait_timeout_s, alone=alone)
+            except LOST as error:
+                if not retry or self.supervisor.workload_id is None or not retries.again(error):
+                    raise
+                retries.announce(error, self.supervisor.keeper.saved)
+            wait, alone = True, False
+
+    def _run_once(
+        self, code: str, *, label: str, wait: bool, wait_timeout_s: float | None, alone: bool
+    ) -> CellResult | None:
         try:
             return self._runner.run(code, label=label, wait=wait, wait_timeout_s=wait_timeout_s, alone=alone)
         except (Problem, DaemonUnreachable) as error:

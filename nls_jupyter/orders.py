@@ -132,6 +132,8 @@ class Orders:
             case "trim_memory":
                 await self._keeper.trim()
                 await self._tell("memory_trimmed", command_id=command.command_id)
+            case "interrupt_cell":
+                await self._interrupt_cell(command)
         self._on_change()
 
     async def _start(self, command: CommandMessage) -> None:
@@ -173,6 +175,12 @@ class Orders:
         self._exit_told = process
         await self._tell("process_suspended", command_id=command.command_id, saved_bytes=saved.manifest.gpu_bytes)
         self._log.add(f"Suspended: {command.reason}.")
+
+    async def _interrupt_cell(self, command: CommandMessage) -> None:
+        told = not self.over and await self._keeper.reclaim(command.reason, command.grace_s)
+        await self._tell("cell_interrupted", command_id=command.command_id)
+        if told:
+            self._log.add(f"The running cell was interrupted: {command.reason}.")
 
     async def _stop(self, command: CommandMessage) -> None:
         # After it was given up, the process that is there can be that of the notebook's next workload.

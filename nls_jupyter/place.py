@@ -114,6 +114,14 @@ class Place:
         orders = self._own_orders("resume")
         await (await self.client()).resume(orders.id)
 
+    async def keep(self, keep_s: float | None) -> Mapping[str, Any]:
+        """Not suspended for being idle for so many seconds from now; `None`: no longer kept. Raises as `suspend`.
+
+        Returns the workload's new status entry.
+        """
+        orders = self._own_orders("keep")
+        return await (await self.client()).patch(orders.id, keep_s=keep_s)
+
     def _own_orders(self, what: str) -> Orders:
         if self.orders is None:
             raise GpuUnavailable(f"this notebook has no GPU; there is nothing to {what}. %gpu request asks for one.")
@@ -179,6 +187,7 @@ class Place:
             if self._keeper.still_usable():
                 await self._keeper.suspend()
         await self._keeper.end("its place on the GPU has ended")
+        await self._keeper.drop_standby()
         self._changes.announce()
 
     def _forget(self, orders: Orders) -> None:
@@ -203,6 +212,7 @@ class Place:
                 raise
         finally:
             await self._keeper.end("released by you")
+            await self._keeper.drop_standby()
             if process is not None:
                 await orders.tell_exit(process, "released by its user")
         self._forget(orders)
@@ -212,6 +222,7 @@ class Place:
     async def _restart(self) -> None:
         self._keeper.drop_saved()
         process = await self._keeper.end("restarted by you")
+        await self._keeper.drop_standby()  # a restart is how one gets rid of modules, too
         self._keeper.drop_saved()
         self._log.add("GPU process restarted by you; it begins without variables.")
         orders = self.orders

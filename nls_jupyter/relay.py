@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from ipykernel.iostream import OutStream
 
+from nls_jupyter.reclaim import GpuReclaimed
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -66,6 +68,15 @@ class RemoteInterrupt(_Remote, KeyboardInterrupt):
     """The `KeyboardInterrupt` that ended a cell in the GPU process; a real one here too."""
 
 
+class RemoteReclaimed(RemoteInterrupt, GpuReclaimed):
+    """The `GpuReclaimed` that ended a cell in the GPU process; `except GpuReclaimed` catches it here too."""
+
+    def __init__(self, evalue: str = "", traceback_lines: Sequence[str] = ()) -> None:
+        GpuReclaimed.__init__(self, evalue, 0.0)  # over already
+        self.evalue = evalue
+        self.traceback_lines = list(traceback_lines)
+
+
 @functools.lru_cache(maxsize=1000)
 def error_class(ename: str) -> type[RemoteError] | type[RemoteInterrupt]:
     """The one class for exceptions of this name: `except ValueError` in the kernel catches the imitation as well."""
@@ -73,6 +84,8 @@ def error_class(ename: str) -> type[RemoteError] | type[RemoteInterrupt]:
     native = getattr(builtins, ename, None)
     if ename == "KeyboardInterrupt":
         bases = (RemoteInterrupt,)
+    elif ename == GpuReclaimed.__name__:
+        bases = (RemoteReclaimed,)
     elif isinstance(native, type) and issubclass(native, Exception) and not issubclass(native, _NOT_IMITATED):
         bases = (RemoteError, native) if native is not Exception else (RemoteError,)
     imitation: type[RemoteError] = type(ename, bases, {"__module__": "builtins"})

@@ -4,15 +4,32 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # Names the end that the GPU process inherits.
 VARIABLE = "NLS_STATE_SOCKET_FD"
-_NUMBER_BYTES = 8
+# The number, and whether it is a save point.
+_TAG = struct.Struct(">Q?")
 _ARRIVES_WITHIN_S = 10.0
 
 
+class Arrival(NamedTuple):
+    """A descriptor from the other side, the taker's to close; a save point is announced by nothing else."""
+
+    number: int
+    save_point: bool
+    descriptor: int
+
+
 class StateSocket:
-    """One end of the socket pair. A sender puts the descriptor in before it sends the message that names its number."""
+    """One end of the socket pair. A sender puts the descriptor in before it sends the message that names its number.
+
+    What was sent arrives, even if the sender is killed in the next moment.
+    """
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
@@ -33,9 +50,13 @@ class StateSocket:
         end.settimeout(_ARRIVES_WITHIN_S)
         return cls(end)
 
-    def send(self, number: int, descriptor: int) -> None:
+    def fileno(self) -> int:
+        """For an event loop, which is to call `arrived`."""
+        return self._socket.fileno()
+
+    def send(self, number: int, descriptor: int, *, save_point: bool = False) -> None:
         """Send a copy of `descriptor`. Raises `OSError`."""
-        socket.send_fds(self._socket, [number.to_bytes(_NUMBER_BYTES, "big")], [descriptor])
+        socket.send_fds(self._socket, [_TAG.pack(number, save_point)], [descriptor])
 
     def receive(self, number: int) -> int:
         """The descriptor sent with this number, the caller's to close; those of requests given up are closed.
@@ -44,13 +65,27 @@ class StateSocket:
             OSError: none came (`TimeoutError`, `BlockingIOError`), or the other side is gone.
         """
         while True:
-            tag, descriptors, _, _ = socket.recv_fds(self._socket, _NUMBER_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
+            arrival = self._next()
+            if arrival.number == number:
+                return arrival.descriptor
+            os.close(arrival.descriptor)
+
+    def arrived(self) -> Iterator[Arrival]:
+        """What has arrived so far, in order. Raises `ConnectionResetError` where the other side is gone."""
+        while True:
+            try:
+                yield self._next()
+            except BlockingIOError:
+                return
+
+    def _next(self) -> Arrival:
+        while True:
+            tag, descriptors, _, _ = socket.recv_fds(self._socket, _TAG.size, 1, socket.MSG_CMSG_CLOEXEC)
             if not tag:
                 raise ConnectionResetError("the other side of the saved state's socket is gone")
-            if int.from_bytes(tag, "big") == number and descriptors:
-                return descriptors[0]
-            for descriptor in descriptors:
-                os.close(descriptor)
+            if descriptors:  # none where this process has no room for one more
+                number, save_point = _TAG.unpack(tag)
+                return Arrival(number, save_point, descriptors[0])
 
     def close(self) -> None:
         """Idempotent."""

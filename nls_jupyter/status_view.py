@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from nls_jupyter.notices import ordinal
+from nls_jupyter.notices import clock_time, ordinal
 from nls_scheduler.sizes import format_bytes
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class GpuStatus:
             return "This notebook has no GPU yet: %%gpu or %gpu request asks for one."
         where = f" on {' and '.join(own['gpus'])}" if own["gpus"] else ""
         place = f", {ordinal(own['position'])} in queue" if own["position"] is not None else ""
-        return f"This notebook is {own['phase']}{where}{place}: {own['reason']}."
+        return f"This notebook is {own['phase']}{where}{place}{_kept(own)}: {own['reason']}."
 
     def as_html(self) -> str:
         """Tables in the frontend's own style; every text is escaped."""
@@ -74,13 +74,19 @@ class GpuStatus:
         return (
             "→" if workload["id"] == self._own_id else "",
             workload["name"],
-            workload["phase"] + (", executing" if workload["executing"] else ""),
+            workload["phase"] + (", executing" if workload["executing"] else "") + _kept(workload),
             " ".join(workload["gpus"]) + (" (borrowed)" if workload["borrowed"] else ""),
             format_bytes(workload["memory_used_bytes"]),
             format_bytes(workload["request_bytes"]),
             format_bytes(workload["limit_bytes"]),
             workload["reason"],
         )
+
+
+def _kept(workload: Mapping[str, Any]) -> str:
+    # A daemon of before does not say.
+    until = workload.get("keep_until")
+    return "" if until is None else f", kept until {clock_time(until)}"
 
 
 def _gpu_line(gpu: Mapping[str, Any]) -> str:

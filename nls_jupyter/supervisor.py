@@ -18,6 +18,7 @@ from nls_jupyter.keeper import EndedInCell, Keeper
 from nls_jupyter.launch import GpuProcessDied as ProcessDied
 from nls_jupyter.orders import CANNOT_SAVE
 from nls_jupyter.place import Place
+from nls_jupyter.standby import Standby, StandbySettings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -89,12 +90,16 @@ class Supervisor:
         forward: Callable[[Message], None],
         directory: Callable[[], Path],
         defaults: Callable[[], Mapping[str, Any]],
+        standby: StandbySettings | None = None,
     ) -> None:
         self._changes = Changes()
         self._call: _Call | None = None
         self._asked_to_yield = False
         self.log = notices.NoticeLog()
-        self.keeper = Keeper(directory, forward, self._ended_by_itself)
+        self.keeper = Keeper(directory, forward, self._ended_by_itself, self._saved)
+        if standby is not None:
+            self.keeper.standby = Standby(standby, directory, forward, lambda: self.keeper.executing, self.log)
+            self.keeper.standby.on_save_point = self.keeper.take_save_point
         self.place = Place(connect, defaults, self.keeper, self.log, self._changes)
 
     @property
@@ -144,7 +149,11 @@ class Supervisor:
         try:
             await self._until_ready(cell)
             call.work = self.keeper.begin(
-                cell.code, lambda: self._cell_over(cell.label), msg_id=cell.msg_id, on_stdin=cell.on_stdin
+                cell.code,
+                lambda: self._cell_over(cell.label),
+                msg_id=cell.msg_id,
+                on_stdin=cell.on_stdin,
+                cell=cell.label,
             )
         finally:
             if call.work is None and self.place.orders is not None:
@@ -183,6 +192,7 @@ class Supervisor:
     async def close(self) -> None:
         """The kernel ends: so does the GPU process."""
         await self.place.close()
+        await self.keeper.drop_standby()
         await self.keeper.end("the kernel ends")
         self.keeper.drop_saved()
 
@@ -289,6 +299,9 @@ class Supervisor:
         self._changes.announce()
 
     async def _saved(self, saved: SavedState) -> None:
+        keeper = self.keeper
+        if keeper.standby is not None and keeper.process is not None and not keeper.executing:
+            keeper.standby.consider(keeper.process.modules)
         if self.place.orders is not None:
             await self.place.orders.tell_saved(saved)
 
@@ -311,10 +324,14 @@ class Supervisor:
             manifest = self.keeper.saved.manifest
             comes_back += f"with the {notices.count(len(manifest.saved), 'variable')} of cell {manifest.cell}."
         if ended.ordered is not None:
-            return GpuEvicted(
+            evicted = GpuEvicted(
                 f"the GPU was taken back in the middle of this cell: {ended.ordered}. {comes_back} Run the cell again."
             )
-        return GpuProcessDied(f"{ended}, in the middle of this cell. {comes_back}")
+            evicted.what = f"the GPU was taken back: {ended.ordered}"
+            return evicted
+        died = GpuProcessDied(f"{ended}, in the middle of this cell. {comes_back}")
+        died.what = str(ended)
+        return died
 
 
 def _saving_line(waited_s: float) -> str:

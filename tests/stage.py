@@ -78,6 +78,12 @@ class Stage:
         self.node.tell(ev.SuspendRequested(self.node.now, self._ids[name], "suspended by its user"))
         self.node.settle()
 
+    def user_keeps(self, name: str, seconds: float | None) -> None:
+        """`%gpu keep`; `None`: `%gpu keep off`."""
+        until = None if seconds is None else self.node.now + seconds
+        self.node.tell(ev.KeepRequested(self.node.now, self._ids[name], until))
+        self.node.settle()
+
     def user_resumes(self, name: str) -> None:
         """`nls resume`."""
         self.node.tell(ev.ResumeRequested(self.node.now, self._ids[name]))

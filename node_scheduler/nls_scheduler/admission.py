@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 NAME_LIMIT: Final = 100
 PRIORITY_LIMIT: Final = 10**9
-_PATCH_FIELDS: Final = ("name", "request", "limit", "gpus", "priority", "requeue", "pools")
-_SUBMIT_FIELDS: Final = ("kind", *_PATCH_FIELDS)
+KEEP_LIMIT_S: Final = 30 * 24 * 3600
+_SPEC_FIELDS: Final = ("name", "request", "limit", "gpus", "priority", "requeue", "pools")
+_PATCH_FIELDS: Final = (*_SPEC_FIELDS, "keep_s")
+_SUBMIT_FIELDS: Final = ("kind", *_SPEC_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,18 @@ def respecification(body: Mapping[str, Any], spec: WorkloadSpec, gpus: Collectio
     )
     _refuse_too_large(changed, gpus)
     return changed
+
+
+def keep_s(body: Mapping[str, Any], spec: WorkloadSpec) -> float:
+    """For how long a notebook's user holds it from now on; 0: no longer. Raises Problem."""
+    value = body["keep_s"]
+    if value is None:
+        value = 0
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= KEEP_LIMIT_S:
+        raise malformed(f"The field 'keep_s' is a number of seconds from 0 to {KEEP_LIMIT_S}, or null.")
+    if value and spec.kind is not Kind.NOTEBOOK:
+        raise impossible("A command is never suspended for being idle: only a notebook can be kept.")
+    return float(value)
 
 
 def no_gpu(why: str | None) -> Problem:

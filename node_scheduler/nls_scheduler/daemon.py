@@ -162,13 +162,21 @@ class Daemon:
         self.apply(event)
 
     def respecify(self, workload_id: WorkloadId, body: Mapping[str, Any], peer: Peer) -> None:
-        """Change what a workload asks for. Raises Problem."""
+        """Change what a workload asks for, or for how long its user keeps it. Raises Problem."""
         workload = self._own(workload_id, peer)
+        keep_s = admission.keep_s(body, workload.spec) if "keep_s" in body else None
+        if body.keys() != {"keep_s"}:
+            self._respecify(workload, body)
+        if keep_s is not None:
+            at = boottime_s()
+            self.apply(events.KeepRequested(at, workload_id, at + keep_s if keep_s else None))
+
+    def _respecify(self, workload: Workload, body: Mapping[str, Any]) -> None:
         gpus = [gpu for gpu in self.state.gpus.values() if gpu.healthy]
         if not gpus:
             raise admission.no_gpu(self._poller.message)
         spec = admission.respecification(body, workload.spec, gpus, self.state.policy)
-        self.apply(events.WorkloadRespecified(boottime_s(), workload_id, spec))
+        self.apply(events.WorkloadRespecified(boottime_s(), workload.id, spec))
 
     def release(self, workload_id: WorkloadId, peer: Peer) -> None:
         """End a workload. Raises Problem."""

@@ -152,6 +152,13 @@ class ResumeRequested(WorkloadEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class KeepRequested(WorkloadEvent):
+    """Its user holds it until then, whether or not a cell runs; `None`: no longer."""
+
+    until: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class CellStarted(WorkloadEvent):
     """A cell runs, or waits for the GPU."""
 

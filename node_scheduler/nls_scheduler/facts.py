@@ -249,6 +249,11 @@ def _(event: ev.ResumeRequested, workload: Workload, state: NodeState) -> NodeSt
 
 
 @_about.register
+def _(event: ev.KeepRequested, workload: Workload, state: NodeState) -> NodeState:
+    return _with(state, replace(workload, keep_until=event.until))
+
+
+@_about.register
 def _(event: ev.CellStarted, workload: Workload, state: NodeState) -> NodeState:
     woken = workload.woken_by_cell or not workload.wants_gpu
     started = replace(workload, cell_since=event.at, woken_by_cell=woken, unsaved=True, interrupt=None)

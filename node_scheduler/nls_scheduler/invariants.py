@@ -123,6 +123,9 @@ def _of_harm(before: NodeState, state: NodeState, command: WorkloadCommand) -> I
     """A running cell is stopped for a guarantee at its deadline or because its workload ends, never for a burst."""
     workload, entry = state.workloads[command.workload], state.plan[command.workload]
     was = before.workloads.get(workload.id)
+    asked = workload.suspend_reason is not None or entry.deadline_at is not None
+    if isinstance(command, SuspendProcess) and workload.kept(state.at) and not asked:
+        yield f"{workload.id} is suspended for less than a guarantee while its user keeps it"
     if workload.cell_since is None or was is None or was.phase is not Phase.RUNNING:
         return
     if isinstance(command, InterruptCell) and (entry.deadline_at is None or was.interrupt is not None):

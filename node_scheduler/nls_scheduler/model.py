@@ -166,6 +166,7 @@ class Workload:
         failures: starts and processes that ended by themselves since the last finished cell.
         release_reason: set once it is to end.
         suspend_reason: set while its user, not the planner, wants it off the Gpu.
+        keep_until: its user holds it until then: idle, it is treated as if a cell ran.
         last_reason: why its last command was sent.
     """
 
@@ -198,6 +199,7 @@ class Workload:
     pending: Pending | None = None
     release_reason: str | None = None
     suspend_reason: str | None = None
+    keep_until: float | None = None
     last_reason: str = ""
 
     @property
@@ -214,6 +216,10 @@ class Workload:
     def active(self) -> bool:
         """Whether somebody is waiting for results: a cell runs or waits, or a command wants to run."""
         return self.cell_since is not None or self.spec.kind is Kind.COMMAND
+
+    def kept(self, at: float) -> bool:
+        """Whether its user holds it at `at`: then only a guarantee takes it off its Gpu."""
+        return self.keep_until is not None and at < self.keep_until
 
     @property
     def borrowed(self) -> bool:

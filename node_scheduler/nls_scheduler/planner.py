@@ -52,7 +52,9 @@ def _rests_at(state: NodeState, workload: Workload) -> float | None:
     if workload.spec.kind is not Kind.NOTEBOOK or workload.phase is not Phase.RUNNING or workload.executing:
         return None
     idle_s = _idle_suspend_s(state, workload)
-    return None if idle_s is None or workload.idle_since is None else workload.idle_since + idle_s
+    if idle_s is None or workload.idle_since is None:
+        return None
+    return max(workload.idle_since + idle_s, workload.keep_until or 0.0)
 
 
 def _rests(state: NodeState, workload: Workload) -> str | None:

@@ -52,6 +52,7 @@ _FROM_OTHERS = (
     ev.SupervisorLost,
     ev.SuspendRequested,
     ev.ResumeRequested,
+    ev.KeepRequested,
 )
 
 

@@ -46,6 +46,17 @@ class Draft:
     over: list[Workload] = field(default_factory=list)
     claimants: dict[GpuUuid, list[Workload]] = field(default_factory=dict)
 
+    def harm(self, victim: Workload) -> tuple[bool, int, int, int, float, float, str]:
+        """`victims.harm` now."""
+        return harm(victim, self.state.at)
+
+    def keeps(self, holder: Workload) -> bool:
+        """Whether its user holds `holder` against everybody's burst; when that ends, the plan is made again."""
+        if holder.keep_until is None or not holder.kept(self.state.at):
+            return False
+        self.wake_at.append(holder.keep_until)
+        return True
+
     def claim_since(self, claimant: Workload) -> float:
         """Since when `claimant` waits; one who is being driven out itself inherits the wait that drives it."""
         if claimant.waiting_since is not None:
@@ -135,7 +146,7 @@ def _clear_requests(draft: Draft, gpus: list[GpuUuid]) -> list[Workload]:
     """Drive out those who only borrow where the requests exceed a Gpu, then who takes turns. Returns them."""
     displaced = []
     for uuid in gpus:
-        members = sorted(draft.rooms.members(uuid), key=harm)
+        members = sorted(draft.rooms.members(uuid), key=draft.harm)
         leavers = [w for w in members if w.spec.may_borrow and uuid not in draft.homes.homes[w.id]]
         if draft.rooms.pools[uuid].oversubscribe > 1.0:
             leavers += [w for w in members if w.spec.can_take_turns and w not in leavers]
@@ -169,7 +180,7 @@ def _place_borrower(draft: Draft, workload: Workload) -> list[Workload]:
 def _clear_sizes(draft: Draft) -> None:
     """Where what is held does not fit beside the requests, the bursters yield, in order of harm."""
     for uuid in list(draft.rooms.gpus):
-        holders = sorted((w for w in draft.rooms.members(uuid) if _holds_burst(w, uuid)), key=harm)
+        holders = sorted((w for w in draft.rooms.members(uuid) if _holds_burst(w, uuid)), key=draft.harm)
         # Commands that cannot come back are the very last to go, only for a guarantee.
         for holder in sorted(holders, key=lambda w: not w.spec.movable):
             if not draft.rooms.sizes_exceed(uuid):
@@ -237,6 +248,8 @@ def _may_move_for_burst(draft: Draft, workload: Workload, gpus: tuple[GpuUuid, .
     if workload.spec.kind is not Kind.NOTEBOOK or not workload.spec.may_borrow or workload.pending is not None:
         return False
     if workload.phase is not Phase.RUNNING or workload.executing or gpus != workload.current:
+        return False
+    if draft.keeps(workload):
         return False
     cooled_at = max(
         (t + draft.state.policy.cool_down_s for t in (workload.moved_at, workload.suspend_failed_at) if t is not None),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from nls_scheduler.model import Kind, Phase
 from nls_scheduler.sizes import format_bytes
-from nls_scheduler.victims import harm, keeps_until, suspend_failed_lately
+from nls_scheduler.victims import keeps_until, suspend_failed_lately
 
 if TYPE_CHECKING:
     from nls_scheduler.model import GpuUuid, Workload
@@ -89,7 +89,7 @@ def _option(draft: Draft, waiter: Workload, uuid: GpuUuid) -> _Option | None:
     rooms = draft.rooms
     if not rooms.may_use(waiter, uuid):
         return None
-    holders = sorted((w for w in rooms.members(uuid) if _may_yield(draft, w, uuid)), key=harm)
+    holders = sorted((w for w in rooms.members(uuid) if _may_yield(draft, w, uuid)), key=draft.harm)
     holders.sort(key=lambda w: not _yields_now(draft, w))
     removed: list[Workload] = []
     for holder in holders:
@@ -107,10 +107,12 @@ def _option(draft: Draft, waiter: Workload, uuid: GpuUuid) -> _Option | None:
 
 
 def _may_yield(draft: Draft, holder: Workload, uuid: GpuUuid) -> bool:
-    """Idle notebooks yield; a running cell only where it holds more than its request."""
+    """Idle notebooks yield, unless their users hold them; a running cell only where it holds more than its request."""
     if holder.spec.kind is not Kind.NOTEBOOK or not holder.spec.movable or holder.phase is not Phase.RUNNING:
         return False
     if holder.current != (uuid,) or suspend_failed_lately(draft.state, holder):
+        return False
+    if draft.keeps(holder):
         return False
     # Where more is promised than there is, the end of a cell is the end of a turn.
     on_demand = draft.rooms.pools[uuid].oversubscribe > 1.0

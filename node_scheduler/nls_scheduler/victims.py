@@ -8,14 +8,14 @@ if TYPE_CHECKING:
     from nls_scheduler.model import NodeState, Workload
 
 
-def harm(workload: Workload) -> tuple[bool, int, int, int, float, float, str]:
-    """The order of victims: a smaller key goes first.
+def harm(workload: Workload, at: float) -> tuple[bool, int, int, int, float, float, str]:
+    """The order of victims at `at`: a smaller key goes first.
 
-    Idle before executing, lowest priority, largest over-request, then (as a request within bounds has none) the
-    fewest bytes to move, longest idle, latest arrival, id.
+    Idle before executing or kept by its user, lowest priority, largest over-request, then (as a request within bounds
+    has none) the fewest bytes to move, longest idle, latest arrival, id.
     """
     return (
-        workload.executing,
+        workload.executing or workload.kept(at),
         workload.spec.priority,
         -workload.over_request_bytes,
         workload.return_bytes,

@@ -73,6 +73,7 @@ def workload_view(state: NodeState, workload: Workload, now: float) -> dict[str,
         "saved_bytes": workload.saved_bytes,
         "allowance_bytes": 0 if entry is None else entry.allowance_bytes,
         "executing": workload.executing,
+        "keep_until": wall_time(workload.keep_until) if workload.keep_until and workload.kept(now) else None,
         "yields": entry is not None and entry.yields,
         "position": None if entry is None else entry.position,
         "reason": entry.reason if entry is not None else workload.last_reason,
@@ -85,9 +86,12 @@ def workload_view(state: NodeState, workload: Workload, now: float) -> dict[str,
 def settled_part(view: Mapping[str, Any]) -> dict[str, Any]:
     """A workload's entry without its figures: two entries that differ here are worth a message at once.
 
-    The time of day is derived from two clocks and differs by a millisecond between two calls.
+    The time of day is derived from two clocks and differs by a millisecond between two calls: `since` is left out, and
+    until when its user keeps it counts to the minute.
     """
     settled = {name: value for name, value in view.items() if name not in FIGURES and name != "since"}
+    if settled.get("keep_until") is not None:
+        settled["keep_until"] = settled["keep_until"][: len("2000-01-01T00:00")]
     if settled.get("cause") is not None:
         settled["cause"] = {name: value for name, value in settled["cause"].items() if name != "since"}
     return settled

@@ -20,6 +20,8 @@ from nls_scheduler.drivers.simulated import SimulatedDriver, SimulationSpec
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 
+    from nls_jupyter.saved_state import Manifest
+
 pytestmark = pytest.mark.kernel
 
 Message = dict[str, Any]
@@ -66,13 +68,21 @@ class Notebook:
 
 @asynccontextmanager
 async def notebook(
-    directory: Path, environment: Mapping[str, str | None] | None = None, arguments: Sequence[str] = ()
+    directory: Path,
+    environment: Mapping[str, str | None] | None = None,
+    arguments: Sequence[str] = (),
+    on_save_point: Callable[[int, Manifest], None] | None = None,
 ) -> AsyncIterator[Notebook]:
     self = Notebook(directory)
     # ipykernel does not capture what C code writes while pytest's variable is there.
     merged = {"PYTEST_CURRENT_TEST": None, **(environment or {})}
     self.process = await GpuProcess.launch(
-        environment=merged, directory=directory, forward=self.forward, arguments=arguments, cwd=directory.parent
+        environment=merged,
+        directory=directory,
+        forward=self.forward,
+        on_save_point=on_save_point,
+        arguments=arguments,
+        cwd=directory.parent,
     )
     try:
         await self.process.ready()

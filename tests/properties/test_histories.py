@@ -119,6 +119,13 @@ class Histories(RuleBasedStateMachine):
             at = self.node.now
             self.node.tell(ev.ResumeRequested(at, workload) if back else ev.SuspendRequested(at, workload, "suspended"))
 
+    @rule(choice=st.integers(0, 50), seconds=st.one_of(st.none(), st.floats(1, 100)))
+    def user_keeps_it(self, choice, seconds):
+        workload = self.pick(choice, lambda s: s.spec.kind is Kind.NOTEBOOK)
+        if workload is not None:
+            until = None if seconds is None else self.node.now + seconds
+            self.node.tell(ev.KeepRequested(self.node.now, workload, until))
+
     @rule(
         carried_out=st.lists(st.integers(0, 20), max_size=4),
         killed=st.lists(st.integers(0, 20), max_size=2),

@@ -27,6 +27,7 @@ class FakeProcess:
     """Answers when told to; its pid is this process's, which is alive."""
 
     launching: asyncio.Event | None = None
+    on_save_point: Any = None
 
     def __init__(self) -> None:
         record = look_up(os.getpid())
@@ -35,14 +36,18 @@ class FakeProcess:
         self.exited: asyncio.Future[ExitStatus] = asyncio.get_running_loop().create_future()
         self.reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.saving: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.reclaimed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.reclaims: list[tuple[str, float]] = []
         self.missing: list[dict[str, str]] = []
         self.interrupts = 0
 
     @classmethod
-    async def launch(cls, **_: Any) -> FakeProcess:
+    async def launch(cls, on_save_point: Any = None, **_: Any) -> FakeProcess:
         if cls.launching is not None:
             await cls.launching.wait()
-        return cls()
+        process = cls()
+        process.on_save_point = on_save_point
+        return process
 
     async def ready(self) -> None:
         if self.exited.done():
@@ -54,6 +59,10 @@ class FakeProcess:
     async def restore(self, fd: int) -> dict[str, Any]:
         os.fstat(fd)
         return {"restored": ["x"], "missing": self.missing}
+
+    async def reclaim(self, reason: str, grace_s: float) -> bool:
+        self.reclaims.append((reason, grace_s))
+        return bool(await asyncio.shield(self.reclaimed))
 
     async def execute(self, code: str, **_: Any) -> Any:
         assert code
@@ -72,7 +81,7 @@ class FakeProcess:
             self.dies()
 
     def dies(self) -> None:
-        for promise in (self.reply, self.saving):
+        for promise in (self.reply, self.saving, self.reclaimed):
             if not promise.done():
                 promise.set_exception(GpuProcessDied(KILLED))
                 promise.exception()
@@ -82,8 +91,9 @@ class FakeProcess:
 class Story:
     def __init__(self) -> None:
         self.own_ends: list[Any] = []
+        self.save_points: list[Any] = []
         self.ended = asyncio.Event()
-        self.keeper = Keeper(lambda: Path("/nowhere"), lambda _: None, self._own_end)
+        self.keeper = Keeper(lambda: Path("/nowhere"), lambda _: None, self._own_end, self._save_point)
         self.failures: list[str] = []
         self.saves = 0
 
@@ -91,6 +101,9 @@ class Story:
         assert status == KILLED
         self.own_ends.append(process)
         self.ended.set()
+
+    async def _save_point(self, saved: Any) -> None:
+        self.save_points.append(saved)
 
     async def start(self) -> Any:
         process = await self.keeper.launch({})
@@ -292,5 +305,63 @@ def test_a_state_that_only_lacked_room_is_not_taken_for_lost() -> None:
             await it.keeper.bring_back(process, None)
         assert it.keeper.saved is not None
         assert not it.keeper.usable
+
+    play(story)
+
+
+def test_a_save_point_takes_the_place_of_what_was_saved_before() -> None:
+    async def story(it: Story) -> None:
+        process = await it.start()
+        process.saving.set_result(None)
+        before = await it.keeper.save("[4]")
+        descriptor = os.memfd_create("point")
+        process.on_save_point(descriptor, Manifest(1, (), (), "[5], save point 1"))
+        assert it.keeper.saved is not None
+        assert it.keeper.saved.manifest.cell == "[5], save point 1"
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(before.descriptor)
+        await asyncio.sleep(0)
+        assert it.save_points == [it.keeper.saved]
+        os.fstat(descriptor)
+
+    play(story)
+
+
+def test_only_a_running_cell_is_told_to_give_the_gpu_back() -> None:
+    async def story(it: Story) -> None:
+        process = await it.start()
+        assert not await it.keeper.reclaim("bob needs GPU 0", 20.0)
+        assert process.reclaims == []
+        cell = it.keeper.begin("1", it.nothing)
+        process.reclaimed.set_result(True)
+        assert await it.keeper.reclaim("bob needs GPU 0", 20.0)
+        assert process.reclaims == [("bob needs GPU 0", 20.0)]
+        process.reply.set_result({})
+        await cell
+
+    play(story)
+
+
+def test_a_cell_that_ended_meanwhile_or_died_was_not_interrupted() -> None:
+    async def story(it: Story) -> None:
+        process = await it.start()
+        it.keeper.begin("1", it.nothing)
+        process.reclaimed.set_result(False)
+        assert not await it.keeper.reclaim("bob needs GPU 0", 20.0)
+        process.reclaimed = asyncio.get_running_loop().create_future()
+        reclaim = asyncio.create_task(it.keeper.reclaim("bob needs GPU 0", 20.0))
+        await asyncio.sleep(0)
+        process.dies()
+        assert not await reclaim
+
+    play(story)
+
+
+def test_a_cell_that_cannot_listen_now_counts_as_told() -> None:
+    async def story(it: Story) -> None:
+        process = await it.start()
+        it.keeper.begin("1", it.nothing)
+        process.reclaimed.set_exception(TimeoutError())
+        assert await it.keeper.reclaim("bob needs GPU 0", 20.0)
 
     play(story)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from nls_scheduler.cli.asking import ask
 from nls_scheduler.cli.output import say, table
+from nls_scheduler.clock import local_time
 from nls_scheduler.sizes import format_bytes
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ def _gpu(gpu: dict[str, Any]) -> list[str]:
 
 def _workload(workload: dict[str, Any], labels: dict[str, str]) -> list[str]:
     phase = workload["phase"] + (" (cell)" if workload["executing"] and workload["kind"] == "notebook" else "")
+    if workload.get("keep_until") is not None:
+        phase += f" (kept until {local_time(workload['keep_until'])})"
     if workload["position"] is not None:
         phase += f" ({workload['position']}. in line)"
     return [

@@ -1,0 +1,183 @@
+"""Save points and `GpuReclaimed` in a real GPU process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from test_gpu_process import INTERRUPTED_WITHIN_S, Notebook, directory, notebook, run
+
+from nls_jupyter.saved_state import read_manifest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nls_jupyter.saved_state import Manifest
+
+__all__ = ["directory"]
+
+
+class Kept:
+    """What came out of band, and the names in it."""
+
+    def __init__(self) -> None:
+        self.states: list[tuple[int, Manifest]] = []
+
+    def take(self, descriptor: int, manifest: Manifest) -> None:
+        self.states.append((descriptor, manifest))
+
+    def close(self) -> None:
+        for descriptor, _ in self.states:
+            os.close(descriptor)
+
+
+@pytest.fixture
+def kept() -> Any:
+    kept = Kept()
+    yield kept
+    kept.close()
+
+
+def text_of_result(nb: Notebook) -> str:
+    return str(nb.last("execute_result")["content"]["data"]["text/plain"])
+
+
+def test_a_save_point_reaches_the_kernel_while_the_cell_still_runs(directory: Path, kept: Kept) -> None:
+    async def story() -> None:
+        async with notebook(directory, on_save_point=kept.take) as nb:
+            code = (
+                "import nls_jupyter, os, time\nx = 1\nprint(nls_jupyter.save_point())\nx = 2\n"
+                "while not os.path.exists('go'): time.sleep(0.005)"
+            )
+            cell = asyncio.create_task(nb.run(code, cell="[5]"))
+            await nb.shows(lambda: "True" in nb.text())
+            assert not cell.done()
+            ((descriptor, manifest),) = kept.states
+            assert manifest.cell == read_manifest(descriptor).cell == "[5], save point 1"
+            (directory.parent / "go").touch()
+            assert (await cell)["status"] == "ok"
+        async with notebook(directory) as nb:
+            await nb.process.restore(descriptor)
+            await nb.run("x")
+            assert text_of_result(nb) == "1"
+
+    run(story())
+
+
+def test_a_save_point_that_comes_too_soon_costs_nothing(directory: Path, kept: Kept) -> None:
+    async def story() -> None:
+        async with notebook(directory, on_save_point=kept.take) as nb:
+            await nb.run("import nls_jupyter, numpy\nx = numpy.ones(1 << 20)\n1 / 0")
+            descriptor, _ = await nb.process.save(cell="1")
+            os.close(descriptor)
+            await nb.run("import nls_jupyter\nsum(nls_jupyter.save_point() for _ in range(200))", cell="[2]")
+            assert text_of_result(nb) == "1"
+            assert [manifest.cell for _, manifest in kept.states] == ["[2], save point 1"]
+
+    run(story())
+
+
+def test_threads_and_forked_children_take_no_save_points(directory: Path, kept: Kept) -> None:
+    async def story() -> None:
+        async with notebook(directory, on_save_point=kept.take) as nb:
+            await nb.run(
+                "import nls_jupyter, os, threading, warnings\n"
+                "told = []\n"
+                "thread = threading.Thread(target=lambda: told.append(nls_jupyter.save_point()))\n"
+                "thread.start(); thread.join()\n"
+                "warnings.simplefilter('ignore')\n"
+                "child = os.fork()\n"
+                "if not child: os._exit(nls_jupyter.save_point())\n"
+                "told.append(bool(os.waitpid(child, 0)[1])); told"
+            )
+            assert text_of_result(nb) == "[False, False]"
+            assert kept.states == []
+
+    run(story())
+
+
+CATCHES = """
+import nls_jupyter
+try:
+    print('up', flush=True)
+    {wait}
+except nls_jupyter.GpuReclaimed as reclaimed:
+    print(reclaimed.reason, reclaimed.grace_s, nls_jupyter.save_point())
+    raise
+"""
+WAITS = [
+    "import time; time.sleep(600)",
+    "while True: pass",
+    "import asyncio; await asyncio.sleep(600)",
+    "import subprocess; subprocess.run(['sleep', '600'])",
+    "import threading; threading.Event().wait()",
+]
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_a_cell_that_is_told_to_give_the_gpu_back_raises_gpu_reclaimed(directory: Path, kept: Kept, wait: str) -> None:
+    async def story() -> None:
+        async with notebook(directory, on_save_point=kept.take) as nb:
+            cell = asyncio.create_task(nb.run(CATCHES.format(wait=wait), cell="[1]"))
+            await nb.shows(lambda: "up" in nb.text())
+            assert await nb.process.reclaim("bob needs GPU 0", 20.0)
+            reply = await asyncio.wait_for(cell, INTERRUPTED_WITHIN_S)
+            assert reply["ename"] == "GpuReclaimed"
+            assert reply["evalue"].startswith("the GPU was taken back: bob needs GPU 0. The cell was interrupted")
+            assert nb.text() == "up\nbob needs GPU 0 20.0 True\n"
+            assert len(kept.states) == 1
+
+    run(story())
+
+
+@pytest.mark.parametrize(("wait", "ename"), [(WAITS[0], "KeyboardInterrupt"), (WAITS[2], "CancelledError")])
+def test_a_ctrl_c_afterwards_is_an_ordinary_one(directory: Path, wait: str, ename: str) -> None:
+    async def story() -> None:
+        async with notebook(directory) as nb:
+            for reclaimed, expected in ((True, "GpuReclaimed"), (False, ename)):
+                nb.messages.clear()
+                cell = asyncio.create_task(nb.run(f"print('up', flush=True)\n{wait}"))
+                await nb.shows(lambda: "up" in nb.text())
+                if reclaimed:
+                    assert await nb.process.reclaim("bob needs GPU 0", 20.0)
+                else:
+                    nb.process.interrupt()
+                assert (await asyncio.wait_for(cell, INTERRUPTED_WITHIN_S))["ename"] == expected
+
+    run(story())
+
+
+def test_without_a_running_cell_nobody_is_interrupted(directory: Path) -> None:
+    async def story() -> None:
+        async with notebook(directory) as nb:
+            assert not await nb.process.reclaim("bob needs GPU 0", 20.0)
+            await nb.run("1")
+            assert not await nb.process.reclaim("bob needs GPU 0", 20.0)
+            cell = asyncio.create_task(nb.run("print('up', flush=True)\nimport time; time.sleep(600)"))
+            await nb.shows(lambda: "up" in nb.text())
+            nb.process.interrupt()
+            assert (await asyncio.wait_for(cell, INTERRUPTED_WITHIN_S))["ename"] == "KeyboardInterrupt"
+
+    run(story())
+
+
+def test_a_subtask_of_a_reclaimed_cell_is_cancelled_and_the_cell_is_told(directory: Path) -> None:
+    async def story() -> None:
+        async with notebook(directory) as nb:
+            code = (
+                "import asyncio, nls_jupyter\n"
+                "async def work():\n"
+                "    try:\n        await asyncio.sleep(600)\n"
+                "    except asyncio.CancelledError:\n        print('cancelled'); raise\n"
+                "print('up', flush=True)\n"
+                "await asyncio.gather(work(), work())"
+            )
+            cell = asyncio.create_task(nb.run(code))
+            await nb.shows(lambda: "up" in nb.text())
+            assert await nb.process.reclaim("bob needs GPU 0", 20.0)
+            assert (await asyncio.wait_for(cell, INTERRUPTED_WITHIN_S))["ename"] == "GpuReclaimed"
+            assert nb.text() == "up\ncancelled\ncancelled\n"
+
+    run(story())

@@ -1,0 +1,144 @@
+"""The GPU process that stands by, in real notebooks with two simulated GPUs."""
+
+from __future__ import annotations
+
+import os
+import signal
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from notebooks import Bench, Book
+from waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+STANDBY = "get_ipython().magics_manager.registry['GpuMagics'].gpu_of_notebook.supervisor.keeper.standby"
+GONE_WITHIN_S = 2.0
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    with Bench(tmp_path_factory.mktemp("bench"), "2x256MiB", NLS_STANDBY_MEMORY="0.5") as running:
+        yield running
+
+
+@pytest.fixture
+def book(bench: Bench) -> Iterator[Book]:
+    opened = bench.open()
+    yield opened
+    opened.close()
+    wait_until(lambda: bench.daemon.workload(opened.name) is None)
+
+
+def gone(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists()
+
+
+def standby_pid(book: Book) -> int:
+    """Of the process that stands by, once it is ready."""
+
+    def ready() -> int:
+        shown = book.run(f"{STANDBY}.ready and {STANDBY}.pid").result or "False"
+        return 0 if shown == "False" else int(shown)
+
+    return wait_until(ready, 30.0)
+
+
+def gpu_pid(book: Book) -> int:
+    return int(book.entry(phase="running")["pid"])
+
+
+def test_a_notebook_comes_back_in_the_process_that_stood_by(bench: Bench, book: Book) -> None:
+    book.gpu("import csv, numpy\nfrom nls_jupyter import xp\nkept = xp.ones(1 << 20)")
+    first, standby = gpu_pid(book), standby_pid(book)
+    assert {w["pid"] for w in bench.daemon.status()["workloads"]} == {first}
+    book.run("%gpu suspend")
+    assert gone(first)
+    assert not gone(standby)
+    outputs = book.gpu(
+        "import os, sys, subprocess\n"
+        "child = subprocess.run(['printenv', 'NLS_WORKLOAD', 'CUDA_VISIBLE_DEVICES'], capture_output=True, text=True)\n"
+        "print([float(kept.sum()), os.getpid(), os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0),\n"
+        " os.getcwd(), 'NLS_STANDBY' in os.environ, *child.stdout.split()])"
+    )
+    entry = book.entry(phase="running")
+    cwd = book.run("import os; os.getcwd()").result
+    shown = f"[1048576.0, {standby}, 0, {os.SCHED_OTHER}, {cwd}, False, '{entry['id']}', '{entry['current'][0]}']"
+    assert outputs.stdout.strip() == shown
+    assert entry["pid"] == standby
+    wait_until(lambda: book.entry()["memory_used_bytes"] >= (8 << 20) + (16 << 20))
+    assert standby_pid(book) not in (first, standby)
+
+
+def test_it_is_masked_as_the_gpu_that_it_comes_to(bench: Bench, book: Book) -> None:
+    bob = bench.open()
+    book.gpu("1")
+    bob.gpu("from nls_jupyter import xp\nx = xp.ones(1 << 20)")
+    standby, borrowed = standby_pid(bob), bob.entry(phase="running", borrowed=True)["current"]
+    training = bench.daemon.start_nls("run", "--name", "training", "--", "sleep", "600")
+    try:
+        assert bench.daemon.wait_for("training", phase="running")["current"] == borrowed
+        entry = bob.entry(phase="running")
+        assert entry["pid"] == standby
+        assert entry["current"] != borrowed
+        mask = bob.gpu("import os\nprint(float(x.sum()), os.environ['CUDA_VISIBLE_DEVICES'])").stdout
+        assert mask == f"1048576.0 {entry['current'][0]}\n"
+    finally:
+        training.send_signal(signal.SIGTERM)
+        bob.close()
+        wait_until(lambda: not [w for w in bench.daemon.status()["workloads"] if w["name"] in ("training", bob.name)])
+
+
+@pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
+def test_whatever_is_wrong_with_it_the_notebook_starts_cold(book: Book, fault: signal.Signals) -> None:
+    book.gpu("x = 5")
+    standby = standby_pid(book)
+    os.kill(standby, fault)
+    if fault is signal.SIGKILL:
+        wait_until(partial(gone, standby))
+    book.run("%gpu suspend")
+    assert book.gpu("x").result == "5"
+    assert gpu_pid(book) != standby
+    wait_until(partial(gone, standby))
+    if fault is signal.SIGSTOP:
+        assert "stood by could not be used" in book.run("%gpu log").stdout
+
+
+@pytest.mark.parametrize("command", ["%gpu release", "%gpu restart"])
+def test_it_is_dropped_with_the_gpu(book: Book, command: str) -> None:
+    book.gpu("1")
+    standby = standby_pid(book)
+    book.run(command)
+    assert gone(standby)
+
+
+def test_other_packages_or_variables_make_it_useless(book: Book) -> None:
+    book.gpu("x = 5")
+    standby = standby_pid(book)
+    book.run("import os; os.environ['OMP_NUM_THREADS'] = '1'")
+    book.run("%gpu suspend")
+    assert book.gpu("import os\nx, os.environ['OMP_NUM_THREADS']").result == "(5, '1')"
+    assert gpu_pid(book) != standby
+
+
+def test_it_ends_when_the_notebook_is_idle(book: Book) -> None:
+    book.run("%config GpuMagics.standby_idle = 3.0")
+    book.gpu("1")
+    standby = standby_pid(book)
+    wait_until(partial(gone, standby))
+
+
+def test_one_that_needs_too_much_memory_is_ended_and_the_log_says_so(book: Book) -> None:
+    book.run("import os; os.environ['NLS_STANDBY_MEMORY'] = '1MiB'")
+    book.gpu("import numpy")
+    wait_until(lambda: "more than the 1 MiB of standby_memory" in book.run("%gpu log").stdout, 30.0)
+    assert book.run(f"{STANDBY}.pid").result is None
+
+
+def test_a_wrong_setting_is_named(book: Book) -> None:
+    book.run("import os; os.environ['NLS_STANDBY_MEMORY'] = 'lots'")
+    assert "NLS_STANDBY_MEMORY or GpuMagics.standby_memory: 'lots' is not a size" in book.fails("%%gpu\n1").evalue

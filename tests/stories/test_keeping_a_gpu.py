@@ -1,0 +1,79 @@
+"""`%gpu keep`: an idle notebook that its user holds."""
+
+from __future__ import annotations
+
+from test_turns import rivals
+
+from nls_scheduler.commands import SuspendProcess
+from stage import Stage
+
+
+def test_a_kept_notebook_does_not_yield_to_a_cell_that_waits_for_burst() -> None:
+    stage = rivals()
+    stage.user_keeps("bob", 3600)
+    stage.cell_starts("alice")
+    stage.after(3599)
+    assert stage.runs("bob")
+    assert not stage.plan("bob").yields
+    assert "nobody who holds a GPU can yield that much" in stage.reason("alice")
+
+
+def test_when_the_time_is_over_it_yields_by_itself() -> None:
+    stage = rivals()
+    stage.user_keeps("bob", 3600)
+    stage.cell_starts("alice")
+    stage.after(3601)
+    assert stage.runs("alice")
+    assert stage.phase("bob") == "suspended"
+
+
+def test_keep_off_ends_it_at_once() -> None:
+    stage = rivals()
+    stage.user_keeps("bob", 3600)
+    stage.cell_starts("alice")
+    stage.user_keeps("bob", None)
+    assert stage.runs("alice")
+
+
+def test_a_guarantee_takes_the_gpu_of_a_kept_notebook_as_of_any_other() -> None:
+    stage = Stage(1)
+    stage.notebook("alice", 0.5)
+    stage.holds("alice", 0.9)
+    stage.user_keeps("alice", 3600)
+    stage.command("training", 0.5)
+    assert stage.runs("training")
+    assert stage.phase("alice") == "suspended"
+
+
+def test_among_idle_notebooks_the_one_that_nobody_keeps_goes_first() -> None:
+    stage = Stage(1)
+    for name, share in (("kept", 0.55), ("other", 0.3)):
+        stage.notebook(name, 0.2)
+        stage.holds(name, share)
+    stage.user_keeps("kept", 3600)
+    stage.after(10)
+    stage.node.submit(name="third", request_bytes=4 << 30, limit_bytes=4 << 30)
+    suspended = [name for name in ("kept", "other") if isinstance(stage.pending(name), SuspendProcess)]
+    assert suspended == ["other"]
+
+
+def test_a_kept_notebook_is_not_moved_for_a_better_spread() -> None:
+    stage = Stage(2, min_gain=0.1)
+    stage.command("first", 1.0)
+    for name in ("alice", "bob"):
+        stage.notebook(name, 0.5)
+        stage.user_keeps(name, 3600)
+    stage.ends("first")
+    stage.after(600)
+    assert stage.gpu("alice") == stage.gpu("bob")
+    stage.user_keeps("alice", None)
+    stage.after(60)
+    assert stage.gpu("alice") != stage.gpu("bob")
+
+
+def test_its_user_may_suspend_it_all_the_same() -> None:
+    stage = Stage(1)
+    stage.notebook("alice")
+    stage.user_keeps("alice", 3600)
+    stage.user_suspends("alice")
+    assert stage.phase("alice") == "suspended"
