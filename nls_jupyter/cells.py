@@ -9,16 +9,20 @@ import signal
 import sys
 import threading
 from concurrent.futures import CancelledError
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from ipykernel.iostream import OutStream
 from IPython.core.error import UsageError
 from IPython.display import DisplayHandle, clear_output
 
+from nls_jupyter.channel import OWN_REQUESTS
+from nls_jupyter.numbering import inputs_from
+from nls_jupyter.relayed_commands import carry_out
 from nls_jupyter.supervisor import Cell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
     from concurrent.futures import Future
     from types import FrameType
 
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from nls_jupyter.notices import Notice
     from nls_jupyter.pending import Message
     from nls_jupyter.relay import CellResult, OutputRelay
+    from nls_jupyter.status_view import GpuStatus
     from nls_jupyter.supervisor import Supervisor
 
 
@@ -35,8 +40,36 @@ if TYPE_CHECKING:
 _Todo = queue.SimpleQueue["Callable[[], object] | None"]
 
 _INTERRUPTS_BEFORE_HINT = 2
+_WAITING_HINT = "; a %%local cell needs no GPU"
 # A thread that ended without a word is noticed after this.
 _LOOK_AFTER_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One execute request of a frontend in auto mode.
+
+    Attributes:
+        code: the cell's source.
+        label: how the user knows it, such as `[5]`.
+        parent: the whole request.
+        quiet: it is no cell of the user's (silent or not stored), so it brings no GPU process back.
+        options: for `GpuProcess.execute`.
+    """
+
+    code: str
+    label: str
+    parent: Message
+    quiet: bool
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of it: the execute reply's content, and the text of the last result, if there was one."""
+
+    content: Message
+    result: str | None
 
 
 class LiveLine:
@@ -44,19 +77,23 @@ class LiveLine:
 
     Args:
         alone: the cell has no other output yet, so that all of it can be cleared.
+        hint: what the user can do meanwhile.
     """
 
-    def __init__(self, *, alone: bool) -> None:
+    def __init__(self, *, alone: bool, hint: str = "") -> None:
         self._alone = alone
+        self._hint = hint
         self._handle: DisplayHandle | None = None
 
     def show(self, text: str | None) -> None:
         """Write `text` in place of the line before; `None` takes the line away."""
         if text is None:
             self._take_away()
-        elif not isinstance(sys.stdout, OutStream):
+            return
+        text += self._hint
+        if not isinstance(sys.stdout, OutStream):
             return  # the cell's outputs are captured: nobody would see a line, and it would stay in there
-        elif self._handle is None:
+        if self._handle is None:
             self._handle = DisplayHandle()
             self._handle.display({"text/plain": text}, raw=True)
         else:
@@ -116,13 +153,53 @@ class _Interrupts:
 class CellRunner:
     """Hands cells to the supervisor's thread and does in this thread what belongs here."""
 
-    def __init__(self, kernel: IPythonKernel, thread: LoopThread, supervisor: Supervisor, relay: OutputRelay) -> None:
+    def __init__(
+        self,
+        kernel: IPythonKernel,
+        thread: LoopThread,
+        supervisor: Supervisor,
+        relay: OutputRelay,
+        command: Callable[[str], GpuStatus | None],
+    ) -> None:
         self._kernel = kernel
+        self._shell: Any = kernel.shell
         self._thread = thread
         self._supervisor = supervisor
         self._relay = relay
+        self._command = command
 
-    def run(self, code: str, *, label: str, wait: bool, wait_timeout_s: float | None, alone: bool) -> CellResult | None:
+    def execute(self, ask: Ask) -> Answer:
+        """Run a whole cell of auto mode in the GPU process; its outputs, result and error are published as they come.
+
+        Raises:
+            KeyboardInterrupt: the wait was interrupted, or the cell is left alone.
+            GpuError: there is no GPU process to run it.
+        """
+        line = LiveLine(alone=True, hint=_WAITING_HINT)
+        run = self._supervisor.run_quietly if ask.quiet else self._supervisor.run
+
+        def follow(_: Callable[[Callable[[], None]], object]) -> str:
+            return self._relay.follow_directly(ask.parent)
+
+        msg_id, reply = self._hand_over(ask.code, line, follow, run, label=ask.label, options=ask.options)
+        content, call = reply["content"], self._relay.abandon(msg_id)
+        if content["status"] == "error" and content["ename"] == "UsageError" and (call is None or call.error is None):
+            # The GPU process leaves it to this kernel to print these; the traceback is that of an earlier error.
+            self._shell.show_usage_error(UsageError(content["evalue"]))
+            content = {**content, "traceback": []}
+        result = None if call is None or call.result is None else call.result["content"]["data"].get("text/plain")
+        return Answer(content, result)
+
+    def run(
+        self,
+        code: str,
+        *,
+        label: str,
+        wait: bool,
+        wait_timeout_s: float | None,
+        alone: bool,
+        options: Mapping[str, Any],
+    ) -> CellResult | None:
         """Run `code` in the GPU process; its outputs appear as this cell's. Returns what becomes Out[n].
 
         Args:
@@ -131,17 +208,42 @@ class CellRunner:
             wait: see `Cell`, as for `wait_timeout_s`.
             wait_timeout_s: see above.
             alone: nothing of the notebook's cell was put out before.
+            options: see `Cell`.
 
         Raises:
             RemoteError: what the cell raised, under its own name.
             KeyboardInterrupt: the wait or the cell was interrupted.
             GpuError: there is no GPU process to run it.
         """
+        msg_id, reply = self._hand_over(
+            code,
+            LiveLine(alone=alone),
+            self._relay.follow,
+            self._supervisor.run,
+            label=label,
+            wait=wait,
+            wait_timeout_s=wait_timeout_s,
+            options=options,
+        )
+        return self._finish(msg_id, reply)
+
+    def _hand_over(
+        self,
+        code: str,
+        line: LiveLine,
+        follow: Callable[[Callable[[Callable[[], None]], object]], str],
+        run: Callable[[Cell], Coroutine[Any, Any, Message]],
+        *,
+        label: str,
+        options: Mapping[str, Any],
+        wait: bool = True,
+        wait_timeout_s: float | None = None,
+    ) -> tuple[str, Message]:
+        """Have the supervisor `run` the cell, and do here what belongs here until it is over."""
         todo: _Todo = queue.SimpleQueue()
-        line = LiveLine(alone=alone)
         interrupts = _Interrupts(lambda: self._thread.soon(lambda: self._interrupt(todo)))
         with interrupts.caught():
-            msg_id = self._relay.follow(todo.put)
+            msg_id = follow(todo.put)
             cell = Cell(
                 code=code,
                 label=label,
@@ -151,16 +253,17 @@ class CellRunner:
                 on_stdin=lambda message: todo.put(lambda: self._answer(message, interrupts)),
                 on_wait=lambda text: todo.put(lambda: line.show(text)),
                 on_notices=lambda notices: _done_in(todo, lambda: _print_notices(notices, line)),
+                options=options,
             )
             try:
-                reply = self._until_over(cell, todo)
+                reply = self._until_over(run(cell), todo)
             except BaseException:
                 self._relay.abandon(msg_id)
                 raise
-        return self._finish(msg_id, reply)
+        return msg_id, reply
 
-    def _until_over(self, cell: Cell, todo: _Todo) -> Message:
-        future = self._thread.submit(self._supervisor.run(cell))
+    def _until_over(self, run: Coroutine[Any, Any, Message], todo: _Todo) -> Message:
+        future = self._thread.submit(run)
         future.add_done_callback(lambda _: todo.put(None))
         failure = self._work_off(todo, future)
         try:
@@ -210,8 +313,20 @@ class CellRunner:
             raise UsageError(content["evalue"])
         return self._relay.finish(msg_id, reply)
 
+    def _own_answer(self, message: Message) -> Message:
+        content = message["content"]
+        if message["header"]["msg_type"] == "nls_command_request":
+            return carry_out(self._command, content["line"])
+        raw, transformed = inputs_from(self._shell, content["start"])
+        return {"raw": raw, "transformed": transformed}
+
     def _answer(self, message: Message, interrupts: _Interrupts) -> None:
         content = message["content"]
+        if message["header"]["msg_type"] in OWN_REQUESTS:
+            with interrupts.raised():
+                answer = self._own_answer(message)
+            self._thread.soon(lambda: self._supervisor.answer_own(answer))
+            return
         ask = self._kernel.getpass if content.get("password") else self._kernel.raw_input
         with interrupts.raised():
             value = ask(content.get("prompt", ""))

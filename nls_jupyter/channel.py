@@ -34,9 +34,12 @@ _log = logging.getLogger(__name__)
 FORWARDED = frozenset(
     {
         *("stream", "display_data", "update_display_data", "clear_output", "execute_result", "error"),
-        *("comm_open", "comm_msg", "comm_close"),
+        *("comm_open", "comm_msg", "comm_close", "debug_event"),
     }
 )
+# What the GPU process asks beside the user's input, whether or not the frontend allows that: a `%gpu` line in a cell is
+# to be carried out, or it lacks the inputs of earlier cells. `answer_own` answers.
+OWN_REQUESTS = ("nls_command_request", "nls_inputs_request")
 _CHANNELS = {"shell": zmq.DEALER, "control": zmq.DEALER, "stdin": zmq.DEALER, "iopub": zmq.SUB}
 _RECONNECT_MS = 10
 _ASK_AGAIN_AFTER_S = 0.5
@@ -160,7 +163,8 @@ class GpuProcess:
                     with suppress(TimeoutError):
                         # An idle status can precede the subscription: then only asking again gets one.
                         async with asyncio.timeout(_ASK_AGAIN_AFTER_S):
-                            await self._ask("shell", "kernel_info_request", {}, with_idle=True)
+                            asked = Expected(with_idle=True, on_stdin=None)
+                            await self._ask("shell", "kernel_info_request", {}, asked)
                         return
         except GpuProcessDied as died:
             raise LaunchFailed(
@@ -183,6 +187,7 @@ class GpuProcess:
         on_stdin: Callable[[Message], Awaitable[None] | None] | None = None,
         msg_id: str | None = None,
         cell: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> Message:
         """Run a cell. Returns the whole `execute_reply` after the last of its outputs was forwarded.
 
@@ -193,9 +198,10 @@ class GpuProcess:
             allow_stdin: only with `on_stdin`.
             stop_on_error: see above.
             user_expressions: see above.
-            on_stdin: gets each `input_request`; answer it with `answer_stdin`.
+            on_stdin: gets each `input_request` and those of `OWN_REQUESTS`; see `answer_stdin`, `answer_own`.
             msg_id: identifies the cell's outputs to `forward`, see `OutputRelay.follow`.
             cell: the cell's label, for the manifests of its save points.
+            metadata: of the request, such as the number of the cell (`numbering.KEY`).
 
         Raises:
             GpuProcessDied: it ended first.
@@ -208,12 +214,35 @@ class GpuProcess:
             "allow_stdin": allow_stdin and on_stdin is not None,
             "stop_on_error": stop_on_error,
         }
-        return await self._ask(
-            *("shell", "execute_request", content),
-            with_idle=True,
-            on_stdin=on_stdin,
+        expected = Expected(with_idle=True, on_stdin=on_stdin)
+        known = {**(metadata or {}), "nls_cell": cell or ""}
+        return await self._ask("shell", "execute_request", content, expected, msg_id=msg_id, metadata=known)
+
+    async def tell(
+        self,
+        msg_type: str,
+        content: Mapping[str, Any],
+        *,
+        msg_id: str,
+        metadata: Mapping[str, Any] | None = None,
+        buffers: Sequence[Any] = (),
+        subshell_id: str | None = None,
+    ) -> None:
+        """Send what has no reply; returns when it was dealt with and its outputs were forwarded.
+
+        Raises:
+            GpuProcessDied: it ended first.
+        """
+        expected = Expected(with_idle=True, on_stdin=None, with_reply=False)
+        await self._ask(
+            "shell",
+            msg_type,
+            content,
+            expected,
             msg_id=msg_id,
-            metadata={"nls_cell": cell or ""},
+            metadata=metadata,
+            buffers=buffers,
+            subshell_id=subshell_id,
         )
 
     async def request(
@@ -231,7 +260,7 @@ class GpuProcess:
             TimeoutError: no reply in time; a late one is ignored.
         """
         async with asyncio.timeout(timeout_s):
-            reply = await self._ask(channel, msg_type, content, with_idle=False)
+            reply = await self._ask(channel, msg_type, content, Expected(with_idle=False, on_stdin=None))
         answer: Message = reply["content"]
         return answer
 
@@ -303,9 +332,15 @@ class GpuProcess:
 
     def answer_stdin(self, value: str) -> None:
         """Answer the `input_request` that `on_stdin` got last."""
+        self._reply_on_stdin("input_reply", {"value": value})
+
+    def answer_own(self, content: Mapping[str, Any]) -> None:
+        """Answer the request of our own, see `OWN_REQUESTS`, that `on_stdin` got last."""
+        self._reply_on_stdin("nls_reply", dict(content))
+
+    def _reply_on_stdin(self, msg_type: str, content: dict[str, Any]) -> None:
         if self._died is None:
-            message = self._session.msg("input_reply", {"value": value})
-            self._spawn(self._send("stdin", message))
+            self._spawn(self._send("stdin", self._session.msg(msg_type, content)))
 
     def interrupt(self) -> None:
         """SIGINT, as Jupyter interrupts a kernel. Harmless when no cell runs."""
@@ -320,26 +355,29 @@ class GpuProcess:
         channel: str,
         msg_type: str,
         content: Mapping[str, Any],
+        expected: Expected,
         *,
-        with_idle: bool,
-        on_stdin: Callable[[Message], Awaitable[None] | None] | None = None,
         msg_id: str | None = None,
-        metadata: Mapping[str, str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        buffers: Sequence[Any] = (),
+        subshell_id: str | None = None,
     ) -> Message:
         if self._died is not None:
             raise GpuProcessDied(self._died)
         header = self._session.msg_header(msg_type)
         header["msg_id"] = msg_id = msg_id or uuid.uuid4().hex
-        expected = self._expected[msg_id] = Expected(with_idle=with_idle, on_stdin=on_stdin)
+        if subshell_id is not None:
+            header["subshell_id"] = subshell_id
+        self._expected[msg_id] = expected
+        message = self._session.msg(msg_type, content=dict(content), header=header, metadata=dict(metadata or {}))
         try:
-            message = self._session.msg(msg_type, content=dict(content), header=header, metadata=dict(metadata or {}))
-            await self._send(channel, message)
+            await self._send(channel, message, buffers)
             return await expected.answer
         finally:
             del self._expected[msg_id]
 
-    async def _send(self, channel: str, message: Message) -> None:
-        await self._sockets[channel].send_multipart(self._session.serialize(message))
+    async def _send(self, channel: str, message: Message, buffers: Sequence[Any] = ()) -> None:
+        await self._sockets[channel].send_multipart([*self._session.serialize(message), *buffers])
 
     def _connect(self, kind: int, address: str) -> zmq.asyncio.Socket:
         connected = self._context.socket(kind)
@@ -399,7 +437,8 @@ class GpuProcess:
 
     def _on_stdin(self, message: Message) -> None:
         expected = self._expected.get(message["parent_header"].get("msg_id", ""))
-        if message["header"]["msg_type"] != "input_request" or expected is None or expected.on_stdin is None:
+        asks = message["header"]["msg_type"] in ("input_request", *OWN_REQUESTS)
+        if not asks or expected is None or expected.on_stdin is None:
             return
         answering = expected.on_stdin(message)
         if inspect.isawaitable(answering):

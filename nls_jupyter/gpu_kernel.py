@@ -4,8 +4,8 @@ Beside the Jupyter protocol it answers `nls_save_request` and `nls_restore_reque
 run in the main thread and in order with cells, and `nls_allowance_request`, `nls_trim_request` and
 `nls_reclaim_request` on the control channel, so that they work in mid-cell. A save point in mid-cell goes straight to
 the kernel's end of the state socket. A process that stands by gets `nls_prepare_request` and `nls_adopt_request` before
-anything else. Replies hold `status: ok`, or `status: error` with `ename, evalue, traceback`; a failure never ends the
-process.
+anything else. Messages of widgets come as `nls_comm_*`. Replies hold `status: ok`, or `status: error` with `ename,
+evalue, traceback`; a failure never ends the process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from ipykernel.kernelapp import IPKernelApp
 from ipykernel.kernelbase import Kernel
 from traitlets import default
 
-from nls_jupyter import saved_state, warm_imports
+from nls_jupyter import numbering, saved_state, warm_imports
+from nls_jupyter.errors import GpuUsageError
 from nls_jupyter.reclaim import Reclaims
 from nls_jupyter.save_points import SavePointBudget
 from nls_jupyter.state_socket import StateSocket
@@ -39,7 +40,9 @@ from nls_scheduler.drivers.simulated import SimulatedGpu
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-_OWNERS_OF_OUTPUT = frozenset({"execute_request", "comm_open", "comm_msg", "comm_close"})
+_COMM_MESSAGES = ("comm_open", "comm_msg", "comm_close")
+_OWNERS_OF_OUTPUT = frozenset({"execute_request", *_COMM_MESSAGES, *(f"nls_{kind}" for kind in _COMM_MESSAGES)})
+_ANSWER_POLL_MS = 50
 
 
 class GpuProcessKernel(IPythonKernel):
@@ -65,6 +68,11 @@ class GpuProcessKernel(IPythonKernel):
         self.control_handlers["nls_allowance_request"] = self._answering(self._follow_allowance)
         self.control_handlers["nls_trim_request"] = self._answering(self._trim)
         self.control_handlers["nls_reclaim_request"] = self._answering(self._reclaim)
+        # Under names of our own: ipykernel sends a comm's own messages to the subshell that the comm used last, which
+        # can be the main one, where a cell runs.
+        for kind in _COMM_MESSAGES:
+            self.shell_handlers[f"nls_{kind}"] = getattr(self.comm_manager, kind)
+        self._cell: tuple[Any, dict[str, Any]] | None = None
 
     def start(self) -> None:
         """Start answering.
@@ -72,6 +80,8 @@ class GpuProcessKernel(IPythonKernel):
         A SIGINT must wake the event loop: ipykernel's handler only queues a callback, so that without a wake-up the
         interrupt of an `await` in a cell would wait for whatever wakes the loop next.
         """
+        shell: Any = self.shell
+        shell.extension_manager.load_extension("nls_jupyter")  # the environment's configuration may have done so
         super().start()  # type: ignore[no-untyped-call]
         self._woken, self._waker = socket.socketpair()
         self._woken.setblocking(False)  # noqa: FBT003 - its only signature
@@ -89,6 +99,44 @@ class GpuProcessKernel(IPythonKernel):
             Kernel.set_parent(self, ident, parent, channel)  # type: ignore[no-untyped-call]
         else:
             super().set_parent(ident, parent, channel)  # type: ignore[no-untyped-call]
+
+    async def execute_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+        """A cell, with the number that the notebook gave it."""
+        count = (parent.get("metadata") or {}).get(numbering.KEY)
+        self._cell = ident, parent
+        try:
+            if count is not None:
+                shell: Any = self.shell
+                numbering.number_next_cell(shell, count, self._inputs_from)
+            await super().execute_request(stream, ident, parent)  # type: ignore[no-untyped-call]
+        finally:
+            self._cell = None
+
+    def ask_notebook(self, line: str) -> dict[str, Any]:
+        """Have the notebook's kernel carry out `%gpu line` while the cell waits; see `relayed_commands`.
+
+        Raises:
+            GpuUsageError: no cell runs in this thread that the notebook waits for.
+        """
+        if self._cell is None or threading.current_thread() is not threading.main_thread():
+            raise GpuUsageError("%gpu works in cells, not in widgets' callbacks and threads of the GPU process.")
+        return self._ask("nls_command_request", {"line": line}, *self._cell)
+
+    def _inputs_from(self, start: int) -> numbering.Inputs:
+        assert self._cell is not None  # noqa: S101 - only asked for a cell
+        content = self._ask("nls_inputs_request", {"start": start}, *self._cell)
+        return content["raw"], content["transformed"]
+
+    def _ask(self, msg_type: str, content: dict[str, Any], ident: Any, parent: dict[str, Any]) -> dict[str, Any]:
+        """Ask the notebook's kernel, in the thread that runs its cells and waits for this one."""
+        session: Any = self.session
+        while self.stdin_socket.poll(0):
+            self.stdin_socket.recv_multipart()  # the answer to somebody who was interrupted
+        session.send(self.stdin_socket, msg_type, content, parent, ident)
+        while not self.stdin_socket.poll(_ANSWER_POLL_MS):
+            pass  # polled, so that Ctrl-C gets through
+        answer: dict[str, Any] = session.recv(self.stdin_socket)[1]["content"]
+        return answer
 
     def pre_handler_hook(self) -> None:
         """A Ctrl-C during a message is ipykernel's, unless the scheduler asked for the GPU: see `Reclaims`."""

@@ -1,15 +1,17 @@
-"""`%gpu` inside the GPU process itself, where the notebook's GPU is not at hand."""
+"""`%gpu` inside the GPU process itself, where the notebook's kernel has to be asked."""
 
 from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.interactiveshell import InteractiveShell  # noqa: TC002 - traitlets reads it
-from IPython.core.magic import Magics, line_cell_magic, magics_class
+from IPython.core.magic import Magics, cell_magic, line_cell_magic, magics_class
 
+from nls_jupyter import errors
 from nls_jupyter.errors import GpuUsageError
+from nls_jupyter.relay import CellResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,14 +34,27 @@ class InnerGpuMagics(Magics):
     shell: InteractiveShell
 
     @line_cell_magic
-    def gpu(self, line: str, cell: str | None = None) -> None:
-        """%%gpu is a plain cell here; %gpu belongs into a cell of its own."""
+    def gpu(self, line: str, cell: str | None = None) -> CellResult | None:
+        """%%gpu is a plain cell here; a %gpu line is carried out by the notebook's kernel."""
         if cell is None:
-            raise GpuUsageError(
-                f"this cell runs in the GPU process: put %gpu {line}".rstrip() + " in a cell of its own."
-            )
+            return _shown(self.shell.kernel.ask_notebook(line))  # type: ignore[attr-defined]
         # Only below another cell magic; a first line is taken away before.
         self.shell.run_cell(cell).raise_error()  # type: ignore[no-untyped-call]
+        return None
+
+    @cell_magic
+    def local(self, line: str, cell: str) -> None:
+        """%%local is for cells of the notebook's kernel, and must be a cell's first line."""
+        del line, cell
+        raise GpuUsageError("%%local must be the first line of its cell: this one runs in the GPU process already.")
+
+
+def _shown(answer: dict[str, Any]) -> CellResult | None:
+    """Show what the kernel printed, and return or raise what came of the line."""
+    sys.stdout.write(answer["printed"])
+    if "ename" in answer:
+        raise getattr(errors, answer["ename"])(answer["evalue"])
+    return CellResult(answer["data"], answer["metadata"]) if "data" in answer else None
 
 
 def _without_cell_magic(lines: list[str]) -> list[str]:

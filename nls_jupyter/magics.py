@@ -9,9 +9,13 @@ import shlex
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from IPython.core.interactiveshell import InteractiveShell  # noqa: TC002 - traitlets reads it
-from IPython.core.magic import Magics, line_cell_magic, magics_class
-from traitlets import Bool, Float, Unicode
+from IPython.core.magic import Magics, cell_magic, line_cell_magic, magics_class
+from traitlets import Bool, Float, Unicode, observe
 
+from nls_jupyter import numbering
+from nls_jupyter.auto import AutoMode
+from nls_jupyter.auto_cells import without_local
+from nls_jupyter.completer import Completer
 from nls_jupyter.durations import parse_duration
 from nls_jupyter.errors import GpuUnavailable, GpuUsageError
 from nls_jupyter.notebook import NotebookGpu
@@ -86,6 +90,20 @@ def _cell_parser() -> _Parser:
     return parser
 
 
+def _options(parser: _Parser) -> list[str]:
+    """The long options of a parser, for tab completion."""
+    return [name for action in parser._actions for name in action.option_strings if name.startswith("--")]
+
+
+# What can follow each sub-command.
+_WORDS: dict[str, list[str]] = {
+    **{name: [] for name in ("status", "release", "restart", "suspend", "resume", "save", "vars", "log", "doctor")},
+    "request": _options(_request_parser()),
+    "auto": ["on", "off"],
+}
+_CELL_WORDS = _options(_cell_parser())
+
+
 def _parsed(parser: _Parser, words: list[str]) -> dict[str, Any]:
     return vars(parser.parse_args(words))
 
@@ -108,10 +126,27 @@ class GpuMagics(Magics):
         "(or its cgroup) has left, or bytes such as 2GiB. 0: none. There is none either where less than 1 GiB is left.",
     ).tag(config=True)
     standby_idle = Float(3600.0, help="Seconds without a cell after which that process is ended.").tag(config=True)
+    auto = Bool(help="Send every cell of a Jupyter kernel to its GPU process, as `%gpu auto on` does.").tag(config=True)
+
+    # Here, because reading the configuration switches already.
+    _gpu: NotebookGpu | None = None
+    _auto: AutoMode | None = None
 
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell=shell)
-        self._gpu: NotebookGpu | None = None
+        shell.input_transformers_cleanup.append(without_local)
+        Completer(_WORDS, _CELL_WORDS).install(shell)
+        if self.auto:
+            self._switch()
+
+    @observe("auto")
+    def _switch(self, _: object = None) -> None:
+        if getattr(self.shell, "kernel", None) is None:
+            return  # a plain IPython reads the same configuration, and %gpu says there what is missing
+        if self.auto:
+            self._auto_mode.switch_on()
+        else:
+            self._auto_mode.switch_off()
 
     @property
     def gpu_of_notebook(self) -> NotebookGpu:
@@ -120,7 +155,8 @@ class GpuMagics(Magics):
         if kernel is None:
             raise GpuUnavailable("%gpu works in Jupyter kernels; this is a plain IPython. `nls run` serves commands.")
         if self._gpu is None:
-            self._gpu = NotebookGpu(kernel, self._defaults, self._standby_settings())
+            self._gpu = NotebookGpu(kernel, self._defaults, self._line, self._standby_settings())
+            self._auto_mode.answer_questions()
         if not self._gpu.belongs_here:
             raise GpuUnavailable("this is a forked child of the notebook's kernel; only the kernel itself has the GPU.")
         return self._gpu
@@ -131,6 +167,13 @@ class GpuMagics(Magics):
             return StandbySettings(parse_memory(text), self.standby_idle)
         except ValueError as error:
             raise GpuUsageError(f"NLS_STANDBY_MEMORY or GpuMagics.standby_memory: {error}") from None
+
+    @property
+    def _auto_mode(self) -> AutoMode:
+        if self._auto is None:
+            kernel: Any = getattr(self.shell, "kernel")  # noqa: B009 - only a kernel's shell has one
+            self._auto = AutoMode(kernel, lambda: self.gpu_of_notebook, lambda: self.retry)
+        return self._auto
 
     def _defaults(self) -> dict[str, str]:
         """What a new workload asks for where its user does not say."""
@@ -157,14 +200,23 @@ class GpuMagics(Magics):
         %gpu keep off                        hold it no longer
         %gpu save                            save the variables now
         %gpu vars                            the variables in the GPU process: saved or not, and why not
+        %gpu auto on|off                     every cell in the GPU process, or only %%gpu cells
         %gpu log                             what happened, when and why
         %gpu doctor                          what is wrong with this machine's set-up, and what to do
 
         SIZE is a fraction of a GPU (0.5) or bytes (8GiB, 500M).
+        In auto mode, a cell that begins with %%local runs in the notebook's kernel.
         """
-        words = _split(line)
+        if cell is None:
+            return self._line(line)
         try:
-            return self._run_cell(words, cell) if cell is not None else self._command(words)
+            return self._run_cell(_split(line), cell)
+        except _HelpShown:
+            return None
+
+    def _line(self, line: str) -> GpuStatus | None:
+        try:
+            return self._command(_split(line))
         except _HelpShown:
             return None
 
@@ -174,7 +226,18 @@ class GpuMagics(Magics):
         label = f"[{self.shell.displayhook.prompt_count}]"
         wait, timeout_s = not options["no_wait"], options["timeout"]
         retry = options["retry"] or self.retry
-        return gpu.run(cell, label=label, wait=wait, wait_timeout_s=timeout_s, alone=self._is_first(), retry=retry)
+        more = {"stop_on_error": False, "metadata": {numbering.KEY: self.shell.displayhook.prompt_count}}
+        return gpu.run(
+            cell, label=label, wait=wait, wait_timeout_s=timeout_s, alone=self._is_first(), retry=retry, options=more
+        )
+
+    @cell_magic
+    def local(self, line: str, cell: str) -> None:
+        """Run a cell in the notebook's kernel also in auto mode, with the kernel's own names."""
+        if line.strip():
+            raise GpuUsageError(f"%%local takes nothing more, and got {line.strip()!r}.")
+        # Only below another cell magic; a first line is taken away before.
+        self.shell.run_cell(cell).raise_error()  # type: ignore[no-untyped-call]
 
     def _is_first(self) -> bool:
         """Whether nothing of the notebook's cell can have been put out yet: it is one with a cell magic."""
@@ -193,6 +256,7 @@ class GpuMagics(Magics):
             "keep": self._keep,
             "save": self._save,
             "vars": self._vars,
+            "auto": self._switch_auto,
             "log": self._log,
             "doctor": self._doctor,
         }
@@ -279,6 +343,27 @@ class GpuMagics(Magics):
         for lost in manifest.missing:
             print(f"  {lost.name:<20} {lost.type_name:<24} not saved: {lost.reason}")  # noqa: T201
 
+    def _switch_auto(self, words: list[str]) -> None:
+        gpu = self.gpu_of_notebook
+        mode = self._auto_mode
+        match words:
+            case ["on"] if not mode.on:
+                self.auto = True
+                names = len(self.shell.run_line_magic("who_ls", "") or ())
+                stay = _stay(names, "kernel; %%local")
+                print(f"From the next cell on, every cell runs in the GPU process.{stay}")  # noqa: T201
+            case ["off"] if mode.on:
+                self.auto = False
+                gpu.call(gpu.supervisor.settle())
+                saved = gpu.supervisor.keeper.saved
+                names = len(saved.manifest.saved) + len(saved.manifest.missing) if saved else 0
+                stay = _stay(names, "GPU process; %%gpu")
+                print(f"From the next cell on, cells run in the notebook's kernel.{stay}")  # noqa: T201
+            case ["on" | "off"] | []:
+                print(f"Auto mode is {'on' if mode.on else 'off'}.")  # noqa: T201 - what was asked for
+            case _:
+                raise GpuUsageError(f"%gpu auto takes on or off, and got {' '.join(words)!r}.")
+
     def _log(self, words: list[str]) -> None:
         _no_more("log", words)
         print(self.gpu_of_notebook.supervisor.log.as_text())  # noqa: T201 - the log was asked for
@@ -300,6 +385,13 @@ def _advice(name: str, commands: list[str]) -> str:
     except ValueError:
         return f"there are {', '.join(commands)}."
     return f"did you mean %gpu request {name}?"
+
+
+def _stay(names: int, where: str) -> str:
+    if not names:
+        return ""
+    verb, them = ("stays", "it") if names == 1 else ("stay", "them")
+    return f" {count(names, 'name')} {verb} in the {where} reaches {them}."
 
 
 def _no_more(name: str, words: list[str]) -> None:

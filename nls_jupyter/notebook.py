@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from jupyter_core.paths import jupyter_runtime_dir
 
 from nls_jupyter.cells import CellRunner
+from nls_jupyter.comms import GpuComms
 from nls_jupyter.errors import GpuUnavailable
 from nls_jupyter.loop_thread import LoopThread
+from nls_jupyter.questions import Questions
 from nls_jupyter.relay import OutputRelay
 from nls_jupyter.retry import LOST, Retries
 from nls_jupyter.supervisor import Supervisor
@@ -26,8 +28,11 @@ if TYPE_CHECKING:
 
     from ipykernel.ipkernel import IPythonKernel
 
+    from nls_jupyter.cells import Answer, Ask
+    from nls_jupyter.pending import Message
     from nls_jupyter.relay import CellResult
     from nls_jupyter.standby import StandbySettings
+    from nls_jupyter.status_view import GpuStatus
 
 _Value = TypeVar("_Value")
 _log = logging.getLogger(__name__)
@@ -41,6 +46,7 @@ class NotebookGpu:
         self,
         kernel: IPythonKernel,
         defaults: Callable[[], Mapping[str, Any]],
+        command: Callable[[str], GpuStatus | None],
         standby: StandbySettings | None = None,
     ) -> None:
         relay = OutputRelay(kernel)
@@ -50,12 +56,15 @@ class NotebookGpu:
         self._owner = os.getpid()
         self.supervisor = Supervisor(
             connect=DaemonClient.connect,
-            forward=relay.forward,
+            forward=self._forward,
             directory=lambda: runtime / f"gpu-{os.getpid()}-{next(numbers)}",
             defaults=defaults,
             standby=standby,
         )
-        self._runner = CellRunner(kernel, self._thread, self.supervisor, relay)
+        self._relay = relay
+        self._runner = CellRunner(kernel, self._thread, self.supervisor, relay, command)
+        self.comms = GpuComms(kernel, self._thread, self.supervisor, relay)
+        self.questions = Questions(self._thread, self.supervisor)
         atexit.register(self.close)
 
     @property
@@ -78,27 +87,35 @@ class NotebookGpu:
 
         return self.call(ask())
 
-    def run(
-        self, code: str, *, label: str, wait: bool, wait_timeout_s: float | None, alone: bool, retry: bool = False
-    ) -> CellResult | None:
+    def run(self, code: str, *, retry: bool = False, **options: Any) -> CellResult | None:
         """Run a cell in the GPU process; see `CellRunner.run`. `retry`: again if that is taken away, see `Retries`."""
+        first = options
+
+        def attempt(number: int) -> CellResult | None:
+            return self._runner.run(code, **(first if number == 1 else {**first, "wait": True, "alone": False}))
+
+        return self._attempts(attempt, retry=retry)
+
+    def execute(self, ask: Ask, *, retry: bool = False) -> Answer:
+        """Run a cell of auto mode in the GPU process; see `CellRunner.execute`, and `run` for `retry`."""
+        return self._attempts(lambda _: self._runner.execute(ask), retry=retry)
+
+    def _attempts(self, attempt: Callable[[int], _Value], *, retry: bool) -> _Value:
         retries = Retries()
         while True:
             try:
-                return self._run_once(code, label=label, wait=wait, wait_timeout_s=wait_timeout_s, alone=alone)
+                return attempt(retries.attempt)
+            except (Problem, DaemonUnreachable) as error:
+                raise GpuUnavailable(str(error)) from None
             except LOST as error:
                 if not retry or self.supervisor.workload_id is None or not retries.again(error):
                     raise
                 retries.announce(error, self.supervisor.keeper.saved)
-            wait, alone = True, False
 
-    def _run_once(
-        self, code: str, *, label: str, wait: bool, wait_timeout_s: float | None, alone: bool
-    ) -> CellResult | None:
-        try:
-            return self._runner.run(code, label=label, wait=wait, wait_timeout_s=wait_timeout_s, alone=alone)
-        except (Problem, DaemonUnreachable) as error:
-            raise GpuUnavailable(str(error)) from None
+    def _forward(self, message: Message) -> None:
+        """In the supervisor's thread."""
+        self.comms.notice(message)
+        self._relay.forward(message)
 
     def close(self) -> None:
         """End the GPU process with this kernel; a forked child of the kernel leaves it alone."""

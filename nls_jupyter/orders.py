@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+# The notebook's own cell among what keeps the workload executing: one at a time.
+_CELL = "cell"
+
 CANNOT_SAVE = (RequestFailed, OSError)
 _CANNOT_START = (LaunchFailed, GpuProcessDied, *CANNOT_SAVE)
 
@@ -52,7 +55,7 @@ class Orders:
         self._log = log
         self._on_change = on_change
         self._done_command = 0
-        self._cell_is_open = False
+        self._open: set[str] = set()
         self._departure: notices.Departure | None = None
         self._exit_told: GpuProcess | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -78,15 +81,18 @@ class Orders:
 
     # What the notebook tells
 
-    async def tell_cell_started(self) -> None:
-        """A cell wants the GPU process, or runs in it."""
-        self._cell_is_open = True
-        await self._tell("cell_started")
+    async def tell_cell_started(self, which: str = _CELL) -> None:
+        """A cell wants the GPU process, or runs in it; a widget's callback, with a name of its own, is one too."""
+        news = which == _CELL or not self._open
+        self._open.add(which)
+        if news:
+            await self._tell("cell_started")
 
-    async def tell_cell_finished(self) -> None:
-        """It has ended, or no longer waits."""
-        self._cell_is_open = False
-        await self._tell("cell_finished")
+    async def tell_cell_finished(self, which: str = _CELL) -> None:
+        """It has ended, or no longer waits. The daemon hears of it when no other one is open."""
+        self._open.discard(which)
+        if not self._open:
+            await self._tell("cell_finished")
 
     async def tell_saved(self, saved: SavedState) -> None:
         """The variables were saved after a cell."""
@@ -157,8 +163,9 @@ class Orders:
 
     async def _suspend(self, command: CommandMessage) -> None:
         keeper, process = self._keeper, self._keeper.process
-        if keeper.executing or not keeper.still_usable() or process is None:
-            reason = "a cell is running" if keeper.executing else "the GPU process is not ready"
+        running = keeper.executing or bool(self._open - {_CELL})
+        if running or not keeper.still_usable() or process is None:
+            reason = "a cell is running" if running else "the GPU process is not ready"
             await self._tell("suspend_failed", command_id=command.command_id, reason=reason, busy=True)
             return
         stayed = self._departure
@@ -205,7 +212,7 @@ class Orders:
         return Report(
             process=None if process is None else (process.pid, process.start_time),
             ready=self._keeper.usable,
-            executing=self._cell_is_open,
+            executing=bool(self._open),
             saved_bytes=None if saved is None else saved.manifest.gpu_bytes,
         )
 

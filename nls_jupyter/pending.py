@@ -24,12 +24,21 @@ class RequestFailed(Exception):  # noqa: N818 - says what happened
 
 
 class Expected:
-    """A request on its way: its answer is complete with the reply and, where outputs matter, iopub's idle."""
+    """A request on its way: its answer is complete with the reply and, where outputs matter, iopub's idle.
 
-    def __init__(self, *, with_idle: bool, on_stdin: Callable[[Message], Awaitable[None] | None] | None) -> None:
+    What has no reply, a widget's message, is answered by iopub's idle alone.
+    """
+
+    def __init__(
+        self,
+        *,
+        with_idle: bool,
+        on_stdin: Callable[[Message], Awaitable[None] | None] | None,
+        with_reply: bool = True,
+    ) -> None:
         self.answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self.on_stdin = on_stdin
-        self._reply: Message | None = None
+        self._reply: Message | None = None if with_reply else {}
         self._idle = not with_idle
 
     def replied(self, reply: Message) -> None:

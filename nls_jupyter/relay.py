@@ -103,9 +103,17 @@ class _Call:
     def __init__(self, parent: Message, run_in_caller: Callable[[Callable[[], None]], object] | None) -> None:
         self.parent = parent
         self.run_in_caller = run_in_caller
+        self.direct = run_in_caller is None
         self.in_caller = False
         self.result: Message | None = None
         self.error: Message | None = None
+
+    def note(self, message: Message) -> None:
+        """Remember what was published directly, for those who look after the call."""
+        if message["header"]["msg_type"] == "execute_result":
+            self.result = message
+        elif message["header"]["msg_type"] == "error":
+            self.error = message
 
 
 class OutputRelay:
@@ -130,9 +138,21 @@ class OutputRelay:
         sys.stderr.flush()
         call = _Call(self._kernel.get_parent("shell"), run_in_caller)
         call.in_caller = self._captured()
-        msg_id = uuid.uuid4().hex
+        return self._remember(call)
+
+    def follow_directly(self, parent: Message) -> str:
+        """Begin a call for a frontend's own message, a cell in auto mode or a widget's. Returns the `msg_id` for it.
+
+        Its outputs, result and error included, are published under `parent` as the GPU process made them.
+        """
+        return self._remember(_Call(parent, None))
+
+    def _remember(self, call: _Call) -> str:
+        # The frontend's own where there is one: an ipywidgets Output catches what belongs to the id it knows.
+        msg_id: str = call.parent.get("header", {}).get("msg_id") or uuid.uuid4().hex
         with self._lock:
             self._calls[msg_id] = call
+            self._calls.move_to_end(msg_id)
             while len(self._calls) > REMEMBERED_CELLS:
                 self._calls.popitem(last=False)
         return msg_id
@@ -143,6 +163,10 @@ class OutputRelay:
         if call is None:
             return
         msg_type = message["header"]["msg_type"]
+        if call.direct:
+            call.note(message)
+            self._publish(call, message)
+            return
         if msg_type in ("execute_result", "error") and call.run_in_caller is not None:
             self._hold(call, message)
             return
@@ -183,8 +207,8 @@ class OutputRelay:
     def _call_of(self, message: Message) -> _Call | None:
         with self._lock:
             call = self._calls.get(message["parent_header"].get("msg_id", ""))
-        if call is None and message["header"]["msg_type"].startswith("comm_"):
-            return _Call({}, None)  # a widget's message means the same in whichever cell
+        if call is None and message["header"]["msg_type"].startswith(("comm_", "debug_")):
+            return _Call({}, None)  # a widget's or the debugger's message means the same in whichever cell
         return call
 
     def _hold(self, call: _Call, message: Message | None) -> None:
@@ -227,8 +251,6 @@ class OutputRelay:
     def _publish(self, call: _Call, message: Message) -> None:
         msg_type = message["header"]["msg_type"]
         content = message["content"]
-        if msg_type == "execute_result":
-            content = {**content, "execution_count": self._kernel.execution_count}
         topic = f"stream.{content['name']}" if msg_type == "stream" else f"kernel.{self._kernel.ident}.{msg_type}"
         # The kernel's iopub socket hands each message to ipykernel's own publishing thread, in the order of the calls.
         self._kernel.session.send(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter import notices
@@ -50,9 +50,10 @@ class Cell:
         msg_id: identifies its outputs, from `OutputRelay.follow`.
         wait: whether it may wait for a GPU at all.
         wait_timeout_s: how long it may wait for one; `None`: as long as it takes.
-        on_stdin: gets each input request.
+        on_stdin: gets each request for input, and those of `channel.OWN_REQUESTS`.
         on_wait: gets the live line while it waits, then `None` once.
         on_notices: shows what happened since the last cell, before this one's outputs.
+        options: more of `GpuProcess.execute`'s.
     """
 
     code: str
@@ -63,6 +64,7 @@ class Cell:
     on_stdin: Callable[[Message], Awaitable[None] | None]
     on_wait: Callable[[str | None], None]
     on_notices: Callable[[Sequence[notices.Notice]], Awaitable[None]]
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -154,6 +156,7 @@ class Supervisor:
                 msg_id=cell.msg_id,
                 on_stdin=cell.on_stdin,
                 cell=cell.label,
+                **cell.options,
             )
         finally:
             if call.work is None and self.place.orders is not None:
@@ -162,6 +165,28 @@ class Supervisor:
             return await asyncio.shield(call.work)
         except EndedInCell as ended:
             raise self._why_it_died(ended) from None
+
+    async def run_quietly(self, cell: Cell) -> Message:
+        """Run what is no cell of the user's: it brings no GPU process back, and its end saves nothing.
+
+        Raises:
+            GpuUnavailable: there is no GPU process now.
+            GpuProcessDied: it ended in the middle.
+        """
+        self._call = call = _Call(asyncio.current_task())
+        await self.keeper.cell_over()
+        process = self.keeper.process
+        if process is None or not self.keeper.still_usable():
+            raise GpuUnavailable(
+                "this notebook's GPU process is not there now, and a silent request or one that is not stored does not "
+                "bring it back; the next cell does."
+            )
+        work = process.execute(cell.code, msg_id=cell.msg_id, on_stdin=cell.on_stdin, **cell.options)
+        call.work = asyncio.get_running_loop().create_task(work)
+        try:
+            return await asyncio.shield(call.work)
+        except ProcessDied as died:
+            raise GpuProcessDied(f"the GPU process {died.status.describe()}, in the middle of a request.") from None
 
     def interrupt(self) -> int:
         """Ctrl-C: ends the wait of the cell at once; a running cell gets SIGINT and ends by itself.
@@ -188,6 +213,11 @@ class Supervisor:
         """The user's answer to the last input request."""
         if self.keeper.process is not None:
             self.keeper.process.answer_stdin(value)
+
+    def answer_own(self, content: Mapping[str, Any]) -> None:
+        """The answer to the GPU process's last request of our own."""
+        if self.keeper.process is not None:
+            self.keeper.process.answer_own(content)
 
     async def close(self) -> None:
         """The kernel ends: so does the GPU process."""

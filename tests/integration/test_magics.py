@@ -306,7 +306,8 @@ def test_a_forked_child_of_the_kernel_neither_uses_nor_ends_the_gpu_process(book
 def test_inside_the_gpu_process_the_magics_are_plain(book: Book) -> None:
     assert book.gpu("%%gpu --no-wait\nx = 5\nx").result == "5"
     assert book.gpu("%%time\n%%gpu\nx").result == "5"
-    assert "put %gpu status in a cell of its own" in book.fails("%%gpu\n%gpu status").evalue
+    assert book.gpu("%gpu auto").stdout == "Auto mode is off.\n"
+    assert "would wait for the end of the cell" in book.fails("%%gpu\n%gpu suspend").evalue
 
 
 def test_a_kernel_that_a_gpu_cell_starts_is_a_kernel_like_any_other(book: Book) -> None:

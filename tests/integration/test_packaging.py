@@ -111,7 +111,10 @@ def test_the_wheel_brings_its_licence_the_command_and_the_kernels_configuration(
     assert "licenses/LICENSE" in inside
     assert archive.read(inside["licenses/LICENSE"]) == (ROOT / "LICENSE").read_bytes()
     assert b"nls = nls_scheduler.cli:main" in archive.read(inside["entry_points.txt"])
-    assert {name for name in inside if name.startswith("data/")} == {"data/etc/ipython/ipython_kernel_config.py"}
+    kernelspec = "data/share/jupyter/kernels/python3-gpu/kernel.json"
+    configuration = "data/etc/ipython/ipython_kernel_config.py"
+    assert {name for name in inside if name.startswith("data/")} == {configuration, kernelspec}
+    assert json.loads(archive.read(inside[kernelspec]))["display_name"] == "Python 3 (GPU)"
 
 
 def test_the_base_install_requires_nothing_heavy(wheel: Path) -> None:

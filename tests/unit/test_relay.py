@@ -146,8 +146,10 @@ def test_late_output_finds_its_own_cell(kernel: Kernel, waiting: Waiting, open_r
 def test_only_so_many_cells_are_remembered(kernel: Kernel, waiting: Waiting, open_relay: OpenRelay) -> None:
     relay = open_relay()
     first = relay.follow(waiting.append)
+    kernel.cell = {"header": {"msg_id": "second cell"}}
     second = relay.follow(waiting.append)
-    for _ in range(REMEMBERED_CELLS - 1):
+    for number in range(REMEMBERED_CELLS - 1):
+        kernel.cell = {"header": {"msg_id": f"later cell {number}"}}
         relay.follow(waiting.append)
     relay.forward(stream(first, "forgotten"))
     relay.forward(stream(second, "known"))
@@ -292,3 +294,33 @@ def test_an_interrupt_in_the_gpu_process_is_an_interrupt_here() -> None:
     assert isinstance(error, KeyboardInterrupt)
     assert not isinstance(error, Exception)
     assert error._render_traceback_() == ["tb"]
+
+
+def test_a_call_has_the_id_that_the_frontend_knows(kernel: Kernel, waiting: Waiting, open_relay: OpenRelay) -> None:
+    relay = open_relay()
+    assert relay.follow(waiting.append) == "first cell"
+    assert relay.follow_directly({"header": {"msg_id": "a slider's"}}) == "a slider's"
+    kernel.cell = {}
+    assert relay.follow(waiting.append)
+
+
+def test_what_is_followed_directly_is_published_as_it_came(kernel: Kernel, open_relay: OpenRelay) -> None:
+    relay = open_relay()
+    parent = {"header": {"msg_id": "cell"}}
+    msg_id = relay.follow_directly(parent)
+    relay.forward(result(msg_id, "1"))
+    relay.forward(stream(msg_id, "a"))
+    relay.forward(result(msg_id, "2"))
+    relay.forward(message("error", msg_id, ename="Odd", evalue="", traceback=[]))
+    assert kernel.kinds() == ["execute_result", "stream", "execute_result", "error"]
+    assert [content["execution_count"] for kind, content, _ in kernel.sent if kind == "execute_result"] == [1, 1]
+    assert all(sent_under is parent for _, _, sent_under in kernel.sent)
+    call = relay.abandon(msg_id)
+    assert call is not None
+    assert call.result == result(msg_id, "2")
+    assert call.error is not None
+
+
+def test_the_debuggers_events_belong_to_no_cell_and_are_shown(kernel: Kernel, open_relay: OpenRelay) -> None:
+    open_relay().forward(message("debug_event", "", event="stopped"))
+    assert kernel.sent == [("debug_event", {"event": "stopped"}, {})]
