@@ -35,6 +35,7 @@ format: $(VENV)/.lint
 docs: $(VENV)/.test
 	$(BIN)/python docs/draw_transitions.py
 	$(BIN)/python docs/write_reference.py
+	$(BIN)/python docs/write_saved_state.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -18,7 +18,9 @@ import zmq
 import zmq.asyncio
 from jupyter_client.session import Session
 
+from nls_jupyter import begun as begun_cell
 from nls_jupyter import state_socket
+from nls_jupyter.begun import BegunCell
 from nls_jupyter.connection import SIGNATURE_SCHEME, Connection
 from nls_jupyter.launch import ExitStatus, GpuProcessDied, GuardedProcess, LaunchFailed
 from nls_jupyter.pending import Expected, Message, accepted
@@ -62,15 +64,17 @@ class GpuProcess:
         process: GuardedProcess,
         connection: Connection,
         states: state_socket.StateSocket,
+        begun: BegunCell,
         forward: Callable[[Message], None],
-        on_save_point: Callable[[int, Manifest], None] | None,
+        on_save_point: Callable[[tuple[int, ...], Manifest], None] | None,
         connection_timeout_s: float,
     ) -> None:
         self._process = process
         self._session = Session(key=connection.key, signature_scheme=SIGNATURE_SCHEME, username="nls")
         self._loop = asyncio.get_running_loop()
         self._states = states
-        self._arrived: dict[int, int] = {}
+        self._begun = begun
+        self._arrived: dict[int, tuple[int, ...]] = {}
         self._loop.add_reader(states.fileno(), self._take_states)
         self._forward = forward
         self._on_save_point = on_save_point
@@ -96,7 +100,7 @@ class GpuProcess:
         environment: Mapping[str, str | None],
         directory: Path,
         forward: Callable[[Message], None],
-        on_save_point: Callable[[int, Manifest], None] | None = None,
+        on_save_point: Callable[[tuple[int, ...], Manifest], None] | None = None,
         cwd: Path | None = None,
         connection_timeout_s: float = 60.0,
         arguments: Sequence[str] = (),
@@ -108,7 +112,7 @@ class GpuProcess:
             directory: created with mode 0700 for the connection file and sockets, deleted when the process has ended.
                 Where the sockets' paths would be too long, a temporary directory is used instead.
             forward: gets each output message, in order, in the loop's thread; must not block.
-            on_save_point: gets the memfd (the callee's to close) and the manifest of each save in mid-cell.
+            on_save_point: gets the descriptors (the callee's to close) and the manifest of each save in mid-cell.
             cwd: working directory, else the kernel's.
             connection_timeout_s: how long `ready()` waits.
             arguments: more command-line arguments of ipykernel, such as `--profile=NAME`.
@@ -121,6 +125,7 @@ class GpuProcess:
         except OSError as error:
             raise LaunchFailed(f"no place for the GPU process's sockets: {error}") from error
         states, inherited = state_socket.StateSocket.pair()
+        begun = BegunCell.create()
         try:
             process = await GuardedProcess.start(
                 [*_interpreter(), "-m", "nls_jupyter.gpu_process", "-f", str(connection.file), *arguments],
@@ -128,18 +133,20 @@ class GpuProcess:
                     **environment,
                     "NLS_GPU_PROCESS": "1",
                     state_socket.VARIABLE: str(inherited.fileno()),
+                    begun_cell.VARIABLE: str(begun.descriptor),
                 },
                 directory=connection.directory,
-                pass_fds=(inherited.fileno(),),
+                pass_fds=(inherited.fileno(), begun.descriptor),
                 cwd=cwd,
             )
         except BaseException:
             states.close()
+            begun.close()
             shutil.rmtree(connection.directory, ignore_errors=True)
             raise
         finally:
             inherited.close()
-        return cls(process, connection, states, forward, on_save_point, connection_timeout_s)
+        return cls(process, connection, states, begun, forward, on_save_point, connection_timeout_s)
 
     @property
     def pid(self) -> int:
@@ -150,6 +157,10 @@ class GpuProcess:
     def start_time(self) -> int:
         """Clock ticks since boot; with the pid it makes the process unmistakable."""
         return self._process.start_time
+
+    def began_last(self, msg_id: str) -> bool:
+        """Whether the cell of this message is the last that the process began, also when it is dead by now."""
+        return self._begun.is_last(msg_id)
 
     async def ready(self) -> None:
         """Until the process answers.
@@ -264,28 +275,36 @@ class GpuProcess:
         answer: Message = reply["content"]
         return answer
 
-    async def save(self, *, cell: str | None, timeout_s: float | None = None) -> tuple[int, Manifest]:
-        """Have the user's names saved, after the cells sent so far. Returns a memfd, the caller's to close.
+    async def save(
+        self, *, cell: str | None, within_budget: bool = False, timeout_s: float | None = None
+    ) -> tuple[tuple[int, ...], Manifest]:
+        """Have the user's names saved, after the cells sent so far. Returns descriptors, the caller's to close.
+
+        Args:
+            cell: the cell's label.
+            within_budget: give up when it costs more than a save after a cell may.
+            timeout_s: how long to wait.
 
         Raises:
-            RequestFailed: the process could not save at all.
+            RequestFailed: the process could not save at all, or (`ename` OverBudgetError) not within the budget.
             GpuProcessDied, TimeoutError: as in `request`.
         """
-        return self._received(accepted(await self.request("nls_save_request", {"cell": cell}, timeout_s=timeout_s)))
+        asked = {"cell": cell, "within_budget": within_budget}
+        return self._received(accepted(await self.request("nls_save_request", asked, timeout_s=timeout_s)))
 
-    def _received(self, content: Message) -> tuple[int, Manifest]:
+    def _received(self, content: Message) -> tuple[tuple[int, ...], Manifest]:
         self.modules = content["modules"]
         self._take_states()
         manifest = Manifest.from_json(content["manifest"])
         for number in [n for n in self._arrived if n < content["number"]]:
-            os.close(self._arrived.pop(number))  # of requests that were given up
+            _close_all(self._arrived.pop(number))  # of requests that were given up
         try:
             return self._arrived.pop(content["number"]), manifest
         except KeyError:
             raise OSError("the GPU process sent no file with its saved state") from None
 
-    async def restore(self, fd: int, *, timeout_s: float | None = None) -> Message:
-        """Put a saved state's names into the process; `fd` stays the caller's.
+    async def restore(self, descriptors: Sequence[int], *, timeout_s: float | None = None) -> Message:
+        """Put a saved state's names into the process; descriptors stay the caller's.
 
         Returns:
             `restored`: names; `missing`: objects with `name, type_name, reason`.
@@ -295,7 +314,7 @@ class GpuProcess:
             GpuProcessDied, TimeoutError: as in `request`.
         """
         number = next(self._numbers)
-        self._states.send(number, fd)
+        self._states.send(number, descriptors)
         return accepted(await self.request("nls_restore_request", {"number": number}, timeout_s=timeout_s))
 
     async def follow_allowance(self, allowance_bytes: int | None, *, timeout_s: float | None = 10.0) -> None:
@@ -418,13 +437,13 @@ class GpuProcess:
     def _take_states(self) -> None:
         """Save points are taken over at once; the others wait for the message that names them."""
         try:
-            for number, save_point, descriptor in self._states.arrived():
+            for number, save_point, descriptors in self._states.arrived():
                 if not save_point:
-                    self._arrived[number] = descriptor
+                    self._arrived[number] = descriptors
                 elif self._on_save_point is None:
-                    os.close(descriptor)
+                    _close_all(descriptors)
                 else:
-                    self._on_save_point(descriptor, read_manifest(descriptor))
+                    self._on_save_point(descriptors, read_manifest(descriptors))
         except OSError:  # the process is gone, which is told by its guardian
             self._loop.remove_reader(self._states.fileno())
 
@@ -433,7 +452,7 @@ class GpuProcess:
         self._loop.remove_reader(self._states.fileno())
         self._states.close()
         while self._arrived:
-            os.close(self._arrived.popitem()[1])
+            _close_all(self._arrived.popitem()[1])
 
     def _on_stdin(self, message: Message) -> None:
         expected = self._expected.get(message["parent_header"].get("msg_id", ""))
@@ -456,6 +475,7 @@ class GpuProcess:
             task.cancel()
         self._context.destroy(linger=0)
         self._close_states()
+        self._begun.close()
         if not self.exited.done():
             self.exited.set_result(status)
 
@@ -472,6 +492,11 @@ class GpuProcess:
     def _with_output(self, reason: str) -> str:
         tail = self._process.output_tail()
         return f"{reason}. The end of its output:\n{tail}" if tail else reason
+
+
+def _close_all(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def _interpreter() -> list[str]:

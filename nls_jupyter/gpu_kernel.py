@@ -27,9 +27,10 @@ import zmq
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 from ipykernel.kernelbase import Kernel
-from traitlets import default
+from traitlets import Unicode, default
 
 from nls_jupyter import numbering, saved_state, warm_imports
+from nls_jupyter.begun import BegunCell
 from nls_jupyter.errors import GpuUsageError
 from nls_jupyter.reclaim import Reclaims
 from nls_jupyter.save_points import SavePointBudget
@@ -48,9 +49,15 @@ _ANSWER_POLL_MS = 50
 class GpuProcessKernel(IPythonKernel):
     """An IPython kernel that is one notebook's GPU process."""
 
+    spill_folder = Unicode(
+        help="Folder on a local disk for saved state that does not fit in memory: a nameless file, which is gone when "
+        "the kernel ends, however it ends. Empty for none."
+    ).tag(config=True)
+
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)  # type: ignore[no-untyped-call]
         self._state_socket = StateSocket.inherited()
+        self._begun = BegunCell.inherited()
         self._save_numbers = itertools.count(1)
         self._save_points = 0
         self._budget = SavePointBudget()
@@ -61,6 +68,10 @@ class GpuProcessKernel(IPythonKernel):
         shell.run_cell_async = self._reclaims.wrap(shell.run_cell_async)
         # ipykernel would end a moment after the cell, in the middle of the next one.
         shell.ask_exit = _refuse_to_exit
+        room = saved_state.MachineRoom(Path(self.spill_folder) if self.spill_folder else None)
+        self._saver = saved_state.Saver(room, saved_state.Interpreter(self.shell))
+        self._run_time = saved_state.RunTime()
+        self._run_time.follow(self.shell)
         self.shell_handlers["nls_save_request"] = self._answering(self._save)
         self.shell_handlers["nls_restore_request"] = self._answering(self._restore)
         self.shell_handlers["nls_prepare_request"] = self._answering(self._prepare)
@@ -102,6 +113,7 @@ class GpuProcessKernel(IPythonKernel):
 
     async def execute_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
         """A cell, with the number that the notebook gave it."""
+        self._begun.note(parent["header"]["msg_id"])
         count = (parent.get("metadata") or {}).get(numbering.KEY)
         self._cell = ident, parent
         try:
@@ -184,7 +196,7 @@ class GpuProcessKernel(IPythonKernel):
         def handle(stream: Any, ident: Any, parent: dict[str, Any]) -> None:
             try:
                 content = {"status": "ok", **work(parent["content"])}
-            except (Exception, KeyboardInterrupt, SystemExit) as error:  # noqa: BLE001 - told to the kernel, which decides
+            except (Exception, KeyboardInterrupt, SystemExit, saved_state.OverBudgetError) as error:  # noqa: BLE001 - told to the kernel, which decides
                 content = _failed(error)
             reply_type = parent["header"]["msg_type"].removesuffix("_request") + "_reply"
             session: Any = self.session
@@ -193,29 +205,31 @@ class GpuProcessKernel(IPythonKernel):
         return handle
 
     def _save(self, content: dict[str, Any]) -> dict[str, Any]:
-        return self._write_state(content["cell"])
+        budget_s = self._run_time.budget_s() if content.get("within_budget") else None
+        return self._write_state(content["cell"], budget_s=budget_s)
 
-    def _write_state(self, cell: str | None, *, save_point: bool = False) -> dict[str, Any]:
+    def _write_state(
+        self, cell: str | None, *, budget_s: float | None = None, save_point: bool = False
+    ) -> dict[str, Any]:
         """Save the user's names and send the file. Returns what the kernel has to know about it."""
         began_s = time.monotonic()
         shell: Any = self.shell
         names = saved_state.user_names(shell.user_ns, shell.user_ns_hidden)
-        descriptor, manifest = saved_state.save(names, cell=cell)
+        manifest = self._saver.save(names, cell=cell, budget_s=budget_s)
+        self._run_time.saved()
         number = next(self._save_numbers)
-        try:
-            self._state_socket.send(number, descriptor, save_point=save_point)
-        finally:
-            os.close(descriptor)
+        self._state_socket.send(number, self._saver.descriptors(), save_point=save_point)
         self._budget.saved(began_s, time.monotonic())
         return {"number": number, "manifest": manifest.to_json(), "modules": self._imports.names(names)}
 
     def _restore(self, content: dict[str, Any]) -> dict[str, Any]:
         shell: Any = self.shell
-        descriptor = self._state_socket.receive(content["number"])
+        descriptors = self._state_socket.receive(content["number"])
         try:
-            report = saved_state.restore(descriptor, shell.user_ns)
+            report = self._saver.restore(descriptors, shell.user_ns)
         finally:
-            os.close(descriptor)
+            for descriptor in descriptors:
+                os.close(descriptor)
         missing = [{"name": m.name, "type_name": m.type_name, "reason": m.reason} for m in report.missing]
         return {"restored": list(report.restored), "missing": missing}
 

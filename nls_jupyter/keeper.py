@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from nls_jupyter.channel import GpuProcess
 from nls_jupyter.launch import GpuProcessDied, LaunchFailed
 from nls_jupyter.pending import RequestFailed
+from nls_jupyter.saved_state import SavedStateDamagedError, read_manifest
+from nls_jupyter.saving import Saves, Wanted
 from nls_scheduler.model import ProcessId
 from nls_scheduler.processes import alive
 
@@ -33,15 +35,13 @@ _log = logging.getLogger(__name__)
 
 # Guardian and command exist after this, or something is badly wrong with the machine.
 _LAUNCH_TIMEOUT_S = 60.0
-# A save after a cell that takes longer is given up; the state saved before stands.
-SAVE_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class SavedState:
-    """What the GPU process saved last: a memory file that this kernel owns, and the list of what is in it."""
+    """What the GPU process saved last: files without names that this kernel owns, and the list of what is in them."""
 
-    descriptor: int
+    descriptors: tuple[int, ...]
     manifest: Manifest
 
 
@@ -69,10 +69,12 @@ class EndedInCell(Exception):  # noqa: N818 - says what happened
 
     Attributes:
         ordered: why it was ended on purpose; `None` for an end of its own.
+        begun: whether it had begun the cell: if not, another process can run it as if nothing had happened.
     """
 
-    def __init__(self, status: ExitStatus, ordered: str | None) -> None:
+    def __init__(self, status: ExitStatus, ordered: str | None, *, begun: bool = True) -> None:
         super().__init__(f"the GPU process {status.describe()}")
+        self.begun = begun
         self.status = status
         self.ordered = ordered
 
@@ -81,6 +83,7 @@ class Keeper:
     """The GPU process that is there now, if one is, and the saved state that stands.
 
     Attributes:
+        saves: what is saved after cells.
         standby: where the next process comes from, if one stands ready.
         process: `None` without one; set from its launch until nothing of it is left.
         usable: whether cells can be sent to `process`; ask `still_usable` before sending one.
@@ -103,11 +106,11 @@ class Keeper:
         # An end that comes in the middle of a launch waits for it: or the new process would be nobody's.
         self._launching = asyncio.Lock()
         self._cell: asyncio.Task[Message] | None = None
-        self._saving: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None
         self._answers = False
         self._allowance_bytes: int | None = None
         self._losses_told: SavedState | None = None
+        self.saves = Saves(self.save)
         self.standby: Standby | None = None
         self.process: GpuProcess | None = None
         self.usable = False
@@ -118,11 +121,6 @@ class Keeper:
     def executing(self) -> bool:
         """Whether a cell runs in the GPU process, whoever waits for it."""
         return self._cell is not None
-
-    @property
-    def saving(self) -> bool:
-        """Whether the variables are being saved after a cell."""
-        return self._saving is not None and not self._saving.done()
 
     def still_usable(self) -> bool:
         """Whether a cell can be sent now. Asks the system: the news of an end takes a moment."""
@@ -170,7 +168,7 @@ class Keeper:
         saved = self.saved
         restored: Message = {"restored": [], "missing": []}
         if saved is not None:
-            restored = await process.restore(saved.descriptor)
+            restored = await process.restore(saved.descriptors)
             _refuse_out_of_memory(restored)
         if self.ordered_end is not None:
             raise LaunchFailed(f"it was ended while it started: {self.ordered_end}")
@@ -252,10 +250,18 @@ class Keeper:
         except GpuProcessDied as died:
             if self.process is process:
                 self.usable = False
-            raise EndedInCell(died.status, self.ordered_end) from None
+            self._look_again()
+            begun = process.began_last(options["msg_id"])
+            raise EndedInCell(died.status, self.ordered_end, begun=begun) from None
         finally:
             self._cell = None
             await then()
+
+    def _look_again(self) -> None:
+        """The dead process may have finished a save whose message was lost with it."""
+        if self.saved is not None:
+            with contextlib.suppress(OSError, SavedStateDamagedError):
+                self.saved = SavedState(self.saved.descriptors, read_manifest(self.saved.descriptors))
 
     async def cell_over(self) -> None:
         """Until no cell runs."""
@@ -269,36 +275,22 @@ class Keeper:
         failed: Callable[[str], None],
         over: Callable[[], None],
     ) -> None:
-        """Save behind the cell's reply.
-
-        Args:
-            cell: the cell's label.
-            then: gets what was saved.
-            failed: gets the reason when the state saved before stands.
-            over: called when it is over, however it ended.
-        """
+        """Save behind the cell's reply; see `saving.Wanted`."""
         if self.usable and self.process is not None:
-            work = self._save_quietly(self.process, cell, then, failed)
-            self._saving = asyncio.get_running_loop().create_task(work)
-            self._saving.add_done_callback(lambda _: over())
-
-    async def saved_up(self) -> None:
-        """Until nothing is being saved any more."""
-        if self._saving is not None:
-            await asyncio.wait([self._saving])
+            self.saves.begin(Wanted(self.process, cell, then, failed, over))
 
     def interrupt(self) -> None:
         """SIGINT for what the process does now: a cell, or a save, which then fails."""
         if self.process is not None:
             self.process.interrupt()
 
-    async def save(self, cell: str | None) -> SavedState:
+    async def save(self, cell: str | None, *, within_budget: bool = False) -> SavedState:
         """Save now. Raises RequestFailed, GpuProcessDied or OSError; then the state saved before stands."""
         if self.process is None:
             raise RuntimeError("there is no GPU process to save")
-        descriptor, manifest = await self.process.save(cell=cell)
+        descriptors, manifest = await self.process.save(cell=cell, within_budget=within_budget)
         self.drop_saved()
-        self.saved = SavedState(descriptor, manifest)
+        self.saved = SavedState(descriptors, manifest)
         return self.saved
 
     async def suspend(self) -> SavedState:
@@ -311,7 +303,7 @@ class Keeper:
         """
         process, self.usable = self.process, False
         try:
-            await self.saved_up()
+            await self.saves.give_way()
             saved = await self.save(self.saved.manifest.cell if self.saved else None)
         except BaseException:
             self.usable = process is not None and self.process is process and self.ordered_end is None
@@ -334,10 +326,10 @@ class Keeper:
             self.process = None
         return process
 
-    def take_save_point(self, descriptor: int, manifest: Manifest) -> None:
+    def take_save_point(self, descriptors: tuple[int, ...], manifest: Manifest) -> None:
         """The process has saved in mid-cell."""
         self.drop_saved()
-        self.saved = SavedState(descriptor, manifest)
+        self.saved = SavedState(descriptors, manifest)
         if self._on_save_point is not None:
             telling = asyncio.get_running_loop().create_task(self._on_save_point(self.saved))
             self._telling.add(telling)
@@ -346,30 +338,9 @@ class Keeper:
     def drop_saved(self) -> None:
         """Forget what was saved; its memory is free at once."""
         if self.saved is not None:
-            os.close(self.saved.descriptor)
+            for descriptor in self.saved.descriptors:
+                os.close(descriptor)
             self.saved = None
-
-    async def _save_quietly(
-        self,
-        process: GpuProcess,
-        cell: str,
-        then: Callable[[SavedState], Awaitable[None]],
-        failed: Callable[[str], None],
-    ) -> None:
-        try:
-            async with asyncio.timeout(SAVE_TIMEOUT_S):
-                saved = await self.save(cell)
-        except GpuProcessDied:
-            _log.debug("The GPU process %d ended while it saved; the state saved before stands.", process.pid)
-        except TimeoutError:
-            process.interrupt()
-            failed(f"it took longer than {SAVE_TIMEOUT_S:g} s")
-        except RequestFailed as error:
-            failed("it was interrupted" if error.ename == "KeyboardInterrupt" else str(error))
-        except OSError as error:
-            failed(str(error))
-        else:
-            await then(saved)
 
     async def _follow_end(self, process: GpuProcess) -> None:
         status = await asyncio.shield(process.exited)

@@ -98,7 +98,7 @@ class Standby:
         self._world: object = None
         self._broken: set[str] = set()
         self._given_up: frozenset[str] | None = None
-        self.on_save_point: Callable[[int, Manifest], None] | None = None
+        self.on_save_point: Callable[[tuple[int, ...], Manifest], None] | None = None
         self.ready = False
 
     @property

@@ -1,4 +1,4 @@
-"""Saved state changes hands between the kernel and its GPU process as a numbered file descriptor."""
+"""Saved state changes hands between the kernel and its GPU process as numbered file descriptors."""
 
 from __future__ import annotations
 
@@ -8,25 +8,27 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 # Names the end that the GPU process inherits.
 VARIABLE = "NLS_STATE_SOCKET_FD"
 # The number, and whether it is a save point.
 _TAG = struct.Struct(">Q?")
 _ARRIVES_WITHIN_S = 10.0
+# At most: the file in memory, and the one on disk.
+_FILES = 2
 
 
 class Arrival(NamedTuple):
-    """A descriptor from the other side, the taker's to close; a save point is announced by nothing else."""
+    """Descriptors from the other side, the taker's to close; a save point is announced by nothing else."""
 
     number: int
     save_point: bool
-    descriptor: int
+    descriptors: tuple[int, ...]
 
 
 class StateSocket:
-    """One end of the socket pair. A sender puts the descriptor in before it sends the message that names its number.
+    """One end of the socket pair. A sender puts descriptors in before it sends the message that names their number.
 
     What was sent arrives, even if the sender is killed in the next moment.
     """
@@ -54,12 +56,12 @@ class StateSocket:
         """For an event loop, which is to call `arrived`."""
         return self._socket.fileno()
 
-    def send(self, number: int, descriptor: int, *, save_point: bool = False) -> None:
-        """Send a copy of `descriptor`. Raises `OSError`."""
-        socket.send_fds(self._socket, [_TAG.pack(number, save_point)], [descriptor])
+    def send(self, number: int, descriptors: Sequence[int], *, save_point: bool = False) -> None:
+        """Send copies of descriptors. Raises `OSError`."""
+        socket.send_fds(self._socket, [_TAG.pack(number, save_point)], descriptors)
 
-    def receive(self, number: int) -> int:
-        """The descriptor sent with this number, the caller's to close; those of requests given up are closed.
+    def receive(self, number: int) -> tuple[int, ...]:
+        """The descriptors sent with this number, the caller's to close; those of requests given up are closed.
 
         Raises:
             OSError: none came (`TimeoutError`, `BlockingIOError`), or the other side is gone.
@@ -67,8 +69,9 @@ class StateSocket:
         while True:
             arrival = self._next()
             if arrival.number == number:
-                return arrival.descriptor
-            os.close(arrival.descriptor)
+                return arrival.descriptors
+            for descriptor in arrival.descriptors:
+                os.close(descriptor)
 
     def arrived(self) -> Iterator[Arrival]:
         """What has arrived so far, in order. Raises `ConnectionResetError` where the other side is gone."""
@@ -80,12 +83,12 @@ class StateSocket:
 
     def _next(self) -> Arrival:
         while True:
-            tag, descriptors, _, _ = socket.recv_fds(self._socket, _TAG.size, 1, socket.MSG_CMSG_CLOEXEC)
+            tag, descriptors, _, _ = socket.recv_fds(self._socket, _TAG.size, _FILES, socket.MSG_CMSG_CLOEXEC)
             if not tag:
                 raise ConnectionResetError("the other side of the saved state's socket is gone")
             if descriptors:  # none where this process has no room for one more
                 number, save_point = _TAG.unpack(tag)
-                return Arrival(number, save_point, descriptors[0])
+                return Arrival(number, save_point, tuple(descriptors))
 
     def close(self) -> None:
         """Idempotent."""

@@ -122,11 +122,11 @@ class Supervisor:
 
     async def settle(self) -> None:
         """Until what the last cell left is saved."""
-        await self.keeper.saved_up()
+        await self.keeper.saves.until_over()
 
     async def save(self) -> SavedState:
         """Save now, whatever was saved before. Raises GpuUnavailable; then the state saved before stands."""
-        await self.keeper.saved_up()
+        await self.keeper.saves.give_way()
         if not self.keeper.still_usable():
             raise GpuUnavailable("there is no GPU process to save; the variables saved before stand.")
         saved = self.keeper.saved
@@ -147,6 +147,17 @@ class Supervisor:
         """
         self._call = call = _Call(asyncio.current_task())
         await self._wait(cell, lambda: not self.keeper.executing, _busy_line)
+        while True:
+            await self._send(cell, call)
+            assert call.work is not None  # noqa: S101 - `_send` raises, or has sent it
+            try:
+                return await asyncio.shield(call.work)
+            except EndedInCell as ended:
+                if ended.begun:
+                    raise self._why_it_died(ended) from None
+                call.work = None  # the process died before it read the cell, which waits again
+
+    async def _send(self, cell: Cell, call: _Call) -> None:
         await self._ask_for_gpu()
         try:
             await self._until_ready(cell)
@@ -161,10 +172,6 @@ class Supervisor:
         finally:
             if call.work is None and self.place.orders is not None:
                 await asyncio.shield(self.place.orders.tell_cell_finished())
-        try:
-            return await asyncio.shield(call.work)
-        except EndedInCell as ended:
-            raise self._why_it_died(ended) from None
 
     async def run_quietly(self, cell: Cell) -> Message:
         """Run what is no cell of the user's: it brings no GPU process back, and its end saves nothing.
@@ -198,7 +205,7 @@ class Supervisor:
         if call is None or call.waiter is None:
             return 0
         if call.work is None:
-            if self.keeper.saving:
+            if self.keeper.saves.active:
                 self.keeper.interrupt()
             call.waiter.cancel()
         elif not call.work.done():
@@ -240,8 +247,8 @@ class Supervisor:
         while True:
             if not self.keeper.still_usable():
                 await self._wait_for_gpu(cell)
-            elif self.keeper.saving:
-                await self._wait(cell, lambda: not self.keeper.saving, _saving_line)
+            elif self.keeper.saves.active:
+                await self._wait(cell, lambda: not self.keeper.saves.active, _saving_line)
             elif self.keeper.executing:
                 await self._wait(cell, lambda: not self.keeper.executing, _busy_line)
             elif unread := self.log.take_unread():
@@ -250,6 +257,8 @@ class Supervisor:
                 except asyncio.CancelledError:
                     self.log.put_back(unread)
                     raise
+            elif self.keeper.saves.waiting:
+                await self.keeper.saves.give_way()
             else:
                 return
 

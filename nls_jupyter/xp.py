@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 _NO_GPU_PROCESS = "xp works in the GPU process: start the cell with %%gpu, or the command with `nls run`."
 
 
+class NoGpuProcessError(RuntimeError, AttributeError):
+    """There is no GPU here. An AttributeError too: pickle asks every module for names, and must get on without us."""
+
+
 def _masked_by_scheduler() -> bool:
     # The scheduler always masks by UUID; indices are somebody else's, such as a container's.
     return os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith(("GPU-", "MIG-"))
@@ -29,7 +33,7 @@ def _backend() -> ModuleType:
             "with a CUDA 13 driver, 'nls-jupyter[cuda13]'."
         )
         return _load("cupy", "cupy", how)
-    raise RuntimeError(_NO_GPU_PROCESS)
+    raise NoGpuProcessError(_NO_GPU_PROCESS)
 
 
 def _load(module: str, needed: str, how: str) -> ModuleType:

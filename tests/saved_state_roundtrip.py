@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nls_jupyter import saved_state
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 WITHIN_S = 60
 
@@ -16,12 +20,10 @@ class Roundtrip:
     """One namespace through saved state; what came of it, and the new namespace."""
 
     def __init__(self, namespace: dict[str, Any], *, function_globals: dict[str, Any] | None = None) -> None:
-        fd, self.manifest = saved_state.save(namespace, cell="5", function_globals=function_globals)
         self.namespace: dict[str, Any] = {}
-        try:
-            self.report = saved_state.restore(fd, self.namespace)
-        finally:
-            os.close(fd)
+        with contextlib.closing(saved_state.Saver()) as saver:
+            self.manifest = saver.save(namespace, cell="5", function_globals=function_globals)
+            self.report = restore(saver.descriptors(), self.namespace)
 
     def __getitem__(self, name: str) -> Any:
         return self.namespace[name]
@@ -29,6 +31,20 @@ class Roundtrip:
     @property
     def unsaved(self) -> dict[str, str]:
         return {missing.name: missing.reason for missing in self.manifest.missing}
+
+
+def restore(descriptors: Sequence[int], namespace: dict[str, Any]) -> saved_state.RestoreReport:
+    """As a new process would."""
+    with contextlib.closing(saved_state.Saver()) as saver:
+        return saver.restore(descriptors, namespace)
+
+
+@contextlib.contextmanager
+def saved(namespace: dict[str, Any], **options: Any) -> Iterator[tuple[list[int], saved_state.Manifest]]:
+    """Descriptors and manifest of a saved namespace."""
+    with contextlib.closing(saved_state.Saver()) as saver:
+        manifest = saver.save(namespace, cell=None, **options)
+        yield saver.descriptors(), manifest
 
 
 def cells(source: str) -> dict[str, Any]:
@@ -47,7 +63,8 @@ def roundtrip(source: str) -> Roundtrip:
 _RESTORE = """
 import sys
 from nls_jupyter import saved_state
-report = saved_state.restore(int(sys.argv[1]), globals())
+saver = saved_state.Saver()
+report = saver.restore([int(sys.argv[1])], globals())
 assert not report.missing, report
 exec(compile(sys.argv[2], "<check>", "exec"))
 """
@@ -56,19 +73,15 @@ exec(compile(sys.argv[2], "<check>", "exec"))
 def check_in_a_new_process(source: str, check: str) -> None:
     """Run `source` as cells here, restore in a new Python process's `__main__`, and run `check` there."""
     namespace = cells(source)
-    fd, manifest = saved_state.save(saved_state.user_names(namespace, {}), cell=None, function_globals=namespace)
-    try:
+    with saved(saved_state.user_names(namespace, {}), function_globals=namespace) as (descriptors, manifest):
         assert not manifest.missing, manifest
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         done = subprocess.run(
-            [sys.executable, "-c", _RESTORE, str(fd), check],
-            env=environment,
-            pass_fds=[fd],
+            [sys.executable, "-c", _RESTORE, str(descriptors[0]), check],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            pass_fds=descriptors,
             timeout=WITHIN_S,
             capture_output=True,
             text=True,
             check=False,
         )
-    finally:
-        os.close(fd)
     assert done.returncode == 0, done.stderr

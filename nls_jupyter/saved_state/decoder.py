@@ -7,12 +7,14 @@ import pickle
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.saved_state.arena import SavedStateDamagedError
 from nls_jupyter.saved_state.manifest import MissingName
 from nls_jupyter.saved_state.regions import resolve
 from nls_jupyter.saved_state.tolerant import TolerantUnpickler, losses
+from nls_jupyter.saved_state.watchdog import StuckError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from nls_jupyter.saved_state.manifest import SavedName
     from nls_jupyter.saved_state.store import Reader
@@ -59,32 +61,41 @@ class _Tolerant(TolerantUnpickler):
 
 
 def _buffers(reader: Reader) -> Iterator[bytearray]:
-    for region in reader.index["buffers"]:
+    for region in reader.buffers:
         buffer = bytearray(reader.size_bytes(region))
         reader.read_into(region, memoryview(buffer))
         yield buffer
 
 
-def decode(reader: Reader, namespace: dict[str, Any], names: tuple[SavedName, ...]) -> RestoreReport:
-    """Put the names into `namespace`, in the stream's order: modules, functions and classes come first."""
+def decode(reader: Reader, namespace: dict[str, Any], names: Sequence[SavedName]) -> RestoreReport:
+    """Put a component's names into `namespace`, in the stream's order: functions and classes come first."""
     try:
         _decode_all(reader, namespace, names)
-    except Exception:  # noqa: BLE001 - it happens again below, and is reported there name by name
+    except (Exception, SystemExit, StuckError):  # noqa: BLE001 - it happens again below, and is reported name by name
         for saved in names:
             namespace.pop(saved.name, None)
     else:
         return RestoreReport(tuple(saved.name for saved in names), ())
     gc.collect()  # what was loaded so far, Gpu memory too, may lie in cycles
-    return _decode_what_can_be(reader, namespace, names)
+    try:
+        return _decode_what_can_be(reader, namespace, names)
+    except (SavedStateDamagedError, StuckError) as error:
+        for saved in names:
+            namespace.pop(saved.name, None)
+        return _all_missing(names, str(error))
 
 
-def _decode_all(reader: Reader, namespace: dict[str, Any], names: tuple[SavedName, ...]) -> None:
+def _all_missing(names: Sequence[SavedName], reason: str) -> RestoreReport:
+    return RestoreReport((), tuple(MissingName(saved.name, saved.type_name, reason) for saved in names))
+
+
+def _decode_all(reader: Reader, namespace: dict[str, Any], names: Sequence[SavedName]) -> None:
     unpickler = _Unpickler(reader, namespace)
     for saved in names:
         [namespace[saved.name]] = unpickler.load()
 
 
-def _decode_what_can_be(reader: Reader, namespace: dict[str, Any], names: tuple[SavedName, ...]) -> RestoreReport:
+def _decode_what_can_be(reader: Reader, namespace: dict[str, Any], names: Sequence[SavedName]) -> RestoreReport:
     unpickler = _Tolerant(reader, namespace)
     frames: list[Any] = []
     for saved in names:

@@ -1,81 +1,96 @@
-"""Names become frames of one pickle stream with one memo, so that what they share stays one object."""
+"""One component's names become frames of one pickle stream with one memo, so that what they share stays one object."""
 
 from __future__ import annotations
 
 import pickle
-import sys
 import types
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from nls_jupyter.saved_state.manifest import Manifest, MissingName, SavedName, Where, describe, type_name
-from nls_jupyter.saved_state.pickler import Pickler, Probe
-from nls_jupyter.saved_state.regions import Regions, UnsavableError
+from nls_jupyter.saved_state.arena import NoRoomError
+from nls_jupyter.saved_state.manifest import ChangedName, MissingName, SavedName, Where, describe, type_name
+from nls_jupyter.saved_state.pickler import Pickler, Probe, Rules
+from nls_jupyter.saved_state.regions import UnsavableError
+from nls_jupyter.saved_state.watchdog import StuckError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from nls_jupyter.saved_state.store import Writer
+    from nls_jupyter.saved_state.store import Scratch
+
+
+@dataclass(slots=True)
+class Encoded:
+    """What became of a component's names.
+
+    Attributes:
+        saved: in the order of the stream.
+        missing: those that are not in it.
+        changed: those that come back otherwise.
+        keys: of the regions, see `Regions`.
+        buffers: see `Regions`.
+    """
+
+    saved: list[SavedName] = field(default_factory=list)
+    missing: list[MissingName] = field(default_factory=list)
+    changed: list[ChangedName] = field(default_factory=list)
+    keys: list[object] = field(default_factory=list)
+    buffers: list[int] = field(default_factory=list)
 
 
 class Encoder:
-    """Pickles a namespace name by name, leaving out those that fail."""
+    """Pickles a component name by name, leaving out those that fail."""
 
-    def __init__(self, file: Writer, namespace: Mapping[str, Any], function_globals: Mapping[str, Any] | None) -> None:
-        main = sys.modules.get("__main__")
-        self._namespaces = (namespace, vars(main) if main is not None else namespace, function_globals or namespace)
-        self._file = file
-        self._namespace = namespace
-        self.regions = Regions()
-        self._pickler = Pickler(file, self.regions, self._namespaces)
+    def __init__(self, scratch: Scratch, rules: Rules, holders: list[Any]) -> None:
+        self._scratch = scratch
+        self._rules = rules
+        self._regions = rules.regions
+        self._holders = holders
+        self._regions.reset()
+        self._pickler = Pickler(scratch, rules)
         self._probe: Probe | None = None
-        self._saved: list[SavedName] = []
-        self._missing: list[MissingName] = []
         self._where: dict[int, Where] = {}
+        self._encoded = Encoded()
 
-    def encode(self) -> None:
+    def encode(self, names: Mapping[str, Any]) -> Encoded:
         """Pickle everything; what a class or function needs while objects are made comes first."""
-        for library in self._pickler.libraries:
-            library.prepare(list(self._namespace.values()))
-        for name, value in sorted(self._namespace.items(), key=lambda item: _rank(item[1])):
+        for name, value in sorted(names.items(), key=lambda item: rank(item[1])):
             self._add(name, value)
-
-    def manifest(self, cell: str | None) -> Manifest:
-        """What came of it."""
-        memory_bytes = sum(name.memory_bytes for name in self._saved)
-        return Manifest(memory_bytes, tuple(self._saved), tuple(self._missing), cell)
+        self._encoded.keys, self._encoded.buffers = self._regions.keys, self._regions.buffers
+        return self._encoded
 
     def _add(self, name: str, value: Any) -> None:
-        position, first_region = self._file.tell(), len(self.regions.sources)
-        self.regions.met_gpu = False
+        position, first_region = self._scratch.tell(), len(self._regions.sources)
+        self._regions.met_gpu = False
+        self._regions.notes = []
         if self._probe is not None and (error := self._probe.error(value)) is not None:
-            self._missing.append(MissingName(name, type_name(value), _reason(error, value)))
+            self._encoded.missing.append(MissingName(name, type_name(value), reason_for(error, value)))
             return
         # A list of its own around each value: its place in the memo tells where this name began.
         frame = [value]
         try:
             self._pickler.dump(frame)
-        except Exception as error:
-            if self._file.failure is not None:
-                raise
-            self._missing.append(MissingName(name, type_name(value), _reason(error, value)))
+        except (Exception, SystemExit, StuckError) as error:  # noqa: BLE001 - the user is told which name, and why
+            self._encoded.missing.append(MissingName(name, type_name(value), reason_for(error, value)))
             self._forget(frame, position, first_region)
             return
-        memory_bytes = self._file.tell() - position + self.regions.size_bytes(first_region)
-        where = self._where.setdefault(id(value), "gpu" if self.regions.met_gpu else "host")
-        self._saved.append(SavedName(name, type_name(value), memory_bytes, where))
+        memory_bytes = self._scratch.tell() - position + self._regions.size_bytes(first_region)
+        where = self._where.setdefault(id(value), "gpu" if self._regions.met_gpu else "host")
+        self._encoded.saved.append(SavedName(name, type_name(value), memory_bytes, where))
+        self._encoded.changed += [ChangedName(name, type_name(value), note) for note in self._regions.notes]
 
     def _forget(self, frame: list[Any], position: int, first_region: int) -> None:
         """Back to before a name that failed: objects pickled half must not be referred to."""
-        self._file.rewind(position)
-        self.regions.rewind(first_region)
+        self._scratch.rewind(position)
+        self._regions.rewind(first_region)
         memo = self._pickler.memo.copy()
         begin = memo[id(frame)][0]
         memo = {key: entry for key, entry in memo.items() if entry[0] < begin}
         self._pickler.memo = memo
-        self._probe = Probe(memo, self._namespaces, list(self._namespace.values()))
+        self._probe = Probe(memo, self._rules, self._holders)
 
 
-def _rank(value: Any) -> int:
+def rank(value: Any) -> int:
     """Where a name's turn comes.
 
     Modules, then functions and classes: code that runs while objects are made may need them. Plain containers last:
@@ -88,9 +103,12 @@ def _rank(value: Any) -> int:
     return 2 if type(value).__module__ != "builtins" else 3
 
 
-def _reason(error: Exception, value: Any) -> str:
+def reason_for(error: BaseException, value: Any) -> str:
+    """Why `value` is not saved, for the user."""
     if isinstance(error, UnsavableError):
         return error.reason_for(value)
+    if isinstance(error, NoRoomError):
+        return f"it does not fit in what is left for saved state ({error.why_no_spill})"
     if isinstance(error, (RecursionError, pickle.PicklingError)) and "recursion" in str(error):
         return "it is nested too deeply to be saved"
-    return describe(error)
+    return str(error) if isinstance(error, StuckError) else describe(error)

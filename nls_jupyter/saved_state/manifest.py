@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -42,6 +42,15 @@ class MissingName:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangedName:
+    """A name that comes back otherwise than it was, and how."""
+
+    name: str
+    type_name: str
+    change: str
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """The content of one saved state.
 
@@ -50,12 +59,14 @@ class Manifest:
         saved: what was saved, in the order of the stream.
         missing: what was not, with reasons.
         cell: the cell after which it was saved, as the caller named it.
+        changed: names among `saved` that come back otherwise than they were.
     """
 
     memory_bytes: int
     saved: tuple[SavedName, ...]
     missing: tuple[MissingName, ...]
     cell: str | None
+    changed: tuple[ChangedName, ...] = ()
 
     @property
     def gpu_bytes(self) -> int:
@@ -64,7 +75,13 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         """Plain dicts and lists, for messages."""
-        return asdict(self)
+        return {
+            "memory_bytes": self.memory_bytes,
+            "saved": [_as_dict(name) for name in self.saved],
+            "missing": [_as_dict(name) for name in self.missing],
+            "cell": self.cell,
+            "changed": [_as_dict(name) for name in self.changed],
+        }
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Manifest:
@@ -74,7 +91,13 @@ class Manifest:
             saved=tuple(SavedName(**name) for name in content["saved"]),
             missing=tuple(MissingName(**name) for name in content["missing"]),
             cell=content["cell"],
+            changed=tuple(ChangedName(**name) for name in content["changed"]),
         )
+
+
+def _as_dict(record: SavedName | MissingName | ChangedName) -> dict[str, Any]:
+    """`dataclasses.asdict` copies deeply, which takes longer than a save of these names."""
+    return {field: getattr(record, field) for field in record.__slots__}
 
 
 def user_names(user_ns: Mapping[str, Any], user_ns_hidden: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,7 +118,7 @@ def type_name(value: object) -> str:
     return name if package in {"builtins", "types"} or package.startswith("_") else f"{package}.{name}"
 
 
-def describe(error: Exception) -> str:
+def describe(error: BaseException) -> str:
     """An error as a reason: its type and the beginning of its text, on one line."""
     text = " ".join(str(error).split())[:300]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -8,31 +8,61 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
-from nls_jupyter.saved_state import libraries, reducers
+from nls_jupyter.saved_state import libraries, reducers, wrappers
+from nls_jupyter.saved_state.looks import COMPILED
 from nls_jupyter.saved_state.regions import NAMESPACE, HostMemory, Regions, refuse
+from nls_jupyter.saved_state.watchdog import StuckError
 
 if TYPE_CHECKING:
     import pickle
     from collections.abc import Callable, Mapping
 
+    from nls_jupyter.saved_state.libraries import Looker
+
 _PROTOCOL = 5
+
+
+class Rules:
+    """How objects of this process are pickled and looked at; for one save, since libraries may be imported later."""
+
+    def __init__(self, namespaces: tuple[Mapping[str, Any], ...]) -> None:
+        self.regions = Regions()
+        self.namespaces = {id(namespace) for namespace in namespaces}
+        self.libraries = libraries.loaded(self.regions)
+        self.unsavable = tuple(reducers.unsavable_types())
+        self.handlers: dict[type, Callable[[Any], Any] | None] = _own_handlers(self.regions)
+        self.lookers: dict[type, Looker] = wrappers.lookers()
+        for library in self.libraries:
+            self.handlers.update(library.handlers())
+            self.lookers.update(library.lookers())
+
+    def probing(self) -> Rules:
+        """The same with regions of their own, for trying."""
+        rules = Rules.__new__(Rules)
+        rules.regions = Regions()
+        rules.namespaces, rules.unsavable = self.namespaces, self.unsavable
+        rules.libraries = libraries.loaded(rules.regions)
+        rules.handlers = _own_handlers(rules.regions)
+        for library in rules.libraries:
+            rules.handlers.update(library.handlers())
+        return rules
+
+
+def _own_handlers(regions: Regions) -> dict[type, Callable[[Any], Any] | None]:
+    return {types.CellType: reducers.reduce_cell, **wrappers.handlers(regions)}
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
     """cloudpickle with array libraries, functions that keep the user's namespace, and reasons for refusals."""
 
-    def __init__(self, file: Any, regions: Regions, namespaces: tuple[Mapping[str, Any], ...]) -> None:
+    def __init__(self, file: Any, rules: Rules) -> None:
         # No bound method of this pickler here or among the handlers: in a cycle, its memo would keep all that the
         # user deletes afterwards, Gpu memory too, until the garbage collector comes by.
-        super().__init__(file, protocol=_PROTOCOL, buffer_callback=functools.partial(_take_buffer, regions))
-        self._namespaces = {id(namespace) for namespace in namespaces}
-        self.libraries = libraries.loaded(regions)
-        self._handlers: dict[type, Callable[[Any], Any] | None] = {
-            types.CellType: reducers.reduce_cell,
-        }
-        for library in self.libraries:
-            self._handlers.update(library.handlers())
-        self._unsavable = tuple(reducers.unsavable_types())
+        super().__init__(file, protocol=_PROTOCOL, buffer_callback=functools.partial(_take_buffer, rules.regions))
+        self._namespaces = rules.namespaces
+        self._handlers = rules.handlers
+        self._unsavable = rules.unsavable
+        self._note = rules.regions.note
 
     def reducer_override(self, obj: Any) -> Any:
         """The pickler asks this for every object except those of the plain built-in types."""
@@ -54,6 +84,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         return None
 
     def _reduce_function(self, function: types.FunctionType) -> Any:
+        if (original := vars(function).get(COMPILED)) is not None:
+            self._note("a compiled function is saved without its compiled code, and compiled again with the defaults")
+            return compile_again, (original,)
         reduced = self._function_reduce(function)
         if reduced is NotImplemented:  # importable
             return reduced
@@ -63,6 +96,13 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         # The cells themselves, not their values: functions of one scope go on sharing its variables.
         slots["__closure__"] = None
         return make, (code, base_globals, name, defaults, function.__closure__), (attributes, slots), *rest
+
+
+def compile_again(function: Any) -> Any:
+    """`torch.compile` with its defaults; called by the unpickler."""
+    import torch
+
+    return torch.compile(function)
 
 
 def _take_buffer(regions: Regions, buffer: pickle.PickleBuffer) -> bool:
@@ -81,18 +121,19 @@ class Probe:
     What the stream already holds is not tried again.
     """
 
-    def __init__(self, known: dict[int, Any], namespaces: tuple[Mapping[str, Any], ...], values: list[Any]) -> None:
-        self._regions = Regions()
-        self._pickler = _ProbePickler(_Nowhere(), self._regions, namespaces, set(known))
-        for library in self._pickler.libraries:
-            library.prepare(values)
+    def __init__(self, known: dict[int, Any], rules: Rules, holders: list[Any]) -> None:
+        self._rules = rules.probing()
+        self._rules.regions.refused = rules.regions.refused
+        self._pickler = _ProbePickler(_Nowhere(), self._rules, set(known))
+        for library in self._rules.libraries:
+            library.prepare(holders)
         self._alive: list[dict[int, Any]] = [known]  # an id means its object only while that lives
 
-    def error(self, value: Any) -> Exception | None:
+    def error(self, value: Any) -> BaseException | None:
         """Why `value` cannot be pickled, or `None`; what it consists of is known from then on."""
         try:
             self._pickler.dump([value])
-        except Exception as error:  # noqa: BLE001 - any object may raise anything; the user is told which and why
+        except (Exception, SystemExit, StuckError) as error:  # noqa: BLE001 - any object may raise anything; the user is told which and why
             return error
         else:
             made = self._pickler.memo.copy()
@@ -101,12 +142,12 @@ class Probe:
             return None
         finally:
             self._pickler.clear_memo()
-            self._regions.rewind(0)
+            self._rules.regions.reset()
 
 
 class _ProbePickler(Pickler):
-    def __init__(self, file: Any, regions: Regions, namespaces: tuple[Mapping[str, Any], ...], known: set[int]) -> None:
-        super().__init__(file, regions, namespaces)
+    def __init__(self, file: Any, rules: Rules, known: set[int]) -> None:
+        super().__init__(file, rules)
         self.known = known
 
     def persistent_id(self, obj: Any) -> int | None:

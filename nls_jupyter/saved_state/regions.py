@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from nls_jupyter.saved_state.blobs import pieces_of
+from nls_scheduler.sizes import format_bytes
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from nls_jupyter.saved_state.arena import NoRoomError
     from nls_jupyter.saved_state.manifest import Where
-    from nls_jupyter.saved_state.store import RegionWriter, Source
+    from nls_jupyter.saved_state.store import Source
 
 
 class UnsavableError(Exception):
@@ -31,6 +36,26 @@ class UnsavableError(Exception):
         """Why `value`, the culprit itself or something that holds it, is not saved."""
         who = f"{self.what} cannot be saved" if self.culprit is value else f"it holds {self.what}"
         return f"{who}; {self.advice}" if self.advice else who
+
+
+class NoRoomForError(UnsavableError):
+    """Memory for which nothing is left."""
+
+    def __init__(self, size_bytes: int, room_bytes: int, why_no_spill: str, culprit: object) -> None:
+        super().__init__("memory without room", culprit)
+        self._sizes = (format_bytes(size_bytes), format_bytes(max(room_bytes, 0)))
+        self._why_no_spill = why_no_spill
+
+    @classmethod
+    def maker(cls, error: NoRoomError, size_bytes: int) -> Callable[[object], UnsavableError]:
+        """What makes one for each object that shows the memory."""
+        return functools.partial(cls, size_bytes, error.room_bytes, error.why_no_spill)
+
+    def reason_for(self, value: object) -> str:
+        """See `UnsavableError`."""
+        whose = "its" if self.culprit is value else "it holds an array whose"
+        size, room = self._sizes
+        return f"{whose} {size} are more than the {room} that are left for saved state ({self._why_no_spill})"
 
 
 def refuse(what: str) -> Callable[[Any], Any]:
@@ -71,9 +96,9 @@ class HostMemory:
     size_bytes: int
     where: Where = "host"
 
-    def write(self, region: RegionWriter) -> None:
-        """Copy the memory."""
-        region.write(self.content)
+    def pieces(self) -> Iterator[memoryview]:
+        """See `Source`."""
+        return pieces_of(self.content)
 
 
 class Storage:
@@ -88,18 +113,31 @@ class Storage:
 
 
 class Regions:
-    """The storages of one saved state, in the order in which the pickler meets them."""
+    """The storages of one component, in the order in which the pickler meets them."""
 
     def __init__(self) -> None:
+        #: Why memory cannot be saved, by key: there was no room for it.
+        self.refused: dict[object, Callable[[object], UnsavableError]] = {}
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin a component."""
         self.sources: list[Source] = []
+        #: How the walk knows each of `sources`; `None` for memory that only the pickler met.
+        self.keys: list[object] = []
         #: Out-of-band buffers of other types' own reducers, in stream order: indices of `sources`.
         self.buffers: list[int] = []
+        #: What comes back otherwise than it was.
+        self.notes: list[str] = []
         self.met_gpu = False
         self._storages: dict[object, Storage] = {}
 
-    def add(self, source: Source) -> int:
-        """Save `source` as a region of its own; gives its index."""
+    def add(self, source: Source, key: object = None, culprit: object = None) -> int:
+        """Save `source` as a region of its own; gives its index. Raises UnsavableError when there was no room."""
+        if key is not None and key in self.refused:
+            raise self.refused[key](culprit)
         self.sources.append(source)
+        self.keys.append(key)
         self.met_gpu |= source.where == "gpu"
         return len(self.sources) - 1
 
@@ -107,13 +145,25 @@ class Regions:
         """Save an out-of-band buffer."""
         self.buffers.append(self.add(source))
 
-    def storage(self, key: object, source: Callable[[], Source], load: Callable[..., Any], *args: Any) -> Storage:
+    def storage(
+        self,
+        key: object,
+        source: Callable[[], Source],
+        load: Callable[..., Any],
+        *args: Any,
+        culprit: object = None,
+    ) -> Storage:
         """The storage known by `key`, added when it is met for the first time."""
         known = self._storages.get(key)
         if known is None:
-            known = self._storages[key] = Storage(self.add(source()), load, args)
+            known = self._storages[key] = Storage(self.add(source(), key, culprit), load, args)
         self.met_gpu |= self.sources[known.region].where == "gpu"
         return known
+
+    def note(self, text: str) -> None:
+        """Something of the name that is being pickled comes back changed; the user reads `text`."""
+        if text not in self.notes:
+            self.notes.append(text)
 
     def size_bytes(self, first: int = 0) -> int:
         """Bytes of the regions from index `first` on."""
@@ -121,7 +171,7 @@ class Regions:
 
     def rewind(self, count: int) -> None:
         """Forget all but the first `count` regions."""
-        del self.sources[count:]
+        del self.sources[count:], self.keys[count:]
         while self.buffers and self.buffers[-1] >= count:
             self.buffers.pop()
         while self._storages and next(reversed(self._storages.values())).region >= count:

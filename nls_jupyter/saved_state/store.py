@@ -1,41 +1,26 @@
-"""How a saved state lies in its memfd.
-
-    header | pickle stream | regions | table of regions | index (JSON)
-
-A region is the raw memory of one storage, at a multiple of 64 bytes, or of a page if it is large. The file may have
-holes where a storage was never written to.
-"""
+"""One component as it is written and read: a pickle stream, and regions, the raw memory of one storage each."""
 
 from __future__ import annotations
 
-import ctypes
-import fcntl
 import io
-import json
-import mmap
-import os
-import struct
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from nls_jupyter.saved_state.arena import CHUNK_BYTES, Arena, NoRoomError, digest_of
+from nls_jupyter.saved_state.blobs import Blob, BlobWriter, Table, pieces_of, read_blob, read_chunk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from nls_jupyter.saved_state.blobs import Chunk
     from nls_jupyter.saved_state.manifest import Where
 
-_MAGIC = b"NLSSTATE"
-_VERSION = 1
-# magic, version, stream length, table position, number of regions, index position, index length
-_HEADER = struct.Struct("<8sIxxxxQQQQQ")
-_REGION = struct.Struct("<QQ")  # position, length
+__all__ = ["Layout", "Places", "Reader", "Scratch", "Source", "digests"]
+
+# Smaller regions lie together in one pack: a page each would cost more than they hold.
+_PACKED_BYTES = 1 << 16
 _ALIGNMENT_BYTES = 64
-_LARGE_BYTES = 1 << 20
-_HEADER_BYTES = 64
-_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
-
-
-class SavedStateDamagedError(Exception):
-    """A file descriptor does not hold a saved state of this version, or not all of it."""
+_PACK = -1
 
 
 class Source(Protocol):
@@ -49,184 +34,240 @@ class Source(Protocol):
     def where(self) -> Where:
         """Which memory it is."""
 
-    def write(self, region: RegionWriter) -> None:
-        """Copy the memory; called once, after everything was pickled."""
+    def pieces(self) -> Iterator[memoryview | None]:
+        """The memory, in pieces of `CHUNK_BYTES`; `None` for a whole piece of zeros. Valid until the next one."""
 
 
-class RegionWriter:
-    """One region while a saved state is being written."""
+@runtime_checkable
+class OnDevice(Source, Protocol):
+    """Memory that can tell on its device whether it has changed."""
 
-    def __init__(self, fd: int, position: int, size_bytes: int) -> None:
-        self._fd = fd
-        self._position = position
-        self.size_bytes = size_bytes
+    def fingerprints(self) -> list[bytes] | None:
+        """One for each piece; `None` if it cannot tell now."""
 
-    def write(self, content: memoryview, offset: int = 0) -> None:
-        """Copy host memory to `offset`."""
-        _pwrite(self._fd, content.cast("B"), self._position + offset)
-
-    @contextmanager
-    def address(self) -> Iterator[int]:
-        """The region mapped into memory, for a device to write to. Not for regions of no bytes."""
-        with _mapped(self._fd, self._position, self.size_bytes, mmap.ACCESS_WRITE) as address:
-            yield address
+    def piece(self, number: int) -> memoryview:
+        """One of `pieces`."""
 
 
-class Writer(io.RawIOBase):
-    """A new memfd; as a file it takes the pickle stream, then `finish` adds the rest."""
+#: What memory looked like on its device when it was saved, by its key, and what was saved of it.
+Fingerprints = dict[object, tuple[list[bytes], Blob]]
 
-    def __init__(self) -> None:
-        self.fd = os.memfd_create("nls-saved-state", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        self._position = _HEADER_BYTES
-        #: Why the stream could not be written: nothing that an object could help.
-        self.failure: OSError | None = None
+
+class Scratch:
+    """Takes a pickle stream; in the process's own memory, since most of it is there in the arena already.
+
+    Args:
+        fits: raises when so many bytes are more than there is room for.
+        tick: called now and then; what it raises stops the save.
+    """
+
+    def __init__(self, fits: Callable[[int], None], tick: Callable[[], None]) -> None:
+        self._content = bytearray()
+        self._fits = fits
+        self._tick = tick
 
     def write(self, content: Any, /) -> int:
-        """Append to the stream; the pickler calls this."""
+        """Append; the pickler calls this, about once per 64 KiB."""
+        self._tick()
         view = memoryview(content).cast("B")
-        try:
-            _pwrite(self.fd, view, self._position)
-        except OSError as error:
-            self.failure = error
-            raise
-        self._position += view.nbytes
+        self._fits(len(self._content) + view.nbytes)
+        self._content += view
         return view.nbytes
 
     def tell(self) -> int:
-        """Where the stream ends."""
-        return self._position
+        """How long the stream is."""
+        return len(self._content)
 
     def rewind(self, position: int) -> None:
-        """Forget the stream from `position` (of `tell`) on."""
-        self._position = position
+        """Forget the stream from `position` on."""
+        del self._content[position:]
 
-    def finish(self, sources: Sequence[Source], index: dict[str, Any]) -> int:
-        """Copy the regions, write the index, seal the file and hand over its descriptor, the caller's to close."""
-        os.ftruncate(self.fd, self._position)  # what was forgotten last must not lie under the regions
-        stream_bytes = self._position - _HEADER_BYTES
-        table = bytearray()
-        end = self._position
-        for source in sources:
-            end += -end % (mmap.PAGESIZE if source.size_bytes >= _LARGE_BYTES else _ALIGNMENT_BYTES)
-            table += _REGION.pack(end, source.size_bytes)
-            end += source.size_bytes
-        end += -end % _ALIGNMENT_BYTES
-        text = json.dumps(index).encode()
-        os.ftruncate(self.fd, end + len(table) + len(text))
-        for source, (position, size_bytes) in zip(sources, _REGION.iter_unpack(table), strict=True):
-            source.write(RegionWriter(self.fd, position, size_bytes))
-        _pwrite(self.fd, memoryview(table + text), end)
-        header = _HEADER.pack(_MAGIC, _VERSION, stream_bytes, end, len(sources), end + len(table), len(text))
-        _pwrite(self.fd, memoryview(header), 0)
-        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEALS)
-        fd, self.fd = self.fd, -1
-        return fd
+    def content(self) -> memoryview:
+        """All of it."""
+        return memoryview(self._content)
 
-    def close(self) -> None:
-        """Drop what was not finished. Idempotent."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
-        super().close()
+
+class Layout:
+    """Puts regions into an arena, the small ones together.
+
+    Attributes:
+        fingerprints: of all memory on devices that was put.
+    """
+
+    def __init__(self, blobs: BlobWriter, tick: Callable[[], None], before: Fingerprints) -> None:
+        self._blobs = blobs
+        self._tick = tick
+        self._before = before
+        self.fingerprints: Fingerprints = {}
+
+    def put(
+        self, sources: Sequence[Source], keys: Sequence[object], failed: Callable[[int], None] | None = None
+    ) -> Places:
+        """Store all of them, `keys` as in `Regions`; `failed` gets the position of one for which there was no room.
+
+        Raises NoRoomError, OSError.
+        """
+        places: list[Blob | tuple[int, int]] = []
+        pack = bytearray()
+        for number, source in enumerate(sources):
+            try:
+                if source.size_bytes < _PACKED_BYTES:
+                    pack += bytes(-len(pack) % _ALIGNMENT_BYTES)
+                    places.append((len(pack), source.size_bytes))
+                    for piece in source.pieces():
+                        pack += bytes(min(CHUNK_BYTES, source.size_bytes)) if piece is None else piece
+                else:
+                    places.append(self._put(source, keys[number]))
+            except NoRoomError:
+                if failed is not None:
+                    failed(number)
+                raise
+        return Places(places, self._blobs.put(pieces_of(memoryview(pack)), self._tick))
+
+    def _put(self, source: Source, key: object) -> Blob:
+        fingerprints = source.fingerprints() if key is not None and isinstance(source, OnDevice) else None
+        if fingerprints is None or not isinstance(source, OnDevice):
+            return self._blobs.put(source.pieces(), self._tick)
+        before: dict[int, tuple[bytes, Chunk]] = {}
+        if key in self._before:  # the key has the memory's size in it
+            known, blob = self._before[key]
+            before = dict(enumerate(zip(known, blob.chunks, strict=True)))
+        pieces = (
+            before[number][1] if number in before and before[number][0] == fingerprint else source.piece(number)
+            for number, fingerprint in enumerate(fingerprints)
+        )
+        stored = self._blobs.put(pieces, self._tick)
+        self.fingerprints[key] = (fingerprints, stored)
+        return stored
+
+
+def digests(source: Source, tick: Callable[[], None]) -> list[bytes]:
+    """What the chunks of a region would be known by, were it stored now."""
+    found = []
+    for piece in source.pieces():
+        tick()
+        found.append(digest_of(bytes(CHUNK_BYTES) if piece is None else piece))
+    return found
+
+
+class Places:
+    """Where a component's regions lie."""
+
+    def __init__(self, places: list[Blob | tuple[int, int]], pack: Blob) -> None:
+        self.places = places
+        self.pack = pack
+
+    def chunks(self) -> Iterator[Chunk]:
+        """All that they consist of."""
+        yield from self.pack.chunks
+        for place in self.places:
+            if isinstance(place, Blob):
+                yield from place.chunks
+
+    def to_index(self, table: Table) -> dict[str, Any]:
+        """For the index: per region `[first row, rows, size]`, or `[-1, offset in the pack, size]`."""
+        regions = [table.add(place) if isinstance(place, Blob) else [_PACK, *place] for place in self.places]
+        return {"regions": regions, "pack": table.add(self.pack)}
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """A committed state, to be read.
+
+    Attributes:
+        arena: where it lies.
+        chunks: all of its index.
+        progress: called now and then while it is read.
+    """
+
+    arena: Arena
+    chunks: Sequence[Chunk]
+    progress: Callable[[], None]
+
+    def blob(self, entry: Sequence[int]) -> Blob:
+        """A blob by its entry of the index."""
+        first, count, size_bytes = entry
+        return Blob(size_bytes, tuple(self.chunks[first : first + count]))
 
 
 class Reader:
-    """A finished saved state. Reads at positions: the descriptor's own offset, which others share, stays."""
+    """A component of a committed state."""
 
-    def __init__(self, fd: int) -> None:
-        """Raises `SavedStateDamagedError`."""
-        self._fd = fd
-        header = os.pread(fd, _HEADER.size, 0)
-        if len(header) < _HEADER.size or not header.startswith(_MAGIC):
-            raise SavedStateDamagedError("This file descriptor does not hold a saved state.")
-        _, version, self._stream_bytes, table_at, regions, index_at, index_bytes = _HEADER.unpack(header)
-        if version != _VERSION:
-            raise SavedStateDamagedError(f"A saved state of version {version}; this nls-jupyter reads {_VERSION}.")
-        if os.fstat(fd).st_size < index_at + index_bytes:
-            raise SavedStateDamagedError("The saved state ends before its index does.")
-        self._regions = list(_REGION.iter_unpack(self._pread(table_at, regions * _REGION.size)))
-        self.index: dict[str, Any] = json.loads(self._pread(index_at, index_bytes))
+    def __init__(self, contents: Contents, entry: dict[str, Any]) -> None:
+        self._arena = contents.arena
+        self._progress = contents.progress
+        self._blob = contents.blob
+        self._stream = self._blob(entry["stream"])
+        self._regions: list[list[int]] = entry["regions"]
+        self._pack_blob = self._blob(entry["pack"])
+        self._pack: memoryview | None = None
+        self.buffers: list[int] = entry["buffers"]
 
     def stream(self) -> io.BufferedReader:
         """The pickle stream from its beginning."""
-        return io.BufferedReader(_StreamFile(self._fd, _HEADER_BYTES, self._stream_bytes), 1 << 20)
+        return io.BufferedReader(_StreamFile(self._arena, self._stream, self._progress), CHUNK_BYTES)
 
     def size_bytes(self, region: int) -> int:
         """Length of a region."""
-        return int(self._regions[region][1])
+        return self._regions[region][2]
 
-    def read_into(self, region: int, target: memoryview) -> None:
-        """Copy a region over ordinary memory of the same length."""
-        _pread_into(self._fd, target.cast("B"), self._regions[region][0])
+    def read_into(self, region: int, target: memoryview, *, zeroed: bool = False) -> None:
+        """Copy a region over ordinary memory of its length; `zeroed` memory stays untouched where it is to be zero.
 
-    def read_written(self, region: int, target: memoryview) -> None:
-        """Copy a region into memory that is zero already: its holes are passed by."""
-        position, size_bytes = self._regions[region]
-        bytes_of = target.cast("B")
-        end = 0
-        while end < size_bytes:
-            try:
-                start = max(os.lseek(self._fd, position + end, os.SEEK_DATA) - position, end)
-            except OSError:  # ENXIO: nothing was written from here on
-                return
-            if start >= size_bytes:
-                return
-            end = min(os.lseek(self._fd, position + start, os.SEEK_HOLE) - position, size_bytes)
-            _pread_into(self._fd, bytes_of[start:end], position + start)
+        Raises SavedStateDamagedError.
+        """
+        self._progress()
+        first, offset, size_bytes = self._regions[region]
+        if first == _PACK:
+            target.cast("B")[:] = self._packed()[offset : offset + size_bytes]
+        else:
+            read_blob(self._arena, self._blob(self._regions[region]), target, zeroed=zeroed)
 
-    @contextmanager
-    def address(self, region: int) -> Iterator[int]:
-        """The region mapped into memory, for a device to read from. Not for regions of no bytes."""
-        position, size_bytes = self._regions[region]
-        with _mapped(self._fd, position, size_bytes, mmap.ACCESS_COPY) as address:
-            yield address
+    def pieces(self, region: int) -> Iterator[tuple[int, memoryview]]:
+        """Offsets and contents, for memory that only a device can write; each valid until the next one."""
+        self._progress()
+        first, offset, size_bytes = self._regions[region]
+        if first == _PACK:
+            yield 0, self._packed()[offset : offset + size_bytes]
+            return
+        position = 0
+        buffer = memoryview(bytearray(CHUNK_BYTES))
+        for chunk in self._blob(self._regions[region]).chunks:
+            read_chunk(self._arena, chunk, buffer[: chunk.size_bytes])
+            yield position, buffer[: chunk.size_bytes]
+            position += chunk.size_bytes
 
-    def _pread(self, position: int, size_bytes: int) -> bytes:
-        content = bytearray(size_bytes)
-        _pread_into(self._fd, memoryview(content), position)
-        return bytes(content)
+    def _packed(self) -> memoryview:
+        if self._pack is None:
+            pack = memoryview(bytearray(self._pack_blob.size_bytes))
+            read_blob(self._arena, self._pack_blob, pack)
+            self._pack = pack  # only once it has been checked: a second attempt comes here again
+        return self._pack
 
 
 class _StreamFile(io.RawIOBase):
-    def __init__(self, fd: int, position: int, size_bytes: int) -> None:
-        self._fd = fd
-        self._position = position
-        self._end = position + size_bytes
+    """A blob as a file; no byte of a damaged chunk reaches the unpickler."""
+
+    def __init__(self, arena: Arena, blob: Blob, progress: Callable[[], None]) -> None:
+        self._arena = arena
+        self._progress = progress
+        self._chunks = iter(blob.chunks)
+        self._left = memoryview(b"")
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        view = memoryview(buffer).cast("B")[: self._end - self._position]
-        count = os.preadv(self._fd, [view], self._position)
-        self._position += count
+        if not self._left:
+            self._progress()
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                return 0
+            content = memoryview(bytearray(chunk.size_bytes))
+            read_chunk(self._arena, chunk, content)
+            self._left = content
+        target = memoryview(buffer).cast("B")
+        count = min(target.nbytes, self._left.nbytes)
+        target[:count] = self._left[:count]
+        self._left = self._left[count:]
         return count
-
-
-@contextmanager
-def _mapped(fd: int, position: int, size_bytes: int, access: int) -> Iterator[int]:
-    before = position % mmap.ALLOCATIONGRANULARITY
-    mapping = mmap.mmap(fd, before + size_bytes, access=access, offset=position - before)
-    try:
-        start = ctypes.c_char.from_buffer(mapping, before)
-        try:
-            yield ctypes.addressof(start)
-        finally:
-            del start  # a mapping that somebody points into cannot be closed
-    finally:
-        mapping.close()
-
-
-def _pwrite(fd: int, content: memoryview, position: int) -> None:
-    done = 0
-    while done < content.nbytes:
-        done += os.pwrite(fd, content[done:], position + done)
-
-
-def _pread_into(fd: int, target: memoryview, position: int) -> None:
-    done = 0
-    while done < target.nbytes:
-        count = os.preadv(fd, [target[done:]], position + done)
-        if not count:
-            raise SavedStateDamagedError("The saved state ends before a region does.")
-        done += count

@@ -13,7 +13,9 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.saved_state.arena import SavedStateDamagedError
 from nls_jupyter.saved_state.manifest import describe
+from nls_jupyter.saved_state.watchdog import StuckError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -44,7 +46,7 @@ class TolerantUnpickler(_PythonUnpickler):  # type: ignore[misc]
                 return Lost(part.reason, args)
         try:
             return make()
-        except Exception as error:  # noqa: BLE001 - the reason is reported with each name that leads here
+        except (Exception, SystemExit, StuckError) as error:  # noqa: BLE001 - the reason is told with each name that leads here
             return Lost(_reason(error, args), args)
 
     def _load_stack_global(self) -> None:
@@ -112,7 +114,7 @@ class TolerantUnpickler(_PythonUnpickler):  # type: ignore[misc]
             return
         try:
             fill()
-        except Exception as error:  # noqa: BLE001 - the reason is reported with each name that leads here
+        except (Exception, SystemExit, StuckError) as error:  # noqa: BLE001 - the reason is told with each name that leads here
             self._break(target, _reason(error, operands))
 
     def _break(self, target: Any, reason: str) -> None:
@@ -186,8 +188,10 @@ def _importable(node: Any) -> bool:
     return found is node and node.__module__ != "__main__"
 
 
-def _reason(error: Exception, involved: Iterable[Any]) -> str:
+def _reason(error: BaseException, involved: Iterable[Any]) -> str:
     """The error, or what was lost before and made this fail."""
+    if isinstance(error, (SavedStateDamagedError, StuckError)):
+        return str(error)
     for part in involved:
         inside = part.values() if isinstance(part, dict) else part if isinstance(part, (list, tuple)) else (part,)
         for candidate in inside:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 
-from nls_jupyter import saved_state
-from saved_state_roundtrip import Roundtrip
+from saved_state_roundtrip import Roundtrip, restore, saved
 
 pytestmark = pytest.mark.gpu
 
@@ -60,27 +57,25 @@ class TestCupy:
     def test_it_comes_back_after_the_pool_gave_everything_away(self, cupy):
         names = {"a": cupy.arange(1 << 20), "empty": cupy.zeros((0, 3)), "one": cupy.asarray(2.5)}
         expected = names["a"].get()
-        fd, _ = saved_state.save(names, cell=None)
-        names.clear()
-        cupy.get_default_memory_pool().free_all_blocks()
-        report = saved_state.restore(fd, names)
-        os.close(fd)
+        with saved(names) as (descriptors, _):
+            names.clear()
+            cupy.get_default_memory_pool().free_all_blocks()
+            report = restore(descriptors, names)
         assert not report.missing
         assert np.array_equal(names["a"].get(), expected)
         assert (names["empty"].shape, float(names["one"])) == ((0, 3), 2.5)
 
     def test_what_no_longer_fits_is_named(self, cupy):
         names = {"large": cupy.zeros(64 << 20, cupy.uint8), "host": [1]}
-        fd, _ = saved_state.save(names, cell=None)
-        names.clear()
         pool = cupy.get_default_memory_pool()
-        pool.free_all_blocks()
-        pool.set_limit(size=32 << 20)
-        try:
-            report = saved_state.restore(fd, names)
-        finally:
-            pool.set_limit(size=0)
-            os.close(fd)
+        with saved(names) as (descriptors, _):
+            names.clear()
+            pool.free_all_blocks()
+            pool.set_limit(size=32 << 20)
+            try:
+                report = restore(descriptors, names)
+            finally:
+                pool.set_limit(size=0)
         assert names == {"host": [1]}
         assert "OutOfMemoryError" in report.missing[0].reason
 

@@ -155,7 +155,7 @@ def test_a_late_output_of_a_thread_belongs_to_its_cell(directory: Path) -> None:
                 "threading.Thread(target=wait).start()",
                 msg_id="the cell",
             )
-            fd, _ = await nb.process.save(cell="1")
+            (fd,), _ = await nb.process.save(cell="1")
             os.close(fd)
             await nb.process.request("inspect_request", {"code": "wait", "cursor_pos": 2}, timeout_s=10)
             await nb.process.request("complete_request", {"code": "wa", "cursor_pos": 2}, timeout_s=10)
@@ -343,13 +343,13 @@ def test_saved_names_come_back_in_another_process(directory: Path) -> None:
         async with notebook(directory) as nb:
             await nb.run("a = [1, 2]; b = a; unsaved = (i for i in a)\ndef double(x): return 2 * x")
             given_up, _ = await nb.process.save(cell="0")
-            os.close(given_up)
-            fd, manifest = await nb.process.save(cell="1")
+            os.close(given_up[0])
+            (fd,), manifest = await nb.process.save(cell="1")
         assert manifest.cell == "1"
         assert {name.name for name in manifest.saved} >= {"a", "b", "double"}
         assert [missing.name for missing in manifest.missing] == ["unsaved"]
         async with notebook(directory) as nb:
-            report = await nb.process.restore(fd)
+            report = await nb.process.restore([fd])
             os.close(fd)
             assert set(report["restored"]) >= {"a", "b", "double"}
             await nb.run("(a is b, double(a), 'unsaved' in globals())")
@@ -364,7 +364,7 @@ def test_a_state_that_is_none_is_reported_and_the_process_lives(directory: Path)
             fd = os.memfd_create("not a saved state")
             os.write(fd, b"nonsense")
             with pytest.raises(RequestFailed):
-                await nb.process.restore(fd)
+                await nb.process.restore([fd])
             os.close(fd)
             assert (await nb.run("1"))["status"] == "ok"
 

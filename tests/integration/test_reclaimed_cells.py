@@ -19,18 +19,23 @@ if TYPE_CHECKING:
 __all__ = ["directory"]
 
 
+def close_all(descriptors: tuple[int, ...]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
 class Kept:
     """What came out of band, and the names in it."""
 
     def __init__(self) -> None:
         self.states: list[tuple[int, Manifest]] = []
 
-    def take(self, descriptor: int, manifest: Manifest) -> None:
-        self.states.append((descriptor, manifest))
+    def take(self, descriptors: tuple[int, ...], manifest: Manifest) -> None:
+        self.states.append((descriptors, manifest))
 
     def close(self) -> None:
-        for descriptor, _ in self.states:
-            os.close(descriptor)
+        for descriptors, _ in self.states:
+            close_all(descriptors)
 
 
 @pytest.fixture
@@ -54,12 +59,12 @@ def test_a_save_point_reaches_the_kernel_while_the_cell_still_runs(directory: Pa
             cell = asyncio.create_task(nb.run(code, cell="[5]"))
             await nb.shows(lambda: "True" in nb.text())
             assert not cell.done()
-            ((descriptor, manifest),) = kept.states
-            assert manifest.cell == read_manifest(descriptor).cell == "[5], save point 1"
+            ((descriptors, manifest),) = kept.states
+            assert manifest.cell == read_manifest(descriptors).cell == "[5], save point 1"
             (directory.parent / "go").touch()
             assert (await cell)["status"] == "ok"
         async with notebook(directory) as nb:
-            await nb.process.restore(descriptor)
+            await nb.process.restore(descriptors)
             await nb.run("x")
             assert text_of_result(nb) == "1"
 
@@ -70,8 +75,8 @@ def test_a_save_point_that_comes_too_soon_costs_nothing(directory: Path, kept: K
     async def story() -> None:
         async with notebook(directory, on_save_point=kept.take) as nb:
             await nb.run("import nls_jupyter, numpy\nx = numpy.ones(1 << 20)\n1 / 0")
-            descriptor, _ = await nb.process.save(cell="1")
-            os.close(descriptor)
+            descriptors, _ = await nb.process.save(cell="1")
+            close_all(descriptors)
             await nb.run("import nls_jupyter\nsum(nls_jupyter.save_point() for _ in range(200))", cell="[2]")
             assert text_of_result(nb) == "1"
             assert [manifest.cell for _, manifest in kept.states] == ["[2], save point 1"]

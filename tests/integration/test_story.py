@@ -27,6 +27,12 @@ LOAD = """
 from nls_jupyter import xp
 base = xp.arange(1000, dtype=xp.float32)
 view = base[10:]"""
+DEAF = """
+import time
+while True:
+    try: time.sleep(0.01)
+    except KeyboardInterrupt: pass
+"""
 SLEEP = "import time\nprint('up', flush=True)\ntime.sleep(60)"
 
 
@@ -249,9 +255,10 @@ def test_no_wait_fails_at_once_and_timeout_bounds_the_wait_only(full: Callable[[
 def test_who_waits_has_its_request_at_the_deadline_though_the_other_goes_on_executing(
     rivals: tuple[Book, Book],
 ) -> None:
+    """The cell hears nothing of the interrupt, so its process is stopped, and what it computed is lost."""
     alice, bob = rivals
     alice.gpu("kept = 1")
-    running = alice.start(f"%%gpu\n{hold(0.9)}\n{SLEEP}")
+    running = alice.start(f"%%gpu\n{hold(0.9)}\nprint('up')\n{DEAF}")
     running.until(lambda outputs: "up" in outputs.stdout)
     seen_holding(alice, 0.9)
     assert bob.gpu("'here'").result == "'here'"
@@ -261,6 +268,21 @@ def test_who_waits_has_its_request_at_the_deadline_though_the_other_goes_on_exec
     assert "comes back with the 1 variable of cell [1]. Run the cell again." in failed.evalue
     outputs = alice.gpu("kept, 'held' in globals()")
     assert outputs.result == "(1, False)"
+    assert f"because {bob.name} needs GPU 0" in outputs.stderr
+
+
+def test_a_cell_that_must_yield_is_interrupted_in_time_and_loses_nothing(rivals: tuple[Book, Book]) -> None:
+    alice, bob = rivals
+    alice.gpu("kept = 1")
+    running = alice.start(f"%%gpu\n{hold(0.9)}\n{SLEEP}")
+    running.until(lambda outputs: "up" in outputs.stdout)
+    seen_holding(alice, 0.9)
+    assert bob.gpu("'here'").result == "'here'"
+    failed = running.fail()
+    assert failed.ename == "GpuReclaimed"
+    assert f"the GPU was taken back: {bob.name} needs GPU 0" in failed.evalue
+    outputs = alice.gpu("kept, len(held) > 0")
+    assert outputs.result == "(1, True)"
     assert f"because {bob.name} needs GPU 0" in outputs.stderr
 
 

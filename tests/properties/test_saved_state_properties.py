@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saved_state_roundtrip import Roundtrip
+from nls_jupyter.saved_state import Saver, arena
+from saved_state_roundtrip import Roundtrip, restore
 
 
 class Node:
@@ -170,4 +173,132 @@ def reaches(value, target):
             todo += vars(node).values()
         elif isinstance(node, np.ndarray) and node.dtype == object:
             todo += node.tolist() if node.ndim else []
+    return False
+
+
+@st.composite
+def edits(draw):
+    """What cells do between two saves, as numbers that `edit` understands."""
+    numbers = st.integers(0, 1000)
+    return draw(st.lists(st.tuples(st.sampled_from(sorted(EDITS)), numbers, numbers, numbers), min_size=1, max_size=4))
+
+
+def containers(names):
+    found, todo = {}, list(names.values())
+    while todo:
+        node = todo.pop()
+        if id(node) in found or not isinstance(node, (list, dict, Node)):
+            continue
+        found[id(node)] = node
+        todo += node if isinstance(node, list) else node.values() if isinstance(node, dict) else vars(node).values()
+    return list(found.values())
+
+
+def name_something(names, which, what, _):
+    values = list(names.values()) + containers(names)
+    names[f"name{which % 8}"] = values[what % len(values)]
+
+
+def delete_a_name(names, which, *_):
+    if len(names) > 1:
+        del names[sorted(names)[which % len(names)]]
+
+
+def put_something_into_another(names, which, what, where):
+    holders, values = containers(names), list(names.values())
+    if holders:
+        connect(holders[which % len(holders)], where % 4, values[what % len(values)])
+
+
+def empty_one(names, which, *_):
+    holders = containers(names)
+    if holders:
+        holder = holders[which % len(holders)]
+        (vars(holder) if isinstance(holder, Node) else holder).clear()
+
+
+def write_into_an_array(names, which, what, where):
+    arrays = [array for array in names.values() if isinstance(array, np.ndarray) and array.size]
+    if arrays:
+        array = arrays[which % len(arrays)]
+        array.flat[where % array.size] = what % 200
+
+
+def show_a_part(names, which, what, _):
+    arrays = [array for array in names.values() if isinstance(array, np.ndarray) and array.ndim]
+    if arrays:
+        names[f"name{what % 8}"] = arrays[which % len(arrays)][what % 2 :]
+
+
+def make_something_new(names, which, what, _):
+    made = [[what], {what: str(what)}, np.arange(what % 50), float(what), str(what), (what, [what])]
+    names[f"name{which % 8}"] = made[what % len(made)]
+
+
+EDITS = {
+    function.__name__: function
+    for function in (
+        name_something,
+        delete_a_name,
+        put_something_into_another,
+        empty_one,
+        write_into_an_array,
+        show_a_part,
+        make_something_new,
+    )
+}
+
+
+class KilledError(BaseException):
+    """In the place of SIGKILL."""
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs(), st.lists(st.tuples(edits(), st.integers(0, 12)), min_size=1, max_size=5))
+def test_after_any_edits_and_kills_the_last_whole_save_comes_back(names, cells):
+    """Each cell edits the names and is saved; some saves are killed after some writes, and the process with it."""
+    saver = Saver()
+    saver.save(names, cell=None)
+    stands = Roundtrip(names).namespace
+    for cell, dies_after in cells:
+        for edit, *numbers in cell:
+            EDITS[edit](names, *numbers)
+        if dies_after and killed(saver, names, dies_after):
+            descriptors = [os.dup(fd) for fd in saver.descriptors()]
+            saver.close()
+            saver, names = Saver(), {}
+            assert not saver.restore(descriptors, names).missing
+            for descriptor in descriptors:
+                os.close(descriptor)
+        else:
+            saver.save(names, cell=None)
+            stands = Roundtrip(names).namespace
+        again = {}
+        assert not restore(saver.descriptors(), again).missing
+        pairs = {}
+        same({name: stands[name] for name in sorted(stands)}, {name: again[name] for name in sorted(again)}, pairs)
+        arrays = [pair for pair in pairs.values() if isinstance(pair[0], np.ndarray) and pair[0].dtype != object]
+        for one, one_after in arrays:
+            for other, other_after in arrays:
+                assert np.shares_memory(one, other) == np.shares_memory(one_after, other_after)
+    saver.close()
+
+
+def killed(saver, names, dies_after):
+    """Whether a save wrote so often that it was killed; one that commits before counts as whole."""
+    write, left = arena._pwrite, dies_after
+
+    def dying(*args):
+        nonlocal left
+        left -= 1
+        if not left:
+            raise KilledError
+        write(*args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arena, "_pwrite", dying)
+        try:
+            saver.save(names, cell=None)
+        except KilledError:
+            return True
     return False

@@ -39,7 +39,7 @@ def generator(module: str) -> ModuleType:
         sys.path.remove(str(DOCS))
 
 
-@pytest.mark.parametrize("module", ["draw_transitions", "write_reference"])
+@pytest.mark.parametrize("module", ["draw_transitions", "write_reference", "write_saved_state"])
 def test_what_is_generated_is_up_to_date(module: str) -> None:
     written = generator(module)
     text = written.DOCUMENT.read_text(encoding="utf-8")

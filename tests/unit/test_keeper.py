@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nls_jupyter import keeper as module
+from nls_jupyter import saving
 from nls_jupyter.keeper import EndedInCell, Keeper
 from nls_jupyter.launch import ExitStatus, GpuProcessDied, LaunchFailed
 from nls_jupyter.pending import RequestFailed
@@ -40,6 +41,9 @@ class FakeProcess:
         self.reclaims: list[tuple[str, float]] = []
         self.missing: list[dict[str, str]] = []
         self.interrupts = 0
+        self.begun = {"m"}
+        self.budgets: list[bool] = []
+        self.too_much = False
 
     @classmethod
     async def launch(cls, on_save_point: Any = None, **_: Any) -> FakeProcess:
@@ -56,8 +60,9 @@ class FakeProcess:
     async def follow_allowance(self, allowance_bytes: int) -> None:
         pass
 
-    async def restore(self, fd: int) -> dict[str, Any]:
-        os.fstat(fd)
+    async def restore(self, descriptors: tuple[int, ...]) -> dict[str, Any]:
+        for descriptor in descriptors:
+            os.fstat(descriptor)
         return {"restored": ["x"], "missing": self.missing}
 
     async def reclaim(self, reason: str, grace_s: float) -> bool:
@@ -68,13 +73,21 @@ class FakeProcess:
         assert code
         return await asyncio.shield(self.reply)
 
-    async def save(self, *, cell: str | None) -> tuple[int, Manifest]:
+    def began_last(self, msg_id: str) -> bool:
+        return msg_id in self.begun
+
+    async def save(self, *, cell: str | None, within_budget: bool = False) -> tuple[tuple[int, ...], Manifest]:
+        self.budgets.append(within_budget)
+        if within_budget and self.too_much:
+            raise RequestFailed({"ename": "OverBudgetError", "evalue": ""})
         await asyncio.shield(self.saving)
         saved, missing = (SavedName("x", "int", 1, "host"),), (MissingName("gen", "generator", "no"),)
-        return os.memfd_create("saved"), Manifest(1, saved, missing, cell)
+        return (os.memfd_create("saved"),), Manifest(1, saved, missing, cell)
 
     def interrupt(self) -> None:
         self.interrupts += 1
+        if self.too_much and not self.saving.done():
+            self.saving.set_exception(RequestFailed({"ename": "KeyboardInterrupt", "evalue": ""}))
 
     def kill(self) -> None:
         if not self.exited.done():
@@ -161,7 +174,7 @@ def test_an_end_in_the_middle_of_a_launch_ends_what_was_launched() -> None:
 def test_a_process_that_dies_in_a_cell_is_not_usable_from_that_moment_on() -> None:
     async def story(it: Story) -> None:
         process = await it.start()
-        cell = it.keeper.begin("1", it.nothing)
+        cell = it.keeper.begin("1", it.nothing, msg_id="m")
         assert it.keeper.executing
         process.reply.set_exception(GpuProcessDied(KILLED))
         with pytest.raises(EndedInCell) as ended:
@@ -176,7 +189,7 @@ def test_a_process_that_dies_in_a_cell_is_not_usable_from_that_moment_on() -> No
 def test_an_ordered_end_in_mid_cell_says_why() -> None:
     async def story(it: Story) -> None:
         await it.start()
-        cell = it.keeper.begin("1", it.nothing)
+        cell = it.keeper.begin("1", it.nothing, msg_id="m")
         await asyncio.sleep(0)
         await it.keeper.end("bob needs GPU 0")
         with pytest.raises(EndedInCell) as ended:
@@ -206,7 +219,7 @@ def test_a_cell_goes_on_when_nobody_waits_for_it() -> None:
         async def then() -> None:
             over.set()
 
-        cell = it.keeper.begin("1", then)
+        cell = it.keeper.begin("1", then, msg_id="m")
         waiter = asyncio.create_task(_shielded(cell))
         await asyncio.sleep(0)
         waiter.cancel()
@@ -217,6 +230,15 @@ def test_a_cell_goes_on_when_nobody_waits_for_it() -> None:
         assert not it.keeper.executing
 
     play(story)
+
+
+async def turns(holds: Callable[[], bool]) -> None:
+    """Let the loop turn until it is so."""
+    for _ in range(1000):
+        if holds():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it never was so")
 
 
 async def _shielded(task: asyncio.Task[Any]) -> None:
@@ -231,21 +253,21 @@ def test_a_failed_save_leaves_the_state_that_was_saved_before() -> None:
         process.saving = asyncio.get_running_loop().create_future()
         it.save_soon()
         process.saving.set_exception(RequestFailed({"ename": "KeyboardInterrupt", "evalue": ""}))
-        await it.keeper.saved_up()
+        await it.keeper.saves.until_over()
         assert it.keeper.saved is before
         assert it.failures == ["it was interrupted"]
-        os.fstat(before.descriptor)
+        os.fstat(before.descriptors[0])
 
     play(story)
 
 
 def test_a_save_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SAVE_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(saving, "TIMEOUT_S", 0.01)
 
     async def story(it: Story) -> None:
         process = await it.start()
         it.save_soon()
-        await it.keeper.saved_up()
+        await it.keeper.saves.until_over()
         assert it.failures == ["it took longer than 0.01 s"]
         assert process.interrupts == 1
         assert it.keeper.usable
@@ -315,11 +337,11 @@ def test_a_save_point_takes_the_place_of_what_was_saved_before() -> None:
         process.saving.set_result(None)
         before = await it.keeper.save("[4]")
         descriptor = os.memfd_create("point")
-        process.on_save_point(descriptor, Manifest(1, (), (), "[5], save point 1"))
+        process.on_save_point((descriptor,), Manifest(1, (), (), "[5], save point 1"))
         assert it.keeper.saved is not None
         assert it.keeper.saved.manifest.cell == "[5], save point 1"
         with pytest.raises(OSError, match="Bad file descriptor"):
-            os.fstat(before.descriptor)
+            os.fstat(before.descriptors[0])
         await asyncio.sleep(0)
         assert it.save_points == [it.keeper.saved]
         os.fstat(descriptor)
@@ -332,7 +354,7 @@ def test_only_a_running_cell_is_told_to_give_the_gpu_back() -> None:
         process = await it.start()
         assert not await it.keeper.reclaim("bob needs GPU 0", 20.0)
         assert process.reclaims == []
-        cell = it.keeper.begin("1", it.nothing)
+        cell = it.keeper.begin("1", it.nothing, msg_id="m")
         process.reclaimed.set_result(True)
         assert await it.keeper.reclaim("bob needs GPU 0", 20.0)
         assert process.reclaims == [("bob needs GPU 0", 20.0)]
@@ -345,7 +367,7 @@ def test_only_a_running_cell_is_told_to_give_the_gpu_back() -> None:
 def test_a_cell_that_ended_meanwhile_or_died_was_not_interrupted() -> None:
     async def story(it: Story) -> None:
         process = await it.start()
-        it.keeper.begin("1", it.nothing)
+        it.keeper.begin("1", it.nothing, msg_id="m")
         process.reclaimed.set_result(False)
         assert not await it.keeper.reclaim("bob needs GPU 0", 20.0)
         process.reclaimed = asyncio.get_running_loop().create_future()
@@ -360,8 +382,54 @@ def test_a_cell_that_ended_meanwhile_or_died_was_not_interrupted() -> None:
 def test_a_cell_that_cannot_listen_now_counts_as_told() -> None:
     async def story(it: Story) -> None:
         process = await it.start()
-        it.keeper.begin("1", it.nothing)
+        it.keeper.begin("1", it.nothing, msg_id="m")
         process.reclaimed.set_exception(TimeoutError())
         assert await it.keeper.reclaim("bob needs GPU 0", 20.0)
+
+    play(story)
+
+
+def test_a_save_that_costs_too_much_is_made_when_nobody_runs_a_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saving, "IDLE_S", 0.0)
+
+    async def story(it: Story) -> None:
+        process = await it.start()
+        process.too_much = True
+        process.saving.set_result(None)
+        it.save_soon()
+        await it.keeper.saves.until_over()
+        assert (process.budgets, it.saves, it.failures) == ([True, False], 1, [])
+
+    play(story)
+
+
+def test_it_gives_way_to_the_next_cell_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(it: Story) -> None:
+        process = await it.start()
+        process.too_much = True
+        it.save_soon()
+        await turns(lambda: it.keeper.saves.waiting)
+        await it.keeper.saves.give_way()
+        assert (process.budgets, process.interrupts) == ([True], 0)
+        monkeypatch.setattr(saving, "IDLE_S", 0.0)
+        it.save_soon()
+        await turns(lambda: process.budgets == [True, True, False])
+        await it.keeper.saves.give_way()
+        assert (process.interrupts, it.saves, it.failures) == (1, 0, [])
+
+    play(story)
+
+
+def test_who_died_before_it_began_a_cell_is_told_apart() -> None:
+    async def story(it: Story) -> None:
+        for msg_id, begun in (("m", True), ("n", False)):
+            process = await it.start()
+            cell = it.keeper.begin("1", it.nothing, msg_id=msg_id)
+            await asyncio.sleep(0)
+            process.dies()
+            with pytest.raises(EndedInCell) as ended:
+                await cell
+            assert ended.value.begun is begun
+            await it.ended.wait()
 
     play(story)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import json
 import math
@@ -17,7 +16,7 @@ import pytest
 
 from nls_jupyter import saved_state
 from nls_jupyter.saved_state import Manifest, MissingName, SavedStateDamagedError, user_names
-from saved_state_roundtrip import Roundtrip, check_in_a_new_process, roundtrip
+from saved_state_roundtrip import Roundtrip, check_in_a_new_process, restore, roundtrip, saved
 
 
 def open_files():
@@ -55,11 +54,8 @@ class TestManifest:
         assert Manifest.from_json(json.loads(json.dumps(manifest.to_json()))) == manifest
 
     def test_the_kernel_reads_it_without_unpickling(self):
-        fd, manifest = saved_state.save({"x": 1}, cell=None)
-        try:
-            assert saved_state.read_manifest(fd) == manifest
-        finally:
-            os.close(fd)
+        with saved({"x": 1}) as (descriptors, manifest):
+            assert saved_state.read_manifest(descriptors) == manifest
 
     def test_shared_memory_counts_once(self):
         shared = bytes(100_000)
@@ -68,23 +64,13 @@ class TestManifest:
 
 
 class TestFileDescriptor:
-    def test_it_is_sealed_and_closed_on_exec(self):
-        fd, _ = saved_state.save({"x": bytearray(10)}, cell=None)
-        try:
-            assert not os.get_inheritable(fd)
-            seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
-            assert seals & fcntl.F_SEAL_WRITE
-            assert seals & fcntl.F_SEAL_SEAL
-            with pytest.raises(PermissionError):
-                os.pwrite(fd, b"x", 0)
-        finally:
-            os.close(fd)
+    def test_it_is_closed_on_exec(self):
+        with saved({"x": bytearray(10)}) as (descriptors, _):
+            assert [os.get_inheritable(fd) for fd in descriptors] == [False]
 
     def test_nothing_stays_open_but_the_result(self):
         before = open_files()
-        fd, _ = saved_state.save({"x": 1, "lock": threading.Lock()}, cell=None)
-        saved_state.restore(fd, {})
-        os.close(fd)
+        Roundtrip({"x": 1, "lock": threading.Lock()})
         assert open_files() == before
 
     def test_an_interrupted_save_leaves_nothing_open(self):
@@ -94,25 +80,24 @@ class TestFileDescriptor:
 
         before = open_files()
         with pytest.raises(KeyboardInterrupt):
-            saved_state.save({"x": Interrupts()}, cell=None)
+            Roundtrip({"x": Interrupts()})
         gc.collect()
         assert open_files() == before
 
     def test_it_can_be_restored_again_and_again(self):
-        fd, _ = saved_state.save({"x": [1]}, cell=None)
         first, second = {}, {}
-        saved_state.restore(fd, first)
-        saved_state.restore(fd, second)
-        os.close(fd)
+        with saved({"x": [1]}) as (descriptors, _):
+            restore(descriptors, first)
+            restore(descriptors, second)
         assert first == second == {"x": [1]}
         assert first["x"] is not second["x"]
 
-    @pytest.mark.parametrize("content", [b"", b"not a saved state" * 10, b"NLSSTATE" + b"\xff" * 100])
+    @pytest.mark.parametrize("content", [b"", b"not a saved state" * 10, b"NLSARENA" + b"\xff" * 100])
     def test_anything_else_is_refused(self, content):
         fd = os.memfd_create("test")
         os.write(fd, content)
         with pytest.raises(SavedStateDamagedError):
-            saved_state.restore(fd, {})
+            restore([fd], {})
         os.close(fd)
 
     def test_no_names_are_a_saved_state_too(self):
@@ -152,10 +137,9 @@ class TestIdentity:
         assert result["b"]["a"] is result["a"]
 
     def test_a_namespace_that_was_there_keeps_its_other_names(self):
-        fd, _ = saved_state.save({"x": 1}, cell=None)
         namespace = {"x": 0, "other": 2}
-        saved_state.restore(fd, namespace)
-        os.close(fd)
+        with saved({"x": 1}) as (descriptors, _):
+            restore(descriptors, namespace)
         assert namespace == {"x": 1, "other": 2}
 
     def test_out_of_band_buffers_come_back_as_memory_of_their_own(self):
@@ -286,7 +270,7 @@ class TestWhatCannotBeSaved:
                     "holder": {"deep": [threading.RLock()]},
                     "refuses": Refuses(),
                     "silent": Refuses(ValueError()),
-                    "weak": weakref.ref(Refuses),
+                    "local": threading.local(),
                     "after": [2],
                 }
             )
@@ -299,7 +283,7 @@ class TestWhatCannotBeSaved:
             "holder": "it holds a lock",
             "refuses": "ValueError: no way",
             "silent": "ValueError",
-            "weak": "TypeError: cannot pickle 'weakref.ReferenceType' object",
+            "local": "TypeError: cannot pickle '_thread._local' object",
         }
 
     def test_an_open_file_is_not_turned_into_its_content(self):
@@ -342,14 +326,14 @@ class TestWhatCannotBeSaved:
         assert visits <= 300
 
     def test_a_full_memory_is_not_blamed_on_the_names(self, monkeypatch):
-        from nls_jupyter.saved_state import store
+        from nls_jupyter.saved_state import arena
 
         def full(*_):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(store, "_pwrite", full)
+        monkeypatch.setattr(arena, "_pwrite", full)
         with pytest.raises(OSError, match="No space"):
-            saved_state.save({"x": bytes(1 << 20)}, cell=None)
+            Roundtrip({"x": bytes(1 << 20)})
 
 
 class Brittle:
@@ -388,15 +372,12 @@ def rebuild(content):
 
 class TestWhatCannotBeRestored:
     def restore_broken(self, names, monkeypatch):
-        fd, manifest = saved_state.save(names, cell=None)
-        assert not manifest.missing
-        monkeypatch.setattr(Brittle, "when_made", staticmethod(fail))
-        monkeypatch.setattr(rebuilding, "fails", True)
         namespace = {}
-        try:
-            report = saved_state.restore(fd, namespace)
-        finally:
-            os.close(fd)
+        with saved(names) as (descriptors, manifest):
+            assert not manifest.missing
+            monkeypatch.setattr(Brittle, "when_made", staticmethod(fail))
+            monkeypatch.setattr(rebuilding, "fails", True)
+            report = restore(descriptors, namespace)
         assert set(report.restored) == set(namespace)
         return namespace, {missing.name: missing.reason for missing in report.missing}
 
@@ -454,11 +435,10 @@ class TestWhatCannotBeRestored:
         import passing_module
 
         names = {"module": passing_module, "f": passing_module.f, "a": [passing_module.A()], "x": [1], "math": math}
-        fd, _ = saved_state.save(names, cell=None)
-        monkeypatch.setitem(sys.modules, "passing_module", None)
         namespace = {}
-        report = saved_state.restore(fd, namespace)
-        os.close(fd)
+        with saved(names) as (descriptors, _):
+            monkeypatch.setitem(sys.modules, "passing_module", None)
+            report = restore(descriptors, namespace)
         assert namespace == {"x": [1], "math": math}
         assert {missing.name: missing.type_name for missing in report.missing} == {
             "module": "module",

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 
-from nls_jupyter import saved_state
 from saved_state_roundtrip import Roundtrip
 
 
@@ -88,10 +85,7 @@ def test_kinds_of_arrays(array):
 
 
 def test_restored_arrays_are_writable_and_do_not_keep_the_memfd_mapped():
-    fd, _ = saved_state.save({"a": np.arange(1000), "b": np.frombuffer(bytearray(8), np.uint8)}, cell=None)
-    namespace = {}
-    saved_state.restore(fd, namespace)
-    os.close(fd)
+    namespace = Roundtrip({"a": np.arange(1000), "b": np.frombuffer(bytearray(8), np.uint8)}).namespace
     namespace["a"][:] = 1
     namespace["b"][:] = 1
     namespace["a"].resize(2000, refcheck=False)

@@ -8,8 +8,8 @@ import os
 import numpy as np
 import pytest
 
-from nls_jupyter import saved_state, xp
-from saved_state_roundtrip import Roundtrip
+from nls_jupyter import xp
+from saved_state_roundtrip import Roundtrip, restore, saved
 from simulation import GIB, simulated_gpus
 
 
@@ -43,17 +43,16 @@ def test_views_share_their_storage():
 def test_gpu_memory_is_given_back_between_save_and_restore_and_counts_again():
     names = {"a": xp.ones(1 << 20)}
     names["b"] = names["a"][5:]
-    fd, manifest = saved_state.save(names, cell=None)
-    assert {name.where for name in manifest.saved} == {"gpu"}
-    assert manifest.memory_bytes >= 8 << 20
-    gc.disable()  # it must not take the collector
-    try:
-        names.clear()
-        assert used_bytes() == 0
-    finally:
-        gc.enable()
-    saved_state.restore(fd, names)
-    os.close(fd)
+    with saved(names) as (descriptors, manifest):
+        assert {name.where for name in manifest.saved} == {"gpu"}
+        assert manifest.memory_bytes >= 8 << 20
+        gc.disable()  # it must not take the collector
+        try:
+            names.clear()
+            assert used_bytes() == 0
+        finally:
+            gc.enable()
+        restore(descriptors, names)
     assert used_bytes() == 8 << 20
     assert float(names["b"].sum()) == (1 << 20) - 5
 
@@ -61,13 +60,12 @@ def test_gpu_memory_is_given_back_between_save_and_restore_and_counts_again():
 def test_untouched_memory_costs_nothing_to_save_and_to_restore():
     large = xp.zeros(6 * GIB, xp.uint8)
     large[3 * GIB] = 5
-    fd, manifest = saved_state.save({"large": large}, cell=None)
-    del large
     namespace = {}
-    saved_state.restore(fd, namespace)
-    assert manifest.memory_bytes >= 6 * GIB
-    assert os.fstat(fd).st_blocks * 512 < 1 << 24
-    os.close(fd)
+    with saved({"large": large}) as (descriptors, manifest):
+        del large
+        restore(descriptors, namespace)
+        assert manifest.memory_bytes >= 6 * GIB
+        assert os.fstat(descriptors[0]).st_blocks * 512 < 1 << 24
     again = namespace["large"]
     assert (int(again[3 * GIB]), int(again[3 * GIB + 1]), again.nbytes) == (5, 0, 6 * GIB)
     assert sum(end - start for start, end in again.data.mem.extents()) < 1 << 24
@@ -76,11 +74,10 @@ def test_untouched_memory_costs_nothing_to_save_and_to_restore():
 def test_arrays_that_no_longer_fit_are_named_and_take_nothing_with_them():
     names = {"large": xp.zeros(10 * GIB, xp.uint8), "small": xp.arange(3), "host": [1]}
     names["part"] = names["large"][:5]
-    fd, _ = saved_state.save(names, cell=None)
-    names.clear()
-    blocker = xp.zeros(8 * GIB, xp.uint8)
-    report = saved_state.restore(fd, names)
-    os.close(fd)
+    with saved(names) as (descriptors, _):
+        names.clear()
+        blocker = xp.zeros(8 * GIB, xp.uint8)
+        report = restore(descriptors, names)
     assert set(names) == {"small", "host"}
     assert {missing.name for missing in report.missing} == {"large", "part"}
     assert all("OutOfMemoryError: Out of memory allocating 10 GiB" in missing.reason for missing in report.missing)

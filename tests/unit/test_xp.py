@@ -322,3 +322,13 @@ class TestDevices:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
         with pytest.raises(xp.cuda.runtime.CUDARuntimeError, match="no CUDA-capable device"):
             xp.zeros(1)
+
+
+def test_other_objects_can_be_pickled_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pickle looks through all modules for a function that does not say where it is from."""
+    for variable in ("NLS_SIMULATION", "NLS_GPU_PROCESS", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(variable, raising=False)
+    assert xp.__name__ in sys.modules
+    assert not hasattr(xp, "zeros")
+    with pytest.raises(RuntimeError, match="works in the GPU process"):
+        xp.zeros  # noqa: B018 - the access is what raises

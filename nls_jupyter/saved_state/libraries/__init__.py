@@ -5,16 +5,21 @@ Only libraries that the user's process has already imported are touched.
 
 from __future__ import annotations
 
+import functools
 import importlib
+import importlib.metadata
 import sys
+import warnings
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from nls_jupyter.saved_state.looks import Look
     from nls_jupyter.saved_state.regions import Regions
 
     Handler = Callable[[Any], Any]
+    Looker = Callable[[Any], Look | None]
 
 
 class Library(Protocol):
@@ -23,26 +28,46 @@ class Library(Protocol):
     def handlers(self) -> Mapping[type, Handler]:
         """Reducer per exact type: a pickle reduce value, or `NotImplemented` for the type's own."""
 
+    def lookers(self) -> Mapping[type, Looker]:
+        """How a walk sees objects, per exact type. Those of other types are pickled at each save."""
+
     def prepare(self, values: list[Any]) -> None:
-        """See the namespace's values before the first of them is pickled."""
+        """See all objects that show memory before the first of them is pickled."""
 
 
-# The library's module, and ours that knows it.
-_MODULES = {
-    "numpy": "numpy_arrays",
-    "cupy": "cupy_arrays",
-    "nls_jupyter.simulated_cupy": "cupy_arrays",
-    "torch": "torch_tensors",
+# The library's module, and what knows it: `library(module, regions) -> Library`.
+_OWN = {
+    "numpy": "nls_jupyter.saved_state.libraries.numpy_arrays",
+    "cupy": "nls_jupyter.saved_state.libraries.cupy_arrays",
+    "nls_jupyter.simulated_cupy": "nls_jupyter.saved_state.libraries.cupy_arrays",
+    "torch": "nls_jupyter.saved_state.libraries.torch_tensors",
+    "jax": "nls_jupyter.saved_state.libraries.jax_arrays",
 }
+#: Entry points of other packages: the name is the library's module, the object is as `library` in ours.
+ENTRY_POINTS = "nls_jupyter.codecs"
 
 
 def loaded(regions: Regions) -> list[Library]:
-    """The libraries that this process uses."""
-    return [
-        importlib.import_module(f"{__name__}.{ours}").library(sys.modules[theirs], regions)
-        for theirs, ours in _MODULES.items()
+    """The libraries that this process uses. A package's own codec comes after ours, and wins."""
+    found = [
+        importlib.import_module(ours).library(sys.modules[theirs], regions)
+        for theirs, ours in _OWN.items()
         if theirs in sys.modules
     ]
+    for entry in _entry_points():
+        if entry.name in sys.modules:
+            try:
+                found.append(entry.load()(sys.modules[entry.name], regions))
+            except Exception as error:  # noqa: BLE001 - somebody else's package must not cost the user the save
+                warnings.warn(
+                    f"The codec for {entry.name} of {entry.value} is not used: {error!r}", RuntimeWarning, stacklevel=2
+                )
+    return found
+
+
+@functools.cache
+def _entry_points() -> tuple[importlib.metadata.EntryPoint, ...]:
+    return tuple(importlib.metadata.entry_points(group=ENTRY_POINTS))
 
 
 def synchronize() -> None:

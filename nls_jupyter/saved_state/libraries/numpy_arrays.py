@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nls_jupyter.saved_state.looks import ATOM, Look, Memory
 from nls_jupyter.saved_state.regions import READER, HostMemory
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from types import ModuleType
 
     from numpy.typing import NDArray
 
-    from nls_jupyter.saved_state.libraries import Handler
+    from nls_jupyter.saved_state.libraries import Handler, Looker
     from nls_jupyter.saved_state.regions import Regions
     from nls_jupyter.saved_state.store import Reader
 
@@ -40,6 +42,10 @@ class NumpyArrays:
     def prepare(self, values: list[Any]) -> None:
         """Nothing needs to be known beforehand."""
 
+    def lookers(self) -> Mapping[type, Looker]:
+        """See `Library`."""
+        return {np.ndarray: _look, **dict.fromkeys(_immutable_types(), ATOM)}
+
     def _reduce(self, array: Array) -> Any:
         root = root_of(array)
         if root is not array and (view := _as_view(array, root)) is not None:
@@ -53,9 +59,53 @@ class NumpyArrays:
             array = array.copy(order="K")
             flat = as_bytes(array)
             assert flat is not None  # noqa: S101 - a copy in its own order is dense
-        region = self._regions.add(HostMemory(flat.data, flat.nbytes))
+        region = self._regions.add(HostMemory(flat.data, flat.nbytes), _key(array) if array is root else None, array)
         layout = "C" if array.flags.c_contiguous else "F" if array.flags.f_contiguous else array.strides
         return load_array, (READER, region, array.dtype, array.shape, layout, array.flags.writeable)
+
+
+@functools.cache
+def _immutable_types() -> tuple[type, ...]:
+    return (*_dtype_types(), *_scalar_types())
+
+
+def _scalar_types() -> Iterator[type]:
+    """Immutable ones; a `void` may be written to."""
+    todo: list[type] = [np.generic]
+    while todo:
+        kind = todo.pop()
+        todo += kind.__subclasses__()
+        if kind.__module__ == "numpy" and not issubclass(kind, np.void):
+            yield kind
+
+
+def _dtype_types() -> list[type]:
+    return [type(np.dtype(kind)) for kind in "?bBhHiIlLqQefdgFDGSUV"] + [
+        type(np.dtype("M8[s]")),
+        type(np.dtype("m8[s]")),
+    ]
+
+
+def _key(root: Array) -> object:
+    return ("host", address(root), root.nbytes)
+
+
+def _look(array: Array) -> Look | None:
+    """What a walk sees; `None` for arrays whose memory is not copied as it is."""
+    if array.dtype.kind == "T":  # its strings lie elsewhere
+        return None
+    root = root_of(array)
+    if array.dtype == root.dtype == np.dtype(object):
+        token = repr((array.shape, array.strides, address(array) - address(root), array.flags.writeable)).encode()
+        return Look(token, (root,) if root is not array else tuple(array.flat))
+    if array.dtype.hasobject or root.dtype.hasobject or not root.dtype.itemsize or not array.dtype.itemsize:
+        return None
+    flat = as_bytes(root)
+    if flat is None or (root is not array and _as_view(array, root) is None):
+        return None
+    memory = Memory("host", address(root), root.nbytes, _key(root), lambda: HostMemory(flat.data, flat.nbytes))
+    place = (address(array), address(root), array.shape, array.strides, array.flags.writeable, root.shape, root.strides)
+    return Look(repr((place, array.dtype, array.dtype.metadata)).encode(), (array.base,), memory)
 
 
 def root_of(array: Array) -> Array:

@@ -1,7 +1,7 @@
 """PyTorch tensors: each storage is saved once, tensors by offset and strides; on any device.
 
-What autograd recorded cannot be saved. Such a tensor is refused: as a leaf it would let `backward()` succeed and
-leave the parameters without a gradient.
+What autograd recorded cannot be saved. Such a tensor comes back detached, and without `requires_grad`: as a leaf it
+would let `backward()` succeed and leave the parameters without a gradient.
 """
 
 from __future__ import annotations
@@ -12,16 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from nls_jupyter.saved_state.regions import UnsavableError, refuse
+from nls_jupyter.saved_state.arena import CHUNK_BYTES
+from nls_jupyter.saved_state.blobs import pieces_of
+from nls_jupyter.saved_state.looks import ATOM, Look, Memory
+from nls_jupyter.saved_state.regions import refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from types import ModuleType
 
-    from nls_jupyter.saved_state.libraries import Handler
+    from nls_jupyter.saved_state.libraries import Handler, Looker
     from nls_jupyter.saved_state.manifest import Where
     from nls_jupyter.saved_state.regions import Regions
-    from nls_jupyter.saved_state.store import Reader, RegionWriter
+    from nls_jupyter.saved_state.store import Reader
 
 
 def library(module: ModuleType, regions: Regions) -> TorchTensors:
@@ -43,8 +46,20 @@ class TorchTensors:
         return {
             torch.Tensor: self._reduce_tensor,
             torch.nn.Parameter: self._reduce_tensor,
+            **dict.fromkeys(_compiled_modules(), self._reduce_compiled),
+            torch.UntypedStorage: lambda storage: (_itself, (self._storage(storage, storage),)),
             torch.cuda.Stream: refuse("a CUDA stream"),
             torch.cuda.Event: refuse("a CUDA event"),
+        }
+
+    def lookers(self) -> Mapping[type, Looker]:
+        """See `Library`."""
+        return {
+            torch.UntypedStorage: _look_at_storage,
+            torch.Tensor: _look,
+            torch.nn.Parameter: _look,
+            **dict.fromkeys(_compiled_modules(), lambda module: Look(children=(module._orig_mod,))),
+            **dict.fromkeys(_ATOMS, ATOM),
         }
 
     def prepare(self, values: list[Any]) -> None:
@@ -60,27 +75,31 @@ class TorchTensors:
                 if root.flags.forc and root.nbytes and not isinstance(root.base, torch.Tensor):
                     self._arrays.append((address(root), address(root) + root.nbytes, root))
 
+    def _reduce_compiled(self, module: Any) -> Any:
+        self._regions.note("a compiled module is saved without its compiled code, and compiled again with the defaults")
+        return torch.compile, (module._orig_mod,)
+
     def _reduce_tensor(self, tensor: Any) -> Any:
-        if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested or tensor.device.type == "meta":
+        if not _is_plain(tensor):
             return NotImplemented
-        if tensor.grad_fn is not None:
-            raise UnsavableError("a tensor with autograd history", tensor, advice="keep its `.detach()` instead")
-        if tensor._backward_hooks:
-            raise UnsavableError("a tensor with backward hooks", tensor)
+        recorded = tensor.grad_fn is not None
+        if recorded:
+            self._regions.note("a tensor with autograd history comes back detached")
         plain = tensor.detach()
-        state = {"grad": tensor.grad} if tensor.grad is not None else {}
+        state = {} if recorded or tensor.grad is None else {"grad": tensor.grad}
+        state |= {"hooks": tensor._backward_hooks} if tensor._backward_hooks and not recorded else {}
         state |= {"attributes": dict(vars(tensor))} if vars(tensor) else {}
         return (
             load_tensor,
             (
-                self._storage(plain.untyped_storage()),
+                self._storage(plain.untyped_storage(), tensor),
                 tensor.dtype,
                 tuple(tensor.shape),
                 tensor.stride(),
                 tensor.storage_offset(),
                 (tensor.is_conj(), tensor.is_neg()),
                 type(tensor) is torch.nn.Parameter,
-                tensor.requires_grad,
+                tensor.requires_grad and not recorded,
             ),
             state or None,
             None,
@@ -88,7 +107,7 @@ class TorchTensors:
             set_tensor_state,
         )
 
-    def _storage(self, storage: Any) -> object:
+    def _storage(self, storage: Any, culprit: Any) -> object:
         if storage._cdata in self._in_arrays:
             return self._in_arrays[storage._cdata]
         if storage.device.type == "cpu" and not storage.resizable():  # memory that PyTorch took from elsewhere
@@ -98,8 +117,48 @@ class TorchTensors:
                     self._in_arrays[storage._cdata] = InArray(storage, array, pointer - start)
                     return self._in_arrays[storage._cdata]
         return self._regions.storage(
-            ("torch", storage._cdata), lambda: TensorMemory(storage), load_storage, str(storage.device)
+            _key(storage), lambda: TensorMemory(storage), load_storage, str(storage.device), culprit=culprit
         )
+
+
+def _compiled_modules() -> list[type]:
+    kind = getattr(sys.modules.get("torch._dynamo.eval_frame"), "OptimizedModule", None)
+    return [kind] if kind is not None else []
+
+
+_ATOMS = (torch.Size, torch.dtype, torch.device, torch.layout, torch.memory_format)
+
+
+def _key(storage: Any) -> object:
+    return ("torch", storage._cdata, storage.nbytes())
+
+
+def _is_plain(tensor: Any) -> bool:
+    return not (
+        tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested or tensor.device.type == "meta"
+    )
+
+
+def _look(tensor: Any) -> Look | None:
+    """What a walk sees."""
+    if not _is_plain(tensor):
+        return None
+    storage = tensor.detach().untyped_storage()
+    place = (storage.data_ptr(), storage.nbytes(), tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
+    kind = (tensor.dtype, str(tensor.device), tensor.requires_grad, tensor.is_conj(), tensor.is_neg())
+    token = repr((place, kind, tensor.grad_fn is not None)).encode()
+    memory = _memory(storage)
+    grad = tensor.grad if tensor.is_leaf else None
+    return Look(token, (grad, tensor._backward_hooks, vars(tensor)), memory)
+
+
+def _look_at_storage(storage: Any) -> Look:
+    return Look(repr((storage.data_ptr(), storage.nbytes(), str(storage.device))).encode(), (), _memory(storage))
+
+
+def _memory(storage: Any) -> Memory:
+    space = "host" if storage.device.type == "cpu" else f"{storage.device.type} {storage.device.index}"
+    return Memory(space, storage.data_ptr(), storage.nbytes(), _key(storage), lambda: TensorMemory(storage))
 
 
 class InArray:
@@ -122,17 +181,21 @@ class TensorMemory:
         self.size_bytes: int = storage.nbytes()
         self.where: Where = "host" if storage.device.type == "cpu" else "gpu"
 
-    def write(self, region: RegionWriter) -> None:
-        """Copy the storage to the host."""
+    def pieces(self) -> Iterator[memoryview]:
+        """See `Source`."""
         if not self.size_bytes:
             return
         if self.where == "host":
-            region.write(memoryview(_at(self._storage.data_ptr(), self.size_bytes)))
+            yield from pieces_of(memoryview(_at(self._storage.data_ptr(), self.size_bytes)))
             return
         if self._storage.device.type == "cuda":
             torch.cuda.synchronize(self._storage.device)
-        with region.address() as address:
-            torch.frombuffer(_at(address, self.size_bytes), dtype=torch.uint8).copy_(_as_bytes(self._storage))
+        on_device = _as_bytes(self._storage)
+        buffer = torch.empty(min(CHUNK_BYTES, self.size_bytes), dtype=torch.uint8)
+        for start in range(0, self.size_bytes, CHUNK_BYTES):
+            count = min(CHUNK_BYTES, self.size_bytes - start)
+            buffer[:count].copy_(on_device[start : start + count])
+            yield memoryview(_at(buffer.data_ptr(), count))
 
 
 def _at(address: int, size_bytes: int) -> ctypes.Array[ctypes.c_ubyte]:
@@ -152,8 +215,9 @@ def load_storage(reader: Reader, region: int, device: str) -> Any:
     if storage.device.type == "cpu":
         reader.read_into(region, memoryview(_at(storage.data_ptr(), size_bytes)))
     else:
-        with reader.address(region) as address:
-            _as_bytes(storage).copy_(torch.frombuffer(_at(address, size_bytes), dtype=torch.uint8))
+        on_device = _as_bytes(storage)
+        for offset, content in reader.pieces(region):
+            on_device[offset : offset + content.nbytes].copy_(torch.frombuffer(content, dtype=torch.uint8))
     return storage
 
 
@@ -164,6 +228,10 @@ def storage_in_array(array: Any, offset: int, size_bytes: int) -> Any:
     flat = as_bytes(array)
     assert flat is not None  # noqa: S101 - only dense arrays are remembered
     return torch.from_numpy(flat[offset : offset + size_bytes]).untyped_storage()
+
+
+def _itself(storage: Any) -> Any:
+    return storage
 
 
 def load_tensor(
@@ -188,7 +256,9 @@ def load_tensor(
 
 
 def set_tensor_state(tensor: Any, state: dict[str, Any]) -> None:
-    """The gradient and attributes that the user set."""
+    """The gradient, hooks and attributes that the user set."""
     if "grad" in state:
         tensor.grad = state["grad"]
+    if "hooks" in state:
+        tensor._backward_hooks = state["hooks"]
     vars(tensor).update(state.get("attributes", {}))

@@ -1,0 +1,292 @@
+"""The memory file that saved state lies in, and a spill file if there is one; both vanish with their last holder.
+
+    superblock A | superblock B | extents
+
+An extent is never written to while a committed index refers to it. `commit` writes the index to new extents and then
+one superblock, so that a process killed at any moment leaves the state before it, or the new one, whole. What no
+committed index refers to is a hole, or spare.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import xxhash
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_MAGIC = b"NLSARENA"
+_VERSION = 2
+# magic, version, file of the index, sequence number, its position, its length, its digest
+_SUPERBLOCK = struct.Struct("<8sIIQQQ16s")
+_SLOT_BYTES = 2048
+_PAGE_BYTES = 4096
+_DIGEST_BYTES = 16
+MEMORY, SPILL = 0, 1
+
+#: Every chunk but a blob's last has this size. Fits a processor's second-level cache: hashed and copied in one go.
+CHUNK_BYTES = 1 << 20
+
+_PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
+
+
+class SavedStateDamagedError(Exception):
+    """Descriptors do not hold a saved state of this version, or a part of it is not what was written."""
+
+
+class NoRoomError(Exception):
+    """A part does not fit in what the machine has left.
+
+    Attributes:
+        size_bytes: of the part.
+        room_bytes: what was left for it.
+        why_no_spill: why the disk did not take it.
+    """
+
+    def __init__(self, size_bytes: int, room_bytes: int, why_no_spill: str) -> None:
+        super().__init__(f"{size_bytes} bytes do not fit in the {room_bytes} that are left ({why_no_spill})")
+        self.size_bytes = size_bytes
+        self.room_bytes = room_bytes
+        self.why_no_spill = why_no_spill
+
+
+class Extent(NamedTuple):
+    """Where a part lies."""
+
+    file: int
+    position: int
+    size_bytes: int
+
+
+class Room(Protocol):
+    """How much more each file may hold; see `room.MachineRoom`."""
+
+    why_no_spill: str
+
+    def memory_bytes(self, held_bytes: int) -> int:
+        """What memory has left at this moment for somebody who holds `held_bytes` of it."""
+
+    def open_spill(self) -> int | None:
+        """A new, nameless file on disk; `None` without one, then `why_no_spill` says why."""
+
+    def spill_bytes(self, fd: int) -> int:
+        """What the spill file's disk has left."""
+
+
+def digest_of(content: memoryview | bytes | bytearray) -> bytes:
+    """A part's checksum and, in one save, its identity: 128 bits, not meant to resist an attacker."""
+    return xxhash.xxh3_128_digest(content)
+
+
+@dataclass(slots=True)
+class _Tail:
+    """One file's end, and what may be overwritten before it."""
+
+    end: int = _PAGE_BYTES
+    spare: list[int] = field(default_factory=list)
+
+
+class Arena:
+    """One saved state at a time, and the next one while it is written.
+
+    The descriptors are its own until `close`; `descriptors()` are for others to copy.
+    """
+
+    def __init__(self, memory_fd: int, spill_fd: int | None, room: Room) -> None:
+        self._fds: list[int | None] = [memory_fd, spill_fd]
+        self._room = room
+        self._tails = [_Tail(), _Tail(0)]
+        self._budget_bytes = 0
+        self._sequence = 0
+
+    @classmethod
+    def new(cls, room: Room) -> Arena:
+        """An empty one. Raises OSError."""
+        return cls(os.memfd_create("nls-saved-state", os.MFD_CLOEXEC), None, room)
+
+    @classmethod
+    def adopt(cls, descriptors: Sequence[int], room: Room) -> Arena:
+        """An arena over copies of descriptors that hold a saved state."""
+        copies = [os.dup(descriptor) for descriptor in descriptors]  # not inheritable
+        return cls(copies[0], copies[1] if len(copies) > 1 else None, room)
+
+    def descriptors(self) -> list[int]:
+        """The memory file's, and the spill file's if there is one."""
+        return [fd for fd in self._fds if fd is not None]
+
+    def close(self) -> None:
+        """Let go of the files. Idempotent."""
+        for fd in self._fds:
+            if fd is not None:
+                os.close(fd)
+        self._fds = [None, None]
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+    def index(self) -> tuple[Extent, bytes]:
+        """The committed index, and where it lies. Raises SavedStateDamagedError."""
+        sequence, extent, digest = self._newest()
+        content = bytearray(extent.size_bytes)
+        self.read_into(extent, memoryview(content))
+        if digest_of(content) != digest:
+            raise SavedStateDamagedError("The saved state's index is damaged.")
+        self._sequence = sequence
+        return extent, bytes(content)
+
+    def read_into(self, extent: Extent, target: memoryview) -> None:
+        """Copy an extent over memory of its length. Raises SavedStateDamagedError where the file ends before."""
+        fd = self._fds[extent.file] if extent.file in {MEMORY, SPILL} else None
+        if fd is None:
+            raise SavedStateDamagedError("The saved state's spill file is not there.")
+        done = 0
+        while done < extent.size_bytes:
+            count = os.preadv(fd, [target[done:]], extent.position + done)
+            if not count:
+                raise SavedStateDamagedError("The saved state ends before one of its parts does.")
+            done += count
+
+    def _newest(self) -> tuple[int, Extent, bytes]:
+        found = []
+        for slot in (0, 1):
+            block = os.pread(self.descriptors()[0], _SUPERBLOCK.size + _DIGEST_BYTES, slot * _SLOT_BYTES)
+            content, digest = block[: _SUPERBLOCK.size], block[_SUPERBLOCK.size :]
+            if len(digest) == _DIGEST_BYTES and content.startswith(_MAGIC) and digest_of(content) == digest:
+                found.append(_SUPERBLOCK.unpack(content))
+        if not found:
+            raise SavedStateDamagedError("This file descriptor does not hold a saved state.")
+        _, version, file, sequence, position, size_bytes, digest = max(found, key=lambda block: block[3])
+        if version != _VERSION:
+            raise SavedStateDamagedError(f"A saved state of version {version}; this nls-jupyter reads {_VERSION}.")
+        return sequence, Extent(file, position, size_bytes), digest
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+    def begin(self) -> None:
+        """Ask anew how much room there is. Called at the begin of each save."""
+        self._budget_bytes = self._room.memory_bytes(os.fstat(self.descriptors()[MEMORY]).st_blocks * 512)
+
+    @property
+    def memory_room_bytes(self) -> int:
+        """What memory had left at the begin of this save, less what it has taken since."""
+        return self._budget_bytes + CHUNK_BYTES * len(self._tails[MEMORY].spare)
+
+    def room_bytes(self) -> int:
+        """What is left in memory, and on disk."""
+        spill = self._fds[SPILL]
+        on_disk = self._room.spill_bytes(spill) + CHUNK_BYTES * len(self._tails[SPILL].spare) if spill else 0
+        return self.memory_room_bytes + on_disk
+
+    def fits(self, size_bytes: int) -> None:
+        """Raises NoRoomError when so much would fit neither in memory nor on disk."""
+        if size_bytes > self.memory_room_bytes:
+            self._spill()
+            if size_bytes > self.room_bytes():
+                raise NoRoomError(size_bytes, self.room_bytes(), self._why_no_spill())
+
+    def append(self, content: memoryview, *, must: bool = False) -> Extent:
+        """Write a part; one that `must` be written goes into memory whatever is left.
+
+        Raises NoRoomError, or OSError when the system refuses.
+        """
+        size_bytes = content.nbytes
+        tail = self._tails[MEMORY]
+        if size_bytes == CHUNK_BYTES and tail.spare:
+            return self._write(MEMORY, tail.spare.pop(), content)
+        taken = _pages(size_bytes)
+        if must or taken <= self._budget_bytes:
+            self._budget_bytes -= taken
+            return self._write_at_end(MEMORY, content)
+        spill = self._spill()
+        spare = self._tails[SPILL].spare
+        try:
+            if spill is not None and size_bytes == CHUNK_BYTES and spare:
+                return self._write(SPILL, spare.pop(), content)
+            if spill is None or self._room.spill_bytes(spill) < taken:
+                raise NoRoomError(size_bytes, self.room_bytes(), self._why_no_spill())
+            return self._write_at_end(SPILL, content)
+        except OSError as error:
+            if error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}:
+                raise
+            why = f"writing to the spill folder failed: {error.strerror}"
+            raise NoRoomError(size_bytes, self.room_bytes(), why) from error
+
+    def commit(self, index: bytes) -> Extent:
+        """Make `index` the one that stands. What only the one before referred to is the caller's to `release`."""
+        extent = self.append(memoryview(index), must=True)
+        self._sequence += 1
+        block = _SUPERBLOCK.pack(
+            _MAGIC, _VERSION, extent.file, self._sequence, extent.position, extent.size_bytes, digest_of(index)
+        )
+        _pwrite(self.descriptors()[0], memoryview(block + digest_of(block)), self._sequence % 2 * _SLOT_BYTES)
+        return extent
+
+    def release(self, extents: Iterable[Extent], spare_bytes: int = 0) -> None:
+        """Give extents back to the system.
+
+        Up to `spare_bytes` stay, to be overwritten: new memory costs three times what memory costs that is there.
+        """
+        for extent in extents:
+            spare = self._tails[extent.file].spare
+            if extent.size_bytes == CHUNK_BYTES and CHUNK_BYTES * (len(spare) + 1) <= spare_bytes:
+                spare.append(extent.position)
+            else:
+                self._punch(extent.file, extent.position, _pages(extent.size_bytes))
+
+    def release_all_but(self, live: Iterable[Extent]) -> None:
+        """Give back whatever lies between extents in use, such as what a killed process left."""
+        ends = [_PAGE_BYTES, 0]
+        for file, position, size_bytes in sorted(live):
+            if position > ends[file]:
+                self._punch(file, ends[file], position - ends[file])
+            ends[file] = max(ends[file], position + _pages(size_bytes))
+        for file, end in enumerate(ends):
+            fd = self._fds[file]
+            if fd is not None:
+                os.ftruncate(fd, end)
+            self._tails[file] = _Tail(end)
+
+    def _spill(self) -> int | None:
+        if self._fds[SPILL] is None:
+            self._fds[SPILL] = self._room.open_spill()
+        return self._fds[SPILL]
+
+    def _why_no_spill(self) -> str:
+        return self._room.why_no_spill if self._fds[SPILL] is None else "the spill folder's disk included"
+
+    def _write_at_end(self, file: int, content: memoryview) -> Extent:
+        tail = self._tails[file]
+        extent = self._write(file, tail.end, content)
+        tail.end += _pages(content.nbytes)
+        return extent
+
+    def _write(self, file: int, position: int, content: memoryview) -> Extent:
+        fd = self._fds[file]
+        if fd is None:
+            raise ValueError("the arena is closed")
+        _pwrite(fd, content, position)
+        return Extent(file, position, content.nbytes)
+
+    def _punch(self, file: int, position: int, size_bytes: int) -> None:
+        fd = self._fds[file]
+        if fd is None or not size_bytes:
+            return
+        if _libc.fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, position, size_bytes) and ctypes.get_errno() != errno.EOPNOTSUPP:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        if file == MEMORY:
+            self._budget_bytes += size_bytes
+
+
+def _pages(size_bytes: int) -> int:
+    return -(-size_bytes // _PAGE_BYTES) * _PAGE_BYTES
+
+
+def _pwrite(fd: int, content: memoryview, position: int) -> None:
+    done = 0
+    while done < content.nbytes:
+        done += os.pwrite(fd, content[done:], position + done)

@@ -1,0 +1,164 @@
+"""Blobs: contents of any length in an arena, as chunks known by their digest; what is there already is not written.
+
+A chunk of zeros takes no place. Each chunk is checked when it is read.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from nls_jupyter.saved_state.arena import CHUNK_BYTES, Arena, Extent, NoRoomError, SavedStateDamagedError, digest_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+_ROW = struct.Struct("<16sIIQ")  # digest, file, size, position
+_ZERO_FILE = 2
+_ZERO_CHUNK = digest_of(bytes(CHUNK_BYTES))
+
+
+class Chunk(NamedTuple):
+    """A part of a blob; without extent it is all zeros."""
+
+    digest: bytes
+    size_bytes: int
+    extent: Extent | None
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """A content, as its chunks in order."""
+
+    size_bytes: int
+    chunks: tuple[Chunk, ...]
+
+
+class BlobWriter:
+    """Puts contents into an arena.
+
+    Attributes:
+        written_bytes: what had to be written since `begin`.
+        hashed_bytes: what was looked at.
+    """
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena = arena
+        #: All chunks that lie in the arena: of the committed state, and of saves that were stopped.
+        self.known: dict[tuple[bytes, int], Chunk] = {}
+        self.written_bytes = 0
+        self.hashed_bytes = 0
+
+    def begin(self) -> None:
+        """A new save."""
+        self.written_bytes = self.hashed_bytes = 0
+
+    def put(self, pieces: Iterable[memoryview | Chunk | None], tick: Callable[[], None]) -> Blob:
+        """Store a content.
+
+        Args:
+            pieces: memory of `CHUNK_BYTES` each, the last one shorter; `None` for a whole chunk of zeros, a chunk of
+                the committed state for one that is known to be the same.
+            tick: called before each piece; what it raises stops the save.
+
+        Raises:
+            NoRoomError: nothing of it stays, so that others find the room.
+            OSError: the system refuses.
+        """
+        chunks: list[Chunk] = []
+        new_before = len(self.known)
+        try:
+            for piece in pieces:
+                tick()
+                if piece is None:
+                    piece = Chunk(_ZERO_CHUNK, CHUNK_BYTES, None)
+                chunks.append(piece if isinstance(piece, Chunk) else self.put_chunk(piece))
+        except NoRoomError as error:
+            new = list(islice(reversed(self.known), len(self.known) - new_before))
+            freed = [extent for key in new if (extent := self.known.pop(key).extent) is not None]
+            self._arena.release(freed)
+            room_bytes = error.room_bytes + sum(extent.size_bytes for extent in freed)
+            raise NoRoomError(error.size_bytes, room_bytes, error.why_no_spill) from error
+        return Blob(sum(chunk.size_bytes for chunk in chunks), tuple(chunks))
+
+    def put_chunk(self, content: memoryview) -> Chunk:
+        """Store one chunk, unless it is there. Raises NoRoomError, OSError."""
+        digest = digest_of(content)
+        self.hashed_bytes += content.nbytes
+        key = (digest, content.nbytes)
+        chunk = self.known.get(key)
+        if chunk is None:
+            if digest == _ZERO_CHUNK and content.nbytes == CHUNK_BYTES:
+                return Chunk(digest, CHUNK_BYTES, None)
+            chunk = self.known[key] = Chunk(digest, content.nbytes, self._arena.append(content))
+            self.written_bytes += content.nbytes
+        return chunk
+
+    def adopt(self, chunks: Iterable[Chunk]) -> None:
+        """Know chunks that lie in the arena already."""
+        self.known = {(chunk.digest, chunk.size_bytes): chunk for chunk in chunks if chunk.extent is not None}
+
+    def keep_only(self, chunks: Iterable[Chunk], spare_bytes: int) -> None:
+        """Give back the place of all other chunks. Called after a commit."""
+        before = self.known
+        self.adopt(chunks)
+        dead = (chunk.extent for key, chunk in before.items() if key not in self.known)
+        self._arena.release([extent for extent in dead if extent is not None], spare_bytes)
+
+
+def pieces_of(content: memoryview) -> Iterator[memoryview]:
+    """Host memory, in pieces for `BlobWriter.put`."""
+    flat = content.cast("B")
+    for start in range(0, flat.nbytes, CHUNK_BYTES):
+        yield flat[start : start + CHUNK_BYTES]
+
+
+def read_chunk(arena: Arena, chunk: Chunk, target: memoryview) -> None:
+    """Copy a chunk over memory of its length. Raises SavedStateDamagedError for one that is not what was written."""
+    if chunk.extent is None:
+        target[:] = bytes(chunk.size_bytes)
+        return
+    arena.read_into(chunk.extent, target)
+    if digest_of(target) != chunk.digest:
+        raise SavedStateDamagedError("its part of the saved state is damaged")
+
+
+def read_blob(arena: Arena, blob: Blob, target: memoryview, *, zeroed: bool = False) -> None:
+    """Copy a blob over memory of its length; `zeroed` memory is not touched where it is to stay zero."""
+    flat = target.cast("B")
+    position = 0
+    for chunk in blob.chunks:
+        if chunk.extent is not None or not zeroed:
+            read_chunk(arena, chunk, flat[position : position + chunk.size_bytes])
+        position += chunk.size_bytes
+
+
+class Table:
+    """The chunks of all blobs of an index, one row after another; a blob is `[first row, rows, size]`."""
+
+    def __init__(self) -> None:
+        self._rows = bytearray()
+        self._count = 0
+
+    def add(self, blob: Blob) -> list[int]:
+        """A blob's entry for the index."""
+        first = self._count
+        for chunk in blob.chunks:
+            file, position, _ = chunk.extent or (_ZERO_FILE, 0, 0)
+            self._rows += _ROW.pack(chunk.digest, file, chunk.size_bytes, position)
+        self._count += len(blob.chunks)
+        return [first, len(blob.chunks), blob.size_bytes]
+
+    def to_bytes(self) -> bytes:
+        """All rows."""
+        return bytes(self._rows)
+
+
+def chunks_of(table: bytes) -> list[Chunk]:
+    """The inverse of `Table.to_bytes`."""
+    return [
+        Chunk(digest, size_bytes, None if file == _ZERO_FILE else Extent(file, position, size_bytes))
+        for digest, file, size_bytes, position in _ROW.iter_unpack(table)
+    ]

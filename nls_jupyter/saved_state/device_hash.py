@@ -1,0 +1,58 @@
+"""Whether memory of a Gpu has changed, found out there: reading it on the device is far cheaper than copying it away.
+
+Each chunk's fingerprint is the sum, in two lanes, of its words after a mixing that depends on the word's position. Two
+contents of a chunk have the same one with a probability of 2**-128, as long as nobody looks for such a pair.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nls_jupyter.saved_state.arena import CHUNK_BYTES
+
+_WORD_BYTES = 8
+_CHUNK_WORDS = CHUNK_BYTES // _WORD_BYTES
+# So many at once: intermediate results take some times as much, on a Gpu that may be nearly full.
+_CHUNKS_AT_ONCE = 8
+_LANES = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
+# The finalizer of SplitMix64 (Steele, Lea, Flood 2014).
+_FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+
+
+def fingerprints(xp: Any, words: Any) -> list[bytes]:
+    """Of each chunk of a flat array of uint64, the last one shorter.
+
+    Args:
+        xp: the array's module: CuPy, or NumPy.
+        words: the memory.
+    """
+    position = xp.arange(1, _CHUNK_WORDS + 1, dtype=xp.uint64)
+    keys = [position * xp.uint64(lane) for lane in _LANES]
+    whole = words.size // _CHUNK_WORDS
+    found = []
+    for first in range(0, whole, _CHUNKS_AT_ONCE):
+        count = min(_CHUNKS_AT_ONCE, whole - first)
+        rows = words[first * _CHUNK_WORDS : (first + count) * _CHUNK_WORDS].reshape(count, _CHUNK_WORDS)
+        found.append(_sums(xp, rows, keys))
+    rest = words[whole * _CHUNK_WORDS :]
+    if rest.size:
+        found.append(_sums(xp, rest.reshape(1, -1), [key[: rest.size] for key in keys]))
+    return [row.tobytes() for sums in found for row in _on_host(sums)]
+
+
+def _sums(xp: Any, rows: Any, keys: list[Any]) -> Any:
+    return xp.stack([_mixed(xp, rows ^ key).sum(axis=1, dtype=xp.uint64) for key in keys], axis=1)
+
+
+def _mixed(xp: Any, words: Any) -> Any:
+    """`words` is this function's own to change."""
+    words ^= words >> xp.uint64(30)
+    words *= xp.uint64(_FIRST)
+    words ^= words >> xp.uint64(27)
+    words *= xp.uint64(_SECOND)
+    words ^= words >> xp.uint64(31)
+    return words
+
+
+def _on_host(array: Any) -> Any:
+    return array.get() if hasattr(array, "get") else array

@@ -1,0 +1,289 @@
+"""One walk over all that the names lead to: which names belong together, and which have changed.
+
+Names that share something that can be changed, or memory, form one component. A component's digest is that of the
+identities of all its objects in the order of the walk; those of immutable ones are kept from being used again by
+keeping these objects. Big containers are looked at in bulk, which costs less than pickling them.
+"""
+
+from __future__ import annotations
+
+import collections
+import enum
+import gc
+import types
+from array import array
+from dataclasses import dataclass, field
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any
+
+import xxhash
+
+from nls_jupyter.saved_state import looks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from nls_jupyter.saved_state.looks import Look, Memory
+
+_SEQUENCES: frozenset[type] = frozenset({list, tuple, set, frozenset})
+_DICTS: frozenset[type] = frozenset({dict, collections.OrderedDict})
+_STRINGS: frozenset[type] = frozenset({str, bytes})
+#: Classes of others have content of their own.
+_METACLASSES: frozenset[type] = frozenset({type, enum.EnumType})
+#: What several names share of immutable contents is worth being saved once from here on.
+_LARGE_BYTES = 4096
+# From here on a level is handled in bulk, without a look at each of its objects where that can be.
+_MANY = 100_000
+
+
+@dataclass(slots=True)
+class Component:
+    """Names that are saved together.
+
+    Attributes:
+        names: in the order of the namespace.
+        digest: equal to an earlier one while that one's `held` is alive: nothing but the memory's content can have
+            changed. `None`: only its pickle tells.
+        nodes: how many objects it has, without immutable ones.
+        held: immutable objects, whose identity the digest is made of.
+        has_memory: whether any of it shows memory that lies in a region.
+    """
+
+    names: list[str]
+    digest: bytes | None
+    nodes: int
+    held: list[Any]
+    has_memory: bool
+
+
+@dataclass(slots=True)
+class _Name:
+    """What was learnt about one name.
+
+    Attributes:
+        digest: of all that was seen first under this name.
+        opaque: some of it can only be pickled.
+        nodes: how many objects.
+        held: see `Component`.
+        has_memory: see `Component`.
+    """
+
+    digest: Any = field(default_factory=xxhash.xxh3_128)
+    opaque: bool = False
+    nodes: int = 0
+    held: list[Any] = field(default_factory=list)
+    has_memory: bool = False
+
+
+class Graph:
+    """The objects behind a namespace, as seen once.
+
+    Attributes:
+        memories: all memory that was met, by key.
+        holders: the objects that show memory.
+        torn: names that show memory of a device which another library shows too; known after `components`.
+    """
+
+    def __init__(
+        self,
+        lookers: Mapping[type, Callable[[Any], Look | None]],
+        unsavable: tuple[type, ...],
+        namespaces: Iterable[Mapping[str, Any]],
+        tick: Callable[[], None],
+    ) -> None:
+        self.memories: dict[object, Memory] = {}
+        self.holders: list[Any] = []
+        self.torn: set[str] = set()
+        self._lookers = {**looks.LOOKERS, **lookers}
+        immutable = {kind for kind, looker in lookers.items() if looker is looks.ATOM}
+        self._unsavable = unsavable
+        self._namespaces = {id(namespace) for namespace in namespaces}
+        self._tick = tick
+        self._atoms = looks.ATOMS | immutable
+        # Shared by everybody and without content; never a reason to belong together.
+        self._owner: dict[int, int] = dict.fromkeys((id(()), id(frozenset()), *self._namespaces), -1)
+        self._alive: list[Any] = []
+        self._references: set[type] = set()
+        self._names: list[_Name] = []
+        self._labels: list[str] = []
+        self._parent: list[int] = []
+        self._spans: dict[str, list[tuple[int, int, int, str]]] = {}
+
+    # -- walking ----------------------------------------------------------------------------------------------------
+    def add(self, name: str, value: Any) -> None:
+        """Walk over what `name` leads to, as far as no earlier name did."""
+        number = len(self._names)
+        seen = _Name()
+        self._labels.append(name)
+        self._names.append(seen)
+        self._parent.append(number)
+        seen.digest.update(name.encode())
+        level: list[Any] = [value]
+        try:
+            while level:
+                self._tick()
+                level = self._walk(number, seen, level)
+        except RuntimeError:  # a container changed its size under the walk: another thread is at work
+            seen.opaque = True
+
+    def _walk(self, number: int, seen: _Name, level: list[Any]) -> list[Any]:
+        """One level; returns what lies behind it."""
+        seen.digest.update(array("Q", map(id, level)))
+        kinds = set(map(type, level))
+        if kinds <= self._atoms:
+            self._hold(number, seen, level)
+            return []
+        if kinds & self._atoms:
+            atoms = self._atoms
+            self._hold(number, seen, [thing for thing in level if type(thing) in atoms])
+            level = [thing for thing in level if type(thing) not in atoms]
+        fresh = self._new_among(number, level)
+        seen.nodes += len(fresh)
+        seen.digest.update(array("Q", map(id, map(type, fresh))))
+        if not kinds - _DICTS:
+            return self._behind_containers(seen, (), fresh)
+        sequences = [thing for thing in fresh if type(thing) in _SEQUENCES]
+        dicts = [thing for thing in fresh if type(thing) in _DICTS]
+        behind = self._behind_containers(seen, sequences, dicts)
+        if len(sequences) + len(dicts) < len(fresh):
+            for thing in fresh:
+                if type(thing) not in _SEQUENCES and type(thing) not in _DICTS:
+                    behind += self._look(number, seen, thing)
+        return behind
+
+    def _behind_containers(self, seen: _Name, sequences: Sequence[Any], dicts: Sequence[Any]) -> list[Any]:
+        seen.digest.update(array("Q", map(len, chain(sequences, dicts))))
+        behind = list(chain.from_iterable(chain(sequences, dicts)))
+        behind += chain.from_iterable(map(dict.values, dicts))
+        return behind
+
+    def _hold(self, number: int, seen: _Name, things: list[Any]) -> None:
+        seen.held.append(things)
+        if len(things) > _MANY:
+            return  # that one of so many is a large text that somebody else has too is not worth the search
+        for thing in things:
+            if type(thing) in _STRINGS and len(thing) >= _LARGE_BYTES:
+                self._is_new(number, thing)
+
+    def _new_among(self, number: int, things: list[Any]) -> list[Any]:
+        if len(things) > _MANY:
+            ids = set(map(id, things))
+            if len(ids) == len(things) and self._owner.keys().isdisjoint(ids):  # the plain case, in bulk
+                self._owner.update(zip(ids, repeat(number)))
+                return things
+        return [thing for thing in things if self._is_new(number, thing)]
+
+    def _is_new(self, number: int, thing: Any) -> bool:
+        whose = self._owner.get(id(thing))
+        if whose is None:
+            self._owner[id(thing)] = number
+            return True
+        if whose not in {number, -1}:
+            self._join(number, whose)
+        return False
+
+    # -- single objects ---------------------------------------------------------------------------------------------
+    def _look(self, number: int, seen: _Name, thing: Any) -> Iterable[Any]:
+        looker = self._looker(type(thing))
+        if type(thing) in self._atoms or (type(thing) in self._references and looks.importable(thing)):
+            seen.held.append(thing)
+            self._owner[id(thing)] = -1
+            return ()
+        try:
+            look = looker(thing)
+        except Exception:  # noqa: BLE001 - the pickler meets the same, and names it
+            look = None
+        if look is None:
+            seen.opaque = True
+            return self._behind(thing)
+        self._alive.append(look)  # what was made for the look must not lose its identity to the next one
+        seen.digest.update(look.token + len(look.children).to_bytes(4, "little"))
+        if look.memory is not None:
+            self._meet(number, thing, look.memory)
+        return look.children
+
+    def _looker(self, kind: type) -> Callable[[Any], Look | None]:
+        looker = self._lookers.get(kind)
+        if looker is None:
+            looker = self._lookers[kind] = self._find_looker(kind)
+        return looker
+
+    def _find_looker(self, kind: type) -> Callable[[Any], Look | None]:
+        if issubclass(kind, type):
+            self._references.add(kind)
+            return looks.look_at_class if kind in _METACLASSES else _opaque
+        if kind is types.FunctionType:
+            self._references.add(kind)
+            return lambda function: looks.look_at_function(function, self._namespaces)
+        if issubclass(kind, enum.Enum) and looks.importable(kind):
+            self._atoms |= {kind}
+        slots = None if issubclass(kind, self._unsavable) else looks.slots_of(kind)
+        return _opaque if slots is None else lambda thing: looks.look_at_instance(slots, thing)
+
+    def _behind(self, thing: Any) -> list[Any]:
+        """What an object that only its pickle tells about may lead to; rather too much than too little."""
+        if isinstance(thing, (*self._unsavable, types.ModuleType)):
+            return []
+        if type(thing).__module__.partition(".")[0] == "numpy" and getattr(
+            getattr(thing, "dtype", 0), "hasobject", False
+        ):
+            return list(thing.flat)  # the garbage collector does not see into an array of objects
+        outside = id(thing.__globals__) if isinstance(thing, types.FunctionType) else None
+        return [behind for behind in gc.get_referents(thing) if id(behind) != outside]
+
+    def _meet(self, number: int, thing: Any, memory: Memory) -> None:
+        self.memories.setdefault(memory.key, memory)
+        self.holders.append(thing)
+        self._names[number].has_memory = True
+        if memory.size_bytes:
+            span = (memory.start, memory.start + memory.size_bytes, number, type(thing).__module__.partition(".")[0])
+            self._spans.setdefault(memory.space, []).append(span)
+
+    # -- components -------------------------------------------------------------------------------------------------
+    def components(self) -> list[Component]:
+        """Names by what they share; none of them shares anything with another."""
+        for space, spans in self._spans.items():
+            self._join_overlapping(sorted(spans), on_device=space != "host")
+        members: dict[int, list[int]] = {}
+        for number in range(len(self._names)):
+            members.setdefault(self._root(number), []).append(number)
+        found = [self._component(numbers) for numbers in members.values()]
+        self._alive.clear()
+        return found
+
+    def _join_overlapping(self, spans: list[tuple[int, int, int, str]], *, on_device: bool) -> None:
+        end, owner, whose = -1, -1, ""
+        for first, last, number, library in spans:
+            if first < end:
+                self._join(number, owner)
+                if on_device and library != whose:
+                    self.torn |= {self._labels[number], self._labels[owner]}
+            if last > end:
+                end, owner, whose = last, number, library
+
+    def _component(self, numbers: list[int]) -> Component:
+        names = [self._names[number] for number in numbers]
+        digest = None
+        if not any(name.opaque for name in names):
+            digest = xxhash.xxh3_128_digest(b"".join(name.digest.digest() for name in names))
+        held = [thing for name in names for thing in name.held]
+        return Component(
+            names=[self._labels[number] for number in numbers],
+            digest=digest,
+            nodes=sum(name.nodes for name in names),
+            held=held,
+            has_memory=any(name.has_memory for name in names),
+        )
+
+    def _join(self, one: int, other: int) -> None:
+        one, other = self._root(one), self._root(other)
+        self._parent[max(one, other)] = min(one, other)
+
+    def _root(self, number: int) -> int:
+        while self._parent[number] != number:
+            self._parent[number] = number = self._parent[self._parent[number]]
+        return number
+
+
+def _opaque(_: Any) -> None:
+    return None

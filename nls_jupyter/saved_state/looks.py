@@ -1,0 +1,184 @@
+"""What a walk sees of one object: what it consists of, and what tells whether it has changed.
+
+A type that nothing here knows is opaque: its objects are pickled again at each save, and the result is compared.
+"""
+
+from __future__ import annotations
+
+import array
+import collections
+import copyreg
+import datetime
+import decimal
+import enum
+import fractions
+import functools
+import pathlib
+import re
+import sys
+import types
+import uuid
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nls_jupyter.saved_state.store import Source
+
+
+class Memory(NamedTuple):
+    """Memory that an object shows a part of.
+
+    Attributes:
+        space: which addresses these are: `host`, or a library's name for a device.
+        start: first address.
+        size_bytes: length.
+        key: as in `Regions`.
+        source: makes what copies it.
+    """
+
+    space: str
+    start: int
+    size_bytes: int
+    key: object
+    source: Callable[[], Source]
+
+
+class Look(NamedTuple):
+    """What was seen.
+
+    Attributes:
+        token: changes when the object does, apart from what its children and its memory hold.
+        children: objects that it leads to, in a fixed order.
+        memory: memory that it shows.
+    """
+
+    token: bytes = b""
+    children: tuple[Any, ...] = ()
+    memory: Memory | None = None
+
+
+def ATOM(_: Any) -> None:  # noqa: N802 - a constant in a table of functions
+    """In a library's table: objects of this type are immutable, and told apart by identity."""
+
+
+#: Immutable, and told apart by identity while they are alive.
+ATOMS: frozenset[type] = frozenset(
+    {
+        *(type(None), bool, int, float, complex, str, bytes, range, type(...), type(NotImplemented)),
+        *(types.CodeType, types.BuiltinFunctionType, types.ModuleType, types.GetSetDescriptorType),
+        *(types.MemberDescriptorType, types.WrapperDescriptorType, types.MethodDescriptorType),
+        *(datetime.date, datetime.timedelta, decimal.Decimal, fractions.Fraction, uuid.UUID, re.Pattern),
+        *(pathlib.PosixPath, pathlib.PurePosixPath),
+    }
+)
+_HEAP_TYPE, _IMMUTABLE_TYPE = 1 << 9, 1 << 8
+#: Where `torch.compile` leaves the function that it was given.
+COMPILED = "_torchdynamo_orig_callable"
+_UNSET = "nls_jupyter: this slot is not set"
+
+
+def _cell(cell: types.CellType) -> Look:
+    try:
+        return Look(children=(cell.cell_contents,))
+    except ValueError:
+        return Look(b"unbound")
+
+
+def _partial(part: functools.partial[Any]) -> Look:
+    return Look(children=(part.func, part.args, part.keywords, vars(part)))
+
+
+LOOKERS: dict[type, Callable[[Any], Look | None]] = {
+    types.CellType: _cell,
+    types.MethodType: lambda method: Look(children=(method.__func__, method.__self__)),
+    property: lambda found: Look(children=(found.fget, found.fset, found.fdel, found.__doc__)),
+    staticmethod: lambda found: Look(children=(found.__func__,)),
+    classmethod: lambda found: Look(children=(found.__func__,)),
+    slice: lambda found: Look(children=(found.start, found.stop, found.step)),
+    functools.partial: _partial,
+    collections.deque: lambda queue: Look(str(queue.maxlen).encode(), tuple(queue)),
+    collections.defaultdict: lambda found: Look(children=(found.default_factory, *found, *found.values())),
+    bytearray: lambda content: Look(bytes(content)),
+    array.array: lambda content: Look(content.typecode.encode() + content.tobytes()),
+}
+
+
+def look_at_function(function: types.FunctionType, namespaces: set[int]) -> Look | None:
+    """A function that is saved by value."""
+    if (original := vars(function).get(COMPILED)) is not None:
+        return Look(b"compiled", (original,))
+    if id(function.__globals__) not in namespaces:
+        return None
+    names = (function.__name__, function.__qualname__, function.__module__, function.__doc__)
+    parts = (function.__code__, function.__defaults__, function.__kwdefaults__, vars(function), function.__closure__)
+    return Look(children=(*names, *parts, function.__annotations__))
+
+
+def look_at_class(kind: type) -> Look:
+    """A class that is saved by value."""
+    # `__slotnames__` is what pickling the first instance leaves there.
+    not_content = {"__dict__", "__weakref__", "__slotnames__"}
+    content = {key: value for key, value in vars(kind).items() if key not in not_content}
+    return Look(children=(kind.__name__, type(kind), *kind.__bases__, *content, *content.values()))
+
+
+def look_at_instance(slots: tuple[str, ...], thing: Any) -> Look:
+    """An instance of a class written in Python."""
+    values = tuple(getattr(thing, slot, _UNSET) for slot in slots)
+    return Look(children=(type(thing), *values, *((vars(thing),) if hasattr(thing, "__dict__") else ())))
+
+
+def slots_of(kind: type) -> tuple[str, ...] | None:
+    """The slots of a class whose instances consist of attributes only; `None` where pickle may see more."""
+    own_ways = (
+        "__reduce__",
+        "__reduce_ex__",
+        "__getstate__",
+        "__getnewargs__",
+        "__getnewargs_ex__",
+        "__getattribute__",
+    )
+    if not issubclass(kind, enum.Enum):
+        if any(getattr(kind, way, None) is not getattr(object, way, None) for way in own_ways):
+            return None
+        if kind in copyreg.dispatch_table:
+            return None
+    slots: list[str] = []
+    for base in kind.__mro__[:-1]:
+        if not _is_written_in_python(base):
+            return None
+        own = vars(base).get("__slots__", ())
+        names = (own,) if isinstance(own, str) else tuple(own)
+        mangle = f"_{base.__name__.lstrip('_')}"
+        slots += [
+            mangle + name if name.startswith("__") and not name.endswith("__") else name
+            for name in names
+            if name not in {"__dict__", "__weakref__"}
+        ]
+    return tuple(slots) if kind.__basicsize__ <= object.__basicsize__ + 8 * (len(slots) + 2) else None
+
+
+def _is_written_in_python(kind: type) -> bool:
+    flags = kind.__flags__
+    return (
+        bool(flags & _HEAP_TYPE)
+        and not flags & _IMMUTABLE_TYPE
+        and type(kind).__module__
+        in {
+            "builtins",
+            "abc",
+            "enum",
+            "typing",
+        }
+    )
+
+
+def importable(found: Any) -> bool:
+    """Whether a class or function is saved as a reference to where it can be imported from."""
+    if found.__module__ in {"__main__", None}:
+        return False
+    at: Any = sys.modules.get(str(found.__module__))
+    for part in found.__qualname__.split("."):
+        at = getattr(at, part, None)
+    return at is found

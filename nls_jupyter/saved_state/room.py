@@ -1,0 +1,112 @@
+"""How much saved state this machine has room for: what its memory, or the cgroup's, has left, and a spill folder."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from pathlib import Path
+
+# What the notebook itself, its kernel and the neighbours need to go on, as part of what is left.
+_LEFT_FOR_OTHERS = 0.1
+_UNLIMITED = 1 << 60
+# Per version of cgroups, 2 and 1: limit, usage, and the field of memory.stat with what can be dropped at once.
+_NAMES = {
+    False: ("memory.max", "memory.current", "inactive_file"),
+    True: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+}
+
+
+class MachineRoom:
+    """Room on this machine.
+
+    Args:
+        spill_folder: where a nameless file may take what does not fit in memory; `None` for nowhere.
+        memory_limit_bytes: a saved state never takes more memory than this; `None` for what is there.
+        system: the root of the file system, for tests.
+    """
+
+    def __init__(
+        self, spill_folder: Path | None = None, memory_limit_bytes: int | None = None, system: Path = Path("/")
+    ) -> None:
+        self._spill_folder = spill_folder
+        self._memory_limit_bytes = memory_limit_bytes
+        self._system = system
+        self.why_no_spill = "no spill folder is set"
+
+    def memory_bytes(self, held_bytes: int = 0) -> int:
+        """What memory has left: the machine's, or less where a cgroup's or our own limit is nearer."""
+        left = int(memory_left_bytes(self._system) * (1 - _LEFT_FOR_OTHERS))
+        if self._memory_limit_bytes is None:
+            return left
+        return min(left, max(0, self._memory_limit_bytes - held_bytes))
+
+    def open_spill(self) -> int | None:
+        """A file without a name, which vanishes with its last descriptor, also when everybody is killed."""
+        if self._spill_folder is None:
+            return None
+        flags = os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC | os.O_EXCL
+        try:
+            return os.open(self._spill_folder, flags, 0o600)
+        except OSError as error:
+            self.why_no_spill = f"the spill folder {self._spill_folder} cannot be used: {error.strerror}"
+            return None
+
+    def spill_bytes(self, fd: int) -> int:
+        """What the spill file's disk has left for ordinary users."""
+        disk = os.fstatvfs(fd)
+        return disk.f_bavail * disk.f_frsize
+
+
+def memory_left_bytes(system: Path = Path("/")) -> int:
+    """Bytes that processes here may still take before something must be swapped out or killed.
+
+    Page cache counts as free, as in the kernel's own `MemAvailable` (proc(5)); so it is read for cgroups too.
+    """
+    available = _field(system / "proc/meminfo", "MemAvailable:")
+    return max(
+        0, min([available * 1024, *(left for group in _cgroups(system) if (left := _left_in(*group)) is not None)])
+    )
+
+
+@functools.cache
+def _cgroups(system: Path) -> list[tuple[Path, tuple[str, str, str]]]:
+    """The folders of this process's cgroups, from its own up to the root's, and what their files are called.
+
+    They are looked up once: a process that somebody moves into another cgroup keeps these.
+    """
+    entries: list[str] = []
+    with contextlib.suppress(OSError):
+        entries = (system / "proc/self/cgroup").read_text("utf-8").splitlines()
+    found = []
+    for entry in entries:
+        _, controllers, path = entry.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        mount = system / "sys/fs/cgroup" / ("memory" if controllers else "")
+        # Inside a container the path is the host's, and its own cgroup is the mount itself: the walk up finds that too.
+        folder = mount / path.lstrip("/")
+        folders = [folder, *folder.parents]
+        names = _NAMES[bool(controllers)]
+        found += [(place, names) for place in folders[: folders.index(mount) + 1] if (place / names[0]).exists()]
+    return found
+
+
+def _left_in(folder: Path, names: tuple[str, str, str]) -> int | None:
+    """What is left below a cgroup's limit, or `None` without one."""
+    limit_name, usage_name, cache_name = names
+    try:
+        limit = int((folder / limit_name).read_text("ascii"))
+        if limit >= _UNLIMITED:
+            return None
+        return limit - int((folder / usage_name).read_text("ascii")) + _field(folder / "memory.stat", cache_name)
+    except (OSError, ValueError):  # "max" is no number: no limit
+        return None
+
+
+def _field(file: Path, name: str) -> int:
+    with contextlib.suppress(OSError), file.open(encoding="ascii") as lines:
+        for line in lines:
+            if line.startswith(name):
+                return int(line.split()[1])
+    return 0

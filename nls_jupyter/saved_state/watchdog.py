@@ -1,0 +1,89 @@
+"""Bounds on what other people's code may take while objects are saved and made again."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+# Code that swallows the first interruption gets another one after this.
+_AGAIN_S = 1.0
+_NEVER = float("-inf")
+
+
+class OverBudgetError(BaseException):
+    """The save has cost what it may; no `except Exception` of somebody's reducer stops this."""
+
+
+class StuckError(BaseException):
+    """An object's own code made no progress for too long."""
+
+
+class Watchdog:
+    """Interrupts the main thread with SIGALRM when `progress` was not called for `patience_s`.
+
+    A thread of its own could not: only a signal ends Python code that waits or runs for ever. In other threads it
+    does nothing. Code in C that does not return is beyond it; the kernel gives up such a save.
+    """
+
+    def __init__(self, patience_s: float | None) -> None:
+        self._patience_s = patience_s
+        self._watching = False
+        self._armed_at = _NEVER
+
+    def progress(self) -> None:
+        """Something was done; wait anew."""
+        if not self._watching or self._patience_s is None:
+            return
+        now = time.monotonic()
+        if now - self._armed_at > self._patience_s / 20:  # this is called often, and the system's timer costs
+            self._armed_at = now
+            signal.setitimer(signal.ITIMER_REAL, self._patience_s, _AGAIN_S)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch the block, with the user's own alarm put aside. Raises StuckError in it."""
+        if self._patience_s is None or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        began = time.monotonic()
+        theirs = signal.setitimer(signal.ITIMER_REAL, 0)
+        before = signal.signal(signal.SIGALRM, self._bark)
+        self._watching, self._armed_at = True, _NEVER
+        self.progress()
+        try:
+            yield
+        finally:
+            self._watching = False
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+            if theirs[0]:
+                left_s = max(theirs[0] - (time.monotonic() - began), 1e-3)
+                signal.setitimer(signal.ITIMER_REAL, left_s, theirs[1])
+
+    def _bark(self, *_: Any) -> None:
+        if self._watching:
+            self._armed_at = _NEVER  # the next progress is one, however soon it comes
+            raise StuckError(f"its own code did nothing for {self._patience_s:g} s")
+
+
+def deadline(budget_s: float | None) -> Callable[[], None]:
+    """What raises OverBudgetError once `budget_s` has passed since now; `None` for no bound."""
+    if budget_s is None:
+        return _nothing
+    until = time.monotonic() + budget_s
+
+    def check() -> None:
+        if time.monotonic() > until:
+            raise OverBudgetError(f"the save would take longer than {budget_s:g} s")
+
+    return check
+
+
+def _nothing() -> None:
+    """No bound."""

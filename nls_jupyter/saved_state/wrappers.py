@@ -1,0 +1,125 @@
+"""Small wrappers of the standard library that pickle refuses, or takes for something else."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import types
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from nls_jupyter.saved_state.looks import Look, importable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nls_jupyter.saved_state.regions import Regions
+
+
+def handlers(regions: Regions) -> dict[type, Callable[[Any], Any]]:
+    """Reducers per exact type, as a library's."""
+    return {
+        weakref.ref: _reduce_reference,
+        weakref.WeakKeyDictionary: lambda weak: (weakref.WeakKeyDictionary, (), None, None, iter(list(weak.items()))),
+        weakref.WeakValueDictionary: lambda weak: (
+            weakref.WeakValueDictionary,
+            (),
+            None,
+            None,
+            iter(list(weak.items())),
+        ),
+        weakref.WeakSet: lambda weak: (weakref.WeakSet, (list(weak),)),
+        functools._lru_cache_wrapper: functools.partial(_reduce_cache, regions.note),
+        functools.cached_property: _reduce_cached_property,
+        types.MappingProxyType: lambda proxy: (types.MappingProxyType, tuple(gc.get_referents(proxy))),
+        memoryview: functools.partial(_reduce_view, regions.note),
+    }
+
+
+def lookers() -> dict[type, Callable[[Any], Look | None]]:
+    """How a walk sees them: what is only weakly held belongs together too, or it would be two objects."""
+    return {
+        weakref.ref: lambda reference: Look(children=(reference(), reference.__callback__)),
+        weakref.WeakKeyDictionary: lambda weak: Look(
+            children=tuple(part for item in list(weak.items()) for part in item)
+        ),
+        weakref.WeakValueDictionary: lambda weak: Look(
+            children=tuple(part for item in list(weak.items()) for part in item)
+        ),
+        weakref.WeakSet: lambda weak: Look(children=tuple(weak)),
+        types.MappingProxyType: lambda proxy: Look(children=tuple(gc.get_referents(proxy))),
+        functools.cached_property: lambda found: Look(children=(found.func, found.attrname, found.__doc__)),
+    }
+
+
+def _look_at_weak(weak: Any) -> Look:
+    return Look(children=tuple(part for item in list(weak.items()) for part in item))
+
+
+def _reduce_weak(weak: Any) -> Any:
+    return type(weak), (), None, None, iter(list(weak.items()))
+
+
+def _reduce_reference(reference: weakref.ref[Any]) -> Any:
+    if (target := reference()) is None:
+        return _dead_reference, ()
+    return weakref.ref, (target, *((reference.__callback__,) if reference.__callback__ is not None else ()))
+
+
+def _dead_reference() -> Any:
+    return weakref.ref(_Passing())
+
+
+class _Passing:
+    """Gone as soon as it is made."""
+
+
+def _reduce_cache(note: Callable[[str], None], cached: Any) -> Any:
+    if importable(cached):
+        return NotImplemented
+    if cached.cache_info().currsize:
+        note("a cached function's cache comes back empty")
+    parameters = cached.cache_parameters()
+    attributes = {
+        name: value for name, value in vars(cached).items() if name not in {"cache_parameters", "__wrapped__"}
+    }
+    return (
+        _cached,
+        (cached.__wrapped__, parameters["maxsize"], parameters["typed"]),
+        attributes,
+        None,
+        None,
+        _set_attributes,
+    )
+
+
+def _cached(function: Any, maxsize: int | None, typed: bool) -> Any:  # noqa: FBT001 - called by the unpickler
+    return functools.lru_cache(maxsize, typed)(function)
+
+
+def _set_attributes(target: Any, attributes: dict[str, Any]) -> None:
+    vars(target).update(attributes)
+
+
+def _reduce_cached_property(found: functools.cached_property[Any]) -> Any:
+    state = {"attrname": found.attrname, "__doc__": found.__doc__}
+    return functools.cached_property, (found.func,), state, None, None, _set_attributes
+
+
+def _reduce_view(note: Callable[[str], None], view: memoryview) -> Any:
+    """A view of all of somebody's bytes stays one; of any other a copy is kept."""
+    owner = view.obj
+    if isinstance(owner, (bytes, bytearray)) and view.format == "B" and view.shape == (len(owner),):
+        return _view, (owner, view.readonly)
+    note("a memory view comes back with memory of its own")
+    copy = view.tobytes() if view.readonly else bytearray(view.tobytes())
+    return _cast_view, (copy, view.format, view.shape)
+
+
+def _view(owner: bytes | bytearray, readonly: bool) -> memoryview:  # noqa: FBT001 - called by the unpickler
+    return memoryview(owner).toreadonly() if readonly else memoryview(owner)
+
+
+def _cast_view(content: bytes | bytearray, view_format: str, shape: list[int]) -> memoryview:
+    whole = memoryview(content)
+    return whole if view_format == "B" and len(shape) == 1 else whole.cast(view_format, shape)  # type: ignore[call-overload]

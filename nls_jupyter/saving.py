@@ -1,0 +1,130 @@
+"""Saves behind the replies of cells: at once as far as that is cheap, and the rest when nobody runs a cell."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from nls_jupyter.launch import GpuProcessDied
+from nls_jupyter.pending import RequestFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from nls_jupyter.channel import GpuProcess
+    from nls_jupyter.keeper import SavedState
+
+_log = logging.getLogger(__name__)
+
+# Who thinks for so long between two cells does not notice a save.
+IDLE_S = 1.0
+# A save that takes longer is given up; the state saved before stands.
+TIMEOUT_S = 300.0
+_OVER_BUDGET = "OverBudgetError"
+
+
+class _Save(Protocol):
+    """`Keeper.save`."""
+
+    async def __call__(self, cell: str | None, *, within_budget: bool = False) -> SavedState: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One save after a cell.
+
+    Attributes:
+        process: the one that ran the cell.
+        cell: the cell's label.
+        then: gets what was saved.
+        failed: gets the reason when the state saved before stands.
+        over: called when the next cell need not wait any more.
+    """
+
+    process: GpuProcess
+    cell: str
+    then: Callable[[SavedState], Awaitable[None]]
+    failed: Callable[[str], None]
+    over: Callable[[], None]
+
+
+class Saves:
+    """At most one save at a time. Everything here runs in the loop's thread."""
+
+    def __init__(self, save: _Save) -> None:
+        self._save = save
+        self._first: asyncio.Task[None] | None = None
+        self._rest: asyncio.Task[None] | None = None
+        self._interruptible: GpuProcess | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether the next cell has to wait for a save."""
+        return self._first is not None and not self._first.done()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a save waits for idleness, or is made because nobody ran a cell."""
+        return self._rest is not None and not self._rest.done()
+
+    def begin(self, wanted: Wanted) -> None:
+        """Save now if it costs no more than a save after a cell may, else when nobody has run a cell for a moment."""
+        self._first = asyncio.get_running_loop().create_task(self._at_once(wanted))
+        self._first.add_done_callback(lambda _: wanted.over())
+
+    async def until_over(self) -> None:
+        """Until everything is saved, or was given up."""
+        if self._first is not None:
+            await asyncio.wait([self._first])
+        if self._rest is not None:
+            await asyncio.wait([self._rest])
+
+    async def give_way(self) -> None:
+        """The process is wanted for something else: a save that was waiting for idleness is left for later."""
+        if self._first is not None:
+            await asyncio.wait([self._first])
+        if self._rest is None or self._rest.done():
+            return
+        if self._interruptible is not None:
+            self._interruptible.interrupt()
+        else:
+            self._rest.cancel()
+        await asyncio.wait([self._rest])
+
+    async def _at_once(self, wanted: Wanted) -> None:
+        try:
+            await self._done(wanted, within_budget=True)
+        except RequestFailed as error:
+            if error.ename == _OVER_BUDGET:
+                self._rest = asyncio.get_running_loop().create_task(self._when_idle(wanted))
+            else:
+                wanted.failed("it was interrupted" if error.ename == "KeyboardInterrupt" else str(error))
+
+    async def _when_idle(self, wanted: Wanted) -> None:
+        await asyncio.sleep(IDLE_S)
+        self._interruptible = wanted.process
+        try:
+            await self._done(wanted, within_budget=False)
+        except RequestFailed as error:
+            # A cell came in between: its own save takes this one's place.
+            if error.ename != "KeyboardInterrupt":
+                wanted.failed(str(error))
+        finally:
+            self._interruptible = None
+
+    async def _done(self, wanted: Wanted, *, within_budget: bool) -> None:
+        """Raises RequestFailed; other failures are told."""
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                saved = await self._save(wanted.cell, within_budget=within_budget)
+        except GpuProcessDied:
+            _log.debug("The GPU process %d ended while it saved; the state saved before stands.", wanted.process.pid)
+        except TimeoutError:
+            wanted.process.interrupt()
+            wanted.failed(f"it took longer than {TIMEOUT_S:g} s")
+        except OSError as error:
+            wanted.failed(str(error))
+        else:
+            await wanted.then(saved)

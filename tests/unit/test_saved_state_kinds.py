@@ -1,0 +1,67 @@
+"""Every kind of object that a notebook holds comes back as it was, or is named with a reason."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+import saved_state_zoo as zoo
+from nls_jupyter import saved_state
+from saved_state_roundtrip import Roundtrip
+from saved_state_same import same
+
+# What libraries say about each other when some of these objects are made.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+KEPT = [
+    pytest.param(setup, expression, id=f"{group}: {kind}")
+    for group, (setup, kinds) in zoo.KEPT.items()
+    for kind, expression in kinds.items()
+]
+NAMED = [
+    pytest.param(setup, expression, id=kind)
+    for setup, kinds in zoo.NAMED.values()
+    for kind, expression in kinds.items()
+]
+
+
+def test_the_list_is_long_enough_to_mean_something():
+    assert len(KEPT) >= 200
+    assert len(NAMED) >= 30
+
+
+@pytest.mark.parametrize(("setup", "expression"), KEPT)
+def test_it_comes_back_as_it_was_and_still_shared(setup, expression):
+    names = zoo.namespace(setup, expression)
+    user = saved_state.user_names(names, {}) | {"again": names["x"], "holder": [names["x"]]}
+    result = Roundtrip(user, function_globals=names)
+    assert not result.unsaved
+    assert not result.report.missing
+    assert not result.manifest.changed
+    assert same(names["x"], result["x"])
+    if not isinstance(result["x"], (int, float, complex)):  # those may be made anew at any time
+        assert result["again"] is result["x"] is result["holder"][0]
+
+
+@pytest.mark.parametrize(("setup", "expression"), NAMED)
+def test_it_is_named_with_a_reason_and_costs_nobody_else(setup, expression):
+    names = zoo.namespace(setup, expression)
+    try:
+        result = Roundtrip({"before": [1], "x": names["x"], "holder": {"x": names["x"]}, "after": [2]})
+    finally:
+        for close in names["__opened__"]:
+            close()
+    assert set(result.unsaved) == {"x", "holder"}
+    assert len(result.unsaved["x"]) > 10
+    assert result.namespace == {"before": [1], "after": [2]}
+
+
+def test_the_comparison_sees_differences():
+    """The tests above are only as good as it."""
+    for group, (setup, kinds) in zoo.KEPT.items():
+        values = []
+        with warnings.catch_warnings(action="ignore"):
+            values = [zoo.namespace(setup, expression)["x"] for expression in kinds.values()]
+        for position, value in enumerate(values[:-1]):
+            assert not same(value, values[position + 1]), (group, position)

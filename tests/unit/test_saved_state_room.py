@@ -1,0 +1,267 @@
+"""What saved state may take: memory, a spill folder, and what is said about what fits in neither."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from nls_jupyter import saved_state
+from nls_jupyter.saved_state import MachineRoom, OverBudgetError, Saver, arena
+from nls_jupyter.saved_state.cost import RunTime
+from nls_jupyter.saved_state.room import memory_left_bytes
+from saved_state_roundtrip import restore
+
+MIB = 1 << 20
+
+
+def noise(size_bytes, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, size_bytes, dtype=np.uint8)
+
+
+class TestMachine:
+    def system(self, root, cgroup, **files):
+        (root / "proc/self").mkdir(parents=True)
+        (root / "proc/meminfo").write_text("MemTotal: 2000 kB\nMemFree: 1 kB\nMemAvailable:   1000 kB\n")
+        (root / "proc/self/cgroup").write_text(cgroup)
+        for path, content in files.items():
+            file = root / "sys/fs/cgroup" / path.replace("__", "/").replace("_DOT_", ".")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(content)
+        return root
+
+    def test_without_a_limit_it_is_what_the_machine_has_left(self, tmp_path):
+        root = self.system(tmp_path, "0::/user\n", user__memory_DOT_max="max\n", user__memory_DOT_current="5\n")
+        assert memory_left_bytes(root) == 1000 * 1024
+
+    def test_the_nearest_limit_of_a_version_2_cgroup_and_those_above_it_counts(self, tmp_path):
+        files = {
+            "a__memory_DOT_max": "100000",
+            "a__memory_DOT_current": "80000",
+            "a__memory_DOT_stat": "anon 1\ninactive_file 5000\n",
+            "a__b__memory_DOT_max": "900000",
+            "a__b__memory_DOT_current": "10",
+        }
+        assert memory_left_bytes(self.system(tmp_path, "0::/a/b\n", **files)) == 25_000
+
+    def test_a_version_1_cgroup_counts_and_its_huge_number_is_no_limit(self, tmp_path):
+        cgroup = "4:memory:/docker/x\n3:cpu,cpuacct:/docker/x\n"
+        files = {
+            "memory__memory_DOT_limit_in_bytes": "50000",
+            "memory__memory_DOT_usage_in_bytes": "20000",
+            "memory__docker__x__memory_DOT_limit_in_bytes": "9223372036854771712",
+            "memory__docker__x__memory_DOT_usage_in_bytes": "20000",
+        }
+        assert memory_left_bytes(self.system(tmp_path, cgroup, **files)) == 30_000
+
+    def test_a_container_whose_path_is_the_hosts_finds_its_limit_at_the_mount(self, tmp_path):
+        files = {"memory_DOT_max": "3000", "memory_DOT_current": "1000"}
+        assert memory_left_bytes(self.system(tmp_path, "0::/../../kubepods/pod1\n", **files)) == 2000
+
+    def test_more_in_use_than_allowed_leaves_nothing(self, tmp_path):
+        files = {"memory_DOT_max": "3000", "memory_DOT_current": "4000"}
+        assert memory_left_bytes(self.system(tmp_path, "0::/\n", **files)) == 0
+
+    def test_this_machine_has_something_left(self):
+        assert MachineRoom().memory_bytes() > MIB
+
+
+class TestRoom:
+    def test_an_array_without_room_is_named_with_both_sizes_and_takes_its_views_along(self):
+        names = {"large": noise(30 * MIB), "small": noise(2 * MIB, 1), "text": "kept"}
+        names["view"] = names["large"][5:]
+        names["holder"] = [names["view"]]
+        with contextlib.closing(Saver(MachineRoom(memory_limit_bytes=8 * MIB))) as saver:
+            manifest = saver.save(names, cell=None)
+            namespace = {}
+            restore(saver.descriptors(), namespace)
+        assert set(namespace) == {"small", "text"}
+        assert np.array_equal(namespace["small"], names["small"])
+        reasons = {missing.name: missing.reason for missing in manifest.missing}
+        assert reasons["large"] == (
+            "its 30 MiB are more than the 6 MiB that are left for saved state (no spill folder is set)"
+        )
+        assert reasons["holder"].startswith("it holds an array whose 30 MiB are more than")
+        assert set(reasons) == {"large", "view", "holder"}
+
+    def test_a_pickle_without_room_is_named(self):
+        names = {"text": ["x" * 100 + str(n) for n in range(100_000)], "small": [1]}
+        with contextlib.closing(Saver(MachineRoom(memory_limit_bytes=2 * MIB))) as saver:
+            manifest = saver.save(names, cell=None)
+        assert [saved.name for saved in manifest.saved] == ["small"]
+        assert "does not fit in what is left for saved state" in manifest.missing[0].reason
+
+    def test_what_does_not_fit_in_memory_goes_to_a_file_that_nobody_else_sees(self, tmp_path):
+        names = {"large": noise(30 * MIB), "small": noise(2 * MIB, 1)}
+        room = MachineRoom(tmp_path, memory_limit_bytes=8 * MIB)
+        with contextlib.closing(Saver(room)) as saver:
+            assert not saver.save(names, cell=None).missing
+            assert len(saver.descriptors()) == 2
+            assert os.fstat(saver.descriptors()[1]).st_size > 20 * MIB
+            assert list(tmp_path.iterdir()) == []
+            with contextlib.closing(Saver()) as second:
+                namespace = {}
+                second.restore(saver.descriptors(), namespace)
+                assert np.array_equal(namespace["large"], names["large"])
+                second.save(namespace, cell=None)
+                assert second._blobs.written_bytes == 0
+            names["large"] += 1
+            del names["small"]
+            saver.save(names, cell=None)
+            namespace = {}
+            restore(saver.descriptors(), namespace)
+            assert np.array_equal(namespace["large"], names["large"])
+
+    @pytest.mark.parametrize(("folder", "why"), [("missing", "No such file"), ("file", "Not a directory")])
+    def test_a_spill_folder_that_cannot_be_used_is_named(self, tmp_path, folder, why):
+        (tmp_path / "file").write_text("")
+        with contextlib.closing(Saver(MachineRoom(tmp_path / folder, memory_limit_bytes=MIB))) as saver:
+            manifest = saver.save({"large": noise(5 * MIB)}, cell=None)
+        assert why in manifest.missing[0].reason
+
+    def test_a_disk_without_room_is_named(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(MachineRoom, "spill_bytes", lambda _, fd: max(0, 2 * MIB - os.fstat(fd).st_size))
+        with contextlib.closing(Saver(MachineRoom(tmp_path, memory_limit_bytes=MIB))) as saver:
+            manifest = saver.save({"large": noise(5 * MIB), "small": 1}, cell=None)
+        assert [saved.name for saved in manifest.saved] == ["small"]
+
+    def test_a_disk_that_fills_up_meanwhile_is_named(self, tmp_path, monkeypatch):
+        write = arena._pwrite
+        with contextlib.closing(Saver(MachineRoom(tmp_path, memory_limit_bytes=2 * MIB))) as saver:
+
+            def full(fd, content, position):
+                if fd != saver.descriptors()[0]:
+                    raise OSError(errno.ENOSPC, "No space left on device")
+                write(fd, content, position)
+
+            monkeypatch.setattr(arena, "_pwrite", full)
+            manifest = saver.save({"large": noise(5 * MIB), "small": 1}, cell=None)
+        assert [saved.name for saved in manifest.saved] == ["small"]
+        assert "No space left on device" in manifest.missing[0].reason
+
+    def test_an_array_that_grew_too_large_leaves_the_others_as_they_are_now(self):
+        names = {"a": noise(2 * MIB), "b": noise(2 * MIB, 1)}
+        with contextlib.closing(Saver(MachineRoom(memory_limit_bytes=6 * MIB))) as saver:
+            saver.save(names, cell=None)
+            names["a"], names["b"][0] = noise(20 * MIB), 7
+            manifest = saver.save(names, cell=None)
+            namespace = {}
+            restore(saver.descriptors(), namespace)
+        assert list(namespace) == ["b"]
+        assert namespace["b"][0] == 7
+        assert [missing.name for missing in manifest.missing] == ["a"]
+
+
+class TestCost:
+    def test_a_save_over_its_budget_leaves_the_one_before_and_is_finished_later(self):
+        names = {"a": noise(64 * MIB), "x": 1}
+        with contextlib.closing(Saver()) as saver:
+            saver.save({"x": 0}, cell="1")
+            with pytest.raises(OverBudgetError):
+                saver.save(names, cell="2", budget_s=0)
+            assert saved_state.read_manifest(saver.descriptors()).cell == "1"
+            namespace = {}
+            restore(saver.descriptors(), namespace)
+            assert namespace == {"x": 0}
+            saver.save(names, cell="2", budget_s=None)
+            assert saved_state.read_manifest(saver.descriptors()).cell == "2"
+
+    def test_what_a_stopped_save_has_copied_is_not_copied_again(self, monkeypatch):
+        names = {"a": noise(16 * MIB)}
+        with contextlib.closing(Saver()) as saver:
+            saver.save({}, cell=None)
+            steps = iter(range(10))
+            saver_module = saved_state.saver
+            monkeypatch.setattr(saver_module, "deadline", lambda _: lambda: stop_after(steps))
+            with pytest.raises(OverBudgetError):
+                saver.save(names, cell=None)
+            monkeypatch.undo()
+            copied = saver._blobs.written_bytes
+            assert copied >= 2 * MIB
+            saver.save(names, cell=None)
+            assert saver._blobs.written_bytes <= 16 * MIB - copied + MIB
+            namespace = {}
+            restore(saver.descriptors(), namespace)
+        assert np.array_equal(namespace["a"], names["a"])
+
+    def test_the_budget_holds_inside_one_large_pickle(self):
+        names = {"many": [{"n": n, "s": str(n)} for n in range(300_000)]}
+        with contextlib.closing(Saver()) as saver:
+            began = time.monotonic()
+            with pytest.raises(OverBudgetError):
+                saver.save(names, cell=None, budget_s=0.01)
+            stopped_s = time.monotonic() - began
+            began = time.monotonic()
+            saver.save(names, cell=None)
+            assert stopped_s < time.monotonic() - began
+
+    def test_a_save_may_cost_a_twentieth_of_what_ran_since_the_last(self):
+        run_time = RunTime()
+        assert run_time.budget_s() == 0.05
+        run_time._run_s = 10
+        assert run_time.budget_s() == 0.5
+        run_time.saved()
+        assert run_time.budget_s() == 0.05
+        run_time.end()  # of a cell that began before anybody counted
+        run_time.begin()
+        run_time.end()
+        assert run_time._run_s > 0
+
+
+def stop_after(steps):
+    if next(steps, None) is None:
+        raise OverBudgetError("enough")
+
+
+class Endless:
+    def __reduce__(self):
+        while True:
+            try:
+                threading.Event().wait(60)
+            except Exception:  # noqa: BLE001 - that is the point
+                continue
+
+
+class EndlessWhenMade:
+    def __setstate__(self, state):
+        threading.Event().wait(60)
+
+
+class TestStuckCode:
+    def test_an_object_that_never_finishes_is_named_and_the_rest_is_saved(self):
+        with contextlib.closing(Saver(patience_s=0.1)) as saver:
+            manifest = saver.save({"a": [1], "bad": Endless(), "b": [2]}, cell=None)
+            namespace = {}
+            restore(saver.descriptors(), namespace)
+        assert namespace == {"a": [1], "b": [2]}
+        assert manifest.missing[0].reason == "its own code did nothing for 0.1 s"
+
+    def test_one_that_never_finishes_when_made_again_is_named_too(self):
+        bad = EndlessWhenMade()
+        bad.x = 1
+        with contextlib.closing(Saver(patience_s=0.1)) as saver:
+            saver.save({"a": [1], "bad": bad, "b": [2]}, cell=None)
+            with contextlib.closing(Saver(patience_s=0.1)) as second:
+                namespace = {}
+                report = second.restore(saver.descriptors(), namespace)
+        assert namespace == {"a": [1], "b": [2]}
+        assert [missing.name for missing in report.missing] == ["bad"]
+
+    def test_the_users_own_alarm_comes_as_it_would_have(self):
+        import signal
+
+        rang = threading.Event()
+        before = signal.signal(signal.SIGALRM, lambda *_: rang.set())
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            with contextlib.closing(Saver()) as saver:
+                saver.save({"a": [1]}, cell=None)
+            assert rang.wait(5)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
