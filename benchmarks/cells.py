@@ -10,8 +10,9 @@ import asyncio
 import time
 from typing import Any
 
-from kernels import Kernel, daemon, memory_mib, milliseconds, ratios
 from machine import machine, report
+
+from kernels import Kernel, daemon, memory_mib, milliseconds, ratios
 
 WARM_UP = 20
 FLOOD_BYTES = 100 * 10**6

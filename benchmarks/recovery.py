@@ -17,9 +17,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kernels import daemon
 from machine import machine, report
 
+from kernels import daemon
 from nls_scheduler.demo.jupyter import CellFailed, Notebook, serve
 
 SEED = 20261121

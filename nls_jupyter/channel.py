@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
     from pathlib import Path
 
+    from nls_jupyter.transfer import Transfer
+
 _log = logging.getLogger(__name__)
 
 # What a cell shows. `status` is followed here, `execute_input` is the kernel's own business.
@@ -199,6 +201,7 @@ class GpuProcess:
         msg_id: str | None = None,
         cell: str | None = None,
         metadata: Mapping[str, Any] | None = None,
+        transfer: Transfer | None = None,
     ) -> Message:
         """Run a cell. Returns the whole `execute_reply` after the last of its outputs was forwarded.
 
@@ -213,9 +216,11 @@ class GpuProcess:
             msg_id: identifies the cell's outputs to `forward`, see `OutputRelay.follow`.
             cell: the cell's label, for the manifests of its save points.
             metadata: of the request, such as the number of the cell (`numbering.KEY`).
+            transfer: variables that are copied before and after the cell.
 
         Raises:
             GpuProcessDied: it ended first.
+            GpuTransferFailed, CancelledError: as `Transfer.give`; the cell did not run.
         """
         content = {
             "code": code,
@@ -227,7 +232,12 @@ class GpuProcess:
         }
         expected = Expected(with_idle=True, on_stdin=on_stdin)
         known = {**(metadata or {}), "nls_cell": cell or ""}
-        return await self._ask("shell", "execute_request", content, expected, msg_id=msg_id, metadata=known)
+        if transfer is not None:
+            await transfer.give(self)
+        reply = await self._ask("shell", "execute_request", content, expected, msg_id=msg_id, metadata=known)
+        if transfer is not None:
+            await transfer.take(self, reply)
+        return reply
 
     async def tell(
         self,
@@ -294,14 +304,18 @@ class GpuProcess:
 
     def _received(self, content: Message) -> tuple[tuple[int, ...], Manifest]:
         self.modules = content["modules"]
-        self._take_states()
         manifest = Manifest.from_json(content["manifest"])
-        for number in [n for n in self._arrived if n < content["number"]]:
-            _close_all(self._arrived.pop(number))  # of requests that were given up
+        return self._sent(content["number"]), manifest
+
+    def _sent(self, number: int) -> tuple[int, ...]:
+        """What the process has sent under this number."""
+        self._take_states()
+        for earlier in [n for n in self._arrived if n < number]:
+            _close_all(self._arrived.pop(earlier))  # of requests that were given up
         try:
-            return self._arrived.pop(content["number"]), manifest
+            return self._arrived.pop(number)
         except KeyError:
-            raise OSError("the GPU process sent no file with its saved state") from None
+            raise OSError("the GPU process did not send the file that it announced") from None
 
     async def restore(self, descriptors: Sequence[int], *, timeout_s: float | None = None) -> Message:
         """Put a saved state's names into the process; descriptors stay the caller's.
@@ -316,6 +330,18 @@ class GpuProcess:
         number = next(self._numbers)
         self._states.send(number, descriptors)
         return accepted(await self.request("nls_restore_request", {"number": number}, timeout_s=timeout_s))
+
+    async def give(self, fd: int) -> None:
+        """Put packed variables (`packed.pack`) into the namespace. Raises RequestFailed, OSError, GpuProcessDied."""
+        number = next(self._numbers)
+        self._states.send(number, (fd,))
+        accepted(await self.request("nls_give_request", {"number": number}, timeout_s=None))
+
+    async def take(self, names: Sequence[str], *, tensors: bool) -> int:
+        """Have variables packed (`packed.pack`). Returns a memfd, the caller's to close. Raises as `give`."""
+        content = accepted(await self.request("nls_take_request", {"names": names, "tensors": tensors}, timeout_s=None))
+        (descriptor,) = self._sent(content["number"])
+        return descriptor
 
     async def follow_allowance(self, allowance_bytes: int | None, *, timeout_s: float | None = 10.0) -> None:
         """Tell the process's allocators how much they may hold, also in mid-cell; `None` lifts the bound.

@@ -37,3 +37,7 @@ class GpuEvicted(GpuError):  # noqa: N818
     """
 
     what = "the GPU was taken back"
+
+
+class GpuTransferFailed(GpuError):  # noqa: N818
+    """A variable that `%%gpu -i` or `-o` names cannot be copied; none of them was."""

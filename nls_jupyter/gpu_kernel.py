@@ -1,11 +1,11 @@
 """What runs in the GPU process: an IPython kernel that can also save, restore and follow its memory allowance.
 
-Beside the Jupyter protocol it answers `nls_save_request` and `nls_restore_request` on the shell channel, so that they
-run in the main thread and in order with cells, and `nls_allowance_request`, `nls_trim_request` and
-`nls_reclaim_request` on the control channel, so that they work in mid-cell. A save point in mid-cell goes straight to
-the kernel's end of the state socket. A process that stands by gets `nls_prepare_request` and `nls_adopt_request` before
-anything else. Messages of widgets come as `nls_comm_*`. Replies hold `status: ok`, or `status: error` with `ename,
-evalue, traceback`; a failure never ends the process.
+Beside the Jupyter protocol it answers requests of ours. On the shell channel, so that they run in the main thread and
+in order with cells: `nls_save_request`, `nls_restore_request`, `nls_give_request`, `nls_take_request`, and the messages
+of widgets as `nls_comm_*`; for a process that stands by `nls_prepare_request` and `nls_adopt_request`. On the control
+channel, so that they work in mid-cell: `nls_allowance_request`, `nls_trim_request` and `nls_reclaim_request`. A save
+point in mid-cell goes straight to the kernel's end of the state socket. Replies hold `status: ok`, or `status: error`
+with `ename, evalue, traceback`; a failure never ends the process.
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ from traitlets import Unicode, default
 from nls_jupyter import numbering, saved_state, warm_imports
 from nls_jupyter.begun import BegunCell
 from nls_jupyter.errors import GpuUsageError
+from nls_jupyter.packed import unpack
 from nls_jupyter.reclaim import Reclaims
 from nls_jupyter.save_points import SavePointBudget
 from nls_jupyter.state_socket import StateSocket
+from nls_jupyter.transfer import pack_outputs
 from nls_scheduler import guardian
 from nls_scheduler.drivers.simulated import SimulatedGpu
 
@@ -76,6 +78,8 @@ class GpuProcessKernel(IPythonKernel):
         self.shell_handlers["nls_restore_request"] = self._answering(self._restore)
         self.shell_handlers["nls_prepare_request"] = self._answering(self._prepare)
         self.shell_handlers["nls_adopt_request"] = self._answering(self._adopt)
+        self.shell_handlers["nls_give_request"] = self._answering(self._give)
+        self.shell_handlers["nls_take_request"] = self._answering(self._take)
         self.control_handlers["nls_allowance_request"] = self._answering(self._follow_allowance)
         self.control_handlers["nls_trim_request"] = self._answering(self._trim)
         self.control_handlers["nls_reclaim_request"] = self._answering(self._reclaim)
@@ -151,10 +155,9 @@ class GpuProcessKernel(IPythonKernel):
         return answer
 
     def pre_handler_hook(self) -> None:
-        """A Ctrl-C during a message is ipykernel's, unless the scheduler asked for the GPU: see `Reclaims`."""
+        """What the scheduler asked of the message before is not meant for this one."""
         super().pre_handler_hook()  # type: ignore[no-untyped-call]
         self._reclaims.forget()
-        signal.signal(signal.SIGINT, self._reclaims.on_sigint)
 
     async def do_execute(self, *args: Any, **options: Any) -> dict[str, Any]:
         """Run a cell; in the main thread it may have save points, and can be told to give the GPU back."""
@@ -242,6 +245,27 @@ class GpuProcessKernel(IPythonKernel):
 
     def _reclaim(self, content: dict[str, Any]) -> dict[str, Any]:
         return {"interrupted": self._reclaims.ask(content["reason"], content["grace_s"])}
+
+    def _give(self, content: dict[str, Any]) -> dict[str, Any]:
+        """`%%gpu -i`."""
+        shell: Any = self.shell
+        (descriptor,) = self._state_socket.receive(content["number"])
+        try:
+            shell.push(unpack(descriptor))
+        finally:
+            os.close(descriptor)
+        return {}
+
+    def _take(self, content: dict[str, Any]) -> dict[str, Any]:
+        """`%%gpu -o`."""
+        shell: Any = self.shell
+        descriptor = pack_outputs(shell.user_ns, content["names"], tensors=content["tensors"])
+        number = next(self._save_numbers)
+        try:
+            self._state_socket.send(number, (descriptor,))
+        finally:
+            os.close(descriptor)
+        return {"number": number}
 
     def _trim(self, content: dict[str, Any]) -> dict[str, Any]:
         """Caches of libraries that are loaded; what variables hold stays."""

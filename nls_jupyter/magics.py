@@ -22,10 +22,11 @@ from nls_jupyter.notebook import NotebookGpu
 from nls_jupyter.notices import clock_time, count
 from nls_jupyter.standby import StandbySettings, parse_memory
 from nls_jupyter.status_view import GpuStatus
+from nls_jupyter.transfer import Transfer, names_in
 from nls_scheduler.sizes import format_bytes, parse_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from nls_jupyter.relay import CellResult
 
@@ -84,6 +85,8 @@ def _request_parser() -> _Parser:
 
 def _cell_parser() -> _Parser:
     parser = _Parser("%%gpu", description="Run this cell in the notebook's GPU process.", add_help=True)
+    parser.add_argument("-i", "--input", metavar="NAMES", action="append", help="variables to copy there before: a,b")
+    parser.add_argument("-o", "--output", metavar="NAMES", action="append", help="variables to copy back afterwards")
     parser.add_argument("--no-wait", action="store_true", help="fail at once when no GPU is free")
     parser.add_argument("--retry", action="store_true", help="run it again when its GPU was taken back")
     parser.add_argument("--timeout", metavar="S", type=_seconds, help="wait for a GPU at most so many seconds")
@@ -188,8 +191,9 @@ class GpuMagics(Magics):
     def gpu(self, line: str, cell: str | None = None) -> GpuStatus | CellResult | None:
         """Run a cell in the GPU process, or look after it.
 
-        %%gpu [--no-wait] [--timeout S] [--retry]
-                                             run this cell in the notebook's GPU process
+        %%gpu [-i A,B] [-o C] [--no-wait] [--timeout S] [--retry]
+                                             run this cell in the notebook's GPU process: -i copies variables there
+                                             before, -o copies variables back after it succeeded
         %gpu                                 where this notebook is, and everybody else
         %gpu request SIZE [--limit SIZE] [--gpus N] [--pool NAMES] [--priority N] [--name NAME]
         %gpu release                         give the GPU back; the variables stay saved
@@ -226,10 +230,28 @@ class GpuMagics(Magics):
         label = f"[{self.shell.displayhook.prompt_count}]"
         wait, timeout_s = not options["no_wait"], options["timeout"]
         retry = options["retry"] or self.retry
-        more = {"stop_on_error": False, "metadata": {numbering.KEY: self.shell.displayhook.prompt_count}}
-        return gpu.run(
-            cell, label=label, wait=wait, wait_timeout_s=timeout_s, alone=self._is_first(), retry=retry, options=more
-        )
+        inputs, outputs = names_in(options["input"] or (), "-i"), names_in(options["output"] or (), "-o")
+        with Transfer(self.shell, inputs, outputs) as transfer:
+            more = {**self._as_this_cell(), "transfer": transfer}
+            alone = self._is_first()
+            result = gpu.run(
+                cell, label=label, wait=wait, wait_timeout_s=timeout_s, alone=alone, retry=retry, options=more
+            )
+            transfer.finish(result)
+        return result
+
+    def _as_this_cell(self) -> dict[str, Any]:
+        """How the frontend wants its cell to be run, for the part that runs in the GPU process."""
+        asked = self._request_content()
+        stored = bool(asked.get("store_history", True)) and not asked.get("silent", False)
+        return {
+            "stop_on_error": False,
+            # A cell that is not stored has no number of its own: the GPU process would forget the one before.
+            "metadata": {numbering.KEY: self.shell.displayhook.prompt_count} if stored else {},
+            "silent": bool(asked.get("silent", False)),
+            "store_history": stored,
+            "allow_stdin": bool(asked.get("allow_stdin", True)),
+        }
 
     @cell_magic
     def local(self, line: str, cell: str) -> None:
@@ -241,9 +263,13 @@ class GpuMagics(Magics):
 
     def _is_first(self) -> bool:
         """Whether nothing of the notebook's cell can have been put out yet: it is one with a cell magic."""
-        parent: Any = getattr(self.shell, "kernel").get_parent("shell")  # noqa: B009 - only a kernel's shell has one
-        code = parent.get("content", {}).get("code", "")
+        code = self._request_content().get("code", "")
         return isinstance(code, str) and code.lstrip().startswith("%%")
+
+    def _request_content(self) -> Mapping[str, Any]:
+        parent: Any = getattr(self.shell, "kernel").get_parent("shell")  # noqa: B009 - only a kernel's shell has one
+        content: Mapping[str, Any] = parent.get("content", {})
+        return content
 
     def _command(self, words: list[str]) -> GpuStatus | None:
         commands: dict[str, Callable[[list[str]], GpuStatus | None]] = {

@@ -37,6 +37,10 @@ class GpuReclaimed(KeyboardInterrupt):
         )
 
 
+# Of our own, so that what a cell sees of SIGINT, and its traceback of a Ctrl-C, is as in any kernel.
+SIGNAL = signal.SIGRTMIN + 7
+
+
 class Reclaims:
     """The requests to give the GPU back, on their way into the cell that runs. Made in the main thread.
 
@@ -53,6 +57,7 @@ class Reclaims:
         self.told = False
         self._asked: GpuReclaimed | None = None
         self._main_thread = threading.get_ident()
+        signal.signal(SIGNAL, self._on_signal)
 
     @contextlib.contextmanager
     def cell(self) -> Iterator[None]:
@@ -64,11 +69,11 @@ class Reclaims:
             self.running = False
 
     def ask(self, reason: str, grace_s: float) -> bool:
-        """Interrupt the running cell with `GpuReclaimed`. False: none runs."""
-        if not self.running:
+        """Interrupt the running cell with `GpuReclaimed`. False: none runs, or it has taken the signal for itself."""
+        if not self.running or signal.getsignal(SIGNAL) != self._on_signal:
             return False
         self._asked = GpuReclaimed(reason, grace_s)
-        signal.pthread_kill(self._main_thread, signal.SIGINT)
+        signal.pthread_kill(self._main_thread, SIGNAL)
         return True
 
     def forget(self) -> None:
@@ -83,13 +88,16 @@ class Reclaims:
         self.told = True
         return asked
 
-    def on_sigint(self, number: int, frame: FrameType | None) -> None:
-        """The handler while a message is worked on, in place of `signal.default_int_handler`."""
-        meant_for_a_cell = self._asked is not None
-        if (asked := self.take()) is not None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        """Raise it, unless the cell awaits: then ipykernel's own handler cancels its task, see `_Reclaimable`."""
+        del number
+        if self._asked is None or not self.running:
+            return
+        interrupt = signal.getsignal(signal.SIGINT)
+        if callable(interrupt) and getattr(interrupt, "__module__", None) == "ipykernel.ipkernel":
+            interrupt(signal.SIGINT, frame)
+        elif (asked := self.take()) is not None:
             raise asked
-        if not meant_for_a_cell:
-            signal.default_int_handler(number, frame)
 
     def wrap(self, run_cell_async: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Coroutine[Any, Any, Any]]:
         """IPython's `run_cell_async`, whose cells get `GpuReclaimed` where ipykernel would cancel their task."""

@@ -8,7 +8,7 @@ import sys
 import threading
 import uuid
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ipykernel.iostream import OutStream
 
@@ -45,12 +45,18 @@ class CellResult:
 
 
 class _Remote(BaseException):
-    """What the imitations share: the GPU process's own message and traceback, shown as they are."""
+    """What the imitations share: the GPU process's own message and traceback, shown as they are.
 
-    def __init__(self, evalue: str = "", traceback_lines: Sequence[str] = ()) -> None:
+    Attributes:
+        shown: the user has seen all there is to see (IPython prints the traceback of an exception group, a handler of
+            the user's shows what it likes): the exception only makes the cell a failed one.
+    """
+
+    def __init__(self, evalue: str = "", traceback_lines: Sequence[str] = (), *, shown: bool = False) -> None:
         super().__init__(evalue)
         self.evalue = evalue
         self.traceback_lines = list(traceback_lines)
+        self.shown = shown
 
     def __str__(self) -> str:
         return self.evalue
@@ -92,9 +98,25 @@ def error_class(ename: str) -> type[RemoteError] | type[RemoteInterrupt]:
     return imitation
 
 
-def remote_error(content: Mapping[str, Any]) -> RemoteError | RemoteInterrupt:
+def remote_error(content: Mapping[str, Any], *, shown: bool = False) -> RemoteError | RemoteInterrupt:
     """The exception for an `error` message's or failed `execute_reply`'s content."""
-    return error_class(content["ename"])(content["evalue"], content.get("traceback", ()))
+    return error_class(content["ename"])(content["evalue"], content.get("traceback", ()), shown=shown)
+
+
+def show_once(shell: Any) -> None:
+    """Have IPython show nothing of a remote exception that was shown already. Idempotent."""
+    show = shell._showtraceback  # made to be overridden, as ipykernel does
+    if getattr(show, "shows_once", False):
+        return
+
+    def show_traceback(etype: type[BaseException], evalue: BaseException, lines: list[str]) -> None:
+        if isinstance(evalue, _Remote) and evalue.shown:
+            shell._last_traceback = lines  # what ipykernel puts into the reply
+        else:
+            show(etype, evalue, lines)
+
+    show_traceback.shows_once = True  # type: ignore[attr-defined]
+    shell._showtraceback = show_traceback
 
 
 class _Call:
@@ -105,6 +127,7 @@ class _Call:
         self.run_in_caller = run_in_caller
         self.direct = run_in_caller is None
         self.in_caller = False
+        # At most one of them: the last message, which may be what the cell ends with.
         self.result: Message | None = None
         self.error: Message | None = None
 
@@ -124,6 +147,7 @@ class OutputRelay:
 
     def __init__(self, kernel: IPythonKernel) -> None:
         self._kernel: Any = kernel  # most of ipykernel is untyped
+        show_once(self._kernel.shell)
         self._calls: OrderedDict[str, _Call] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -167,13 +191,15 @@ class OutputRelay:
             call.note(message)
             self._publish(call, message)
             return
-        if msg_type in ("execute_result", "error") and call.run_in_caller is not None:
-            self._hold(call, message)
-            return
-        if call.result is not None:
-            # Something follows the result (a figure that closes the cell): show the result first, in its own place.
-            self._hold(call, None)
-        self._pass_on(call, message)
+        if not msg_type.startswith("comm_"):
+            # Something follows the result or the error (a figure that closes the cell): it keeps its place before that.
+            self._let_go(call)
+        if msg_type == "execute_result" and call.run_in_caller is not None:
+            call.result = message
+        elif msg_type == "error" and call.run_in_caller is not None:
+            call.error = message
+        else:
+            self._pass_on(call, message)
 
     def finish(self, msg_id: str, reply: Message) -> CellResult | None:
         """End the call after its reply, in the calling thread. Returns the result that is still to be displayed.
@@ -187,13 +213,23 @@ class OutputRelay:
             # exit() of the GPU process ends that process, never this kernel.
             if payload.get("source") != "ask_exit":
                 self._kernel.shell.payload_manager.write_payload(payload)
+        result = None if call is None or call.result is None else _result_of(call.result)
         if content["status"] == "error":
-            raise remote_error(content)
-        if call is None:
-            return None
-        if call.error is not None:
+            self._raise(call, content, result)
+        if call is not None and call.error is not None:
             self._publish(call, call.error)  # shown by the user's own code (showtraceback), not raised
-        return None if call.result is None else _result_of(call.result)
+        return result
+
+    def _raise(self, call: _Call | None, content: Message, result: CellResult | None) -> NoReturn:
+        """Fail the cell; its exception is shown by being raised, unless the GPU process has shown it in another way."""
+        error = None if call is None else call.error
+        if call is None or (error is not None and error["content"]["ename"] == content["ename"]):
+            raise remote_error(content)
+        if error is not None:
+            self._publish(call, error)
+        if result is not None:
+            _display(result)  # one of its forms failed, the others are there
+        raise remote_error(content, shown=True)
 
     def abandon(self, msg_id: str) -> _Call | None:
         """End the call without a reply: late outputs of its threads still find their cell, published directly."""
@@ -211,17 +247,15 @@ class OutputRelay:
             return _Call({}, None)  # a widget's or the debugger's message means the same in whichever cell
         return call
 
-    def _hold(self, call: _Call, message: Message | None) -> None:
-        """Keep the latest result and error for `finish`; an earlier one was not the cell's end and is shown now."""
-        if message is not None and message["header"]["msg_type"] == "error":
-            earlier, call.error = call.error, message
-            if earlier is not None:
-                self._pass_on(call, earlier)
-            return
-        earlier, call.result = call.result, message
-        if earlier is not None and call.run_in_caller is not None:
+    def _let_go(self, call: _Call) -> None:
+        """What was held back for `finish` was not the cell's end: show it now."""
+        result, error = call.result, call.error
+        call.result = call.error = None
+        if error is not None:
+            self._pass_on(call, error)
+        if result is not None and call.run_in_caller is not None:
             call.in_caller = True  # from now on, or the next output would overtake the result
-            call.run_in_caller(functools.partial(_display, _result_of(earlier)))
+            call.run_in_caller(functools.partial(_display, _result_of(result)))
 
     def _pass_on(self, call: _Call, message: Message) -> None:
         run_in_caller = call.run_in_caller

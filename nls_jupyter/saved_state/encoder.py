@@ -96,9 +96,9 @@ def rank(value: Any) -> int:
     Modules, then functions and classes: code that runs while objects are made may need them. Plain containers last:
     what fails is rarely among them, and costs less while the memo is small.
     """
-    if isinstance(value, types.ModuleType):
+    if issubclass(type(value), types.ModuleType):
         return 0
-    if isinstance(value, (type, types.FunctionType)):
+    if issubclass(type(value), (type, types.FunctionType)):
         return 1
     return 2 if type(value).__module__ != "builtins" else 3
 

@@ -222,13 +222,13 @@ class Graph:
 
     def _behind(self, thing: Any) -> list[Any]:
         """What an object that only its pickle tells about may lead to; rather too much than too little."""
-        if isinstance(thing, (*self._unsavable, types.ModuleType)):
+        # Never isinstance: it asks the object itself, and a proxy whose object is gone raises.
+        kind = type(thing)
+        if issubclass(kind, (*self._unsavable, types.ModuleType)):
             return []
-        if type(thing).__module__.partition(".")[0] == "numpy" and getattr(
-            getattr(thing, "dtype", 0), "hasobject", False
-        ):
+        if kind.__module__.partition(".")[0] == "numpy" and getattr(getattr(thing, "dtype", 0), "hasobject", False):
             return list(thing.flat)  # the garbage collector does not see into an array of objects
-        outside = id(thing.__globals__) if isinstance(thing, types.FunctionType) else None
+        outside = id(thing.__globals__) if kind is types.FunctionType else None
         return [behind for behind in gc.get_referents(thing) if id(behind) != outside]
 
     def _meet(self, number: int, thing: Any, memory: Memory) -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.kernel
+
 GONE = "this notebook's GPU process is not there now"
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 Message = dict[str, Any]
 
+pytestmark = pytest.mark.kernel
+
 OPEN = """
 import comm
 slider = comm.create_comm(target_name="slider", data={"value": 0})

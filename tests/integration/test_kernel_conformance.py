@@ -15,6 +15,8 @@ from daemon_process import DaemonProcess
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.kernel
+
 DISPLAY = "from IPython.display import HTML, display; display(HTML('<b>test</b>'))"
 
 

@@ -41,6 +41,7 @@ class Kernel:
         self.sent: list[tuple[str, Message, Message]] = []
         self.buffers: list[Any] = []
         self.payloads: list[Message] = []
+        self.tracebacks: list[tuple[Any, ...]] = []
         self.session = SimpleNamespace(send=self._send)
         self.iopub_socket = object()
         self.ident = "kernel"
@@ -49,6 +50,7 @@ class Kernel:
         self.shell = SimpleNamespace(
             display_pub=SimpleNamespace(pub_socket=object(), _hooks=[]),
             payload_manager=SimpleNamespace(write_payload=self.payloads.append),
+            _showtraceback=lambda *shown: self.tracebacks.append(shown),
         )
 
     def get_parent(self, channel: str) -> Message:
@@ -260,6 +262,71 @@ def test_an_error_that_did_not_fail_the_cell_is_shown(kernel: Kernel, waiting: W
     relay.forward(message("error", msg_id, ename="Odd", evalue="", traceback=[]))
     relay.finish(msg_id, reply())
     assert kernel.kinds() == ["error"]
+
+
+def test_an_error_that_something_follows_keeps_its_place_and_is_not_shown_again(
+    kernel: Kernel, waiting: Waiting, open_relay: OpenRelay
+) -> None:
+    relay = open_relay()
+    msg_id = relay.follow(waiting.append)
+    content = {"ename": "Odd", "evalue": "so odd", "traceback": ["line"]}
+    relay.forward(message("error", msg_id, **content))
+    relay.forward(message("display_data", msg_id, data={"image/png": ""}, metadata={}))
+    with pytest.raises(RemoteError, match="so odd") as raised:
+        relay.finish(msg_id, reply("error", **content))
+    assert kernel.kinds() == ["error", "display_data"]
+    kernel.shell._showtraceback(raised.type, raised.value, raised.value._render_traceback_())
+    assert kernel.tracebacks == []
+    assert kernel.shell._last_traceback == ["line"]
+
+
+def test_a_failure_that_the_gpu_process_showed_in_its_own_way_is_not_shown_again(
+    kernel: Kernel, waiting: Waiting, open_relay: OpenRelay
+) -> None:
+    relay = open_relay()
+    msg_id = relay.follow(waiting.append)
+    relay.forward(message("stream", msg_id, name="stderr", text="  + Exception Group Traceback"))
+    with pytest.raises(RemoteError) as raised:
+        relay.finish(msg_id, reply("error", ename="ExceptionGroup", evalue="two", traceback=[]))
+    assert raised.value.shown
+    ordinary = remote_error({"ename": "Odd", "evalue": ""})
+    for error in (raised.value, ordinary):
+        kernel.shell._showtraceback(type(error), error, [])
+    assert kernel.tracebacks == [(type(ordinary), ordinary, [])]
+
+
+def test_a_result_before_an_error_is_shown(
+    kernel: Kernel, waiting: Waiting, monkeypatch: pytest.MonkeyPatch, open_relay: OpenRelay
+) -> None:
+    displayed: list[str] = []
+    monkeypatch.setattr(sys, "displayhook", lambda value: displayed.append(repr(value)))
+    relay = open_relay()
+    msg_id = relay.follow(waiting.append)
+    content = {"ename": "Odd", "evalue": "", "traceback": []}
+    relay.forward(result(msg_id, "1"))
+    relay.forward(message("error", msg_id, **content))
+    run_all(waiting)
+    with pytest.raises(RemoteError):
+        relay.finish(msg_id, reply("error", **content))
+    assert displayed == ["1"]
+
+
+def test_a_result_with_a_form_that_failed_is_shown_behind_the_error(
+    kernel: Kernel, waiting: Waiting, monkeypatch: pytest.MonkeyPatch, open_relay: OpenRelay
+) -> None:
+    displayed: list[str] = []
+    monkeypatch.setattr(sys, "displayhook", lambda value: displayed.append(f"{value!r} after {kernel.kinds()}"))
+    relay = open_relay()
+    msg_id = relay.follow(waiting.append)
+    relay.forward(message("error", msg_id, ename="ValueError", evalue="no html", traceback=[]))
+    relay.forward(result(msg_id, "Bad()"))
+    with pytest.raises(RemoteError):
+        relay.finish(msg_id, reply("error", ename="NoneType", evalue="None", traceback=[]))
+    assert displayed == ["Bad() after ['error']"]
+
+
+def test_outputs_belong_to_the_id_that_the_frontend_knows(waiting: Waiting, open_relay: OpenRelay) -> None:
+    assert open_relay().follow(waiting.append) == "first cell"
 
 
 def test_payloads_are_passed_on_but_the_kernel_does_not_exit(

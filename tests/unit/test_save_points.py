@@ -56,7 +56,7 @@ def test_what_was_asked_of_a_cell_that_is_over_touches_nobody() -> None:
     assert not reclaims.ask("bob needs GPU 0", 1.0)
     with reclaims.cell():
         reclaims._asked = nls_jupyter.GpuReclaimed("bob needs GPU 0", 1.0)  # asked while the cell was ending
-    reclaims.on_sigint(2, None)
+    reclaims._on_signal(0, None)
     assert reclaims.take() is None
 
 
