@@ -6,16 +6,21 @@ IPYKERNEL6 := $(VENV)/ipykernel6
 # Further arguments, as in: make test ARGS="-k story", make lab ARGS=--no-browser
 ARGS ?=
 
-.PHONY: demo lab test test-ipykernel6 lint format docs clean
+.PHONY: demo lab labextension test test-ipykernel6 lint format docs pictures clean
 
 demo: $(VENV)/.lab
 	$(BIN)/nls demo
 
-lab: $(VENV)/.lab
+lab: labextension
 	$(BIN)/python tools/lab.py $(ARGS)
 
-test: $(VENV)/.test
+# What JupyterLab shows of the GPUs; without Node 20 it says so and changes nothing.
+labextension: $(VENV)/.lab
+	$(BIN)/python tools/labextension.py build
+
+test: $(VENV)/.test labextension
 	$(BIN)/python tools/check_tools.py
+	$(BIN)/python tools/labextension.py test
 	$(BIN)/python -m pytest $(ARGS)
 
 # What notebooks meet, on the ipykernel that many images still have.
@@ -27,6 +32,7 @@ lint: $(VENV)/.lint $(VENV)/.test
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/labextension.py lint
 
 format: $(VENV)/.lint
 	$(BIN)/ruff check --fix
@@ -37,7 +43,12 @@ docs: $(VENV)/.test
 	$(BIN)/python docs/write_reference.py
 	$(BIN)/python docs/write_saved_state.py
 
+# The screenshots in docs/images, taken by the tests in the browser.
+pictures: $(VENV)/.test labextension
+	NLS_PICTURES=true $(BIN)/python -m pytest tests/ui/test_story_in_the_browser.py
+
 clean:
+	rm -rf labextension/lib labextension/node_modules nls_jupyter/labextension labextension/*.tsbuildinfo
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(VENV)/.base: pyproject.toml
@@ -51,7 +62,7 @@ $(VENV)/.lab: $(VENV)/.base
 	touch $@
 
 $(VENV)/.test: $(VENV)/.base
-	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	$(BIN)/python -m pip install --quiet --editable '.[lab,test]'
 	touch $@
 
 # Its own ipykernel and what an editable install leaves in a prefix; everything else is that of the first environment.

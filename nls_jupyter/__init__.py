@@ -10,6 +10,8 @@ from nls_jupyter.reclaim import GpuReclaimed
 from nls_jupyter.save_points import save_point
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from IPython.core.interactiveshell import InteractiveShell
 
 __all__ = ["GpuReclaimed", "load_ipython_extension", "save_point"]
@@ -30,3 +32,10 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     from nls_jupyter.magics import GpuMagics
 
     shell.register_magics(GpuMagics)
+
+
+def _jupyter_server_extension_points() -> list[dict[str, Any]]:
+    """Called by Jupyter Server, which knows the extension by this package's name."""
+    from nls_jupyter_server.app import NlsExtension
+
+    return [{"module": "nls_jupyter_server.app", "app": NlsExtension}]

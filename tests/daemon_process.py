@@ -23,7 +23,7 @@ END_TIMEOUT_S = 15.0
 def nls_environment(**variables: str) -> dict[str, str]:
     """The environment for a process of ours: the sources of this checkout, no daemon of the machine's own."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("NLS_")}
-    sources = os.pathsep.join([str(ROOT), str(ROOT / "node_scheduler")])
+    sources = os.pathsep.join([str(ROOT), str(ROOT / "node_scheduler"), str(ROOT / "server_extension")])
     return {**kept, "PYTHONPATH": sources, **variables}
 
 

@@ -4,7 +4,10 @@ import os
 import shutil
 import sys
 
-TOOLS = {"gcc": "tests of the NVML driver on a stub library (Debian: apt-get install gcc libc6-dev)"}
+TOOLS = {
+    "chromium": "tests of JupyterLab in a browser (Debian: apt-get install chromium)",
+    "gcc": "tests of the NVML driver on a stub library (Debian: apt-get install gcc libc6-dev)",
+}
 
 missing = [f"{tool} is missing: no {what}" for tool, what in TOOLS.items() if shutil.which(tool) is None]
 for line in missing:

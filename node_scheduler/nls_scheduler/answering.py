@@ -58,6 +58,8 @@ class Answering(web.RequestHandler):
     def prepare(self) -> None:
         """Learn who asks, and in which protocol, before anything of the body is read."""
         connection = cast("HTTP1Connection", self.request.connection)
+        if connection.stream.closed():
+            raise Problem(403, "Unknown caller", "The caller has closed the connection before it was answered.")
         self.peer = Peer.of(connection.stream.socket, self.daemon.access.admin_gid)
         if self.counts_as_use:
             self.daemon.active_at = boottime_s()

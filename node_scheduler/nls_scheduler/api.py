@@ -76,7 +76,7 @@ class Status(Answering):
 
     def get(self) -> None:
         """The node."""
-        status, veil = self.daemon.status(), self.veil
+        status, veil = {**self.daemon.status(), "administrator": self.caller.administrator}, self.veil
         self.answer(status if veil is None else veil.status(status))
 
 

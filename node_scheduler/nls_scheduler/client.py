@@ -11,6 +11,7 @@ from urllib.parse import quote
 from tornado.httpclient import HTTPClientError, HTTPError, HTTPRequest
 from tornado.iostream import StreamClosedError
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
+from tornado.tcpclient import TCPClient
 
 from nls_scheduler import locate
 from nls_scheduler.errors import DaemonUnreachable, problem_in
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tornado.httpclient import HTTPResponse
+    from tornado.iostream import IOStream
 
 REQUEST_TIMEOUT_S: Final = 20.0
 CONNECT_TIMEOUT_S: Final = 5.0
@@ -108,6 +110,7 @@ class DaemonClient:
                 del buffer[: end + 1]
 
         http = SimpleAsyncHTTPClient(force_instance=True, resolver=self._resolver)
+        http.tcp_client = connections = _Connections(resolver=self._resolver)
         request = HTTPRequest(
             f"{_BASE}/v1/events",
             headers=_HEADERS,
@@ -123,9 +126,9 @@ class DaemonClient:
             await self._outcome(fetch)
             raise self._unreachable("it has ended")
         finally:
-            # Closing the client ends the fetch with an error that nobody is interested in any more.
+            # Closing the connection ends the fetch with an error that nobody is interested in any more.
             http.close()
-            fetch.cancel()
+            connections.hang_up()
             with suppress(asyncio.CancelledError, HTTPError, StreamClosedError, OSError):
                 await fetch
 
@@ -169,3 +172,26 @@ class DaemonClient:
 
     def _unreachable(self, why: str) -> DaemonUnreachable:
         return DaemonUnreachable(f"The daemon at {self.socket} does not answer ({why}): `nls up` starts one.")
+
+
+class _Connections(TCPClient):
+    """Tornado's client, when it is closed, leaves an answer that still comes to itself: the daemon would go on."""
+
+    def __init__(self, resolver: UnixResolver) -> None:
+        super().__init__(resolver=resolver)
+        self._streams: list[IOStream] = []
+        self._over = False
+
+    async def connect(self, *arguments: Any, **named: Any) -> IOStream:
+        """Tornado's client calls it."""
+        stream = await super().connect(*arguments, **named)
+        self._streams.append(stream)
+        if self._over:
+            stream.close()
+        return stream
+
+    def hang_up(self) -> None:
+        """Close what is connected and whatever else will be."""
+        self._over = True
+        for stream in self._streams:
+            stream.close()

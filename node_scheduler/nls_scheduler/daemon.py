@@ -124,7 +124,11 @@ class Daemon:
         message = self._poller.message or self._defect or self._journal.trouble or self._lost_journal()
         message = message or self.refused_configuration
         message = message or pool_config.complaint(self.state.policy.pools, self.state.gpus.values())
-        return node_view(self.state, boottime_s(), simulated=self._simulated, message=message)
+        view = node_view(self.state, boottime_s(), simulated=self._simulated, message=message)
+        for entry in view["workloads"]:
+            holder = self._leases.holder(entry["id"])
+            entry["supervisor_pid"] = None if holder is None else holder.pid
+        return view
 
     def view(self, workload_id: WorkloadId) -> dict[str, Any]:
         """One workload's entry of the status. Raises Problem when there is none."""

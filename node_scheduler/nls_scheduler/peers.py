@@ -124,13 +124,19 @@ class Leases:
         """`ended` is called once, in the loop, when the holder of a workload's lease has ended."""
         self._ended = ended
         self._pidfds: dict[WorkloadId, int] = {}
+        self._holders: dict[WorkloadId, ProcessId | None] = {}
 
     def take(self, workload: WorkloadId, peer: Peer) -> None:
         """`peer` looks after `workload` from now on."""
         self.drop(workload)
         pidfd = os.dup(peer.pidfd)
         self._pidfds[workload] = pidfd
+        self._holders[workload] = peer.process
         asyncio.get_running_loop().add_reader(pidfd, self._on_end, workload)
+
+    def holder(self, workload: WorkloadId) -> ProcessId | None:
+        """Who looks after `workload`; `None`: nobody, or a process in a pid namespace that cannot be seen from here."""
+        return self._holders.get(workload)
 
     def retake(self, workload: WorkloadId, holder: ProcessId) -> bool:
         """After a restart: `holder` goes on looking after `workload`, if it still lives."""
@@ -144,12 +150,14 @@ class Leases:
             return False
         self.drop(workload)
         self._pidfds[workload] = pidfd
+        self._holders[workload] = holder
         asyncio.get_running_loop().add_reader(pidfd, self._on_end, workload)
         return True
 
     def drop(self, workload: WorkloadId) -> None:
         """Nobody needs to look after `workload` any more. Idempotent."""
         pidfd = self._pidfds.pop(workload, None)
+        self._holders.pop(workload, None)
         if pidfd is not None:
             asyncio.get_running_loop().remove_reader(pidfd)
             os.close(pidfd)

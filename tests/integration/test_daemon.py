@@ -140,7 +140,9 @@ def test_the_status_for_programs_has_every_promised_field(daemon: DaemonProcess)
     done = daemon.nls("status", "--json")
     status = json.loads(done.stdout)
     assert (done.returncode, done.stderr) == (0, "")
-    assert set(status) == {"protocol", "version", "simulated", "message", "gpus", "workloads"}
+    assert set(status) == {
+        "protocol", "version", "simulated", "message", "gpus", "workloads", "administrator",
+    }  # fmt: skip
     assert set(status["gpus"][0]) == {
         "uuid", "index", "name", "memory_total_bytes", "memory_used_bytes", "healthy", "unhealthy_reason",
         "utilisation", "unplaced_bytes",
@@ -149,6 +151,7 @@ def test_the_status_for_programs_has_every_promised_field(daemon: DaemonProcess)
         "id", "name", "kind", "owner", "phase", "request_bytes", "limit_bytes", "gpu_count", "priority", "requeue",
         "gpus", "home", "current", "borrowed", "pid", "memory_used_bytes", "saved_bytes", "allowance_bytes",
         "executing", "keep_until", "yields", "position", "reason", "cause", "since", "waiting_s",
+        "supervisor_pid",
     }  # fmt: skip
     assert "sleeper" in daemon.nls("status").stdout
     running.send_signal(signal.SIGTERM)

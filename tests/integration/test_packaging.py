@@ -24,11 +24,12 @@ from daemon_process import ROOT
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-PACKAGES = ("nls_jupyter", "nls_scheduler")
+PACKAGES = ("nls_jupyter", "nls_jupyter_server", "nls_scheduler")
+LABEXTENSION = "data/share/jupyter/labextensions/nls-jupyter/"
 # Images decide themselves about these; the base install must not bring or need them.
 HEAVY = ("cupy", "jupyter_server", "jupyterlab", "kubernetes", "numpy", "torch")
 KERNEL_TIMEOUT_S = 60
-WHERE = "import nls_jupyter, nls_scheduler; print(nls_jupyter.__file__); print(nls_scheduler.__file__)"
+WHERE = "".join(f"import {name}; print({name}.__file__)\n" for name in PACKAGES)
 USERS_PROFILE = """
 c = get_config()
 c.InteractiveShellApp.extensions = ["mine"]
@@ -40,7 +41,8 @@ EXTENSION = "def load_ipython_extension(shell):\n    shell.user_ns[__name__] = '
 def hatchling(source: Path, target: str, directory: Path) -> Path:
     """Builds as pip and `python -m build` do, from the network nothing."""
     command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(directory)]
-    subprocess.run(command, cwd=source, check=True, capture_output=True)
+    without_npm = {**os.environ, "HATCH_JUPYTER_BUILDER_SKIP_NPM": "1"}
+    subprocess.run(command, cwd=source, check=True, capture_output=True, env=without_npm)
     (built,) = directory.iterdir()
     return built
 
@@ -93,7 +95,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environm
     return Environment(tmp_path_factory.mktemp("installed") / "venv", wheel)
 
 
-def test_the_wheel_holds_our_two_packages_and_nothing_else(wheel: Path) -> None:
+def test_the_wheel_holds_our_packages_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     top = {name.split("/")[0] for name in names}
     assert {name for name in top if not name.startswith("nls_jupyter-")} == set(PACKAGES)
@@ -112,9 +114,20 @@ def test_the_wheel_brings_its_licence_the_command_and_the_kernels_configuration(
     assert archive.read(inside["licenses/LICENSE"]) == (ROOT / "LICENSE").read_bytes()
     assert b"nls = nls_scheduler.cli:main" in archive.read(inside["entry_points.txt"])
     kernelspec = "data/share/jupyter/kernels/python3-gpu/kernel.json"
-    configuration = "data/etc/ipython/ipython_kernel_config.py"
-    assert {name for name in inside if name.startswith("data/")} == {configuration, kernelspec}
+    assert {name for name in inside if name.startswith("data/") and not name.startswith(LABEXTENSION)} == {
+        "data/etc/ipython/ipython_kernel_config.py",
+        "data/etc/jupyter/jupyter_server_config.d/nls_jupyter.json",
+        kernelspec,
+    }
     assert json.loads(archive.read(inside[kernelspec]))["display_name"] == "Python 3 (GPU)"
+
+
+def test_the_wheel_brings_the_jupyterlab_extension_if_it_is_built(wheel: Path) -> None:
+    names = [name for name in zipfile.ZipFile(wheel).namelist() if f".data/{LABEXTENSION}" in name]
+    built = ROOT / "nls_jupyter" / "labextension"
+    assert built.exists() or os.environ.get("CI") != "true", "make labextension"
+    assert len(names) == sum(file.is_file() for file in built.rglob("*"))
+    assert not [name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("nls_jupyter/labextension")]
 
 
 def test_the_base_install_requires_nothing_heavy(wheel: Path) -> None:
@@ -131,8 +144,10 @@ def test_the_sdist_has_what_is_needed_to_build_test_and_read_it(sdist: Path) -> 
         names = {name.split("/", 1)[1] for name in archive.getnames()}
     needed = {"pyproject.toml", "LICENSE", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "PKG-INFO"}
     needed |= {"docs/architecture.md", "examples/tour.ipynb", "tests/conftest.py", "tools/lab.py"}
+    needed |= {"hatch_build.py", "labextension/yarn.lock", "labextension/src/index.ts"}
     assert needed <= names
     assert not [name for name in names if name.startswith((".venv", ".ci", "dist/")) or "__pycache__" in name]
+    assert not [name for name in names if "node_modules" in name or name.startswith("labextension/lib/")]
 
 
 def test_an_install_works_without_anything_heavy(installed: Environment, tmp_path: Path) -> None:
@@ -149,12 +164,14 @@ def test_an_editable_install_is_live_and_adds_no_other_name(tmp_path: Path) -> N
     environment = Environment(tmp_path / "venv", wheel)
     assert environment.run(WHERE, tmp_path) == [
         str(ROOT / "nls_jupyter" / "__init__.py"),
+        str(ROOT / "server_extension" / "nls_jupyter_server" / "__init__.py"),
         str(ROOT / "node_scheduler" / "nls_scheduler" / "__init__.py"),
     ]
     names = ("node_scheduler", "tests", "tools", "docs", "benchmarks", "daemon_process")
     find = f"from importlib.util import find_spec; print(*(n for n in {names!r} if find_spec(n)))"
     assert environment.run(find, tmp_path) == [""]
     assert (environment.directory / "etc" / "ipython" / "ipython_kernel_config.py").exists()
+    assert (environment.directory / "etc" / "jupyter" / "jupyter_server_config.d" / "nls_jupyter.json").exists()
 
 
 @pytest.fixture

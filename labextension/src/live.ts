@@ -1,0 +1,41 @@
+/** Keeps the model connected while the page can be seen. */
+
+import type { ServerConnection } from '@jupyterlab/services';
+
+import { StatusConnection } from './connection';
+import type { ISocket } from './connection';
+import type { NodeModel } from './model';
+import { openStream } from './restapi';
+
+/** A tab that is hidden for longer costs the server nothing. */
+const HIDDEN_MS = 60_000;
+
+/** Connect `model` to the server of `settings`, for as long as the page lives. */
+export function keepConnected(model: NodeModel, settings: ServerConnection.ISettings): void {
+  const connection = new StatusConnection(
+    {
+      open: () => openStream(settings) as ISocket,
+      later: (delayMs, action) => {
+        const timer = setTimeout(action, delayMs);
+        return () => {
+          clearTimeout(timer);
+        };
+      },
+      random: () => Math.random()
+    },
+    model
+  );
+  let hiding: ReturnType<typeof setTimeout> | undefined;
+  document.addEventListener('visibilitychange', () => {
+    clearTimeout(hiding);
+    if (document.hidden) {
+      hiding = setTimeout(() => {
+        connection.stop();
+        model.lost();
+      }, HIDDEN_MS);
+    } else {
+      connection.start();
+    }
+  });
+  connection.start();
+}

@@ -1,0 +1,123 @@
+/** What is worth a notification, and what it says. Pure, but for what it remembers. */
+
+import { entryText, secondsSince, shortened, whereText } from './statusText';
+import type { ITranslate, Units } from './statusText';
+import type { IEntry, INodeModel, IWorkload } from './tokens';
+
+/** JupyterLab cuts longer texts itself, in the middle of a word. */
+export const TEXT_LENGTH = 140;
+/** A cell that waits for less is no news. */
+export const WORTH_TELLING_S = 2;
+
+export type Wanted = 'all' | 'important' | 'none';
+export type Severity = 'info' | 'success' | 'warning' | 'error';
+export type NoticeAction = 'open-panel' | 'resume' | 'set-request' | 'go-to-notebook';
+
+/** One notification. Each workload has at most one: a newer takes the place of the older. */
+export interface INotice {
+  readonly workload: string;
+  readonly severity: Severity;
+  readonly text: string;
+  readonly actions: readonly NoticeAction[];
+  /** Whether it stays until the user has seen it. */
+  readonly stays: boolean;
+}
+
+interface IKind {
+  readonly severity: Severity;
+  readonly important: boolean;
+  readonly actions: readonly NoticeAction[];
+}
+
+const KINDS: Readonly<Record<string, IKind>> = {
+  moved: { severity: 'info', important: false, actions: ['open-panel', 'go-to-notebook'] },
+  suspended: { severity: 'info', important: true, actions: ['resume', 'open-panel'] },
+  evicted: { severity: 'warning', important: true, actions: ['open-panel', 'go-to-notebook'] },
+  interrupted: { severity: 'warning', important: true, actions: ['open-panel', 'go-to-notebook'] },
+  exited: { severity: 'warning', important: true, actions: ['open-panel', 'go-to-notebook'] },
+  failed: { severity: 'error', important: true, actions: ['resume', 'open-panel'] },
+  restored: { severity: 'success', important: true, actions: ['go-to-notebook'] },
+  released: { severity: 'info', important: true, actions: ['open-panel'] }
+};
+const LOST_BY = new Set(['evicted', 'exited', 'failed']);
+/** The daemon says so of what its user, or the notebook itself, asked for: no news to them. */
+const ASKED_FOR = /^(suspended|released) by its user$|process that looked after it has ended/;
+
+/** Follows the history of this page's notebooks. */
+export class Notices {
+  private readonly _mine = new Set<string>();
+  private readonly _lost = new Set<string>();
+
+  /** Remember whose workloads are of kernels of this server: an ended one is in the history only. */
+  note(workloads: Iterable<IWorkload>): void {
+    for (const workload of workloads) {
+      if (workload.own && workload.kernel_id !== null && workload.kind === 'notebook') {
+        this._mine.add(workload.id);
+      }
+    }
+  }
+
+  /** What `entries` are worth telling, oldest first. */
+  of(entries: readonly IEntry[], wanted: Wanted, units: Units, trans: ITranslate): INotice[] {
+    return entries.flatMap(entry => {
+      const notice = this._of(entry, wanted, units, trans);
+      return notice === null ? [] : [notice];
+    });
+  }
+
+  private _of(entry: IEntry, wanted: Wanted, units: Units, trans: ITranslate): INotice | null {
+    const workload = entry.workload;
+    if (workload === null || !this._mine.has(workload)) {
+      return null;
+    }
+    const event = this._eventOf(entry, workload);
+    const kind = KINDS[event];
+    if (kind === undefined || wanted === 'none' || (wanted === 'important' && !kind.important)) {
+      return null;
+    }
+    if (ASKED_FOR.test(entry.reason)) {
+      return null;
+    }
+    return {
+      workload,
+      severity: kind.severity,
+      text: shortened(entryText(entry, units, trans), TEXT_LENGTH),
+      actions: kind.actions,
+      stays: kind.severity === 'warning' || kind.severity === 'error'
+    };
+  }
+
+  /** A resume after the process was lost is a restore: what was not saved is missing. */
+  private _eventOf(entry: IEntry, workload: string): string {
+    if (LOST_BY.has(entry.event)) {
+      this._lost.add(workload);
+      return entry.event;
+    }
+    const lost = this._lost.has(workload);
+    if (['resumed', 'started', 'released'].includes(entry.event)) {
+      this._lost.delete(workload);
+    }
+    return entry.event === 'resumed' && lost ? 'restored' : entry.event;
+  }
+}
+
+/** Notebooks of this server's kernels that wait for a GPU, however short a time. */
+export function waitingOnes(model: INodeModel): IWorkload[] {
+  return [...(model.state?.workloads.values() ?? [])].filter(
+    workload => workload.own && workload.kernel_id !== null && workload.position !== null
+  );
+}
+
+/** What is said of those who have waited for a moment. */
+export function waitingNotices(model: INodeModel, trans: ITranslate): INotice[] {
+  const long = waitingOnes(model).filter(
+    workload => (secondsSince(workload.since, model.now()) ?? 0) >= WORTH_TELLING_S
+  );
+  return long.map(workload => ({
+    workload: workload.id,
+    severity: 'info',
+    text: shortened(`${workload.name}: ${whereText(workload, trans)}, ${workload.reason}`, TEXT_LENGTH),
+    actions: ['open-panel', 'set-request'],
+    stays: true
+  }));
+}

@@ -1,0 +1,51 @@
+/** Carries out what the user asks for, and says so when the server refuses. */
+
+import { Notification } from '@jupyterlab/apputils';
+import type { ServerConnection } from '@jupyterlab/services';
+
+import { askSizes, confirmRelease } from './dialogs';
+import * as restapi from './restapi';
+import { shortened } from './statusText';
+import type { ITranslate, Units } from './statusText';
+import type { IWorkload } from './tokens';
+import { TEXT_LENGTH } from './notices';
+import type { WorkloadAction } from './views/context';
+
+export class Orders {
+  constructor(
+    private readonly _server: ServerConnection.ISettings,
+    private readonly _trans: ITranslate,
+    private readonly _units: () => Units
+  ) {}
+
+  /** Resolves when the order is under way, was refused (the user has read why), or was given up. */
+  async give(action: WorkloadAction, workload: IWorkload): Promise<void> {
+    try {
+      await this._carryOut(action, workload);
+    } catch (error) {
+      const why = error instanceof Error ? error.message : String(error);
+      Notification.error(shortened(why, TEXT_LENGTH), { autoClose: false });
+    }
+  }
+
+  private async _carryOut(action: WorkloadAction, workload: IWorkload): Promise<void> {
+    switch (action) {
+      case 'suspend':
+      case 'resume':
+        await restapi.act(this._server, workload.id, action);
+        return;
+      case 'set-request': {
+        const sizes = await askSizes(workload, this._units(), this._trans);
+        if (sizes !== null) {
+          await restapi.change(this._server, workload.id, sizes);
+        }
+        return;
+      }
+      case 'release':
+        if (await confirmRelease(workload, this._trans)) {
+          await restapi.release(this._server, workload.id);
+        }
+        return;
+    }
+  }
+}

@@ -1,0 +1,143 @@
+/** What other plugins may ask for, and the shape of what the server tells. */
+
+import { Token } from '@lumino/coreutils';
+import type { ISignal } from '@lumino/signaling';
+
+export type Phase = 'queued' | 'starting' | 'running' | 'suspending' | 'suspended' | 'failed';
+
+/** The daemon as this page's server sees it. */
+export interface IDaemon {
+  readonly reachable: boolean;
+  /** One sentence about the node, such as why nothing is known of it. */
+  readonly message: string | null;
+  readonly version: string | null;
+  readonly simulated: boolean;
+  /** Whether the server's user may act on everybody's workloads. */
+  readonly administrator: boolean;
+}
+
+/** One GPU or MIG slice; `null` is what the driver does not say. */
+export interface IGpu {
+  readonly uuid: string;
+  readonly index: number;
+  readonly name: string;
+  readonly memory_total_bytes: number;
+  readonly memory_used_bytes: number | null;
+  readonly healthy: boolean;
+  readonly unhealthy_reason: string | null;
+  /** From 0 to 1. */
+  readonly utilisation: number | null;
+  readonly unplaced_bytes: number;
+}
+
+/** The workload for which another one moved or waits. */
+export interface ICause {
+  readonly id: string;
+  readonly name: string;
+  readonly since?: string | null;
+}
+
+/** One demand for GPU and where it stands. */
+export interface IWorkload {
+  readonly id: string;
+  readonly name: string;
+  readonly kind: 'notebook' | 'command';
+  readonly phase: Phase;
+  readonly request_bytes: number;
+  readonly limit_bytes: number;
+  readonly gpu_count: number;
+  /** Its GPUs as people read them: `GPU 0`. */
+  readonly gpus: readonly string[];
+  readonly home: readonly string[];
+  readonly current: readonly string[];
+  readonly borrowed: boolean;
+  readonly memory_used_bytes: number;
+  readonly saved_bytes: number | null;
+  readonly allowance_bytes: number;
+  readonly executing: boolean;
+  readonly yields: boolean;
+  readonly position: number | null;
+  readonly reason: string;
+  readonly cause: ICause | null;
+  readonly since: string | null;
+  /** Of this server, if it belongs to one of its kernels. */
+  readonly kernel_id: string | null;
+  readonly path: string | null;
+  readonly own: boolean;
+  /** By arrival. */
+  readonly order: number;
+}
+
+/** One thing that happened. */
+export interface IEntry {
+  readonly sequence: number;
+  readonly time: string;
+  /** `null`: it is about a GPU. */
+  readonly workload: string | null;
+  readonly name: string;
+  readonly kind: 'notebook' | 'command' | 'gpu';
+  readonly event: string;
+  readonly reason: string;
+  readonly cause: ICause | null;
+  readonly from: string | null;
+  readonly to: string | null;
+  readonly seconds: number | null;
+  readonly bytes: number | null;
+  readonly own: boolean;
+}
+
+/** What this page's user may do; the server and the daemon decide again. */
+export interface IPermissions {
+  readonly write: boolean;
+  readonly execute: boolean;
+}
+
+/** The node as one value; replaced, never changed. */
+export interface INodeState {
+  readonly daemon: IDaemon;
+  readonly gpus: ReadonlyMap<string, IGpu>;
+  readonly workloads: ReadonlyMap<string, IWorkload>;
+  readonly history: readonly IEntry[];
+}
+
+/** What is new since the last time. */
+export interface IChange {
+  /** Entries of the history that this page did not know; none after its first connection. */
+  readonly entries: readonly IEntry[];
+  /** Nothing but memory and utilisation: may be drawn when it suits. */
+  readonly figuresOnly: boolean;
+}
+
+/** A figure and when it was so, in seconds by the server's clock. */
+export interface ISample {
+  readonly at: number;
+  readonly value: number;
+}
+
+/** The figures of one GPU over the last minutes. */
+export interface IGpuSamples {
+  readonly memory: readonly ISample[];
+  readonly utilisation: readonly ISample[];
+}
+
+/** The node, for whatever shows it. */
+export interface INodeModel {
+  /** `null` until something is known, and again when it no longer is. */
+  readonly state: INodeState | null;
+  /** The last history that was known; it stays when the connection is lost. */
+  readonly history: readonly IEntry[];
+  readonly permissions: IPermissions;
+  /** Why nothing is known, as one sentence; `null` while the page is connected. */
+  readonly trouble: string | null;
+  readonly changed: ISignal<INodeModel, IChange>;
+  /** Seconds since the epoch by the server's clock. */
+  now(): number;
+  samplesOf(gpuUuid: string): IGpuSamples;
+  /** The workload of a kernel of this server. */
+  workloadOf(kernelId: string | null | undefined): IWorkload | null;
+}
+
+export const INodeModel = new Token<INodeModel>(
+  'nls-jupyter:INodeModel',
+  'The GPUs of the node, who holds them and what happened.'
+);

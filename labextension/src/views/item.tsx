@@ -1,0 +1,130 @@
+/** The current notebook in one line: in the status bar and in its toolbar, and the popup behind it. */
+
+import React from 'react';
+
+import { itemSentence, itemText, nodeTrouble, reasonText, shortened, whereText } from '../statusText';
+import type { IWorkload } from '../tokens';
+import type { IViewContext } from './context';
+import { Actions, Figures } from './workload';
+
+/** Shapes differ, not only colours. Drawn, since not every font has such signs. */
+const SHAPES = {
+  none: <circle cx="6" cy="6" r="4.5" fill="none" />,
+  away: <circle cx="6" cy="6" r="4.5" fill="none" strokeDasharray="2 2" />,
+  idle: (
+    <>
+      <circle cx="6" cy="6" r="4.5" fill="none" />
+      <path d="M6 1.5a4.5 4.5 0 0 0 0 9z" />
+    </>
+  ),
+  executing: <circle cx="6" cy="6" r="4.5" />,
+  waiting: <path d="M2 1.5h8L2 10.5h8z" fill="none" strokeLinejoin="round" />,
+  failed: <path d="M2 2l8 8M10 2l-8 8" fill="none" />
+};
+
+function shape(workload: IWorkload | null): keyof typeof SHAPES {
+  if (workload === null) {
+    return 'none';
+  }
+  if (workload.position !== null) {
+    return 'waiting';
+  }
+  if (workload.phase === 'running') {
+    return workload.executing ? 'executing' : 'idle';
+  }
+  return workload.phase === 'failed' ? 'failed' : 'away';
+}
+
+function Sign(props: { workload: IWorkload | null }): React.ReactElement {
+  return (
+    <svg className="nls-Sign" viewBox="0 0 12 12" aria-hidden="true">
+      {SHAPES[shape(props.workload)]}
+    </svg>
+  );
+}
+
+interface IItemProps {
+  readonly context: IViewContext;
+  readonly workload: IWorkload | null;
+  readonly open: () => void;
+}
+
+function short(context: IViewContext, workload: IWorkload | null): [text: string, sentence: string] {
+  const { trans, units, model } = context;
+  const trouble = nodeTrouble(model, trans);
+  if (trouble !== null) {
+    return [trans.__('GPU: unknown'), trouble];
+  }
+  if (workload === null) {
+    return [trans.__('no GPU'), trans.__('This notebook has no GPU. Opens the GPUs of this node.')];
+  }
+  return [itemText(workload, units, trans), itemSentence(workload, units, trans)];
+}
+
+/** What a screen reader is told: where the notebook is, whenever that changes, and never a figure. */
+function announcement(context: IViewContext, workload: IWorkload | null): string {
+  const { trans, model } = context;
+  const trouble = nodeTrouble(model, trans);
+  return trouble ?? (workload === null ? '' : whereText(workload, trans));
+}
+
+export function ItemView(props: IItemProps): React.ReactElement {
+  const [text, sentence] = short(props.context, props.workload);
+  return (
+    <div className="nls-Item" data-phase={props.workload?.phase ?? 'none'}>
+      <button
+        type="button"
+        className="nls-Item-button"
+        aria-label={sentence}
+        title={sentence}
+        aria-haspopup="dialog"
+        onClick={props.open}
+      >
+        <Sign workload={props.workload} /> {shortened(text, 60)}
+      </button>
+      <span className="nls-Hidden" aria-live="polite">
+        {announcement(props.context, props.workload)}
+      </span>
+    </div>
+  );
+}
+
+/** In the notebook's toolbar: no figures, and nothing at all without a GPU. */
+export function MarkerView(props: IItemProps): React.ReactElement | null {
+  const { context, workload } = props;
+  if (workload === null || nodeTrouble(context.model, context.trans) !== null) {
+    return null;
+  }
+  const where = whereText(workload, context.trans);
+  return (
+    <button type="button" className="nls-Marker" title={workload.reason} onClick={props.open}>
+      <Sign workload={workload} /> {shortened(where, 36)}
+    </button>
+  );
+}
+
+export function PopupView(props: { context: IViewContext; workload: IWorkload | null }): React.ReactElement {
+  const { context, workload } = props;
+  const { trans, model } = context;
+  const trouble = nodeTrouble(model, trans);
+  return (
+    <div className="nls-Popup" role="dialog" aria-label={trans.__('GPU of this notebook')}>
+      {trouble !== null && <div className="nls-Trouble">{trouble}</div>}
+      {trouble === null && workload === null && (
+        <div>{trans.__('This notebook has no GPU yet: run a cell that begins with %%gpu.')}</div>
+      )}
+      {workload !== null && (
+        <>
+          <div className="nls-Name">{workload.name}</div>
+          <div>{whereText(workload, trans)}</div>
+          <Figures context={context} workload={workload} />
+          <div className="nls-Reason">{reasonText(workload, model.now(), trans)}</div>
+          <Actions context={context} workload={workload} />
+        </>
+      )}
+      <button type="button" className="jp-mod-styled jp-mod-minimal nls-Button" onClick={context.openPanel}>
+        {trans.__('All GPUs of this node')}
+      </button>
+    </div>
+  );
+}

@@ -1,0 +1,122 @@
+/** One workload, and what can be done with it. */
+
+import React from 'react';
+
+import { bytesText, reasonText, whereText } from '../statusText';
+import type { ITranslate } from '../statusText';
+import type { IWorkload } from '../tokens';
+import { actionsFor } from './context';
+import type { IViewContext, WorkloadAction } from './context';
+
+function label(action: WorkloadAction, trans: ITranslate): string {
+  switch (action) {
+    case 'suspend':
+      return trans.__('Suspend');
+    case 'resume':
+      return trans.__('Resume');
+    case 'set-request':
+      return trans.__('Request…');
+    case 'release':
+      return trans.__('Release…');
+  }
+}
+
+export function Actions(props: { context: IViewContext; workload: IWorkload }): React.ReactElement | null {
+  const { context, workload } = props;
+  const actions = actionsFor(context.model, workload);
+  if (actions.length === 0) {
+    return null;
+  }
+  return (
+    <div className="nls-Actions">
+      {actions.map(action => (
+        <button
+          key={action}
+          type="button"
+          className="jp-mod-styled jp-mod-minimal nls-Button"
+          // Several notebooks have the same buttons: which one it is must be heard, too.
+          aria-label={`${label(action, context.trans)} ${workload.name}`}
+          onClick={() => {
+            context.act(action, workload);
+          }}
+        >
+          {label(action, context.trans)}
+        </button>
+      ))}
+    </div>
+  );
+}
+
+/** Its figures as a list of terms. */
+export function Figures(props: { context: IViewContext; workload: IWorkload }): React.ReactElement {
+  const { workload } = props;
+  const { trans, units } = props.context;
+  const rows: [string, string][] = [
+    [trans.__('used'), bytesText(workload.memory_used_bytes, units, trans)],
+    [trans.__('request'), bytesText(workload.request_bytes, units, trans)],
+    [trans.__('limit'), bytesText(workload.limit_bytes, units, trans)]
+  ];
+  if (workload.phase === 'running') {
+    rows.splice(1, 0, [trans.__('may use now'), bytesText(workload.allowance_bytes, units, trans)]);
+  }
+  if (workload.saved_bytes !== null) {
+    rows.push([trans.__('saved'), bytesText(workload.saved_bytes, units, trans)]);
+  }
+  return (
+    <dl className="nls-Figures">
+      {rows.map(([term, value]) => (
+        <div key={term}>
+          <dt>{term}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+/** A link to the notebook where this page can open it, else its name. */
+function Name(props: { context: IViewContext; workload: IWorkload }): React.ReactElement {
+  const { context, workload } = props;
+  if (workload.path === null) {
+    return (
+      <span className="nls-Name" title={workload.name}>
+        {workload.name}
+      </span>
+    );
+  }
+  return (
+    <button
+      type="button"
+      className="nls-Name nls-Link"
+      title={workload.path}
+      onClick={() => {
+        context.goTo(workload);
+      }}
+    >
+      {workload.name}
+    </button>
+  );
+}
+
+export function WorkloadView(props: { context: IViewContext; workload: IWorkload }): React.ReactElement {
+  const { context, workload } = props;
+  const { trans, model } = context;
+  const activity = workload.executing ? trans.__('executing') : trans.__('idle');
+  const owner = workload.own ? '' : ` · ${trans.__("another user's")}`;
+  const borrowed = workload.borrowed ? ` · ${trans.__('borrowed')}` : '';
+  return (
+    <li className="nls-Workload" data-phase={workload.phase} data-own={workload.own}>
+      <div className="nls-Workload-head">
+        <Name context={context} workload={workload} />
+        <span className="nls-Workload-state">
+          {workload.phase === 'running' ? activity : whereText(workload, trans)}
+          {borrowed}
+          {owner}
+        </span>
+      </div>
+      <Figures context={context} workload={workload} />
+      <div className="nls-Reason">{reasonText(workload, model.now(), trans)}</div>
+      <Actions context={context} workload={workload} />
+    </li>
+  );
+}

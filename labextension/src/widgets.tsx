@@ -1,0 +1,111 @@
+/** The widgets around the views: they render again when something that they show has changed. */
+
+import { ReactWidget } from '@jupyterlab/apputils';
+import type { ISignal } from '@lumino/signaling';
+import { Signal } from '@lumino/signaling';
+import type { Message } from '@lumino/messaging';
+import React from 'react';
+
+import type { IWorkload } from './tokens';
+import type { IViewContext } from './views/context';
+import { ItemView, MarkerView, PopupView } from './views/item';
+import { PanelView } from './views/panel';
+
+/** Renders again after each of `signals`, but never while nobody can see it. */
+abstract class FollowingWidget extends ReactWidget {
+  constructor(signals: readonly ISignal<unknown, unknown>[]) {
+    super();
+    for (const signal of signals) {
+      signal.connect(this._onChange, this);
+    }
+  }
+
+  dispose(): void {
+    Signal.clearData(this);
+    super.dispose();
+  }
+
+  protected onAfterShow(message: Message): void {
+    super.onAfterShow(message);
+    this.update();
+  }
+
+  private _onChange(): void {
+    if (this.isVisible) {
+      this.update();
+    }
+  }
+}
+
+export interface IFollowing {
+  readonly context: () => IViewContext;
+  readonly signals: readonly ISignal<unknown, unknown>[];
+}
+
+export class PanelWidget extends FollowingWidget {
+  constructor(private readonly _following: IFollowing) {
+    super(_following.signals);
+    this.addClass('nls-PanelWidget');
+  }
+
+  render(): React.ReactElement {
+    return <PanelView context={this._following.context()} />;
+  }
+}
+
+export class PopupWidget extends FollowingWidget {
+  constructor(
+    private readonly _following: IFollowing,
+    private readonly _workload: () => IWorkload | null,
+    private readonly _close: () => void
+  ) {
+    super(_following.signals);
+    this.addClass('nls-PopupWidget');
+    this.node.addEventListener('keydown', event => {
+      if (event.key === 'Escape') {
+        this._close();
+      }
+    });
+  }
+
+  render(): React.ReactElement {
+    return <PopupView context={this._following.context()} workload={this._workload()} />;
+  }
+}
+
+/** In the status bar: of the notebook in front. */
+export class ItemWidget extends FollowingWidget {
+  constructor(
+    private readonly _following: IFollowing,
+    private readonly _workload: () => IWorkload | null,
+    private readonly _open: (item: ItemWidget) => void
+  ) {
+    super(_following.signals);
+  }
+
+  render(): React.ReactElement {
+    const open = (): void => {
+      this._open(this);
+    };
+    return <ItemView context={this._following.context()} workload={this._workload()} open={open} />;
+  }
+}
+
+/** In the toolbar of one notebook. */
+export class MarkerWidget extends FollowingWidget {
+  constructor(
+    private readonly _following: IFollowing,
+    private readonly _workload: () => IWorkload | null,
+    private readonly _wanted: () => boolean
+  ) {
+    super(_following.signals);
+    this.addClass('nls-MarkerWidget');
+  }
+
+  render(): React.ReactElement | null {
+    const context = this._following.context();
+    return this._wanted() ? (
+      <MarkerView context={context} workload={this._workload()} open={context.openPanel} />
+    ) : null;
+  }
+}

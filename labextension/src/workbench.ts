@@ -1,0 +1,87 @@
+/** What the plugins share: the notebook in front, its workload, the settings, and what views need. */
+
+import type { JupyterFrontEnd } from '@jupyterlab/application';
+import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
+import type { ISettingRegistry } from '@jupyterlab/settingregistry';
+import type { TranslationBundle } from '@jupyterlab/translation';
+import { Token } from '@lumino/coreutils';
+
+import { Orders } from './orders';
+import { Refresh } from './refresh';
+import { DEFAULTS, readSettings } from './settings';
+import type { ISettings } from './settings';
+import type { INodeModel, IWorkload } from './tokens';
+import type { IViewContext } from './views/context';
+import type { IFollowing } from './widgets';
+
+export const PANEL_COMMAND = 'nls-jupyter:open-panel';
+/** Of this extension alone. */
+export const IWorkbench = new Token<Workbench>('nls-jupyter:IWorkbench');
+
+export class Workbench {
+  readonly refresh: Refresh;
+  readonly orders: Orders;
+  settings: ISettings = DEFAULTS;
+
+  constructor(
+    readonly app: JupyterFrontEnd,
+    readonly model: INodeModel,
+    readonly trans: TranslationBundle,
+    readonly notebooks: INotebookTracker | null
+  ) {
+    this.refresh = new Refresh(model, () => this.settings.refreshSeconds * 1000);
+    this.orders = new Orders(app.serviceManager.serverSettings, trans, () => this.settings.units);
+    notebooks?.currentChanged.connect(() => {
+      this.refresh.now();
+    });
+    notebooks?.widgetAdded.connect((_, panel) => {
+      panel.sessionContext.kernelChanged.connect(() => {
+        this.refresh.now();
+      });
+    });
+  }
+
+  /** Follow the user's settings; without a registry the defaults stay. */
+  async follow(registry: ISettingRegistry, plugin: string): Promise<void> {
+    const settings = await registry.load(plugin);
+    const read = (): void => {
+      this.settings = readSettings(settings.composite);
+      this.refresh.now();
+    };
+    settings.changed.connect(read);
+    read();
+  }
+
+  /** What a widget needs to follow the model. */
+  get following(): IFollowing {
+    return { context: () => this.context, signals: [this.refresh.due] };
+  }
+
+  get context(): IViewContext {
+    return {
+      model: this.model,
+      units: this.settings.units,
+      trans: this.trans,
+      act: (action, workload) => void this.orders.give(action, workload),
+      goTo: workload => {
+        this.goTo(workload);
+      },
+      openPanel: () => void this.app.commands.execute(PANEL_COMMAND)
+    };
+  }
+
+  /** Of the notebook in front. */
+  get current(): IWorkload | null {
+    return this.of(this.notebooks?.currentWidget ?? null);
+  }
+
+  of(panel: NotebookPanel | null): IWorkload | null {
+    return this.model.workloadOf(panel?.sessionContext.session?.kernel?.id);
+  }
+
+  goTo(workload: IWorkload): void {
+    if (workload.path !== null) {
+      void this.app.commands.execute('docmanager:open', { path: workload.path });
+    }
+  }
+}

@@ -1,0 +1,67 @@
+import { NodeModel } from '../src/model';
+import { Notices, TEXT_LENGTH, waitingNotices, waitingOnes } from '../src/notices';
+import { copy, entry, snapshot, trans, workload } from './samples';
+
+function notices(): Notices {
+  const result = new Notices();
+  result.note([workload('w-alice'), workload('w-train')]);
+  return result;
+}
+
+const mine = { workload: 'w-alice', name: 'alice.ipynb', reason: 'training needs GPU 1' };
+
+it('a move of my notebook is told with its reason', () => {
+  const moved = entry({ ...mine, event: 'moved', from: 'GPU 1', to: 'GPU 0', seconds: 0.4 });
+  const [notice] = notices().of([moved], 'all', 'binary', trans);
+  expect(notice?.text).toBe('alice.ipynb moved from GPU 1 to GPU 0: training needs GPU 1 (0.4 s)');
+  expect(notice?.stays).toBe(false);
+});
+
+it.each([
+  ['of another user', { ...mine, workload: 'w-train', event: 'moved' }],
+  ['about a GPU', { ...mine, workload: null, event: 'gpu_unhealthy' }],
+  ['that the user asked for', { ...mine, event: 'suspended', reason: 'suspended by its user' }],
+  ['of no interest', { ...mine, event: 'started' }]
+] as const)('nothing is told %s', (_, fields) => {
+  expect(notices().of([entry(fields)], 'all', 'binary', trans)).toEqual([]);
+});
+
+it('only what matters is told to those who want that, and nothing to those who want nothing', () => {
+  const entries = [entry({ ...mine, event: 'moved' }), entry({ ...mine, event: 'evicted' })];
+  expect(
+    notices()
+      .of(entries, 'important', 'binary', trans)
+      .map(n => n.severity)
+  ).toEqual(['warning']);
+  expect(notices().of(entries, 'none', 'binary', trans)).toEqual([]);
+});
+
+it('coming back after the process was lost is told as a success', () => {
+  const told = notices();
+  told.of([entry({ ...mine, event: 'evicted' })], 'all', 'binary', trans);
+  const [back] = told.of([entry({ ...mine, event: 'resumed', to: 'GPU 0' })], 'all', 'binary', trans);
+  expect(back?.severity).toBe('success');
+  expect(told.of([entry({ ...mine, event: 'resumed' })], 'all', 'binary', trans)).toEqual([]);
+});
+
+it('a very long name is cut, and never longer than what JupyterLab shows', () => {
+  const long = entry({ ...mine, event: 'evicted', name: 'x'.repeat(500) });
+  const [notice] = notices().of([long], 'all', 'binary', trans);
+  expect(notice?.text).toHaveLength(TEXT_LENGTH);
+});
+
+it('a cell that waits is told after a moment, with its place and its reason', () => {
+  const sentences = { connecting: '', lost: '', unreadable: '' };
+  let clock = snapshot.time;
+  const model = new NodeModel(sentences, () => clock);
+  const waiting = copy(snapshot) as unknown as { snapshot: { workloads: Record<string, object> } };
+  const since = new Date(snapshot.time * 1000).toISOString();
+  Object.assign(waiting.snapshot.workloads['w-bob'] ?? {}, { kernel_id: 'kernel-2', since });
+  model.received(waiting);
+  expect(waitingNotices(model, trans)).toEqual([]);
+  expect(waitingOnes(model).map(one => one.id)).toEqual(['w-bob']);
+  clock += 3;
+  expect(waitingNotices(model, trans).map(notice => notice.text)).toEqual([
+    'bob.ipynb: waiting for a GPU, 2nd in queue, GPU 0 is held by training'
+  ]);
+});

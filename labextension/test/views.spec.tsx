@@ -1,0 +1,184 @@
+import React from 'react';
+import { renderToStaticMarkup } from 'react-dom/server';
+
+import { segments, workloadsOn } from '../src/bars';
+import { NodeModel } from '../src/model';
+import { DEFAULTS, readSettings } from '../src/settings';
+import { sparkline } from '../src/sparkline';
+import { actionsFor } from '../src/views/context';
+import type { IViewContext } from '../src/views/context';
+import { ItemView, MarkerView, PopupView } from '../src/views/item';
+import { PanelView } from '../src/views/panel';
+import { copy, delta, known, snapshot, trans, workload } from './samples';
+
+const HTML = '<img src=x onerror="alert(1)">';
+
+type Scene = IViewContext & { readonly model: NodeModel };
+
+function context(message: unknown = snapshot): Scene {
+  const model = new NodeModel({ connecting: 'connecting', lost: 'lost', unreadable: 'unreadable' });
+  model.received(message);
+  const nothing = (): undefined => undefined;
+  return { model, units: 'binary', trans, act: nothing, goTo: nothing, openPanel: nothing };
+}
+
+function changed(change: (state: typeof snapshot.snapshot, message: typeof snapshot) => void): unknown {
+  const message = copy(snapshot);
+  change(message.snapshot, message);
+  return message;
+}
+
+const panel = (message?: unknown): string => renderToStaticMarkup(<PanelView context={context(message)} />);
+
+describe('the panel', () => {
+  it('says in words what each bar shows', () => {
+    expect(panel()).toContain(
+      'aria-label="GPU 0: 6 GiB of 16 GiB used, 50 % busy; held by alice.ipynb, training."'
+    );
+    expect(panel()).toContain('Out of service: a process does not end');
+    expect(panel()).toContain('Simulated GPUs');
+  });
+
+  it('lists who waits with the reason, and what happened with its figures', () => {
+    expect(panel()).toContain('waiting for a GPU, 2nd in queue');
+    expect(panel()).toContain('GPU 0 is held by training');
+    expect(panel()).toContain('moved from GPU 1 to GPU 0: training needs GPU 1 (0.4 s, 1 GiB kept)');
+  });
+
+  it('shows HTML in names as text', () => {
+    const shown = panel(
+      changed(state => {
+        state.workloads['w-alice'].name = state.workloads['w-bob'].reason = HTML;
+        (state.history[0] as { name: string }).name = HTML;
+      })
+    );
+    expect(shown).not.toContain('<img');
+    expect(shown).toContain('&lt;img src=x');
+  });
+
+  it('shows nothing of before when the daemon is gone, and why', () => {
+    const shown = panel(
+      changed(state => {
+        state.daemon = { ...state.daemon, reachable: false, message: 'No daemon is running.' as never };
+        state.gpus = {} as never;
+        state.workloads = {} as never;
+      })
+    );
+    expect(shown).toContain('No daemon is running.');
+    expect(shown).toContain('data-live="false"');
+    expect(shown).not.toContain('nls-Bar');
+  });
+
+  it('draws two hundred workloads', () => {
+    const message = copy(snapshot) as unknown as { snapshot: { workloads: Record<string, object> } };
+    for (let i = 0; i < 200; i++) {
+      const id = `w-${i}`;
+      message.snapshot.workloads[id] = {
+        ...snapshot.snapshot.workloads['w-bob'],
+        id,
+        name: 'x'.repeat(1000)
+      };
+    }
+    expect(panel(message).match(/<li class="nls-Workload"/g)).toHaveLength(203);
+  });
+});
+
+describe('what can be done', () => {
+  const may = (write: boolean, execute: boolean, administrator: boolean): IViewContext =>
+    context(
+      changed((state, message) => {
+        message.may = { write, execute };
+        state.daemon.administrator = administrator;
+      })
+    );
+
+  it('is nothing for who may only read', () => {
+    expect(actionsFor(may(false, false, false).model, workload('w-alice'))).toEqual([]);
+  });
+
+  it('is everything for its user, as its phase allows', () => {
+    const { model } = may(true, false, false);
+    expect(actionsFor(model, workload('w-alice'))).toEqual(['suspend', 'set-request', 'release']);
+    const suspended = workload('w-alice', { phase: 'suspended' });
+    expect(actionsFor(model, suspended)).toEqual(['resume', 'set-request', 'release']);
+  });
+
+  it("on others' workloads is for administrators only, here and at the daemon", () => {
+    const training = workload('w-train');
+    expect(actionsFor(may(true, true, false).model, training)).toEqual([]);
+    expect(actionsFor(may(true, false, true).model, training)).toEqual([]);
+    expect(actionsFor(may(true, true, true).model, training)).toEqual(['set-request', 'release']);
+  });
+});
+
+describe('the status item', () => {
+  const item = (id: string | null, message?: unknown): string =>
+    renderToStaticMarkup(
+      <ItemView
+        context={context(message)}
+        workload={id === null ? null : workload(id)}
+        open={() => undefined}
+      />
+    );
+
+  it('is a real button, and announces where the notebook is without figures', () => {
+    const shown = item('w-alice');
+    expect(shown).toMatch(/<button type="button"/);
+    expect(shown).toContain('aria-live="polite">GPU 0<');
+    expect(shown).toContain('GPU 0: 6 / 8 / 16 GiB, executing');
+  });
+
+  it('says that nothing is known when that is so', () => {
+    const lost = context();
+    lost.model.lost();
+    const shown = renderToStaticMarkup(<ItemView context={lost} workload={null} open={() => undefined} />);
+    expect(shown).toContain('GPU: unknown');
+  });
+
+  it('is nothing in the toolbar of a notebook without a GPU', () => {
+    expect(MarkerView({ context: context(), workload: null, open: () => undefined })).toBeNull();
+  });
+
+  it('explains in its popup how to get a GPU', () => {
+    expect(renderToStaticMarkup(<PopupView context={context()} workload={null} />)).toContain('%%gpu');
+  });
+});
+
+describe('a bar', () => {
+  it('sums up to one, whatever is used', () => {
+    const { gpus, workloads } = known().state;
+    for (const gpu of gpus.values()) {
+      for (const factor of [0, 1, 5]) {
+        const here = workloadsOn(gpu, workloads.values()).map(one => ({
+          ...one,
+          memory_used_bytes: one.memory_used_bytes * factor
+        }));
+        const sum = segments(gpu, here).reduce((all, piece) => all + piece.share, 0);
+        expect(sum).toBeCloseTo(1);
+      }
+    }
+  });
+});
+
+describe('a sparkline', () => {
+  it('is empty without samples, and stays in its box', () => {
+    expect(sparkline([], 100, 60, 120, 24)).toBe('');
+    const samples = [
+      { at: 0, value: 2 },
+      { at: 70, value: 0.5 },
+      { at: 200, value: -1 }
+    ];
+    expect(sparkline(samples, 100, 60, 120, 24)).toBe('M0 0H60V12H120V24H120');
+  });
+});
+
+it('settings that are none are the defaults', () => {
+  expect(readSettings({ refreshSeconds: 'soon', units: 7, notifications: {} })).toEqual(DEFAULTS);
+  expect(readSettings({ notifications: 'none', toolbarMarker: false }).toolbarMarker).toBe(false);
+});
+
+it('a page that applies a difference shows it', () => {
+  const after = context();
+  after.model.received(delta);
+  expect(renderToStaticMarkup(<PanelView context={after} />)).not.toContain('starting on GPU 0');
+});

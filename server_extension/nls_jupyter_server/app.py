@@ -1,0 +1,79 @@
+"""The server extension: puts the feed, the orders and the routes together; loaded by every Jupyter Server."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, cast
+
+from jupyter_server.extension.application import ExtensionApp
+from traitlets import Type
+
+from nls_jupyter_server.announcements import Announcements
+from nls_jupyter_server.kernels import Kernels
+from nls_jupyter_server.orders import Orders
+from nls_jupyter_server.orphans import Orphanage
+from nls_jupyter_server.routes import ROUTES
+from nls_jupyter_server.status_feed import StatusFeed
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from jupyter_events import EventLogger
+
+LOOK_EVERY_S: Final = 2.0
+
+
+class NlsExtension(ExtensionApp):
+    """Costs nothing while no page looks and no kernel runs; without a daemon or a GPU it says so to whoever asks."""
+
+    name = "nls_jupyter"
+    app_name = "nls-jupyter"
+    load_other_extensions = True
+    status_feed_class = Type(StatusFeed, help="What follows the daemon.").tag(config=True)
+    classes = [StatusFeed]  # noqa: RUF012 - traitlets reads it from the class
+
+    _watch: asyncio.Task[None] | None = None
+
+    def initialize_settings(self) -> None:
+        """Called by Jupyter Server before the handlers are."""
+        server = self.serverapp
+        if server is None:
+            raise RuntimeError("The extension was initialized without its server: load it with `jupyter server`.")
+        self.kernels = Kernels(server.kernel_manager, server.session_manager)
+        self.orphanage = Orphanage()
+        self.feed = self.status_feed_class(self.kernels, lambda: self.orphanage.supervisors, parent=self)
+        self.feed.on_entry = Announcements(cast("EventLogger", server.event_logger)).announce
+        self.settings.update({"nls_status_feed": self.feed, "nls_orders": Orders(self.feed)})
+
+    def initialize_handlers(self) -> None:
+        """Called by Jupyter Server."""
+        self.handlers.extend(ROUTES)
+
+    async def _start_jupyter_server_extension(self, serverapp: object) -> None:
+        """Called by Jupyter Server once its loop runs."""
+        del serverapp
+        self._watch = asyncio.get_running_loop().create_task(self._look_after_kernels())
+
+    async def stop_extension(self) -> None:
+        """Called by Jupyter Server at its end."""
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.gather(self._watch, return_exceptions=True)
+        await self.feed.close()
+
+    async def _look_after_kernels(self) -> None:
+        watching: AbstractContextManager[None] | None = None
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            found = await asyncio.to_thread(self.orphanage.look, self.kernels.by_pid().keys())
+            for workload, pid in found.items():
+                self.log.info("GPU workload %s belongs to kernel process %d.", workload, pid)
+            for workload in await asyncio.to_thread(self.orphanage.end_orphans):
+                self.log.warning("The kernel of GPU workload %s has ended; so has its GPU process now.", workload)
+            # Events are told also while no page looks, as long as there is something to tell of.
+            if self.orphanage.supervisors and watching is None:
+                watching = self.feed.watched()
+                watching.__enter__()
+            elif not self.orphanage.supervisors and watching is not None:
+                watching.__exit__(None, None, None)
+                watching = None

@@ -1,0 +1,158 @@
+"""The feed and the stream by themselves: who watches, who is slow, and what a strange daemon does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+from daemon_process import DaemonProcess
+from nls_jupyter_server import status_feed
+from nls_jupyter_server.page_state import unreachable
+from nls_jupyter_server.status_feed import StatusFeed
+from nls_jupyter_server.status_socket import StatusSocket
+from pages import apply
+from waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from pathlib import Path
+
+    import pytest
+
+WITHIN_S = 10.0
+
+
+class NoKernels:
+    """A server without kernels."""
+
+    def pulse(self) -> tuple[object, ...]:
+        return ()
+
+    async def places(self, _workloads: object, _found: object) -> dict[str, Any]:
+        return {}
+
+
+async def done(value: bool) -> bool:
+    return value
+
+
+def feed_of(daemon: DaemonProcess) -> StatusFeed:
+    return StatusFeed(NoKernels(), dict, socket=str(daemon.socket))  # type: ignore[arg-type]  # only what is used
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, 60.0))
+
+
+async def reached(feed: StatusFeed, *, reachable: bool = True) -> None:
+    async def so() -> bool:
+        return feed.state["daemon"]["reachable"] is reachable
+
+    await eventually(so, WITHIN_S)
+
+
+def test_who_comes_just_as_the_last_one_leaves_is_served(tmp_path: Path) -> None:
+    async def story() -> None:
+        feed = feed_of(daemon)
+        for _ in range(5):
+            with feed.watched():
+                await reached(feed)
+        with feed.watched():
+            await reached(feed)
+        await feed.close()
+
+    with DaemonProcess(tmp_path) as daemon:
+        run(story())
+
+
+def test_nobody_who_looks_later_is_shown_what_was_so_before(tmp_path: Path) -> None:
+    async def story() -> None:
+        feed = feed_of(daemon)
+        with feed.watched():
+            await reached(feed)
+        await reached(feed, reachable=False)
+        assert feed.state["gpus"] == {}
+        await feed.close()
+
+    with DaemonProcess(tmp_path) as daemon:
+        run(story())
+
+
+def test_while_nobody_watches_the_daemon_is_left_in_peace(tmp_path: Path) -> None:
+    async def story() -> None:
+        before, feed = asyncio.all_tasks(), feed_of(daemon)
+        with feed.watched():
+            await reached(feed)
+        await reached(feed, reachable=False)
+        await eventually(lambda: done(asyncio.all_tasks() <= before), WITHIN_S)
+        await feed.close()
+
+    with DaemonProcess(tmp_path) as daemon:
+        run(story())
+
+
+def test_a_daemon_that_speaks_otherwise_is_named_and_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, answers = status_feed.page_state, []
+
+    def strange(*arguments: Any) -> Any:
+        answers.append(arguments)
+        if len(answers) < 3:
+            raise KeyError("phase")
+        return real(*arguments)
+
+    async def story() -> None:
+        feed = feed_of(daemon)
+        monkeypatch.setattr(status_feed, "page_state", strange)
+        with feed.watched():
+            await feed.newer_than(0, WITHIN_S)
+            assert "another version" in feed.state["daemon"]["message"]
+            await reached(feed)
+        await feed.close()
+
+    with DaemonProcess(tmp_path) as daemon:
+        run(story())
+
+
+class SlowPage(StatusSocket):
+    """A page that takes a message only when it is let."""
+
+    def __init__(self) -> None:
+        self.may = {}
+        self.sent: list[dict[str, Any]] = []
+        self.takes = asyncio.Semaphore(0)
+
+    async def write_message(self, message: Any, _binary: bool = False) -> None:  # type: ignore[override]
+        await self.takes.acquire()
+        self.sent.append(json.loads(message))
+
+
+def test_a_slow_page_gets_fewer_and_larger_differences_and_ends_with_the_same_state(tmp_path: Path) -> None:
+    async def story() -> None:
+        feed = feed_of(daemon)
+        slow = SlowPage()
+        sender = asyncio.create_task(slow._send_all(feed))
+        await reached(feed)
+        slow.takes.release()
+        await eventually(lambda: done(len(slow.sent) == 1), WITHIN_S)
+        first = feed.version
+        for number in range(50):
+            feed._publish(unreachable(f"change {number}"))
+            await asyncio.sleep(0)
+        assert feed.version == first + 50
+        for _ in range(3):
+            slow.takes.release()
+        await eventually(lambda: done(slow.sent[-1]["version"] >= feed.version), WITHIN_S)
+        sender.cancel()
+        assert len(slow.sent) <= 4
+        state = slow.sent[0]["snapshot"]
+        for before, message in zip(slow.sent, slow.sent[1:], strict=False):
+            assert message["after"] == before["version"]
+            apply(state, message)
+        assert state == feed.state
+        await feed.close()
+
+    with DaemonProcess(tmp_path) as daemon:
+        run(story())

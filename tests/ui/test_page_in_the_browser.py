@@ -1,0 +1,146 @@
+"""The page itself: who may do what, keyboard, themes, nonsense from the server, Notebook 7."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+from browsers import PATIENCE_MS
+from playwright.sync_api import expect
+
+from lab_bench import AUTHORIZER
+
+UNREADABLE = "The server speaks another version of nls-jupyter: reload this page."
+READABLE = 4.5  # WCAG 2.2, level AA
+# The colours of an element's text and of the first opaque background behind it.
+COLOURS = """element => {
+    const parse = text => text.match(/[\\d.]+/g).map(Number);
+    let behind = element;
+    while (behind.parentElement && (parse(getComputedStyle(behind).backgroundColor)[3] ?? 1) < 1)
+        behind = behind.parentElement;
+    return [parse(getComputedStyle(element).color), parse(getComputedStyle(behind).backgroundColor)];
+}"""
+expect.set_options(timeout=PATIENCE_MS)
+
+
+def luminance(colour: list[float]) -> float:
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (v / 255 for v in colour[:3])]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(text: list[float], behind: list[float]) -> float:
+    """As WCAG defines it; a text that is not opaque is mixed with what is behind it."""
+    alpha = text[3] if len(text) > 3 else 1.0
+    seen = [alpha * t + (1 - alpha) * b for t, b in zip(text[:3], behind[:3], strict=True)]
+    lighter, darker = sorted((luminance(seen), luminance(behind)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark", "JupyterLab Dark High Contrast"])
+def test_everything_can_be_read_in_every_theme(stage: Any, theme: str) -> None:
+    with stage("1x1GiB") as s:
+        s.bench.open("alice.ipynb").gpu("1")
+        lab = s.lab("alice.ipynb")
+        lab.show_panel()
+        expect(lab.panel.locator(".nls-Workload")).to_have_count(1)
+        lab.theme(theme)
+        for selector in (
+            ".nls-Workload .nls-Name",
+            ".nls-Reason",
+            ".nls-Figures dd",
+            ".nls-Segment span",
+            ".nls-Button",
+        ):
+            text, behind = lab.panel.locator(selector).first.evaluate(COLOURS)
+            assert contrast(text, behind) >= READABLE, (selector, text, behind)
+        text, behind = lab.item.evaluate(COLOURS)
+        assert contrast(text, behind) >= READABLE
+
+
+def test_everything_can_be_reached_by_keyboard(stage: Any) -> None:
+    with stage("1x1GiB") as s:
+        book = s.bench.open("alice.ipynb")
+        book.gpu("1")
+        lab = s.lab("alice.ipynb")
+        expect(lab.item).to_contain_text("GPU 0")
+        lab.item.focus()
+        lab.page.keyboard.press("Enter")
+        suspend = lab.page.get_by_role("button", name="Suspend alice.ipynb")
+        expect(suspend).to_be_focused()
+        lab.page.keyboard.press("Escape")
+        expect(suspend).to_have_count(0)
+        expect(lab.item).to_be_focused()
+        lab.page.keyboard.press("Enter")
+        expect(suspend).to_be_focused()
+        lab.page.keyboard.press("Enter")
+        assert book.entry(phase="suspended")
+
+
+def test_who_may_only_read_sees_no_button_that_would_be_refused(stage: Any) -> None:
+    with stage("1x1GiB", AUTHORIZER.format(actions=["read"])) as s:
+        s.bench.open("alice.ipynb").gpu("1")
+        lab = s.lab("alice.ipynb")
+        lab.show_panel()
+        expect(lab.panel.locator(".nls-Workload")).to_contain_text("alice.ipynb")
+        expect(lab.panel.locator(".nls-Button")).to_have_count(0)
+
+
+def test_who_may_not_read_has_a_page_that_works_and_says_that_nothing_is_known(stage: Any) -> None:
+    with stage("1x1GiB", AUTHORIZER.format(actions=[])) as s:
+        s.bench.open("alice.ipynb")
+        lab = s.lab("alice.ipynb")
+        expect(lab.item).to_contain_text("GPU: unknown")
+        lab.run("1 + 1")
+        expect(lab.output()).to_have_text("2")
+
+
+def test_nonsense_from_the_server_is_said_and_survived(stage: Any) -> None:
+    with stage("1x1GiB") as s:
+        s.bench.open("alice.ipynb").gpu("1")
+        lab = s.lab()
+        routes: list[Any] = []
+
+        def interfere(route: Any) -> None:
+            server = route.connect_to_server()
+            routes.append(route)
+            server.on_message(lambda message: route.send("{" if len(routes) < 4 else message))
+
+        lab.page.route_web_socket("**/nls/api/stream*", interfere)
+        lab.open("alice.ipynb")
+        expect(lab.item).to_have_attribute(
+            "title", "The server speaks another version of nls-jupyter: reload this page."
+        )
+        expect(lab.item).to_contain_text("GPU 0")
+        assert len(routes) == 4
+        for message in ({"version": 1, "after": 99, "time": 0}, [], {"snapshot": {"gpus": 7}}):
+            routes[-1].send(json.dumps(message))
+            lab.run("1 + 1")
+            expect(lab.output()).to_have_text("2")
+            expect(lab.item).to_contain_text("GPU 0")
+        assert lab.troubles == []
+
+
+def test_a_clock_far_off_changes_no_age(stage: Any) -> None:
+    with stage("1x1GiB") as s:
+        s.bench.open("alice.ipynb").gpu("1")
+        lab = s.lab()
+        lab.page.add_init_script("const real = Date.now; Date.now = () => real() - 400 * 24 * 3600 * 1000;")
+        lab.open()
+        lab.show_panel()
+        expect(lab.panel.locator(".nls-Entry time").first).to_contain_text(" s ago")
+
+
+@pytest.mark.skipif(find_spec("notebook") is None, reason="Notebook 7 is not installed")
+def test_notebook_7_shows_the_marker_and_the_panel_too(stage: Any) -> None:
+    with stage("1x1GiB", 'c.ServerApp.jpserver_extensions = {"nls_jupyter": True, "notebook": True}\n') as s:
+        s.bench.open("alice.ipynb").gpu("1")
+        lab = s.lab()
+        lab.page.goto(f"{s.bench.url}/notebooks/alice.ipynb?token={s.bench.token}")
+        marker = lab.page.locator(".nls-Marker")
+        expect(marker).to_contain_text("GPU 0")
+        marker.click()
+        expect(lab.panel.locator(".nls-Workload")).to_contain_text("alice.ipynb")
+        # Notebook itself has an error of its own at each start.
+        assert not [trouble for trouble in lab.troubles if "nls-jupyter" in trouble]

@@ -1,0 +1,162 @@
+"""The third-workload story, and what people can do, seen from JupyterLab's page."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from browsers import PATIENCE_MS
+from playwright.sync_api import expect
+
+from daemon_process import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+ALLOCATE = "%%gpu\nimport nls_jupyter.xp as xp\nkept = xp.ones(40_000_000)\nkept.nbytes"
+SOON_MS = 5000
+expect.set_options(timeout=PATIENCE_MS)
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> Callable[[Any, str], None]:
+    """Keeps a screenshot: for the documents with NLS_PICTURES=true, else for whoever looks into a failure."""
+    directory = ROOT / "docs" / "images" if os.environ.get("NLS_PICTURES") == "true" else tmp_path
+    return lambda lab, name: lab.picture(directory / f"{name}.png")
+
+
+def test_a_move_is_seen_with_its_reason_and_the_next_cell_works(stage: Any, picture: Any) -> None:
+    with stage("2x1GiB") as s:
+        s.bench.open("alice.ipynb").gpu("1")
+        s.bench.open("bob.ipynb")
+        lab = s.lab("bob.ipynb")
+        lab.show_panel()
+        expect(lab.item).to_contain_text("no GPU")
+        lab.run(ALLOCATE)
+        expect(lab.item).to_contain_text("GPU 1")
+        expect(lab.output()).to_have_text("320000000")
+        expect(lab.panel.get_by_label("GPU 1", exact=True)).to_contain_text("borrowed")
+        lab.page.wait_for_timeout(1500)  # the figures come once a second; for the picture only
+        picture(lab, "1-bursting")
+        training = s.bench.daemon.start_nls("run", "--name", "training", "--", "sleep", "600")
+        expect(lab.item).to_contain_text("GPU 0")
+        expect(lab.notification).to_contain_text("moved from GPU 1 to GPU 0: training needs GPU 1")
+        expect(lab.panel.get_by_label("GPU 1", exact=True)).to_contain_text("training")
+        expect(lab.panel).to_contain_text("bob.ipynb moved from GPU 1 to GPU 0")
+        lab.page.wait_for_timeout(1500)
+        picture(lab, "2-moved")
+        lab.theme("JupyterLab Dark")
+        picture(lab, "2-moved-dark")
+        lab.run("%%gpu\nfloat(kept.sum())")
+        expect(lab.output()).to_have_text("40000000.0")
+        training.terminate()
+        expect(lab.panel.get_by_label("GPU 1", exact=True)).not_to_contain_text("training")
+        assert lab.troubles == []
+
+
+def test_a_notebook_is_suspended_resumed_and_given_another_request_by_clicks(stage: Any, picture: Any) -> None:
+    with stage("1x1GiB") as s:
+        book = s.bench.open("alice.ipynb")
+        book.gpu("kept = 6 * 7")
+        lab = s.lab("alice.ipynb")
+        expect(lab.item).to_contain_text("GPU 0")
+        lab.item.click()
+        popup = lab.page.get_by_role("dialog", name="GPU of this notebook")
+        picture(lab, "3-popup")
+        popup.get_by_role("button", name="Suspend alice.ipynb").click()
+        expect(lab.item).to_contain_text("suspended, resumes on the next cell")
+        popup.get_by_role("button", name="Resume alice.ipynb").click()
+        expect(lab.item).to_contain_text("GPU 0")
+        expect(lab.notification).to_have_count(0)  # what one asked for is no news
+        popup.get_by_role("button", name="Request… alice.ipynb").click()
+        lab.page.get_by_label("Request, guaranteed on each GPU").fill("256MiB")
+        picture(lab, "4-request")
+        lab.page.get_by_role("button", name="Ask for it").click()
+        assert book.entry(request_bytes=256 * 2**20)["limit_bytes"] == 2**30
+        lab.run("%%gpu\nkept")
+        expect(lab.output()).to_have_text("42")
+
+
+def test_a_refusal_is_read_in_the_daemons_words(stage: Any) -> None:
+    with stage("1x1GiB") as s:
+        s.bench.open("alice.ipynb").gpu("1")
+        lab = s.lab("alice.ipynb")
+        lab.show_panel()
+        lab.panel.get_by_role("button", name="Request… alice.ipynb").click()
+        lab.page.get_by_label("Request, guaranteed on each GPU").fill("much")
+        lab.page.get_by_role("button", name="Ask for it").click()
+        expect(lab.notification).to_contain_text("much")
+        expect(lab.item).to_contain_text("GPU 0")
+
+
+def test_releasing_asks_first_and_the_notebook_lives_on(stage: Any) -> None:
+    with stage("1x1GiB") as s:
+        book = s.bench.open("alice.ipynb")
+        book.gpu("kept = 1")
+        lab = s.lab("alice.ipynb")
+        lab.show_panel()
+        lab.panel.get_by_role("button", name="Release… alice.ipynb").click()
+        lab.page.get_by_role("button", name="Cancel").click()
+        assert book.entry()["phase"] == "running"
+        lab.panel.get_by_role("button", name="Release… alice.ipynb").click()
+        lab.page.get_by_role("button", name="Release", exact=True).click()
+        expect(lab.item).to_contain_text("no GPU")
+        lab.run("%%gpu\nkept")
+        expect(lab.output()).to_have_text("1")
+
+
+def test_a_cell_that_waits_is_told_and_can_be_interrupted(stage: Any, picture: Any) -> None:
+    with stage("1x1GiB") as s:
+        first = s.bench.open("alice.ipynb")
+        first.run("%gpu request 1.0 --limit 1.0")
+        first.gpu("1")
+        s.bench.open("bob.ipynb")
+        lab = s.lab("bob.ipynb")
+        lab.show_panel()
+        lab.run("%%gpu\n1")
+        expect(lab.item).to_contain_text("waiting for a GPU, 1st in queue")
+        expect(lab.notification).to_contain_text("GPU 0 is held by alice.ipynb", timeout=SOON_MS)
+        expect(lab.panel.get_by_label("Waiting")).to_contain_text("bob.ipynb")
+        picture(lab, "5-waiting")
+        lab.page.get_by_role("button", name="Interrupt the kernel").click()
+        expect(lab.output()).to_contain_text("KeyboardInterrupt")
+        lab.run("%%gpu\n2 + 2")
+        first.run("%gpu release")
+        expect(lab.output()).to_have_text("4")
+        expect(lab.notification.filter(has_text="waiting for a GPU")).to_have_count(0)
+
+
+def test_the_page_recovers_from_a_daemons_restart_and_shows_nothing_old_as_fresh(stage: Any) -> None:
+    with stage("1x1GiB") as s:
+        s.bench.open("alice.ipynb").gpu("1")
+        lab = s.lab("alice.ipynb")
+        lab.show_panel()
+        expect(lab.panel.locator(".nls-Bar")).to_have_count(1)
+        s.bench.daemon.kill()
+        expect(lab.item).to_contain_text("GPU: unknown", timeout=SOON_MS)
+        expect(lab.panel.locator(".nls-Bar")).to_have_count(0)
+        expect(lab.panel.locator(".nls-Workload")).to_have_count(0)
+        expect(lab.panel).to_contain_text("nls up")
+        s.bench.daemon.start()
+        expect(lab.item).to_contain_text("GPU 0", timeout=SOON_MS)
+        expect(lab.panel.locator(".nls-Bar")).to_have_count(1)
+
+
+def test_names_are_text_whatever_they_hold_and_two_hundred_of_them_are_shown(stage: Any) -> None:
+    evil = "<img src=x onerror=\"document.title='owned'\">"
+    with stage("1x1GiB") as s:
+        lab = s.lab()
+        lab.show_panel()
+        for number in range(200):
+            name = f"{evil}{number}" + "W" * 40
+            body = json.dumps({"kind": "notebook", "name": name, "request": "1MiB"}).encode()
+            assert s.bench.daemon.request("POST", "/v1/workloads", body)[0] == 201
+        expect(lab.panel.locator(".nls-Workload")).to_have_count(200)
+        expect(lab.panel).to_contain_text(f"{evil}7W")
+        assert lab.panel.locator("img").count() == 0
+        assert "owned" not in lab.page.title()
+        assert lab.panel.evaluate("panel => panel.scrollWidth <= panel.clientWidth")
+        assert lab.troubles == []
