@@ -78,6 +78,7 @@ class GpuProcessKernel(IPythonKernel):
         self.shell_handlers["nls_restore_request"] = self._answering(self._restore)
         self.shell_handlers["nls_prepare_request"] = self._answering(self._prepare)
         self.shell_handlers["nls_adopt_request"] = self._answering(self._adopt)
+        self.shell_handlers["nls_recipe_request"] = self._answering(self._recipe)
         self.shell_handlers["nls_give_request"] = self._answering(self._give)
         self.shell_handlers["nls_take_request"] = self._answering(self._take)
         self.control_handlers["nls_allowance_request"] = self._answering(self._follow_allowance)
@@ -245,6 +246,16 @@ class GpuProcessKernel(IPythonKernel):
 
     def _reclaim(self, content: dict[str, Any]) -> dict[str, Any]:
         return {"interrupted": self._reclaims.ask(content["reason"], content["grace_s"])}
+
+    def _recipe(self, content: dict[str, Any]) -> dict[str, Any]:
+        """`%gpu recompute`."""
+        name, expression = content["name"], content["expression"]
+        if expression:
+            saved_state.check_recipe(name, expression)
+            self._saver.recipes[name] = expression
+        else:
+            self._saver.recipes.pop(name, None)
+        return {"recipes": self._saver.recipes}
 
     def _give(self, content: dict[str, Any]) -> dict[str, Any]:
         """`%%gpu -i`."""

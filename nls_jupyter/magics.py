@@ -12,7 +12,7 @@ from IPython.core.interactiveshell import InteractiveShell  # noqa: TC002 - trai
 from IPython.core.magic import Magics, cell_magic, line_cell_magic, magics_class
 from traitlets import Bool, Float, Unicode, observe
 
-from nls_jupyter import numbering
+from nls_jupyter import numbering, variables
 from nls_jupyter.auto import AutoMode
 from nls_jupyter.auto_cells import without_local
 from nls_jupyter.completer import Completer
@@ -23,7 +23,7 @@ from nls_jupyter.notices import clock_time, count
 from nls_jupyter.standby import StandbySettings, parse_memory
 from nls_jupyter.status_view import GpuStatus
 from nls_jupyter.transfer import Transfer, names_in
-from nls_scheduler.sizes import format_bytes, parse_size
+from nls_scheduler.sizes import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -204,6 +204,7 @@ class GpuMagics(Magics):
         %gpu keep off                        hold it no longer
         %gpu save                            save the variables now
         %gpu vars                            the variables in the GPU process: saved or not, and why not
+        %gpu recompute NAME: EXPRESSION      compute NAME again instead of saving it, for what cannot be saved
         %gpu auto on|off                     every cell in the GPU process, or only %%gpu cells
         %gpu log                             what happened, when and why
         %gpu doctor                          what is wrong with this machine's set-up, and what to do
@@ -282,6 +283,7 @@ class GpuMagics(Magics):
             "keep": self._keep,
             "save": self._save,
             "vars": self._vars,
+            "recompute": lambda words: self._recompute(" ".join(words)),
             "auto": self._switch_auto,
             "log": self._log,
             "doctor": self._doctor,
@@ -341,10 +343,7 @@ class GpuMagics(Magics):
     def _save(self, words: list[str]) -> None:
         _no_more("save", words)
         gpu = self.gpu_of_notebook
-        manifest = gpu.call(gpu.supervisor.save()).manifest
-        missing = "".join(f"; not saved: {lost.name} ({lost.reason})" for lost in manifest.missing)
-        size = format_bytes(manifest.memory_bytes)
-        print(f"Saved {count(len(manifest.saved), 'variable')}, {size}{missing}.")  # noqa: T201 - what was asked for
+        print(variables.told_of_save(gpu.call(gpu.supervisor.save()).manifest))  # noqa: T201 - what was asked for
 
     def _doctor(self, words: list[str]) -> None:
         _no_more("doctor", words)
@@ -359,15 +358,13 @@ class GpuMagics(Magics):
         gpu = self.gpu_of_notebook
         gpu.call(gpu.supervisor.settle())
         saved = gpu.supervisor.keeper.saved
-        if saved is None:
-            print("Nothing is saved yet: the variables are saved after each %%gpu cell.")  # noqa: T201
-            return
-        manifest = saved.manifest
-        print(f"Saved after cell {manifest.cell}, {format_bytes(manifest.memory_bytes)}:")  # noqa: T201
-        for name in manifest.saved:
-            print(f"  {name.name:<20} {name.type_name:<24} {format_bytes(name.memory_bytes):>10}  {name.where}")  # noqa: T201
-        for lost in manifest.missing:
-            print(f"  {lost.name:<20} {lost.type_name:<24} not saved: {lost.reason}")  # noqa: T201
+        print(variables.table(None if saved is None else saved.manifest))  # noqa: T201 - what was asked for
+
+    def _recompute(self, text: str) -> None:
+        """The rest of the line as it is written: an expression is no list of words."""
+        gpu = self.gpu_of_notebook
+        recipe = variables.parse_recipe(text) if text.strip() else None
+        print(variables.told_of_recipes(gpu.call(gpu.supervisor.recompute(recipe))))  # noqa: T201 - was asked for
 
     def _switch_auto(self, words: list[str]) -> None:
         gpu = self.gpu_of_notebook

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from nls_jupyter import notices
 from nls_jupyter.changes import Changes
-from nls_jupyter.errors import GpuError, GpuEvicted, GpuProcessDied, GpuUnavailable
+from nls_jupyter.errors import GpuError, GpuEvicted, GpuProcessDied, GpuUnavailable, GpuUsageError
 from nls_jupyter.keeper import EndedInCell, Keeper
 from nls_jupyter.launch import GpuProcessDied as ProcessDied
 from nls_jupyter.orders import CANNOT_SAVE
+from nls_jupyter.pending import RequestFailed, accepted
 from nls_jupyter.place import Place
 from nls_jupyter.standby import Standby, StandbySettings
 
@@ -136,6 +137,29 @@ class Supervisor:
             raise GpuUnavailable(f"the variables could not be saved: {error}.") from None
         await self._saved(saved)
         return saved
+
+    async def recompute(self, recipe: tuple[str, str] | None) -> Mapping[str, str]:
+        """Have a name computed again instead of saved, or saved again (empty expression). Returns all recipes.
+
+        Raises GpuUnavailable without a GPU process, and GpuUsageError for what is no expression.
+        """
+        await self.keeper.saves.give_way()
+        process = self.keeper.process
+        if process is None or not self.keeper.still_usable() or self.keeper.executing:
+            raise GpuUnavailable("there is no idle GPU process to keep the recipe; run a GPU cell first.")
+        name, expression = recipe or ("", "")
+        try:
+            answer = accepted(
+                await process.request("nls_recipe_request", {"name": name, "expression": expression}, timeout_s=10.0)
+            )
+        except RequestFailed as error:
+            raise GpuUsageError(f"{error.evalue}.") from None
+        except (ProcessDied, TimeoutError) as error:
+            raise GpuUnavailable(f"the GPU process did not take the recipe: {error}.") from None
+        if recipe is not None:
+            await self.save()
+        recipes: Mapping[str, str] = answer["recipes"]
+        return recipes
 
     async def run(self, cell: Cell) -> Message:
         """Run a cell: waits for the GPU process, returns the execute reply.

@@ -375,3 +375,29 @@ def test_doctor_names_findings(book: Book) -> None:
     told = book.run("%gpu doctor").stdout
     assert "socket" in told
     assert "shared memory" in told or "memfd" in told
+
+
+def test_a_name_with_a_recipe_is_computed_again_when_the_process_comes_back(book):
+    assert "none is recomputed" in recipe_free(book)
+    book.gpu("n = 3\ngen = (i * i for i in range(n))")
+    told = book.run("%gpu recompute gen: (i * i for i in range(n))").stdout
+    assert told.splitlines()[1] == "  gen: (i * i for i in range(n))"
+    assert "gen" not in book.run("%gpu save").stdout
+    book.run("%gpu suspend")
+    assert book.gpu("list(gen)").result == "[0, 1, 4]"
+    assert "gen" not in book.run("%gpu recompute gen:").stdout
+    assert "not saved: gen" in book.run("%gpu save").stdout
+
+
+def recipe_free(book) -> str:
+    book.gpu("pass")
+    return book.run("%gpu recompute").stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [("gen", "is no recipe"), ("1x: 2", "is no recipe"), ("x: 1 +", "is not an expression")],
+)
+def test_what_is_no_recipe_is_refused_with_a_sentence(book, line, says):
+    book.gpu("pass")
+    assert says in book.fails(f"%gpu recompute {line}").evalue

@@ -1,0 +1,52 @@
+"""`%gpu save`, `vars` and `recompute`: what the notebook's variables are outside the GPU process, as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nls_jupyter.errors import GpuUsageError
+from nls_jupyter.notices import count
+from nls_scheduler.sizes import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nls_jupyter.saved_state import Manifest
+
+_HOW = "write %gpu recompute NAME: expression, or NAME: alone to save it again"
+
+
+def told_of_save(manifest: Manifest) -> str:
+    """What `%gpu save` answers."""
+    missing = "".join(f"; not saved: {lost.name} ({lost.reason})" for lost in manifest.missing)
+    changed = "".join(f"; {name.name} comes back changed: {name.change}" for name in manifest.changed)
+    return f"Saved {count(len(manifest.saved), 'variable')}, {format_bytes(manifest.memory_bytes)}{missing}{changed}."
+
+
+def table(manifest: Manifest | None) -> str:
+    """What `%gpu vars` answers: each name, where, how large, or why not."""
+    if manifest is None:
+        return "Nothing is saved yet: the variables are saved after each %%gpu cell."
+    lines = [f"Saved after cell {manifest.cell}, {format_bytes(manifest.memory_bytes)}:"]
+    changes = {name.name: f"  comes back changed: {name.change}" for name in manifest.changed}
+    for name in manifest.saved:
+        size = format_bytes(name.memory_bytes)
+        lines.append(f"  {name.name:<20} {name.type_name:<24} {size:>10}  {name.where}{changes.get(name.name, '')}")
+    lines += [f"  {lost.name:<20} {lost.type_name:<24} not saved: {lost.reason}" for lost in manifest.missing]
+    return "\n".join(lines)
+
+
+def parse_recipe(text: str) -> tuple[str, str]:
+    """Name and expression of `%gpu recompute NAME: expression`. Raises GpuUsageError."""
+    name, colon, expression = text.partition(":")
+    if not colon or not name.strip().isidentifier():
+        raise GpuUsageError(f"{text.strip()!r} is no recipe: {_HOW}.")
+    return name.strip(), expression.strip()
+
+
+def told_of_recipes(recipes: Mapping[str, str]) -> str:
+    """What `%gpu recompute` answers."""
+    if not recipes:
+        return f"Every variable is saved, none is recomputed: {_HOW}."
+    lines = [f"  {name}: {expression}" for name, expression in recipes.items()]
+    return "\n".join(["Computed again, instead of being saved, when the GPU process comes back:", *lines])
