@@ -99,9 +99,11 @@ def _options(parser: _Parser) -> list[str]:
 
 
 # What can follow each sub-command.
+_PLAIN = ("status", "release", "restart", "suspend", "resume", "save", "vars", "recompute", "log", "doctor")
 _WORDS: dict[str, list[str]] = {
-    **{name: [] for name in ("status", "release", "restart", "suspend", "resume", "save", "vars", "log", "doctor")},
+    **{name: [] for name in _PLAIN},
     "request": _options(_request_parser()),
+    "keep": ["off"],
     "auto": ["on", "off"],
 }
 _CELL_WORDS = _options(_cell_parser())

@@ -77,10 +77,11 @@ class RemoteInterrupt(_Remote, KeyboardInterrupt):
 class RemoteReclaimed(RemoteInterrupt, GpuReclaimed):
     """The `GpuReclaimed` that ended a cell in the GPU process; `except GpuReclaimed` catches it here too."""
 
-    def __init__(self, evalue: str = "", traceback_lines: Sequence[str] = ()) -> None:
+    def __init__(self, evalue: str = "", traceback_lines: Sequence[str] = (), *, shown: bool = False) -> None:
         GpuReclaimed.__init__(self, evalue, 0.0)  # over already
         self.evalue = evalue
         self.traceback_lines = list(traceback_lines)
+        self.shown = shown
 
 
 @functools.lru_cache(maxsize=1000)

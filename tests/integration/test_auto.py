@@ -371,10 +371,10 @@ def test_completion_in_a_gpu_cell_of_an_ordinary_notebook_asks_the_gpu_process(
     ("code", "matches"),
     [
         ("%gpu su", ["suspend"]),
-        ("x = 1\n%gpu re", ["release", "request", "restart", "resume"]),
+        ("x = 1\n%gpu re", ["recompute", "release", "request", "restart", "resume"]),
         ("%gpu request 0.5 --pr", ["--priority"]),
         ("%gpu auto ", ["off", "on"]),
-        ("%%gpu --no-wait --", ["--help", "--retry", "--timeout"]),
+        ("%%gpu --no-wait --", ["--help", "--input", "--output", "--retry", "--timeout"]),
     ],
 )
 def test_gpu_lines_complete_themselves(steady: AutoKernel, code: str, matches: list[str]) -> None:
