@@ -34,7 +34,6 @@ GROUPS = {
     "processes": cases_processes,
     "widgets": cases_widgets,
 }
-pytestmark = pytest.mark.kernel
 
 MODES = (GPU, AUTO)
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 NOTEBOOKS = sorted((Path(__file__).parent / "notebooks").glob("*.ipynb"))
-pytestmark = pytest.mark.kernel
 
 MODES = (GPU, AUTO)
 # What %time tells.

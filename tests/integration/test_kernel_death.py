@@ -8,8 +8,6 @@ import pytest
 
 from conftest import marked_processes, wait_until
 
-pytestmark = pytest.mark.kernel
-
 GONE_WITHIN_S = 2.0
 FAKE_KERNEL = Path(__file__).parent / "fake_kernel.py"
 

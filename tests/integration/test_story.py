@@ -18,7 +18,6 @@ from waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-pytestmark = pytest.mark.kernel
 
 QUICK_TURNS = ("--set", "residency_per_move=0", "--set", "min_residency_s=0", "--set", "cool_down_s=0")
 QUICK_RECLAIM = ("--set", "reclaim_deadline_s=3", "--set", "stop_grace_s=1")
