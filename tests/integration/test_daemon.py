@@ -145,7 +145,7 @@ def test_the_status_for_programs_has_every_promised_field(daemon: DaemonProcess)
     }  # fmt: skip
     assert set(status["gpus"][0]) == {
         "uuid", "index", "name", "memory_total_bytes", "memory_used_bytes", "healthy", "unhealthy_reason",
-        "utilisation", "unplaced_bytes",
+        "utilisation", "unplaced_bytes", "pool",
     }  # fmt: skip
     assert set(status["workloads"][0]) == {
         "id", "name", "kind", "owner", "phase", "request_bytes", "limit_bytes", "gpu_count", "priority", "requeue",

@@ -130,10 +130,12 @@ def workloads(daemon: DaemonProcess) -> list[dict]:
 
 
 def restarted_with(daemon: DaemonProcess, change: str) -> None:
-    """Kill the daemon under a waiting command, change its journal by SQL, and start it again."""
-    daemon.start_nls("run", "--name", "holder", "--gpus", "2", "--", "sleep", "600")
+    """Kill the daemon and a command under it, and change its journal by SQL."""
+    holder = daemon.start_nls("run", "--name", "holder", "--gpus", "2", "--", "sleep", "600")
     wait_until(lambda: [w["phase"] for w in workloads(daemon)] == ["running"])
     daemon.kill()
+    holder.kill()  # as a boot would, and so that nobody brings the workload back
+    holder.wait()
     with closing(sqlite3.connect(daemon.directory / "state" / "journal.db")) as database:
         database.execute(change)
         database.commit()

@@ -58,8 +58,9 @@ def can_run() -> None:
         pytest.skip(reason)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium(can_run: None) -> Iterator[Browser]:
+    """Of one module: while Playwright is up, its event loop counts as running in this thread, for every other test."""
     with browser() as running:
         yield running
 
