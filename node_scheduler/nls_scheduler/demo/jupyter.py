@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 START_TIMEOUT_S = 60.0
 CELL_TIMEOUT_S = 120.0
+LATE_OUTPUT_S = 5.0
 
 
 class CellFailed(Exception):  # noqa: N818 - says what happened
@@ -98,6 +99,8 @@ class Notebook:
         Raises:
             CellFailed: the cell raised.
             TimeoutError: it was not over in time, and goes on.
+
+        Jupyter's sockets drop what comes too fast, the word that the cell is over too: the reply never.
         """
         outputs = Outputs() if outputs is None else outputs
         socket = await self._connected()
@@ -105,19 +108,24 @@ class Notebook:
         await socket.write_message(json.dumps(self._execute_request(code, msg_id)))
         replied = idle = False
         reply: dict[str, Any] = {}
-        async with asyncio.timeout(timeout_s):
-            while not (replied and idle):
-                text = await socket.read_message()
-                if text is None:
-                    raise ConnectionError(f"the server closed the connection to {self.path}")
-                message = json.loads(text)
-                if message["parent_header"].get("msg_id") != msg_id:
-                    continue
-                if message["channel"] == "iopub":
-                    outputs.take(message)
-                    idle = idle or message["content"].get("execution_state") == "idle"
-                elif message["header"]["msg_type"] == "execute_reply":
-                    replied, reply = True, message["content"]
+        try:
+            async with asyncio.timeout(timeout_s) as limit:
+                while not (replied and idle):
+                    text = await socket.read_message()
+                    if text is None:
+                        raise ConnectionError(f"the server closed the connection to {self.path}")
+                    message = json.loads(text)
+                    if message["parent_header"].get("msg_id") != msg_id:
+                        continue
+                    if message["channel"] == "iopub":
+                        outputs.take(message)
+                        idle = idle or message["content"].get("execution_state") == "idle"
+                    elif message["header"]["msg_type"] == "execute_reply":
+                        replied, reply = True, message["content"]
+                        limit.reschedule(asyncio.get_running_loop().time() + LATE_OUTPUT_S)
+        except TimeoutError:
+            if not replied:
+                raise
         self._remember(code, outputs, reply)
         if reply["status"] != "ok":
             raise CellFailed(reply.get("ename", reply["status"]), reply.get("evalue", ""), outputs)
@@ -255,7 +263,19 @@ async def _url(process: asyncio.subprocess.Process, runtime: Path, log: Path) ->
             if process.returncode is not None:
                 raise ConnectionError(f"Jupyter Server did not start; its log {log} says why.")
             await asyncio.sleep(0.05)
-    return str(json.loads(information.read_bytes())["url"])
+        url = str(json.loads(information.read_bytes())["url"])
+        while not await _accepts(url):  # noqa: ASYNC110 - another process listens
+            await asyncio.sleep(0.02)
+    return url
+
+
+async def _accepts(url: str) -> bool:
+    """Whether somebody listens there: the file is written a moment before."""
+    try:
+        await AsyncHTTPClient().fetch(f"{url}api", raise_error=False)
+    except ConnectionRefusedError:
+        return False
+    return True
 
 
 def _is_written(file: Path) -> bool:
