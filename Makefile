@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 IPYKERNEL6 := $(VENV)/ipykernel6
 # Further arguments, as in: make test ARGS="-k story", make lab ARGS=--no-browser
 ARGS ?=
+# Tests wait for processes most of their time: more of them than cores, and each file in one.
+WORKERS ?= --numprocesses=$(shell nproc | awk '{print ($$1 < 6) ? $$1 + 1 : 8}') --dist=loadfile --no-loadscope-reorder
 
 .PHONY: demo lab labextension test test-ipykernel6 lint format docs pictures clean
 
@@ -21,11 +23,11 @@ labextension: $(VENV)/.lab
 test: $(VENV)/.test labextension
 	$(BIN)/python tools/check_tools.py
 	$(BIN)/python tools/labextension.py test
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(WORKERS) $(ARGS)
 
 # What notebooks meet, on the ipykernel that many images still have.
 test-ipykernel6: $(IPYKERNEL6)/.test
-	$(IPYKERNEL6)/bin/python -m pytest -m kernel $(ARGS)
+	$(IPYKERNEL6)/bin/python -m pytest -m kernel $(WORKERS) $(ARGS)
 
 lint: $(VENV)/.lint $(VENV)/.test
 	$(BIN)/ruff check
