@@ -24,7 +24,7 @@ from nls_scheduler.demo.jupyter import CellFailed, Notebook, serve
 
 SEED = 20261121
 POLL_S = 3.0
-SETTLED_S = 3.0
+SETTLED_S = 6.0
 WORK = {
     "plain": ("x = 41", "print(x + 1)"),
     "torch": ("import torch\nx = torch.full((1000,), 41)", "print(int(x[0]) + 1)"),

@@ -238,7 +238,8 @@ def _set_torch_settings(state: Mapping[str, Any]) -> None:
         torch.set_default_device(state["device"])
     torch.set_grad_enabled(state["grad"])
     torch.set_float32_matmul_precision(state["precision"])
-    torch.use_deterministic_algorithms(state["deterministic"])
+    if state["deterministic"] != torch.are_deterministic_algorithms_enabled():
+        torch.use_deterministic_algorithms(state["deterministic"])  # imports the compiler, for seconds
     torch.autograd.set_detect_anomaly(state["anomaly"])
     for flag, value in state["flags"].items():
         if value is not None and value != _backend_flag(flag):

@@ -63,6 +63,14 @@ def carried(before, after, **environment):
         os.close(fd)
 
 
+def test_settings_that_nobody_changed_import_nothing_of_a_library():
+    """PyTorch's compiler, which its setting of deterministic algorithms imports, takes seconds."""
+    assert (
+        carried("import torch; x = torch.ones(1)", "import sys; assert x; assert 'torch._dynamo' not in sys.modules")
+        == []
+    )
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [
