@@ -3,19 +3,17 @@
 A real daemon with two simulated Gpus, a real Jupyter Server, a real browser. Prints milliseconds from the daemon's own
 time of an event to the page that shows it, bytes per minute that an idle page is sent, percent of one core that the
 server takes with 0 and with 50 pages (while nothing happens, and while a notebook goes and comes all the time), and the
-size of what a browser loads, as ratios to two peers where they can be had.
+size of what a browser loads; and the same of two peers, where they can be had, for what they have in common with us
+(`browser_peers`).
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import datetime
@@ -23,22 +21,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from machine import machine, report
+from processor_time import percent_of_a_core, server_pid
 
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "ui")]
 
+import browser_peers  # noqa: E402 - needs the tests' modules too
 from browsers import BUILT, LabPage, browser, install, why_not  # noqa: E402 - found by the line above
 from elsewhere import Elsewhere  # noqa: E402 - found by the line above
 
 from lab_bench import lab_bench  # noqa: E402 - found by the line above
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from playwright.sync_api import Page
 
-TICKS = os.sysconf("SC_CLK_TCK")
-PEERS = ("jupyter-resource-usage", "jupyterlab-nvdashboard")
 PAGES = 50
 # Notes when each entry of the history was first seen in the page, after the browser has drawn it.
 WATCH = """() => {
@@ -89,46 +85,6 @@ def bytes_per_minute(page: Page, seconds: float) -> float:
     return sum(received) * 60 / seconds
 
 
-def cpu_s(pid: int) -> float:
-    """Processor time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
-
-
-def percent_of_a_core(pid: int, seconds: float, meanwhile: Callable[[], object]) -> float:
-    """What a process takes while this one does something again and again."""
-    before, began = cpu_s(pid), time.monotonic()
-    while time.monotonic() < began + seconds:
-        meanwhile()
-    return 100 * (cpu_s(pid) - before) / (time.monotonic() - began)
-
-
-def server_pid(directory: Path) -> int:
-    """Of the Jupyter Server below `directory`, by the file that it writes."""
-    (written,) = (directory / "runtime").glob("jpserver-*.json")
-    return int(written.stem.partition("-")[2])
-
-
-def bundle_bytes(directory: Path) -> int:
-    """JavaScript and styles that a browser may load."""
-    return sum(file.stat().st_size for file in directory.rglob("*") if file.suffix in (".js", ".css"))
-
-
-def peers_bundle_bytes(directory: Path) -> dict[str, int]:
-    """The same of the peers' wheels; those that cannot be fetched are left out and named."""
-    sizes = {}
-    for peer in PEERS:
-        fetch = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
-        if subprocess.run([*fetch, "--dest", str(directory / peer), peer], check=False).returncode != 0:
-            sys.stderr.write(f"{peer} cannot be fetched: no ratio to it.\n")
-            continue
-        (wheel,) = (directory / peer).glob("*.whl")
-        with zipfile.ZipFile(wheel) as archive:
-            inside = [i for i in archive.infolist() if "/labextensions/" in i.filename and "/static/" in i.filename]
-            sizes[peer] = sum(i.file_size for i in inside if i.filename.endswith((".js", ".css")))
-    return sizes
-
-
 def measure(directory: Path, rounds: int, seconds: float) -> dict[str, Any]:
     """All figures."""
     install(directory)
@@ -155,8 +111,9 @@ def measure(directory: Path, rounds: int, seconds: float) -> dict[str, Any]:
             assert len(pages) == PAGES
         finally:
             pool.submit(stack.close).result()
-    own = bundle_bytes(BUILT / "static")
-    peers = peers_bundle_bytes(directory)
+    own = browser_peers.bundle_bytes(BUILT / "static")
+    peers = browser_peers.fetched(directory / "peers")
+    stub = ROOT / "tests" / "contract" / "nvml_stub.c"
     return {
         "event_to_page_ms": {
             "events": len(latencies),
@@ -166,7 +123,8 @@ def measure(directory: Path, rounds: int, seconds: float) -> dict[str, Any]:
         "idle_page_bytes_per_minute": round(idle_bytes),
         "server_cpu_percent_by_pages": {name: round(value, 2) for name, value in cpu.items()},
         "bundle_bytes": own,
-        "bundle_ratio_to": {peer: round(own / size, 2) for peer, size in peers.items()},
+        "bundle_ratio_to": {peer: round(own / browser_peers.bundle_bytes(at), 2) for peer, at in peers.items()},
+        f"peers_with_{PAGES}_idle_pages": browser_peers.measure(peers, directory / "peers", stub, PAGES, seconds),
     }
 
 

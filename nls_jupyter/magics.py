@@ -18,6 +18,7 @@ from nls_jupyter.auto_cells import without_local
 from nls_jupyter.completer import Completer
 from nls_jupyter.durations import parse_duration
 from nls_jupyter.errors import GpuUnavailable, GpuUsageError
+from nls_jupyter.mode_comm import ModeComm
 from nls_jupyter.notebook import NotebookGpu
 from nls_jupyter.notices import clock_time, count
 from nls_jupyter.standby import StandbySettings, parse_memory
@@ -136,11 +137,14 @@ class GpuMagics(Magics):
     # Here, because reading the configuration switches already.
     _gpu: NotebookGpu | None = None
     _auto: AutoMode | None = None
+    _mode_comm: ModeComm | None = None
 
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell=shell)
         shell.input_transformers_cleanup.append(without_local)
         Completer(_WORDS, _CELL_WORDS).install(shell)
+        if (kernel := getattr(shell, "kernel", None)) is not None:
+            self._mode_comm = ModeComm(kernel, lambda: self.auto)
         if self.auto:
             self._switch()
 
@@ -152,6 +156,8 @@ class GpuMagics(Magics):
             self._auto_mode.switch_on()
         else:
             self._auto_mode.switch_off()
+        if self._mode_comm is not None:
+            self._mode_comm.tell()
 
     @property
     def gpu_of_notebook(self) -> NotebookGpu:

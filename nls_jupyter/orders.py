@@ -158,7 +158,8 @@ class Orders:
                 await self._tell("start_failed", command_id=command.command_id, reason=str(error))
                 self._log.add(f"The GPU process could not start: {error}", important=True)
             return
-        await self._tell("process_ready", command_id=command.command_id)
+        missing = [str(thing["name"]) for thing in restored.missing]
+        await self._tell("process_ready", command_id=command.command_id, **({"missing": missing} if missing else {}))
         self._tell_of_return(restored)
 
     async def _suspend(self, command: CommandMessage) -> None:

@@ -6,6 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.notices import clock_time, ordinal
+from nls_jupyter.status_bars import bar
 from nls_scheduler.sizes import format_bytes
 
 if TYPE_CHECKING:
@@ -56,15 +57,15 @@ class GpuStatus:
         return f"This notebook is {own['phase']}{where}{place}{_kept(own)}: {own['reason']}."
 
     def as_html(self) -> str:
-        """Tables in the frontend's own style; every text is escaped."""
+        """A bar for each Gpu and a table, in the frontend's own style; every text is escaped."""
         heads = "".join(f"<th style='text-align:left'>{escape(h)}</th>" for h in _HEADS)
         rows = "".join(
             f"<tr>{''.join(f'<td style=text-align:left>{escape(cell)}</td>' for cell in self._row(w))}</tr>"
             for w in self._status["workloads"]
         )
         gpus = "".join(
-            f"<div><code>{escape(g['uuid'][:12])}</code> {escape(_gpu_line(g))} "
-            f"<meter min='0' max='{g['memory_total_bytes']}' value='{g['memory_used_bytes'] or 0}'></meter></div>"
+            f"<div><code>{escape(g['uuid'][:12])}</code> {escape(_gpu_line(g))}"
+            f"{bar(g, self._status['workloads'], self._own_id)}</div>"
             for g in self._status["gpus"]
         )
         table = f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>" if rows else ""

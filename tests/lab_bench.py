@@ -13,7 +13,7 @@ from pages import Answer, Page, ask, enable_extension
 from waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 AUTHORIZER = """
@@ -89,8 +89,10 @@ class LabBench(Bench):
 
 
 @contextlib.contextmanager
-def lab_bench(directory: Path, simulate: str = "2x256MiB", settings: str = "") -> Iterator[LabBench]:
-    """`settings`: lines for the server's configuration file."""
+def lab_bench(
+    directory: Path, simulate: str = "2x256MiB", settings: str = "", daemon: Sequence[str] = ()
+) -> Iterator[LabBench]:
+    """`settings`: lines for the server's configuration file; `daemon`: further words for `nls up`."""
     enable_extension(directory, settings)
-    with LabBench(directory, simulate) as bench:
+    with LabBench(directory, simulate, *daemon) as bench:
         yield bench

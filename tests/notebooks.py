@@ -107,6 +107,9 @@ class Book:
 class Bench:
     """A daemon on simulated Gpus and a Jupyter Server whose kernels find it. Use as a context manager."""
 
+    before: tuple[str, ...] = ()
+    """Words before the server's command."""
+
     def __init__(self, directory: Path, simulate: str, *arguments: str, **variables: str) -> None:
         self._directory = directory
         self._variables = variables
@@ -120,7 +123,7 @@ class Bench:
         self.daemon.__enter__()
         # What stands by takes time from the other tests on the machine; those about it turn it on.
         environment = {"NLS_STANDBY_MEMORY": "0", **self.daemon.environment, **self._variables}
-        self._server = self.wait(self._stack.enter_async_context(serve(self._directory, environment)))
+        self._server = self.wait(self._stack.enter_async_context(serve(self._directory, environment, self.before)))
         return self
 
     def __exit__(self, *_: object) -> None:

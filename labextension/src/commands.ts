@@ -2,15 +2,17 @@
 
 import type { ICommandPalette } from '@jupyterlab/apputils';
 
-import { actionsFor } from './views/context';
+import { actionsFor, KEEP_MINUTES } from './views/context';
 import type { WorkloadAction } from './views/context';
 import type { Workbench } from './workbench';
 
 export function addCommands(workbench: Workbench, palette: ICommandPalette | null): void {
   const { app, model, trans } = workbench;
-  const labels: Record<WorkloadAction, string> = {
+  const labels: Record<Exclude<WorkloadAction, 'interrupt'>, string> = {
     suspend: trans.__("Suspend This Notebook's GPU Process"),
     resume: trans.__("Resume This Notebook's GPU Process"),
+    keep: trans.__('Keep This Notebook on Its GPU for %1 Minutes', KEEP_MINUTES),
+    unkeep: trans.__('Keep This Notebook on Its GPU No Longer'),
     'set-request': trans.__("Change This Notebook's GPU Request…"),
     release: trans.__("Release This Notebook's GPU…")
   };
@@ -31,8 +33,30 @@ export function addCommands(workbench: Workbench, palette: ICommandPalette | nul
     });
     palette?.addItem({ command, category: trans.__('GPU') });
   }
+  addAutoCommand(workbench, palette);
   // What is possible changes with the notebook in front and with its workload.
   workbench.refresh.due.connect(() => {
     app.commands.notifyCommandChanged();
   });
+}
+
+/** What `%gpu auto on` and `off` do; only where the kernel has told that it has `%gpu`. */
+function addAutoCommand(workbench: Workbench, palette: ICommandPalette | null): void {
+  const { app, trans, orders } = workbench;
+  const command = 'nls-jupyter:toggle-auto';
+  const isAuto = (): boolean | null => workbench.isAuto(workbench.notebooks?.currentWidget ?? null);
+  app.commands.addCommand(command, {
+    label: trans.__('Run Every Cell of This Notebook on the GPU'),
+    isEnabled: () => isAuto() !== null,
+    isToggleable: true,
+    isToggled: () => isAuto() === true,
+    execute: async () => {
+      const kernel = workbench.notebooks?.currentWidget?.sessionContext.session?.kernel;
+      const auto = isAuto();
+      if (kernel && auto !== null) {
+        await orders.setAuto(kernel, !auto);
+      }
+    }
+  });
+  palette?.addItem({ command, category: trans.__('GPU') });
 }

@@ -1,6 +1,6 @@
 /** What is worth a notification, and what it says. Pure, but for what it remembers. */
 
-import { entryText, secondsSince, shortened, whereText } from './statusText';
+import { entryText, gpusText, secondsSince, shortened, whereText } from './statusText';
 import type { ITranslate, Units } from './statusText';
 import type { IEntry, INodeModel, IWorkload } from './tokens';
 
@@ -11,11 +11,13 @@ export const WORTH_TELLING_S = 2;
 
 export type Wanted = 'all' | 'important' | 'none';
 export type Severity = 'info' | 'success' | 'warning' | 'error';
-export type NoticeAction = 'open-panel' | 'resume' | 'set-request' | 'go-to-notebook';
+export type NoticeAction = 'open-panel' | 'resume' | 'keep' | 'interrupt' | 'set-request' | 'go-to-notebook';
 
 /** One notification. Each workload has at most one: a newer takes the place of the older. */
 export interface INotice {
   readonly workload: string;
+  /** What happened is over; a cell that waits and a notebook that is about to leave are so for a while. */
+  readonly topic: 'happened' | 'waiting' | 'leaving';
   readonly severity: Severity;
   readonly text: string;
   readonly actions: readonly NoticeAction[];
@@ -36,6 +38,8 @@ const KINDS: Readonly<Record<string, IKind>> = {
   interrupted: { severity: 'warning', important: true, actions: ['open-panel', 'go-to-notebook'] },
   exited: { severity: 'warning', important: true, actions: ['open-panel', 'go-to-notebook'] },
   failed: { severity: 'error', important: true, actions: ['resume', 'open-panel'] },
+  // Only where something is missing: what one asked for oneself is else no news.
+  resumed: { severity: 'warning', important: true, actions: ['go-to-notebook', 'open-panel'] },
   restored: { severity: 'success', important: true, actions: ['go-to-notebook'] },
   released: { severity: 'info', important: true, actions: ['open-panel'] }
 };
@@ -72,18 +76,23 @@ export class Notices {
     }
     const event = this._eventOf(entry, workload);
     const kind = KINDS[event];
-    if (kind === undefined || wanted === 'none' || (wanted === 'important' && !kind.important)) {
+    if (kind === undefined || wanted === 'none') {
       return null;
     }
-    if (ASKED_FOR.test(entry.reason)) {
+    if (wanted === 'important' && !kind.important && entry.missing.length === 0) {
       return null;
     }
+    if (ASKED_FOR.test(entry.reason) || (event === 'resumed' && entry.missing.length === 0)) {
+      return null;
+    }
+    const severity = entry.missing.length > 0 ? 'warning' : kind.severity;
     return {
       workload,
-      severity: kind.severity,
+      topic: 'happened',
+      severity,
       text: shortened(entryText(entry, units, trans), TEXT_LENGTH),
       actions: kind.actions,
-      stays: kind.severity === 'warning' || kind.severity === 'error'
+      stays: severity === 'warning' || severity === 'error'
     };
   }
 
@@ -108,6 +117,34 @@ export function waitingOnes(model: INodeModel): IWorkload[] {
   );
 }
 
+/** Notebooks of this server's kernels that are about to leave their GPU; who has to leave at once is told afterwards. */
+export function leavingNotices(model: INodeModel, trans: ITranslate): INotice[] {
+  const all = [...(model.state?.workloads.values() ?? [])];
+  const leaving = all.filter(
+    one => one.own && one.kernel_id !== null && one.yields && (one.executing || !one.claimed)
+  );
+  return leaving.map(workload => {
+    const why =
+      workload.cause === null ? workload.reason : trans.__('%1 needs the memory', workload.cause.name);
+    return {
+      workload: workload.id,
+      topic: 'leaving',
+      severity: 'info',
+      text: shortened(leavingText(workload, why, trans), TEXT_LENGTH),
+      // Nobody is kept from giving back what is guaranteed to another.
+      actions: workload.claimed ? ['open-panel'] : ['keep', 'open-panel'],
+      stays: true
+    };
+  });
+}
+
+function leavingText(workload: IWorkload, why: string, trans: ITranslate): string {
+  const gpus = gpusText(workload.gpus, trans);
+  return workload.executing
+    ? trans.__('%1 leaves %2 after this cell: %3', workload.name, gpus, why)
+    : trans.__('%1 leaves %2 soon: %3', workload.name, gpus, why);
+}
+
 /** What is said of those who have waited for a moment. */
 export function waitingNotices(model: INodeModel, trans: ITranslate): INotice[] {
   const long = waitingOnes(model).filter(
@@ -115,9 +152,10 @@ export function waitingNotices(model: INodeModel, trans: ITranslate): INotice[] 
   );
   return long.map(workload => ({
     workload: workload.id,
+    topic: 'waiting',
     severity: 'info',
     text: shortened(`${workload.name}: ${whereText(workload, trans)}, ${workload.reason}`, TEXT_LENGTH),
-    actions: ['open-panel', 'set-request'],
+    actions: ['interrupt', 'set-request', 'open-panel'],
     stays: true
   }));
 }

@@ -2,10 +2,11 @@
 
 import { Notification } from '@jupyterlab/apputils';
 
-import { Notices, waitingNotices, waitingOnes, WORTH_TELLING_S } from './notices';
+import { leavingNotices, Notices, waitingNotices, waitingOnes, WORTH_TELLING_S } from './notices';
 import type { INotice, NoticeAction, Wanted } from './notices';
 import type { ITranslate, Units } from './statusText';
 import type { IChange, INodeModel } from './tokens';
+import { actionLabel } from './views/workload';
 
 const SHOWN_MS = 10_000;
 
@@ -18,14 +19,13 @@ export interface INotifierOptions {
 
 interface IShown {
   readonly id: string;
-  /** Whether it says that a cell waits, which is over by itself. */
-  readonly waiting: boolean;
+  readonly topic: INotice['topic'];
 }
 
 export class Notifier {
   private readonly _notices = new Notices();
   private readonly _shown = new Map<string, IShown>();
-  /** Waiting cells of which the user was told: once is enough, also when they close the notification. */
+  /** Whose waiting or leaving the user was told: once is enough, also when they close the notification. */
   private readonly _told = new Set<string>();
   private _later: ReturnType<typeof setTimeout> | null = null;
 
@@ -47,41 +47,47 @@ export class Notifier {
     const { wanted, units, trans } = this._options;
     this._notices.note(this._model.state?.workloads.values() ?? []);
     for (const notice of this._notices.of(change.entries, wanted(), units(), trans)) {
-      this._show(notice, false);
+      this._show(notice);
     }
-    this._tellWaiting();
+    this._tellStanding();
   }
 
-  private _tellWaiting(): void {
-    const waiting = this._options.wanted() === 'none' ? [] : waitingNotices(this._model, this._options.trans);
-    const ids = new Set(waiting.map(notice => notice.workload));
+  /** What holds for a while: a cell waits, a notebook is about to leave. */
+  private _tellStanding(): void {
+    const { wanted, trans } = this._options;
+    const notices =
+      wanted() === 'none'
+        ? []
+        : [...waitingNotices(this._model, trans), ...leavingNotices(this._model, trans)];
+    const standing = new Set(notices.map(notice => `${notice.topic} ${notice.workload}`));
     for (const [workload, shown] of this._shown) {
-      if (shown.waiting && !ids.has(workload)) {
+      if (shown.topic !== 'happened' && !standing.has(`${shown.topic} ${workload}`)) {
         Notification.dismiss(shown.id);
         this._shown.delete(workload);
       }
     }
     for (const told of this._told) {
-      if (!ids.has(told)) {
+      if (!standing.has(told)) {
         this._told.delete(told);
       }
     }
-    for (const notice of waiting) {
-      if (!this._told.has(notice.workload)) {
-        this._told.add(notice.workload);
-        this._show(notice, true);
+    for (const notice of notices) {
+      const topic = `${notice.topic} ${notice.workload}`;
+      if (!this._told.has(topic)) {
+        this._told.add(topic);
+        this._show(notice);
       }
     }
     // Who has just begun to wait may go on waiting without any further message.
-    if (this._later === null && waitingOnes(this._model).some(one => !this._told.has(one.id))) {
+    if (this._later === null && waitingOnes(this._model).some(one => !this._told.has(`waiting ${one.id}`))) {
       this._later = setTimeout(() => {
         this._later = null;
-        this._tellWaiting();
+        this._tellStanding();
       }, 1000 * WORTH_TELLING_S);
     }
   }
 
-  private _show(notice: INotice, waiting: boolean): void {
+  private _show(notice: INotice): void {
     const before = this._shown.get(notice.workload);
     if (before !== undefined) {
       Notification.dismiss(before.id);
@@ -96,7 +102,7 @@ export class Notifier {
       actions,
       autoClose: notice.stays ? false : SHOWN_MS
     });
-    this._shown.set(notice.workload, { id, waiting });
+    this._shown.set(notice.workload, { id, topic: notice.topic });
   }
 
   private _label(action: NoticeAction): string {
@@ -104,12 +110,10 @@ export class Notifier {
     switch (action) {
       case 'open-panel':
         return trans.__('GPUs');
-      case 'resume':
-        return trans.__('Resume');
-      case 'set-request':
-        return trans.__('Request…');
       case 'go-to-notebook':
         return trans.__('Notebook');
+      default:
+        return actionLabel(action, trans);
     }
   }
 }

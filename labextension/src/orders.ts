@@ -1,7 +1,8 @@
 /** Carries out what the user asks for, and says so when the server refuses. */
 
 import { Notification } from '@jupyterlab/apputils';
-import type { ServerConnection } from '@jupyterlab/services';
+import { KernelAPI } from '@jupyterlab/services';
+import type { Kernel, ServerConnection } from '@jupyterlab/services';
 
 import { askSizes, confirmRelease } from './dialogs';
 import * as restapi from './restapi';
@@ -9,6 +10,7 @@ import { shortened } from './statusText';
 import type { ITranslate, Units } from './statusText';
 import type { IWorkload } from './tokens';
 import { TEXT_LENGTH } from './notices';
+import { KEEP_MINUTES } from './views/context';
 import type { WorkloadAction } from './views/context';
 
 export class Orders {
@@ -28,11 +30,31 @@ export class Orders {
     }
   }
 
+  /** Has a kernel send all cells to its GPU process, or only those that begin with %%gpu. */
+  async setAuto(kernel: Kernel.IKernelConnection, on: boolean): Promise<void> {
+    const code = `%gpu auto ${on ? 'on' : 'off'}`;
+    const reply = await kernel.requestExecute({ code, silent: true, store_history: false }).done;
+    if (reply.content.status === 'error') {
+      Notification.error(shortened(reply.content.evalue, TEXT_LENGTH), { autoClose: false });
+    }
+  }
+
   private async _carryOut(action: WorkloadAction, workload: IWorkload): Promise<void> {
     switch (action) {
       case 'suspend':
       case 'resume':
         await restapi.act(this._server, workload.id, action);
+        return;
+      case 'keep':
+        await restapi.change(this._server, workload.id, { keep_s: 60 * KEEP_MINUTES });
+        return;
+      case 'unkeep':
+        await restapi.change(this._server, workload.id, { keep_s: 0 });
+        return;
+      case 'interrupt':
+        if (workload.kernel_id !== null) {
+          await KernelAPI.interruptKernel(workload.kernel_id, this._server);
+        }
         return;
       case 'set-request': {
         const sizes = await askSizes(workload, this._units(), this._trans);

@@ -151,7 +151,7 @@ const marker: JupyterFrontEndPlugin<void> = {
     const add = (notebook: NotebookPanel): void => {
       const widget = new MarkerWidget(
         bench.following,
-        () => bench.of(notebook),
+        () => ({ workload: bench.of(notebook), auto: bench.isAuto(notebook) }),
         () => bench.settings.toolbarMarker
       );
       // Beside the kernel's name; a toolbar without one has it at its end.

@@ -41,13 +41,20 @@ export async function act(
   readWorkloadId(await order(settings, 'POST', {}, 'workloads', id, action));
 }
 
-/** Ask for another request or limit, as people write sizes. Rejects with Refused. */
+/** What of a workload can be changed: sizes as people write them, and for how many seconds its user keeps it. */
+export interface IWishes {
+  readonly request?: string;
+  readonly limit?: string;
+  readonly keep_s?: number;
+}
+
+/** Ask for another request or limit, or keep it. Rejects with Refused. */
 export async function change(
   settings: ServerConnection.ISettings,
   id: string,
-  sizes: { request?: string; limit?: string }
+  wishes: IWishes
 ): Promise<void> {
-  readWorkloadId(await order(settings, 'PATCH', sizes, 'workloads', id));
+  readWorkloadId(await order(settings, 'PATCH', wishes, 'workloads', id));
 }
 
 /** Give the Gpu of a workload back; that is under way when this resolves. Rejects with Refused. */

@@ -83,11 +83,19 @@ export function whereText(workload: IWorkload, trans: ITranslate): string {
     case 'queued':
       return trans.__('waiting for a GPU');
     case 'starting':
+      if (workload.moving) {
+        return trans.__('moving to %1', gpus);
+      }
       return workload.saved_bytes === null
         ? trans.__('starting on %1', gpus)
-        : trans.__('moving to %1', gpus);
+        : trans.__('coming back to %1', gpus);
     case 'running':
-      return workload.yields ? trans.__('%1, leaves after this cell', gpus) : gpus;
+      if (!workload.yields) {
+        return gpus;
+      }
+      return workload.executing
+        ? trans.__('%1, leaves after this cell', gpus)
+        : trans.__('%1, leaves soon', gpus);
     case 'suspending':
       return trans.__('leaving %1', gpus);
     case 'suspended':
@@ -167,8 +175,25 @@ export function entryText(entry: IEntry, units: Units, trans: ITranslate): strin
   const took = entry.seconds === null ? '' : durationText(entry.seconds, trans);
   const kept = entry.bytes === null ? '' : trans.__('%1 kept', bytesText(entry.bytes, units, trans));
   const details = [took, kept].filter(part => part !== '').join(', ');
-  const what = `${entry.name} ${eventText(entry, trans)}: ${entry.reason}`;
+  const lost = missingText(entry.missing.length, trans);
+  const event = [eventText(entry, trans), lost].filter(part => part !== '').join(', ');
+  const what = `${entry.name} ${event}: ${entry.reason}`;
   return details === '' ? what : `${what} (${details})`;
+}
+
+/** How many names did not come back; nothing where all did. */
+function missingText(count: number, trans: ITranslate): string {
+  if (count === 0) {
+    return '';
+  }
+  return count === 1 ? trans.__('one name missing') : trans.__('%1 names missing', count);
+}
+
+/** Until when its user keeps it, by this machine's clock; `null`: it is not kept. */
+export function keptText(workload: IWorkload): string | null {
+  const until = workload.keep_until === null ? NaN : Date.parse(workload.keep_until);
+  const style = { hour: '2-digit', minute: '2-digit' } as const;
+  return Number.isFinite(until) ? new Date(until).toLocaleTimeString(undefined, style) : null;
 }
 
 function eventText(entry: IEntry, trans: ITranslate): string {

@@ -21,6 +21,8 @@ export interface IGpu {
   readonly uuid: string;
   readonly index: number;
   readonly name: string;
+  /** `null`: the daemon does not say. */
+  readonly pool: string | null;
   readonly memory_total_bytes: number;
   readonly memory_used_bytes: number | null;
   readonly healthy: boolean;
@@ -41,7 +43,8 @@ export interface ICause {
 export interface IWorkload {
   readonly id: string;
   readonly name: string;
-  readonly kind: 'notebook' | 'command';
+  /** `notebook`, `command`, or what a newer daemon has besides. */
+  readonly kind: string;
   readonly phase: Phase;
   readonly request_bytes: number;
   readonly limit_bytes: number;
@@ -55,7 +58,14 @@ export interface IWorkload {
   readonly saved_bytes: number | null;
   readonly allowance_bytes: number;
   readonly executing: boolean;
+  /** It leaves its GPU at the end of its cell, or of its turn. */
   readonly yields: boolean;
+  /** It has to, for a guarantee: that its user keeps it does not help. */
+  readonly claimed: boolean;
+  /** Starting: it left another GPU to be here, and was not away in between. */
+  readonly moving: boolean;
+  /** Its user holds it against everybody's burst until then. */
+  readonly keep_until: string | null;
   readonly position: number | null;
   readonly reason: string;
   readonly cause: ICause | null;
@@ -75,7 +85,7 @@ export interface IEntry {
   /** `null`: it is about a GPU. */
   readonly workload: string | null;
   readonly name: string;
-  readonly kind: 'notebook' | 'command' | 'gpu';
+  readonly kind: string;
   readonly event: string;
   readonly reason: string;
   readonly cause: ICause | null;
@@ -83,6 +93,8 @@ export interface IEntry {
   readonly to: string | null;
   readonly seconds: number | null;
   readonly bytes: number | null;
+  /** Names of one's own variables that did not come back. */
+  readonly missing: readonly string[];
   readonly own: boolean;
 }
 

@@ -70,6 +70,7 @@ export const readGpu = object<IGpu>({
   uuid: text,
   index: amount,
   name: text,
+  pool: nullable(text),
   memory_total_bytes: amount,
   memory_used_bytes: nullable(amount),
   healthy: flag,
@@ -81,7 +82,7 @@ export const readGpu = object<IGpu>({
 export const readWorkload = object<IWorkload>({
   id: text,
   name: text,
-  kind: oneOf('notebook', 'command'),
+  kind: text,
   phase: oneOf('queued', 'starting', 'running', 'suspending', 'suspended', 'failed'),
   request_bytes: amount,
   limit_bytes: amount,
@@ -95,6 +96,9 @@ export const readWorkload = object<IWorkload>({
   allowance_bytes: amount,
   executing: flag,
   yields: flag,
+  claimed: flag,
+  moving: flag,
+  keep_until: nullable(text),
   position: nullable(amount),
   reason: text,
   cause: nullable(cause),
@@ -110,7 +114,7 @@ const entry = object<IEntry>({
   time: text,
   workload: nullable(text),
   name: text,
-  kind: oneOf('notebook', 'command', 'gpu'),
+  kind: text,
   event: text,
   reason: text,
   cause: nullable(cause),
@@ -118,6 +122,7 @@ const entry = object<IEntry>({
   to: nullable(text),
   seconds: nullable(amount),
   bytes: nullable(amount),
+  missing: list(text),
   own: flag
 });
 

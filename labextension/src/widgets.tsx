@@ -95,7 +95,7 @@ export class ItemWidget extends FollowingWidget {
 export class MarkerWidget extends FollowingWidget {
   constructor(
     private readonly _following: IFollowing,
-    private readonly _workload: () => IWorkload | null,
+    private readonly _notebook: () => { workload: IWorkload | null; auto: boolean | null },
     private readonly _wanted: () => boolean
   ) {
     super(_following.signals);
@@ -105,7 +105,7 @@ export class MarkerWidget extends FollowingWidget {
   render(): React.ReactElement | null {
     const context = this._following.context();
     return this._wanted() ? (
-      <MarkerView context={context} workload={this._workload()} open={context.openPanel} />
+      <MarkerView context={context} {...this._notebook()} open={context.openPanel} />
     ) : null;
   }
 }

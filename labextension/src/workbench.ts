@@ -6,6 +6,7 @@ import type { ISettingRegistry } from '@jupyterlab/settingregistry';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { Token } from '@lumino/coreutils';
 
+import { KernelModes } from './modes';
 import { Orders } from './orders';
 import { Refresh } from './refresh';
 import { DEFAULTS, readSettings } from './settings';
@@ -21,6 +22,7 @@ export const IWorkbench = new Token<Workbench>('nls-jupyter:IWorkbench');
 export class Workbench {
   readonly refresh: Refresh;
   readonly orders: Orders;
+  readonly modes = new KernelModes();
   settings: ISettings = DEFAULTS;
 
   constructor(
@@ -35,9 +37,13 @@ export class Workbench {
       this.refresh.now();
     });
     notebooks?.widgetAdded.connect((_, panel) => {
-      panel.sessionContext.kernelChanged.connect(() => {
-        this.refresh.now();
-      });
+      this._follow(panel);
+    });
+    notebooks?.forEach(panel => {
+      this._follow(panel);
+    });
+    this.modes.changed.connect(() => {
+      this.refresh.now();
     });
   }
 
@@ -77,6 +83,18 @@ export class Workbench {
 
   of(panel: NotebookPanel | null): IWorkload | null {
     return this.model.workloadOf(panel?.sessionContext.session?.kernel?.id);
+  }
+
+  /** Whether all cells of a notebook go to its GPU process; `null`: not known, or its kernel has no `%gpu`. */
+  isAuto(panel: NotebookPanel | null): boolean | null {
+    return this.modes.isAuto(panel?.sessionContext.session?.kernel?.id);
+  }
+
+  private _follow(panel: NotebookPanel): void {
+    panel.sessionContext.kernelChanged.connect(() => {
+      this.refresh.now();
+    });
+    this.modes.follow(panel.sessionContext);
   }
 
   goTo(workload: IWorkload): void {

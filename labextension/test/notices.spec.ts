@@ -1,5 +1,5 @@
 import { NodeModel } from '../src/model';
-import { Notices, TEXT_LENGTH, waitingNotices, waitingOnes } from '../src/notices';
+import { leavingNotices, Notices, TEXT_LENGTH, waitingNotices, waitingOnes } from '../src/notices';
 import { copy, entry, snapshot, trans, workload } from './samples';
 
 function notices(): Notices {
@@ -42,6 +42,42 @@ it('coming back after the process was lost is told as a success', () => {
   const [back] = told.of([entry({ ...mine, event: 'resumed', to: 'GPU 0' })], 'all', 'binary', trans);
   expect(back?.severity).toBe('success');
   expect(told.of([entry({ ...mine, event: 'resumed' })], 'all', 'binary', trans)).toEqual([]);
+});
+
+it('what did not come back is told, also to those who want to hear only what matters', () => {
+  const lost = { ...mine, to: 'GPU 0', missing: ['handle', 'stream'] };
+  const told = notices();
+  told.of([entry({ ...mine, event: 'exited' })], 'all', 'binary', trans);
+  const back = entry({ ...lost, event: 'resumed' });
+  const [restored] = told.of([back], 'important', 'binary', trans);
+  expect(restored?.text).toContain('alice.ipynb is back on GPU 0, 2 names missing: ');
+  expect(restored).toMatchObject({ severity: 'warning', stays: true });
+  const moved = entry({ ...lost, event: 'moved', from: 'GPU 1', missing: ['handle'] });
+  expect(notices().of([moved], 'important', 'binary', trans)[0]?.text).toContain('one name missing');
+});
+
+it('who comes back as they were asked to, with everything, is no news; with less they are', () => {
+  const resumed = { ...mine, event: 'resumed', to: 'GPU 0' };
+  expect(notices().of([entry(resumed)], 'all', 'binary', trans)).toEqual([]);
+  expect(notices().of([entry({ ...resumed, missing: ['handle'] })], 'all', 'binary', trans)).toHaveLength(1);
+});
+
+it.each([
+  ['before its cell ends, and can be kept', { executing: true, claimed: false }, ['keep', 'open-panel']],
+  ['for a guarantee, and cannot be kept', { executing: true, claimed: true }, ['open-panel']],
+  ['while idle, and can be kept', { executing: false, claimed: false }, ['keep', 'open-panel']],
+  ['at once: there is nothing to be decided', { executing: false, claimed: true }, null]
+] as const)('a notebook is told to be leaving %s', (_, fields, actions) => {
+  const leaving = copy(snapshot) as unknown as { snapshot: { workloads: Record<string, object> } };
+  const cause = { id: 'w-train', name: 'training', since: null };
+  Object.assign(leaving.snapshot.workloads['w-alice'] ?? {}, { ...fields, yields: true, cause });
+  const model = new NodeModel({ connecting: '', lost: '', unreadable: '' }, () => snapshot.time);
+  model.received(leaving);
+  const [notice] = leavingNotices(model, trans);
+  expect(notice?.actions ?? null).toEqual(actions);
+  if (notice !== undefined) {
+    expect(notice.text).toContain('training needs the memory');
+  }
 });
 
 it('a very long name is cut, and never longer than what JupyterLab shows', () => {

@@ -59,7 +59,9 @@ describe('where a workload is', () => {
   it.each([
     [{ phase: 'running' }, 'GPU 0'],
     [{ phase: 'running', yields: true }, 'GPU 0, leaves after this cell'],
-    [{ phase: 'starting', saved_bytes: 1 }, 'moving to GPU 0'],
+    [{ phase: 'starting', saved_bytes: 1 }, 'coming back to GPU 0'],
+    [{ phase: 'starting', saved_bytes: 1, moving: true }, 'moving to GPU 0'],
+    [{ phase: 'running', yields: true, executing: false }, 'GPU 0, leaves soon'],
     [{ phase: 'starting' }, 'starting on GPU 0'],
     [{ phase: 'suspending' }, 'leaving GPU 0'],
     [{ phase: 'suspended', executing: false }, 'suspended, resumes on the next cell'],
@@ -98,7 +100,7 @@ it('a GPU is described with its health', () => {
 it('a move is told with its reason, its time and what was kept', () => {
   const moved = known().state.history[1];
   expect(moved && entryText(moved, 'binary', trans)).toBe(
-    'alice.ipynb moved from GPU 1 to GPU 0: training needs GPU 1 (0.4 s, 1 GiB kept)'
+    'alice.ipynb moved from GPU 1 to GPU 0, 2 names missing: training needs GPU 1 (0.4 s, 1 GiB kept)'
   );
 });
 

@@ -42,7 +42,8 @@ describe('the panel', () => {
   it('lists who waits with the reason, and what happened with its figures', () => {
     expect(panel()).toContain('waiting for a GPU, 2nd in queue');
     expect(panel()).toContain('GPU 0 is held by training');
-    expect(panel()).toContain('moved from GPU 1 to GPU 0: training needs GPU 1 (0.4 s, 1 GiB kept)');
+    expect(panel()).toContain('moved from GPU 1 to GPU 0, 2 names missing: training needs GPU 1');
+    expect(panel()).toContain('not kept: handle, stream');
   });
 
   it('shows HTML in names as text', () => {
@@ -98,7 +99,12 @@ describe('what can be done', () => {
 
   it('is everything for its user, as its phase allows', () => {
     const { model } = may(true, false, false);
-    expect(actionsFor(model, workload('w-alice'))).toEqual(['suspend', 'set-request', 'release']);
+    expect(actionsFor(model, workload('w-alice'))).toEqual(['suspend', 'keep', 'set-request', 'release']);
+    const kept = workload('w-alice', { keep_until: '2026-11-21T10:10:00+00:00' });
+    expect(actionsFor(model, kept)).toEqual(['suspend', 'unkeep', 'set-request', 'release']);
+    const waiting = workload('w-bob', { kernel_id: 'kernel-2' });
+    expect(actionsFor(model, waiting)).toEqual(['interrupt', 'set-request', 'release']);
+    expect(actionsFor(model, workload('w-bob'))).toEqual(['set-request', 'release']);
     const suspended = workload('w-alice', { phase: 'suspended' });
     expect(actionsFor(model, suspended)).toEqual(['resume', 'set-request', 'release']);
   });
@@ -136,7 +142,25 @@ describe('the status item', () => {
   });
 
   it('is nothing in the toolbar of a notebook without a GPU', () => {
-    expect(MarkerView({ context: context(), workload: null, open: () => undefined })).toBeNull();
+    expect(MarkerView({ context: context(), workload: null, auto: null, open: () => undefined })).toBeNull();
+  });
+
+  it.each([
+    [null, false, 'GPU off', 'that begin with %%gpu'],
+    [null, true, 'auto: GPU off', 'Every cell'],
+    ['w-alice', false, 'GPU 0', 'that begin with %%gpu'],
+    ['w-alice', true, 'auto: GPU 0', 'Every cell']
+  ] as const)('with %s and auto mode %s is %s in the toolbar', (id, auto, text, sentence) => {
+    const shown = renderToStaticMarkup(
+      <MarkerView
+        context={context()}
+        workload={id === null ? null : workload(id)}
+        auto={auto}
+        open={() => undefined}
+      />
+    );
+    expect(shown).toContain(`</svg> ${text}<`);
+    expect(shown).toContain(sentence);
   });
 
   it('explains in its popup how to get a GPU', () => {

@@ -89,7 +89,9 @@ class Veil:
             return dict(entry)
         if entry.get("owner") != self._uid:
             cause = None if entry["cause"] is None else {**entry["cause"], "name": "somebody"}
-            return {**entry, "name": _somebody(entry["kind"]), "reason": HIDDEN_REASON, "cause": cause}
+            hidden = {"name": _somebody(entry["kind"]), "reason": HIDDEN_REASON, "cause": cause}
+            # Names of somebody's variables, in an entry of the history.
+            return {**entry, **hidden, **({"missing": []} if "missing" in entry else {})}
         return self.message(entry)
 
     def message(self, message: Mapping[str, Any]) -> dict[str, Any]:

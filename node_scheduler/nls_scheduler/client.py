@@ -98,8 +98,12 @@ class DaemonClient:
         """Return if the daemon can do its work. Raises Problem with the reason."""
         await self._request("GET", "/readyz")
 
-    async def events(self) -> AsyncIterator[dict[str, Any]]:
-        """The history's entries as they happen. Raises DaemonUnreachable when the daemon ends."""
+    async def events(self, *, passive: bool = False) -> AsyncIterator[dict[str, Any]]:
+        """The history's entries as they happen. Raises DaemonUnreachable when the daemon ends.
+
+        Args:
+            passive: a per-user daemon that nobody else needs may end meanwhile.
+        """
         lines: asyncio.Queue[bytes | None] = asyncio.Queue()
         buffer = bytearray()
 
@@ -112,7 +116,7 @@ class DaemonClient:
         http = SimpleAsyncHTTPClient(force_instance=True, resolver=self._resolver)
         http.tcp_client = connections = _Connections(resolver=self._resolver)
         request = HTTPRequest(
-            f"{_BASE}/v1/events",
+            f"{_BASE}/v1/events{'?passive=true' if passive else ''}",
             headers=_HEADERS,
             request_timeout=0,
             connect_timeout=CONNECT_TIMEOUT_S,

@@ -218,7 +218,9 @@ class ProcessStarted(CommandEvent):
 
 @dataclass(frozen=True, slots=True)
 class ProcessReady(CommandEvent):
-    """StartProcess: the saved state, if any, is back; it can be used."""
+    """StartProcess: the saved state, if any, is back but for the names in `missing`; it can be used."""
+
+    missing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

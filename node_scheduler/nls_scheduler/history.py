@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 ENTRIES_KEPT: Final = 2000
 BACKLOG_LIMIT: Final = 1000
+_ALL_THERE: Final[dict[str, list[str]]] = {"missing": []}
 _ON_GPU: Final = frozenset({Phase.STARTING, Phase.RUNNING, Phase.SUSPENDING})
 
 
@@ -90,7 +91,9 @@ class Recorder:
 
     def _gpu_entry(self, state: NodeState, gpu: Gpu, event: str, reason: str) -> dict[str, Any]:
         about = {"workload": None, "name": gpu.label, "kind": "gpu", "owner": None, "event": event, "reason": reason}
-        return self._numbered(state, about | {"from": None, "to": None, "seconds": None, "bytes": None, "cause": None})
+        return self._numbered(
+            state, about | {"from": None, "to": None, "seconds": None, "bytes": None, "cause": None} | _ALL_THERE
+        )
 
     def _numbered(self, state: NodeState, fields: dict[str, Any]) -> dict[str, Any]:
         self._sequence += 1
@@ -111,7 +114,8 @@ class Recorder:
             if now is None:
                 found += self._gone(before, was, event)
             elif now.phase is Phase.RUNNING and was.phase is Phase.STARTING:
-                found += self._arrived(before, was, after, now)
+                missing = event.missing if isinstance(event, events.ProcessReady) else ()
+                found += (entry | {"missing": list(missing)} for entry in self._arrived(before, was, after, now))
             elif now.phase is Phase.FAILED and was.phase is not Phase.FAILED:
                 found.append(self._entry(after, now, "failed", _plan_reason(after, now)))
             else:
@@ -204,6 +208,7 @@ class Recorder:
             "to": state.label(to) or None,
             "seconds": None if seconds is None else round(seconds, 3),
             "bytes": None,
+            **_ALL_THERE,
         }
         return self._numbered(state, fields)
 
@@ -214,6 +219,7 @@ class History:
     def __init__(self) -> None:
         self._entries: deque[dict[str, Any]] = deque(maxlen=ENTRIES_KEPT)
         self._followers: set[asyncio.Queue[dict[str, Any] | None]] = set()
+        self._passive: set[asyncio.Queue[dict[str, Any] | None]] = set()
 
     def add(self, entry: dict[str, Any]) -> None:
         """Keep `entry` and hand it to the followers; one that lags `BACKLOG_LIMIT` behind is let go."""
@@ -232,22 +238,25 @@ class History:
         """What an earlier daemon kept."""
         self._entries.extend(entries)
 
-    def follow(self) -> asyncio.Queue[dict[str, Any] | None]:
-        """A queue of the entries from now on; `None` ends it."""
+    def follow(self, *, passive: bool = False) -> asyncio.Queue[dict[str, Any] | None]:
+        """A queue of the entries from now on; `None` ends it. A `passive` follower is not counted by `followed`."""
         queue: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
         self._followers.add(queue)
+        if passive:
+            self._passive.add(queue)
         return queue
 
     def unfollow(self, queue: asyncio.Queue[dict[str, Any] | None]) -> None:
         """End `queue`. Idempotent."""
         if queue in self._followers:
             self._followers.discard(queue)
+            self._passive.discard(queue)
             queue.put_nowait(None)
 
     @property
     def followed(self) -> bool:
-        """Whether anybody follows."""
-        return bool(self._followers)
+        """Whether anybody follows for whom the daemon should stay."""
+        return bool(self._followers - self._passive)
 
     def close(self) -> None:
         """End all queues."""

@@ -33,10 +33,13 @@ CLOSE_ENDED: Final = 4000
 CLOSE_REPLACED: Final = 4001
 """WebSocket close code: another supervisor of the same owner has attached."""
 REASON_LIMIT: Final = 2000
+MISSING_LIMIT: Final = 100
+"""As many names of variables that did not come back are told; a notebook's own log has all."""
+NAME_LIMIT: Final = 100
 
 _EVENT_FIELDS: Final[Mapping[str, Mapping[str, type]]] = {
     "process_started": {"command_id": int, "pid": int, "start_time": int},
-    "process_ready": {"command_id": int},
+    "process_ready": {"command_id": int, "missing": list},
     "start_failed": {"command_id": int, "reason": str},
     "process_suspended": {"command_id": int, "saved_bytes": int},
     "suspend_failed": {"command_id": int, "reason": str, "busy": bool},
@@ -57,6 +60,7 @@ _EVENT_FIELDS: Final[Mapping[str, Mapping[str, type]]] = {
 }
 # A stop that found no process is answered by an exit without one; who reports may have no process and nothing saved.
 _OPTIONAL: Final[Mapping[tuple[str, str], Any]] = {
+    ("process_ready", "missing"): (),
     ("suspend_failed", "busy"): False,
     ("process_exited", "pid"): None,
     ("process_exited", "start_time"): None,
@@ -64,7 +68,12 @@ _OPTIONAL: Final[Mapping[tuple[str, str], Any]] = {
     ("reported", "start_time"): None,
     ("reported", "saved_bytes"): None,
 }
-_TYPE_WORDS: Final[Mapping[type, str]] = {int: "a whole number of 0 or more", str: "a text", bool: "true or false"}
+_TYPE_WORDS: Final[Mapping[type, str]] = {
+    int: "a whole number of 0 or more",
+    str: "a text",
+    bool: "true or false",
+    list: "a list of texts",
+}
 _COMMAND_NAMES: Final[Mapping[type, str]] = {
     StartProcess: "start_process",
     SuspendProcess: "suspend_process",
@@ -232,6 +241,10 @@ def _checked_fields(message: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
             continue
         if type(value) is not type_ or (type(value) is int and not 0 <= value < 2**63):
             raise malformed(f"The event {kind} needs {name!r}, {_TYPE_WORDS[type_]}.")
+        if isinstance(value, list):
+            if not all(isinstance(item, str) for item in value):
+                raise malformed(f"The event {kind} needs {name!r}, {_TYPE_WORDS[list]}.")
+            value = tuple(clean_text(item)[:NAME_LIMIT] for item in value[:MISSING_LIMIT])
         fields[name] = clean_text(value)[:REASON_LIMIT] if isinstance(value, str) else value
     return kind, fields
 
@@ -255,7 +268,7 @@ def _as_event(kind: str, fields: Mapping[str, Any], workload: WorkloadId, at: fl
         case "cell_interrupted":
             return events.CellInterrupted(at, workload, command_id)
         case "process_ready":
-            return events.ProcessReady(at, workload, command_id)
+            return events.ProcessReady(at, workload, command_id, fields["missing"])
         case "start_failed":
             return events.StartFailed(at, workload, command_id, fields["reason"])
         case "process_suspended":

@@ -75,6 +75,8 @@ def workload_view(state: NodeState, workload: Workload, now: float) -> dict[str,
         "executing": workload.executing,
         "keep_until": wall_time(workload.keep_until) if workload.keep_until and workload.kept(now) else None,
         "yields": entry is not None and entry.yields,
+        # Whoever has to leave for a guarantee cannot be kept by its user.
+        "claimed": entry is not None and entry.deadline_at is not None,
         "position": None if entry is None else entry.position,
         "reason": entry.reason if entry is not None else workload.last_reason,
         "cause": _cause_since(state, None if entry is None else entry.cause),

@@ -45,5 +45,7 @@ class Announcements:
             self._lost.discard(workload)
         if action is not None:
             names = ("workload", "name", "reason", "from", "to", "seconds", "bytes")
-            data = {"action": action, "cause": entry["cause"] and entry["cause"]["name"]}
+            # An entry from before this was told has none.
+            missing = list(entry.get("missing", ()))
+            data = {"action": action, "cause": entry["cause"] and entry["cause"]["name"], "missing": missing}
             self._event_logger.emit(schema_id=SCHEMA_ID, data=data | {name: entry[name] for name in names})

@@ -9,6 +9,7 @@ from jupyter_server.extension.application import ExtensionApp
 from traitlets import Type
 
 from nls_jupyter_server.announcements import Announcements
+from nls_jupyter_server.event_watch import EventWatch
 from nls_jupyter_server.kernels import Kernels
 from nls_jupyter_server.orders import Orders
 from nls_jupyter_server.orphans import Orphanage
@@ -16,15 +17,13 @@ from nls_jupyter_server.routes import ROUTES
 from nls_jupyter_server.status_feed import StatusFeed
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from jupyter_events import EventLogger
 
 LOOK_EVERY_S: Final = 2.0
 
 
 class NlsExtension(ExtensionApp):
-    """Costs nothing while no page looks and no kernel runs; without a daemon or a GPU it says so to whoever asks."""
+    """While no page looks it only listens for events; without a daemon or a GPU it says so to whoever asks."""
 
     name = "nls_jupyter"
     app_name = "nls-jupyter"
@@ -42,7 +41,8 @@ class NlsExtension(ExtensionApp):
         self.kernels = Kernels(server.kernel_manager, server.session_manager)
         self.orphanage = Orphanage()
         self.feed = self.status_feed_class(self.kernels, lambda: self.orphanage.supervisors, parent=self)
-        self.feed.on_entry = Announcements(cast("EventLogger", server.event_logger)).announce
+        announcements = Announcements(cast("EventLogger", server.event_logger))
+        self.events = EventWatch(self.feed.client, announcements.announce, self.log)
         self.settings.update({"nls_status_feed": self.feed, "nls_orders": Orders(self.feed)})
 
     def initialize_handlers(self) -> None:
@@ -53,16 +53,17 @@ class NlsExtension(ExtensionApp):
         """Called by Jupyter Server once its loop runs."""
         del serverapp
         self._watch = asyncio.get_running_loop().create_task(self._look_after_kernels())
+        self.events.start()
 
     async def stop_extension(self) -> None:
         """Called by Jupyter Server at its end."""
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.gather(self._watch, return_exceptions=True)
+        await self.events.close()
         await self.feed.close()
 
     async def _look_after_kernels(self) -> None:
-        watching: AbstractContextManager[None] | None = None
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             found = await asyncio.to_thread(self.orphanage.look, self.kernels.by_pid().keys())
@@ -70,10 +71,3 @@ class NlsExtension(ExtensionApp):
                 self.log.info("GPU workload %s belongs to kernel process %d.", workload, pid)
             for workload in await asyncio.to_thread(self.orphanage.end_orphans):
                 self.log.warning("The kernel of GPU workload %s has ended; so has its GPU process now.", workload)
-            # Events are told also while no page looks, as long as there is something to tell of.
-            if self.orphanage.supervisors and watching is None:
-                watching = self.feed.watched()
-                watching.__enter__()
-            elif not self.orphanage.supervisors and watching is not None:
-                watching.__exit__(None, None, None)
-                watching = None

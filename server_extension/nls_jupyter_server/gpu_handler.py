@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from nls_jupyter_server.orders import Orders
 
 RESOURCE: Final = "nls_gpu"
-_CHANGEABLE: Final = frozenset({"request", "limit"})
+_CHANGEABLE: Final = frozenset({"request", "limit", "keep_s"})
 
 
 class GpuHandler(APIHandler):
@@ -48,9 +48,9 @@ class GpuHandler(APIHandler):
             raise Problem(413, "Body too large", f"A body may have at most {MAX_BODY_BYTES} bytes: send less.")
         fields = parse_object(self.request.body)
         if unknown := fields.keys() - _CHANGEABLE:
-            raise malformed(f"{sorted(unknown)[0]!r:.60} cannot be changed here: request and limit can.")
+            raise malformed(f"{sorted(unknown)[0]!r:.60} cannot be changed here: request, limit and keep_s can.")
         if not fields:
-            raise malformed("Nothing is asked for: send a request, a limit, or both.")
+            raise malformed("Nothing is asked for: send a request, a limit or keep_s.")
         return fields
 
     def answer(self, value: object, status: int = 200) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -14,8 +15,12 @@ GPU_FIGURES: Final = frozenset({"memory_used_bytes", "utilisation", "unplaced_by
 WORKLOAD_FIGURES: Final = frozenset({"memory_used_bytes", "saved_bytes", "allowance_bytes"})
 _GPU_FIELDS: Final = (
     *("uuid", "index", "name", "memory_total_bytes", "healthy", "unhealthy_reason"),
-    *sorted(GPU_FIGURES),
+    *("pool", *sorted(GPU_FIGURES)),
 )
+_NEWER_FIELDS: Final[dict[str, Any]] = {"claimed": False, "keep_until": None, "pool": None}
+"""What a daemon from before these fields means."""
+_SAME_TIME_S: Final = 1.0
+_AWAY_SINCE: Final = frozenset({"suspended", "evicted", "exited", "failed", "start_failed", "queued"})
 _WORKLOAD_FIELDS: Final = (
     *(
         "id",
@@ -30,7 +35,7 @@ _WORKLOAD_FIELDS: Final = (
         "current",
         "borrowed",
     ),
-    *("executing", "yields", "position", "reason", "cause", "since"),
+    *("executing", "yields", "claimed", "keep_until", "position", "reason", "cause", "since"),
     *sorted(WORKLOAD_FIGURES),
 )
 
@@ -63,10 +68,12 @@ def page_state(
         # A daemon older than the field tells nothing: better no button than one that is always refused.
         "administrator": bool(status.get("administrator", False)),
     }
-    gpus = {gpu["uuid"]: {name: gpu[name] for name in _GPU_FIELDS} for gpu in status["gpus"]}
+    gpus = {gpu["uuid"]: _fields(gpu, _GPU_FIELDS) for gpu in status["gpus"]}
+    last_events = {entry["workload"]: entry["event"] for entry in history}
     workloads = {
         entry["id"]: {
-            **{name: entry[name] for name in _WORKLOAD_FIELDS},
+            **_fields(entry, _WORKLOAD_FIELDS),
+            "moving": _moves(entry, last_events.get(entry["id"])),
             **_place(places.get(entry["id"])),
             "own": entry["owner"] == own_uid,
             "order": order,
@@ -86,9 +93,22 @@ def _place(place: Place | None) -> dict[str, str | None]:
     return {"kernel_id": kernel_id, "path": path}
 
 
+def _fields(entry: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    known = {**_NEWER_FIELDS, **entry}
+    return {name: known[name] for name in names}
+
+
+def _moves(entry: Mapping[str, Any], last_event: str | None) -> bool:
+    """Whether it goes from one Gpu to another: a move gets its entry of the history at its end, a suspend at once."""
+    returns = entry["phase"] == "starting" and entry["saved_bytes"] is not None
+    return returns and last_event is not None and last_event not in _AWAY_SINCE
+
+
 def _entry(entry: Mapping[str, Any], own_uid: int) -> dict[str, Any]:
     shown = {name: value for name, value in entry.items() if name not in ("at", "owner")}
-    return {**shown, "own": entry["owner"] == own_uid}
+    own = entry["owner"] == own_uid
+    # The names of others' variables are nobody's business, whatever the daemon shows.
+    return {**shown, "own": own, "missing": list(entry.get("missing", ())) if own else []}
 
 
 def steadied(before: State, now: State, *, keep_figures: bool) -> State:
@@ -103,6 +123,8 @@ def steadied(before: State, now: State, *, keep_figures: bool) -> State:
         # The daemon derives the time of day from two clocks, which differ a little from call to call.
         if was is not None and _settled(was) == _settled(workload):
             steady["since"], steady["cause"] = was["since"], was["cause"]
+        if was is not None and _same_time(was["keep_until"], workload["keep_until"]):
+            steady["keep_until"] = was["keep_until"]
         workloads[name] = steady
     return {**now, "gpus": gpus, "workloads": workloads}
 
@@ -115,6 +137,12 @@ def _kept(
 ) -> dict[str, Any]:
     old = {name: was[name] for name in figures} if keep and was is not None else {}
     return {**now, **old}
+
+
+def _same_time(was: str | None, now: str | None) -> bool:
+    if was is None or now is None:
+        return was is now
+    return abs((datetime.fromisoformat(now) - datetime.fromisoformat(was)).total_seconds()) < _SAME_TIME_S
 
 
 def _settled(workload: Mapping[str, Any]) -> tuple[object, ...]:

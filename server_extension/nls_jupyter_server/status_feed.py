@@ -48,8 +48,6 @@ class StatusFeed(LoggingConfigurable):
         super().__init__(**traits)
         self.state: State = unreachable("The daemon has not been asked yet.")
         self.version = 0
-        self.on_entry: Callable[[dict[str, Any]], None] | None = None
-        """Called with each entry of the history that is new since the feed began to follow."""
         self._kernels = kernels
         self._supervisors = supervisors
         self._changed = asyncio.Event()
@@ -155,8 +153,6 @@ class StatusFeed(LoggingConfigurable):
                 continue
             self._history.append(entry)
             self._nudged.set()
-            if self.on_entry is not None:
-                self.on_entry(entry)
 
     async def _pause(self, following: asyncio.Task[None]) -> None:
         """Until it is time to ask again, or there is a reason to."""

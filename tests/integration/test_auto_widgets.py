@@ -193,3 +193,21 @@ def test_ipywidgets_work_in_both_directions(notebook: AutoKernel) -> None:
     asked = notebook.send("comm_msg", {"comm_id": "control", "data": {"method": "request_states"}})
     (states,) = (m["content"]["data"] for m in notebook.done(asked) if m["msg_type"] == "comm_msg")
     assert states["states"][comm_id]["state"]["value"] == 2
+
+
+def test_a_frontend_learns_whether_auto_mode_is_on_and_hears_of_each_change(
+    daemon_of_module: DaemonProcess, tmp_path: Path
+) -> None:
+    with AutoKernel(tmp_path, daemon_of_module, "python3") as kernel:
+        (comm_id,) = kernel.ask("comm_info_request", {"target_name": "nls_jupyter.mode"})["comms"]
+        ask = {"comm_id": comm_id, "data": {}}
+
+        def told() -> list[bool]:
+            messages = kernel.done(kernel.send("comm_msg", ask))
+            return [m["content"]["data"]["auto"] for m in messages if m["msg_type"] == "comm_msg"]
+
+        assert told() == [False]
+        assert kernel.run("%gpu auto on").last("comm_msg") == {"comm_id": comm_id, "data": {"auto": True}}
+        kernel.done(kernel.send("comm_close", {"comm_id": comm_id, "data": {}}))
+        assert told() == [True]  # one page was closed, not all
+        assert kernel.run("%gpu auto off").last("comm_msg")["data"] == {"auto": False}

@@ -75,7 +75,10 @@ def test_request_and_limit_can_be_changed_and_nothing_else(bench: LabBench) -> N
     path = f"workloads/{own['id']}"
     changed = bench.ask("PATCH", path, {"request": "32MiB", "limit": "64MiB"})
     assert (changed.code, changed.json["request_bytes"]) == (200, 32 * 2**20)
-    for body in ({"priority": 5}, {}, "[1]", "no json", {"request": "-1"}):
+    kept = bench.ask("PATCH", path, {"keep_s": 600})
+    assert (kept.code, kept.json["keep_until"] is not None) == (200, True)
+    assert bench.ask("PATCH", path, {"keep_s": 0}).json["keep_until"] is None
+    for body in ({"priority": 5}, {}, "[1]", "no json", {"request": "-1"}, {"keep_s": "long"}, {"keep_s": -1}):
         refused = bench.ask("PATCH", path, body)
         assert refused.code in (400, 422), body
         assert refused.json["message"] == refused.json["detail"]
@@ -135,16 +138,28 @@ def test_two_hundred_workloads_reach_the_page_and_a_change_of_one_is_a_small_mes
         assert page.bytes - before < 20_000
 
 
-def test_what_happened_is_on_jupyters_event_bus(directory: Path) -> None:
+def test_what_happens_is_on_jupyters_event_bus_without_any_page_or_kernel(directory: Path) -> None:
     with lab_bench(directory) as bench:
-        page, book = bench.page(), bench.open()
-        book.gpu("1")
-        bench.until(page, lambda s: named(s, book.name))
         listener = bench.wait(bench.listen())
+        for name in ("first", "second", "third"):
+            body = {"kind": "command", "name": name, "request": 1.0}
+            assert bench.daemon.request("POST", "/v1/workloads", json.dumps(body).encode())[0] == 201
+        event = bench.wait(next_gpu_event(listener))
+        assert (event["action"], event["name"], event["missing"]) == ("waiting", "third", [])
+        listener.close()
+
+
+def test_what_did_not_come_back_is_named_on_the_event_bus(directory: Path) -> None:
+    with lab_bench(directory) as bench:
+        listener, book = bench.wait(bench.listen()), bench.open()
+        book.gpu("kept, handle = 1, open('/dev/null')")
         book.run("%gpu suspend")
         event = bench.wait(next_gpu_event(listener))
         assert (event["action"], event["name"]) == ("suspended", book.name)
         assert event["reason"] == "suspended by its user"
+        book.run("%gpu resume")
+        event = bench.wait(next_gpu_event(listener))
+        assert (event["action"], event["missing"]) == ("resumed", ["handle"])
         listener.close()
 
 

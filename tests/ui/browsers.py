@@ -115,10 +115,9 @@ class LabPage:
         return self.page.locator(".jp-Notebook .jp-OutputArea-output").last
 
     def theme(self, name: str) -> None:
-        """`JupyterLab Light` or `JupyterLab Dark`."""
+        """By its name, such as `JupyterLab Light`."""
         self.page.evaluate("name => window.jupyterapp.commands.execute('apputils:change-theme', {theme: name})", name)
-        light = "true" if name == "JupyterLab Light" else "false"
-        self.page.locator(f'body[data-jp-theme-light="{light}"]').wait_for(state="attached")
+        self.page.locator(f'body[data-jp-theme-name="{name}"]').wait_for(state="attached")
 
     def picture(self, path: Path) -> None:
         """A screenshot, once everything that moves has come to rest."""

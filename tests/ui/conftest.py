@@ -17,7 +17,7 @@ from elsewhere import Elsewhere
 from lab_bench import LabBench, lab_bench
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -69,14 +69,14 @@ def chromium(can_run: None) -> Iterator[Browser]:
 def stage(
     chromium: Browser, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[..., AbstractContextManager[Stage]]]:
-    """`with stage("2x1GiB") as s`: sizes of the simulated GPUs, settings of the server, of the user's."""
+    """`with stage("2x1GiB") as s`: sizes of the simulated GPUs, settings of server, daemon and user."""
 
     @contextlib.contextmanager
-    def built(simulate: str, settings: str = "", **users: Any) -> Iterator[Stage]:
+    def built(simulate: str, settings: str = "", daemon: Sequence[str] = (), **users: Any) -> Iterator[Stage]:
         directory: Path = tmp_path_factory.mktemp("u")
         install(directory, **users)
         with ThreadPoolExecutor(1) as pool, contextlib.ExitStack() as stack:
-            bench = pool.submit(stack.enter_context, lab_bench(directory, simulate, EXPOSE + settings)).result()
+            bench = pool.submit(stack.enter_context, lab_bench(directory, simulate, EXPOSE + settings, daemon)).result()
             scene = Stage(Elsewhere(bench, pool), chromium)
             try:
                 yield scene

@@ -80,6 +80,48 @@ def test_a_notebook_is_suspended_resumed_and_given_another_request_by_clicks(sta
         expect(lab.output()).to_have_text("42")
 
 
+def test_what_did_not_come_back_is_told_by_name_and_auto_mode_is_seen(stage: Any) -> None:
+    with stage("1x1GiB") as s:
+        s.bench.open("alice.ipynb").gpu("handle = open('/dev/null'); kept = 1")
+        lab = s.lab("alice.ipynb")
+        lab.show_panel()
+        lab.panel.get_by_role("button", name="Suspend alice.ipynb").click()
+        lab.panel.get_by_role("button", name="Resume alice.ipynb").click()
+        expect(lab.notification).to_contain_text("alice.ipynb is back on GPU 0, one name missing")
+        expect(lab.panel).to_contain_text("not kept: handle")
+        marker = lab.page.locator(".nls-Marker")
+        expect(marker).to_contain_text("GPU 0")
+        lab.page.evaluate("window.jupyterapp.commands.execute('nls-jupyter:toggle-auto')")
+        expect(marker).to_contain_text("auto: GPU 0")
+        lab.run("kept + 1")
+        expect(lab.output()).to_have_text("2")
+        lab.panel.get_by_role("button", name="Keep for 10 min alice.ipynb").click()
+        expect(lab.panel).to_contain_text("kept until")
+        lab.panel.get_by_role("button", name="Keep no longer alice.ipynb").click()
+        expect(lab.panel).not_to_contain_text("kept until")
+
+
+def test_who_is_about_to_be_suspended_is_told_and_stays_when_they_say_so(stage: Any, picture: Any) -> None:
+    patient = ["--set", "min_residency_s=600"]
+    with stage("1x256MiB", daemon=patient) as s:
+        alice, bob = s.bench.open("alice.ipynb"), s.bench.open("bob.ipynb")
+        for book in (bob, alice):
+            book.run("%gpu request 64MiB --limit 1.0")
+            book.gpu("import nls_jupyter.xp as xp; large = xp.ones(15_000_000)")
+            if book is bob:
+                book.run("%gpu suspend")
+        lab = s.lab("alice.ipynb")
+        waiting = bob.start("%%gpu\n1 + 1")
+        waiting.until(lambda outputs: outputs.displays)
+        expect(lab.notification).to_contain_text("alice.ipynb leaves GPU 0 soon: bob.ipynb needs the memory")
+        picture(lab, "6-leaving")
+        lab.notification.get_by_role("button", name="Keep for 10 min").click()
+        expect(lab.notification).to_have_count(0)
+        assert alice.entry(yields=False)["keep_until"] is not None
+        bob.interrupt()
+        assert waiting.fail().ename == "KeyboardInterrupt"
+
+
 def test_a_refusal_is_read_in_the_daemons_words(stage: Any) -> None:
     with stage("1x1GiB") as s:
         s.bench.open("alice.ipynb").gpu("1")
@@ -121,7 +163,7 @@ def test_a_cell_that_waits_is_told_and_can_be_interrupted(stage: Any, picture: A
         expect(lab.notification).to_contain_text("GPU 0 is held by alice.ipynb", timeout=SOON_MS)
         expect(lab.panel.get_by_label("Waiting")).to_contain_text("bob.ipynb")
         picture(lab, "5-waiting")
-        lab.page.get_by_role("button", name="Interrupt the kernel").click()
+        lab.notification.get_by_role("button", name="Interrupt").click()
         expect(lab.output()).to_contain_text("KeyboardInterrupt")
         lab.run("%%gpu\n2 + 2")
         first.run("%gpu release")
@@ -146,16 +188,30 @@ def test_the_page_recovers_from_a_daemons_restart_and_shows_nothing_old_as_fresh
 
 
 def test_names_are_text_whatever_they_hold_and_two_hundred_of_them_are_shown(stage: Any) -> None:
-    evil = "<img src=x onerror=\"document.title='owned'\">"
+    evil = "<img src=x onerror=\"document.title='owned'\">" + "W" * 40
+    body = json.dumps({"kind": "notebook", "name": evil, "request": "1MiB"}).encode()
+
+    def two_hundred(route: Any) -> None:
+        """The daemon's one, and 199 more of its kind."""
+        server = route.connect_to_server()
+
+        def multiply(text: str) -> None:
+            message = json.loads(text)
+            for name, fields in list(message.get("snapshot", {}).get("workloads", {}).items()):
+                others = {f"{name}-{i}": {**fields, "id": f"{name}-{i}", "name": f"{evil}{i}"} for i in range(199)}
+                message["snapshot"]["workloads"] |= others
+            route.send(json.dumps(message))
+
+        server.on_message(multiply)
+
     with stage("1x1GiB") as s:
+        assert s.bench.daemon.request("POST", "/v1/workloads", body)[0] == 201
         lab = s.lab()
+        lab.page.route_web_socket("**/nls/api/stream*", two_hundred)
+        lab.open()
         lab.show_panel()
-        for number in range(200):
-            name = f"{evil}{number}" + "W" * 40
-            body = json.dumps({"kind": "notebook", "name": name, "request": "1MiB"}).encode()
-            assert s.bench.daemon.request("POST", "/v1/workloads", body)[0] == 201
         expect(lab.panel.locator(".nls-Workload")).to_have_count(200)
-        expect(lab.panel).to_contain_text(f"{evil}7W")
+        expect(lab.panel).to_contain_text(f"{evil}198")
         assert lab.panel.locator("img").count() == 0
         assert "owned" not in lab.page.title()
         assert lab.panel.evaluate("panel => panel.scrollWidth <= panel.clientWidth")

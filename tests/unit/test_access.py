@@ -44,6 +44,15 @@ def test_another_users_workload_has_no_name_no_reason_and_no_cause() -> None:
     assert "training" not in str(shown)
 
 
+def test_the_names_of_another_users_variables_are_hidden_and_ones_own_are_not() -> None:
+    book = NameBook()
+    book.note(state(("a", "diagnosis", ANNA, Kind.NOTEBOOK)))
+    told = {**entry(ANNA, "diagnosis", "it fits"), "missing": ["patients"]}
+    assert book.veil_for(BERT).entry(told)["missing"] == []
+    assert book.veil_for(ANNA).entry(told)["missing"] == ["patients"]
+    assert "missing" not in book.veil_for(BERT).entry(entry(ANNA, "diagnosis", "it fits"))
+
+
 def test_ones_own_reasons_name_others_only_by_what_they_are() -> None:
     book = NameBook()
     book.note(state(("a", "diagnosis", ANNA, Kind.NOTEBOOK), ("b", "mine", BERT, Kind.COMMAND)))

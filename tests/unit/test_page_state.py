@@ -49,6 +49,43 @@ def test_an_older_daemon_makes_nobody_an_administrator() -> None:
     assert shown(old)["daemon"]["administrator"] is False
 
 
+def test_a_daemon_from_before_a_field_is_shown_without_it() -> None:
+    old = status()
+    for entry in (*old["gpus"], *old["workloads"]):
+        for name in ("pool", "claimed", "keep_until"):
+            entry.pop(name, None)
+    seen = shown(old)
+    assert {gpu["pool"] for gpu in seen["gpus"].values()} == {None}
+    assert {(w["claimed"], w["keep_until"]) for w in seen["workloads"].values()} == {(False, None)}
+
+
+@pytest.mark.parametrize(
+    ("last", "moving"),
+    [("resumed", True), ("started", True), ("moved", True), ("suspended", False), ("exited", False), (None, False)],
+)
+def test_who_left_a_gpu_to_be_on_another_moves_and_who_was_away_comes_back(last: str | None, moving: bool) -> None:
+    coming = status()
+    coming["workloads"][0] |= {"phase": "starting", "saved_bytes": 5}
+    own = coming["workloads"][0]["id"]
+    past = [] if last is None else [{**history()[0], "event": "started"}, {**history()[0], "event": last}]
+    assert page_state(coming, past, ME, {})["workloads"][own]["moving"] is moving
+
+
+def test_names_of_anothers_variables_do_not_reach_the_page() -> None:
+    entry = {**history()[1], "missing": ["secret"]}
+    assert page_state(status(), [entry], ME, {})["history"][0]["missing"] == ["secret"]
+    assert "secret" not in json.dumps(page_state(status(), [entry], ME + 1, {}))
+
+
+def test_a_millisecond_in_the_time_until_when_it_is_kept_is_no_change() -> None:
+    before, now = status(), status()
+    before["workloads"][0]["keep_until"] = "2026-11-21T10:10:00.001+00:00"
+    now["workloads"][0]["keep_until"] = "2026-11-21T10:09:59.999+00:00"
+    assert difference(shown(before), steadied(shown(before), shown(now), keep_figures=False)) == {}
+    now["workloads"][0]["keep_until"] = None
+    assert difference(shown(before), steadied(shown(before), shown(now), keep_figures=False)) != {}
+
+
 def test_a_daemon_that_speaks_otherwise_is_an_error_and_not_half_a_state() -> None:
     other = status()
     del other["workloads"][0]["phase"]

@@ -35,6 +35,7 @@ P = ProcessId(12, 99)
     [
         ("process_started", {"command_id": 3, "pid": 12, "start_time": 99}, events.ProcessStarted(1.5, W, ID, P)),
         ("process_ready", {"command_id": 3}, events.ProcessReady(1.5, W, ID)),
+        ("process_ready", {"command_id": 3, "missing": ["a", "b"]}, events.ProcessReady(1.5, W, ID, ("a", "b"))),
         ("start_failed", {"command_id": 3, "reason": "no"}, events.StartFailed(1.5, W, ID, "no")),
         ("process_suspended", {"command_id": 3, "saved_bytes": 7}, events.ProcessSuspended(1.5, W, ID, 7)),
         ("suspend_failed", {"command_id": 3, "reason": "no"}, events.SuspendFailed(1.5, W, ID, "no", busy=False)),
@@ -74,6 +75,8 @@ def test_each_fact_of_a_supervisor_becomes_its_event(
         "", "{", "3", "null", "[]", '"x"', "{}", '{"event": null}', '{"event": ["x"]}', '{"event": "CellStarted"}',
         '{"event": "cell_started", "at": 3}', '{"event": "process_ready"}',
         '{"event": "process_ready", "command_id": "3"}',
+        '{"event": "process_ready", "command_id": 3, "missing": "a"}',
+        '{"event": "process_ready", "command_id": 3, "missing": [1]}',
         '{"event": "process_ready", "command_id": 3.0}', '{"event": "process_ready", "command_id": true}',
         '{"event": "state_saved", "saved_bytes": -1}', '{"event": "state_saved", "saved_bytes": 9223372036854775808}',
         '{"event": "start_failed", "command_id": 1, "reason": 5}', "[" * 100_000, b"\xff",
@@ -102,6 +105,13 @@ def test_a_reason_is_one_printable_line_of_bounded_length() -> None:
     assert isinstance(told, events.StartFailed)
     assert told.reason.startswith("a b [31m?x")
     assert len(told.reason) == 2000
+
+
+def test_names_that_did_not_come_back_are_printable_and_not_too_many() -> None:
+    told = parse_event(encode_event("process_ready", {"command_id": 1, "missing": ["a\nb", "x" * 999] * 99}), W, 0)
+    assert isinstance(told, events.ProcessReady)
+    assert told.missing[:2] == ("a b", "x" * 100)
+    assert len(told.missing) == 100
 
 
 def test_clean_text_keeps_what_people_write() -> None:

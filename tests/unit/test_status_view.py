@@ -11,6 +11,7 @@ GPU = {
     "memory_total_bytes": 2**30,
     "memory_used_bytes": None,
     "healthy": False,
+    "unplaced_bytes": 0,
 }
 OWN = {
     "id": "w",
@@ -18,6 +19,8 @@ OWN = {
     "phase": "queued",
     "executing": False,
     "gpus": [],
+    "current": [],
+    "gpu_count": 1,
     "borrowed": False,
     "memory_used_bytes": 0,
     "request_bytes": 2**29,
@@ -63,6 +66,21 @@ def test_html_escapes_what_others_named() -> None:
     assert "<b>" not in html
     assert "&lt;b&gt;.ipynb" in html
     assert "H&lt;200&gt;" in html
+
+
+def test_html_draws_each_gpu_as_what_is_guaranteed_what_is_burst_and_what_is_free() -> None:
+    gpu = {**GPU, "unplaced_bytes": 2**20}
+    here = {**OWN, "current": ["GPU-1234"], "request_bytes": 2**28, "memory_used_bytes": 3 * 2**27}
+    other = {**here, "id": "x", "name": "x" * 500, "request_bytes": 2**27, "memory_used_bytes": 0}
+    html = GpuStatus(status(gpus=[gpu], workloads=[here, other]), "w").as_html()
+    words = f"&lt;b&gt;.ipynb: 256 MiB guaranteed; &lt;b&gt;.ipynb: 128 MiB burst; {'x' * 500}: 128 MiB guaranteed; "
+    assert f"aria-label='{words}1 MiB not placed; 511 MiB free'" in html
+    assert [f"flex:{size} 1 0" in html for size in (2**28, 2**27, 2**20, 511 * 2**20)] == [True] * 4
+
+
+def test_html_of_a_gpu_that_is_over_full_has_no_room_left() -> None:
+    here = {**OWN, "current": ["GPU-1234"], "request_bytes": 2**31}
+    assert "free'" not in GpuStatus(status(workloads=[here]), "w").as_html()
 
 
 def test_json_is_the_status_itself() -> None:

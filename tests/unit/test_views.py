@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from nls_scheduler import events
@@ -111,6 +113,22 @@ def test_a_suspend_that_its_user_asked_for_is_told_and_so_is_the_resume(node: No
     assert node.told[1]["bytes"] == node.told[2]["bytes"] == 3 * GIB
 
 
+def test_what_did_not_come_back_is_told_by_name_when_the_rest_is_there(node: Node) -> None:
+    name = node.submit("book", 8, 16)
+    node.obey()
+    node.apply(events.SuspendRequested(node.at, name, "suspended by its user"))
+    node.obey()
+    node.apply(events.ResumeRequested(node.at, name))
+    start = node.orders.pop()
+    node.apply(events.ProcessStarted(node.at, name, start.command_id, ProcessId(7, 5)))
+    node.apply(events.ProcessReady(node.at, name, start.command_id, ("handle",)))
+    assert [(entry["event"], entry["missing"]) for entry in node.told] == [
+        ("started", []),
+        ("suspended", []),
+        ("resumed", ["handle"]),
+    ]
+
+
 def test_a_process_that_ends_by_itself_is_told_with_how(node: Node) -> None:
     name = node.submit("train", 16, 16, Kind.COMMAND)
     node.obey()
@@ -171,3 +189,20 @@ def test_the_history_keeps_the_last_entries_and_lets_a_lagging_follower_go() -> 
     assert received[-1] is None
     history.unfollow(queue)
     assert queue.empty()
+
+
+def test_a_passive_follower_hears_everything_and_keeps_no_daemon_from_ending() -> None:
+    async def story() -> None:
+        history = History()
+        passive = history.follow(passive=True)
+        assert not history.followed
+        active = history.follow()
+        assert history.followed
+        history.add({"sequence": 1})
+        assert [passive.get_nowait(), active.get_nowait()] == [{"sequence": 1}] * 2
+        history.unfollow(active)
+        assert not history.followed
+        history.close()
+        assert passive.get_nowait() is None
+
+    asyncio.run(story())

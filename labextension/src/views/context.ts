@@ -3,7 +3,11 @@
 import type { ITranslate, Units } from '../statusText';
 import type { INodeModel, IWorkload } from '../tokens';
 
-export type WorkloadAction = 'suspend' | 'resume' | 'set-request' | 'release';
+export type WorkloadAction =
+  'suspend' | 'resume' | 'keep' | 'unkeep' | 'interrupt' | 'set-request' | 'release';
+
+/** For how long a click keeps a notebook on its GPU. */
+export const KEEP_MINUTES = 10;
 
 export interface IViewContext {
   readonly model: INodeModel;
@@ -25,12 +29,19 @@ export function actionsFor(model: INodeModel, workload: IWorkload): WorkloadActi
   if (!mayAct(model, workload)) {
     return [];
   }
-  const away = workload.phase === 'suspended' || workload.phase === 'failed';
-  const notebook = workload.kind === 'notebook';
-  const first: WorkloadAction[] = away
-    ? ['resume']
-    : notebook && workload.phase === 'running'
-      ? ['suspend']
-      : [];
-  return [...first, 'set-request', 'release'];
+  return [...firstActions(workload), 'set-request', 'release'];
+}
+
+function firstActions(workload: IWorkload): WorkloadAction[] {
+  // Only the server of a kernel can interrupt it.
+  if (workload.position !== null && workload.own && workload.kernel_id !== null) {
+    return ['interrupt'];
+  }
+  if (workload.phase === 'suspended' || workload.phase === 'failed') {
+    return ['resume'];
+  }
+  if (workload.kind !== 'notebook' || workload.phase !== 'running') {
+    return [];
+  }
+  return ['suspend', workload.keep_until === null ? 'keep' : 'unkeep'];
 }

@@ -81,6 +81,9 @@ export function GpuView(props: { context: IViewContext; gpu: IGpu }): React.Reac
     <section className="nls-Gpu" aria-label={`GPU ${gpu.index}`} data-healthy={gpu.healthy}>
       <h3 title={gpu.uuid}>
         GPU {gpu.index} <span className="nls-Gpu-model">{gpu.name}</span>
+        {gpu.pool !== null && gpu.pool !== 'default' && (
+          <span className="nls-Gpu-pool">{trans.__('pool %1', gpu.pool)}</span>
+        )}
       </h3>
       {!gpu.healthy && (
         <div className="nls-Warning">⚠ {trans.__('Out of service: %1', gpu.unhealthy_reason ?? '')}</div>

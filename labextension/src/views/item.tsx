@@ -89,16 +89,28 @@ export function ItemView(props: IItemProps): React.ReactElement {
   );
 }
 
-/** In the notebook's toolbar: no figures, and nothing at all without a GPU. */
-export function MarkerView(props: IItemProps): React.ReactElement | null {
-  const { context, workload } = props;
-  if (workload === null || nodeTrouble(context.model, context.trans) !== null) {
+/** Off, on or auto, in the notebook's toolbar: no figures, and nothing at all where there is nothing to be had. */
+export function MarkerView(props: IItemProps & { auto: boolean | null }): React.ReactElement | null {
+  const { context, workload, auto } = props;
+  const { model, trans } = context;
+  if ((workload === null && auto === null) || nodeTrouble(model, trans) !== null) {
     return null;
   }
-  const where = whereText(workload, context.trans);
+  const where = workload === null ? trans.__('GPU off') : whereText(workload, trans);
+  const cells =
+    auto === true
+      ? trans.__('Every cell of this notebook runs on the GPU.')
+      : trans.__('Cells of this notebook that begin with %%gpu run on the GPU.');
+  const text = auto === true ? trans.__('auto: %1', where) : where;
   return (
-    <button type="button" className="nls-Marker" title={workload.reason} onClick={props.open}>
-      <Sign workload={workload} /> {shortened(where, 36)}
+    <button
+      type="button"
+      className="nls-Marker"
+      title={[cells, workload?.reason ?? ''].join(' ').trim()}
+      aria-label={`${text}. ${cells}`}
+      onClick={props.open}
+    >
+      <Sign workload={workload} /> {shortened(text, 36)}
     </button>
   );
 }

@@ -59,7 +59,12 @@ function Happened(props: { context: IViewContext; entry: IEntry }): React.ReactE
       <time dateTime={entry.time} title={entry.time}>
         {clock}
       </time>
-      <span>{entryText(entry, units, trans)}</span>
+      <span>
+        {entryText(entry, units, trans)}
+        {entry.missing.length > 0 && (
+          <span className="nls-Missing">{trans.__('not kept: %1', entry.missing.join(', '))}</span>
+        )}
+      </span>
     </li>
   );
 }

@@ -2,18 +2,24 @@
 
 import React from 'react';
 
-import { bytesText, reasonText, whereText } from '../statusText';
+import { bytesText, keptText, reasonText, whereText } from '../statusText';
 import type { ITranslate } from '../statusText';
 import type { IWorkload } from '../tokens';
-import { actionsFor } from './context';
+import { actionsFor, KEEP_MINUTES } from './context';
 import type { IViewContext, WorkloadAction } from './context';
 
-function label(action: WorkloadAction, trans: ITranslate): string {
+export function actionLabel(action: WorkloadAction, trans: ITranslate): string {
   switch (action) {
     case 'suspend':
       return trans.__('Suspend');
     case 'resume':
       return trans.__('Resume');
+    case 'keep':
+      return trans.__('Keep for %1 min', KEEP_MINUTES);
+    case 'unkeep':
+      return trans.__('Keep no longer');
+    case 'interrupt':
+      return trans.__('Interrupt');
     case 'set-request':
       return trans.__('Request…');
     case 'release':
@@ -35,12 +41,12 @@ export function Actions(props: { context: IViewContext; workload: IWorkload }): 
           type="button"
           className="jp-mod-styled jp-mod-minimal nls-Button"
           // Several notebooks have the same buttons: which one it is must be heard, too.
-          aria-label={`${label(action, context.trans)} ${workload.name}`}
+          aria-label={`${actionLabel(action, context.trans)} ${workload.name}`}
           onClick={() => {
             context.act(action, workload);
           }}
         >
-          {label(action, context.trans)}
+          {actionLabel(action, context.trans)}
         </button>
       ))}
     </div>
@@ -57,10 +63,14 @@ export function Figures(props: { context: IViewContext; workload: IWorkload }): 
     [trans.__('limit'), bytesText(workload.limit_bytes, units, trans)]
   ];
   if (workload.phase === 'running') {
-    rows.splice(1, 0, [trans.__('may use now'), bytesText(workload.allowance_bytes, units, trans)]);
+    rows.push([trans.__('may use'), bytesText(workload.allowance_bytes, units, trans)]);
   }
-  if (workload.saved_bytes !== null) {
+  if (workload.saved_bytes) {
     rows.push([trans.__('saved'), bytesText(workload.saved_bytes, units, trans)]);
+  }
+  const kept = keptText(workload);
+  if (kept !== null) {
+    rows.push([trans.__('kept until'), kept]);
   }
   return (
     <dl className="nls-Figures">

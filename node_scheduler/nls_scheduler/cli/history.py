@@ -51,4 +51,6 @@ def _row(entry: dict[str, Any]) -> list[str]:
     event = entry["event"] + (f" {' -> '.join(places)}" if places else "")
     seconds = "" if entry["seconds"] is None else f"{entry['seconds']:.1f}"
     kept = "" if entry["bytes"] is None else format_bytes(entry["bytes"])
+    if missing := entry.get("missing"):
+        kept = f"{kept} without {', '.join(missing)}".strip()
     return [entry["time"][11:23], entry["name"], event, seconds, kept, entry["reason"]]

@@ -16,7 +16,7 @@ from tornado.httpclient import AsyncHTTPClient, HTTPRequest
 from tornado.websocket import websocket_connect
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Mapping, Sequence
     from pathlib import Path
 
     from tornado.websocket import WebSocketClientConnection
@@ -215,8 +215,16 @@ class JupyterServer:
 
 
 @asynccontextmanager
-async def serve(directory: Path, environment: Mapping[str, str]) -> AsyncIterator[JupyterServer]:
-    """A Jupyter Server of its own below `directory`, with none of the user's configuration; ended on leaving."""
+async def serve(
+    directory: Path, environment: Mapping[str, str], before: Sequence[str] = ()
+) -> AsyncIterator[JupyterServer]:
+    """A Jupyter Server of its own below `directory`, with none of the user's configuration; ended on leaving.
+
+    Args:
+        directory: for its documents, its configuration and its log.
+        environment: beside this process's own.
+        before: words before the command, such as those of `setpriv`, which becomes the command.
+    """
     notebooks, runtime = directory / "notebooks", directory / "runtime"
     for made in (notebooks, runtime):
         made.mkdir(mode=0o700, exist_ok=True)
@@ -234,6 +242,7 @@ async def serve(directory: Path, environment: Mapping[str, str]) -> AsyncIterato
     with (directory / "jupyter.log").open("wb") as log:
         # A session of its own: a Ctrl-C in the terminal ends it through whoever serves, not in the middle of that.
         process = await asyncio.create_subprocess_exec(
+            *before,
             *command,
             env={**os.environ, **environment, **own},
             stdin=asyncio.subprocess.DEVNULL,
