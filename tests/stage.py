@@ -11,7 +11,9 @@ from nls_scheduler.model import Kind, Phase, Policy
 from nls_scheduler.simulator import GIB, SimulatedNode
 
 if TYPE_CHECKING:
-    from nls_scheduler.model import GpuUuid, PlanEntry, Workload, WorkloadId
+    from collections.abc import Callable
+
+    from nls_scheduler.model import Gpu, GpuUuid, PlanEntry, Workload, WorkloadId
 
 TOTAL = 16 * GIB
 
@@ -19,8 +21,10 @@ TOTAL = 16 * GIB
 class Stage:
     """Gpus of 16 GiB. Sizes are fractions of one; everything that is ordered is done at once unless a story waits."""
 
-    def __init__(self, gpus: int = 2, **policy: object) -> None:
-        self.node = SimulatedNode.of(gpus, TOTAL, Policy(**policy))  # type: ignore[arg-type]  # any of its numbers
+    def __init__(
+        self, gpus: int = 2, connect: Callable[[tuple[Gpu, ...]], tuple[Gpu, ...]] = lambda gpus: gpus, **policy: object
+    ) -> None:
+        self.node = SimulatedNode.of(gpus, TOTAL, Policy(**policy), connect)  # type: ignore[arg-type]  # any of its numbers
         self._ids: dict[str, WorkloadId] = {}
 
     # Who comes and goes
@@ -36,6 +40,24 @@ class Stage:
     def _submit(self, name: str, kind: Kind, request: float, limit: float, wanted: dict[str, object]) -> None:
         sizes = {"request_bytes": int(request * TOTAL), "limit_bytes": int(limit * TOTAL)}
         self._ids[name] = self.node.submit(name=name, kind=kind, **sizes, **wanted)
+        self.node.settle()
+
+    def gang(self, name: str, members: int, size: int | None = None, request: float = 1.0, **wanted: object) -> None:
+        """Commands `name-0`, `name-1` ... of one gang, which has `size` members when all have come."""
+        for number in range(members):
+            self._submit(
+                f"{name}-{number}", Kind.COMMAND, request, request,
+                {"gang": name, "gang_size": members if size is None else size, **wanted},
+            )  # fmt: skip
+
+    def ends_well(self, name: str) -> None:
+        """The command has done its work."""
+        self.node.end_well(self._ids[name])
+        self.node.settle()
+
+    def user_migrates(self, name: str, gpu: int) -> None:
+        """`nls migrate`."""
+        self.node.tell(ev.MigrateRequested(self.node.now, self._ids[name], self.uuid(gpu)))
         self.node.settle()
 
     def ends(self, name: str) -> None:

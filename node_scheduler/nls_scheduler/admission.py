@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 NAME_LIMIT: Final = 100
 PRIORITY_LIMIT: Final = 10**9
 KEEP_LIMIT_S: Final = 30 * 24 * 3600
-_SPEC_FIELDS: Final = ("name", "request", "limit", "gpus", "priority", "requeue", "pools")
+GANG_SIZE_LIMIT: Final = 10**4
+_SPEC_FIELDS: Final = ("name", "request", "limit", "gpus", "gpus_max", "priority", "requeue", "pools")
 _PATCH_FIELDS: Final = (*_SPEC_FIELDS, "keep_s")
-_SUBMIT_FIELDS: Final = ("kind", *_SPEC_FIELDS)
+_SUBMIT_FIELDS: Final = ("kind", *_SPEC_FIELDS, "gang", "gang_size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,10 @@ def submission(
             owner=owner,
             request_bytes=request_bytes,
             limit_bytes=max(limit_bytes, request_bytes),
-            gpu_count=_whole(body, "gpus", 1, low=1, high=10**6),
+            gpu_count=(fewest := _whole(body, "gpus", 1, low=1, high=10**6)),
+            gpu_count_max=_most_gpus(body, fewest, None),
+            gang=(gang := _gang(body)),
+            gang_size=_gang_size(body, gang),
             priority=_whole(body, "priority", 0, low=-PRIORITY_LIMIT, high=PRIORITY_LIMIT),
             requeue=_flag(body, "requeue", default=False),
             pools=pools,
@@ -79,7 +83,8 @@ def respecification(body: Mapping[str, Any], spec: WorkloadSpec, gpus: Collectio
             name=_name(body) or spec.name,
             request_bytes=request_bytes,
             limit_bytes=max(limit_bytes, request_bytes),
-            gpu_count=_whole(body, "gpus", spec.gpu_count, low=1, high=10**6),
+            gpu_count=(fewest := _whole(body, "gpus", spec.gpu_count, low=1, high=10**6)),
+            gpu_count_max=_most_gpus(body, fewest, spec.gpu_count_max if "gpus" not in body else None),
             priority=_whole(body, "priority", spec.priority, low=-PRIORITY_LIMIT, high=PRIORITY_LIMIT),
             requeue=_flag(body, "requeue", default=spec.requeue),
             pools=pools,
@@ -176,7 +181,36 @@ def _flag(body: Mapping[str, Any], field: str, *, default: bool) -> bool:
     return value
 
 
+def _most_gpus(body: Mapping[str, Any], fewest: int, default: int | None) -> int | None:
+    """The most Gpus of an elastic command; `None`: it takes as many as it asks for."""
+    if body.get("gpus_max") is None and ("gpus_max" in body or default is None):
+        return None
+    most = _whole(body, "gpus_max", fewest if default is None else default, low=1, high=10**6)
+    if most < fewest:
+        raise impossible(f"The most GPUs ({most}) are fewer than the fewest ({fewest}): write them as MIN..MAX.")
+    return most
+
+
+def _gang(body: Mapping[str, Any]) -> str | None:
+    gang = body.get("gang")
+    if gang is None:
+        return None
+    if not isinstance(gang, str) or len(gang) > NAME_LIMIT or not clean_text(gang):
+        raise malformed(f"A gang's name is a text of 1 to {NAME_LIMIT} characters.")
+    return clean_text(gang)
+
+
+def _gang_size(body: Mapping[str, Any], gang: str | None) -> int:
+    if (body.get("gang_size") is None) is not (gang is None):
+        raise malformed("The fields 'gang' and 'gang_size' go together: name the gang, and say how many it has.")
+    return 1 if gang is None else _whole(body, "gang_size", 1, low=1, high=GANG_SIZE_LIMIT)
+
+
 def _spec(spec: WorkloadSpec, limit_bytes: int) -> WorkloadSpec:
+    if spec.kind is not Kind.COMMAND and (spec.elastic or spec.gang is not None):
+        raise impossible("Only commands (nls run) can be elastic or in a gang: a notebook asks for a fixed number.")
+    if spec.elastic and spec.gang is not None:
+        raise impossible("A gang's members have a fixed number of GPUs each: give one number, or no gang.")
     if spec.request_bytes > limit_bytes:
         raise impossible(
             f"The request ({format_bytes(spec.request_bytes)}) is above the limit ({format_bytes(limit_bytes)}): "
@@ -221,6 +255,11 @@ def _refuse_too_large(spec: WorkloadSpec, gpus: Collection[Gpu]) -> None:
             raise impossible(f"No GPU of this node has {format_bytes(size_bytes)} for the {word}: {there_is}.")
     if spec.gpu_count > len(gpus):
         raise impossible(f"This node has {_count(len(gpus))}, not {spec.gpu_count}: ask for fewer.")
+    if spec.gpu_count > 1:
+        gpus = [gpu for gpu in gpus if gpu.parent is None]
+        if spec.gpu_count > len(gpus):
+            slices = f"This node has {_count(len(gpus))} besides MIG slices"
+            raise impossible(f"{slices}, and a process sees one slice at most: ask for one GPU, or for fewer.")
     fitting = sum(gpu.memory_total_bytes >= spec.request_bytes for gpu in gpus)
     if spec.gpu_count > fitting:
         raise impossible(

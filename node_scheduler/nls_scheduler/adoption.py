@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from nls_scheduler import admission
+from nls_scheduler import admission, elastic
 from nls_scheduler.errors import Problem, malformed
 from nls_scheduler.events import WorkloadAdopted
 from nls_scheduler.homes import why_no_room
@@ -87,8 +87,11 @@ def _current(current: object, spec: WorkloadSpec, gpus: Mapping[GpuUuid, Gpu]) -
     if not isinstance(current, list) or not all(isinstance(uuid, str) for uuid in current):
         raise malformed("The field 'current' is needed, a list of the UUIDs of its Gpus.")
     known = tuple(GpuUuid(uuid) for uuid in current)
-    if len(set(known)) != len(known) or len(known) != spec.gpu_count or not set(known) <= gpus.keys():
-        detail = f"'current' names {spec.gpu_count} of this node's Gpus, each once: see `nls status --json`."
+    most = elastic.most(spec)
+    fits = spec.gpu_count <= len(known) <= most
+    if len(set(known)) != len(known) or not fits or not set(known) <= gpus.keys():
+        number = str(most) if most == spec.gpu_count else f"{spec.gpu_count} to {most}"
+        detail = f"'current' names {number} of this node's Gpus, each once: see `nls status --json`."
         raise Problem(409, "Not on this node", detail)
     return known
 

@@ -164,6 +164,15 @@ class Act(WithBody):
         self.answer_entry(self.daemon.view(WorkloadId(workload_id)), HTTPStatus.ACCEPTED)
 
 
+class Migrate(WithBody):
+    """`POST /v1/workloads/{id}/migrate`: move it to another Gpu."""
+
+    def post(self, workload_id: str) -> None:
+        """Answers its status entry: the move is then under way, or waits for the end of its cell."""
+        self.daemon.migrate(WorkloadId(workload_id), self.fields(), self.caller)
+        self.answer_entry(self.daemon.view(WorkloadId(workload_id)), HTTPStatus.ACCEPTED)
+
+
 class ReturnGpu(WithBody):
     """`POST /v1/gpus/{uuid}/return`: an administrator's word that a Gpu is well again."""
 
@@ -237,6 +246,7 @@ def application(daemon: Daemon, client_timeout_s: float) -> web.Application:
             (r"/v1/workloads", Workloads, settings),
             (_ID, Workload, settings),
             (rf"{_ID}/(suspend|resume)", Act, settings),
+            (rf"{_ID}/migrate", Migrate, settings),
             (rf"{_ID}/supervisor", Supervisor, settings),
             (r"/v1/gpus/([^/]+)/return", ReturnGpu, settings),
         ],

@@ -55,9 +55,9 @@ class DaemonClient:
         return await self._request("GET", "/v1/status")
 
     async def submit(self, **fields: Any) -> dict[str, Any]:
-        """A new workload (`kind`, and `name`, `request`, `limit`, `gpus`, `priority`, `requeue`, `pools`).
+        """A new workload, from the fields of a submission in `openapi.json`; `kind` is needed. Its status entry.
 
-        Its status entry. It belongs to the calling process: when that ends, the workload ends.
+        It belongs to the calling process: when that ends, the workload ends.
         """
         return await self._request("POST", "/v1/workloads", fields)
 
@@ -83,6 +83,10 @@ class DaemonClient:
     async def resume(self, workload_id: str) -> dict[str, Any]:
         """Bring a notebook back; its status entry."""
         return await self._request("POST", f"/v1/workloads/{workload_id}/resume", {})
+
+    async def migrate(self, workload_id: str, gpu: str) -> dict[str, Any]:
+        """Move a workload to a Gpu (UUID or index), at the end of its cell; its status entry."""
+        return await self._request("POST", f"/v1/workloads/{workload_id}/migrate", {"gpu": gpu})
 
     async def return_gpu(self, gpu: str) -> dict[str, Any]:
         """An administrator's word that a Gpu (UUID or index) is well again; its status entry."""

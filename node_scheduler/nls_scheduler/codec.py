@@ -10,13 +10,13 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any, Final
 
-from nls_scheduler import commands, events, model
+from nls_scheduler import commands, events, model, topology
 
 _TYPE: Final = "$"
 _MAP: Final = "map"
 _KINDS: Final[dict[str, type]] = {
     name: kind
-    for module in (model, events, commands)
+    for module in (model, events, commands, topology)
     for name, kind in vars(module).items()
     if isinstance(kind, type) and (is_dataclass(kind) or issubclass(kind, Enum))
 }

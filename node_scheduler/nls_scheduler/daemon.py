@@ -9,12 +9,12 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from nls_scheduler import admission, adoption, events, pool_config
+from nls_scheduler import admission, adoption, events, gangs, migration, pool_config
 from nls_scheduler.access import Access, NameBook
 from nls_scheduler.admission import Defaults
 from nls_scheduler.clock import boottime_s
 from nls_scheduler.commands import EndProcess, SetTimer, StartProcess, WorkloadCommand
-from nls_scheduler.errors import Problem, unknown_gpu, unknown_workload
+from nls_scheduler.errors import Problem, impossible, unknown_gpu, unknown_workload
 from nls_scheduler.history import History, Recorder
 from nls_scheduler.journal import boot_id
 from nls_scheduler.metrics import Metrics
@@ -24,6 +24,7 @@ from nls_scheduler.poller import Poller, PollRates
 from nls_scheduler.processes import WORKLOAD_VARIABLE, alive, look_up
 from nls_scheduler.protocol import CLOSE_ENDED, CLOSE_REPLACED, encode_command, parse_event
 from nls_scheduler.reaper import Reaper
+from nls_scheduler.start_environment import start_environment
 from nls_scheduler.state_machine import outstanding, step
 from nls_scheduler.views import cause_of, gpu_view, node_view, workload_view
 
@@ -141,6 +142,9 @@ class Daemon:
             raise admission.no_gpu(self._poller.message)
         names = {workload.spec.name for workload in self.state.workloads.values()}
         spec = admission.submission(body, peer.uid, gpus, self._defaults, names, self.state.policy)
+        refusal = gangs.refusal(spec, self.state.workloads.values(), gpus)
+        if refusal is not None:
+            raise impossible(refusal)
         workload_id = WorkloadId(secrets.token_hex(6))
         self._take_lease(workload_id, peer)
         try:
@@ -199,6 +203,14 @@ class Daemon:
         """Bring a notebook back, or give a failed workload another try. Raises Problem."""
         self._own(workload_id, peer)
         self.apply(events.ResumeRequested(boottime_s(), workload_id))
+
+    def migrate(self, workload_id: WorkloadId, body: Mapping[str, Any], peer: Peer) -> None:
+        """Move a workload to the Gpu that `body` names, now or at the end of its cell. Raises Problem."""
+        workload = self._own(workload_id, peer)
+        gpu = migration.wanted(body, workload, self.state)
+        event = events.MigrateRequested(boottime_s(), workload_id, gpu)
+        migration.check(step(self.state, event)[0], workload, gpu)
+        self.apply(event)
 
     async def return_gpu(self, name: str, peer: Peer) -> dict[str, Any]:
         """An administrator says that a Gpu (UUID or index) is well again; its status entry. Raises Problem."""
@@ -272,6 +284,7 @@ class Daemon:
                 self._apply_or_tell(events.StartFailed(at, workload_id, command.command_id, reason))
                 return None
             environment = {**environment, WORKLOAD_VARIABLE: command.workload}
+            environment |= start_environment(self.state, command)
         return encode_command(command, cause_of(self.state, command.cause), environment)
 
     # The loop ----------------------------------------------------------------------------------------------------

@@ -159,6 +159,13 @@ class KeepRequested(WorkloadEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class MigrateRequested(WorkloadEvent):
+    """Its user wants it on that Gpu: a wish, which guarantees come before."""
+
+    gpu: GpuUuid
+
+
+@dataclass(frozen=True, slots=True)
 class CellStarted(WorkloadEvent):
     """A cell runs, or waits for the GPU."""
 
@@ -177,10 +184,14 @@ class StateSaved(WorkloadEvent):
 
 @dataclass(frozen=True, slots=True)
 class ProcessExited(WorkloadEvent):
-    """Its GPU process is gone: asked for or not. `reason` says how; no process: a stop found none."""
+    """Its GPU process is gone: asked for or not. `reason` says how; no process: a stop found none.
+
+    `code`: its exit status, 0 where it ended well, 128 + n where signal n ended it; `None`: not told.
+    """
 
     process: ProcessId | None
     reason: str
+    code: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

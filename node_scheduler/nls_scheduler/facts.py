@@ -7,6 +7,7 @@ from functools import singledispatch
 from typing import TYPE_CHECKING
 
 from nls_scheduler import events as ev
+from nls_scheduler import gangs
 from nls_scheduler.model import CommandId, Gpu, Kind, NodeState, Order, Phase, Releasing, Workload
 from nls_scheduler.transitions import transition
 
@@ -86,6 +87,9 @@ def _(event: ev.GpusDiscovered, state: NodeState) -> NodeState:
                 memory_total_bytes=gpu.memory_total_bytes,
                 healthy=gpu.healthy,
                 unhealthy_reason=gpu.unhealthy_reason,
+                parent=gpu.parent,
+                numa_node=gpu.numa_node,
+                links=gpu.links,
             )
     for uuid, old in state.gpus.items():
         # A vanished Gpu stays as an unhealthy one while somebody is still on it.
@@ -245,12 +249,22 @@ def _(event: ev.SuspendRequested, workload: Workload, state: NodeState) -> NodeS
 def _(event: ev.ResumeRequested, workload: Workload, state: NodeState) -> NodeState:
     if workload.phase is Phase.FAILED:
         workload = transition(workload, ev.ResumeRequested, _phase_without_process(workload), failures=0)
+        others = [w for w in gangs.fellows(state, workload) if w.phase is Phase.FAILED and w.release_reason is None]
+        for other in others:
+            again = transition(other, ev.ResumeRequested, Phase.QUEUED, failures=0)
+            state = _with(state, _wanting(again, event.at))
     return _with(state, _wanting(replace(workload, woken_by_cell=False, suspend_reason=None), event.at))
 
 
 @_about.register
 def _(event: ev.KeepRequested, workload: Workload, state: NodeState) -> NodeState:
     return _with(state, replace(workload, keep_until=event.until))
+
+
+@_about.register
+def _(event: ev.MigrateRequested, workload: Workload, state: NodeState) -> NodeState:
+    """A wish of one that runs; it holds until its process is ready again, there or elsewhere."""
+    return _with(state, replace(workload, wish=event.gpu)) if workload.phase is Phase.RUNNING else state
 
 
 @_about.register
@@ -333,6 +347,9 @@ def _(event: ev.ProcessReady, workload: Workload, state: NodeState) -> NodeState
         waiting_since=None,
         woken_by_cell=False,
         suspend_reason=None,
+        # Where it is now is where it was wished, or the wish could not be met.
+        wish=None,
+        moved_at=event.at if workload.wish is not None else workload.moved_at,
         resident_since=event.at,
         idle_since=event.at,
         last_move_s=workload.last_move_s + waited,
@@ -379,7 +396,7 @@ def _(event: ev.ProcessExited, workload: Workload, state: NodeState) -> NodeStat
     # A stop that found no process answers a stop; it may have crossed with a newer start.
     if stale or not workload.present or (event.process is None and not _told_to_end(workload)):
         return state
-    return _ended(state, workload, event.at, event.reason, ev.ProcessExited)
+    return _ended(state, workload, event.at, event.reason, ev.ProcessExited, event.code)
 
 
 def _answers(workload: Workload, event: ev.CommandEvent, order: Order) -> bool:
@@ -435,18 +452,41 @@ def above_limit(workload: Workload) -> bool:
     return workload.over_limit_polls >= _POLLS_ABOVE_LIMIT
 
 
-def _ended(state: NodeState, workload: Workload, at: float, reason: str, trigger: type) -> NodeState:
-    """Its process ended, asked for (StopProcess) or by itself."""
+def _ended(
+    state: NodeState, workload: Workload, at: float, reason: str, trigger: type, code: int | None = None
+) -> NodeState:
+    """Its process ended, asked for (StopProcess) or by itself. `code`: its exit status, if that was told."""
     asked = _told_to_end(workload)
     state = _let_go(state, workload, at)
     if workload.release_reason is not None:
         return _without(state, workload.id)
+    if gangs.is_member(workload.spec):
+        return _member_ended(state, workload, at, reason, trigger, well=code == 0)
     if workload.spec.kind is Kind.COMMAND and not (asked and workload.spec.requeue):
         # A command that ended has nothing to come back for.
         return _without(state, workload.id)
     failures = workload.failures + (0 if asked and not above_limit(workload) else 1)
+    return _off(state, workload, at, trigger, failures, reason)
+
+
+def _member_ended(
+    state: NodeState, workload: Workload, at: float, reason: str, trigger: type, *, well: bool
+) -> NodeState:
+    """What ended well is done; a death is counted in the whole gang; a stop is no death, unless for its own fault."""
+    if well and not _told_to_end(workload):
+        return _without(gangs.after_a_success(state, workload), workload.id)
+    if _told_to_end(workload) and not above_limit(workload):
+        return _off(state, workload, at, trigger, workload.failures, workload.gang_trouble or reason)
+    failures = gangs.failures_with(state, workload, at)
+    trouble = f"{workload.spec.name} of gang {workload.spec.gang} {reason}"
+    state = gangs.after_a_death(state, workload, reason, at)
+    return _off(state, replace(workload, gang_trouble=trouble), at, trigger, failures, trouble)
+
+
+def _off(state: NodeState, workload: Workload, at: float, trigger: type, failures: int, reason: str) -> NodeState:
+    """Without its process it queues again, or has failed for good."""
     phase = Phase.FAILED if failures >= state.policy.max_failures else _phase_without_process(workload)
     ended = transition(_off_the_gpu(workload, at), trigger, phase, failures=failures, last_move_s=0.0)
     if phase is Phase.FAILED:
-        ended = replace(ended, last_reason=f"gave up after {failures} failures in a row: {reason}", waiting_since=None)
+        ended = replace(ended, last_reason=gangs.gave_up(failures, reason), waiting_since=None)
     return _with(state, ended)

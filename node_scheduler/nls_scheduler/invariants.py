@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nls_scheduler import elastic
 from nls_scheduler.commands import InterruptCell, StartProcess, StopProcess, SuspendProcess, TrimMemory, WorkloadCommand
 from nls_scheduler.facts import above_limit
+from nls_scheduler.gangs import gangs_of
 from nls_scheduler.model import Order, Phase
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ def check(before: NodeState, state: NodeState, commands: tuple[Command, ...]) ->
         *_of_deadlines(state),
         *_of_starts(state, commands),
         *_of_commands(before, state, commands),
+        *_of_gangs(state, commands),
+        *_of_counts(state),
     ]
     if broken:
         raise InvariantError("; ".join(broken))
@@ -123,7 +127,7 @@ def _of_harm(before: NodeState, state: NodeState, command: WorkloadCommand) -> I
     """A running cell is stopped for a guarantee at its deadline or because its workload ends, never for a burst."""
     workload, entry = state.workloads[command.workload], state.plan[command.workload]
     was = before.workloads.get(workload.id)
-    asked = workload.suspend_reason is not None or entry.deadline_at is not None
+    asked = workload.suspend_reason is not None or workload.wish is not None or entry.deadline_at is not None
     if isinstance(command, SuspendProcess) and workload.kept(state.at) and not asked:
         yield f"{workload.id} is suspended for less than a guarantee while its user keeps it"
     if workload.cell_since is None or was is None or was.phase is not Phase.RUNNING:
@@ -136,6 +140,33 @@ def _of_harm(before: NodeState, state: NodeState, command: WorkloadCommand) -> I
     due = overdue or workload.release_reason is not None or above_limit(workload)
     if isinstance(command, StopProcess) and not due:
         yield f"{workload.id} is stopped in mid-cell before any deadline"
+
+
+def _of_gangs(state: NodeState, commands: tuple[Command, ...]) -> Iterator[str]:
+    """A gang is admitted, planned and started whole or not at all."""
+    started = {c.workload for c in commands if isinstance(c, StartProcess)}
+    for gang in gangs_of(state.workloads.values()).values():
+        targets = [bool(state.plan[w.id].target) for w in gang.members]
+        if any(targets) and not (all(targets) and gang.whole):
+            yield f"the plan gives Gpus to some of gang {gang.name} only"
+        absent = [w for w in gang.members if not w.present]
+        if any(w.home for w in absent) and not (gang.whole and all(w.home for w in gang.members)):
+            yield f"a part of gang {gang.name} is admitted"
+        if started & {w.id for w in gang.members} and any(w.phase is not Phase.STARTING for w in gang.members):
+            yield f"a part of gang {gang.name} is started"
+
+
+def _of_counts(state: NodeState) -> Iterator[str]:
+    """Nobody has fewer Gpus than it asks for, nor more; one of several is never on a slice."""
+    for workload in state.workloads.values():
+        for gpus in (workload.home, state.plan[workload.id].target, workload.current):
+            if len(set(gpus)) != len(gpus):
+                yield f"{workload.id} has one Gpu twice: {gpus}"
+        target, spec = state.plan[workload.id].target, workload.spec
+        if target and not workload.present and not spec.gpu_count <= len(target) <= elastic.most(spec):
+            yield f"{workload.id} is to start on {len(target)} Gpus"
+        if len(target) > 1 and any(uuid in state.gpus and state.gpus[uuid].parent for uuid in target):
+            yield f"{workload.id} spans a slice"
 
 
 def _of_deadlines(state: NodeState) -> Iterator[str]:

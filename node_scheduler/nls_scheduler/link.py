@@ -43,6 +43,8 @@ LONGEST_PAUSE_S: Final = 1.0
 CLOSE_PATIENCE_S: Final = 1.0
 _UNKNOWN: Final = 404
 _GOES_ON: Final = object()
+# Fields of an adoption that only some workloads have, with their names in the status.
+_ADOPTED_IF_SET: Final = (("gpus_max", "gpu_count_max"), ("gang", "gang"), ("gang_size", "gang_size"))
 _LOST: Final = (HTTPClientError, OSError, StreamClosedError, WebSocketClosedError, WebSocketError)
 log = logging.getLogger(__name__)
 
@@ -197,6 +199,7 @@ class SupervisorLink:
                 limit=f"{view['limit_bytes']}B",
                 pools=",".join(view["pools"]),
                 gpus=view["gpu_count"],
+                **{name: view[key] for name, key in _ADOPTED_IF_SET if view.get(key) is not None},
                 current=list(self._gpus or view["current"]),
                 command_id=self._last_order,
                 pid=pid,

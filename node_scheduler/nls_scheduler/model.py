@@ -15,6 +15,8 @@ from nls_scheduler.pools import Placement, Pool
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from nls_scheduler.topology import Link
+
 GpuUuid = NewType("GpuUuid", str)
 WorkloadId = NewType("WorkloadId", str)
 CommandId = NewType("CommandId", int)
@@ -61,7 +63,10 @@ class WorkloadSpec:
         owner: user id of who asks, known from the socket.
         request_bytes: guaranteed on each of its Gpus, CUDA context included.
         limit_bytes: hard cap on each of its Gpus, at least the request.
-        gpu_count: how many Gpus it spans.
+        gpu_count: how many Gpus it spans; of an elastic one, the fewest.
+        gpu_count_max: an elastic command takes up to so many Gpus; `None`: as many as `gpu_count`, always.
+        gang: its owner's name for commands that start together or not at all; `None`: it is in no gang.
+        gang_size: how many commands that gang has.
         priority: higher goes first.
         requeue: a command that may be stopped and started again from the beginning.
         pools: names of the pools whose Gpus it may use, the most wanted first.
@@ -73,6 +78,9 @@ class WorkloadSpec:
     request_bytes: int
     limit_bytes: int
     gpu_count: int = 1
+    gpu_count_max: int | None = None
+    gang: str | None = None
+    gang_size: int = 1
     priority: int = 0
     requeue: bool = False
     pools: tuple[str, ...] = (DEFAULT_POOL,)
@@ -83,6 +91,10 @@ class WorkloadSpec:
             raise ValueError("A request must be above zero and at most the limit.")
         if self.gpu_count < 1:
             raise ValueError("A workload needs at least one Gpu.")
+        if self.gpu_count_max is not None and self.gpu_count_max < self.gpu_count:
+            raise ValueError("The most Gpus of an elastic workload are fewer than its fewest.")
+        if self.gang_size < 1:
+            raise ValueError("A gang has at least one member.")
         if not self.pools:
             raise ValueError("A workload needs at least one pool.")
 
@@ -93,8 +105,19 @@ class WorkloadSpec:
 
     @property
     def movable(self) -> bool:
-        """Whether its GPU process may be taken away and brought back: never one that spans several Gpus."""
-        return self.gpu_count == 1 and (self.kind is Kind.NOTEBOOK or self.requeue)
+        """Whether its GPU process may be taken away and brought back: never one of several Gpus or of a gang."""
+        single = self.gpu_count == 1 and not self.elastic and self.gang is None
+        return single and (self.kind is Kind.NOTEBOOK or self.requeue)
+
+    @property
+    def elastic(self) -> bool:
+        """Whether it takes more Gpus where there are more."""
+        return self.gpu_count_max is not None and self.gpu_count_max > self.gpu_count
+
+    @property
+    def resizable(self) -> bool:
+        """Whether it is started again to have more Gpus or fewer; an elastic one that is not keeps what it got."""
+        return self.elastic and self.requeue
 
     @property
     def can_take_turns(self) -> bool:
@@ -164,6 +187,9 @@ class Workload:
         trimmed: whether its caches have been given back since it went above its limit.
         interrupt: the interrupt that was ordered for the running cell; one per cell.
         failures: starts and processes that ended by themselves since the last finished cell.
+        gang_trouble: why its gang had to stop last, for people.
+        gang_done: how many others of its gang have ended well; what has begun to end cannot start again whole.
+        wish: the Gpu to which its user wants it moved.
         release_reason: set once it is to end.
         suspend_reason: set while its user, not the planner, wants it off the Gpu.
         keep_until: its user holds it until then: idle, it is treated as if a cell ran.
@@ -197,6 +223,9 @@ class Workload:
     interrupt: Pending | None = None
     failures: int = 0
     pending: Pending | None = None
+    gang_trouble: str | None = None
+    gang_done: int = 0
+    wish: GpuUuid | None = None
     release_reason: str | None = None
     suspend_reason: str | None = None
     keep_until: float | None = None
@@ -241,6 +270,11 @@ class Workload:
         return max(self.spec.request_bytes, saved, unsaved)
 
     @property
+    def moved_bytes(self) -> int:
+        """What a move carries, about: what it holds on a Gpu, or what is saved of that."""
+        return max(self.memory_used.values(), default=self.saved_bytes or 0)
+
+    @property
     def size_bytes(self) -> int:
         """The room it takes on each of its Gpus: its request, or what it holds there where that is more."""
         if self.phase is Phase.RUNNING and self.measured:
@@ -281,6 +315,10 @@ class Gpu:
         releasing: memory on its way back.
         unhealthy_reason: why it is out of service, for people.
         pressed_since: since when requests here do not fit beside what is used.
+        parent: the Gpu that a MIG slice is a part of.
+        numa_node: the memory that it is next to; `None`: the driver did not say.
+        links: how it is connected to others; one that is missing is not said.
+        unclaimed_since: since when nobody has a home here.
     """
 
     uuid: GpuUuid
@@ -295,6 +333,10 @@ class Gpu:
     utilisation: float | None = None
     releasing: tuple[Releasing, ...] = ()
     pressed_since: float | None = None
+    parent: GpuUuid | None = None
+    numa_node: int | None = None
+    links: Mapping[GpuUuid, Link] = field(default_factory=dict)
+    unclaimed_since: float | None = None
 
     @property
     def capacity_bytes(self) -> int:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nls_scheduler.gangs import gangs_of
+from nls_scheduler.gangs import resting as resting_gangs
 from nls_scheduler.homes import admission_order, assign_homes
 from nls_scheduler.model import Kind, Phase, PlanEntry
 from nls_scheduler.rooms import has_room
 from nls_scheduler.sizes import format_bytes, format_seconds
-from nls_scheduler.targets import place_guarantees, spread
+from nls_scheduler.targets import grant_wishes, place_guarantees, spread
 from nls_scheduler.turns import take_turns
 
 if TYPE_CHECKING:
@@ -33,11 +35,13 @@ def make_plan(state: NodeState) -> Plan:
     alive = [w for w in state.workloads.values() if w.release_reason is None and w.phase is not Phase.FAILED]
     homes = assign_homes(state, alive)
     resting = {w.id: why for w in alive if (why := _rests(state, w)) is not None}
+    resting |= resting_gangs(gangs_of(state.workloads.values()), homes.homes)
     wanting = [w for w in alive if w.wants_gpu and w.id in homes.homes and w.id not in resting]
     draft = place_guarantees(state, homes, sorted(wanting, key=admission_order))
     draft.waits |= resting
     draft.wake_at += [at for w in alive if (at := _rests_at(state, w)) is not None]
     take_turns(draft)
+    grant_wishes(draft)
     moves = spread(draft)
     positions = _positions(state, alive, draft)
     entries = {w.id: _entry(draft, w, positions, moves) for w in state.workloads.values()}
@@ -130,7 +134,12 @@ def _reason(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], moves
         return f"{state.label(target)} has more room to burst"
     cause = draft.cause.get(workload.id, draft.homes.moved_for.get(workload.id))
     if cause is not None and workload.present and target != workload.current:
-        return f"{state.workloads[cause].spec.name} needs {state.label(workload.current)}"
+        needed = tuple(uuid for uuid in workload.current if uuid not in target)
+        return f"{state.workloads[cause].spec.name} needs {state.label(needed or workload.current)}"
+    if workload.wish is not None and workload.wish in target and workload.wish not in workload.current:
+        return f"its user wants it on {state.label(target)}"
+    if workload.spec.resizable and workload.present and set(workload.current) < set(target):
+        return f"{state.label(tuple(u for u in target if u not in workload.current))} is free for it as well"
     if not target:
         return draft.waits.get(workload.id, "waits for a GPU")
     if workload.id in draft.yields:

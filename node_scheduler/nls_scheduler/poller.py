@@ -220,6 +220,9 @@ def _gpu(info: GpuInfo, known: Gpu | None, why: str | None, forgiven: Collection
         memory_total_bytes=info.memory_total_bytes,
         healthy=why is None,
         unhealthy_reason=why,
+        parent=info.parent,
+        numa_node=info.numa_node,
+        links=info.links,
     )
 
 

@@ -49,7 +49,7 @@ class Pool:
     def names(self, gpu: Gpu) -> bool:
         """Whether `gpu` is one of those that it names."""
         return any(
-            word in (gpu.uuid, str(gpu.index)) or (not word.isdecimal() and fnmatchcase(gpu.name, word))
+            word in (gpu.uuid, gpu.parent, str(gpu.index)) or (not word.isdecimal() and fnmatchcase(gpu.name, word))
             for word in self.gpus
         )
 

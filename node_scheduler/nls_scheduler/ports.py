@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nls_scheduler.model import GpuUuid, ProcessId
+    from nls_scheduler.topology import Link
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,8 @@ class GpuInfo:
         name: product name.
         memory_total_bytes: what can be handed out: NVML's total minus what the driver reserves.
         parent: the Gpu that a MIG slice is a part of; `None` for a whole Gpu.
+        numa_node: the memory that it is next to; `None`: the driver did not say.
+        links: how it is connected to other Gpus of this node; one that is missing is not said.
     """
 
     uuid: GpuUuid
@@ -32,6 +35,8 @@ class GpuInfo:
     name: str
     memory_total_bytes: int
     parent: GpuUuid | None = None
+    numa_node: int | None = None
+    links: Mapping[GpuUuid, Link] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ _EVENT_FIELDS: Final[Mapping[str, Mapping[str, type]]] = {
     "start_failed": {"command_id": int, "reason": str},
     "process_suspended": {"command_id": int, "saved_bytes": int},
     "suspend_failed": {"command_id": int, "reason": str, "busy": bool},
-    "process_exited": {"pid": int, "start_time": int, "reason": str},
+    "process_exited": {"pid": int, "start_time": int, "reason": str, "code": int},
     "cell_started": {},
     "cell_finished": {},
     "state_saved": {"saved_bytes": int},
@@ -64,6 +64,7 @@ _OPTIONAL: Final[Mapping[tuple[str, str], Any]] = {
     ("suspend_failed", "busy"): False,
     ("process_exited", "pid"): None,
     ("process_exited", "start_time"): None,
+    ("process_exited", "code"): None,
     ("reported", "pid"): None,
     ("reported", "start_time"): None,
     ("reported", "saved_bytes"): None,
@@ -276,7 +277,7 @@ def _as_event(kind: str, fields: Mapping[str, Any], workload: WorkloadId, at: fl
         case "suspend_failed":
             return events.SuspendFailed(at, workload, command_id, fields["reason"], fields["busy"])
         case "process_exited":
-            return events.ProcessExited(at, workload, process, fields["reason"])
+            return events.ProcessExited(at, workload, process, fields["reason"], fields["code"])
         case "state_saved":
             return events.StateSaved(at, workload, fields["saved_bytes"])
         case "cell_started":

@@ -96,6 +96,10 @@ class Rooms:
         pool = self.pools[uuid]
         return uuid in self._homes.get(workload.id, ()) or (pool.enabled and pool.name in workload.spec.pools)
 
+    def is_in_pools(self, workload: Workload, uuid: GpuUuid) -> bool:
+        """Whether `uuid` belongs to one of its pools, which takes new ones."""
+        return self.pools[uuid].enabled and self._in_pools(workload, uuid)
+
     def _in_pools(self, workload: Workload, uuid: GpuUuid) -> bool:
         return self.pools[uuid].name in workload.spec.pools
 
@@ -151,10 +155,15 @@ class Rooms:
         return value
 
     def best_for(self, workload: Workload) -> GpuUuid | None:
-        """The Gpu that takes `workload` in full and leaves everybody the most burst; its home among equals."""
+        """The Gpu that takes `workload` in full and leaves everybody the most burst; its home among equals.
+
+        Where its user wishes it to be goes before all that.
+        """
         fitting = [uuid for uuid in self.gpus if self.fits(workload, uuid)]
         if not fitting:
             return None
+        if workload.wish in fitting:
+            return workload.wish
         home = self._homes.get(workload.id, ())
 
         def rank(uuid: GpuUuid) -> tuple[float, float, bool, bool, int, int]:

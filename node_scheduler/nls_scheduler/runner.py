@@ -27,8 +27,12 @@ if TYPE_CHECKING:
     from nls_scheduler.link import SupervisorLink
 
 TICK_S: Final = 1.0
+GOODBYE_S: Final = 5.0
+"""A member that has ended waits so long for the daemon to have heard of it."""
 # A terminal sends these to the command itself, as to everybody in the foreground: twice would be once too often.
 _SENT_BY_TERMINALS: Final = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGHUP})
+# A gang's member that its user ends is not one that died: the gang does not start it again.
+_MEANT_TO_END: Final = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,11 @@ class Runner:
         self._starting = False
         self._early_signals: list[int] = []
         self._stopping: CommandMessage | None = None
+        self._signalled = False
+        self._died: Ending | None = None
+        """How the command of a gang's member ended, until the gang starts again."""
+        self._finished: Ending | None = None
+        """How it ended for good, while the daemon is yet to say that it knows."""
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def run(self, mask: set[signal.Signals]) -> Ending:
@@ -112,6 +121,10 @@ class Runner:
             why = "the workload was released"
         except Problem as problem:
             why = str(problem)
+        if self._finished is not None:
+            return self._finished
+        if self._running is None and self._stopping is not None:
+            return Ending(exit_codes.EVICTED, message=f"{self._command[0]} was stopped: {self._stopping.reason}")
         if self._running is None and not self._starting:
             return Ending(exit_codes.NO_DAEMON, message=f"ended before the command could start: {why}")
         if self._stopping is None:
@@ -123,6 +136,7 @@ class Runner:
             self._tell(str(message.problem))
         elif not isinstance(message, CommandMessage):
             self._line.show(message.view)
+            self._see_failure(message.view)
         elif message.command == "start_process":
             await self._start(link, message)
         elif message.command == "stop_process":
@@ -131,9 +145,19 @@ class Runner:
             reason = "a command has no saved state"
             await link.send("suspend_failed", command_id=message.command_id, reason=reason)
 
+    def _see_failure(self, view: Mapping[str, Any]) -> None:
+        """A gang that is given up ends all its members; one whose own command died tells with that one's exit code."""
+        if view["phase"] == "failed" and self._in_gang:
+            died = self._died or Ending(exit_codes.EVICTED)
+            self._end(Ending(died.code, died.signal, message=view["reason"]))
+
+    @property
+    def _in_gang(self) -> bool:
+        return self._fields.get("gang") is not None
+
     async def _start(self, link: SupervisorLink, message: CommandMessage) -> None:
         self._line.clear()
-        self._starting, self._stopping = True, None
+        self._starting, self._stopping, self._died = True, None, None
         environment = {**os.environ, **message.environment}
         try:
             running = await ForegroundCommand.start(self._command, environment, self._mask)
@@ -153,6 +177,12 @@ class Runner:
             running.send(number)
         self._early_signals.clear()
 
+    def _await_the_gang(self, ending: Ending, how: str) -> None:
+        """The daemon has all of the gang start again, or gives it up; both come as messages."""
+        if self._stopping is None:
+            self._died = ending
+            self._tell(f"{self._command[0]} {how}; gang {self._fields['gang']} stops and starts again")
+
     async def _stop(self, link: SupervisorLink, message: CommandMessage) -> None:
         running = self._running
         if running is None:
@@ -168,10 +198,18 @@ class Runner:
         self._running = None
         how = f"exited with code {code}" if code >= 0 else f"was killed by {_signal_name(-code)}"
         process = running.process
-        await link.send("process_exited", pid=process.pid, start_time=process.start_time, reason=how)
+        status = code if code >= 0 else 128 - code
+        await link.send("process_exited", pid=process.pid, start_time=process.start_time, reason=how, code=status)
         stopped = self._stopping
-        if stopped is None:
-            self._end(Ending(code) if code >= 0 else Ending(signal=-code))
+        ending = Ending(code) if code >= 0 else Ending(signal=-code)
+        if self._in_gang and not self._signalled and (stopped is not None or status):
+            self._await_the_gang(ending, how)
+        elif self._in_gang and stopped is None:
+            # A release could overtake the news that it ended well, and its gang would take it for one that went away.
+            self._finished = ending
+            asyncio.get_running_loop().call_later(GOODBYE_S, self._end, ending)
+        elif stopped is None:
+            self._end(ending)
         elif not self._fields.get("requeue"):
             self._end(Ending(exit_codes.EVICTED, message=f"{self._command[0]} was stopped: {stopped.reason}"))
 
@@ -192,8 +230,10 @@ class Runner:
             self._early_signals.append(number)
         elif self._running is None:
             self._end(Ending(exit_codes.INTERRUPTED) if number == signal.SIGINT else Ending(signal=number))
-        elif not (from_kernel and number in _SENT_BY_TERMINALS):
-            self._running.send(number)
+        else:
+            self._signalled = self._signalled or number in _MEANT_TO_END
+            if not (from_kernel and number in _SENT_BY_TERMINALS):
+                self._running.send(number)
 
     def _on_connection(self, connected: bool) -> None:  # noqa: FBT001 - the link's callback
         if not connected and self._running is None and not self._ending.done():

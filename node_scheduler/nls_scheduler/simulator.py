@@ -38,6 +38,8 @@ from nls_scheduler.model import (
 from nls_scheduler.state_machine import step
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nls_scheduler.commands import Command
     from nls_scheduler.events import Event
     from nls_scheduler.model import Workload
@@ -53,6 +55,7 @@ _FROM_OTHERS = (
     ev.SuspendRequested,
     ev.ResumeRequested,
     ev.KeepRequested,
+    ev.MigrateRequested,
 )
 
 
@@ -107,10 +110,16 @@ class SimulatedNode:
     _next_workload: int = 1
 
     @classmethod
-    def of(cls, gpus: int = 2, memory_bytes: int = 16 * GIB, policy: Policy | None = None) -> SimulatedNode:
-        """A node with `gpus` equal Gpus, discovered and sampled."""
+    def of(
+        cls,
+        gpus: int = 2,
+        memory_bytes: int = 16 * GIB,
+        policy: Policy | None = None,
+        connect: Callable[[tuple[Gpu, ...]], tuple[Gpu, ...]] = lambda gpus: gpus,
+    ) -> SimulatedNode:
+        """A node with `gpus` equal Gpus, discovered and sampled; `connect` adds how they are connected."""
         node = cls(state=NodeState(policy=policy or Policy()))
-        found = tuple(Gpu(GpuUuid(f"GPU-{i}"), i, "Simulated GPU", memory_bytes) for i in range(gpus))
+        found = connect(tuple(Gpu(GpuUuid(f"GPU-{i}"), i, "Simulated GPU", memory_bytes) for i in range(gpus)))
         node._gpus = found
         node.tell(ev.GpusDiscovered(node.now, found))
         node.sample()
@@ -267,6 +276,14 @@ class SimulatedNode:
             process = self._end(workload)
             self.pending = [p for p in self.pending if p.workload != workload_id]
             self.tell(ev.ProcessExited(self.now, workload_id, process.id, "killed by SIGKILL"))
+
+    def end_well(self, workload_id: WorkloadId) -> None:
+        """A command has done its work and exits with code 0."""
+        workload = self.workloads[workload_id]
+        if workload.process is not None:
+            process = self._end(workload)
+            self.pending = [p for p in self.pending if p.workload != workload_id]
+            self.tell(ev.ProcessExited(self.now, workload_id, process.id, "exited with code 0", code=0))
 
     def complete(self, command: WorkloadCommand, *, fail: bool = False) -> None:
         """Answer one pending command."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from nls_scheduler import gangs
 from nls_scheduler.commands import (
     EndProcess,
     InterruptCell,
@@ -44,7 +45,7 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
     housed = {k: w if w.home == homes[k] else replace(w, home=homes[k]) for k, w in state.workloads.items()}
     state = replace(state, plan=plan.entries, workloads=housed)
     commands: list[Command] = []
-    for workload_id in () if state.quiet else sorted(state.workloads):
+    for workload_id in () if state.quiet else gangs.side_by_side(state):
         entry, workload = plan.entries[workload_id], state.workloads[workload_id]
         decided = _decide(state, workload, entry) or _keep_limit(workload)
         if decided is not None:
@@ -87,7 +88,10 @@ def _give_up_trims(state: NodeState) -> NodeState:
 def _note_pressure(state: NodeState) -> NodeState:
     """Remember since when the requests on a Gpu do not fit beside what is used there, for the deadline."""
     gpus = {}
+    claimed = {uuid for w in state.workloads.values() for uuid in w.home}
     for uuid, gpu in state.gpus.items():
+        since = state.at if gpu.unclaimed_since is None else gpu.unclaimed_since
+        gpu = replace(gpu, unclaimed_since=None if uuid in claimed else since)
         present = [w for w in state.workloads.values() if uuid in w.current]
         pressed = sum(w.size_bytes for w in present) > gpu.capacity_bytes
         intruded = bool(gpu.unplaced) and any(w.borrowed for w in present)
@@ -103,7 +107,7 @@ def _decide(state: NodeState, workload: Workload, entry: PlanEntry) -> Order | N
     match workload.phase:
         case Phase.QUEUED | Phase.SUSPENDED:
             fits = bool(entry.target) and all(has_room(state, workload, state.gpus[uuid]) for uuid in entry.target)
-            return Order.START if fits else None
+            return Order.START if fits and gangs.have_room(state, state.plan, workload) else None
         case Phase.STARTING:
             # What was saved stands, so that giving a start up loses nothing.
             return Order.STOP if entry.target != workload.current or _overdue(state, workload, entry) else None
@@ -140,7 +144,8 @@ def _leave(state: NodeState, workload: Workload, entry: PlanEntry) -> Order | No
         return Order.STOP
     if workload.spec.kind is Kind.COMMAND:
         # Waiting makes a command that starts again lose more; one that cannot keeps the whole time to shrink.
-        return Order.STOP if workload.spec.requeue or overdue else None
+        gang_stops = workload.spec.gang is not None and not entry.target
+        return Order.STOP if workload.spec.requeue or gang_stops or overdue else None
     if overdue:
         return Order.STOP
     if workload.executing:
@@ -238,6 +243,9 @@ def _grace_s(state: NodeState, workload: Workload, entry: PlanEntry) -> float:
     """How long a command may take to end by itself: what is left until the deadline."""
     if workload.spec.kind is not Kind.COMMAND:
         return 0.0
+    if entry.deadline_at is None and workload.spec.resizable:
+        # Nobody waits for one that is to grow: it may take its time to save what it needs.
+        return state.policy.reclaim_deadline_s
     left = 0.0 if entry.deadline_at is None else entry.deadline_at - state.at
     return max(state.policy.stop_grace_s, left)
 

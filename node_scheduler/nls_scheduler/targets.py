@@ -11,6 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from nls_scheduler.exchanges import least_harm
 from nls_scheduler.homes import admission_order
 from nls_scheduler.model import Kind, Phase
 from nls_scheduler.pools import Placement
@@ -117,7 +118,7 @@ def _keep_present(draft: Draft, wanting: list[Workload]) -> list[Workload]:
     for workload in wanting:
         home = draft.homes.homes[workload.id]
         stays = workload.phase in (Phase.STARTING, Phase.RUNNING)
-        if stays and not workload.spec.movable:
+        if stays and not (workload.spec.movable or workload.spec.resizable):
             stays_at: tuple[GpuUuid, ...] = workload.current
         elif workload.spec.may_borrow:
             stays_at = workload.current
@@ -153,8 +154,12 @@ def _clear_requests(draft: Draft, gpus: list[GpuUuid]) -> list[Workload]:
         for leaver in leavers:
             if not draft.rooms.requests_exceed(uuid):
                 break
-            draft.drive_out(leaver, uuid)
-            displaced.append(leaver)
+            if uuid not in draft.rooms.target.get(leaver.id, ()):
+                continue
+            borrows = uuid not in draft.homes.homes[leaver.id]
+            chosen = least_harm(draft, leaver, uuid) if borrows else leaver
+            draft.drive_out(chosen, uuid)
+            displaced.append(chosen)
     return displaced
 
 
@@ -204,6 +209,19 @@ def _place_elsewhere(draft: Draft, holder: Workload, left: GpuUuid) -> None:
     draft.waits[holder.id] = f"its burst on {label} was needed for {who}"
 
 
+def grant_wishes(draft: Draft) -> None:
+    """Who is wanted on another Gpu by its user goes there where it fits beside everybody; else it stays."""
+    for workload_id, gpus in list(draft.rooms.target.items()):
+        workload = draft.state.workloads[workload_id]
+        wish = workload.wish
+        if wish is None or wish in gpus or not workload.spec.may_borrow or gpus != workload.current:
+            continue
+        if workload.phase is not Phase.RUNNING:
+            continue
+        draft.rooms.remove(workload)
+        draft.rooms.add(workload, (wish,) if draft.rooms.fits(workload, wish) else gpus)
+
+
 def spread(draft: Draft) -> dict[WorkloadId, GpuUuid]:
     """Move idle bursters to where everybody's share grows by at least `min_gain`. Returns who moves where."""
     moves: dict[WorkloadId, GpuUuid] = {}
@@ -247,7 +265,7 @@ def _best_move(draft: Draft, moved: dict[WorkloadId, GpuUuid]) -> tuple[Workload
 def _may_move_for_burst(draft: Draft, workload: Workload, gpus: tuple[GpuUuid, ...]) -> bool:
     if workload.spec.kind is not Kind.NOTEBOOK or not workload.spec.may_borrow or workload.pending is not None:
         return False
-    if workload.phase is not Phase.RUNNING or workload.executing or gpus != workload.current:
+    if workload.phase is not Phase.RUNNING or workload.executing or gpus != workload.current or workload.wish:
         return False
     if draft.keeps(workload):
         return False

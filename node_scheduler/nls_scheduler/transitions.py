@@ -25,6 +25,8 @@ _AFTER_EXIT = frozenset({Phase.QUEUED, Phase.SUSPENDED, Phase.FAILED})
 
 TABLE: Final[Mapping[tuple[Phase, type], frozenset[Phase]]] = {
     (Phase.QUEUED, StartProcess): frozenset({Phase.STARTING}),
+    # The last death of a gang's bounded number ends those of it that wait, too.
+    (Phase.QUEUED, ProcessExited): frozenset({Phase.FAILED}),
     (Phase.SUSPENDED, StartProcess): frozenset({Phase.STARTING}),
     (Phase.STARTING, ProcessReady): frozenset({Phase.RUNNING}),
     (Phase.STARTING, StartFailed): _AFTER_EXIT,

@@ -18,7 +18,7 @@ def harm(workload: Workload, at: float) -> tuple[bool, int, int, int, float, flo
         workload.executing or workload.kept(at),
         workload.spec.priority,
         -workload.over_request_bytes,
-        workload.return_bytes,
+        workload.moved_bytes,
         workload.idle_since if workload.idle_since is not None else workload.submitted_at,
         -workload.submitted_at,
         workload.id,

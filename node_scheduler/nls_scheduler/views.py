@@ -45,6 +45,9 @@ def gpu_view(state: NodeState, gpu: Gpu) -> dict[str, Any]:
         "unhealthy_reason": why,
         "utilisation": gpu.utilisation,
         "unplaced_bytes": gpu.unplaced_bytes,
+        "parent": gpu.parent,
+        "numa_node": gpu.numa_node,
+        "links": {uuid: link.value for uuid, link in sorted(gpu.links.items())},
     }
 
 
@@ -61,6 +64,9 @@ def workload_view(state: NodeState, workload: Workload, now: float) -> dict[str,
         "request_bytes": spec.request_bytes,
         "limit_bytes": spec.limit_bytes,
         "gpu_count": spec.gpu_count,
+        "gpu_count_max": spec.gpu_count_max,
+        "gang": spec.gang,
+        "gang_size": None if spec.gang is None else spec.gang_size,
         "priority": spec.priority,
         "requeue": spec.requeue,
         "pools": list(spec.pools),

@@ -99,6 +99,13 @@ class DriverContract:
     def test_discovery_gives_the_same_answer_again(self, driver):
         assert list(driver.discover()) == list(driver.discover())
 
+    def test_links_are_told_from_both_ends_and_never_to_a_gpu_itself(self, driver):
+        gpus = {gpu.uuid: gpu for gpu in driver.discover()}
+        for gpu in gpus.values():
+            assert gpu.uuid not in gpu.links
+            assert all(gpus[other].links[gpu.uuid] is link for other, link in gpu.links.items() if other in gpus)
+            assert gpu.numa_node is None or gpu.numa_node >= 0
+
     def test_a_sample_covers_each_discovered_gpu(self, driver):
         samples = driver.sample()
         for gpu in driver.discover():

@@ -5,6 +5,9 @@
  *   mig PARENT UUID TOTAL RESERVED BASE_USED          a slice of GPU number PARENT, which is then in MIG mode
  *   process UUID PID BYTES|hidden [graphics|both]     shown while the process exists
  *   fail FUNCTION CODE [UUID]                         that function fails with CODE, for that GPU only if one is named
+ *   nvlink UUID UUID                                  these two are joined by NVLink
+ *   ancestor UUID UUID LEVEL                          what these two have in common in PCIe's tree; others: the system
+ *   numa UUID NODE                                    the memory that it is next to; others: it does not say
  *   xid UUID NUMBER [INSTANCE]                        an Xid, told once to whoever listens to that GPU
  * Memory limits that are set are appended to the script as comments: # limit UUID CGROUP SOFT HARD
  */
@@ -20,6 +23,9 @@
 #define TIMEOUT 10
 #define XID_EVENT 8ULL
 #define WHOLE_GPU 0xffffffffu
+#define NVLINK 1000u
+#define SYSTEM 50u
+#define NOT_SUPPORTED 3
 
 struct device { char uuid[96]; unsigned long long total, reserved, used; unsigned utilisation; int parent; };
 struct process { char uuid[96]; unsigned pid; unsigned long long bytes; int compute, graphics; };
@@ -33,6 +39,12 @@ struct event { struct device *device; unsigned long long type, data; unsigned gp
 struct set_limits { const char *cgroup; unsigned long long soft, hard; };
 struct get_limits { const char *cgroup; unsigned long long soft, hard, used; };
 
+struct pair { char one[96], other[96]; unsigned level; };
+struct node { char uuid[96]; unsigned number; };
+
+static struct pair pairs[MOST];
+static struct node nodes[MOST];
+static int pair_count, node_count;
 static struct device devices[MOST];
 static struct process processes[MOST];
 static struct failure failures[MOST];
@@ -44,7 +56,7 @@ static void read_script(void) {
     char line[512], word[32], size[64], how[32];
     const char *path = getenv("NLS_NVML_STUB_SCRIPT");
     FILE *file = path ? fopen(path, "r") : NULL;
-    device_count = process_count = failure_count = xid_count = 0;
+    device_count = process_count = failure_count = xid_count = pair_count = node_count = 0;
     while (file && fgets(line, sizeof line, file)) {
         struct device *d = &devices[device_count];
         struct process *p = &processes[process_count];
@@ -69,6 +81,15 @@ static void read_script(void) {
         } else if (!strcmp(word, "fail") && failure_count < MOST) {
             f->uuid[0] = 0;
             if (sscanf(line, "%*s %95s %d %95s", f->function, &f->code, f->uuid) >= 2) failure_count++;
+        } else if ((!strcmp(word, "nvlink") || !strcmp(word, "ancestor")) && pair_count < MOST) {
+            struct pair *l = &pairs[pair_count];
+            l->level = 0;
+            if (sscanf(line, "%*s %95s %95s %u", l->one, l->other, &l->level) < 2) continue;
+            if (!strcmp(word, "nvlink")) l->level = NVLINK;
+            pair_count++;
+        } else if (!strcmp(word, "numa") && node_count < MOST) {
+            struct node *n = &nodes[node_count];
+            if (sscanf(line, "%*s %95s %u", n->uuid, &n->number) == 2) node_count++;
         } else if (!strcmp(word, "xid") && xid_count < MOST) {
             struct xid *x = &xids[xid_count];
             x->instance = WHOLE_GPU;
@@ -274,3 +295,40 @@ int nvmlDeviceSetMemoryLimits_v1(struct device *device, struct set_limits *limit
     fclose(file);
     return 0;
 }
+
+static const struct pair *joined(const struct device *one, const struct device *other, int by_nvlink) {
+    for (int i = 0; i < pair_count; i++) {
+        const struct pair *p = &pairs[i];
+        int these = (!strcmp(p->one, one->uuid) && !strcmp(p->other, other->uuid)) ||
+                    (!strcmp(p->one, other->uuid) && !strcmp(p->other, one->uuid));
+        if (these && (p->level == NVLINK) == by_nvlink) return p;
+    }
+    return NULL;
+}
+
+int nvmlDeviceGetP2PStatus(struct device *one, struct device *other, int capability, int *status) {
+    ASK(one);
+    *status = capability == 2 && joined(one, other, 1) ? 0 : 5;
+    return 0;
+}
+
+int nvmlDeviceGetTopologyCommonAncestor(struct device *one, struct device *other, unsigned *level) {
+    ASK(one);
+    const struct pair *pair = joined(one, other, 0);
+    *level = pair ? pair->level : SYSTEM;
+    return 0;
+}
+
+int nvmlDeviceGetMemoryAffinity(struct device *device, unsigned words, unsigned long *set, unsigned scope) {
+    (void)scope;
+    ASK(device);
+    memset(set, 0, words * sizeof *set);
+    for (int i = 0; i < node_count; i++)
+        if (!strcmp(nodes[i].uuid, device->uuid)) {
+            set[nodes[i].number / 64] = 1UL << nodes[i].number % 64;
+            return 0;
+        }
+    return NOT_SUPPORTED;
+}
+
+int nvmlDeviceGetNumaNodeId(struct device *device, unsigned *node) { (void)node; ASK(device); return NOT_SUPPORTED; }

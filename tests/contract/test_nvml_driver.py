@@ -25,6 +25,7 @@ from nls_scheduler.events import GpuReading, PlacedUse
 from nls_scheduler.guardian import read_stat
 from nls_scheduler.limits import MemoryLimits
 from nls_scheduler.model import GpuUuid, ProcessId, WorkloadId
+from nls_scheduler.topology import Link
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -287,6 +288,38 @@ def test_the_expensive_list_is_asked_for_only_when_something_has_changed_or_time
     assert driver.sample()["GPU-aaaa"].processes == {me(): GIB}
     assert len(asked) == 4
     driver.close()
+
+
+def test_nvlink_goes_before_what_pcie_s_tree_says(script: Path, driver: NvmlDriver) -> None:
+    add(script, f"gpu GPU-cccc {GIB} 0 0 0", "nvlink GPU-aaaa GPU-bbbb", "ancestor GPU-aaaa GPU-bbbb 40")
+    add(script, "ancestor GPU-bbbb GPU-cccc 10", "numa GPU-aaaa 1", "numa GPU-bbbb 1")
+    a, b, c = driver.discover()
+    assert a.links == {"GPU-bbbb": Link.NVLINK, "GPU-cccc": Link.SYSTEM}
+    assert b.links == {"GPU-aaaa": Link.NVLINK, "GPU-cccc": Link.SWITCH}
+    assert [gpu.numa_node for gpu in (a, b, c)] == [1, 1, None]
+
+
+@pytest.mark.parametrize(
+    ("level", "link"),
+    [(0, "switch"), (10, "switch"), (20, "switch"), (30, "numa"), (40, "numa"), (50, "system")],
+)
+def test_each_level_of_pcie_s_tree_has_a_word(script: Path, driver: NvmlDriver, level: int, link: str) -> None:
+    add(script, f"ancestor GPU-aaaa GPU-bbbb {level}")
+    assert [gpu.links for gpu in driver.discover()] == [{"GPU-bbbb": link}, {"GPU-aaaa": link}]
+
+
+def test_a_topology_that_the_driver_does_not_tell_is_left_out(script: Path, driver: NvmlDriver) -> None:
+    for function in ("P2PStatus", "TopologyCommonAncestor", "MemoryAffinity", "NumaNodeId"):
+        add(script, f"fail nvmlDeviceGet{function} {NO_PERMISSION}")
+    assert [(gpu.links, gpu.numa_node) for gpu in driver.discover()] == [({}, None), ({}, None)]
+
+
+def test_a_slice_has_no_links_and_its_gpu_s_numa_node(script: Path, driver: NvmlDriver) -> None:
+    add(script, f"mig 0 MIG-one {GIB} 0 0", f"mig 0 MIG-two {GIB} 0 0", "numa GPU-aaaa 1", "nvlink GPU-aaaa GPU-bbbb")
+    found = [(gpu.uuid, gpu.links, gpu.numa_node, gpu.parent) for gpu in driver.discover()]
+    assert found == [
+        ("MIG-one", {}, 1, "GPU-aaaa"), ("MIG-two", {}, 1, "GPU-aaaa"), ("GPU-bbbb", {}, None, None),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

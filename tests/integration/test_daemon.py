@@ -145,10 +145,11 @@ def test_the_status_for_programs_has_every_promised_field(daemon: DaemonProcess)
     }  # fmt: skip
     assert set(status["gpus"][0]) == {
         "uuid", "index", "name", "memory_total_bytes", "memory_used_bytes", "healthy", "unhealthy_reason",
-        "utilisation", "unplaced_bytes", "pool",
+        "utilisation", "unplaced_bytes", "pool", "parent", "numa_node", "links",
     }  # fmt: skip
     assert set(status["workloads"][0]) == {
         "id", "name", "kind", "owner", "phase", "request_bytes", "limit_bytes", "gpu_count", "priority", "requeue",
+        "gpu_count_max", "gang", "gang_size",
         "gpus", "home", "current", "borrowed", "pid", "memory_used_bytes", "saved_bytes", "allowance_bytes",
         "executing", "keep_until", "yields", "claimed", "position", "reason", "cause", "since", "waiting_s",
         "supervisor_pid", "pools",

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from nls_scheduler import events as ev
+from nls_scheduler import gangs
 from nls_scheduler.commands import StopProcess
-from nls_scheduler.model import Kind, Phase, Policy
+from nls_scheduler.model import Kind, Phase, Policy, WorkloadSpec
 from nls_scheduler.pools import Placement, Pool
 from nls_scheduler.rooms import is_usable
 from nls_scheduler.simulator import GIB, SimulatedNode
@@ -61,6 +62,42 @@ class Histories(RuleBasedStateMachine):
             requeue=requeue and kind is Kind.COMMAND,
             gpu_count=gpus if kind is Kind.COMMAND else 1,
         )
+
+    @rule(
+        request=quarters,
+        members=st.integers(1, 4),
+        missing=st.integers(0, 1),
+        priority=st.integers(0, 2),
+        requeue=st.booleans(),
+        name=st.sampled_from(["red", "blue"]),
+    )
+    def submit_gang(self, request, members, missing, priority, requeue, name):
+        """As a daemon takes them in: who does not fit into the gang of that name is refused."""
+        for _ in range(members):
+            fields = {"request_bytes": request * GIB, "limit_bytes": request * GIB, "gang": name}
+            fields |= {"kind": Kind.COMMAND, "priority": priority, "requeue": requeue, "gang_size": members + missing}
+            spec = WorkloadSpec(name=name, owner=1000, **fields)
+            state = self.node.state
+            if gangs.refusal(spec, state.workloads.values(), state.gpus.values()) is None:
+                self.node.submit(**fields)
+
+    @rule(fewest=st.integers(1, 2), more=st.integers(1, 3), request=quarters, requeue=st.booleans())
+    def submit_elastic(self, fewest, more, request, requeue):
+        sizes = {"request_bytes": request * GIB, "limit_bytes": request * GIB}
+        self.node.submit(kind=Kind.COMMAND, gpu_count=fewest, gpu_count_max=fewest + more, requeue=requeue, **sizes)
+
+    @rule(choice=st.integers(0, 50))
+    def ends_well(self, choice):
+        workload = self.pick(choice, lambda s: s.process is not None and s.spec.kind is Kind.COMMAND)
+        if workload is not None:
+            self.node.end_well(workload)
+
+    @rule(choice=st.integers(0, 50), gpu=st.integers(0, 3))
+    def user_migrates(self, choice, gpu):
+        workload = self.pick(choice, lambda s: s.spec.movable)
+        uuids = sorted(self.node.state.gpus)
+        if workload is not None:
+            self.node.tell(ev.MigrateRequested(self.node.now, workload, uuids[gpu % len(uuids)]))
 
     @rule(choice=st.integers(0, 50), back=st.booleans())
     def complete(self, choice, back):
@@ -249,7 +286,7 @@ class Histories(RuleBasedStateMachine):
         free = all(pool.max_workloads_per_gpu is None and pool.oversubscribe == 1.0 for pool in pools)
         if entry.home and within and healthy and free:
             raise AssertionError(f"admitted, within its request, and not running: {workload} {entry}")
-        if not entry.home and workload.spec.gpu_count == 1:
+        if not entry.home and workload.spec.gpu_count == 1 and workload.spec.gang is None:
             passed_by = "reserved" in entry.reason
             for gpu in state.gpus.values():
                 pool = state.policy.pool_of(gpu)

@@ -35,6 +35,7 @@ def test_whoever_needs_a_gpu_gets_one_and_only_one_notebook_moves_home(request_o
 
 def test_the_reason_of_a_move_names_who_needed_the_gpu() -> None:
     stage = two_notebooks()
+    stage.holds("alice", 0.4)
     stage.holds("bob", 0.3)
     stage.node.submit(name="training", request_bytes=16 << 30, limit_bytes=16 << 30)
     order = stage.pending("bob")

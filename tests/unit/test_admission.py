@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from nls_scheduler import gangs
 from nls_scheduler.admission import Defaults, no_gpu, respecification, submission
 from nls_scheduler.errors import Problem
-from nls_scheduler.model import Gpu, GpuUuid, Policy, WorkloadSpec
+from nls_scheduler.model import Gpu, GpuUuid, Policy, Workload, WorkloadId, WorkloadSpec
 
 GIB = 2**30
 GPUS = [Gpu(GpuUuid("a"), 0, "Small", 8 * GIB), Gpu(GpuUuid("b"), 1, "Large", 16 * GIB)]
@@ -55,14 +56,61 @@ def test_what_was_not_given_follows_what_was(body: dict[str, Any], request_gib: 
         ({"name": "x" * 101}, "A name is"),
         ({"request": float("inf")}, "is not a size"),
         ({"request": 10**400}, "not between 0 and 1"),
+        ({"kind": "command", "gpus": 2, "gpus_max": 1}, "The most GPUs (1) are fewer than the fewest (2)"),
+        ({"gpus": 1, "gpus_max": 2}, "Only commands (nls run) can be elastic"),
+        ({"gang": "g", "gang_size": 2}, "Only commands (nls run) can be elastic or in a gang"),
+        ({"kind": "command", "gang": "g"}, "go together"),
+        ({"kind": "command", "gang_size": 2}, "go together"),
+        ({"kind": "command", "gang": "g", "gang_size": 0}, "'gang_size' is a whole number"),
+        ({"kind": "command", "gang": "\x1b", "gang_size": 2}, "A gang's name is"),
+        ({"kind": "command", "gang": "g", "gang_size": 2, "gpus": 1, "gpus_max": 2}, "fixed number of GPUs each"),
         ({"priority": 10**12}, "'priority' is a whole number"),
     ],
 )
 def test_what_no_gpu_could_honour_is_refused(body: dict[str, Any], says: str) -> None:
     with pytest.raises(Problem) as caught:
-        submit(kind="notebook", **body)
+        submit(**{"kind": "notebook", **body})
     assert says in caught.value.detail
     assert "\n" not in caught.value.detail
+
+
+def test_an_elastic_command_says_its_fewest_and_its_most() -> None:
+    spec = submit(kind="command", request="4GiB", gpus=1, gpus_max=8)
+    assert (spec.gpu_count, spec.gpu_count_max, spec.elastic) == (1, 8, True)
+    assert respecification({"priority": 1}, spec, GPUS, Policy()).gpu_count_max == 8
+    assert not respecification({"gpus": 2}, spec, GPUS, Policy()).elastic
+
+
+def test_several_gpus_are_never_slices() -> None:
+    slices = [Gpu(GpuUuid(f"MIG-{n}"), n, "Slice", 8 * GIB, parent=GpuUuid("GPU-a")) for n in range(2)]
+    body = {"kind": "command", "request": "4GiB", "gpus": 2}
+    with pytest.raises(Problem, match="a process sees one slice at most"):
+        submission(body, 1000, slices, Defaults(), set(), Policy())
+
+
+@pytest.mark.parametrize(
+    ("size", "request_gib", "there", "says"),
+    [
+        (3, 8, 0, None),
+        (4, 8, 0, "can never fit: its 4 members ask for 4 shares of a GPU at once, and this node has at most 3"),
+        (2, 8, 1, None),
+        (2, 8, 2, "has its 2 members already"),
+        (3, 8, 1, None),
+    ],
+)
+def test_a_gang_that_can_never_fit_is_refused_at_once(
+    size: int, request_gib: int, there: int, says: str | None
+) -> None:
+    spec = submit(kind="command", request=f"{request_gib}GiB", gang="g", gang_size=size)
+    members = [Workload(WorkloadId(str(n)), spec, 0.0) for n in range(there)]
+    refused = gangs.refusal(spec, members, GPUS)
+    assert says in refused if says and refused else refused == says
+
+
+def test_members_that_differ_in_the_gang_s_size_are_refused() -> None:
+    first = Workload(WorkloadId("a"), submit(kind="command", request="4GiB", gang="g", gang_size=2), 0.0)
+    other = submit(kind="command", request="4GiB", gang="g", gang_size=3)
+    assert gangs.refusal(other, [first], GPUS) == "Gang g has 2 members, not 3: say the same size for all of them."
 
 
 def test_a_change_keeps_what_it_does_not_name_and_a_guarantee_stays_one() -> None:

@@ -65,7 +65,7 @@ def test_the_socket_may_be_named_before_or_after_the_command() -> None:
 def test_a_commands_own_options_are_its_own() -> None:
     options = _parser().parse_args(["run", "--gpus", "2", "--", "python", "--gpus", "7"])
     assert options.command == ["python", "--gpus", "7"]
-    assert options.gpus == 2
+    assert options.gpus == (2, None)
 
 
 def test_no_daemon_ends_with_3_and_what_to_do(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:

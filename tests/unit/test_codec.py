@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from connections import pairs
 from nls_scheduler import commands, events, model
 from nls_scheduler.codec import UnknownValueError, decode, encode
 from nls_scheduler.simulator import GIB, SimulatedNode
@@ -16,10 +17,11 @@ def there_and_back(value):
 
 
 def test_a_state_in_the_middle_of_a_move_comes_back_equal():
-    node = SimulatedNode.of()
-    node.submit()
+    node = SimulatedNode.of(connect=pairs((0, 1)))
+    first = node.submit()
     second = node.submit()
     node.settle()
+    node.hold(first, 4 * GIB)
     node.hold(second, 3 * GIB)
     node.submit(kind=model.Kind.COMMAND, request_bytes=16 * GIB)
     assert node.of_workload(second).pending is not None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nls_scheduler import __version__
-from nls_scheduler.cli import demo, doctor, exit_codes, gpu, history, replay, run, status, up, workload
+from nls_scheduler.cli import demo, doctor, exit_codes, gpu, history, migrate, replay, run, status, up, workload
 from nls_scheduler.cli.output import tell
 from nls_scheduler.errors import DaemonUnreachable, Problem
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # A new sub-command is one module more here.
-SUBCOMMANDS = (up, status, run, workload, gpu, history, replay, doctor, demo)
+SUBCOMMANDS = (up, status, run, workload, migrate, gpu, history, replay, doctor, demo)
 
 _EPILOG = """examples:
   nls up --simulate 2x16GiB          a daemon with two simulated GPUs

@@ -19,9 +19,15 @@ if TYPE_CHECKING:
 _EPILOG = """examples:
   nls run -- python train.py                   a whole GPU, guaranteed
   nls run --gpus 2 -- torchrun --nproc-per-node 2 train.py
+  nls run --gpus 2..8 --on-evict requeue -- ./elastic   as many as there are; starts again when that changes
+  nls run --gang g1 --gang-size 2 -- ./worker  starts when the second one of g1 has come, and has room as well
   nls run --request 8GiB -- ./infer            8 GiB of a GPU, guaranteed
   nls run --request 0.25 --limit 1.0 -- ./sweep    a quarter guaranteed, the rest while nobody needs it
   nls run --on-evict requeue -- ./resumable    may be stopped for others and starts again by itself
+
+the command's environment: CUDA_VISIBLE_DEVICES with its GPUs' UUIDs, NLS_GPU_COUNT with their number, and in a gang
+  NLS_GANG, NLS_GANG_SIZE and NLS_GANG_RANK (0, 1 ... in order of arrival). A gang of which a command fails is stopped
+  and starts again whole, a few times.
 
 exit codes: the command's own, or 128+n when signal n ended it (nls run then ends by the same signal);
   2 bad input, 3 no daemon or refused, 75 stopped because somebody else needed the GPU, 125 it could not be started,
@@ -40,7 +46,17 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
         usage="nls run [options] -- COMMAND [ARGUMENT ...]",
         parents=[common],
     )
-    parser.add_argument("--gpus", type=int, default=1, metavar="N", help="how many GPUs (default: 1)")
+    parser.add_argument(
+        "--gpus",
+        type=_gpus,
+        default=(1, None),
+        metavar="N|MIN..MAX",
+        help="how many GPUs (default: 1); MIN..MAX: MIN guaranteed, and up to MAX while nobody else needs them",
+    )
+    parser.add_argument(
+        "--gang", metavar="ID", help="start together with the other commands of this gang, or not at all"
+    )
+    parser.add_argument("--gang-size", type=int, metavar="N", help="how many commands the gang has")
     parser.add_argument("--request", metavar="SIZE", help="guaranteed on each: 0.5 or 8GiB (default: a whole GPU)")
     parser.add_argument("--limit", metavar="SIZE", help="hard cap on each (default: the request)")
     parser.add_argument("--pool", metavar="NAMES", help="pools of GPUs, the most wanted first: a100,v100")
@@ -56,7 +72,10 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     from nls_scheduler.runner import Runner
 
-    fields = {"kind": "command", "gpus": options.gpus, "priority": options.priority}
+    fewest, most = options.gpus
+    fields = {"kind": "command", "gpus": fewest, "priority": options.priority}
+    fields |= {} if most is None else {"gpus_max": most}
+    fields |= {key: given for key in ("gang", "gang_size") if (given := getattr(options, key)) is not None}
     fields |= {"name": options.name or os.path.basename(options.command[0])[:100], "requeue": bool(options.on_evict)}  # noqa: PTH119 - text, not a path
     fields |= {} if options.pool is None else {"pools": options.pool}
     fields |= {size: getattr(options, size) for size in ("request", "limit") if getattr(options, size) is not None}
@@ -69,6 +88,18 @@ def _run(options: argparse.Namespace) -> int:
     if ending.message:
         tell(ending.message)
     return _exit_code(ending)
+
+
+def _gpus(text: str) -> tuple[int, int | None]:
+    """`2` or `2..8`. Raises ArgumentTypeError with one sentence."""
+    fewest, dots, most = text.partition("..")
+    try:
+        counts = int(fewest), int(most) if dots else None
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of GPUs: write 2, or 2..8 for 2 to 8.") from None
+    if counts[0] < 1 or (counts[1] is not None and counts[1] < counts[0]):
+        raise argparse.ArgumentTypeError(f"{text!r}: at least 1 GPU, and MIN..MAX with MIN at most MAX.")
+    return counts
 
 
 def _exit_code(ending: Ending) -> int:

@@ -50,6 +50,9 @@ def render(status: dict[str, Any]) -> str:
         parts.append(status["message"])
     if status["gpus"]:
         parts.append(table([["GPU", "NAME", "USED", "OF", "BUSY", ""], *map(_gpu, status["gpus"])]))
+    linked = _topology(status["gpus"])
+    if linked:
+        parts.append(linked)
     heading = ["WORKLOAD", "PHASE", "ON", "HOME", "REQUEST", "LIMIT", "USED", "WHY"]
     rows = [_workload(workload, labels) for workload in status["workloads"]]
     parts.append(table([heading, *rows]) if rows else "Nobody asks for a GPU.")
@@ -61,6 +64,25 @@ def _gpu(gpu: dict[str, Any]) -> list[str]:
     total = format_bytes(gpu["memory_total_bytes"])
     remark = "" if gpu["healthy"] else "unhealthy"
     return [f"GPU {gpu['index']}", gpu["name"], format_bytes(gpu["memory_used_bytes"]), total, busy, remark]
+
+
+_WORDS = {"nvlink": "NVLink", "switch": "one PCIe switch", "numa": "one NUMA node"}
+
+
+def _topology(gpus: list[dict[str, Any]]) -> str:
+    """What joins Gpus, one line for each way; nothing where the driver says nothing."""
+    labels = {gpu["uuid"]: f"{gpu['index']}" for gpu in gpus}
+    lines = []
+    for link, words in _WORDS.items():
+        joined = {
+            tuple(sorted((int(labels[gpu["uuid"]]), int(labels[other]))))
+            for gpu in gpus
+            for other, how in gpu.get("links", {}).items()
+            if how == link and other in labels
+        }
+        if joined:
+            lines.append(f"{words}: " + ", ".join(f"{one}-{other}" for one, other in sorted(joined)))
+    return "\n".join(lines)
 
 
 def _workload(workload: dict[str, Any], labels: dict[str, str]) -> list[str]:

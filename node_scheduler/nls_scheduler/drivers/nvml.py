@@ -1,4 +1,4 @@
-"""Real Gpus, through NVIDIA's management library. The only module that imports `pynvml` (package nvidia-ml-py)."""
+"""Real Gpus, through NVIDIA's management library (package nvidia-ml-py, module `pynvml`)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import errno
 import logging
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pynvml
 
 from nls_scheduler.cgroups import cgroup_of
+from nls_scheduler.drivers.nvml_topology import connections, numa_node
 from nls_scheduler.drivers.pids import HostPids
 from nls_scheduler.drivers.selection import Selection
 from nls_scheduler.drivers.xids import verdict
@@ -109,6 +110,7 @@ class NvmlDriver:
                     instance = None if info.parent is None else _field(pynvml.nvmlDeviceGetGpuInstanceId, handle)
                     parts[info.uuid] = _Part(handle, info.parent or info.uuid, instance)
                     found.append(info)
+            found = _connected(found, parts)
         except pynvml.NVMLError as error:
             self._why_none = _WHY.get(error.value, f"The NVIDIA driver does not work: {error}.")
             self.close()
@@ -343,6 +345,19 @@ def _info(handle: Any, whole: Any, index: int) -> GpuInfo | None:
     name = _field(pynvml.nvmlDeviceGetName, handle, missing=True)
     parent = None if whole is None else _field(pynvml.nvmlDeviceGetUUID, whole, missing=True)
     return GpuInfo(GpuUuid(uuid), index, name or "NVIDIA GPU", memory[0], None if parent is None else GpuUuid(parent))
+
+
+def _connected(found: Sequence[GpuInfo], parts: Mapping[GpuUuid, _Part]) -> list[GpuInfo]:
+    """`found` with how they are connected; a slice is next to the memory that its whole Gpu is next to."""
+    whole = {info.uuid: parts[info.uuid].handle for info in found if info.parent is None}
+    links = connections(whole, _field)
+    nodes: dict[GpuUuid, int | None] = {}
+    for info in found:
+        gpu = info.parent or info.uuid
+        if gpu not in nodes:
+            handle = whole.get(gpu) or _field(pynvml.nvmlDeviceGetHandleByUUID, gpu, missing=True)
+            nodes[gpu] = None if handle is None else numa_node(handle, _field)
+    return [replace(i, numa_node=nodes[i.parent or i.uuid], links=links.get(i.uuid, {})) for i in found]
 
 
 def _memory(handle: Any) -> tuple[int, int] | None:

@@ -27,6 +27,7 @@ from nls_scheduler.drivers.selection import Selection
 from nls_scheduler.model import GpuUuid
 from nls_scheduler.ports import GpuInfo, GpuSample
 from nls_scheduler.sizes import format_bytes, parse_bytes
+from nls_scheduler.topology import Link
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,6 +45,7 @@ __all__ = [
 
 _SPEC = re.compile(r"^\s*(\d+)\s*[x×]\s*(\S.*?)\s*$")
 _MOST_GPUS = 64
+_GPUS_PER_NUMA_NODE = 4
 _DEVICE_VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
@@ -125,10 +127,25 @@ class SimulatedDriver:
 
     def _there(self) -> Sequence[GpuInfo]:
         return tuple(
-            GpuInfo(ledger.gpu.uuid, index, ledger.gpu.name, ledger.gpu.memory_total_bytes)
+            GpuInfo(
+                ledger.gpu.uuid,
+                index,
+                ledger.gpu.name,
+                ledger.gpu.memory_total_bytes,
+                numa_node=index // _GPUS_PER_NUMA_NODE,
+                links=self._links(index),
+            )
             for index, ledger in enumerate(self._ledgers)
             if ledger.path.exists()
         )
+
+    def _links(self, index: int) -> dict[GpuUuid, Link]:
+        """NVLink within pairs, a PCIe switch for each four, which are a NUMA node as well."""
+        return {
+            ledger.gpu.uuid: Link.NVLINK if other // 2 == index // 2 else Link.SWITCH
+            for other, ledger in enumerate(self._ledgers)
+            if other != index and other // _GPUS_PER_NUMA_NODE == index // _GPUS_PER_NUMA_NODE
+        }
 
     def why_none(self) -> str | None:
         """A simulation has at least one Gpu unless somebody removed the ledgers or selected others."""

@@ -1,0 +1,34 @@
+"""Nodes as they are built: how simulated Gpus are connected."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from nls_scheduler.topology import Link
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nls_scheduler.model import Gpu
+
+
+def joined(
+    *groups: tuple[Link, tuple[int, ...]], numa: int | None = None
+) -> Callable[[tuple[Gpu, ...]], tuple[Gpu, ...]]:
+    """Each group of indexes is joined by its link; `numa`: so many Gpus in a row share a NUMA node."""
+
+    def connect(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+        links: dict[int, dict] = {gpu.index: {} for gpu in gpus}
+        for link, group in groups:
+            for one in group:
+                links[one] |= {gpus[other].uuid: link for other in group if other != one}
+        node = {gpu.index: None if numa is None else gpu.index // numa for gpu in gpus}
+        return tuple(replace(gpu, links=links[gpu.index], numa_node=node[gpu.index]) for gpu in gpus)
+
+    return connect
+
+
+def pairs(*groups: tuple[int, ...]) -> Callable[[tuple[Gpu, ...]], tuple[Gpu, ...]]:
+    """NVLink within each group."""
+    return joined(*((Link.NVLINK, group) for group in groups))
