@@ -3,16 +3,21 @@
     python benchmarks/saved_state.py            # prints; NLS_KEEP=1 also writes results/saved_state.json
 
 Ratios are taken after a warm-up, between memory that was touched equally often before: the first touch of memory costs
-more than everything else. Cold figures stand beside them.
+more than everything else. Cold figures stand beside them. Two kinds of files stand for "a file": one in the page cache
+that is written over again and again without ever being waited for, which a power cut or a full cache undoes and which
+costs one copy; and one that is on the disk when the call returns (fsync). Both peers use pickle protocol 5.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import os
+import statistics
 import tempfile
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
@@ -20,6 +25,7 @@ import dill
 import numpy as np
 from machine import machine, report
 
+from kernels import Kernel, daemon
 from nls_jupyter.saved_state import Saver
 
 if TYPE_CHECKING:
@@ -27,7 +33,7 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 ARRAYS_BYTES = int(os.environ.get("NLS_BENCHMARK_MIB", "1024")) * MIB
-ROUNDS = 5
+ROUNDS = 8
 
 
 def seconds(work: Callable[[], Any]) -> float:
@@ -38,11 +44,17 @@ def seconds(work: Callable[[], Any]) -> float:
 
 def best(work: Callable[[], Any], before: Callable[[], Any] = lambda: None) -> float:
     """The fastest of some rounds, after one that does not count."""
-    times = []
+    return by_turns({"work": work}, before)["work"]
+
+
+def by_turns(works: dict[str, Callable[[], Any]], before: Callable[[], Any] = lambda: None) -> dict[str, float]:
+    """The fastest round of each, after one that does not count; by turns, so that a busy moment meets all."""
+    times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(ROUNDS + 1):
-        before()
-        times.append(seconds(work))
-    return min(times[1:])
+        for name, work in works.items():
+            before()
+            times[name].append(seconds(work))
+    return {name: min(taken[1:]) for name, taken in times.items()}
 
 
 def arrays() -> dict[str, np.ndarray[Any, Any]]:
@@ -51,21 +63,18 @@ def arrays() -> dict[str, np.ndarray[Any, Any]]:
     return {f"array{number}": rng.random(64 * MIB // 8) for number in range(count)}
 
 
-class MemoryFile:
-    """What a saved state would be if it only copied: the same memory file, the same pieces."""
+class Touched:
+    """What any way of saving costs at least: one copy into memory that is there."""
 
-    def __init__(self) -> None:
-        self.fd = os.memfd_create("benchmark")
+    def __init__(self, names: dict[str, np.ndarray[Any, Any]]) -> None:
+        self._copies = [np.array(array) for array in names.values()]
 
     def copy(self, names: dict[str, np.ndarray[Any, Any]]) -> None:
-        position = 0
-        for array in names.values():
-            content = array.view(np.uint8).data
-            for start in range(0, content.nbytes, MIB):
-                position += os.pwrite(self.fd, content[start : start + MIB], position)
+        for copy, array in zip(self._copies, names.values(), strict=True):
+            np.copyto(copy, array)
 
-    def close(self) -> None:
-        os.close(self.fd)
+    def drop(self) -> None:
+        self._copies.clear()
 
 
 def read(names: dict[str, np.ndarray[Any, Any]]) -> None:
@@ -80,60 +89,77 @@ def change(names: dict[str, np.ndarray[Any, Any]]) -> None:
 
 def measure_arrays() -> dict[str, Any]:
     names = arrays()
-    with contextlib.closing(Saver()) as saver, contextlib.closing(MemoryFile()) as plain:
-        cold_copy_s = seconds(lambda: plain.copy(names))
+    with contextlib.closing(Saver()) as saver:
+        cold_copy_s = seconds(lambda: [array.copy() for array in names.values()])
         cold_save_s = seconds(lambda: saver.save(names, cell=None))
-        # Twice: the arena then has memory for the old and the new, as the plain file has for its one.
-        copy_s = best(lambda: plain.copy(names), lambda: change(names))
-        save_s = best(lambda: saver.save(names, cell=None), lambda: change(names))
-        read_s = best(lambda: read(names))
-        unchanged_s = best(lambda: saver.save(names, cell=None))
-        restored: dict[str, Any] = {}
-
-        def restore() -> None:
-            with contextlib.closing(Saver()) as other:
-                assert not other.restore(saver.descriptors(), restored).missing
-
-        # Both sides into memory that is new to the process: what a restore into a new one has.
-        fresh_s = best(lambda: [array.copy() for array in names.values()])
-        restore_s = best(restore, restored.clear)
-        assert all(np.array_equal(restored[name], array) for name, array in names.items())
-        restored.clear()
+        touched = Touched(names)
+        works = {"save": lambda: saver.save(names, cell=None), "copy": lambda: touched.copy(names)}
+        # From the second round on the arena has memory for the old and the new, as the plain copy has for its one.
+        changed = by_turns(works, lambda: change(names))
+        touched.drop()
+        one_s = best(works["save"], lambda: change(dict([next(iter(names.items()))])))
+        unchanged = by_turns({"save": works["save"], "read": lambda: read(names)})
+        restore_s, fresh_s = measure_restore(saver, names)
     return {
         "bytes": ARRAYS_BYTES,
-        "save_of_changed_s": round(save_s, 3),
-        "copy_into_a_memory_file_s": round(copy_s, 3),
-        "save_speed_over_copy": round(copy_s / save_s, 2),
+        "save_of_changed_s": round(changed["save"], 3),
+        "copy_between_touched_memory_s": round(changed["copy"], 3),
+        "save_speed_over_copy": round(changed["copy"] / changed["save"], 2),
         "restore_s": round(restore_s, 3),
         "copy_into_new_memory_s": round(fresh_s, 3),
         "restore_speed_over_copy": round(fresh_s / restore_s, 2),
-        "save_of_unchanged_s": round(unchanged_s, 3),
-        "one_read_s": round(read_s, 3),
-        "unchanged_over_one_read": round(unchanged_s / read_s, 2),
+        "save_of_unchanged_s": round(unchanged["save"], 3),
+        "one_read_s": round(unchanged["read"], 3),
+        "unchanged_over_one_read": round(unchanged["save"] / unchanged["read"], 2),
+        "save_of_one_array_changed_s": round(one_s, 3),
         "cold_save_s": round(cold_save_s, 3),
         "cold_copy_s": round(cold_copy_s, 3),
-        **measure_others(names, save_s, cold_save_s),
+        **measure_others(names, {**changed, "save_of_one_array": one_s, "cold_save": cold_save_s}),
     }
 
 
-def measure_others(names: dict[str, Any], save_s: float, cold_save_s: float) -> dict[str, Any]:
-    figures = {}
-    with tempfile.NamedTemporaryFile() as file:
+def measure_restore(saver: Saver, names: dict[str, np.ndarray[Any, Any]]) -> tuple[float, float]:
+    """A restore, and a plain copy; both into memory that is new to the process, as a new process has it."""
+    restored: dict[str, Any] = {}
+
+    def restore() -> None:
+        with contextlib.closing(Saver()) as other:
+            assert not other.restore(saver.descriptors(), restored).missing
+
+    def fresh() -> None:
+        assert len([array.copy() for array in names.values()]) == len(names)
+
+    found = by_turns({"restore": restore, "fresh": fresh}, restored.clear)
+    restore()
+    assert all(np.array_equal(restored[name], array) for name, array in names.items())
+    return found["restore"], found["fresh"]
+
+
+def measure_others(names: dict[str, Any], ours: dict[str, float]) -> dict[str, Any]:
+    """Each peer into a file in the page cache, and onto the disk."""
+    figures: dict[str, Any] = {}
+    with tempfile.NamedTemporaryFile(dir=Path(__file__).parent) as file:
         for module in (cloudpickle, dill):
 
-            def dump(module: Any = module) -> None:
+            def dump(module: Any = module, *, to_disk: bool = False) -> None:
                 file.seek(0)
-                module.dump(names, file)
+                module.dump(names, file, protocol=5)
                 file.flush()
+                if to_disk:
+                    os.fsync(file.fileno())
 
             cold_s = seconds(dump)
-            warm_s = best(dump)
-            name = module.__name__
-            figures |= {
-                f"{name}_to_a_file_s": round(warm_s, 3),
-                f"save_speed_over_{name}": round(warm_s / save_s, 1),
-                f"{name}_cold_s": round(cold_s, 3),
-                f"cold_save_speed_over_{name}": round(cold_s / cold_save_s, 1),
+            cached_s = best(dump)
+            disk_s = best(lambda: dump(to_disk=True))
+            figures[module.__name__] = {
+                "into_the_page_cache_s": round(cached_s, 3),
+                "onto_the_disk_s": round(disk_s, 3),
+                "cold_into_the_page_cache_s": round(cold_s, 3),
+                "save_speed_over_page_cache": round(cached_s / ours["save"], 1),
+                "save_speed_over_disk": round(disk_s / ours["save"], 1),
+                "one_plain_copy_over_page_cache": round(cached_s / ours["copy"], 1),
+                "save_of_one_array_changed_over_page_cache": round(cached_s / ours["save_of_one_array"], 1),
+                "cold_save_speed_over_page_cache": round(cold_s / ours["cold_save"], 1),
             }
     return figures
 
@@ -185,45 +211,62 @@ def other(x): return helper(x) * 2
 """
 
 
-def measure_small_cells() -> dict[str, Any]:
-    """A hundred cells of some milliseconds each, in a namespace of a notebook's size, with and without saves."""
+SWITCH = """
+keeper = get_ipython().magics_manager.registry["GpuMagics"].gpu_of_notebook.supervisor.keeper
+keeper.save_soon = {value}
+"""
+
+
+async def measure_small_cells() -> dict[str, Any]:
+    """A hundred small cells that follow each other at once in a real notebook, with and without saves."""
+    async with daemon() as environment, Kernel(environment) as kernel:
+
+        async def hundred(switch: str) -> float:
+            await kernel.run(SWITCH.format(value=switch))
+            began = time.perf_counter()
+            for _ in range(100):
+                await kernel.run("%%gpu\n" + CELL)
+            return time.perf_counter() - began
+
+        await kernel.run("%%gpu\n" + SETUP)
+        without, with_saves = [], []
+        for _ in range(6):
+            without.append(await hundred("lambda *_: None"))
+            with_saves.append(await hundred("type(keeper).save_soon.__get__(keeper)"))
+        _, told = await kernel.run("%gpu vars")
+    plain_s, saved_s = min(without[1:]), min(with_saves[1:])
+    assert "Saved after cell" in told, told
+    return {
+        "cell_ms": round(plain_s * 10, 2),
+        "with_saves_ms": round(saved_s * 10, 2),
+        "slowdown_percent": round((saved_s / plain_s - 1) * 100, 1),
+        **measure_one_save(),
+    }
+
+
+def measure_one_save() -> dict[str, Any]:
+    """What the GPU process itself spends on a save after such a cell."""
     cell = compile(CELL, "<cell>", "exec")
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(SETUP, "<setup>", "exec"), names)
+    with contextlib.closing(Saver()) as saver:
 
-    def hundred(save: Callable[[dict[str, Any]], Any]) -> float:
-        names: dict[str, Any] = {"__name__": "__main__"}
-        exec(compile(SETUP, "<setup>", "exec"), names)
-        save(names)
-        began = time.perf_counter()
-        for _ in range(100):
-            exec(cell, names)
-            save(names)
-        return time.perf_counter() - began
-
-    def saving(saver: Saver) -> Callable[[dict[str, Any]], Any]:
-        def save(names: dict[str, Any]) -> None:
+        def save() -> None:
             user = {name: value for name, value in names.items() if not name.startswith("__")}
             saver.save(user, cell=None, function_globals=names)
 
-        return save
-
-    without, with_saves = [], []
-    for _ in range(4):
-        without.append(hundred(lambda _: None))
-        with contextlib.closing(Saver()) as saver:
-            with_saves.append(hundred(saving(saver)))
-    plain_s, saved_s = min(without[1:]), min(with_saves[1:])
-    return {
-        "cell_ms": round(plain_s * 10, 2),
-        "save_ms": round((saved_s - plain_s) * 10, 2),
-        "slowdown_percent": round((saved_s / plain_s - 1) * 100, 1),
-    }
+        times = []
+        for _ in range(100):
+            exec(cell, names)
+            times.append(seconds(save))
+    return {"one_save_ms": round(statistics.median(times) * 1000, 2)}
 
 
 def main() -> None:
     figures = {
         "arrays": measure_arrays(),
         "small_objects": measure_small_objects(),
-        "hundred_small_cells": measure_small_cells(),
+        "hundred_small_cells": asyncio.run(measure_small_cells()),
     }
     report("saved_state", figures, machine())
 

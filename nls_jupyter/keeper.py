@@ -122,6 +122,11 @@ class Keeper:
         """Whether a cell runs in the GPU process, whoever waits for it."""
         return self._cell is not None
 
+    @property
+    def last_cell(self) -> str | None:
+        """The cell whose variables the process has now."""
+        return self.saves.cell or (self.saved.manifest.cell if self.saved is not None else None)
+
     def still_usable(self) -> bool:
         """Whether a cell can be sent now. Asks the system: the news of an end takes a moment."""
         if self.usable and self.process is not None:
@@ -163,7 +168,7 @@ class Keeper:
         """
         began = time.monotonic()
         await process.ready()
-        self._answers = True
+        self._answers, self.saves.cell = True, None
         await self.follow_allowance(allowance_bytes)
         saved = self.saved
         restored: Message = {"restored": [], "missing": []}
@@ -245,6 +250,7 @@ class Keeper:
     async def _run_cell(
         self, process: GpuProcess, code: str, then: Callable[[], Awaitable[None]], options: Mapping[str, Any]
     ) -> Message:
+        began = time.monotonic()
         try:
             return await process.execute(code, **options)
         except GpuProcessDied as died:
@@ -255,6 +261,7 @@ class Keeper:
             raise EndedInCell(died.status, self.ordered_end, begun=begun) from None
         finally:
             self._cell = None
+            self.saves.cell_ran(time.monotonic() - began)
             await then()
 
     def _look_again(self) -> None:
@@ -304,7 +311,7 @@ class Keeper:
         process, self.usable = self.process, False
         try:
             await self.saves.give_way()
-            saved = await self.save(self.saved.manifest.cell if self.saved else None)
+            saved = await self.save(self.last_cell)
         except BaseException:
             self.usable = process is not None and self.process is process and self.ordered_end is None
             self.still_usable()

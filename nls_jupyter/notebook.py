@@ -102,6 +102,8 @@ class NotebookGpu:
 
     def _attempts(self, attempt: Callable[[int], _Value], *, retry: bool) -> _Value:
         retries = Retries()
+        if retry:
+            self.call(self.supervisor.keeper.saves.hurry())
         while True:
             try:
                 return attempt(retries.attempt)

@@ -1,9 +1,15 @@
-"""Saves behind the replies of cells: at once as far as that is cheap, and the rest when nobody runs a cell."""
+"""Saves behind the replies of cells: at once as far as that is cheap, and the rest when nobody runs a cell.
+
+Small cells that follow each other at once are saved together: a save that would cost more than a fortieth of what
+they ran lets the next cell pass if that is there already. What a killed process can take with it beyond its own cell is
+so bounded by `_PASSES_S` of cells; `%gpu` names the cell that was saved.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,6 +28,11 @@ _log = logging.getLogger(__name__)
 IDLE_S = 1.0
 # A save that takes longer is given up; the state saved before stands.
 TIMEOUT_S = 300.0
+# A next cell that is already waiting is sent within this.
+_FOLLOWS_WITHIN_S = 0.02
+# Half of what a save may cost at most: the rest is for what it causes in the kernel and the daemon.
+_PART_OF_RUN_TIME = 0.025
+_PASSES_S = 1.0
 _OVER_BUDGET = "OverBudgetError"
 
 
@@ -51,31 +62,55 @@ class Wanted:
 
 
 class Saves:
-    """At most one save at a time. Everything here runs in the loop's thread."""
+    """At most one save at a time. Everything here runs in the loop's thread.
+
+    Attributes:
+        cell: the label of the last cell that was to be saved, whether or not that has been done; `None` before.
+    """
 
     def __init__(self, save: _Save) -> None:
         self._save = save
         self._first: asyncio.Task[None] | None = None
         self._rest: asyncio.Task[None] | None = None
         self._interruptible: GpuProcess | None = None
+        self._hurry: asyncio.Event | None = None
+        self.cell: str | None = None
+        self._run_s = 0.0
+        self._cost_s = 0.0
 
     @property
     def active(self) -> bool:
         """Whether the next cell has to wait for a save."""
-        return self._first is not None and not self._first.done()
+        return self._first is not None and not self._first.done() and not self._lets_pass
 
     @property
     def waiting(self) -> bool:
         """Whether a save waits for idleness, or is made because nobody ran a cell."""
-        return self._rest is not None and not self._rest.done()
+        return self._lets_pass or (self._rest is not None and not self._rest.done())
+
+    @property
+    def _lets_pass(self) -> bool:
+        return self._hurry is not None and not self._hurry.is_set()
+
+    def cell_ran(self, seconds: float) -> None:
+        """A cell took so long."""
+        self._run_s += seconds
 
     def begin(self, wanted: Wanted) -> None:
         """Save now if it costs no more than a save after a cell may, else when nobody has run a cell for a moment."""
+        self.cell = wanted.cell
         self._first = asyncio.get_running_loop().create_task(self._at_once(wanted))
         self._first.add_done_callback(lambda _: wanted.over())
 
+    async def hurry(self) -> None:
+        """Let no cell pass: the one that follows relies on what the last one left. It waits itself."""
+        if self._hurry is not None:
+            self._hurry.set()
+
     async def until_over(self) -> None:
         """Until everything is saved, or was given up."""
+        if self._hurry is not None:
+            self._hurry.set()
         if self._first is not None:
             await asyncio.wait([self._first])
         if self._rest is not None:
@@ -84,6 +119,8 @@ class Saves:
     async def give_way(self) -> None:
         """The process is wanted for something else: a save that was waiting for idleness is left for later."""
         if self._first is not None:
+            if self._lets_pass:
+                self._first.cancel()
             await asyncio.wait([self._first])
         if self._rest is None or self._rest.done():
             return
@@ -94,6 +131,15 @@ class Saves:
         await asyncio.wait([self._rest])
 
     async def _at_once(self, wanted: Wanted) -> None:
+        if self._cost_s > _PART_OF_RUN_TIME * self._run_s and self._run_s < _PASSES_S:
+            self._hurry = asyncio.Event()
+            try:
+                async with asyncio.timeout(_FOLLOWS_WITHIN_S):
+                    await self._hurry.wait()
+            except TimeoutError:
+                pass  # no cell follows
+            finally:
+                self._hurry = None
         try:
             await self._done(wanted, within_budget=True)
         except RequestFailed as error:
@@ -116,6 +162,10 @@ class Saves:
 
     async def _done(self, wanted: Wanted, *, within_budget: bool) -> None:
         """Raises RequestFailed; other failures are told."""
+        if wanted.process.exited.done():  # another one may be there now, with older variables
+            wanted.failed("the GPU process ended before that")
+            return
+        began = time.monotonic()
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 saved = await self._save(wanted.cell, within_budget=within_budget)
@@ -127,4 +177,5 @@ class Saves:
         except OSError as error:
             wanted.failed(str(error))
         else:
+            self._cost_s, self._run_s = time.monotonic() - began, 0.0
             await wanted.then(saved)

@@ -130,9 +130,8 @@ class Supervisor:
         await self.keeper.saves.give_way()
         if not self.keeper.still_usable():
             raise GpuUnavailable("there is no GPU process to save; the variables saved before stand.")
-        saved = self.keeper.saved
         try:
-            saved = await self.keeper.save(saved.manifest.cell if saved else None)
+            saved = await self.keeper.save(self.keeper.last_cell)
         except (ProcessDied, *CANNOT_SAVE) as error:
             raise GpuUnavailable(f"the variables could not be saved: {error}.") from None
         await self._saved(saved)

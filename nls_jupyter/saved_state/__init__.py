@@ -10,11 +10,12 @@ from __future__ import annotations
 from nls_jupyter.saved_state.arena import NoRoomError, SavedStateDamagedError
 from nls_jupyter.saved_state.cost import RunTime
 from nls_jupyter.saved_state.decoder import RestoreReport
+from nls_jupyter.saved_state.index import read_manifest
 from nls_jupyter.saved_state.interpreter import Interpreter
 from nls_jupyter.saved_state.manifest import ChangedName, Manifest, MissingName, SavedName, user_names
 from nls_jupyter.saved_state.recipes import check as check_recipe
 from nls_jupyter.saved_state.room import MachineRoom
-from nls_jupyter.saved_state.saver import Saver, read_manifest
+from nls_jupyter.saved_state.saver import Saver
 from nls_jupyter.saved_state.watchdog import OverBudgetError
 
 __all__ = [

@@ -13,10 +13,14 @@ import ctypes
 import errno
 import os
 import struct
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import xxhash
+
+from nls_jupyter.saved_state.ahead import Ahead
+from nls_jupyter.saved_state.window import Window
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,6 +32,10 @@ _SUPERBLOCK = struct.Struct("<8sIIQQQ16s")
 _SLOT_BYTES = 2048
 _PAGE_BYTES = 4096
 _DIGEST_BYTES = 16
+# So much is not gone within the time that an answer about what is left holds.
+_PLENTY_BYTES = 1 << 30
+_ANSWER_HOLDS_S = 1.0
+_NEVER = float("-inf")
 MEMORY, SPILL = 0, 1
 
 #: Every chunk but a blob's last has this size. Fits a processor's second-level cache: hashed and copied in one go.
@@ -102,6 +110,9 @@ class Arena:
 
     def __init__(self, memory_fd: int, spill_fd: int | None, room: Room) -> None:
         self._fds: list[int | None] = [memory_fd, spill_fd]
+        self._window = Window(memory_fd)
+        self._ahead: Ahead | None = None
+        self._asked_at = _NEVER
         self._room = room
         self._tails = [_Tail(), _Tail(0)]
         self._budget_bytes = 0
@@ -124,6 +135,8 @@ class Arena:
 
     def close(self) -> None:
         """Let go of the files. Idempotent."""
+        self._settle()
+        self._window.close()
         for fd in self._fds:
             if fd is not None:
                 os.close(fd)
@@ -168,8 +181,35 @@ class Arena:
 
     # -- writing ----------------------------------------------------------------------------------------------------
     def begin(self) -> None:
-        """Ask anew how much room there is. Called at the begin of each save."""
-        self._budget_bytes = self._room.memory_bytes(os.fstat(self.descriptors()[MEMORY]).st_blocks * 512)
+        """Ask anew how much room there is. Called at the begin of each save.
+
+        An answer of a moment ago holds while it is far more than others take in a moment: asking costs as much as a
+        small save.
+        """
+        self._settle()
+        now = time.monotonic()
+        if self._budget_bytes < _PLENTY_BYTES or now - self._asked_at > _ANSWER_HOLDS_S:
+            self._budget_bytes = self._room.memory_bytes(os.fstat(self.descriptors()[MEMORY]).st_blocks * 512)
+            self._asked_at = now
+
+    def prepare(self, size_bytes: int) -> None:
+        """Allocate memory for so much more, as far as there is room, while nobody waits; until the next `begin`."""
+        tail = self._tails[MEMORY]
+        chunks = min(size_bytes, self._budget_bytes) // CHUNK_BYTES - len(tail.spare)
+        fd = self._fds[MEMORY]
+        end = tail.end + max(chunks, 0) * CHUNK_BYTES
+        if chunks > 0 and fd is not None and self._window.reach(end):
+            self._ahead = Ahead(fd, self._window, tail.end, end)
+
+    def _settle(self) -> None:
+        """Take what was allocated ahead."""
+        if self._ahead is not None:
+            tail, end = self._tails[MEMORY], self._ahead.stop()
+            places = range(tail.end, end - CHUNK_BYTES + 1, CHUNK_BYTES)
+            tail.spare += reversed(places)  # the first one is used first
+            tail.end += len(places) * CHUNK_BYTES
+            self._budget_bytes -= len(places) * CHUNK_BYTES
+            self._ahead = None
 
     @property
     def memory_room_bytes(self) -> int:
@@ -197,7 +237,7 @@ class Arena:
         size_bytes = content.nbytes
         tail = self._tails[MEMORY]
         if size_bytes == CHUNK_BYTES and tail.spare:
-            return self._write(MEMORY, tail.spare.pop(), content)
+            return self._write_over(tail.spare.pop(), content)
         taken = _pages(size_bytes)
         if must or taken <= self._budget_bytes:
             self._budget_bytes -= taken
@@ -225,6 +265,14 @@ class Arena:
         )
         _pwrite(self.descriptors()[0], memoryview(block + digest_of(block)), self._sequence % 2 * _SLOT_BYTES)
         return extent
+
+    def keep_spare(self, spare_bytes: int) -> None:
+        """Give back what was kept to be overwritten, but for `spare_bytes`, or half of it if that is more."""
+        for file, tail in enumerate(self._tails):
+            keep = max(spare_bytes // CHUNK_BYTES, len(tail.spare) // 2)
+            for position in tail.spare[keep:]:
+                self._punch(file, position, CHUNK_BYTES)
+            del tail.spare[keep:]
 
     def release(self, extents: Iterable[Extent], spare_bytes: int = 0) -> None:
         """Give extents back to the system.
@@ -272,6 +320,14 @@ class Arena:
         _pwrite(fd, content, position)
         return Extent(file, position, content.nbytes)
 
+    def _write_over(self, position: int, content: memoryview) -> Extent:
+        """Write where memory is there already."""
+        if self._window.reach(position + content.nbytes):
+            self._window.populate(position, content.nbytes)
+            _copy(self._window, content, position)
+            return Extent(MEMORY, position, content.nbytes)
+        return self._write(MEMORY, position, content)
+
     def _punch(self, file: int, position: int, size_bytes: int) -> None:
         fd = self._fds[file]
         if fd is None or not size_bytes:
@@ -284,6 +340,10 @@ class Arena:
 
 def _pages(size_bytes: int) -> int:
     return -(-size_bytes // _PAGE_BYTES) * _PAGE_BYTES
+
+
+def _copy(window: Window, content: memoryview, position: int) -> None:
+    window.at(position, content.nbytes)[:] = content.cast("B")
 
 
 def _pwrite(fd: int, content: memoryview, position: int) -> None:

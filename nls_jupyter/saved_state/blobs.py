@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from nls_jupyter.saved_state.arena import CHUNK_BYTES, Arena, Extent, NoRoomError, SavedStateDamagedError, digest_of
+from nls_jupyter.saved_state.parallel import for_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 _ROW = struct.Struct("<16sIIQ")  # digest, file, size, position
 _ZERO_FILE = 2
+# What a thread reads at once.
+_CHUNKS_AT_ONCE = 4
 _ZERO_CHUNK = digest_of(bytes(CHUNK_BYTES))
 
 
@@ -105,6 +108,7 @@ class BlobWriter:
         before = self.known
         self.adopt(chunks)
         dead = (chunk.extent for key, chunk in before.items() if key not in self.known)
+        self._arena.keep_spare(spare_bytes)
         self._arena.release([extent for extent in dead if extent is not None], spare_bytes)
 
 
@@ -125,14 +129,29 @@ def read_chunk(arena: Arena, chunk: Chunk, target: memoryview) -> None:
         raise SavedStateDamagedError("its part of the saved state is damaged")
 
 
-def read_blob(arena: Arena, blob: Blob, target: memoryview, *, zeroed: bool = False) -> None:
-    """Copy a blob over memory of its length; `zeroed` memory is not touched where it is to stay zero."""
+def read_blob(
+    arena: Arena, blob: Blob, target: memoryview, progress: Callable[[], None], *, zeroed: bool = False
+) -> None:
+    """Copy a blob over memory of its length; `zeroed` memory is not touched where it is to stay zero.
+
+    Raises SavedStateDamagedError.
+    """
     flat = target.cast("B")
-    position = 0
-    for chunk in blob.chunks:
-        if chunk.extent is not None or not zeroed:
-            read_chunk(arena, chunk, flat[position : position + chunk.size_bytes])
-        position += chunk.size_bytes
+    places = accumulate((chunk.size_bytes for chunk in blob.chunks), initial=0)
+    parts = [
+        (chunk, flat[position : position + chunk.size_bytes])
+        for chunk, position in zip(blob.chunks, places, strict=False)
+        if chunk.extent is not None or not zeroed
+    ]
+
+    def read(bunch: list[tuple[Chunk, memoryview]]) -> None:
+        for chunk, place in bunch:
+            read_chunk(arena, chunk, place)
+
+    # What is new to this process costs most at its first touch, which several threads can share.
+    for_each(
+        [parts[first : first + _CHUNKS_AT_ONCE] for first in range(0, len(parts), _CHUNKS_AT_ONCE)], read, progress
+    )
 
 
 class Table:

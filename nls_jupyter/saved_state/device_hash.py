@@ -6,11 +6,13 @@ contents of a chunk have the same one with a probability of 2**-128, as long as 
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 from nls_jupyter.saved_state.arena import CHUNK_BYTES
 
 _WORD_BYTES = 8
+_ROW = struct.Struct("<qq")
 _CHUNK_WORDS = CHUNK_BYTES // _WORD_BYTES
 # So many at once: intermediate results take some times as much, on a Gpu that may be nearly full.
 _CHUNKS_AT_ONCE = 8
@@ -38,6 +40,36 @@ def fingerprints(xp: Any, words: Any) -> list[bytes]:
     if rest.size:
         found.append(_sums(xp, rest.reshape(1, -1), [key[: rest.size] for key in keys]))
     return [row.tobytes() for sums in found for row in _on_host(sums)]
+
+
+def tensor_fingerprints(words: Any) -> list[bytes]:
+    """The same of a flat PyTorch tensor of int64, on its device."""
+    import torch
+
+    position = torch.arange(1, _CHUNK_WORDS + 1, device=words.device)
+    keys = [position * _signed(lane) for lane in _LANES]
+    found = []
+    for first in range(0, words.numel(), _CHUNKS_AT_ONCE * _CHUNK_WORDS):
+        part = words[first : first + _CHUNKS_AT_ONCE * _CHUNK_WORDS]
+        whole = part.numel() // _CHUNK_WORDS * _CHUNK_WORDS
+        for rows in (part[:whole].view(-1, _CHUNK_WORDS), part[whole:].view(1, -1)):
+            if rows.numel():
+                sums = [_mixed_tensor(rows ^ key[: rows.shape[1]]).sum(dim=1) for key in keys]
+                found.append(torch.stack(sums, dim=1))
+    return [_ROW.pack(*row) for sums in found for row in sums.tolist()]
+
+
+def _mixed_tensor(words: Any) -> Any:
+    """As `_mixed`. PyTorch has no unsigned shift; its products wrap as unsigned ones do."""
+    for shift, factor in ((30, _FIRST), (27, _SECOND), (31, None)):
+        words ^= (words >> shift) & ((1 << (64 - shift)) - 1)
+        if factor is not None:
+            words *= _signed(factor)
+    return words
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >> 63 else value
 
 
 def _sums(xp: Any, rows: Any, keys: list[Any]) -> Any:

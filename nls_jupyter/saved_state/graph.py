@@ -32,6 +32,8 @@ _STRINGS: frozenset[type] = frozenset({str, bytes})
 _METACLASSES: frozenset[type] = frozenset({type, enum.EnumType})
 #: What several names share of immutable contents is worth being saved once from here on.
 _LARGE_BYTES = 4096
+# One's array is made again of the other's memory, where that holds all of it.
+_REBUILT = {"cupy", "torch"}
 # From here on a level is handled in bulk, without a look at each of its objects where that can be.
 _MANY = 100_000
 
@@ -252,14 +254,15 @@ class Graph:
         return found
 
     def _join_overlapping(self, spans: list[tuple[int, int, int, str]], *, on_device: bool) -> None:
-        end, owner, whose = -1, -1, ""
+        begin, end, owner, whose = -1, -1, -1, ""
         for first, last, number, library in spans:
             if first < end:
                 self._join(number, owner)
-                if on_device and library != whose:
+                rebuilt = {library, whose} == _REBUILT and (last <= end or first == begin)
+                if on_device and library != whose and not rebuilt:
                     self.torn |= {self._labels[number], self._labels[owner]}
             if last > end:
-                end, owner, whose = last, number, library
+                begin, end, owner, whose = first, last, number, library
 
     def _component(self, numbers: list[int]) -> Component:
         names = [self._names[number] for number in numbers]

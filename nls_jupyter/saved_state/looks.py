@@ -20,6 +20,10 @@ import types
 import uuid
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import xxhash
+
+from nls_jupyter.saved_state.buffers import owner_behind, span_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -89,6 +93,24 @@ def _partial(part: functools.partial[Any]) -> Look:
     return Look(children=(part.func, part.args, part.keywords, vars(part)))
 
 
+def _look_at_buffer(content: Any, kind: bytes) -> Look:
+    """The content is in the pickle; the memory is told because arrays and tensors may show it."""
+    start, size_bytes = span_of(content)
+    memory = Memory("host", start, size_bytes, ("buffer", start, size_bytes), _never) if size_bytes else None
+    return Look(kind + xxhash.xxh3_128_digest(content), (), memory)
+
+
+def _never() -> Source:
+    raise AssertionError("a buffer is saved in the pickle, not as a region")
+
+
+def _look_at_view(view: memoryview) -> Look | None:
+    if (owner := owner_behind(view)) is None:
+        return None
+    place = (view.format, view.shape, view.strides, view.readonly, view.nbytes)
+    return Look(repr(place).encode() + xxhash.xxh3_128_digest(view.tobytes()), (owner,))
+
+
 LOOKERS: dict[type, Callable[[Any], Look | None]] = {
     types.CellType: _cell,
     types.MethodType: lambda method: Look(children=(method.__func__, method.__self__)),
@@ -99,8 +121,9 @@ LOOKERS: dict[type, Callable[[Any], Look | None]] = {
     functools.partial: _partial,
     collections.deque: lambda queue: Look(str(queue.maxlen).encode(), tuple(queue)),
     collections.defaultdict: lambda found: Look(children=(found.default_factory, *found, *found.values())),
-    bytearray: lambda content: Look(bytes(content)),
-    array.array: lambda content: Look(content.typecode.encode() + content.tobytes()),
+    bytearray: lambda content: _look_at_buffer(content, b""),
+    array.array: lambda content: _look_at_buffer(content, content.typecode.encode()),
+    memoryview: lambda view: _look_at_view(view),
 }
 
 

@@ -125,7 +125,9 @@ class Layout:
         return Places(places, self._blobs.put(pieces_of(memoryview(pack)), self._tick))
 
     def _put(self, source: Source, key: object) -> Blob:
-        fingerprints = source.fingerprints() if key is not None and isinstance(source, OnDevice) else None
+        fingerprints = None
+        if key is not None and source.where == "gpu" and isinstance(source, OnDevice):
+            fingerprints = source.fingerprints()
         if fingerprints is None or not isinstance(source, OnDevice):
             return self._blobs.put(source.pieces(), self._tick)
         before: dict[int, tuple[bytes, Chunk]] = {}
@@ -221,18 +223,22 @@ class Reader:
         if first == _PACK:
             target.cast("B")[:] = self._packed()[offset : offset + size_bytes]
         else:
-            read_blob(self._arena, self._blob(self._regions[region]), target, zeroed=zeroed)
+            read_blob(self._arena, self._blob(self._regions[region]), target, self._progress, zeroed=zeroed)
 
-    def pieces(self, region: int) -> Iterator[tuple[int, memoryview]]:
-        """Offsets and contents, for memory that only a device can write; each valid until the next one."""
+    def pieces(self, region: int, buffer: memoryview) -> Iterator[tuple[int, memoryview]]:
+        """Offsets and contents, for memory that only a device can write; each is in `buffer` until the next one.
+
+        `buffer` has room for the region, or for `CHUNK_BYTES` of it.
+        """
         self._progress()
         first, offset, size_bytes = self._regions[region]
         if first == _PACK:
-            yield 0, self._packed()[offset : offset + size_bytes]
+            buffer[:size_bytes] = self._packed()[offset : offset + size_bytes]
+            yield 0, buffer[:size_bytes]
             return
         position = 0
-        buffer = memoryview(bytearray(CHUNK_BYTES))
         for chunk in self._blob(self._regions[region]).chunks:
+            self._progress()
             read_chunk(self._arena, chunk, buffer[: chunk.size_bytes])
             yield position, buffer[: chunk.size_bytes]
             position += chunk.size_bytes
@@ -240,7 +246,7 @@ class Reader:
     def _packed(self) -> memoryview:
         if self._pack is None:
             pack = memoryview(bytearray(self._pack_blob.size_bytes))
-            read_blob(self._arena, self._pack_blob, pack)
+            read_blob(self._arena, self._pack_blob, pack, self._progress)
             self._pack = pack  # only once it has been checked: a second attempt comes here again
         return self._pack
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 
+from nls_jupyter.saved_state import Interpreter, Saver, device_hash
 from saved_state_roundtrip import Roundtrip, restore, saved
 
 pytestmark = pytest.mark.gpu
@@ -79,6 +82,17 @@ class TestCupy:
         assert names == {"host": [1]}
         assert "OutOfMemoryError" in report.missing[0].reason
 
+    def test_what_has_not_changed_on_the_device_is_not_copied(self, cupy):
+        names = {"a": cupy.random.random(1 << 23)}
+        with contextlib.closing(Saver()) as saver:
+            saver.save(names, cell=None)
+            names["a"][5] += 1
+            saver.save(names, cell=None)
+            assert saver._blobs.hashed_bytes < 2 << 20
+            namespace = {}
+            restore(saver.descriptors(), namespace)
+        assert cupy.array_equal(namespace["a"], names["a"])
+
     def test_streams_and_events_are_named(self, cupy):
         result = Roundtrip({"stream": cupy.cuda.Stream(), "event": cupy.cuda.Event(), "x": 1})
         assert set(result.unsaved) == {"stream", "event"}
@@ -108,3 +122,48 @@ class TestTorch:
 
     def test_streams_and_events_are_named(self, torch):
         assert set(Roundtrip({"s": torch.cuda.Stream(), "e": torch.cuda.Event()}).unsaved) == {"s", "e"}
+
+    def test_what_has_not_changed_on_the_device_is_not_copied(self, torch):
+        names = {"t": torch.rand(1 << 24, device="cuda")}
+        with contextlib.closing(Saver()) as saver:
+            saver.save(names, cell=None)
+            names["t"][5] += 1
+            saver.save(names, cell=None)
+            assert saver._blobs.hashed_bytes < 2 << 20
+            namespace = {}
+            restore(saver.descriptors(), namespace)
+        assert torch.equal(namespace["t"], names["t"])
+
+    def test_the_devices_fingerprints_are_the_hosts(self, torch):
+        words = torch.randint(-(2**62), 2**62, (3 << 17,), device="cuda")
+        on_host = device_hash.fingerprints(np, words.cpu().numpy().view(np.uint64))
+        assert device_hash.tensor_fingerprints(words) == on_host
+
+    def test_the_random_numbers_go_on(self, torch):
+        torch.cuda.manual_seed(5)
+        stored, _ = Interpreter().capture()
+        expected = torch.rand(100, device="cuda")
+        assert not Interpreter().apply(stored, early=False)
+        assert torch.equal(torch.rand(100, device="cuda"), expected)
+
+
+class TestMemoryOfTwoLibraries:
+    def test_an_array_over_a_tensor_shows_it_again(self, cupy, torch):
+        tensor = torch.arange(1000.0, device="cuda").reshape(20, 50)
+        result = Roundtrip({"tensor": tensor, "array": cupy.from_dlpack(tensor)})
+        assert not result.manifest.changed
+        result["tensor"][3, 4] = -1
+        torch.cuda.synchronize()
+        assert float(result["array"][3, 4]) == -1
+
+    def test_a_tensor_over_an_array_shows_it_again(self, cupy, torch):
+        array = cupy.arange(1000.0).reshape(20, 50)
+        result = Roundtrip({"tensor": torch.from_dlpack(array)[2:], "array": array})
+        assert not result.manifest.changed
+        result["array"][3, 4] = -1
+        cupy.cuda.runtime.deviceSynchronize()
+        assert float(result["tensor"][1, 4]) == -1
+
+    def test_an_array_over_a_tensor_without_a_name_is_saved_whole(self, cupy, torch):
+        array = cupy.from_dlpack(torch.rand(300, 400, device="cuda"))
+        assert cupy.array_equal(Roundtrip({"array": array})["array"], array)

@@ -286,17 +286,21 @@ def test_after_any_edits_and_kills_the_last_whole_save_comes_back(names, cells):
 
 def killed(saver, names, dies_after):
     """Whether a save wrote so often that it was killed; one that commits before counts as whole."""
-    write, left = arena._pwrite, dies_after
+    left = dies_after
 
-    def dying(*args):
-        nonlocal left
-        left -= 1
-        if not left:
-            raise KilledError
-        write(*args)
+    def dying(write):
+        def maybe(*args):
+            nonlocal left
+            left -= 1
+            if not left:
+                raise KilledError
+            write(*args)
+
+        return maybe
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arena, "_pwrite", dying)
+        for way in ("_pwrite", "_copy"):
+            patch.setattr(arena, way, dying(getattr(arena, way)))
         try:
             saver.save(names, cell=None)
         except KilledError:

@@ -433,3 +433,74 @@ def test_who_died_before_it_began_a_cell_is_told_apart() -> None:
             await it.ended.wait()
 
     play(story)
+
+
+async def _small_cell(it: Story, process: FakeProcess) -> None:
+    """A cell that takes no time, after a save that took some."""
+    process.saving.set_result(None)
+    it.save_soon()
+    await it.keeper.saves.until_over()
+    it.keeper.saves._cost_s = 1.0
+    it.save_soon()
+    await turns(lambda: it.keeper.saves.waiting)
+
+
+def test_small_cells_that_follow_each_other_are_saved_together() -> None:
+    async def story(it: Story) -> None:
+        process = await it.start()
+        await _small_cell(it, process)
+        assert not it.keeper.saves.active
+        await it.keeper.saves.give_way()
+        assert (it.saves, process.interrupts, it.failures) == (1, 0, [])
+        it.keeper.saves.cell_ran(saving._PASSES_S)
+        it.save_soon()
+        assert it.keeper.saves.active
+        await it.keeper.saves.until_over()
+        assert it.saves == 2
+
+    play(story)
+
+
+def test_a_small_cell_that_none_follows_is_saved_at_once() -> None:
+    async def story(it: Story) -> None:
+        await _small_cell(it, await it.start())
+        await it.keeper.saves._first
+        assert it.saves == 2
+
+    play(story)
+
+
+def test_a_cell_that_relies_on_the_one_before_has_it_saved_first() -> None:
+    async def story(it: Story) -> None:
+        await _small_cell(it, await it.start())
+        await it.keeper.saves.hurry()
+        assert it.keeper.saves.active
+        await it.keeper.saves.give_way()
+        assert it.saves == 2
+
+    play(story)
+
+
+def test_a_suspend_names_the_cell_that_ran_last_though_its_save_let_it_pass() -> None:
+    async def story(it: Story) -> None:
+        process = await it.start()
+        await _small_cell(it, process)
+        await it.keeper.saves.give_way()
+        it.keeper.saves.cell = "[2]"
+        assert (await it.keeper.suspend()).manifest.cell == "[2]"
+        again = await it.start()
+        assert it.keeper.last_cell == "[2]"
+        again.dies()
+
+    play(story)
+
+
+def test_a_process_that_ended_while_its_save_let_pass_is_said() -> None:
+    async def story(it: Story) -> None:
+        process = await it.start()
+        await _small_cell(it, process)
+        process.dies()
+        await it.keeper.saves._first
+        assert (it.saves, it.failures) == (1, ["the GPU process ended before that"])
+
+    play(story)

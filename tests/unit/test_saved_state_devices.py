@@ -15,7 +15,7 @@ from nls_jupyter.saved_state import Saver, device_hash, libraries
 from saved_state_roundtrip import Roundtrip, restore
 
 
-def fake_cupy():
+def fake_cupy():  # noqa: C901 - a module of small classes
     """A module with as much of CuPy's interface as saved state uses; its `memcpy` is the C library's."""
     module = types.ModuleType("cupy")
 
@@ -52,12 +52,36 @@ def fake_cupy():
             offset = self.data.ptr - self.data.mem.ptr if self.size else 0
             return np.ndarray(self.shape, self.dtype, buffer=block, offset=offset, strides=self.strides)
 
+        def __dlpack__(self, **options):
+            return self.host().__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return self.host().__dlpack_device__()
+
+    class UnownedMemory:
+        def __init__(self, ptr, size, owner):
+            self.ptr, self.size, self.owner, self.device_id = ptr, size, owner, 0
+            self._block = (ctypes.c_ubyte * size).from_address(ptr)
+
+    UnownedMemory.__name__ = "DLPackMemory"
+
+    def from_dlpack(tensor):
+        """As CuPy's, with its length of a memory: the sum of the shape."""
+        item = tensor.element_size()
+        memory = UnownedMemory(tensor.data_ptr(), sum(tensor.shape) * item, tensor)
+        memory._block = (ctypes.c_ubyte * (tensor.numel() * item)).from_address(memory.ptr)
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        strides = tuple(step * item for step in tensor.stride())
+        return ndarray(tuple(tensor.shape), dtype, MemoryPointer(memory, 0), strides)
+
+    module.from_dlpack = from_dlpack
     module.copied = []
     module.arange, module.uint64, module.stack = np.arange, np.uint64, np.stack
     module.ndarray = ndarray
     module.cuda = types.SimpleNamespace(
         Device=lambda _: nullcontext(),
         MemoryPointer=MemoryPointer,
+        alloc_pinned_memory=bytearray,
         alloc=lambda size: MemoryPointer(Memory(size), 0),
         driver=types.SimpleNamespace(ctxGetCurrent=lambda: 1),
         is_available=lambda: True,
@@ -120,6 +144,61 @@ def test_tensors_of_a_device_cross_the_host_through_the_mapped_region(monkeypatc
     assert [name.where for name in result.manifest.saved] == ["gpu", "gpu", "host"]
 
 
+def test_the_users_default_device_is_not_where_saved_state_works(monkeypatch):
+    torch = pytest.importorskip("torch")
+    from nls_jupyter.saved_state.libraries import torch_tensors
+
+    class OnDevice(torch_tensors.TensorMemory):
+        def __init__(self, storage):
+            super().__init__(storage)
+            self.where = "gpu"
+
+    monkeypatch.setattr(torch_tensors, "TensorMemory", OnDevice)
+    tensor = torch.arange(100_000)
+    torch.set_default_device("meta")  # the only other one that each build has
+    try:
+        result = Roundtrip({"t": tensor})
+    finally:
+        torch.set_default_device(None)
+    assert torch.equal(result["t"], tensor)
+
+
+class TestMemoryOfTwoLibraries:
+    """DLPack; here both take host memory for a device's."""
+
+    def test_an_array_over_a_tensor_shows_it_again(self, cupy):
+        torch = pytest.importorskip("torch")
+        tensor = torch.arange(100_000)
+        whole = cupy.from_dlpack(tensor.view(torch.uint8))
+        part = cupy.ndarray((10,), np.int64, whole.data + 80, (16,))
+        result = Roundtrip({"both": [tensor, whole, part]})
+        again, shown, slice_of_it = result["both"]
+        assert slice_of_it.host().tolist() == list(range(10, 30, 2))
+        again[12] = -5
+        assert slice_of_it.host()[1] == -5
+        assert shown.host().view(np.int64)[12] == -5
+        assert not result.manifest.changed
+
+    def test_an_array_over_a_tensor_that_nobody_names_is_saved_whole(self, cupy):
+        torch = pytest.importorskip("torch")
+        array = cupy.from_dlpack(torch.arange(600 * 500).reshape(600, 500))
+        result = Roundtrip({"array": array})
+        assert np.array_equal(result["array"].host(), array.host())
+
+    def test_a_tensor_over_an_array_shows_it_again(self, cupy):
+        torch = pytest.importorskip("torch")
+        array = cupy.ndarray((1000,), np.float64, cupy.cuda.alloc(8000), (8,))
+        array.host()[:] = np.arange(1000)
+        tensor = torch.from_dlpack(array)
+        result = Roundtrip({"both": [tensor[5:], array]})
+        again, owner = result["both"]
+        assert torch.equal(again, tensor[5:])
+        owner.host()[7] = -1
+        assert again[2] == -1
+        again[3] = -2
+        assert owner.host()[8] == -2
+
+
 def test_only_imported_libraries_are_touched(monkeypatch):
     for name in ("cupy", "torch", "nls_jupyter.simulated_cupy"):
         monkeypatch.delitem(sys.modules, name, raising=False)
@@ -160,7 +239,42 @@ def test_without_room_for_the_look_on_the_device_memory_is_copied(cupy, monkeypa
             assert 1 << 20 in cupy.copied
 
 
+def test_tensors_that_have_not_changed_on_their_device_are_not_copied(monkeypatch):
+    torch = pytest.importorskip("torch")
+    from nls_jupyter.saved_state.libraries import torch_tensors
+
+    copied = []
+
+    class OnDevice(torch_tensors.TensorMemory):
+        def __init__(self, storage):
+            super().__init__(storage)
+            self.where = "gpu"
+
+        def piece(self, number):
+            copied.append(number)
+            return super().piece(number)
+
+    monkeypatch.setattr(torch_tensors, "TensorMemory", OnDevice)
+    names = {"t": torch.rand(5 << 17, dtype=torch.float64), "odd": torch.zeros(70_001, dtype=torch.uint8)}
+    with contextlib.closing(Saver()) as saver:
+        saver.save(names, cell=None)
+        names["t"][(1 << 17) + 5] *= -1
+        del copied[:]
+        saver.save(names, cell=None)
+        assert copied == [1, 0]  # the chunk that changed, and the storage that is not of whole words
+        namespace = {}
+        restore(saver.descriptors(), namespace)
+    assert torch.equal(namespace["t"], names["t"])
+
+
 class TestFingerprints:
+    @pytest.mark.parametrize("count", [1, 1000, 1 << 17, (1 << 17) + 1, 17 << 17])
+    def test_those_of_a_tensor_are_those_of_an_array(self, count):
+        torch = pytest.importorskip("torch")
+        words = np.random.default_rng(0).integers(0, 1 << 64, count, dtype=np.uint64)
+        found = device_hash.tensor_fingerprints(torch.from_numpy(words.view(np.int64)))
+        assert found == device_hash.fingerprints(np, words)
+
     @pytest.mark.parametrize("count", [1, 1000, 1 << 17, (1 << 17) + 1, 9 << 17])
     def test_each_chunk_has_its_own(self, count):
         words = np.random.default_rng(0).integers(0, 1 << 63, count, dtype=np.uint64)

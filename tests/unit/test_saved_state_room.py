@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from nls_jupyter import saved_state
-from nls_jupyter.saved_state import MachineRoom, OverBudgetError, Saver, arena
+from nls_jupyter.saved_state import MachineRoom, OverBudgetError, Saver, arena, window
 from nls_jupyter.saved_state.cost import RunTime
 from nls_jupyter.saved_state.room import memory_left_bytes
 from saved_state_roundtrip import restore
+from waiting import wait_until
 
 MIB = 1 << 20
 
@@ -144,6 +145,38 @@ class TestRoom:
         assert [saved.name for saved in manifest.saved] == ["small"]
         assert "No space left on device" in manifest.missing[0].reason
 
+    def test_memory_that_the_system_refuses_after_all_leaves_the_state_before(self, monkeypatch):
+        def full(*_):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        names = {"a": noise(2 * MIB)}
+        with contextlib.closing(Saver()) as saver:
+            saver.save(names, cell="1")
+            names["b"] = noise(20 * MIB, 1)
+            with monkeypatch.context() as patch:
+                patch.setattr(arena, "_pwrite", full)
+                patch.setattr(os, "posix_fallocate", full)
+                with pytest.raises(OSError, match="No space"):
+                    saver.save(names, cell="2")
+                saver._arena.prepare(20 * MIB)
+                saver._arena.begin()
+            assert saved_state.read_manifest(saver.descriptors()).cell == "1"
+            saver.save(names, cell="2")
+            namespace = {}
+            restore(saver.descriptors(), namespace)
+        assert all(np.array_equal(namespace[name], array) for name, array in names.items())
+
+    def test_a_spill_folder_that_is_read_only_is_named(self, tmp_path, monkeypatch):
+        def read_only(*_):
+            raise OSError(errno.EROFS, "Read-only file system")
+
+        saver = Saver(MachineRoom(tmp_path, memory_limit_bytes=2 * MIB))
+        with contextlib.closing(saver), monkeypatch.context() as patch:
+            patch.setattr(os, "open", read_only)
+            manifest = saver.save({"large": noise(5 * MIB), "small": 1}, cell=None)
+        assert [saved.name for saved in manifest.saved] == ["small"]
+        assert "cannot be used: Read-only file system" in manifest.missing[0].reason
+
     def test_an_array_that_grew_too_large_leaves_the_others_as_they_are_now(self):
         names = {"a": noise(2 * MIB), "b": noise(2 * MIB, 1)}
         with contextlib.closing(Saver(MachineRoom(memory_limit_bytes=6 * MIB))) as saver:
@@ -189,6 +222,56 @@ class TestCost:
             restore(saver.descriptors(), namespace)
         assert np.array_equal(namespace["a"], names["a"])
 
+    def test_memory_for_the_rest_of_a_stopped_save_is_there_before_it_is_finished(self, monkeypatch):
+        names = {"a": noise(40 * MIB), "b": noise(8 * MIB, 1)}
+        with contextlib.closing(Saver()) as saver:
+            saver.save({}, cell=None)
+            steps = iter(range(10))
+            monkeypatch.setattr(saved_state.saver, "deadline", lambda _: lambda: stop_after(steps))
+            with pytest.raises(OverBudgetError):
+                saver.save(names, cell=None)
+            monkeypatch.undo()
+            wait_until(lambda: held_bytes(saver) > 47 * MIB)
+            saver.save(names, cell=None)
+            # What was allocated is what is used.
+            assert held_bytes(saver) < 49 * MIB
+            namespace = {}
+            restore(saver.descriptors(), namespace)
+        assert all(np.array_equal(namespace[name], array) for name, array in names.items())
+
+    def test_what_is_allocated_ahead_stays_within_the_room(self):
+        with contextlib.closing(arena.Arena.new(MachineRoom(memory_limit_bytes=8 * MIB))) as small:
+            small.begin()
+            small.prepare(64 * MIB)
+            wait_until(lambda: os.fstat(small.descriptors()[0]).st_blocks * 512 == 8 * MIB)
+            small.begin()
+            assert small.memory_room_bytes == 8 * MIB
+
+    def test_memory_that_no_save_overwrites_any_more_is_given_back(self):
+        names = {"a": noise(32 * MIB)}
+        with contextlib.closing(Saver()) as saver:
+            for _ in range(3):
+                names["a"] += 1
+                saver.save(names, cell=None)
+            assert held_bytes(saver) > 60 * MIB
+            for number in range(6):
+                saver.save({**names, "number": number}, cell=None)
+            assert held_bytes(saver) < 40 * MIB
+            namespace = {}
+            restore(saver.descriptors(), namespace)
+        assert np.array_equal(namespace["a"], names["a"])
+
+    def test_without_address_space_for_a_window_saves_go_through_the_system(self, monkeypatch):
+        monkeypatch.setattr(window.Window, "reach", lambda *_: False)
+        names = {"a": noise(16 * MIB)}
+        with contextlib.closing(Saver()) as saver:
+            for _ in range(3):
+                names["a"] += 1
+                saver.save(names, cell=None)
+            namespace = {}
+            restore(saver.descriptors(), namespace)
+        assert np.array_equal(namespace["a"], names["a"])
+
     def test_the_budget_holds_inside_one_large_pickle(self):
         names = {"many": [{"n": n, "s": str(n)} for n in range(300_000)]}
         with contextlib.closing(Saver()) as saver:
@@ -211,6 +294,10 @@ class TestCost:
         run_time.begin()
         run_time.end()
         assert run_time._run_s > 0
+
+
+def held_bytes(saver):
+    return os.fstat(saver.descriptors()[0]).st_blocks * 512
 
 
 def stop_after(steps):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.saved_state import device_hash
 from nls_jupyter.saved_state.arena import CHUNK_BYTES
+from nls_jupyter.saved_state.libraries.blocks import block_behind, is_array_with_a_block
 from nls_jupyter.saved_state.looks import Look, Memory
 from nls_jupyter.saved_state.regions import Regions, refuse
 
@@ -35,6 +37,7 @@ class CupyArrays:
     def __init__(self, module: ModuleType, regions: Regions) -> None:
         self._module = module
         self._regions = regions
+        self._storages: list[tuple[int, int, Any]] = []
 
     def handlers(self) -> Mapping[type, Handler]:
         """See `Library`."""
@@ -46,49 +49,60 @@ class CupyArrays:
         return handlers
 
     def prepare(self, values: list[Any]) -> None:
-        """Nothing needs to be known beforehand."""
+        """Learn where PyTorch's storages lie: an array may have been made of one (DLPack)."""
+        torch = sys.modules.get("torch")
+        for value in values:
+            if torch is not None and isinstance(value, torch.Tensor):
+                storage = value.detach().untyped_storage()
+                self._storages.append((storage.data_ptr(), storage.data_ptr() + storage.nbytes(), storage))
 
     def lookers(self) -> Mapping[type, Looker]:
         """See `Library`."""
         return {self._module.ndarray: self._look}
 
     def _look(self, array: Any) -> Look:
-        memory = array.data.mem
-        start = array.data.ptr if array.size else 0
-        token = repr((array.dtype, array.shape, array.strides, start, memory.ptr, memory.size)).encode()
+        memory, (start, size_bytes) = array.data.mem, block_behind(array)
+        first = array.data.ptr if array.size else 0
+        token = repr((array.dtype, array.shape, array.strides, first, start, size_bytes)).encode()
         # The same addresses as PyTorch's: through DLPack one may show the other's memory.
         name = "cuda" if self._module.__name__ == "cupy" else self._module.__name__
         space = f"{name} {memory.device_id}"
-        source = functools.partial(DeviceMemory, self._module, memory)
-        return Look(token, (), Memory(space, memory.ptr, memory.size, self._key(memory), source))
+        source = functools.partial(DeviceMemory, self._module, memory, start, size_bytes)
+        return Look(token, (), Memory(space, start, size_bytes, self._key(memory, start, size_bytes), source))
 
-    def _key(self, memory: Any) -> object:
-        return (self._module.__name__, memory.device_id, memory.ptr, memory.size)
+    def _key(self, memory: Any, start: int, size_bytes: int) -> object:
+        return (self._module.__name__, memory.device_id, start, size_bytes)
 
     def _reduce(self, array: Any) -> Any:
-        memory = array.data.mem
+        memory, (start, size_bytes) = array.data.mem, block_behind(array)
+        if not is_array_with_a_block(array) and array.size:
+            for first, end, theirs in self._storages:
+                if first <= start and start + size_bytes <= end:
+                    place = (array.dtype, array.shape, array.strides, array.data.ptr - first)
+                    return load_from_storage, (self._module.__name__, theirs, *place)
         storage = self._regions.storage(
-            self._key(memory),
-            lambda: DeviceMemory(self._module, memory),
+            self._key(memory, start, size_bytes),
+            lambda: DeviceMemory(self._module, memory, start, size_bytes),
             load_memory,
             self._module.__name__,
             memory.device_id,
             culprit=array,
         )
-        offset = array.data.ptr - memory.ptr if array.size else 0
+        offset = array.data.ptr - start if array.size else 0
         return load_array, (self._module.__name__, storage, array.dtype, array.shape, array.strides, offset)
 
 
 class DeviceMemory:
-    """One memory block on a Gpu as a `store.Source`."""
+    """Memory on a Gpu, a whole block or what another library lent of one, as a `store.Source`."""
 
     where: Where = "gpu"
 
-    def __init__(self, module: ModuleType, memory: Any) -> None:
+    def __init__(self, module: ModuleType, memory: Any, start: int, size_bytes: int) -> None:
         self._module = module
         self._memory = memory
-        self.size_bytes: int = memory.size
-        self._buffer = bytearray(0 if hasattr(memory, "extents") else min(CHUNK_BYTES, memory.size))
+        self._offset = start - memory.ptr
+        self.size_bytes = size_bytes
+        self._buffer: memoryview | None = None
 
     def pieces(self) -> Iterator[memoryview | None]:
         """See `Source`."""
@@ -104,11 +118,15 @@ class DeviceMemory:
         """One piece of a real block. Valid until the next one."""
         start = number * CHUNK_BYTES
         count = min(CHUNK_BYTES, self.size_bytes - start)
+        if self._buffer is None:
+            self._buffer = _staging(self._module, self.size_bytes)
         first = (ctypes.c_ubyte * count).from_buffer(self._buffer)
         with self._module.cuda.Device(self._memory.device_id):
             self._module.cuda.runtime.deviceSynchronize()
-            self._module.cuda.MemoryPointer(self._memory, start).copy_to_host(ctypes.addressof(first), count)
-        return memoryview(self._buffer)[:count]
+            self._module.cuda.MemoryPointer(self._memory, self._offset + start).copy_to_host(
+                ctypes.addressof(first), count
+            )
+        return self._buffer[:count]
 
     def fingerprints(self) -> list[bytes] | None:
         """See `device_hash`; `None` where the device has no room for it, or cannot address the block in words."""
@@ -117,11 +135,16 @@ class DeviceMemory:
         module = self._module
         try:
             with module.cuda.Device(self._memory.device_id):
-                pointer = module.cuda.MemoryPointer(self._memory, 0)
+                pointer = module.cuda.MemoryPointer(self._memory, self._offset)
                 words = module.ndarray((self.size_bytes // _WORD_BYTES,), "u8", memptr=pointer, strides=(_WORD_BYTES,))
                 return device_hash.fingerprints(module, words)
         except module.cuda.memory.OutOfMemoryError:
             return None
+
+
+def _staging(module: Any, size_bytes: int) -> memoryview:
+    """Host memory for one piece, page-locked: the way through ordinary memory is several times slower."""
+    return memoryview(module.cuda.alloc_pinned_memory(min(CHUNK_BYTES, size_bytes))).cast("B")
 
 
 def _touched(memory: Any) -> Iterator[memoryview | None]:
@@ -138,7 +161,8 @@ def _touched(memory: Any) -> Iterator[memoryview | None]:
 
 def load_memory(reader: Reader, region: int, module_name: str, device_id: int) -> Any:
     """A pointer to newly allocated memory with a region's content. Raises the library's out-of-memory error."""
-    cuda = importlib.import_module(module_name).cuda
+    module = importlib.import_module(module_name)
+    cuda = module.cuda
     size_bytes = reader.size_bytes(region)
     with cuda.Device(device_id):
         pointer = cuda.alloc(size_bytes)
@@ -147,10 +171,20 @@ def load_memory(reader: Reader, region: int, module_name: str, device_id: int) -
         if hasattr(pointer.mem, "extents"):
             reader.read_into(region, pointer.mem.buffer.data, zeroed=True)
             return pointer
-        for offset, content in reader.pieces(region):
+        for offset, content in reader.pieces(region, _staging(module, size_bytes)):
             piece = (ctypes.c_ubyte * content.nbytes).from_buffer(content)
             (pointer + offset).copy_from_host(ctypes.addressof(piece), content.nbytes)
     return pointer
+
+
+def load_from_storage(
+    module_name: str, storage: Any, dtype: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset: int
+) -> Any:
+    """An array over the memory of a restored PyTorch storage."""
+    torch, module = importlib.import_module("torch"), importlib.import_module(module_name)
+    flat = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage, 0, (storage.nbytes(),), (1,))
+    pointer = module.from_dlpack(flat).data
+    return load_array(module_name, pointer, dtype, shape, strides, offset)
 
 
 def load_array(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nls_jupyter.saved_state.buffers import lender_behind, owner_behind, span_of
 from nls_jupyter.saved_state.looks import ATOM, Look, Memory
 from nls_jupyter.saved_state.regions import READER, HostMemory
 
@@ -37,7 +38,7 @@ class NumpyArrays:
 
     def handlers(self) -> Mapping[type, Handler]:
         """See `Library`."""
-        return {np.ndarray: self._reduce}
+        return {np.ndarray: self._reduce, np.memmap: self._reduce_mapped}
 
     def prepare(self, values: list[Any]) -> None:
         """Nothing needs to be known beforehand."""
@@ -54,6 +55,10 @@ class NumpyArrays:
             return NotImplemented
         if array is root and (tensor := _tensor_below(array)) is not None:
             return _numpy_of, (tensor,)
+        if array is root and (over := _over_owner(array)) is not None:
+            return over
+        if array is root and (lender := lender_behind(array.base)) is not None:
+            self._regions.note(f"an array over the memory of a {lender} comes back with memory of its own")
         flat = as_bytes(array)
         if flat is None:  # neither dense nor inside its root: only its values can be kept
             array = array.copy(order="K")
@@ -62,6 +67,10 @@ class NumpyArrays:
         region = self._regions.add(HostMemory(flat.data, flat.nbytes), _key(array) if array is root else None, array)
         layout = "C" if array.flags.c_contiguous else "F" if array.flags.f_contiguous else array.strides
         return load_array, (READER, region, array.dtype, array.shape, layout, array.flags.writeable)
+
+    def _reduce_mapped(self, _: Any) -> Any:
+        self._regions.note("a memory-mapped array comes back in ordinary memory, without its file")
+        return NotImplemented
 
 
 @functools.cache
@@ -100,6 +109,10 @@ def _look(array: Array) -> Look | None:
         return Look(token, (root,) if root is not array else tuple(array.flat))
     if array.dtype.hasobject or root.dtype.hasobject or not root.dtype.itemsize or not array.dtype.itemsize:
         return None
+    owner = owner_behind(root.base)
+    if owner is not None and root is array and _over_owner(array) is not None:  # the content is the owner's
+        over = (address(array) - span_of(owner)[0], array.shape, array.strides, array.flags.writeable)
+        return Look(repr((over, array.dtype, array.dtype.metadata)).encode(), (owner,))
     flat = as_bytes(root)
     if flat is None or (root is not array and _as_view(array, root) is None):
         return None
@@ -115,6 +128,8 @@ def root_of(array: Array) -> Array:
         base: Any = node.base
         if type(base).__name__ == "DummyArray":  # what NumPy's as_strided puts in between
             base = base.base
+        if _shows_array(base):
+            base = base.obj
         if type(base) is not np.ndarray:
             return node
         node = base
@@ -141,6 +156,24 @@ def _as_view(array: Array, root: Array) -> Any:
     if as_bytes(root) is None:
         return None
     return load_view, (root, array.dtype, array.shape, array.strides, offset, array.flags.writeable)
+
+
+def _over_owner(array: Array) -> Any:
+    """How an array over the memory of Python's own `bytearray` and the like is made of that, or `None`."""
+    owner = owner_behind(array.base)
+    if owner is None or array.dtype.hasobject or not array.nbytes:
+        return None
+    start, size_bytes = span_of(owner)
+    low, high = np.lib.array_utils.byte_bounds(array)
+    if low < start or high > start + size_bytes:
+        return None
+    return load_over, (owner, array.dtype, array.shape, array.strides, address(array) - start, array.flags.writeable)
+
+
+def _shows_array(base: Any) -> bool:
+    """A memory view of a plain array; a restore makes arrays with gaps so, too."""
+    owner: Any = base.obj if type(base) is memoryview else None
+    return type(owner) is np.ndarray
 
 
 def address(array: Array) -> int:
@@ -203,6 +236,21 @@ def load_view(
     if view.flags.writeable and not writeable:
         view.flags.writeable = False
     return view
+
+
+def load_over(
+    owner: Any,
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    offset: int,
+    writeable: bool,  # noqa: FBT001 - called by the unpickler
+) -> Array:
+    """An array over the memory of a restored object."""
+    array: Array = np.ndarray(shape, dtype, buffer=memoryview(owner).cast("B"), offset=offset, strides=strides)
+    if array.flags.writeable and not writeable:
+        array.flags.writeable = False
+    return array
 
 
 def load_object_view(root: Array, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Array:

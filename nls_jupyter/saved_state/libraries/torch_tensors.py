@@ -6,14 +6,18 @@ would let `backward()` succeed and leave the parameters without a gradient.
 
 from __future__ import annotations
 
+import array
 import ctypes
 import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from nls_jupyter.saved_state import device_hash
 from nls_jupyter.saved_state.arena import CHUNK_BYTES
 from nls_jupyter.saved_state.blobs import pieces_of
+from nls_jupyter.saved_state.buffers import span_of
+from nls_jupyter.saved_state.libraries.blocks import is_array_with_a_block, whole_block
 from nls_jupyter.saved_state.looks import ATOM, Look, Memory
 from nls_jupyter.saved_state.regions import refuse
 
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
     from nls_jupyter.saved_state.regions import Regions
     from nls_jupyter.saved_state.store import Reader
 
+_WORD_BYTES = 8
+
 
 def library(module: ModuleType, regions: Regions) -> TorchTensors:
     """PyTorch for one save."""
@@ -37,7 +43,7 @@ class TorchTensors:
 
     def __init__(self, _: ModuleType, regions: Regions) -> None:
         self._regions = regions
-        #: Plain NumPy arrays among the names: a tensor may be made of one (`torch.from_numpy`).
+        #: Plain NumPy arrays and buffers among the names: a tensor may be made of one (`torch.from_numpy`).
         self._arrays: list[tuple[int, int, Any]] = []
         self._in_arrays: dict[int, InArray] = {}
 
@@ -63,7 +69,15 @@ class TorchTensors:
         }
 
     def prepare(self, values: list[Any]) -> None:
-        """Learn where NumPy arrays lie."""
+        """Learn where NumPy arrays, and Python's own buffers, lie."""
+        for value in values:
+            if type(value) in {bytearray, array.array}:
+                start, size_bytes = span_of(value)
+                self._arrays.append((start, start + size_bytes, value))
+        for value in values:
+            if is_array_with_a_block(value):
+                memory = value.data.mem
+                self._arrays.append((memory.ptr, memory.ptr + memory.size, whole_block(value)))
         numpy = sys.modules.get("numpy")
         if numpy is None:
             return
@@ -110,11 +124,11 @@ class TorchTensors:
     def _storage(self, storage: Any, culprit: Any) -> object:
         if storage._cdata in self._in_arrays:
             return self._in_arrays[storage._cdata]
-        if storage.device.type == "cpu" and not storage.resizable():  # memory that PyTorch took from elsewhere
+        if not storage.resizable():  # memory that PyTorch took from elsewhere
             pointer = storage.data_ptr()
-            for start, end, array in self._arrays:
+            for start, end, owner in self._arrays:
                 if start <= pointer and pointer + storage.nbytes() <= end:
-                    self._in_arrays[storage._cdata] = InArray(storage, array, pointer - start)
+                    self._in_arrays[storage._cdata] = InArray(storage, owner, pointer - start)
                     return self._in_arrays[storage._cdata]
         return self._regions.storage(
             _key(storage), lambda: TensorMemory(storage), load_storage, str(storage.device), culprit=culprit
@@ -162,15 +176,15 @@ def _memory(storage: Any) -> Memory:
 
 
 class InArray:
-    """A storage that is a NumPy array's memory; keeps the storage alive, whose address is its identity."""
+    """A storage that is another object's memory; keeps the storage alive, whose address is its identity."""
 
-    def __init__(self, storage: Any, array: Any, offset: int) -> None:
+    def __init__(self, storage: Any, owner: Any, offset: int) -> None:
         self._storage = storage
-        self._array = array
+        self._owner = owner
         self._offset = offset
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return storage_in_array, (self._array, self._offset, self._storage.nbytes())
+        return storage_in_array, (self._owner, self._offset, self._storage.nbytes())
 
 
 class TensorMemory:
@@ -180,6 +194,7 @@ class TensorMemory:
         self._storage = storage
         self.size_bytes: int = storage.nbytes()
         self.where: Where = "host" if storage.device.type == "cpu" else "gpu"
+        self._buffer: Any = None
 
     def pieces(self) -> Iterator[memoryview]:
         """See `Source`."""
@@ -188,14 +203,36 @@ class TensorMemory:
         if self.where == "host":
             yield from pieces_of(memoryview(_at(self._storage.data_ptr(), self.size_bytes)))
             return
-        if self._storage.device.type == "cuda":
-            torch.cuda.synchronize(self._storage.device)
-        on_device = _as_bytes(self._storage)
-        buffer = torch.empty(min(CHUNK_BYTES, self.size_bytes), dtype=torch.uint8)
-        for start in range(0, self.size_bytes, CHUNK_BYTES):
-            count = min(CHUNK_BYTES, self.size_bytes - start)
-            buffer[:count].copy_(on_device[start : start + count])
-            yield memoryview(_at(buffer.data_ptr(), count))
+        for number in range(-(-self.size_bytes // CHUNK_BYTES)):
+            yield self.piece(number)
+
+    def piece(self, number: int) -> memoryview:
+        """One piece of memory on a device. Valid until the next one."""
+        if self._buffer is None:
+            if self._storage.device.type == "cuda":
+                torch.cuda.synchronize(self._storage.device)
+            self._buffer = _staging(self._storage.device, self.size_bytes)
+        start = number * CHUNK_BYTES
+        count = min(CHUNK_BYTES, self.size_bytes - start)
+        self._buffer[:count].copy_(_as_bytes(self._storage)[start : start + count])
+        return memoryview(_at(self._buffer.data_ptr(), count))
+
+    def fingerprints(self) -> list[bytes] | None:
+        """See `device_hash`; `None` where the device has no room for it, or the storage is not of whole words."""
+        if self.size_bytes % _WORD_BYTES or not self.size_bytes:
+            return None
+        words = torch.empty(0, dtype=torch.int64, device=self._storage.device)
+        words.set_(self._storage, 0, (self.size_bytes // _WORD_BYTES,), (1,))
+        try:
+            return device_hash.tensor_fingerprints(words)
+        except torch.cuda.OutOfMemoryError:
+            return None
+
+
+def _staging(device: Any, size_bytes: int) -> Any:
+    """Host memory for one piece, page-locked for CUDA: the way through ordinary memory is several times slower."""
+    # Not on the user's default device.
+    return torch.empty(min(CHUNK_BYTES, size_bytes), dtype=torch.uint8, device="cpu", pin_memory=device.type == "cuda")
 
 
 def _at(address: int, size_bytes: int) -> ctypes.Array[ctypes.c_ubyte]:
@@ -215,17 +252,23 @@ def load_storage(reader: Reader, region: int, device: str) -> Any:
     if storage.device.type == "cpu":
         reader.read_into(region, memoryview(_at(storage.data_ptr(), size_bytes)))
     else:
-        on_device = _as_bytes(storage)
-        for offset, content in reader.pieces(region):
-            on_device[offset : offset + content.nbytes].copy_(torch.frombuffer(content, dtype=torch.uint8))
+        on_device, buffer = _as_bytes(storage), _staging(storage.device, size_bytes)
+        place = memoryview(_at(buffer.data_ptr(), buffer.numel())).cast("B")
+        for offset, content in reader.pieces(region, place):
+            on_device[offset : offset + content.nbytes].copy_(buffer[: content.nbytes])
     return storage
 
 
-def storage_in_array(array: Any, offset: int, size_bytes: int) -> Any:
-    """A storage over the memory of a restored NumPy array."""
+def storage_in_array(owner: Any, offset: int, size_bytes: int) -> Any:
+    """A storage over the memory of a restored NumPy or CuPy array, or of a `bytearray` or `array`."""
+    if type(owner) in {bytearray, array.array}:
+        content = memoryview(owner).cast("B")[offset : offset + size_bytes]
+        return torch.frombuffer(content, dtype=torch.uint8).untyped_storage()
+    if hasattr(owner, "__dlpack__") and is_array_with_a_block(owner):
+        return torch.from_dlpack(owner[offset : offset + size_bytes]).untyped_storage()
     from nls_jupyter.saved_state.libraries.numpy_arrays import as_bytes
 
-    flat = as_bytes(array)
+    flat = as_bytes(owner)
     assert flat is not None  # noqa: S101 - only dense arrays are remembered
     return torch.from_numpy(flat[offset : offset + size_bytes]).untyped_storage()
 

@@ -1,0 +1,52 @@
+"""Memory for the next save, allocated while nobody waits: what a stopped save did not come to, and a suspend will need.
+
+New memory costs several times what copying into it does.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nls_jupyter.saved_state.window import Window
+
+# What somebody who needs the arena now waits for at most: some milliseconds.
+_STEP_BYTES = 1 << 24
+
+
+class Ahead:
+    """Allocates `[start, end)` of a memory file in a thread of its own, in page tables too, until `stop`.
+
+    Args:
+        fd: the file.
+        window: reaches to `end` already.
+        start: on a page.
+        end: on a page.
+    """
+
+    def __init__(self, fd: int, window: Window, start: int, end: int) -> None:
+        self._fd = fd
+        self._window = window
+        self._end = end
+        self._done = start
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="nls-saved-state-ahead", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> int:
+        """Where what was allocated ends. Waits for the step that is under way."""
+        self._stopped.set()
+        self._thread.join()
+        return self._done
+
+    def _run(self) -> None:
+        while self._done < self._end and not self._stopped.is_set():
+            size_bytes = min(_STEP_BYTES, self._end - self._done)
+            try:
+                os.posix_fallocate(self._fd, self._done, size_bytes)
+            except OSError:
+                return  # the save that needs it meets the same, and names what has no room
+            self._window.populate(self._done, size_bytes)
+            self._done += size_bytes

@@ -1,0 +1,198 @@
+"""One save while it is made: components, looked at once, become parts in the arena."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from nls_jupyter.saved_state import other_threads
+from nls_jupyter.saved_state.arena import NoRoomError
+from nls_jupyter.saved_state.blobs import Table, pieces_of
+from nls_jupyter.saved_state.encoder import Encoded, Encoder, reason_for
+from nls_jupyter.saved_state.graph import Component, Graph
+from nls_jupyter.saved_state.manifest import ChangedName, Manifest, MissingName, type_name
+from nls_jupyter.saved_state.order import in_order
+from nls_jupyter.saved_state.pickler import Rules
+from nls_jupyter.saved_state.regions import NoRoomForError
+from nls_jupyter.saved_state.store import Layout, Places, Scratch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from nls_jupyter.saved_state.arena import Arena
+    from nls_jupyter.saved_state.blobs import Blob, BlobWriter, Chunk
+    from nls_jupyter.saved_state.interpreter import Interpreter
+    from nls_jupyter.saved_state.store import Fingerprints
+
+
+@dataclass(slots=True)
+class Part:
+    """A component in the arena.
+
+    Attributes:
+        held: keeps what the digest is made of.
+        stream: the pickle stream.
+        regions: where its memory lies.
+        encoded: which names it holds.
+    """
+
+    held: list[Any]
+    stream: Blob
+    regions: Places
+    encoded: Encoded
+
+    def chunks(self) -> list[Chunk]:
+        """All that it consists of."""
+        return [*self.stream.chunks, *self.regions.chunks()]
+
+
+class OneSave:
+    """What one save sees and writes.
+
+    Attributes:
+        memory_bytes: of all arrays that were met; known after `look`.
+        by_digest: parts that the next save may find unchanged, by their component's digest.
+        fingerprints: of memory on devices.
+
+    Args:
+        namespace: all names, outputs too.
+        function_globals: namespaces that functions defined in cells have as their globals.
+        arena: where everything goes.
+        blobs: writes into it.
+        tick: called now and then; what it raises stops the save.
+        before: the fingerprints of the save before.
+    """
+
+    def __init__(
+        self,
+        namespace: Mapping[str, Any],
+        function_globals: tuple[Mapping[str, Any], ...],
+        arena: Arena,
+        blobs: BlobWriter,
+        tick: Callable[[], None],
+        before: Fingerprints,
+    ) -> None:
+        self._names = namespace
+        main = sys.modules.get("__main__")
+        self._namespaces = (*function_globals, vars(main) if main is not None else namespace)
+        self._arena = arena
+        self._blobs = blobs
+        self._tick = tick
+        self._rules = Rules(self._namespaces)
+        self._layout = Layout(blobs, tick, before)
+        self._parts: list[Part] = []
+        self._changed: list[ChangedName] = []
+        self._missing: list[MissingName] = []
+        self._interpreter: Blob | None = None
+        self.memory_bytes = 0
+        self.by_digest: dict[bytes, Part] = {}
+
+    @property
+    def fingerprints(self) -> Fingerprints:
+        """See the class."""
+        return self._layout.fingerprints
+
+    def chunks(self) -> list[Chunk]:
+        """All that the save consists of."""
+        beside = self._interpreter.chunks if self._interpreter is not None else ()
+        return [*beside, *(chunk for part in self._parts for chunk in part.chunks())]
+
+    def write(self, known: Mapping[bytes, Part]) -> None:
+        """Look at everything and store what is not among the parts that are `known` from the save before."""
+        graph = self._walk()
+        self.memory_bytes = sum(memory.size_bytes for memory in graph.memories.values())
+        for library in self._rules.libraries:
+            library.prepare(graph.holders)
+        components = graph.components()
+        self._changed += [_torn(name, self._names[name]) for name in sorted(graph.torn)]
+        for component in in_order(components, self._names):
+            self._add(component, graph, known)
+        if other_threads.at_work():
+            moved = other_threads.changed_memory(self._parts, graph, self._tick)
+            moved += other_threads.changed_objects(components, self._walk().components())
+            self._changed += other_threads.named(moved, self._names)
+
+    def keep_interpreter(self, interpreter: Interpreter) -> None:
+        """Store what is kept beside the names."""
+        stored, self._missing = interpreter.capture()
+        self._interpreter = self._blobs.put(pieces_of(memoryview(stored)), self._tick)
+
+    def manifest(self, cell: str | None) -> Manifest:
+        """The list of what was saved."""
+        saved = tuple(name for part in self._parts for name in part.encoded.saved)
+        changed = [name for part in self._parts for name in part.encoded.changed]
+        return Manifest(
+            memory_bytes=sum(name.memory_bytes for name in saved),
+            saved=saved,
+            missing=(*(name for part in self._parts for name in part.encoded.missing), *self._missing),
+            cell=cell,
+            changed=(*changed, *self._changed),
+        )
+
+    def to_index(self, table: Table) -> dict[str, Any]:
+        """The index's entries for what was stored."""
+        components = [
+            {
+                "names": len(part.encoded.saved),  # of the manifest's, in order
+                "stream": table.add(part.stream),
+                "buffers": part.encoded.buffers,
+                **part.regions.to_index(table),
+            }
+            for part in self._parts
+        ]
+        interpreter = table.add(self._interpreter) if self._interpreter is not None else None
+        return {"components": components, "interpreter": interpreter}
+
+    def _walk(self) -> Graph:
+        unsavable = tuple(kind for kind, _ in self._rules.unsavable)
+        graph = Graph(self._rules.lookers, unsavable, self._namespaces, self._tick)
+        for name, value in self._names.items():
+            graph.add(name, value)
+        return graph
+
+    def _add(self, component: Component, graph: Graph, known: Mapping[bytes, Part]) -> None:
+        before = known.get(component.digest) if component.digest is not None else None
+        if before is not None and all(key in graph.memories for key in before.encoded.keys):
+            sources = [graph.memories[key].source() for key in before.encoded.keys]
+            try:
+                part = Part(before.held, before.stream, self._layout.put(sources, before.encoded.keys), before.encoded)
+            except NoRoomError:
+                part = self._encode(component, graph)  # which names what does not fit
+        else:
+            part = self._encode(component, graph)
+        self._parts.append(part)
+        if component.digest is not None:
+            self.by_digest[component.digest] = part
+
+    def _encode(self, component: Component, graph: Graph) -> Part:
+        """Pickle a component, again without what turns out to have no room."""
+        names = {name: self._names[name] for name in component.names}
+        regions = self._rules.regions
+        regions.refused = {}
+        while True:
+            scratch = Scratch(self._arena.fits, self._tick)
+            encoded = Encoder(scratch, self._rules, graph.holders).encode(names)
+            failed: list[int] = []
+            try:
+                placed = self._layout.put(regions.sources, regions.keys, failed.append)
+                stream = self._blobs.put(pieces_of(scratch.content()), self._tick)
+            except NoRoomError as error:
+                key = regions.keys[failed[0]] if failed else None
+                if key is None:
+                    return self._nothing_of(names, error)
+                regions.refused[key] = NoRoomForError.maker(error, regions.sources[failed[0]].size_bytes)
+                continue
+            return Part(component.held, stream, placed, encoded)
+
+    def _nothing_of(self, names: Mapping[str, Any], error: NoRoomError) -> Part:
+        """What is left of a component whose stream itself has no room."""
+        nothing = self._blobs.put((), self._tick)
+        missing = [MissingName(name, type_name(value), reason_for(error, value)) for name, value in names.items()]
+        return Part([], nothing, Places([], nothing), Encoded(missing=missing))
+
+
+def _torn(name: str, value: object) -> ChangedName:
+    return ChangedName(
+        name, type_name(value), "memory that two libraries show on the Gpu comes back as a copy for each"
+    )

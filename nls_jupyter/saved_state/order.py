@@ -1,0 +1,45 @@
+"""The order in which components are saved and restored, and which of them share a stream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from nls_jupyter.saved_state.arena import digest_of
+from nls_jupyter.saved_state.encoder import rank
+from nls_jupyter.saved_state.graph import Component
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+# Components of fewer objects share one stream: a thousand small names are not a thousand streams.
+_SMALL_NODES = 1000
+# From here on names are neither modules nor functions nor classes (see `encoder.rank`).
+_OTHERS_RANK = 2
+
+
+def in_order(components: Sequence[Component], namespace: Mapping[str, Any]) -> list[Component]:
+    """Components in the order in which they are restored; small ones without memory of their own together."""
+    small: dict[bool, list[Component]] = {}
+    found: list[tuple[int, Component]] = []
+    for component in components:
+        order = max(rank(namespace[name]) for name in component.names)
+        if component.digest is None or component.nodes > _SMALL_NODES or component.has_memory:
+            found.append((order, component))
+            continue
+        bunch = small.setdefault(order < _OTHERS_RANK, [])
+        bunch.append(component)
+        if sum(each.nodes for each in bunch) > _SMALL_NODES:
+            found.append((order, _together(small.pop(order < _OTHERS_RANK))))
+    found += [(0 if is_code else _OTHERS_RANK, _together(bunch)) for is_code, bunch in small.items()]
+    return [component for _, component in sorted(found, key=lambda pair: pair[0])]
+
+
+def _together(components: list[Component]) -> Component:
+    digests = [component.digest for component in components if component.digest is not None]
+    return Component(
+        names=[name for component in components for name in component.names],
+        digest=digest_of(b"".join(digests)),
+        nodes=sum(component.nodes for component in components),
+        held=[thing for component in components for thing in component.held],
+        has_memory=False,
+    )

@@ -1,0 +1,66 @@
+"""What threads of the user's changed while it was saved: found by a second look, and named.
+
+A thread can change a value and change it back between the two looks; nobody sees that, here or anywhere.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from nls_jupyter.saved_state.manifest import ChangedName, type_name
+from nls_jupyter.saved_state.store import digests
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from nls_jupyter.saved_state.graph import Component, Graph
+    from nls_jupyter.saved_state.one_save import Part
+
+_CHANGE = "another thread changed it while it was saved: parts of it may be of different moments"
+# Threads that never touch what the user sees: of the kernel's own machinery, and of saved state.
+_OWN_MODULES = ("ipykernel", "IPython", "zmq", "tornado", "debugpy", "_pydevd", "pydevd")
+_OWN_NAMES = "nls-saved-state"
+
+
+def at_work() -> bool:
+    """Whether threads run that may change what the user sees."""
+    current = threading.current_thread()
+    return any(
+        thread is not current
+        and thread is not threading.main_thread()
+        and not type(thread).__module__.startswith(_OWN_MODULES)
+        and not thread.name.startswith(_OWN_NAMES)
+        for thread in threading.enumerate()
+    )
+
+
+def changed_memory(parts: Iterable[Part], graph: Graph, tick: Callable[[], None]) -> list[str]:
+    """Names whose memory is not any more what was saved of it."""
+    names = []
+    for part in parts:
+        moved = False
+        for key, place in zip(part.encoded.keys, part.regions.places, strict=True):
+            if key in graph.memories and not isinstance(place, tuple):
+                again = digests(graph.memories[key].source(), tick)
+                moved |= again != [chunk.digest for chunk in place.chunks]
+        if moved:
+            names += [name.name for name in part.encoded.saved]
+    return names
+
+
+def changed_objects(before: Sequence[Component], after: Sequence[Component]) -> list[str]:
+    """Names whose objects are not the same any more, by two walks; `before`'s objects are all still alive."""
+    digests_after = {name: component.digest for component in after for name in component.names}
+    return [
+        name
+        for component in before
+        if component.digest is not None
+        for name in component.names
+        if digests_after.get(name) != component.digest
+    ]
+
+
+def named(names: Iterable[str], namespace: Mapping[str, object]) -> list[ChangedName]:
+    """What the user reads of them, each once."""
+    return [ChangedName(name, type_name(namespace[name]), _CHANGE) for name in dict.fromkeys(names)]
