@@ -1,6 +1,8 @@
-"""How long one `step` takes: a random but seeded history on 16 Gpus with 80 workloads, invariants off.
+"""How long one `step` takes: random but seeded histories on nodes of several sizes, invariants off.
 
-Prints milliseconds (p50, p99, max) per kind of event, and the cost of checking the invariants as a ratio.
+Prints milliseconds (p50, p99, max) for each size, without queues and with departments that reclaim from each other;
+at the largest size per kind of event; the cost of checking the invariants as a ratio; what a thousand submissions cost
+that come at once and wait.
 """
 
 from __future__ import annotations
@@ -13,13 +15,31 @@ from collections import defaultdict
 from machine import machine, report
 
 from nls_scheduler import simulator
-from nls_scheduler.model import Kind
+from nls_scheduler.model import Kind, Policy
+from nls_scheduler.queues import Queue
 from nls_scheduler.simulator import GIB, SimulatedNode
 
 SEED = 7
+SIZES = ((1, 7), (2, 14), (4, 28), (8, 56), (16, 112))
+BOUNDS_MS = {(8, 56): 5.0, (16, 112): 20.0}
+"""What p99 may be at most."""
+MANY = 1000
 
 
-def history(gpus: int, workloads: int, events: int) -> dict[str, list[float]]:
+def departments(gpus: int) -> Policy:
+    """Two with half of the Gpus each, projects in one of them."""
+    half = {"default": gpus / 2}
+    return Policy(
+        queues=(
+            Queue("a", quota=half),
+            Queue("b", quota=half),
+            Queue("b1", parent="b", quota={"default": gpus / 4}),
+            Queue("b2", parent="b"),
+        )
+    )
+
+
+def history(gpus: int, workloads: int, events: int, policy: Policy | None = None) -> dict[str, list[float]]:
     """Seconds per step, by kind of event, once the node is full."""
     chance = random.Random(SEED)
     times: dict[str, list[float]] = defaultdict(list)
@@ -32,7 +52,7 @@ def history(gpus: int, workloads: int, events: int) -> dict[str, list[float]]:
         return result
 
     simulator.step = timed
-    node = SimulatedNode.of(gpus, 80 * GIB)
+    node = SimulatedNode.of(gpus, 80 * GIB, policy)
     for _ in range(workloads):
         submit(node, chance)
         node.settle()
@@ -46,10 +66,11 @@ def history(gpus: int, workloads: int, events: int) -> dict[str, list[float]]:
 def submit(node: SimulatedNode, chance: random.Random) -> None:
     """A notebook of a tenth to a half of a Gpu that may burst to a whole one; one in ten is a command."""
     request = chance.randint(8, 40) * GIB
+    queue = {"queue": chance.choice(["a", "a", "b1", "b2"])} if node.state.policy.queues else {}
     if chance.random() < 0.1:
-        node.submit(kind=Kind.COMMAND, request_bytes=request, limit_bytes=request)
+        node.submit(kind=Kind.COMMAND, request_bytes=request, limit_bytes=request, **queue)
     else:
-        node.submit(request_bytes=request, limit_bytes=80 * GIB)
+        node.submit(request_bytes=request, limit_bytes=80 * GIB, **queue)
 
 
 def act(node: SimulatedNode, chance: random.Random) -> None:
@@ -73,36 +94,63 @@ def act(node: SimulatedNode, chance: random.Random) -> None:
             node.complete(command)
 
 
+def crowd(policy: Policy | None) -> float:
+    """Seconds for `MANY` submissions to a full node, one after another."""
+    node = SimulatedNode.of(8, 80 * GIB, policy)
+    queue = {"queue": "a"} if policy is not None else {}
+    began = time.perf_counter()
+    for _ in range(MANY):
+        node.submit(kind=Kind.COMMAND, request_bytes=40 * GIB, limit_bytes=40 * GIB, **queue)
+    return time.perf_counter() - began
+
+
+def milliseconds(values: list[float], share: float) -> float:
+    return round(1000 * sorted(values)[min(len(values) - 1, int(share * len(values)))], 3)
+
+
+def figures(times: dict[str, list[float]]) -> dict[str, float]:
+    everything = [t for kind in times.values() for t in kind]
+    return {
+        f"{name}_ms": milliseconds(everything, share) for name, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0))
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--gpus", type=int, default=16)
-    parser.add_argument("--workloads", type=int, default=80)
-    parser.add_argument("--events", type=int, default=4000)
+    parser.add_argument("--events", type=int, default=3000)
     options = parser.parse_args()
+    gpus, workloads = SIZES[-1]
     checked = time.perf_counter()
-    history(options.gpus, options.workloads, options.events // 4)
+    history(gpus, workloads, options.events // 10)
     checked = time.perf_counter() - checked
     simulator.check = lambda *_: None
     unchecked = time.perf_counter()
-    history(options.gpus, options.workloads, options.events // 4)
+    history(gpus, workloads, options.events // 10)
     unchecked = time.perf_counter() - unchecked
-    times = history(options.gpus, options.workloads, options.events)
-    everything = sorted(t for kind in times.values() for t in kind)
-
-    def milliseconds(values: list[float], share: float) -> float:
-        return round(1000 * values[min(len(values) - 1, int(share * len(values)))], 3)
-
+    growth = []
+    for size in SIZES:
+        times = history(*size, options.events)
+        with_queues = history(*size, options.events, departments(size[0]))
+        growth.append(
+            {
+                "gpus": size[0],
+                "workloads": size[1],
+                **figures(times),
+                "with_queues": figures(with_queues),
+                "p99_bound_ms": BOUNDS_MS.get(size),
+            }
+        )
     report(
         "step_latency",
         {
-            "gpus": options.gpus,
-            "workloads": options.workloads,
-            "steps": len(everything),
-            "p50_ms": milliseconds(everything, 0.5),
-            "p99_ms": milliseconds(everything, 0.99),
-            "max_ms": milliseconds(everything, 1.0),
+            "steps_each": options.events,
+            "growth": growth,
             "with_invariants_ratio": round(checked / unchecked, 2),
-            "by_event_p99_ms": {kind: milliseconds(sorted(t), 0.99) for kind, t in sorted(times.items())},
+            "by_event_p99_ms": {kind: milliseconds(t, 0.99) for kind, t in sorted(times.items())},
+            "seconds_for_1000_submissions": {
+                "without_queues": round(crowd(None), 2),
+                "with_queues": round(crowd(departments(8)), 2),
+            },
         },
         machine(),
     )

@@ -16,7 +16,6 @@ from nls_jupyter import numbering, variables
 from nls_jupyter.auto import AutoMode
 from nls_jupyter.auto_cells import without_local
 from nls_jupyter.completer import Completer
-from nls_jupyter.durations import parse_duration
 from nls_jupyter.errors import GpuUnavailable, GpuUsageError
 from nls_jupyter.mode_comm import ModeComm
 from nls_jupyter.notebook import NotebookGpu
@@ -24,6 +23,8 @@ from nls_jupyter.notices import clock_time, count
 from nls_jupyter.standby import StandbySettings, parse_memory
 from nls_jupyter.status_view import GpuStatus
 from nls_jupyter.transfer import Transfer, names_in
+from nls_scheduler.durations import parse_duration
+from nls_scheduler.priorities import parse_priority
 from nls_scheduler.sizes import parse_size
 
 if TYPE_CHECKING:
@@ -65,6 +66,13 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def _priority(text: str) -> int:
+    try:
+        return parse_priority(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not {error}") from None
+
+
 def _duration(words: list[str]) -> float:
     try:
         return parse_duration(" ".join(words))
@@ -79,7 +87,8 @@ def _request_parser() -> _Parser:
     parser.add_argument("--limit", metavar="SIZE", type=_size, help="most that it may use while nobody needs it")
     parser.add_argument("--gpus", metavar="N", type=int, help="number of GPUs, each with this request")
     parser.add_argument("--pool", metavar="NAMES", dest="pools", help="pools of GPUs, the most wanted first: a100,v100")
-    parser.add_argument("--priority", metavar="N", type=int, help="higher goes first")
+    parser.add_argument("--priority", metavar="N", type=_priority, help="train, build, inference or a number")
+    parser.add_argument("--queue", metavar="NAME", help="whose quota it counts in")
     parser.add_argument("--name", help="how others see this notebook")
     return parser
 
@@ -122,6 +131,7 @@ class GpuMagics(Magics):
 
     request = Unicode(help="Guaranteed share where `%gpu request` names none, such as 0.5 or 8GiB.").tag(config=True)
     limit = Unicode(help="Most memory where none is named.").tag(config=True)
+    queue = Unicode(help="Whose quota it counts in where `%gpu request` names none.").tag(config=True)
     retry = Bool(
         default_value=False, help="Run every GPU cell again whose GPU was taken away, as `%%gpu --retry` does for one."
     ).tag(config=True)
@@ -191,6 +201,7 @@ class GpuMagics(Magics):
         wanted = {
             "request": self.request or os.environ.get("NLS_REQUEST"),
             "limit": self.limit or os.environ.get("NLS_LIMIT"),
+            "queue": self.queue or os.environ.get("NLS_QUEUE"),
             "name": _notebook_name(),
         }
         return {key: value for key, value in wanted.items() if value}
@@ -203,7 +214,8 @@ class GpuMagics(Magics):
                                              run this cell in the notebook's GPU process: -i copies variables there
                                              before, -o copies variables back after it succeeded
         %gpu                                 where this notebook is, and everybody else
-        %gpu request SIZE [--limit SIZE] [--gpus N] [--pool NAMES] [--priority N] [--name NAME]
+        %gpu request SIZE [--limit SIZE] [--gpus N] [--pool NAMES] [--priority N] [--queue NAME]
+                                             [--name NAME]
         %gpu release                         give the GPU back; the variables stay saved
         %gpu restart                         a new, empty GPU process
         %gpu suspend                         off the GPU, variables in host memory, until the next cell

@@ -164,6 +164,7 @@ class Place:
         if before is None:
             return {}
         same = {"name": before["name"], "priority": before["priority"], "gpus": before["gpu_count"]}
+        same |= {"queue": before["queue"]} if "queue" in before else {}
         if not {"request", "limit"} & wanted.keys():
             same |= {"request": f"{before['request_bytes']}B", "limit": f"{before['limit_bytes']}B"}
         return same

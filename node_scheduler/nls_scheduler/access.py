@@ -105,6 +105,22 @@ class Veil:
         name = cause["name"] if own else "another user's workload"
         return {**message, "reason": self.text(reason), "cause": {**cause, "name": name}}
 
+    def explanation(self, told: Mapping[str, Any]) -> dict[str, Any]:
+        """`GET /v1/workloads/{id}/explanation` of the viewer's own."""
+        ahead = [
+            entry if entry["id"] in self._own else {**entry, "name": _somebody(entry["kind"])}
+            for entry in told["ahead"]
+        ]
+        veiled = {key: self._all_text(value) for key, value in told.items() if key not in ("name", "ahead")}
+        return {**told, **veiled, "ahead": ahead}
+
+    def _all_text(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return {key: self._all_text(item) for key, item in value.items()}
+        return [self._all_text(item) for item in value] if isinstance(value, list) else value
+
     def supervisor_message(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """What a supervisor is sent."""
         if "view" in message:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 from nls_scheduler.errors import Problem, impossible, malformed
 from nls_scheduler.model import Kind, WorkloadSpec
 from nls_scheduler.pools import DEFAULT
+from nls_scheduler.priorities import PRIORITY_LIMIT as PRIORITY_LIMIT
 from nls_scheduler.protocol import clean_text
+from nls_scheduler.queue_access import Who, check_priority, priority_in, queue_in
 from nls_scheduler.sizes import format_bytes, parse_size, to_bytes
 
 if TYPE_CHECKING:
@@ -17,10 +19,9 @@ if TYPE_CHECKING:
     from nls_scheduler.model import Gpu, Policy
 
 NAME_LIMIT: Final = 100
-PRIORITY_LIMIT: Final = 10**9
 KEEP_LIMIT_S: Final = 30 * 24 * 3600
 GANG_SIZE_LIMIT: Final = 10**4
-_SPEC_FIELDS: Final = ("name", "request", "limit", "gpus", "gpus_max", "priority", "requeue", "pools")
+_SPEC_FIELDS: Final = ("name", "request", "limit", "gpus", "gpus_max", "priority", "requeue", "pools", "queue")
 _PATCH_FIELDS: Final = (*_SPEC_FIELDS, "keep_s")
 _SUBMIT_FIELDS: Final = ("kind", *_SPEC_FIELDS, "gang", "gang_size")
 
@@ -40,8 +41,10 @@ def submission(
     defaults: Defaults,
     taken_names: Collection[str],
     policy: Policy,
+    who: Who | None = None,
 ) -> WorkloadSpec:
-    """The spec of a new workload. Raises Problem; `gpus` is not empty (see `no_gpu`)."""
+    """The spec of a new workload. Raises Problem; `gpus` is not empty (see `no_gpu`). `who`: the owner, in full."""
+    who = who or Who(owner)
     _refuse_unknown(body, _SUBMIT_FIELDS)
     kind = _kind(body)
     pools = _pools(body, (DEFAULT,), policy)
@@ -59,18 +62,23 @@ def submission(
             gpu_count_max=_most_gpus(body, fewest, None),
             gang=(gang := _gang(body)),
             gang_size=_gang_size(body, gang),
-            priority=_whole(body, "priority", 0, low=-PRIORITY_LIMIT, high=PRIORITY_LIMIT),
+            priority=priority_in(body, 0),
             requeue=_flag(body, "requeue", default=False),
             pools=pools,
+            queue=queue_in(body, None, policy, who),
         ),
         limit_bytes,
     )
+    check_priority(spec, policy, who)
     _refuse_too_large(spec, gpus)
     return spec
 
 
-def respecification(body: Mapping[str, Any], spec: WorkloadSpec, gpus: Collection[Gpu], policy: Policy) -> WorkloadSpec:
-    """`spec` with the fields of `body` changed. A guaranteed workload stays so unless a limit is given."""
+def respecification(
+    body: Mapping[str, Any], spec: WorkloadSpec, gpus: Collection[Gpu], policy: Policy, who: Who | None = None
+) -> WorkloadSpec:
+    """`spec` with the fields of `body` changed by `who`. A guaranteed workload stays so unless a limit is given."""
+    who = who or Who(spec.owner)
     _refuse_unknown(body, _PATCH_FIELDS)
     pools = _pools(body, spec.pools, policy)
     gpus = _in_pools(pools, gpus, policy)
@@ -85,13 +93,16 @@ def respecification(body: Mapping[str, Any], spec: WorkloadSpec, gpus: Collectio
             limit_bytes=max(limit_bytes, request_bytes),
             gpu_count=(fewest := _whole(body, "gpus", spec.gpu_count, low=1, high=10**6)),
             gpu_count_max=_most_gpus(body, fewest, spec.gpu_count_max if "gpus" not in body else None),
-            priority=_whole(body, "priority", spec.priority, low=-PRIORITY_LIMIT, high=PRIORITY_LIMIT),
+            priority=priority_in(body, spec.priority),
             requeue=_flag(body, "requeue", default=spec.requeue),
             pools=pools,
+            queue=queue_in(body, spec.queue, policy, who),
         ),
         limit_bytes,
     )
     _refuse_too_large(changed, gpus)
+    if (changed.priority, changed.queue) != (spec.priority, spec.queue):
+        check_priority(changed, policy, who)
     return changed
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from nls_scheduler.admission import Defaults
     from nls_scheduler.events import PlacedUse
     from nls_scheduler.model import Gpu, NodeState, WorkloadId, WorkloadSpec
+    from nls_scheduler.queue_access import Who
 
 ID_PATTERN: Final = re.compile(r"[0-9a-f]{12}")
 _MOST: Final = 2**63 - 1
@@ -52,7 +53,9 @@ class Claim:
         )
 
 
-def claim(workload_id: str, body: Mapping[str, Any], owner: int, node: NodeState, defaults: Defaults) -> Claim:
+def claim(
+    workload_id: str, body: Mapping[str, Any], owner: int, node: NodeState, defaults: Defaults, who: Who | None = None
+) -> Claim:
     """What `body` says: a submission's fields, and how the workload is. Raises Problem."""
     if not ID_PATTERN.fullmatch(workload_id):
         raise malformed("A workload's id has 12 digits of 0-9 and a-f: bring back one that a daemon has given out.")
@@ -62,7 +65,7 @@ def claim(workload_id: str, body: Mapping[str, Any], owner: int, node: NodeState
     gpus = node.gpus
     if not gpus:
         raise admission.no_gpu(None)
-    spec = admission.submission(said, owner, tuple(gpus.values()), defaults, (), node.policy)
+    spec = admission.submission(said, owner, tuple(gpus.values()), defaults, (), node.policy, who)
     if not isinstance(executing, bool):
         raise malformed("The field 'executing' is needed, true or false.")
     saved_bytes = None if state["saved_bytes"] is None else _number(state, "saved_bytes")

@@ -164,6 +164,15 @@ class Act(WithBody):
         self.answer_entry(self.daemon.view(WorkloadId(workload_id)), HTTPStatus.ACCEPTED)
 
 
+class Explanation(Answering):
+    """`GET /v1/workloads/{id}/explanation`: why it is where it is, what it waits for, and what would help."""
+
+    def get(self, workload_id: str) -> None:
+        """To its own user and to administrators."""
+        told, veil = self.daemon.explanation(WorkloadId(workload_id), self.caller), self.veil
+        self.answer(told if veil is None else veil.explanation(told))
+
+
 class Migrate(WithBody):
     """`POST /v1/workloads/{id}/migrate`: move it to another Gpu."""
 
@@ -246,6 +255,7 @@ def application(daemon: Daemon, client_timeout_s: float) -> web.Application:
             (r"/v1/workloads", Workloads, settings),
             (_ID, Workload, settings),
             (rf"{_ID}/(suspend|resume)", Act, settings),
+            (rf"{_ID}/explanation", Explanation, settings),
             (rf"{_ID}/migrate", Migrate, settings),
             (rf"{_ID}/supervisor", Supervisor, settings),
             (r"/v1/gpus/([^/]+)/return", ReturnGpu, settings),

@@ -84,6 +84,10 @@ class DaemonClient:
         """Bring a notebook back; its status entry."""
         return await self._request("POST", f"/v1/workloads/{workload_id}/resume", {})
 
+    async def explain(self, workload_id: str) -> dict[str, Any]:
+        """Why a workload is where it is, what it waits for, and what would help."""
+        return await self._request("GET", f"/v1/workloads/{workload_id}/explanation")
+
     async def migrate(self, workload_id: str, gpu: str) -> dict[str, Any]:
         """Move a workload to a Gpu (UUID or index), at the end of its cell; its status entry."""
         return await self._request("POST", f"/v1/workloads/{workload_id}/migrate", {"gpu": gpu})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import grp
 import math
+import pwd
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -19,6 +20,7 @@ from nls_scheduler.model import Policy
 from nls_scheduler.poller import PollRates
 from nls_scheduler.pool_config import check_rules, parse_pools
 from nls_scheduler.pools import Placement
+from nls_scheduler.queue_config import parse_queues
 from nls_scheduler.sizes import parse_size
 
 if TYPE_CHECKING:
@@ -77,6 +79,11 @@ class NlsScheduler(Configurable):
         help="Gpus with rules of their own, by name: gpus (UUIDs, indexes, product names with *), enabled, placement, "
         "max_workloads_per_gpu, idle_suspend_s, oversubscribe. The settings of the same names are the default pool's."
     ).tag(config=True)
+    queues = Dict(
+        help="Who may have how much, by name: parent, priority, quota, limit, over_quota_weight, max_priority, users, "
+        "groups. GPUs by pool, as {'v100': 10}; a number alone is for the pool default. Without any queue a priority "
+        "only says who goes first."
+    ).tag(config=True)
     start_timeout_s = Float(_POLICY.start_timeout_s, help="A GPU process is ready after this long.").tag(config=True)
     suspend_timeout_s = Float(_POLICY.suspend_timeout_s, help="A suspend takes at most this long.").tag(config=True)
     stop_timeout_s = Float(_POLICY.stop_timeout_s, help="A stopped process is gone after this long.").tag(config=True)
@@ -125,7 +132,10 @@ class NlsScheduler(Configurable):
     def _policy(self) -> Policy:
         values = {field.name: getattr(self, field.name) for field in fields(Policy)}
         try:
-            policy = Policy(**{**values, "placement": Placement(self.placement), "pools": parse_pools(self.pools)})
+            pools = parse_pools(self.pools)
+            queues = parse_queues(self.queues, pools, _id_of_user, _id_of_group)
+            rules = {"placement": Placement(self.placement), "pools": pools, "queues": queues}
+            policy = Policy(**{**values, **rules})
             check_rules(policy.default_pool)
         except ValueError as error:
             raise ConfigError(str(error)) from error
@@ -214,6 +224,20 @@ def _from_flags(assignments: Sequence[str]) -> Config:
         except ValueError as error:
             raise ConfigError(f"{name} cannot be {text!r}: {error}.") from error
     return Config({SECTION: values})
+
+
+def _id_of_user(user: str | int) -> int:
+    try:
+        return int(user) if str(user).isdecimal() else pwd.getpwnam(str(user)).pw_uid
+    except KeyError:
+        raise ValueError("this machine has no such user.") from None
+
+
+def _id_of_group(group: str | int) -> int:
+    try:
+        return int(group) if str(group).isdecimal() else grp.getgrnam(str(group)).gr_gid
+    except KeyError:
+        raise ValueError("this machine has no such group.") from None
 
 
 def _gid(group: str) -> int | None:

@@ -9,12 +9,13 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from nls_scheduler import admission, adoption, events, gangs, migration, pool_config
+from nls_scheduler import admission, adoption, events, gangs, migration, pool_config, queue_config
 from nls_scheduler.access import Access, NameBook
 from nls_scheduler.admission import Defaults
 from nls_scheduler.clock import boottime_s
 from nls_scheduler.commands import EndProcess, SetTimer, StartProcess, WorkloadCommand
 from nls_scheduler.errors import Problem, impossible, unknown_gpu, unknown_workload
+from nls_scheduler.explain import explain
 from nls_scheduler.history import History, Recorder
 from nls_scheduler.journal import boot_id
 from nls_scheduler.metrics import Metrics
@@ -23,6 +24,7 @@ from nls_scheduler.peers import Leases
 from nls_scheduler.poller import Poller, PollRates
 from nls_scheduler.processes import WORKLOAD_VARIABLE, alive, look_up
 from nls_scheduler.protocol import CLOSE_ENDED, CLOSE_REPLACED, encode_command, parse_event
+from nls_scheduler.queue_access import check_growth
 from nls_scheduler.reaper import Reaper
 from nls_scheduler.start_environment import start_environment
 from nls_scheduler.state_machine import outstanding, step
@@ -125,6 +127,7 @@ class Daemon:
         message = self._poller.message or self._defect or self._journal.trouble or self._lost_journal()
         message = message or self.refused_configuration
         message = message or pool_config.complaint(self.state.policy.pools, self.state.gpus.values())
+        message = message or queue_config.complaint(self.state.policy, self.state.gpus.values())
         view = node_view(self.state, boottime_s(), simulated=self._simulated, message=message)
         for entry in view["workloads"]:
             holder = self._leases.holder(entry["id"])
@@ -135,13 +138,18 @@ class Daemon:
         """One workload's entry of the status. Raises Problem when there is none."""
         return workload_view(self.state, self._known(workload_id), boottime_s())
 
+    def explanation(self, workload_id: WorkloadId, peer: Peer) -> dict[str, Any]:
+        """Why a workload is where it is, and what it waits for. Raises Problem."""
+        self._own(workload_id, peer)
+        return explain(self.state, workload_id, boottime_s())
+
     def submit(self, body: Mapping[str, Any], peer: Peer) -> WorkloadId:
         """Take a new workload in; it is `peer`'s to look after. Raises Problem."""
         gpus = [gpu for gpu in self.state.gpus.values() if gpu.healthy]
         if not gpus:
             raise admission.no_gpu(self._poller.message)
         names = {workload.spec.name for workload in self.state.workloads.values()}
-        spec = admission.submission(body, peer.uid, gpus, self._defaults, names, self.state.policy)
+        spec = admission.submission(body, peer.uid, gpus, self._defaults, names, self.state.policy, peer.who)
         refusal = gangs.refusal(spec, self.state.workloads.values(), gpus)
         if refusal is not None:
             raise impossible(refusal)
@@ -156,7 +164,7 @@ class Daemon:
 
     async def adopt(self, workload_id: WorkloadId, body: Mapping[str, Any], peer: Peer) -> None:
         """Take up again what an earlier daemon knew, as its supervisor says it is. Raises Problem."""
-        claimed = adoption.claim(workload_id, body, peer.uid, self.state, self._defaults)
+        claimed = adoption.claim(workload_id, body, peer.uid, self.state, self._defaults, peer.who)
         _check_process(claimed.process, peer)
         if not alive(claimed.process):
             raise Problem(409, "No such process", f"Process {claimed.process.pid} has ended: submit the workload anew.")
@@ -174,16 +182,17 @@ class Daemon:
         workload = self._own(workload_id, peer)
         keep_s = admission.keep_s(body, workload.spec) if "keep_s" in body else None
         if body.keys() != {"keep_s"}:
-            self._respecify(workload, body)
+            self._respecify(workload, body, peer)
         if keep_s is not None:
             at = boottime_s()
             self.apply(events.KeepRequested(at, workload_id, at + keep_s if keep_s else None))
 
-    def _respecify(self, workload: Workload, body: Mapping[str, Any]) -> None:
+    def _respecify(self, workload: Workload, body: Mapping[str, Any], peer: Peer) -> None:
         gpus = [gpu for gpu in self.state.gpus.values() if gpu.healthy]
         if not gpus:
             raise admission.no_gpu(self._poller.message)
-        spec = admission.respecification(body, workload.spec, gpus, self.state.policy)
+        spec = admission.respecification(body, workload.spec, gpus, self.state.policy, peer.who)
+        check_growth(self.state, workload, spec)
         self.apply(events.WorkloadRespecified(boottime_s(), workload.id, spec))
 
     def release(self, workload_id: WorkloadId, peer: Peer) -> None:

@@ -151,7 +151,9 @@ class Recorder:
         """A record that ends; a command's ends with its process, which has told it all."""
         if was.release_reason is not None or not isinstance(event, events.ProcessExited | events.StartFailed):
             told = event.reason if isinstance(event, events.SupervisorLost | events.WorkloadReleased) else None
-            yield self._entry(before, was, "released", was.release_reason or told or was.last_reason)
+            yield self._entry(
+                before, was, "released", was.release_reason or told or was.last_reason or "it ended unseen"
+            )
 
     def _stranded(self, after: NodeState, now: Workload) -> Iterator[dict[str, Any]]:
         """A suspended workload that nothing brings to another Gpu at once: the suspend is a story of its own."""

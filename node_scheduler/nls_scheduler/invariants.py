@@ -8,6 +8,7 @@ from nls_scheduler import elastic
 from nls_scheduler.commands import InterruptCell, StartProcess, StopProcess, SuspendProcess, TrimMemory, WorkloadCommand
 from nls_scheduler.facts import above_limit
 from nls_scheduler.gangs import gangs_of
+from nls_scheduler.ledger import Ledger
 from nls_scheduler.model import Order, Phase
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def check(before: NodeState, state: NodeState, commands: tuple[Command, ...]) ->
         *_of_requests(state),
         *_of_phases(state),
         *_of_plans(state),
+        *_of_queues(before, state),
         *_of_deadlines(state),
         *_of_starts(state, commands),
         *_of_commands(before, state, commands),
@@ -75,7 +77,8 @@ def _of_plans(state: NodeState) -> Iterator[str]:
         entry = state.plan[workload.id]
         if not entry.reason and workload.release_reason is None:
             yield f"{workload.id} has no reason"
-        if entry.target and not entry.home:
+        stays = bool(state.policy.queues) and entry.target == workload.current
+        if entry.target and not entry.home and not stays:
             yield f"{workload.id} is to run without being admitted"
         if entry.target and entry.target != entry.home and not workload.spec.may_borrow and not workload.present:
             yield f"{workload.id} may not borrow, and is to run away from home"
@@ -85,6 +88,28 @@ def _of_plans(state: NodeState) -> Iterator[str]:
         planned = sum(w.spec.request_bytes for w in state.workloads.values() if uuid in state.plan[w.id].target)
         if planned > gpu.memory_total_bytes:
             yield f"the plan puts more requests on {gpu.label} than it has"
+
+
+def _of_queues(before: NodeState, state: NodeState) -> Iterator[str]:
+    """Nobody is admitted beyond a limit, nor without being preemptible beyond a quota."""
+    if not state.policy.queues:
+        return
+    ledger = Ledger(state)
+    admitted = [w for w in state.workloads.values() if w.home]
+    for workload in admitted:
+        pool = ledger.pool_of_home(workload.home)
+        if pool is not None:
+            ledger.count(workload, pool)
+    for workload in admitted:
+        pool, was = ledger.pool_of_home(workload.home), before.workloads.get(workload.id)
+        adopted = was is None and workload.present and not _pending_is(workload, Order.START)
+        stays = was is not None and ledger.pool_of_home(was.home) == pool
+        if pool is None or adopted or stays:
+            continue
+        ledger.count(workload, pool, -1)
+        if (obstacle := ledger.obstacle(workload, pool)) is not None:
+            yield f"{workload.id} is admitted although {obstacle.text}"
+        ledger.count(workload, pool)
 
 
 def _of_starts(state: NodeState, commands: tuple[Command, ...]) -> Iterator[str]:

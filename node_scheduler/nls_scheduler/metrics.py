@@ -16,6 +16,7 @@ from nls_scheduler import __version__
 from nls_scheduler.clock import boottime_s
 from nls_scheduler.commands import StopProcess, SuspendProcess, WorkloadCommand
 from nls_scheduler.model import Kind, Phase
+from nls_scheduler.queue_view import queue_views
 from nls_scheduler.rooms import why_out_of_service
 
 if TYPE_CHECKING:
@@ -31,6 +32,13 @@ spread; because its user said so; because the Gpu is out of service; because it 
 _RECLAIM_BUCKETS: Final = (0.1, 0.25, 0.5, 1, 2, 3, 5, 10, 20, 30, 45, 60, 120)
 _STEP_BUCKETS: Final = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 _POLL_BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1)
+_QUEUE_FIGURES: Final = (
+    ("used_gpus", "used", "Gpus on which requests of admitted workloads count"),
+    ("requested_gpus", "requested", "Gpus that its workloads ask for, those that wait included"),
+    ("fair_share_gpus", "fair_share", "Gpus that nobody can take from it"),
+    ("quota_gpus", "quota", "Guaranteed Gpus"),
+    ("limit_gpus", "limit", "Most Gpus that it may have"),
+)
 _GPU_LABELS: Final = ("gpu", "UUID", "modelName")
 
 
@@ -132,6 +140,7 @@ class _Node(Collector):
         yield info
         yield from _gpus(state)
         yield from _workloads(state, now)
+        yield from _queues(state)
 
 
 def _gpus(state: NodeState) -> Iterator[GaugeMetricFamily]:
@@ -167,6 +176,23 @@ def _gpus(state: NodeState) -> Iterator[GaugeMetricFamily]:
 
 def _borrowed(gpu: Gpu, workload: Workload) -> int:
     return workload.used_bytes(gpu.uuid) if gpu.uuid in workload.current and gpu.uuid not in workload.home else 0
+
+
+def _queues(state: NodeState) -> Iterator[GaugeMetricFamily]:
+    """Only where queues are configured; what has no bound is absent."""
+    views = queue_views(state)
+    for name, field, help_text in _QUEUE_FIGURES if views else ():
+        family = GaugeMetricFamily(f"nls_queue_{name}", help_text, labels=["queue", "pool"])
+        for view in views:
+            for figures in view["pools"]:
+                if figures[field] is not None:
+                    family.add_metric([view["name"], figures["pool"]], figures[field])
+        yield family
+    if views:
+        waiting = GaugeMetricFamily("nls_queue_workloads_waiting", "Workloads that want a Gpu", labels=["queue"])
+        for view in views:
+            waiting.add_metric([view["name"]], view["waiting"])
+        yield waiting
 
 
 def _workloads(state: NodeState, now: float) -> Iterator[GaugeMetricFamily]:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, NewType
 
 from nls_scheduler.pools import DEFAULT as DEFAULT_POOL
 from nls_scheduler.pools import Placement, Pool
+from nls_scheduler.queues import DEFAULT as DEFAULT_QUEUE
+from nls_scheduler.queues import FIRM_FROM, Queue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,6 +72,7 @@ class WorkloadSpec:
         priority: higher goes first.
         requeue: a command that may be stopped and started again from the beginning.
         pools: names of the pools whose Gpus it may use, the most wanted first.
+        queue: in which it counts; see `queues`.
     """
 
     name: str
@@ -84,6 +87,7 @@ class WorkloadSpec:
     priority: int = 0
     requeue: bool = False
     pools: tuple[str, ...] = (DEFAULT_POOL,)
+    queue: str = DEFAULT_QUEUE
 
     def __post_init__(self) -> None:
         """Refuse what no Gpu could ever honour."""
@@ -102,6 +106,11 @@ class WorkloadSpec:
     def burstable(self) -> bool:
         """Whether it may use more than its request for a while."""
         return self.limit_bytes > self.request_bytes
+
+    @property
+    def preemptible(self) -> bool:
+        """Whether it may have to make room for another queue's share or for a higher priority in its own."""
+        return self.priority < FIRM_FROM
 
     @property
     def movable(self) -> bool:
@@ -278,7 +287,10 @@ class Workload:
     def size_bytes(self) -> int:
         """The room it takes on each of its Gpus: its request, or what it holds there where that is more."""
         if self.phase is Phase.RUNNING and self.measured:
-            return max(self.spec.request_bytes, *self.memory_used.values(), 0)
+            largest = self.spec.request_bytes
+            for used in self.memory_used.values():
+                largest = max(largest, used)
+            return largest
         return self.return_bytes
 
     @property
@@ -367,6 +379,7 @@ class Policy:
         idle_suspend_s: see above.
         oversubscribe: see above.
         pools: the others, in the order in which they claim Gpus.
+        queues: who may have how much; without any, priorities only order those who wait.
         start_timeout_s: a GPU process must be ready after this long.
         suspend_timeout_s: a suspend nobody waits for may take this long.
         stop_timeout_s: a stopped process must be gone after this long, its memory free after as long again.
@@ -388,6 +401,7 @@ class Policy:
     idle_suspend_s: float | None = None
     oversubscribe: float = 1.0
     pools: tuple[Pool, ...] = ()
+    queues: tuple[Queue, ...] = ()
     start_timeout_s: float = 120.0
     suspend_timeout_s: float = 120.0
     stop_timeout_s: float = 10.0

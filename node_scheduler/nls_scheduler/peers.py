@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.errors import Problem
 from nls_scheduler.processes import look_up
+from nls_scheduler.queue_access import Who
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,12 +37,14 @@ class Peer:
         process: `None` when it lives in a pid namespace that cannot be seen from here.
         pidfd: stays valid after its end; whoever holds the Peer closes it.
         administrator: whether it may act on everybody's workloads: root, the daemon's own user, the configured group.
+        gids: its groups.
     """
 
     uid: int
     process: ProcessId | None
     pidfd: int
     administrator: bool
+    gids: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, connection: socket.socket, admin_gid: int | None = None) -> Peer:
@@ -55,11 +58,15 @@ class Peer:
         if has_ended(pidfd):
             os.close(pidfd)
             raise Problem(403, "Unknown caller", "The process that opened this connection has ended.")
-        administrator = uid in (0, os.geteuid()) or (
-            admin_gid is not None and (gid == admin_gid or admin_gid in _groups(connection))
-        )
+        gids = frozenset((gid, *_groups(connection)))
+        administrator = uid in (0, os.geteuid()) or (admin_gid is not None and admin_gid in gids)
         # The pidfd shows that the process still lives, so the pid has not been given to another one meanwhile.
-        return cls(uid, record.id if record is not None else None, pidfd, administrator)
+        return cls(uid, record.id if record is not None else None, pidfd, administrator, gids)
+
+    @property
+    def who(self) -> Who:
+        """Its user, for the queues."""
+        return Who(self.uid, self.gids, self.administrator)
 
     def close(self) -> None:
         """Give the pidfd back."""

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 from nls_scheduler.gangs import gangs_of
 from nls_scheduler.gangs import resting as resting_gangs
-from nls_scheduler.homes import admission_order, assign_homes
+from nls_scheduler.homes import assign_homes
 from nls_scheduler.model import Kind, Phase, PlanEntry
+from nls_scheduler.paper import admission_order
 from nls_scheduler.rooms import has_room
 from nls_scheduler.sizes import format_bytes, format_seconds
-from nls_scheduler.targets import grant_wishes, place_guarantees, spread
+from nls_scheduler.targets import grant_wishes, place_guarantees, place_guests, spread
 from nls_scheduler.turns import take_turns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from nls_scheduler.homes import Homes
     from nls_scheduler.model import GpuUuid, NodeState, Workload, WorkloadId
     from nls_scheduler.targets import Draft
 
@@ -40,10 +40,17 @@ def make_plan(state: NodeState) -> Plan:
     draft = place_guarantees(state, homes, sorted(wanting, key=admission_order))
     draft.waits |= resting
     draft.wake_at += [at for w in alive if (at := _rests_at(state, w)) is not None]
+    if state.policy.queues:
+        place_guests(
+            draft, [w for w in alive if w.present and w.wants_gpu and w.id not in homes.homes and w.id not in resting]
+        )
     take_turns(draft)
     grant_wishes(draft)
     moves = spread(draft)
     positions = _positions(state, alive, draft)
+    draft.holders = sorted(
+        ((w.size_bytes, w.id) for w in state.workloads.values() if w.present or w.id in homes.homes), reverse=True
+    )
     entries = {w.id: _entry(draft, w, positions, moves) for w in state.workloads.values()}
     deadlines = [e.deadline_at for e in entries.values() if e.deadline_at is not None]
     interrupts = [state.policy.interrupt_at(deadline) for deadline in deadlines]
@@ -74,9 +81,12 @@ def _idle_suspend_s(state: NodeState, workload: Workload) -> float | None:
 def _positions(state: NodeState, alive: list[Workload], draft: Draft) -> dict[WorkloadId, int]:
     waiting = [w for w in alive if w.wants_gpu and w.phase in (Phase.QUEUED, Phase.SUSPENDED)]
 
-    def rank(workload: Workload) -> tuple[bool, int, float, str]:
+    turns = {key: turn for turn, key in enumerate(draft.homes.line)} if state.policy.queues else {}
+
+    def rank(workload: Workload) -> tuple[bool, int, int, float, str]:
         since = state.at if workload.waiting_since is None else workload.waiting_since
-        return (workload.id not in draft.rooms.target, -workload.spec.priority, since, workload.id)
+        turn = turns.get(workload.id, -1)
+        return (workload.id not in draft.rooms.target, turn, -workload.spec.priority, since, workload.id)
 
     return {w.id: position for position, w in enumerate(sorted(waiting, key=rank), start=1)}
 
@@ -105,21 +115,22 @@ def _cause(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Wor
         return draft.yields[workload.id]
     if workload.id in draft.cause:
         return draft.cause[workload.id]
+    if _is_guest(draft, workload) and target != workload.current and (claimant := draft.claimant(workload)) is not None:
+        return claimant
     if workload.id in draft.homes.moved_for and target != workload.current:
         return draft.homes.moved_for[workload.id]
     if workload.present or not workload.wants_gpu:
         return None
-    return _holder(draft.state, draft.homes, workload, target)
+    return _holder(draft, workload, target)
 
 
-def _holder(state: NodeState, homes: Homes, workload: Workload, target: tuple[GpuUuid, ...]) -> WorkloadId | None:
+def _holder(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> WorkloadId | None:
     """Who holds what `workload` waits for: whoever is on its target; without one, the largest holder anywhere."""
-    others = (w for w in state.workloads.values() if w.id != workload.id)
-    if target:
-        there = [w for w in others if any(uuid in target for uuid in w.current)]
-    else:
-        there = [w for w in others if w.present or w.id in homes.homes]
-    return max(there, key=lambda w: (w.size_bytes, w.id)).id if there else None
+    workloads = draft.state.workloads
+    for _, other in draft.holders:
+        if other != workload.id and (not target or any(uuid in target for uuid in workloads[other].current)):
+            return other
+    return None
 
 
 def _reason(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], moves: Mapping[WorkloadId, GpuUuid]) -> str:
@@ -128,6 +139,8 @@ def _reason(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], moves
         return workload.release_reason or workload.last_reason
     if not workload.wants_gpu:
         return workload.suspend_reason or workload.last_reason
+    if _is_guest(draft, workload):
+        return _why_guest(draft, workload, target)
     if workload.id in draft.homes.waits:
         return draft.homes.waits[workload.id]
     if workload.id in moves:
@@ -147,6 +160,19 @@ def _reason(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], moves
             f"yields {state.label(target)} to {state.workloads[draft.yields[workload.id]].spec.name} when its cell ends"
         )
     return _why_there(draft, workload, target)
+
+
+def _is_guest(draft: Draft, workload: Workload) -> bool:
+    """Whether it is on a Gpu without being admitted any more: somebody whose turn it is has got its home."""
+    return bool(draft.state.policy.queues) and workload.present and workload.id in draft.homes.waits
+
+
+def _why_guest(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> str:
+    label, waits = draft.state.label(workload.current), draft.homes.waits[workload.id]
+    if target == workload.current:
+        return f"stays on {label} while nobody needs it: {waits}"
+    cause = _cause(draft, workload, target)
+    return waits if cause is None else f"{draft.state.workloads[cause].spec.name} needs {label}: {waits}"
 
 
 def _why_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> str:

@@ -32,6 +32,9 @@ class Rooms:
         self._sizes: dict[GpuUuid, int] = dict.fromkeys(state.gpus, 0)
         self._burst: dict[GpuUuid, int] = dict.fromkeys(state.gpus, 0)
         self._bursters: dict[GpuUuid, int] = dict.fromkeys(state.gpus, 0)
+        self._capacity: dict[GpuUuid, int] = {uuid: gpu.capacity_bytes for uuid, gpu in state.gpus.items()}
+        self._share: dict[GpuUuid, float] = dict.fromkeys(state.gpus, 1.0)
+        self._openness: dict[tuple[WorkloadId, GpuUuid], bool] = {}
         self.pools: dict[GpuUuid, Pool] = {uuid: state.policy.pool_of(gpu) for uuid, gpu in state.gpus.items()}
 
     def add(self, workload: Workload, gpus: tuple[GpuUuid, ...]) -> None:
@@ -53,6 +56,7 @@ class Rooms:
         if workload.spec.may_borrow:
             self._burst[uuid] += sign * (workload.spec.limit_bytes - workload.spec.request_bytes)
             self._bursters[uuid] += sign
+        self._share[uuid] = self._share_of(uuid, self._requests[uuid], self._burst[uuid])
 
     @staticmethod
     def size_on(workload: Workload, uuid: GpuUuid) -> int:
@@ -66,11 +70,11 @@ class Rooms:
 
     def requests_exceed(self, uuid: GpuUuid) -> bool:
         """Whether the requests on `uuid` are more than it has."""
-        return self._requests[uuid] > self._state.gpus[uuid].capacity_bytes
+        return self._requests[uuid] > self._capacity[uuid]
 
     def sizes_exceed(self, uuid: GpuUuid) -> bool:
         """Whether what is held on `uuid`, each counted with at least its request, is more than it has."""
-        return self._sizes[uuid] > self._state.gpus[uuid].capacity_bytes
+        return self._sizes[uuid] > self._capacity[uuid]
 
     def is_full(self, uuid: GpuUuid) -> bool:
         """Whether `uuid` has as many workloads as its pool allows."""
@@ -89,7 +93,12 @@ class Rooms:
 
     def may_use(self, workload: Workload, uuid: GpuUuid) -> bool:
         """Whether `workload` may be placed on `uuid` anew."""
-        return uuid in self.gpus and self._is_open(workload, uuid) and self.may_stay(workload, uuid)
+        key = (workload.id, uuid)
+        known = self._openness.get(key)
+        if known is None:
+            known = uuid in self.gpus and self._is_open(workload, uuid) and self.may_stay(workload, uuid)
+            self._openness[key] = known
+        return known
 
     def _is_open(self, workload: Workload, uuid: GpuUuid) -> bool:
         """Whether its pools include that of `uuid`; a home that was given to it stays one when pools change."""
@@ -106,7 +115,9 @@ class Rooms:
     def is_owed(self, workload: Workload) -> bool:
         """Whether those who are at home on its home leave its request: always, unless the pool is oversubscribed."""
         for uuid in self._homes[workload.id]:
-            owners = [w for w in self._members[uuid].values() if uuid in self._homes[w.id] and w.id != workload.id]
+            owners = [
+                w for w in self._members[uuid].values() if uuid in self._homes.get(w.id, ()) and w.id != workload.id
+            ]
             taken = sum(owner.spec.request_bytes for owner in owners)
             if taken + workload.spec.request_bytes > self._state.gpus[uuid].capacity_bytes:
                 return False
@@ -114,20 +125,33 @@ class Rooms:
 
     def fits(self, workload: Workload, uuid: GpuUuid) -> bool:
         """Whether `uuid` takes `workload` beside everybody in the draft, with all that it brings."""
-        capacity = self._state.gpus[uuid].capacity_bytes
+        capacity = self._capacity[uuid]
         return (
-            self.may_use(workload, uuid)
+            self._requests[uuid] + workload.spec.request_bytes <= capacity
+            and self.may_use(workload, uuid)
             and not self.is_full(uuid)
-            and self._requests[uuid] + workload.spec.request_bytes <= capacity
             and self._sizes[uuid] + self.size_on(workload, uuid) <= capacity
         )
 
+    def holds_guest(self, guest: Workload, uuid: GpuUuid) -> bool:
+        """Whether one that has lost its home may stay on `uuid`: beside everybody in the draft, and no stranger."""
+        gpu = self._state.gpus.get(uuid)
+        if gpu is None or not gpu.healthy or gpu.unplaced or self.is_full(uuid):
+            return False
+        room = gpu.capacity_bytes - self.size_on(guest, uuid)
+        return self._requests[uuid] + guest.spec.request_bytes <= gpu.capacity_bytes and self._sizes[uuid] <= room
+
+    def left_bytes(self, uuid: GpuUuid) -> tuple[int, int]:
+        """What is left on `uuid` beside the requests, and beside what is held, of those in the draft."""
+        capacity = self._capacity[uuid]
+        return capacity - self._requests[uuid], capacity - self._sizes[uuid]
+
     def share(self, uuid: GpuUuid) -> float:
         """The part of (limit - request) that each burstable workload on `uuid` can reach at once, 0.0 to 1.0."""
-        if self._burst[uuid] == 0:
-            return 1.0
-        room = self._state.gpus[uuid].capacity_bytes - self._requests[uuid]
-        return max(0.0, min(1.0, room / self._burst[uuid]))
+        return self._share[uuid]
+
+    def _share_of(self, uuid: GpuUuid, requests: int, burst: int) -> float:
+        return 1.0 if burst == 0 else max(0.0, min(1.0, (self._capacity[uuid] - requests) / burst))
 
     def allowance_bytes(self, workload: Workload) -> int:
         """Request plus the share of the room: what its allocators may use now; 0 without a place."""
@@ -142,16 +166,19 @@ class Rooms:
         smallest, total = 1.0, 0.0
         for uuid, bursters in self._bursters.items():
             if bursters:
-                share = self.share(uuid)
+                share = self._share[uuid]
                 smallest = min(smallest, share)
                 total += bursters * share
         return smallest, total
 
     def value_with(self, workload: Workload, uuid: GpuUuid) -> tuple[float, float]:
         """`value()` if `workload` were placed on `uuid`."""
-        self.add(workload, (uuid,))
+        spec, share, bursters = workload.spec, self._share[uuid], self._bursters[uuid]
+        burst = self._burst[uuid] + (spec.limit_bytes - spec.request_bytes if spec.may_borrow else 0)
+        self._share[uuid] = self._share_of(uuid, self._requests[uuid] + spec.request_bytes, burst)
+        self._bursters[uuid] += spec.may_borrow
         value = self.value()
-        self.remove(workload)
+        self._share[uuid], self._bursters[uuid] = share, bursters
         return value
 
     def best_for(self, workload: Workload) -> GpuUuid | None:
@@ -199,10 +226,13 @@ def is_stuck(state: NodeState, gpu: Gpu) -> bool:
 
 def has_room(state: NodeState, workload: Workload, gpu: Gpu) -> bool:
     """Whether `gpu` has room for `workload` in fact: nothing counts as free before the driver shows it."""
-    if not is_usable(state, gpu):
-        return False
+    return is_usable(state, gpu) and room_bytes(state, workload, gpu) >= workload.return_bytes
+
+
+def room_bytes(state: NodeState, workload: Workload, gpu: Gpu) -> int:
+    """What of `gpu` is free in fact for `workload`: what is on its way back, or out, still counts as taken."""
     taken = gpu.unplaced_bytes + sum(r.bytes for r in gpu.releasing)
     for other in state.workloads.values():
         if other.id != workload.id and gpu.uuid in other.current:
             taken += max(other.size_bytes, other.used_bytes(gpu.uuid))
-    return taken + workload.return_bytes <= gpu.memory_total_bytes
+    return gpu.memory_total_bytes - taken

@@ -18,6 +18,7 @@ from nls_scheduler.errors import DaemonUnreachable, Problem
 from nls_scheduler.foreground import ForegroundCommand, NotStarted
 from nls_scheduler.link import Report
 from nls_scheduler.protocol import CommandMessage, DaemonMessage, ErrorMessage
+from nls_scheduler.sizes import format_seconds
 from nls_scheduler.waiting_line import WaitingLine
 
 if TYPE_CHECKING:
@@ -52,13 +53,21 @@ class Runner:
     )
 
     def __init__(
-        self, command: Sequence[str], fields: Mapping[str, Any], socket: Path | None, tell: Callable[[str], None]
+        self,
+        command: Sequence[str],
+        fields: Mapping[str, Any],
+        socket: Path | None,
+        tell: Callable[[str], None],
+        max_wait_s: float | None = None,
     ) -> None:
-        """`fields` go to the daemon as they are; `tell` prints one sentence for the user."""
+        """`fields` go to the daemon as they are; `tell` prints one sentence for the user; see `_give_up`."""
         self._command = command
         self._fields = fields
         self._socket = socket
         self._tell = tell
+        self._max_wait_s = max_wait_s
+        self._patience: asyncio.TimerHandle | None = None
+        self._why = "the daemon has not said why"
         self._line = WaitingLine(sys.stderr)
         self._running: ForegroundCommand | None = None
         self._starting = False
@@ -88,6 +97,7 @@ class Runner:
             return self._ending.result()
         finally:
             self._line.clear()
+            self._wait_no_longer()
             life.cancel()
             with suppress(asyncio.CancelledError, DaemonUnreachable, Problem):
                 await life
@@ -99,6 +109,7 @@ class Runner:
             async with client.supervise(view["id"], self._report) as link:
                 link.on_connection = self._on_connection
                 self._spawn(self._tick())
+                self._wait_patiently()
                 return await self._obey(link)
         finally:
             # Where the daemon has gone there is nothing to release, and our own end ends the lease.
@@ -135,6 +146,7 @@ class Runner:
         if isinstance(message, ErrorMessage):
             self._tell(str(message.problem))
         elif not isinstance(message, CommandMessage):
+            self._why = message.view["reason"]
             self._line.show(message.view)
             self._see_failure(message.view)
         elif message.command == "start_process":
@@ -157,6 +169,7 @@ class Runner:
 
     async def _start(self, link: SupervisorLink, message: CommandMessage) -> None:
         self._line.clear()
+        self._wait_no_longer()
         self._starting, self._stopping, self._died = True, None, None
         environment = {**os.environ, **message.environment}
         try:
@@ -212,6 +225,23 @@ class Runner:
             self._end(ending)
         elif not self._fields.get("requeue"):
             self._end(Ending(exit_codes.EVICTED, message=f"{self._command[0]} was stopped: {stopped.reason}"))
+        else:
+            self._wait_patiently()
+
+    def _wait_patiently(self) -> None:
+        """From now on it is without a GPU."""
+        if self._max_wait_s is not None and self._running is None and not self._starting:
+            loop = asyncio.get_running_loop()
+            self._patience = loop.call_later(self._max_wait_s, self._give_up, self._max_wait_s)
+
+    def _wait_no_longer(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _give_up(self, waited_s: float) -> None:
+        message = f"no GPU within {format_seconds(waited_s)}: {self._why}. {self._command[0]} was not run"
+        self._end(Ending(exit_codes.NO_GPU_IN_TIME, message=message))
 
     async def _tick(self) -> None:
         while True:

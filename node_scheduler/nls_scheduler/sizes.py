@@ -59,6 +59,11 @@ def format_bytes(size_bytes: int | None) -> str:
     return f"{size_bytes} B"
 
 
+def format_amount(gpus: float | None) -> str:
+    """A number of Gpus for people: `10`, `0.5`, `unlimited` for `None`."""
+    return "unlimited" if gpus is None else f"{max(0.0, gpus):.4g}"
+
+
 def format_seconds(seconds: float) -> str:
     """`90 s`, `10 min`, `2 h`, `1 d`: in the largest unit that says it exactly."""
     for unit_s, unit in ((86400, "d"), (3600, "h"), (60, "min")):

@@ -30,7 +30,7 @@ from nls_scheduler.victims import suspend_failed_lately
 if TYPE_CHECKING:
     from nls_scheduler.commands import Command, WorkloadCommand
     from nls_scheduler.events import Event
-    from nls_scheduler.model import NodeState, PlanEntry, Workload, WorkloadId
+    from nls_scheduler.model import GpuUuid, NodeState, PlanEntry, Workload, WorkloadId
 
 
 # What a supervisor may take to carry out a stop, after the grace, before the daemon does it itself.
@@ -87,18 +87,23 @@ def _give_up_trims(state: NodeState) -> NodeState:
 
 def _note_pressure(state: NodeState) -> NodeState:
     """Remember since when the requests on a Gpu do not fit beside what is used there, for the deadline."""
+    there: dict[GpuUuid, list[Workload]] = {uuid: [] for uuid in state.gpus}
+    for workload in state.workloads.values():
+        for uuid in workload.current:
+            if uuid in there:
+                there[uuid].append(workload)
     gpus = {}
     claimed = {uuid for w in state.workloads.values() for uuid in w.home}
     for uuid, gpu in state.gpus.items():
         since = state.at if gpu.unclaimed_since is None else gpu.unclaimed_since
         gpu = replace(gpu, unclaimed_since=None if uuid in claimed else since)
-        present = [w for w in state.workloads.values() if uuid in w.current]
+        present = there[uuid]
         pressed = sum(w.size_bytes for w in present) > gpu.capacity_bytes
         intruded = bool(gpu.unplaced) and any(w.borrowed for w in present)
         if pressed or intruded or (present and not gpu.healthy):
             gpus[uuid] = replace(gpu, pressed_since=state.at if gpu.pressed_since is None else gpu.pressed_since)
         else:
-            gpus[uuid] = replace(gpu, pressed_since=None)
+            gpus[uuid] = gpu if gpu.pressed_since is None else replace(gpu, pressed_since=None)
     return replace(state, gpus=gpus)
 
 
@@ -148,6 +153,8 @@ def _leave(state: NodeState, workload: Workload, entry: PlanEntry) -> Order | No
         return Order.STOP if workload.spec.requeue or gang_stops or overdue else None
     if overdue:
         return Order.STOP
+    if workload.kept(state.at) and entry.deadline_at is None and workload.suspend_reason is None:
+        return None
     if workload.executing:
         return Order.INTERRUPT if _interrupt_is_due(state, workload, entry) else None
     return None if suspend_failed_lately(state, workload) else Order.SUSPEND

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nls_scheduler.exchanges import least_harm
-from nls_scheduler.homes import admission_order
 from nls_scheduler.model import Kind, Phase
+from nls_scheduler.paper import admission_order
 from nls_scheduler.pools import Placement
 from nls_scheduler.rooms import Rooms, has_room
 from nls_scheduler.victims import harm
 
 if TYPE_CHECKING:
-    from nls_scheduler.homes import Homes
     from nls_scheduler.model import GpuUuid, NodeState, Workload, WorkloadId
+    from nls_scheduler.paper import Homes
 
 
 @dataclass(slots=True)
@@ -34,6 +34,7 @@ class Draft:
         waits: why a workload gets no place now.
         yields: who leaves at the end of the running cell, for whom.
         wake_at: when time alone may change the plan.
+        holders: size and id of whoever is on a Gpu or has a home, the largest first; for `planner`.
     """
 
     state: NodeState
@@ -46,6 +47,7 @@ class Draft:
     wake_at: list[float] = field(default_factory=list)
     over: list[Workload] = field(default_factory=list)
     claimants: dict[GpuUuid, list[Workload]] = field(default_factory=dict)
+    holders: list[tuple[int, WorkloadId]] = field(default_factory=list)
 
     def harm(self, victim: Workload) -> tuple[bool, int, int, int, float, float, str]:
         """`victims.harm` now."""
@@ -68,15 +70,23 @@ class Draft:
         """Since when a guarantee waits for `workload` to leave where it is; `None`: no guarantee does."""
         gpus = [self.state.gpus[uuid] for uuid in workload.current if uuid in self.state.gpus]
         times = [gpu.pressed_since for gpu in gpus if gpu.pressed_since is not None]
-        times += [
-            self.claim_since(claimant)
+        times += [since for since, _ in self._claims(workload)]
+        if workload.id in self.since:
+            times.append(self.since[workload.id])
+        return min(times, default=None)
+
+    def claimant(self, workload: Workload) -> WorkloadId | None:
+        """Who has waited longest for `workload` to leave where it is."""
+        return min(self._claims(workload), default=(0.0, None))[1]
+
+    def _claims(self, workload: Workload) -> list[tuple[float, WorkloadId]]:
+        gpus = [self.state.gpus[uuid] for uuid in workload.current if uuid in self.state.gpus]
+        return [
+            (self.claim_since(claimant), claimant.id)
             for gpu in gpus
             for claimant in self.claimants.get(gpu.uuid, [])
             if claimant.id != workload.id and not has_room(self.state, claimant, gpu)
         ]
-        if workload.id in self.since:
-            times.append(self.since[workload.id])
-        return min(times, default=None)
 
     def drive_out(self, victim: Workload, gpu: GpuUuid) -> None:
         """Take `victim` off its place, with the claim that makes it necessary."""
@@ -209,6 +219,16 @@ def _place_elsewhere(draft: Draft, holder: Workload, left: GpuUuid) -> None:
     draft.waits[holder.id] = f"its burst on {label} was needed for {who}"
 
 
+def place_guests(draft: Draft, homeless: list[Workload]) -> None:
+    """Who has lost its home to another queue stays where it is as long as nobody needs its place."""
+    for guest in sorted(homeless, key=admission_order):
+        stays = guest.phase in (Phase.STARTING, Phase.RUNNING)
+        if stays and all(draft.rooms.holds_guest(guest, uuid) for uuid in guest.current):
+            draft.rooms.add(guest, guest.current)
+        elif guest.kept(draft.state.at) and guest.keep_until is not None:
+            draft.wake_at.append(guest.keep_until)
+
+
 def grant_wishes(draft: Draft) -> None:
     """Who is wanted on another Gpu by its user goes there where it fits beside everybody; else it stays."""
     for workload_id, gpus in list(draft.rooms.target.items()):
@@ -267,7 +287,7 @@ def _may_move_for_burst(draft: Draft, workload: Workload, gpus: tuple[GpuUuid, .
         return False
     if workload.phase is not Phase.RUNNING or workload.executing or gpus != workload.current or workload.wish:
         return False
-    if draft.keeps(workload):
+    if draft.keeps(workload) or workload.id not in draft.homes.homes:
         return False
     cooled_at = max(
         (t + draft.state.policy.cool_down_s for t in (workload.moved_at, workload.suspend_failed_at) if t is not None),

@@ -8,6 +8,7 @@ from nls_scheduler import __version__
 from nls_scheduler.clock import wall_time
 from nls_scheduler.model import Phase
 from nls_scheduler.protocol import PROTOCOL_VERSION, Cause
+from nls_scheduler.queue_view import queue_views
 from nls_scheduler.rooms import why_out_of_service
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def node_view(state: NodeState, now: float, *, simulated: bool, message: str | N
         "message": message,
         "gpus": [gpu_view(state, gpu) for gpu in sorted(state.gpus.values(), key=lambda gpu: gpu.index)],
         "workloads": [workload_view(state, workload, now) for workload in _in_order(state)],
+        "queues": queue_views(state),
     }
 
 
@@ -69,6 +71,7 @@ def workload_view(state: NodeState, workload: Workload, now: float) -> dict[str,
         "gang_size": None if spec.gang is None else spec.gang_size,
         "priority": spec.priority,
         "requeue": spec.requeue,
+        "queue": spec.queue,
         "pools": list(spec.pools),
         "gpus": [state.label((gpu,)) for gpu in workload.current],
         "home": list(workload.home),

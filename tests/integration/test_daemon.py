@@ -141,7 +141,7 @@ def test_the_status_for_programs_has_every_promised_field(daemon: DaemonProcess)
     status = json.loads(done.stdout)
     assert (done.returncode, done.stderr) == (0, "")
     assert set(status) == {
-        "protocol", "version", "simulated", "message", "gpus", "workloads", "administrator",
+        "protocol", "version", "simulated", "message", "gpus", "workloads", "queues", "administrator",
     }  # fmt: skip
     assert set(status["gpus"][0]) == {
         "uuid", "index", "name", "memory_total_bytes", "memory_used_bytes", "healthy", "unhealthy_reason",
@@ -149,7 +149,7 @@ def test_the_status_for_programs_has_every_promised_field(daemon: DaemonProcess)
     }  # fmt: skip
     assert set(status["workloads"][0]) == {
         "id", "name", "kind", "owner", "phase", "request_bytes", "limit_bytes", "gpu_count", "priority", "requeue",
-        "gpu_count_max", "gang", "gang_size",
+        "gpu_count_max", "gang", "gang_size", "queue",
         "gpus", "home", "current", "borrowed", "pid", "memory_used_bytes", "saved_bytes", "allowance_bytes",
         "executing", "keep_until", "yields", "claimed", "position", "reason", "cause", "since", "waiting_s",
         "supervisor_pid", "pools",

@@ -11,7 +11,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nls_scheduler import __version__
-from nls_scheduler.cli import demo, doctor, exit_codes, gpu, history, migrate, replay, run, status, up, workload
+from nls_scheduler.cli import (
+    demo,
+    doctor,
+    exit_codes,
+    explain,
+    gpu,
+    history,
+    migrate,
+    replay,
+    run,
+    status,
+    up,
+    workload,
+)
 from nls_scheduler.cli.output import tell
 from nls_scheduler.errors import DaemonUnreachable, Problem
 
@@ -19,13 +32,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # A new sub-command is one module more here.
-SUBCOMMANDS = (up, status, run, workload, migrate, gpu, history, replay, doctor, demo)
+SUBCOMMANDS = (up, status, run, workload, migrate, explain, gpu, history, replay, doctor, demo)
 
 _EPILOG = """examples:
   nls up --simulate 2x16GiB          a daemon with two simulated GPUs
   nls status                         who has which GPU, who waits, and why
   nls run -- python train.py         run a command on a GPU of its own, as soon as there is one
   nls suspend analysis               take a notebook off its GPU until its next cell
+  nls explain analysis               why it is where it is, and what it waits for
   nls history                        what happened
   nls doctor                         what stands in the way on this machine
 """

@@ -6,6 +6,8 @@ USAGE: Final = 2
 NO_DAEMON: Final = 3
 EVICTED: Final = 75
 """`nls run`: the GPU was needed by somebody else and the command was stopped (EX_TEMPFAIL of sysexits.h)."""
+NO_GPU_IN_TIME: Final = 124
+"""`nls run --max-wait`: there was no GPU within that time (as timeout(1))."""
 START_FAILED: Final = 125
 CANNOT_EXECUTE: Final = 126
 NOT_FOUND: Final = 127

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from nls_scheduler import guardian
 from nls_scheduler.cli import exit_codes
 from nls_scheduler.cli.output import tell
+from nls_scheduler.durations import parse_duration
+from nls_scheduler.priorities import parse_priority
 
 if TYPE_CHECKING:
     from nls_scheduler.cli.types import Subparsers
@@ -25,13 +27,15 @@ _EPILOG = """examples:
   nls run --request 0.25 --limit 1.0 -- ./sweep    a quarter guaranteed, the rest while nobody needs it
   nls run --on-evict requeue -- ./resumable    may be stopped for others and starts again by itself
 
+  nls run --priority train --queue research --max-wait 10m -- ./sweep    gives up after ten minutes without a GPU
+
 the command's environment: CUDA_VISIBLE_DEVICES with its GPUs' UUIDs, NLS_GPU_COUNT with their number, and in a gang
   NLS_GANG, NLS_GANG_SIZE and NLS_GANG_RANK (0, 1 ... in order of arrival). A gang of which a command fails is stopped
   and starts again whole, a few times.
 
 exit codes: the command's own, or 128+n when signal n ended it (nls run then ends by the same signal);
-  2 bad input, 3 no daemon or refused, 75 stopped because somebody else needed the GPU, 125 it could not be started,
-  126 it cannot be executed, 127 not found, 130 interrupted while waiting
+  2 bad input, 3 no daemon or refused, 75 stopped because somebody else needed the GPU, 124 no GPU within --max-wait,
+  125 it could not be started, 126 it cannot be executed, 127 not found, 130 interrupted while waiting
 """
 
 
@@ -60,13 +64,41 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--request", metavar="SIZE", help="guaranteed on each: 0.5 or 8GiB (default: a whole GPU)")
     parser.add_argument("--limit", metavar="SIZE", help="hard cap on each (default: the request)")
     parser.add_argument("--pool", metavar="NAMES", help="pools of GPUs, the most wanted first: a100,v100")
-    parser.add_argument("--priority", type=int, default=0, metavar="N", help="higher goes first (default: 0)")
+    parser.add_argument(
+        "--priority",
+        type=_priority,
+        default=0,
+        metavar="N",
+        help="train (50), build (100), inference (125) or a number: higher goes first, from 100 on it is not "
+        "preemptible (default: 0)",
+    )
+    parser.add_argument("--queue", metavar="NAME", help="whose quota it counts in (default: NLS_QUEUE, or your own)")
+    parser.add_argument(
+        "--max-wait",
+        type=_duration,
+        metavar="TIME",
+        help="give up after so long without a GPU: 90s, 10m, 2h; also when it was stopped and waits again",
+    )
     parser.add_argument("--name", help="shown to people (default: the command's name)")
     parser.add_argument(
         "--on-evict", choices=["requeue"], help="requeue: may be stopped for others; it queues and starts again"
     )
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="what to run, after --")
     parser.set_defaults(run=_run)
+
+
+def _priority(text: str) -> int:
+    try:
+        return parse_priority(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not {error}") from None
+
+
+def _duration(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -78,8 +110,10 @@ def _run(options: argparse.Namespace) -> int:
     fields |= {key: given for key in ("gang", "gang_size") if (given := getattr(options, key)) is not None}
     fields |= {"name": options.name or os.path.basename(options.command[0])[:100], "requeue": bool(options.on_evict)}  # noqa: PTH119 - text, not a path
     fields |= {} if options.pool is None else {"pools": options.pool}
+    queue = options.queue or os.environ.get("NLS_QUEUE")
+    fields |= {"queue": queue} if queue else {}
     fields |= {size: getattr(options, size) for size in ("request", "limit") if getattr(options, size) is not None}
-    runner = Runner(options.command, fields, options.socket, tell)
+    runner = Runner(options.command, fields, options.socket, tell, options.max_wait)
     # Blocked before any thread starts, so that each signal waits for the runner, which knows who sent it.
     mask = {signal.Signals(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, runner.SIGNALS)}
     ending = asyncio.run(runner.run(mask))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nls_scheduler.cli.asking import ask
 from nls_scheduler.cli.output import say, table
 from nls_scheduler.clock import local_time
-from nls_scheduler.sizes import format_bytes
+from nls_scheduler.sizes import format_amount, format_bytes
 
 if TYPE_CHECKING:
     from nls_scheduler.cli.types import Subparsers
@@ -56,7 +56,19 @@ def render(status: dict[str, Any]) -> str:
     heading = ["WORKLOAD", "PHASE", "ON", "HOME", "REQUEST", "LIMIT", "USED", "WHY"]
     rows = [_workload(workload, labels) for workload in status["workloads"]]
     parts.append(table([heading, *rows]) if rows else "Nobody asks for a GPU.")
+    if status.get("queues"):
+        heading = ["QUEUE", "POOL", "QUOTA", "LIMIT", "FAIR SHARE", "USED", "REQUESTED", "WAITING"]
+        parts.append(table([heading, *(row for queue in status["queues"] for row in _queue(queue))]))
     return "\n\n".join(parts)
+
+
+def _queue(queue: dict[str, Any]) -> list[list[str]]:
+    name = queue["name"] if queue["parent"] is None else f"{queue['parent']}/{queue['name']}"
+    figures = ("quota", "limit", "fair_share", "used", "requested")
+    return [
+        [name, pool["pool"], *(format_amount(pool[figure]) for figure in figures), str(queue["waiting"])]
+        for pool in queue["pools"]
+    ]
 
 
 def _gpu(gpu: dict[str, Any]) -> list[str]:

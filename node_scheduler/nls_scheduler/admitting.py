@@ -1,0 +1,141 @@
+"""One round of giving homes: who keeps one, who gets one, who waits. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nls_scheduler import elastic, elastic_homes, repacking
+from nls_scheduler.displacing import displace
+from nls_scheduler.model import Phase
+from nls_scheduler.paper import Paper, admission_order, is_bound, pinned_to
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nls_scheduler.gangs import Gang, GangKey
+    from nls_scheduler.model import GpuUuid, NodeState, Workload
+
+
+class Admission(Paper):
+    """One round.
+
+    Attributes:
+        displaced: who has lost a home to somebody whose queue is owed it.
+    """
+
+    def __init__(self, state: NodeState) -> None:
+        super().__init__(state)
+        self.displaced: list[Workload] = []
+        self._too_large: dict[tuple[object, ...], int] = {}
+
+    def keep(self, ordered: list[Workload]) -> list[Workload]:
+        """Keep the homes that still hold; return who has none. A process that cannot move keeps its own."""
+        homeless = []
+        for workload in sorted(ordered, key=lambda w: (not is_bound(w), not w.home)):
+            home = self._still_fits(workload)
+            bound = is_bound(workload) and bool(workload.home) and all(u in self.state.gpus for u in workload.home)
+            if home is None and not bound:
+                homeless.append(workload)
+                continue
+            for uuid in home or workload.home:
+                self.free.setdefault(uuid, 0)
+            self.give(workload, home or workload.home)
+        return homeless
+
+    def _still_fits(self, workload: Workload) -> tuple[GpuUuid, ...] | None:
+        """Its home, or the Gpu that its user wishes, or what is left of an elastic one's; `None`: it has none."""
+        homes, wish = self.result.homes, workload.wish
+        waits = workload.phase is not Phase.STARTING and workload.spec.movable
+        if wish is not None and waits and self.is_offered(workload, wish, self.free, homes):
+            return (wish,)
+        left = tuple(uuid for uuid in workload.home if self.fits(workload, uuid, self.free, homes))
+        if workload.spec.resizable:
+            return left[: elastic.most(workload.spec)] if len(left) >= workload.spec.gpu_count else None
+        return left if left and left == workload.home else None
+
+    def give_up_incomplete(self, gangs: Mapping[GangKey, Gang]) -> list[Workload]:
+        """Take the homes of gangs that are not whole, or do not all have one; who is on a Gpu keeps its own."""
+        homes, without = self.result.homes, []
+        for gang in gangs.values():
+            if gang.whole and all(w.id in homes for w in gang.members):
+                continue
+            for workload in gang.members:
+                if workload.id in homes and not workload.present:
+                    self.take(workload)
+                    without.append(workload)
+        return without
+
+    def admit_together(self, unit: list[Workload]) -> bool:
+        """A home for each of `unit`, or for none of them."""
+        if len(unit) == 1:
+            return self.admit(unit[0])
+        restore, too_large, displaced = self.snapshot(), dict(self._too_large), list(self.displaced)
+        for workload in sorted(unit, key=lambda w: (-w.spec.gpu_count, -w.spec.request_bytes, *admission_order(w))):
+            if not self.admit(workload):
+                restore()
+                self._too_large, self.displaced = too_large, displaced
+                return False
+        self._bring_together(unit)
+        return True
+
+    def _bring_together(self, unit: list[Workload]) -> None:
+        """Members that are alike and need a Gpu each have those that are closest together."""
+        homes, first = self.result.homes, unit[0]
+        demands = {(w.spec.gpu_count, w.spec.request_bytes, w.spec.pools) for w in unit}
+        if len(demands) > 1 or first.spec.gpu_count > 1 or len({homes[w.id] for w in unit}) < len(unit):
+            return
+        packed = [homes[w.id][0] for w in unit]
+        for workload in unit:
+            self.take(workload)
+        found = self.best_fit(first, self.free, homes, len(unit)) or packed
+        for workload, uuid in zip(unit, found, strict=True):
+            self.give(workload, (uuid,))
+
+    def admit(self, workload: Workload) -> bool:
+        """A home for `workload`, if need be by giving others another one, or none. False: it has to wait."""
+        spec, pools = workload.spec, tuple(self.pools_for(workload))
+        kind: tuple[object, ...] = (spec.gpu_count, pools, spec.can_take_turns, pinned_to(workload))
+        if pools and self._may_find_room(kind, spec.request_bytes):
+            if self.readmit(workload):
+                return True
+            if self.admit_by_packing(workload):
+                self._too_large.clear()
+                return True
+            self._too_large[kind] = spec.request_bytes
+        if self.ledger is None:
+            return False
+        kind = (*kind, spec.pools, spec.priority, self.ledger.leaf(workload))
+        if not self._may_find_room(kind, spec.request_bytes):
+            return False
+        if displace(self, workload):
+            self._too_large.clear()
+            return True
+        self._too_large[kind] = spec.request_bytes
+        return False
+
+    def _may_find_room(self, kind: tuple[object, ...], request_bytes: int) -> bool:
+        """Where one this large found no room, a larger one of the same kind finds none either."""
+        return request_bytes < self._too_large.get(kind, request_bytes + 1)
+
+    def readmit(self, workload: Workload) -> bool:
+        """A home for `workload` beside the others, who keep theirs. False: there is no room."""
+        for count in elastic.counts(workload.spec):
+            home = self.best_fit(workload, self.free, self.result.homes, count)
+            if home is not None:
+                if not repacking.finds_a_cheaper(self, workload, home):
+                    self.give(workload, home)
+                return True
+        return False
+
+    def admit_by_packing(self, newcomer: Workload) -> bool:
+        """Admit `newcomer` where elastic ones have more than their fewest, or by giving others another home."""
+        return bool(self.pools_for(newcomer)) and (
+            elastic_homes.shrink(self, newcomer) or repacking.repack(self, newcomer)
+        )
+
+    def is_held_back(self, workload: Workload) -> str | None:
+        """Why its queue lets it into none of its pools, as one clause; `None`: only room is missing."""
+        if self.ledger is None:
+            return None
+        obstacles = [self.ledger.obstacle(workload, pool) for pool in workload.spec.pools]
+        return "; ".join(o.text for o in obstacles if o is not None) if all(obstacles) else None

@@ -1,0 +1,89 @@
+"""The homes of elastic commands: they grow over Gpus that nobody wants, and shrink for whoever wants them. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nls_scheduler import elastic
+from nls_scheduler.paper import admission_order
+
+if TYPE_CHECKING:
+    from nls_scheduler.model import GpuUuid, Workload
+    from nls_scheduler.paper import Paper
+
+
+def grow(paper: Paper) -> None:
+    """Elastic ones get what nobody else wants, in order of admission."""
+    homes = paper.result.homes
+    elastics = [w for key in homes if (w := paper.state.workloads[key]).spec.elastic]
+    for workload in sorted(elastics, key=admission_order):
+        home = homes[workload.id]
+        missing = elastic.most(workload.spec) - len(home)
+        extra = _extra(paper, workload, home) if missing > 0 else []
+        if extra:
+            paper.take(workload)
+            whole = (*home, *extra[:missing])
+            order = tuple(sorted(whole, key=lambda uuid: paper.state.gpus[uuid].index))
+            paper.give(workload, order)
+
+
+def _extra(paper: Paper, workload: Workload, home: tuple[GpuUuid, ...]) -> list[GpuUuid]:
+    gpus, at = paper.state.gpus, paper.state.at
+    extra = []
+    for uuid in gpus:
+        whole = gpus[uuid].parent is None
+        if uuid in home or not whole or not paper.is_offered(workload, uuid, paper.free, paper.result.homes):
+            continue
+        grows_at = elastic.grows_at(paper.state, workload, gpus[uuid])
+        if grows_at is not None and grows_at <= at:
+            extra.append(gpus[uuid])
+        elif grows_at is not None:
+            paper.result.wake_at.append(grows_at)
+    return [gpu.uuid for gpu in elastic.nearest([gpus[uuid] for uuid in home if uuid in gpus], extra)]
+
+
+def shrink(paper: Paper, newcomer: Workload) -> bool:
+    """Admit `newcomer` on Gpus that elastic ones have above their fewest; no more is taken than it needs."""
+    homes, given = paper.result.homes, []
+    before, restore = dict(homes), paper.snapshot()
+    home = None
+    for giver in elastic.givers(paper.state.workloads, homes, newcomer):
+        for uuid in _to_give(paper, giver, newcomer):
+            _give_up(paper, giver, uuid)
+            given.append((giver, uuid))
+            home = paper.best_fit(newcomer, paper.free, homes)
+            if home is not None:
+                break
+        if home is not None:
+            break
+    if home is None:
+        restore()
+        return False
+    paper.give(newcomer, home)
+    for giver, uuid in given:
+        if paper.fits(giver, uuid, paper.free, homes):
+            _change(paper, giver, (*homes[giver.id], uuid))
+    changed = {giver.id for giver, _ in given if homes[giver.id] != before[giver.id]}
+    paper.result.moved_for.update(dict.fromkeys(changed, newcomer.id))
+    return True
+
+
+def _to_give(paper: Paper, giver: Workload, newcomer: Workload) -> list[GpuUuid]:
+    """What `giver` has above its fewest: Gpus first that would then take `newcomer`."""
+    home = paper.result.homes[giver.id]
+
+    def rank(uuid: GpuUuid) -> tuple[bool, int]:
+        room = paper.free[uuid] + paper.cost_bytes(giver, uuid)
+        return room < newcomer.spec.request_bytes, -paper.state.gpus[uuid].index
+
+    return sorted(home, key=rank)[: elastic.spare(giver, home)]
+
+
+def _give_up(paper: Paper, giver: Workload, uuid: GpuUuid) -> None:
+    _change(paper, giver, tuple(other for other in paper.result.homes[giver.id] if other != uuid))
+
+
+def _change(paper: Paper, workload: Workload, home: tuple[GpuUuid, ...]) -> None:
+    paper.take(workload)
+    order = tuple(sorted(home, key=lambda uuid: paper.state.gpus[uuid].index))
+    paper.give(workload, order)

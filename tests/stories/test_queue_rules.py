@@ -1,0 +1,238 @@
+"""Queues: what each is owed, what it may have besides, and who gives it back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from nls_scheduler import events as ev
+from nls_scheduler.model import Gpu, GpuUuid
+from nls_scheduler.pools import Pool
+from nls_scheduler.queues import Queue
+from stage import TOTAL, Stage
+
+A, B = Queue("a", quota={"default": 2.0}), Queue("b", quota={"default": 2.0})
+
+
+def two_departments(**policy: object) -> Stage:
+    return Stage(4, queues=(A, B), **policy)
+
+
+def test_what_nobody_else_wants_a_queue_may_have_beyond_its_quota() -> None:
+    stage = two_departments()
+    for number in range(4):
+        stage.command(f"a{number}", queue="a", requeue=True)
+    assert stage.runs(*(f"a{number}" for number in range(4)))
+
+
+def test_a_quota_is_reclaimed_from_whoever_is_above_theirs_and_only_as_far_as_that() -> None:
+    stage = two_departments()
+    for number in range(4):
+        stage.command(f"a{number}", queue="a", requeue=True)
+        stage.after(1)
+    for number in range(3):
+        stage.command(f"b{number}", queue="b", requeue=True)
+    assert stage.runs("a0", "a1", "b0", "b1")
+    assert [stage.phase(name) for name in ("a2", "a3", "b2")] == ["queued"] * 3
+    assert "queue 'a' has 2 GPUs of pool 'default', its fair share is 2" in stage.reason("a3")
+
+
+def test_a_command_that_would_not_come_back_has_the_whole_deadline() -> None:
+    stage = Stage(1, queues=(Queue("a"), Queue("b", quota={"default": 1.0})))
+    stage.command("training", queue="a")
+    stage.command("owner", queue="b")
+    assert stage.runs("training")
+    assert stage.reason("training").startswith("owner needs GPU 0")
+    assert stage.cause("training") == "owner"
+    stage.after(27)
+    assert stage.runs("training")
+    stage.after(2)
+    assert stage.runs("owner")
+    assert not stage.known("training")
+
+
+def test_a_notebook_that_has_to_leave_is_saved_and_comes_back() -> None:
+    stage = Stage(1, queues=(Queue("a"), Queue("b", quota={"default": 1.0})))
+    stage.notebook("analysis", 1.0, queue="a")
+    stage.holds("analysis", 0.5)
+    stage.command("owner", queue="b")
+    assert stage.runs("owner")
+    assert stage.phase("analysis") == "suspended"
+    stage.cell_starts("analysis")
+    stage.ends("owner")
+    assert stage.runs("analysis")
+
+
+def test_who_has_lost_its_place_on_paper_stays_while_nobody_needs_it_in_fact() -> None:
+    stage = Stage(2, queues=(Queue("a"), Queue("b", quota={"default": 1.0})))
+    stage.notebook("first", 0.5, queue="a")
+    stage.notebook("second", 0.5, queue="a")
+    stage.notebook("third", 0.5, queue="a")
+    stage.notebook("fourth", 0.5, queue="a")
+    stage.notebook("owner", 0.5, queue="b")
+    assert stage.runs("owner")
+    displaced = [name for name in ("first", "second", "third", "fourth") if not stage.home(name)]
+    assert len(displaced) == 1
+
+
+def test_a_limit_holds_however_much_is_free() -> None:
+    stage = Stage(4, queues=(replace(A, limit={"default": 2.5}), B))
+    for number in range(3):
+        stage.command(f"a{number}", queue="a")
+    stage.command("half", 0.5, queue="a")
+    assert stage.runs("a0", "a1", "half")
+    assert stage.reason("a2") == "queue 'a' has 2.5 of the 2.5 GPUs of pool 'default' that it may have"
+    stage.command("other", queue="b")
+    assert stage.runs("other")
+
+
+def test_who_waits_for_its_own_queue_alone_keeps_no_room_free() -> None:
+    stage = Stage(2, queues=(Queue("a", limit={"default": 1.0}), Queue("b")), starvation_s=10.0)
+    stage.command("a0", queue="a")
+    stage.command("a1", queue="a")
+    stage.after(20)
+    stage.command("b0", queue="b")
+    assert stage.runs("b0")
+
+
+def test_what_is_not_preemptible_needs_a_quota_and_is_not_displaced() -> None:
+    stage = Stage(2, queues=(Queue("a", quota={"default": 1.0}), Queue("b", quota={"default": 1.0})))
+    stage.command("a0", queue="a", priority=100)
+    stage.command("a1", queue="a", priority=100)
+    assert stage.runs("a0")
+    assert "not preemptible, which only a quota allows: queue 'a' has 1 of its 1 GPUs" in stage.reason("a1")
+    stage.command("over", queue="a", priority=50, requeue=True)
+    assert stage.runs("over")
+    stage.command("b0", queue="b")
+    assert stage.runs("a0", "b0")
+    assert stage.phase("over") == "queued"
+
+
+def test_within_a_queue_the_higher_priority_takes_from_the_lower_that_comes_back() -> None:
+    stage = Stage(1, queues=(A,))
+    stage.command("train", queue="a", priority=50, requeue=True)
+    stage.command("equal", queue="a", priority=50)
+    stage.after(100)
+    assert stage.runs("train")
+    stage.command("build", queue="a", priority=100)
+    assert stage.runs("build")
+    assert stage.position("train") == 1
+
+
+def test_a_priority_stops_no_command_that_would_not_come_back() -> None:
+    stage = Stage(1, queues=(A,))
+    stage.command("train", queue="a", priority=50)
+    stage.command("build", queue="a", priority=100)
+    stage.after(1000)
+    assert stage.runs("train")
+
+
+def test_a_priority_means_nothing_to_other_queues() -> None:
+    stage = Stage(2, queues=(Queue("a", quota={"default": 1.0}), Queue("b", quota={"default": 1.0})))
+    stage.command("a0", queue="a", priority=1, requeue=True)
+    stage.command("b0", queue="b", priority=1, requeue=True)
+    stage.command("b1", queue="b", priority=99, requeue=True)
+    stage.after(1000)
+    assert stage.runs("a0", "b1")
+    assert stage.phase("b0") == "queued"
+
+
+@pytest.mark.parametrize(("weights", "shares"), [((1.0, 1.0), (3, 3)), ((2.0, 1.0), (4, 2)), ((0.0, 1.0), (1, 5))])
+def test_what_is_over_quota_is_shared_by_weight(weights: tuple[float, float], shares: tuple[int, int]) -> None:
+    names = ("a", "b")
+    queues = tuple(
+        Queue(name, quota={"default": 1.0}, over_quota_weight={"default": weight})
+        for name, weight in zip(names, weights, strict=True)
+    )
+    stage = Stage(6, queues=queues)
+    for number in range(6):
+        stage.command(f"a{number}", queue="a", requeue=True)
+    for number in range(6):
+        stage.command(f"b{number}", queue="b", requeue=True)
+    running = tuple(sum(stage.runs(f"{name}{n}") for n in range(6)) for name in names)
+    assert running == shares
+
+
+def test_a_department_shares_among_its_own_before_others_have_it() -> None:
+    queues = (
+        Queue("physics", quota={"default": 2.0}),
+        Queue("optics", parent="physics", quota={"default": 1.0}),
+        Queue("plasma", parent="physics", quota={"default": 1.0}),
+        Queue("biology", quota={"default": 2.0}),
+    )
+    stage = Stage(4, queues=queues)
+    for number in range(2):
+        stage.command(f"optics{number}", queue="optics", requeue=True)
+        stage.after(1)
+    for number in range(3):
+        stage.command(f"biology{number}", queue="biology", requeue=True)
+    assert stage.runs("optics0", "optics1", "biology0", "biology1")
+    stage.command("plasma0", queue="plasma")
+    assert stage.runs("plasma0", "optics0", "biology0", "biology1")
+    assert stage.phase("optics1") == "queued"
+
+
+def test_a_queue_that_is_gone_after_a_reload_counts_in_the_default_one() -> None:
+    stage = two_departments()
+    stage.command("a0", queue="a", requeue=True)
+    stage.changes(queues=(B,))
+    assert stage.runs("a0")
+    for number in range(4):
+        stage.command(f"b{number}", queue="b")
+    assert stage.runs("b0", "b1", "b2", "a0")
+
+
+def test_a_priority_that_changes_while_a_notebook_is_on_its_way_is_obeyed_afterwards() -> None:
+    stage = Stage(1, queues=(A,))
+    stage.notebook("book", 1.0, queue="a", priority=50)
+    stage.holds("book", 0.5)
+    ids = stage._ids
+    ids["build"] = stage.node.submit(
+        name="build",
+        kind=stage.workload("book").spec.kind,
+        request_bytes=TOTAL,
+        limit_bytes=TOTAL,
+        queue="a",
+        priority=60,
+    )
+    assert stage.phase("book") == "suspending"
+    spec = replace(stage.workload("book").spec, priority=70)
+    stage.node.tell(ev.WorkloadRespecified(stage.node.now, ids["book"], spec))
+    stage.completes("book")
+    stage.node.settle()
+    stage.cell_starts("book")
+    stage.after(60)
+    assert stage.runs("book")
+    assert stage.phase("build") in ("queued", "suspended")
+
+
+def test_two_departments_and_a_new_pool() -> None:
+    """Ten V100 each. B is idle, so A uses all; B comes back; then A100 arrive, in which nobody has a quota yet."""
+    v100 = Pool("v100", ("Tesla V100*",), max_workloads_per_gpu=1)
+    departments = tuple(Queue(name, quota={"v100": 10.0}) for name in ("a", "b"))
+    stage = Stage(1, pools=(v100,), queues=departments)
+    gpus = tuple(Gpu(GpuUuid(f"V-{n}"), n, "Tesla V100-SXM2", TOTAL) for n in range(20))
+    stage.node.tell(ev.GpusDiscovered(stage.node.now, gpus))
+    stage.node.sample()
+    wanted = {"pools": ("v100", "a100"), "requeue": True}
+    for number in range(20):
+        stage.command(f"a{number}", queue="a", **wanted)
+    assert sum(stage.runs(f"a{n}") for n in range(20)) == 20
+
+    for number in range(14):
+        stage.command(f"b{number}", queue="b", **wanted)
+    assert sum(stage.runs(f"a{n}") for n in range(20)) == 10
+    assert sum(stage.runs(f"b{n}") for n in range(14)) == 10
+
+    stage.changes(pools=(v100, Pool("a100", ("NVIDIA A100*",), max_workloads_per_gpu=1)))
+    more = tuple(Gpu(GpuUuid(f"A-{n}"), 20 + n, "NVIDIA A100-SXM4", TOTAL) for n in range(8))
+    stage.node.tell(ev.GpusDiscovered(stage.node.now, (*gpus, *more)))
+    stage.node.sample()
+    stage.node.settle()
+    assert sum(stage.runs(f"a{n}") for n in range(20)) == 14
+    assert sum(stage.runs(f"b{n}") for n in range(14)) == 14
+
+    for number in range(10):
+        stage.ends(f"b{number}")
+    assert sum(stage.runs(f"a{n}") for n in range(20)) == 20, "what B leaves is A's again"

@@ -1,0 +1,87 @@
+"""What `nls explain` says, of nodes that the real `step` made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nls_scheduler.access import Veil
+from nls_scheduler.cli.explain import render
+from nls_scheduler.explain import explain
+from nls_scheduler.queues import Queue
+from stage import Stage
+
+
+def told(stage: Stage, name: str) -> dict[str, Any]:
+    return explain(stage.node.state, stage.workload(name).id, stage.node.now)
+
+
+def test_who_waits_reads_why_not_on_each_gpu_who_is_in_front_and_what_would_fit() -> None:
+    stage = Stage(2)
+    stage.command("half", 0.5)
+    stage.command("whole", 1.0)
+    stage.command("first", 1.0)
+    stage.after(5)
+    stage.command("second", 0.75)
+    waiting = told(stage, "second")
+    assert [gpu["why_not_home"] for gpu in waiting["gpus"]] == [
+        "8 GiB are free on paper, and it asks for 12 GiB",
+        "0 B are free on paper, and it asks for 12 GiB",
+    ]
+    assert [gpu["why_not_now"] for gpu in waiting["gpus"]] == [
+        "8 GiB are free in fact, and it needs 12 GiB",
+        "0 B are free in fact, and it needs 12 GiB",
+    ]
+    assert [other["name"] for other in waiting["ahead"]] == ["first"]
+    assert waiting["advice"] == ["There is room for a request of 8 GiB now."]
+    assert waiting["reason"] in waiting["steps"][-1]
+    text = render(waiting)
+    assert "In front of it: first." in text
+    assert "12 GiB guaranteed" in text
+
+
+def test_the_queue_that_keeps_a_workload_out_is_named_with_its_figures() -> None:
+    stage = Stage(2, queues=(Queue("a", quota={"default": 1.0}), Queue("b", parent="c"), Queue("c")))
+    stage.command("firm", queue="a", priority=125)
+    stage.command("too much", queue="a", priority=125)
+    waiting = told(stage, "too much")
+    assert waiting["queue"]["chain"][0] | {"over_quota_weight": 1.0} == {
+        "name": "a",
+        "pool": "default",
+        "quota": 1.0,
+        "limit": None,
+        "over_quota_weight": 1.0,
+        "fair_share": 2.0,
+        "used": 1.0,
+        "requested": 2.0,
+    }
+    assert all("which only a quota allows" in gpu["why_not_home"] for gpu in waiting["gpus"])
+    assert "A priority below 100 may go over quota." in waiting["advice"][0]
+    text = render(waiting)
+    assert "priority 125 (inference), not preemptible" in text
+    assert "FAIR SHARE" in text
+    stage.command("nested", queue="b")
+    assert [level["name"] for level in told(stage, "nested")["queue"]["chain"]] == ["b", "c"]
+
+
+def test_who_must_leave_reads_until_when() -> None:
+    stage = Stage(1, queues=(Queue("a"), Queue("b", quota={"default": 1.0})))
+    stage.command("training", queue="a")
+    stage.command("owner", queue="b")
+    stage.after(8)
+    leaving = told(stage, "training")
+    assert "A guarantee waits for it to leave: it is stopped in 20 s at the latest." in leaving["steps"]
+    assert "It has to leave GPU 0." in leaving["steps"]
+    assert told(stage, "owner")["advice"] == ["Its place is free in 20 s at the latest."]
+
+
+def test_other_users_names_stay_hidden() -> None:
+    stage = Stage(1)
+    stage.command("their-secret")
+    stage.command("also-secret")
+    stage.command("mine")
+    own = {stage.workload("mine").id}
+    veil = Veil(1, {"their-secret": "command", "also-secret": "command"}, {str(key) for key in own})
+    seen = veil.explanation(told(stage, "mine"))
+    assert "secret" not in str(seen)
+    assert seen["name"] == "mine"
+    assert seen["ahead"][0]["name"] == "another user's command"

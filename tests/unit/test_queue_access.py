@@ -1,0 +1,80 @@
+"""Who may use which queue, with which priority, and what an admitted workload may become."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from nls_scheduler.admission import Defaults, respecification, submission
+from nls_scheduler.errors import Problem
+from nls_scheduler.model import Gpu, GpuUuid, Kind, Policy, WorkloadSpec
+from nls_scheduler.queue_access import Who, check_growth
+from nls_scheduler.queues import Queue
+from nls_scheduler.simulator import GIB, SimulatedNode
+
+GPUS = [Gpu(GpuUuid("a"), 0, "Test", 16 * GIB)]
+POLICY = Policy(
+    queues=(
+        Queue("research"),
+        Queue("physics", parent="research", uids=(1000,), max_priority=50),
+        Queue("biology", parent="research", gids=(7,)),
+        Queue("open"),
+    )
+)
+
+
+def submit(who: Who, policy: Policy = POLICY, **body: Any) -> WorkloadSpec:
+    return submission({"kind": "command", **body}, who.uid, GPUS, Defaults(), (), policy, who)
+
+
+def test_who_names_no_queue_is_in_the_first_one_that_names_them() -> None:
+    assert submit(Who(1000)).queue == "physics"
+    assert submit(Who(2, frozenset({7}))).queue == "biology"
+    assert submit(Who(2)).queue == "default"
+    assert submit(Who(2), queue="open").queue == "open"
+    assert submit(Who(1000), Policy()).queue == "default"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "says"),
+    [
+        ({"queue": "biology"}, 403, "'biology' is for other users"),
+        ({"queue": "research"}, 422, "'research' has queues in it: there are physics, biology, open, default"),
+        ({"queue": "nobody"}, 422, "'nobody' is not on this node"),
+        ({"queue": 3}, 400, "the name of a queue"),
+        ({"priority": "build"}, 403, "at most 50 (train), not 100"),
+        ({"priority": "urgent"}, 400, "or one of train, build, inference"),
+        ({"priority": True}, 400, "'priority' is a whole number"),
+    ],
+)
+def test_a_refusal_says_what_there_is_instead(body: dict[str, Any], status: int, says: str) -> None:
+    with pytest.raises(Problem) as caught:
+        submit(Who(1000), **body)
+    assert caught.value.status == status
+    assert says in caught.value.detail
+
+
+def test_an_administrator_may_use_every_queue_and_every_priority() -> None:
+    boss = Who(0, administrator=True)
+    assert submit(boss, queue="physics", priority="inference").priority == 125
+    spec = submit(Who(1000))
+    assert respecification({"priority": 100}, spec, GPUS, POLICY, boss).priority == 100
+    with pytest.raises(Problem, match="at most 50"):
+        respecification({"priority": 100}, spec, GPUS, POLICY, Who(1000))
+    assert respecification({"name": "other"}, replace(spec, priority=100), GPUS, POLICY, Who(1000)).priority == 100
+
+
+@pytest.mark.parametrize("change", [{"request_bytes": 16 * GIB, "limit_bytes": 16 * GIB}, {"priority": 100}])
+def test_an_admitted_workload_cannot_grow_past_what_its_queue_would_admit(change: dict[str, int]) -> None:
+    queue = Queue("a", quota={"default": 0.25}, limit={"default": 0.5})
+    node = SimulatedNode.of(1, 16 * GIB, Policy(queues=(queue,)))
+    node.submit(kind=Kind.COMMAND, request_bytes=8 * GIB, limit_bytes=8 * GIB, queue="a")
+    node.submit(kind=Kind.COMMAND, request_bytes=8 * GIB, limit_bytes=8 * GIB, queue="a")
+    admitted, waiting = node.state.workloads.values()
+    assert (bool(admitted.home), bool(waiting.home)) == (True, False)
+    with pytest.raises(Problem, match="The change is refused and nothing is changed: "):
+        check_growth(node.state, admitted, replace(admitted.spec, **change))
+    check_growth(node.state, waiting, replace(waiting.spec, **change))
+    check_growth(node.state, admitted, replace(admitted.spec, name="other", priority=50))
