@@ -26,8 +26,11 @@ _PAUSE_S = 0.005
 
 
 @contextlib.asynccontextmanager
-async def daemon(simulate: str = "2x4GiB") -> AsyncIterator[dict[str, str]]:
-    """A daemon of its own. Yields the environment in which kernels find it, and nothing of the user's configuration."""
+async def daemon(simulate: str | None = "2x4GiB", *arguments: str) -> AsyncIterator[dict[str, str]]:
+    """A daemon of its own, on real Gpus for `None`; `arguments` are more of those of `nls up`.
+
+    Yields the environment in which kernels find it, and nothing of the user's configuration.
+    """
     with tempfile.TemporaryDirectory() as directory:
         socket = locate.checked(Path(directory) / "nls.sock")
         own = {
@@ -38,7 +41,8 @@ async def daemon(simulate: str = "2x4GiB") -> AsyncIterator[dict[str, str]]:
         }
         environment = {**os.environ, **own}
         command = [sys.executable, "-m", "nls_scheduler", "--state-dir", f"{directory}/state", "up"]
-        process = subprocess.Popen([*command, "--simulate", simulate], env=environment, stderr=subprocess.DEVNULL)
+        command += [*([] if simulate is None else ["--simulate", simulate]), *arguments]
+        process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
         try:
             while not await asyncio.to_thread(locate.answers, socket):
                 await asyncio.sleep(_PAUSE_S)

@@ -59,6 +59,8 @@ class GpuProcess:
     Attributes:
         exited: done when the process, its descendants, its files and sockets are gone.
         modules: what it had imported at its last save, for a process that stands by.
+        on_memory_wanted: gets what an allocation in a cell lacks: `number, gpu, bytes, held_bytes`; `answer_memory`
+            answers. Must not block.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class GpuProcess:
         self._numbers = itertools.count(1)
         self._died: ExitStatus | None = None
         self.modules: Sequence[str] = ()
+        self.on_memory_wanted: Callable[[Message], None] | None = None
         self.exited: asyncio.Future[ExitStatus] = asyncio.get_running_loop().create_future()
         self._context = zmq.asyncio.Context()
         self._sockets = {name: self._connect(kind, connection.address(name)) for name, kind in _CHANNELS.items()}
@@ -352,13 +355,24 @@ class GpuProcess:
         content = {"allowance_bytes": allowance_bytes}
         accepted(await self.request("nls_allowance_request", content, channel="control", timeout_s=timeout_s))
 
-    async def trim(self, *, timeout_s: float | None = 10.0) -> None:
+    async def trim(self, *, timeout_s: float | None = 10.0) -> int:
         """Have the process's allocators give back memory that they cache and nobody uses, also in mid-cell.
+
+        Returns the bytes that were given back.
 
         Raises:
             RequestFailed, GpuProcessDied, TimeoutError: as in `save`.
         """
-        accepted(await self.request("nls_trim_request", {}, channel="control", timeout_s=timeout_s))
+        answer = accepted(await self.request("nls_trim_request", {}, channel="control", timeout_s=timeout_s))
+        return int(answer["freed_bytes"])
+
+    async def answer_memory(self, answer: Mapping[str, Any], *, timeout_s: float | None = 10.0) -> None:
+        """Answer what `on_memory_wanted` got: `number` as there, `granted`, and the `reason` for the user.
+
+        Raises:
+            RequestFailed, GpuProcessDied, TimeoutError: as in `save`.
+        """
+        accepted(await self.request("nls_memory_answer_request", answer, channel="control", timeout_s=timeout_s))
 
     async def reclaim(self, reason: str, grace_s: float, *, timeout_s: float | None = 2.0) -> bool:
         """Raise `GpuReclaimed` in the running cell. False: none runs.
@@ -454,6 +468,9 @@ class GpuProcess:
         if msg_type == "status" and message["content"]["execution_state"] == "idle":
             if expected := self._expected.get(message["parent_header"].get("msg_id", "")):
                 expected.idle()
+        elif msg_type == "nls_memory_request":
+            if self.on_memory_wanted is not None:
+                self.on_memory_wanted(message["content"])
         elif msg_type in FORWARDED:
             try:
                 self._forward(message)

@@ -3,7 +3,8 @@
 Beside the Jupyter protocol it answers requests of ours. On the shell channel, so that they run in the main thread and
 in order with cells: `nls_save_request`, `nls_restore_request`, `nls_give_request`, `nls_take_request`, and the messages
 of widgets as `nls_comm_*`; for a process that stands by `nls_prepare_request` and `nls_adopt_request`. On the control
-channel, so that they work in mid-cell: `nls_allowance_request`, `nls_trim_request` and `nls_reclaim_request`. A save
+channel, so that they work in mid-cell: `nls_allowance_request`, `nls_trim_request`, `nls_reclaim_request` and
+`nls_memory_answer_request`, which answers what it asks by `nls_memory_request` on iopub. A save
 point in mid-cell goes straight to the kernel's end of the state socket. Replies hold `status: ok`, or `status: error`
 with `ename, evalue, traceback`; a failure never ends the process.
 """
@@ -30,6 +31,7 @@ from ipykernel.kernelbase import Kernel
 from traitlets import Unicode, default
 
 from nls_jupyter import numbering, saved_state, warm_imports
+from nls_jupyter.allocators import Answer, Asking, Follower, explain_failed_allocations
 from nls_jupyter.begun import BegunCell
 from nls_jupyter.errors import GpuUsageError
 from nls_jupyter.packed import unpack
@@ -41,7 +43,7 @@ from nls_scheduler import guardian
 from nls_scheduler.drivers.simulated import SimulatedGpu
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 _COMM_MESSAGES = ("comm_open", "comm_msg", "comm_close")
 _OWNERS_OF_OUTPUT = frozenset({"execute_request", *_COMM_MESSAGES, *(f"nls_{kind}" for kind in _COMM_MESSAGES)})
@@ -64,10 +66,13 @@ class GpuProcessKernel(IPythonKernel):
         self._save_points = 0
         self._budget = SavePointBudget()
         self._reclaims = Reclaims()
+        self._asking = Asking(self._ask_for_memory)
+        self._follower = Follower(self._asking)
         self._imports = warm_imports.Imports()
         self._pid = os.getpid()
         shell: Any = self.shell
         shell.run_cell_async = self._reclaims.wrap(shell.run_cell_async)
+        explain_failed_allocations(shell, self._follower)
         # ipykernel would end a moment after the cell, in the middle of the next one.
         shell.ask_exit = _refuse_to_exit
         room = saved_state.MachineRoom(Path(self.spill_folder) if self.spill_folder else None)
@@ -83,6 +88,7 @@ class GpuProcessKernel(IPythonKernel):
         self.shell_handlers["nls_take_request"] = self._answering(self._take)
         self.control_handlers["nls_allowance_request"] = self._answering(self._follow_allowance)
         self.control_handlers["nls_trim_request"] = self._answering(self._trim)
+        self.control_handlers["nls_memory_answer_request"] = self._answering(self._take_answer)
         self.control_handlers["nls_reclaim_request"] = self._answering(self._reclaim)
         # Under names of our own: ipykernel sends a comm's own messages to the subshell that the comm used last, which
         # can be the main one, where a cell runs.
@@ -98,6 +104,7 @@ class GpuProcessKernel(IPythonKernel):
         """
         shell: Any = self.shell
         shell.extension_manager.load_extension("nls_jupyter")  # the environment's configuration may have done so
+        self._follower.install()
         super().start()  # type: ignore[no-untyped-call]
         self._woken, self._waker = socket.socketpair()
         self._woken.setblocking(False)  # noqa: FBT003 - its only signature
@@ -281,21 +288,23 @@ class GpuProcessKernel(IPythonKernel):
     def _trim(self, content: dict[str, Any]) -> dict[str, Any]:
         """Caches of libraries that are loaded; what variables hold stays."""
         del content
-        if "cupy" in sys.modules:
-            sys.modules["cupy"].get_default_memory_pool().free_all_blocks()
-        torch = sys.modules.get("torch")
-        if torch is not None and torch.cuda.is_initialized():
-            torch.cuda.empty_cache()
-        return {}
+        return {"freed_bytes": self._follower.trim()}
 
     def _follow_allowance(self, content: dict[str, Any]) -> dict[str, Any]:
         allowance_bytes: int | None = content["allowance_bytes"]
         for simulated in SimulatedGpu.visible(os.environ) or ():
             simulated.set_allowance(allowance_bytes)
-        # Importing CuPy here would cost the user a second; an import later starts without a limit of the pool's own.
-        if "cupy" in sys.modules:
-            sys.modules["cupy"].get_default_memory_pool().set_limit(size=allowance_bytes or 0)
+        self._follower.follow(allowance_bytes)
         return {}
+
+    def _take_answer(self, content: dict[str, Any]) -> dict[str, Any]:
+        self._asking.answer(content["number"], Answer(content["granted"], content["reason"]))
+        return {}
+
+    def _ask_for_memory(self, question: Mapping[str, object]) -> None:
+        """From any thread: iopub is the one channel that takes messages in mid-cell from all of them."""
+        session: Any = self.session
+        session.send(self.iopub_socket, "nls_memory_request", dict(question))
 
 
 def _refuse_to_exit() -> None:

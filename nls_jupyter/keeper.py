@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import time
@@ -89,6 +90,7 @@ class Keeper:
         usable: whether cells can be sent to `process`; ask `still_usable` before sending one.
         saved: the saved state; `None` when nothing was saved.
         ordered_end: why the process was ended on purpose; `None` for an end of its own.
+        on_memory_wanted: gets the process, and what an allocation there lacks; see `GpuProcess`.
     """
 
     def __init__(
@@ -116,6 +118,7 @@ class Keeper:
         self.usable = False
         self.saved: SavedState | None = None
         self.ordered_end: str | None = None
+        self.on_memory_wanted: Callable[[GpuProcess, Message], None] | None = None
 
     @property
     def executing(self) -> bool:
@@ -149,6 +152,7 @@ class Keeper:
                     )
             except TimeoutError:
                 raise LaunchFailed(f"the GPU process did not start within {_LAUNCH_TIMEOUT_S:g} s") from None
+            self.process.on_memory_wanted = functools.partial(self._memory_wanted, self.process)
             return self.process
 
     async def _adopted(self, environment: Mapping[str, str | None]) -> GpuProcess | None:
@@ -210,11 +214,16 @@ class Keeper:
         except RequestFailed as error:
             _log.warning("The GPU process does not follow its allowance: %s", error)
 
-    async def trim(self) -> None:
-        """Have allocators give back what they cache; also in mid-cell."""
+    async def trim(self) -> int | None:
+        """Have allocators give back what they cache; also in mid-cell. Returns the bytes; `None`: no answer."""
         if self.process is not None and self.usable:
             with contextlib.suppress(GpuProcessDied, TimeoutError, RequestFailed):
-                await self.process.trim()
+                return await self.process.trim()
+        return None
+
+    def _memory_wanted(self, process: GpuProcess, question: Message) -> None:
+        if self.on_memory_wanted is not None and process is self.process:
+            self.on_memory_wanted(process, question)
 
     async def reclaim(self, reason: str, grace_s: float) -> bool:
         """Interrupt the running cell with `GpuReclaimed`; it then has `grace_s` seconds. False: no cell runs.

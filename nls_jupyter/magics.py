@@ -109,7 +109,7 @@ def _options(parser: _Parser) -> list[str]:
 
 
 # What can follow each sub-command.
-_PLAIN = ("status", "release", "restart", "suspend", "resume", "save", "vars", "recompute", "log", "doctor")
+_PLAIN = ("status", "release", "restart", "suspend", "resume", "trim", "save", "vars", "recompute", "log", "doctor")
 _WORDS: dict[str, list[str]] = {
     **{name: [] for name in _PLAIN},
     "request": _options(_request_parser()),
@@ -222,6 +222,7 @@ class GpuMagics(Magics):
         %gpu resume                          back onto a GPU without waiting for the next cell
         %gpu keep 2h                         hold the GPU for so long although no cell runs (90s, 10min, 1d)
         %gpu keep off                        hold it no longer
+        %gpu trim                            give back GPU memory that is cached and that no variable uses
         %gpu save                            save the variables now
         %gpu vars                            the variables in the GPU process: saved or not, and why not
         %gpu recompute NAME: EXPRESSION      compute NAME again instead of saving it, for what cannot be saved
@@ -301,6 +302,7 @@ class GpuMagics(Magics):
             "suspend": self._suspend,
             "resume": self._resume,
             "keep": self._keep,
+            "trim": self._trim,
             "save": self._save,
             "vars": self._vars,
             "recompute": lambda words: self._recompute(" ".join(words)),
@@ -364,6 +366,11 @@ class GpuMagics(Magics):
         _no_more("save", words)
         gpu = self.gpu_of_notebook
         print(variables.told_of_save(gpu.call(gpu.supervisor.save()).manifest))  # noqa: T201 - what was asked for
+
+    def _trim(self, words: list[str]) -> None:
+        _no_more("trim", words)
+        gpu = self.gpu_of_notebook
+        print(variables.told_of_trim(gpu.call(gpu.supervisor.keeper.trim())))  # noqa: T201 - what was asked for
 
     def _doctor(self, words: list[str]) -> None:
         _no_more("doctor", words)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from nls_jupyter import notices
 from nls_jupyter.launch import GpuProcessDied, LaunchFailed
+from nls_jupyter.memory_questions import MemoryQuestions
 from nls_jupyter.pending import RequestFailed
 from nls_scheduler.errors import DaemonUnreachable, Problem
 from nls_scheduler.link import Report
@@ -63,6 +64,8 @@ class Orders:
         self.view = view
         self.over = False
         self._link = client.supervise(self.id, self._report)
+        self._questions = MemoryQuestions(self._tell, lambda: self.connected and not self.over)
+        keeper.on_memory_wanted = lambda process, question: self._spawn(self._questions.ask(process, question))
 
     @property
     def connected(self) -> bool:
@@ -119,13 +122,18 @@ class Orders:
         match message:
             case ViewMessage(view=view):
                 self.view = view
-                self._spawn(self._keeper.follow_allowance(view["allowance_bytes"]))
+                self._spawn(self._follow(view))
                 self._on_change()
             case CommandMessage() if message.command_id > self._done_command:
                 self._done_command = message.command_id
                 self._spawn(self._carry_out(message))
             case ErrorMessage(problem=problem):
                 _log.error("The daemon refused a message of this kernel: %s", problem)
+
+    async def _follow(self, view: Mapping[str, Any]) -> None:
+        """The allowance first: an allocation that is granted is tried again within it."""
+        await self._keeper.follow_allowance(view["allowance_bytes"])
+        await self._questions.answer(view.get("memory_answer"))
 
     async def _carry_out(self, command: CommandMessage) -> None:
         match command.command:

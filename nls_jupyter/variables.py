@@ -1,4 +1,4 @@
-"""`%gpu save`, `vars` and `recompute`: what the notebook's variables are outside the GPU process, as text."""
+"""`%gpu save`, `trim`, `vars` and `recompute`: what the notebook's variables are outside the GPU process, as text."""
 
 from __future__ import annotations
 
@@ -21,6 +21,15 @@ def told_of_save(manifest: Manifest) -> str:
     missing = "".join(f"; not saved: {lost.name} ({lost.reason})" for lost in manifest.missing)
     changed = "".join(f"; {name.name} comes back changed: {name.change}" for name in manifest.changed)
     return f"Saved {count(len(manifest.saved), 'variable')}, {format_bytes(manifest.memory_bytes)}{missing}{changed}."
+
+
+def told_of_trim(freed_bytes: int | None) -> str:
+    """What `%gpu trim` answers."""
+    if freed_bytes is None:
+        return "There is no GPU process that could give anything back now."
+    if freed_bytes <= 0:
+        return "Nothing was cached: all GPU memory of this notebook is in use by its variables."
+    return f"Gave back {format_bytes(freed_bytes)} of GPU memory that was cached."
 
 
 def table(manifest: Manifest | None) -> str:

@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nls_scheduler import events as ev
-from nls_scheduler.commands import InterruptCell, StartProcess, StopProcess, SuspendProcess, WorkloadCommand
+from nls_scheduler.commands import InterruptCell, StartProcess, StopProcess, SuspendProcess, TrimMemory, WorkloadCommand
 from nls_scheduler.model import Kind, Phase, Policy
 from nls_scheduler.simulator import GIB, SimulatedNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nls_scheduler.model import Gpu, GpuUuid, PlanEntry, Workload, WorkloadId
+    from nls_scheduler.model import Gpu, GpuUuid, MemoryAnswer, PlanEntry, Workload, WorkloadId
 
 TOTAL = 16 * GIB
 
@@ -67,9 +67,9 @@ class Stage:
 
     # What happens
 
-    def holds(self, name: str, share: float) -> None:
-        """It has allocated so much in all, and it is saved."""
-        self.node.hold(self._ids[name], int(share * TOTAL))
+    def holds(self, name: str, share: float, cached: float = 0.0) -> None:
+        """It has allocated so much in all, and it is saved; its allocator caches so much more."""
+        self.node.hold(self._ids[name], int(share * TOTAL), int(cached * TOTAL))
         self.node.settle()
 
     def allocates(self, name: str, share: float) -> None:
@@ -144,6 +144,20 @@ class Stage:
         self.node.complete(command, fail=fail)
         self.node.sample()
 
+    def trims(self) -> None:
+        """Everybody who was told so gives caches back, and that is seen; nothing else is carried out."""
+        for command in [c for c in self.node.pending if isinstance(c, TrimMemory)]:
+            self.node.complete(command)
+        self.node.sample()
+
+    def wants(self, name: str, share: float) -> MemoryAnswer | None:
+        """An allocation of its running cell fails; its answer once everything that is ordered was done."""
+        number = self.node.want_memory(self._ids[name], int(share * TOTAL))
+        self.node.sample()
+        self.node.settle()
+        answer = self.workload(name).answer
+        return answer if answer is not None and answer.number == number else None
+
     # What is seen
 
     def uuid(self, gpu: int) -> GpuUuid:
@@ -203,6 +217,7 @@ class Stage:
             InterruptCell: "interrupt",
             SuspendProcess: "suspend",
             StopProcess: "stop",
+            TrimMemory: "trim",
         }
         commands = (c for _, given in self.node.history for c in given)
         mine = [c for c in commands if isinstance(c, WorkloadCommand) and c.workload == self._ids[name]]

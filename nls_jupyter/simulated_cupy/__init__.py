@@ -14,12 +14,16 @@ from nls_jupyter.simulated_cupy import cuda, random
 from nls_jupyter.simulated_cupy.arrays import ndarray
 from nls_jupyter.simulated_cupy.functions import REEXPORTS, TABLE
 
+# Named as in CuPy, so that whoever puts another pool in its place does the same here.
+_default_memory_pool = cuda.MemoryPool()
+cuda.set_allocator(_default_memory_pool.malloc)
+
 __all__ = ["cuda", "get_array_module", "get_default_memory_pool", "ndarray", "random"]
 
 
 def get_default_memory_pool() -> cuda.MemoryPool:
-    """The pool of the current device."""
-    return cuda.memory.get_pool(cuda.runtime.getDevice())
+    """The pool that arrays get their memory from."""
+    return _default_memory_pool
 
 
 def get_array_module(*args: object) -> Any:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 
 from nls_jupyter.simulated_cupy.cuda import Device
-from nls_jupyter.simulated_cupy.cuda.memory import Memory, MemoryPointer
+from nls_jupyter.simulated_cupy.cuda.memory import MemoryPointer, alloc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import DTypeLike, NDArray
+
+    from nls_jupyter.simulated_cupy.cuda.memory import Memory, PooledMemory
 
 # operator -> function of the package
 BINARY_OPERATORS = {
@@ -47,7 +49,7 @@ METHODS = (
 
 
 class ndarray:  # noqa: N801 - CuPy's name
-    """An array on a simulated Gpu. Views share one `Memory`, which counts once and dies with the last of them."""
+    """An array on a simulated Gpu. Views share its memory, which counts once and dies with the last of them."""
 
     __array_priority__ = 100
     __slots__ = ("__weakref__", "_memory", "host")
@@ -70,7 +72,7 @@ class ndarray:  # noqa: N801 - CuPy's name
             size_bytes = kind.itemsize
             for size in sizes:
                 size_bytes *= int(size)
-            memptr = MemoryPointer(Memory(size_bytes), 0)
+            memptr = alloc(size_bytes)
         self._memory = memptr.mem
         #: The same memory as NumPy sees it: for the stand-in itself, never for users.
         self.host: NDArray[Any] = np.ndarray(
@@ -83,7 +85,7 @@ class ndarray:  # noqa: N801 - CuPy's name
         )
 
     @classmethod
-    def over(cls, host: NDArray[Any], memory: Memory) -> ndarray:
+    def over(cls, host: NDArray[Any], memory: Memory | PooledMemory) -> ndarray:
         """A view of `memory` for a NumPy view of it; the package's functions call this."""
         view = cls.__new__(cls)
         view.host = host

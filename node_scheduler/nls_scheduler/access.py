@@ -90,13 +90,16 @@ class Veil:
         if entry.get("owner") != self._uid:
             cause = None if entry["cause"] is None else {**entry["cause"], "name": "somebody"}
             hidden = {"name": _somebody(entry["kind"]), "reason": HIDDEN_REASON, "cause": cause}
+            hidden |= {"memory_answer": None} if "memory_answer" in entry else {}
             # Names of somebody's variables, in an entry of the history.
             return {**entry, **hidden, **({"missing": []} if "missing" in entry else {})}
         return self.message(entry)
 
     def message(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Anything of the viewer's own that has a reason and a cause."""
-        cause = message.get("cause")
+        cause, answer = message.get("cause"), message.get("memory_answer")
+        if answer is not None:
+            message = {**message, "memory_answer": {**answer, "reason": self.text(answer["reason"])}}
         if cause is None:
             return {**message, "reason": self.text(message["reason"])}
         own = cause["id"] in self._own

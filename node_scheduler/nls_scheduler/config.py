@@ -57,6 +57,9 @@ class NlsScheduler(Configurable):
         config=True
     )
     min_gain = Float(_POLICY.min_gain, help="A move for burst alone must raise a share by this.").tag(config=True)
+    max_moves_per_hour = Int(
+        _POLICY.max_moves_per_hour, help="Moves of one workload for burst alone within an hour; 0: none."
+    ).tag(config=True)
     cool_down_s = Float(_POLICY.cool_down_s, help="Between two moves for burst alone.").tag(config=True)
     starvation_s = Float(_POLICY.starvation_s, help="A larger request is passed by this long.").tag(config=True)
     max_workloads_per_gpu = Int(
@@ -93,6 +96,9 @@ class NlsScheduler(Configurable):
     trim_timeout_s = Float(_POLICY.trim_timeout_s, help="Allocators have given back their caches after this long.").tag(
         config=True
     )
+    allocation_wait_s = Float(
+        _POLICY.allocation_wait_s, help="An allocation that failed within its limit is answered after this long."
+    ).tag(config=True)
     reconnect_grace_s = Float(_POLICY.reconnect_grace_s, help="Supervisors report so soon after a restart.").tag(
         config=True
     )

@@ -22,7 +22,7 @@ from nls_scheduler.metrics import Metrics
 from nls_scheduler.model import Kind, NodeState, Policy, WorkloadId
 from nls_scheduler.peers import Leases
 from nls_scheduler.poller import Poller, PollRates
-from nls_scheduler.processes import WORKLOAD_VARIABLE, alive, look_up
+from nls_scheduler.processes import CONTEXT_VARIABLE, WORKLOAD_VARIABLE, alive, look_up
 from nls_scheduler.protocol import CLOSE_ENDED, CLOSE_REPLACED, encode_command, parse_event
 from nls_scheduler.queue_access import check_growth
 from nls_scheduler.reaper import Reaper
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 # After these a Gpu's memory has changed, and somebody may wait for what the driver shows.
 _WORTH_A_SAMPLE: Final = (
+    events.MemoryTrimmed,
+    events.MemoryWanted,
     events.ProcessExited,
     events.ProcessReady,
     events.ProcessSuspended,
@@ -293,6 +295,7 @@ class Daemon:
                 self._apply_or_tell(events.StartFailed(at, workload_id, command.command_id, reason))
                 return None
             environment = {**environment, WORKLOAD_VARIABLE: command.workload}
+            environment |= {CONTEXT_VARIABLE: str(self._context_memory_bytes)}
             environment |= start_environment(self.state, command)
         return encode_command(command, cause_of(self.state, command.cause), environment)
 

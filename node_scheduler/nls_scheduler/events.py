@@ -214,6 +214,23 @@ class WorkloadReported(WorkloadEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryWanted(WorkloadEvent):
+    """An allocation has failed within its limit; its cell waits for the answer.
+
+    Attributes:
+        number: the answer names it; a larger one supersedes it.
+        gpu: where.
+        bytes: what was to be allocated.
+        held_bytes: what the process holds there already, context included.
+    """
+
+    number: int
+    gpu: GpuUuid
+    bytes: int
+    held_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class CommandEvent(WorkloadEvent):
     """The answer to one command."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from nls_scheduler import events as ev
 from nls_scheduler import gangs
-from nls_scheduler.model import CommandId, Gpu, Kind, NodeState, Order, Phase, Releasing, Workload
+from nls_scheduler.model import CommandId, Gpu, Kind, NodeState, Order, Phase, Releasing, Wanted, Workload
 from nls_scheduler.transitions import transition
 
 if TYPE_CHECKING:
@@ -113,7 +113,8 @@ def _(event: ev.MemorySampled, state: NodeState) -> NodeState:
         for use in reading.placed:
             if use.workload in used:
                 used[use.workload][uuid] = used[use.workload].get(uuid, 0) + (use.bytes or 0)
-    workloads = {k: _measured(w, used[k], event.at) for k, w in state.workloads.items()}
+    shown = {uuid for uuid, reading in event.readings.items() if reading.memory_used_bytes is not None}
+    workloads = {k: _shown(_measured(w, used[k], event.at), shown, event.at) for k, w in state.workloads.items()}
     return replace(state, gpus=gpus, workloads=workloads)
 
 
@@ -128,6 +129,16 @@ def _measured(workload: Workload, used: dict[GpuUuid, int], at: float) -> Worklo
         over_limit_polls=workload.over_limit_polls + 1 if above else 0,
         trimmed=workload.trimmed and above,
     )
+
+
+def _shown(workload: Workload, gpus: set[GpuUuid], at: float) -> Workload:
+    """Note that what was asked for, or given back, before `at` is in this sample."""
+    wanted, trimmed_at = workload.wanted, workload.trimmed_at
+    if wanted is not None and wanted.gpu in gpus and at >= wanted.asked_at:
+        workload = replace(workload, wanted=replace(wanted, shown=True))
+    if trimmed_at is not None and at >= trimmed_at and gpus.issuperset(workload.current):
+        workload = replace(workload, trim_shows_by=None)
+    return workload
 
 
 def _sampled(gpu: Gpu, reading: ev.GpuReading, at: float) -> Gpu:
@@ -270,7 +281,7 @@ def _(event: ev.MigrateRequested, workload: Workload, state: NodeState) -> NodeS
 @_about.register
 def _(event: ev.CellStarted, workload: Workload, state: NodeState) -> NodeState:
     woken = workload.woken_by_cell or not workload.wants_gpu
-    started = replace(workload, cell_since=event.at, woken_by_cell=woken, unsaved=True, interrupt=None)
+    started = replace(workload, cell_since=event.at, woken_by_cell=woken, unsaved=True, interrupt=None, wished_bytes=0)
     return _with(state, _wanting(started, event.at))
 
 
@@ -319,7 +330,23 @@ def _(event: ev.WorkloadReported, workload: Workload, state: NodeState) -> NodeS
 def _(event: ev.MemoryTrimmed, workload: Workload, state: NodeState) -> NodeState:
     if workload.trim is None or workload.trim.command_id != event.command_id:
         return state
-    return _with(state, replace(workload, trim=None, trimmed=True, over_limit_polls=0))
+    return _with(state, trimmed(workload, event.at, workload.trim.deadline_at))
+
+
+def trimmed(workload: Workload, at: float, shows_by: float) -> Workload:
+    """Its trim is answered, or given up; the driver shows what that freed by `shows_by`."""
+    return replace(workload, trim=None, trimmed=True, trimmed_at=at, trim_shows_by=shows_by, over_limit_polls=0)
+
+
+@_about.register
+def _(event: ev.MemoryWanted, workload: Workload, state: NodeState) -> NodeState:
+    """Said again after a lost connection, it is the same allocation."""
+    if workload.answer is not None and event.number <= workload.answer.number:
+        return state
+    deadline_at = event.at + state.policy.allocation_wait_s
+    wanted = Wanted(event.number, event.gpu, event.bytes, event.held_bytes, event.at, deadline_at)
+    known = workload.wanted is not None and event.number <= workload.wanted.number
+    return state if known else _with(state, replace(workload, wanted=wanted))
 
 
 @_about.register
@@ -435,6 +462,11 @@ def _off_the_gpu(workload: Workload, at: float) -> Workload:
         measured=False,
         trim=None,
         trimmed=False,
+        trimmed_at=None,
+        trim_shows_by=None,
+        wanted=None,
+        answer=None,
+        wished_bytes=0,
         interrupt=None,
         over_limit_polls=0,
         memory_used={},

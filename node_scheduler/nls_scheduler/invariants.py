@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nls_scheduler import elastic
+from nls_scheduler.calm import moves_of_last_hour
 from nls_scheduler.commands import InterruptCell, StartProcess, StopProcess, SuspendProcess, TrimMemory, WorkloadCommand
 from nls_scheduler.facts import above_limit
 from nls_scheduler.gangs import gangs_of
@@ -34,6 +35,8 @@ def check(before: NodeState, state: NodeState, commands: tuple[Command, ...]) ->
         *_of_commands(before, state, commands),
         *_of_gangs(state, commands),
         *_of_counts(state),
+        *_of_allowances(state),
+        *_of_rungs(before, state, commands),
     ]
     if broken:
         raise InvariantError("; ".join(broken))
@@ -165,6 +168,32 @@ def _of_harm(before: NodeState, state: NodeState, command: WorkloadCommand) -> I
     due = overdue or workload.release_reason is not None or above_limit(workload)
     if isinstance(command, StopProcess) and not due:
         yield f"{workload.id} is stopped in mid-cell before any deadline"
+
+
+def _of_allowances(state: NodeState) -> Iterator[str]:
+    """Everybody may use what they are allowed to at the same time."""
+    for uuid, gpu in state.gpus.items():
+        there = [state.plan[w] for w in state.workloads if uuid in state.plan[w].target]
+        requests = sum(state.workloads[w].spec.request_bytes for w in state.workloads if uuid in state.plan[w].target)
+        if sum(entry.allowance_bytes for entry in there) > max(requests, gpu.capacity_bytes):
+            yield f"the allowances on {gpu.label} are more than it has"
+
+
+def _of_rungs(before: NodeState, state: NodeState, commands: tuple[Command, ...]) -> Iterator[str]:
+    """A trim is for somebody above their request, and once for each cause; a move for burst alone is within bounds."""
+    for command in commands:
+        was = before.workloads.get(command.workload) if isinstance(command, WorkloadCommand) else None
+        if was is None or not isinstance(command, WorkloadCommand):
+            continue
+        workload, since = state.workloads[command.workload], state.plan[command.workload].trim_since
+        if isinstance(command, TrimMemory) and not above_limit(workload):
+            if since is None or workload.over_request_bytes <= 0:
+                yield f"{workload.id} is trimmed without a cause"
+            elif was.trimmed_at is not None and was.trimmed_at >= since:
+                yield f"{workload.id} is trimmed twice for what began at {since}"
+        recent = moves_of_last_hour(workload.burst_moves, state.at)
+        if workload.burst_moves != was.burst_moves and len(recent) > max(1, state.policy.max_moves_per_hour):
+            yield f"{workload.id} has moved {len(recent)} times for burst alone within an hour"
 
 
 def _of_gangs(state: NodeState, commands: tuple[Command, ...]) -> Iterator[str]:

@@ -170,6 +170,38 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """An allocation that has failed within the limit, until it is answered.
+
+    Attributes:
+        number: its supervisor's; the answer names it.
+        gpu: where.
+        bytes: what was to be allocated.
+        held_bytes: what the process holds there already, context included.
+        asked_at: when the daemon heard of it.
+        deadline_at: it is answered by then.
+        shown: a sample has been taken since.
+    """
+
+    number: int
+    gpu: GpuUuid
+    bytes: int
+    held_bytes: int
+    asked_at: float
+    deadline_at: float
+    shown: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryAnswer:
+    """Whether the allocation of that number is worth another try; `reason` is for the user."""
+
+    number: int
+    granted: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """One workload as known now.
 
@@ -190,10 +222,16 @@ class Workload:
         idle_since: end of its last cell (or when it became ready).
         last_move_s: what its last way off and onto a Gpu took, seconds.
         moved_at: when it last moved for burst alone; a cool-down follows.
+        burst_moves: when it did so within the last hour, oldest first.
         suspend_failed_at: when a suspend last failed; none is tried for a burst for a while after.
         over_limit_polls: how many samples in a row have shown it above its limit.
         trim: the trim that was ordered for that, until it is answered.
         trimmed: whether its caches have been given back since it went above its limit.
+        trimmed_at: when caches were last given back, for whatever cause.
+        trim_shows_by: what that freed is to be sampled yet, and waited for until then; `None`: it was.
+        wanted: an allocation of its that has failed and is not answered yet.
+        answer: the last answer to one.
+        wished_bytes: what it was refused last, with all that it held: it moves where it may use that much.
         interrupt: the interrupt that was ordered for the running cell; one per cell.
         failures: starts and processes that ended by themselves since the last finished cell.
         gang_trouble: why its gang had to stop last, for people.
@@ -229,6 +267,12 @@ class Workload:
     over_limit_polls: int = 0
     trim: Pending | None = None
     trimmed: bool = False
+    trimmed_at: float | None = None
+    trim_shows_by: float | None = None
+    wanted: Wanted | None = None
+    answer: MemoryAnswer | None = None
+    wished_bytes: int = 0
+    burst_moves: tuple[float, ...] = ()
     interrupt: Pending | None = None
     failures: int = 0
     pending: Pending | None = None
@@ -373,6 +417,7 @@ class Policy:
         residency_per_move: and this many times what its last move took: turns cost at most a tenth.
         min_gain: a move for burst alone must raise the smallest (or the mean) share by this.
         cool_down_s: between two moves of one workload for burst alone.
+        max_moves_per_hour: of one workload for burst alone; 0: never for burst alone.
         starvation_s: after this wait a larger request is no longer passed by.
         max_workloads_per_gpu: of the default pool, as `placement`, `idle_suspend_s` and `oversubscribe`; see `Pool`.
         placement: see above.
@@ -385,6 +430,7 @@ class Policy:
         stop_timeout_s: a stopped process must be gone after this long, its memory free after as long again.
         max_failures: starts or deaths in a row before a workload counts as failed.
         trim_timeout_s: allocators must have given back their caches after this long.
+        allocation_wait_s: an allocation that has failed within its limit is answered after this long.
         reconnect_grace_s: after a restart supervisors have this long to report before anything is ordered.
     """
 
@@ -395,6 +441,7 @@ class Policy:
     residency_per_move: float = 10.0
     min_gain: float = 0.1
     cool_down_s: float = 30.0
+    max_moves_per_hour: int = 12
     starvation_s: float = 300.0
     max_workloads_per_gpu: int | None = 5
     placement: Placement = Placement.SPREAD
@@ -407,6 +454,7 @@ class Policy:
     stop_timeout_s: float = 10.0
     max_failures: int = 3
     trim_timeout_s: float = 5.0
+    allocation_wait_s: float = 5.0
     reconnect_grace_s: float = 3.0
 
     def pool_of(self, gpu: Gpu) -> Pool:
@@ -445,6 +493,8 @@ class PlanEntry:
         yields: it leaves at the end of the running cell: the next cell waits for that.
         allowance_bytes: request plus its share of the room on its target (0 without a target).
         position: place in the wait queue, from 1; `None` when it does not wait.
+        trim_since: since when memory is short where it is: it gives caches back first, once for each such time.
+        roomier: where it may use what it was refused, and is to move between its cells.
     """
 
     home: tuple[GpuUuid, ...]
@@ -455,6 +505,8 @@ class PlanEntry:
     yields: bool = False
     allowance_bytes: int = 0
     position: int | None = None
+    trim_since: float | None = None
+    roomier: GpuUuid | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nls_scheduler import trims
 from nls_scheduler.gangs import gangs_of
 from nls_scheduler.gangs import resting as resting_gangs
 from nls_scheduler.homes import assign_homes
@@ -12,8 +13,9 @@ from nls_scheduler.model import Kind, Phase, PlanEntry
 from nls_scheduler.paper import admission_order
 from nls_scheduler.rooms import has_room
 from nls_scheduler.sizes import format_bytes, format_seconds
-from nls_scheduler.targets import grant_wishes, place_guarantees, place_guests, spread
+from nls_scheduler.targets import follow_wishes, grant_wishes, place_guarantees, place_guests, spread
 from nls_scheduler.turns import take_turns
+from nls_scheduler.wanted import roomier, trim_for_wanted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,6 +49,10 @@ def make_plan(state: NodeState) -> Plan:
     take_turns(draft)
     grant_wishes(draft)
     moves = spread(draft)
+    draft.roomier = {w.id: uuid for w in wanting if (uuid := roomier(draft, w)) is not None}
+    moves |= follow_wishes(draft)
+    draft.allowances = draft.rooms.allowances()
+    draft.trim_since = trims.wanted_from(state, draft.short) | trim_for_wanted(state, draft.allowances)
     positions = _positions(state, alive, draft)
     draft.holders = sorted(
         ((w.size_bytes, w.id) for w in state.workloads.values() if w.present or w.id in homes.homes), reverse=True
@@ -105,8 +111,10 @@ def _entry(
         cause=_cause(draft, workload, target),
         deadline_at=None if since is None else since + policy.reclaim_deadline_s - policy.stop_grace_s,
         yields=workload.id in draft.yields or (leaves and workload.id not in moves),
-        allowance_bytes=draft.rooms.allowance_bytes(workload),
+        allowance_bytes=draft.allowances.get(workload.id, 0),
         position=positions.get(workload.id),
+        trim_since=draft.trim_since.get(workload.id),
+        roomier=draft.roomier.get(workload.id),
     )
 
 
@@ -182,7 +190,7 @@ def _why_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) ->
         holder = _cause(draft, workload, target)
         return f"{label} is held by {draft.state.workloads[holder].spec.name}" if holder else f"{label} is being freed"
     if workload.spec.burstable:
-        allowance = format_bytes(draft.rooms.allowance_bytes(workload))
+        allowance = format_bytes(draft.allowances[workload.id])
         if target != draft.homes.homes[workload.id]:
             home = draft.state.label(draft.homes.homes[workload.id])
             return f"borrows {label} to burst up to {allowance}; its home is {home}"

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
 WORKLOAD_VARIABLE: Final = "NLS_WORKLOAD"
+CONTEXT_VARIABLE: Final = "NLS_CONTEXT_MEMORY"
+"""What a CUDA context takes on this node, about, in bytes: a part of each allowance."""
 _ENDED: Final = frozenset("ZXx")
 _ANCESTRY_LIMIT: Final = 256
 

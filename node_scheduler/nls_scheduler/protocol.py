@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nls_scheduler import __version__, events
 from nls_scheduler.commands import InterruptCell, StartProcess, StopProcess, SuspendProcess, TrimMemory
 from nls_scheduler.errors import Problem, malformed
-from nls_scheduler.model import CommandId, ProcessId
+from nls_scheduler.model import CommandId, GpuUuid, ProcessId
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,6 +49,7 @@ _EVENT_FIELDS: Final[Mapping[str, Mapping[str, type]]] = {
     "state_saved": {"saved_bytes": int},
     "memory_trimmed": {"command_id": int},
     "cell_interrupted": {"command_id": int},
+    "memory_wanted": {"number": int, "gpu": str, "bytes": int, "held_bytes": int},
     "reported": {
         "command_id": int,
         "pid": int,
@@ -159,6 +160,8 @@ def parse_event(text: str | bytes, workload: WorkloadId, at: float) -> events.Wo
     """A supervisor's message as an event of `workload` at `at`. Raises Problem when it is malformed."""
     message = parse_object(text)
     kind, fields = _checked_fields(message)
+    if kind == "memory_wanted":
+        return _memory_wanted(fields, workload, at)
     return _as_event(kind, fields, workload, at)
 
 
@@ -252,6 +255,11 @@ def _checked_fields(message: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 def _listed(names: Mapping[str, type]) -> str:
     return ", ".join(names) or "none"
+
+
+def _memory_wanted(fields: Mapping[str, Any], workload: WorkloadId, at: float) -> events.MemoryWanted:
+    gpu = GpuUuid(fields["gpu"])
+    return events.MemoryWanted(at, workload, fields["number"], gpu, fields["bytes"], fields["held_bytes"])
 
 
 def _as_event(kind: str, fields: Mapping[str, Any], workload: WorkloadId, at: float) -> events.WorkloadEvent:

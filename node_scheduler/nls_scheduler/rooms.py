@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nls_scheduler.allowances import allowances
 from nls_scheduler.model import Order, Phase
 from nls_scheduler.pools import Placement
 
@@ -153,13 +154,11 @@ class Rooms:
     def _share_of(self, uuid: GpuUuid, requests: int, burst: int) -> float:
         return 1.0 if burst == 0 else max(0.0, min(1.0, (self._capacity[uuid] - requests) / burst))
 
-    def allowance_bytes(self, workload: Workload) -> int:
-        """Request plus the share of the room: what its allocators may use now; 0 without a place."""
-        gpus = self.target.get(workload.id, ())
-        if not gpus:
-            return 0
-        burst = workload.spec.limit_bytes - workload.spec.request_bytes
-        return workload.spec.request_bytes + int(min(self.share(uuid) for uuid in gpus) * burst)
+    def allowances(self) -> dict[WorkloadId, int]:
+        """What everybody's allocators may use on each of their Gpus, by the draft as it is now."""
+        capacity = {uuid: gpu.capacity_bytes for uuid, gpu in self._state.gpus.items()}
+        workloads = self._state.workloads
+        return allowances(((k, workloads[k].spec, gpus) for k, gpus in self.target.items()), capacity)
 
     def value(self) -> tuple[float, float]:
         """How well the draft spreads: the smallest share of any burstable workload, then the sum of the shares."""

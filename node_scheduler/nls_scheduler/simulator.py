@@ -61,12 +61,17 @@ _FROM_OTHERS = (
 
 @dataclass
 class SimulatedProcess:
-    """A GPU process of the virtual node: `held_bytes` on each of `gpus` while `alive` or until seen gone."""
+    """A GPU process of the virtual node: `held_bytes` on each of `gpus` while `alive` or until seen gone.
+
+    Attributes:
+        cached_bytes: part of that which no variable uses: a trim gives it back, and it is never saved.
+    """
 
     id: ProcessId
     workload: WorkloadId
     gpus: tuple[GpuUuid, ...]
     held_bytes: int
+    cached_bytes: int = 0
     alive: bool = True
     lingers: bool = False
 
@@ -108,6 +113,7 @@ class SimulatedNode:
     _gpus: tuple[Gpu, ...] = ()
     _next_pid: int = 100
     _next_workload: int = 1
+    _next_wanted: int = 1
 
     @classmethod
     def of(
@@ -244,16 +250,26 @@ class SimulatedNode:
     def _releasing(self) -> set[ProcessId]:
         return {r.process for gpu in self.state.gpus.values() for r in gpu.releasing}
 
-    def hold(self, workload_id: WorkloadId, held_bytes: int) -> None:
-        """The workload's process holds `held_bytes` from now on, and it is saved."""
+    def hold(self, workload_id: WorkloadId, held_bytes: int, cached_bytes: int = 0) -> None:
+        """The workload's process holds `held_bytes` from now on, which is saved, and caches `cached_bytes` besides."""
         workload = self.workloads[workload_id]
         workload.held_bytes = held_bytes
         if workload.process is not None:
-            workload.process.held_bytes = held_bytes
+            workload.process.held_bytes, workload.process.cached_bytes = held_bytes + cached_bytes, cached_bytes
             if workload.spec.kind is Kind.NOTEBOOK:
                 workload.saved = True
                 self.tell(ev.StateSaved(self.now, workload_id, held_bytes))
         self.sample()
+
+    def want_memory(self, workload_id: WorkloadId, size_bytes: int) -> int:
+        """An allocation of its running cell fails. Returns its number; the record's `answer` names it."""
+        workload = self.workloads[workload_id]
+        if workload.process is None:
+            raise ValueError(f"{workload_id} has no process that could allocate")
+        number, self._next_wanted = self._next_wanted, self._next_wanted + 1
+        gpu, held = workload.process.gpus[0], workload.process.held_bytes
+        self.tell(ev.MemoryWanted(self.now, workload_id, number, gpu, size_bytes, held))
+        return number
 
     def start_cell(self, workload_id: WorkloadId) -> None:
         """A cell starts, or begins to wait."""
@@ -304,6 +320,9 @@ class SimulatedNode:
                 if workload.executing and not fail and not self.deaf:
                     self.finish_cell(workload.id)
             case TrimMemory():
+                if workload.process is not None and not fail:
+                    workload.process.held_bytes -= workload.process.cached_bytes
+                    workload.process.cached_bytes = 0
                 self.tell(ev.MemoryTrimmed(self.now, workload.id, command.command_id))
             case StopProcess() | EndProcess():
                 process = self._end(workload).id if workload.process else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nls_scheduler import gangs
+from nls_scheduler import calm, gangs, trims
 from nls_scheduler.commands import (
     EndProcess,
     InterruptCell,
@@ -19,13 +19,14 @@ from nls_scheduler.commands import (
     SuspendProcess,
     TrimMemory,
 )
-from nls_scheduler.facts import above_limit, record
+from nls_scheduler.facts import above_limit, record, trimmed
 from nls_scheduler.model import CommandId, Kind, Order, Pending, Phase
 from nls_scheduler.planner import make_plan
 from nls_scheduler.rooms import has_room
 from nls_scheduler.sizes import format_bytes
 from nls_scheduler.transitions import transition
 from nls_scheduler.victims import suspend_failed_lately
+from nls_scheduler.wanted import answer_wanted
 
 if TYPE_CHECKING:
     from nls_scheduler.commands import Command, WorkloadCommand
@@ -43,11 +44,11 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
     plan = make_plan(state)
     homes = {key: entry.home for key, entry in plan.entries.items()}
     housed = {k: w if w.home == homes[k] else replace(w, home=homes[k]) for k, w in state.workloads.items()}
-    state = replace(state, plan=plan.entries, workloads=housed)
+    state = answer_wanted(replace(state, plan=plan.entries, workloads=housed))
     commands: list[Command] = []
     for workload_id in () if state.quiet else gangs.side_by_side(state):
         entry, workload = plan.entries[workload_id], state.workloads[workload_id]
-        decided = _decide(state, workload, entry) or _keep_limit(workload)
+        decided = _decide(state, workload, entry) or _keep_limit(workload) or trims.order(workload, entry)
         if decided is not None:
             state, command = _order(state, workload, entry, decided)
             commands.append(command)
@@ -78,7 +79,7 @@ def _forget_the_ended(state: NodeState) -> NodeState:
 
 def _give_up_trims(state: NodeState) -> NodeState:
     late = {
-        key: replace(workload, trim=None, trimmed=True, over_limit_polls=0)
+        key: trimmed(workload, state.at, state.at)
         for key, workload in state.workloads.items()
         if workload.trim is not None and state.at >= workload.trim.deadline_at
     }
@@ -143,10 +144,12 @@ def _keep_limit(workload: Workload) -> Order | None:
 
 
 def _leave(state: NodeState, workload: Workload, entry: PlanEntry) -> Order | None:
-    """Least harm first: wait for the end of the cell, interrupt it, suspend, and only at the deadline stop."""
+    """Least harm first: trim, wait for the end of the cell, interrupt it, suspend, and only at the deadline stop."""
     overdue = _overdue(state, workload, entry)
     if workload.release_reason is not None:
         return Order.STOP
+    if not overdue and trims.is_open(state, workload, entry):
+        return trims.order(workload, entry)
     if workload.spec.kind is Kind.COMMAND:
         # Waiting makes a command that starts again lose more; one that cannot keeps the whole time to shrink.
         gang_stops = workload.spec.gang is not None and not entry.target
@@ -178,7 +181,7 @@ def _order(state: NodeState, workload: Workload, entry: PlanEntry, order: Order)
     command: WorkloadCommand
     match order:
         case Order.TRIM:
-            return _trim(state, workload, TrimMemory(*head))
+            return _trim(state, workload, entry, TrimMemory(*head))
         case Order.INTERRUPT:
             return _interrupt(state, workload, entry, head)
         case Order.START:
@@ -202,9 +205,11 @@ def _order(state: NodeState, workload: Workload, entry: PlanEntry, order: Order)
     return replace(state, workloads=workloads, next_command=CommandId(command_id + 1)), command
 
 
-def _trim(state: NodeState, workload: Workload, command: TrimMemory) -> tuple[NodeState, WorkloadCommand]:
+def _trim(
+    state: NodeState, workload: Workload, entry: PlanEntry, command: TrimMemory
+) -> tuple[NodeState, WorkloadCommand]:
     """It goes on meanwhile; after the timeout it counts as trimmed, whatever its allocators did."""
-    deadline_at = state.at + state.policy.trim_timeout_s
+    deadline_at = trims.deadline_at(state, entry)
     trim = Pending(Order.TRIM, command.command_id, state.at, deadline_at, command.reason)
     workloads = {**state.workloads, workload.id: replace(workload, trim=trim)}
     return replace(state, workloads=workloads, next_command=CommandId(command.command_id + 1)), command
@@ -227,6 +232,8 @@ def _reason(workload: Workload, entry: PlanEntry, order: Order) -> str:
         return f"it used {used}, above its limit of {format_bytes(workload.spec.limit_bytes)}"
     if order is Order.END and workload.pending is not None:
         return workload.pending.reason
+    if order is Order.TRIM:
+        return "memory is short on its GPU, and it holds more than its request"
     return workload.release_reason or entry.reason
 
 
@@ -243,6 +250,7 @@ def _suspending(state: NodeState, workload: Workload, entry: PlanEntry) -> Workl
         Phase.SUSPENDING,
         wants_gpu=bool(entry.target),
         moved_at=state.at if for_burst else workload.moved_at,
+        burst_moves=(*calm.moves_of_last_hour(workload.burst_moves, state.at), *((state.at,) if for_burst else ())),
     )
 
 
@@ -262,6 +270,8 @@ def _set_timer(
 ) -> tuple[NodeState, tuple[Command, ...]]:
     """Ask to be woken when a deadline passes, unless that is already asked for."""
     times = [p.deadline_at for w in state.workloads.values() for p in (w.pending, w.trim) if p is not None]
+    times += [w.wanted.deadline_at for w in state.workloads.values() if w.wanted is not None]
+    times += [w.trim_shows_by for w in state.workloads.values() if w.trim_shows_by is not None]
     times += [state.quiet_until] if state.quiet else []
     times += [r.since + state.policy.stop_timeout_s for g in state.gpus.values() for r in g.releasing]
     times += [] if wake_at is None else [wake_at]

@@ -11,6 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from nls_scheduler.calm import may_move_from
 from nls_scheduler.exchanges import least_harm
 from nls_scheduler.model import Kind, Phase
 from nls_scheduler.paper import admission_order
@@ -34,6 +35,10 @@ class Draft:
         waits: why a workload gets no place now.
         yields: who leaves at the end of the running cell, for whom.
         wake_at: when time alone may change the plan.
+        short: since when what is held on a Gpu leaves too little room for who is to be there.
+        trim_since: who gives caches back for that, and since when there is reason to.
+        roomier: where there is room for what a workload was refused.
+        allowances: what everybody may use, once the rest is decided.
         holders: size and id of whoever is on a Gpu or has a home, the largest first; for `planner`.
     """
 
@@ -47,6 +52,10 @@ class Draft:
     wake_at: list[float] = field(default_factory=list)
     over: list[Workload] = field(default_factory=list)
     claimants: dict[GpuUuid, list[Workload]] = field(default_factory=dict)
+    short: dict[GpuUuid, float] = field(default_factory=dict)
+    trim_since: dict[WorkloadId, float] = field(default_factory=dict)
+    roomier: dict[WorkloadId, GpuUuid] = field(default_factory=dict)
+    allowances: dict[WorkloadId, int] = field(default_factory=dict)
     holders: list[tuple[int, WorkloadId]] = field(default_factory=list)
 
     def harm(self, victim: Workload) -> tuple[bool, int, int, int, float, float, str]:
@@ -87,6 +96,13 @@ class Draft:
             for claimant in self.claimants.get(gpu.uuid, [])
             if claimant.id != workload.id and not has_room(self.state, claimant, gpu)
         ]
+
+    def note_short(self, gpu: GpuUuid) -> None:
+        """What is held on `gpu` is too much: since the first wait for it, or since it is so."""
+        times = [c.waiting_since for c in self.claimants.get(gpu, []) if c.waiting_since is not None]
+        times += [t for t in (self.state.gpus[gpu].pressed_since,) if t is not None]
+        if times:
+            self.short[gpu] = min(times)
 
     def drive_out(self, victim: Workload, gpu: GpuUuid) -> None:
         """Take `victim` off its place, with the claim that makes it necessary."""
@@ -195,6 +211,8 @@ def _place_borrower(draft: Draft, workload: Workload) -> list[Workload]:
 def _clear_sizes(draft: Draft) -> None:
     """Where what is held does not fit beside the requests, the bursters yield, in order of harm."""
     for uuid in list(draft.rooms.gpus):
+        if draft.rooms.sizes_exceed(uuid):
+            draft.note_short(uuid)
         holders = sorted((w for w in draft.rooms.members(uuid) if _holds_burst(w, uuid)), key=draft.harm)
         # Commands that cannot come back are the very last to go, only for a guarantee.
         for holder in sorted(holders, key=lambda w: not w.spec.movable):
@@ -256,6 +274,17 @@ def spread(draft: Draft) -> dict[WorkloadId, GpuUuid]:
     return moves
 
 
+def follow_wishes(draft: Draft) -> dict[WorkloadId, GpuUuid]:
+    """Move the first idle one that was refused memory to where it may use that much. Returns who moves where."""
+    for workload_id, uuid in draft.roomier.items():
+        workload = draft.state.workloads[workload_id]
+        if workload.wished_bytes and _may_move_for_burst(draft, workload, draft.rooms.target[workload_id]):
+            draft.rooms.remove(workload)
+            draft.rooms.add(workload, (uuid,))
+            return {workload_id: uuid}
+    return {}
+
+
 def _best_move(draft: Draft, moved: dict[WorkloadId, GpuUuid]) -> tuple[Workload, GpuUuid] | None:
     policy, rooms = draft.state.policy, draft.rooms
     before = rooms.value()
@@ -289,10 +318,7 @@ def _may_move_for_burst(draft: Draft, workload: Workload, gpus: tuple[GpuUuid, .
         return False
     if draft.keeps(workload) or workload.id not in draft.homes.homes:
         return False
-    cooled_at = max(
-        (t + draft.state.policy.cool_down_s for t in (workload.moved_at, workload.suspend_failed_at) if t is not None),
-        default=draft.state.at,
-    )
+    cooled_at = may_move_from(draft.state, workload)
     if cooled_at > draft.state.at:
         draft.wake_at.append(cooled_at)
         return False

@@ -67,6 +67,8 @@ def _replace_holders(draft: Draft, waiter: Workload) -> None:
         _name_a_holder(draft, waiter)
         return
     option = min(options, key=lambda o: o.rank)
+    if waiter.waiting_since is not None:
+        draft.short.setdefault(option.uuid, waiter.waiting_since)
     label = draft.rooms.gpus[option.uuid].label
     if not option.later:
         for holder in option.now:

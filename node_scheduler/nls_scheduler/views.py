@@ -80,6 +80,7 @@ def workload_view(state: NodeState, workload: Workload, now: float) -> dict[str,
         "pid": None if workload.process is None else workload.process.pid,
         "memory_used_bytes": sum(workload.memory_used.values()) if workload.present else 0,
         "saved_bytes": workload.saved_bytes,
+        "memory_answer": _memory_answer(workload),
         "allowance_bytes": 0 if entry is None else entry.allowance_bytes,
         "executing": workload.executing,
         "keep_until": wall_time(workload.keep_until) if workload.keep_until and workload.kept(now) else None,
@@ -92,6 +93,11 @@ def workload_view(state: NodeState, workload: Workload, now: float) -> dict[str,
         "since": None if since is None else wall_time(since),
         "waiting_s": None if workload.waiting_since is None else round(max(0.0, now - workload.waiting_since), 3),
     }
+
+
+def _memory_answer(workload: Workload) -> dict[str, Any] | None:
+    answer = workload.answer
+    return None if answer is None else {"number": answer.number, "granted": answer.granted, "reason": answer.reason}
 
 
 def settled_part(view: Mapping[str, Any]) -> dict[str, Any]:

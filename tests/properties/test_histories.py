@@ -114,7 +114,13 @@ class Histories(RuleBasedStateMachine):
                 self.node.complete(command, fail=True)
 
     @rule(choice=st.integers(0, 50), wanted=quarters)
-    def hold(self, choice, wanted):
+    def an_allocation_fails(self, choice, wanted):
+        workload = self.pick(choice, lambda s: s.process is not None and s.executing)
+        if workload is not None:
+            self.node.want_memory(workload, wanted * GIB)
+
+    @rule(choice=st.integers(0, 50), wanted=quarters, cached=st.integers(0, 8))
+    def hold(self, choice, wanted, cached):
         """Allocate as far as the allowance and the Gpu go, or give back."""
         workload = self.pick(choice, lambda s: s.process is not None)
         if workload is None:
@@ -122,7 +128,9 @@ class Histories(RuleBasedStateMachine):
         mine = self.node.workloads[workload].process
         allowance = self.node.state.plan[workload].allowance_bytes
         free = min(self.free(uuid) for uuid in mine.gpus) + mine.held_bytes
-        self.node.hold(workload, min(wanted * GIB, max(allowance, mine.held_bytes), free))
+        held = min(wanted * GIB, max(allowance, mine.held_bytes), free)
+        cached = min(cached * GIB, held - 1) if self.node.workloads[workload].spec.kind is Kind.NOTEBOOK else 0
+        self.node.hold(workload, held - cached, cached)
 
     def free(self, uuid):
         used = sum(p.held_bytes for p in self.node.processes if uuid in p.gpus and (p.alive or p.lingers))
@@ -266,6 +274,7 @@ class Histories(RuleBasedStateMachine):
         for _ in range(6):
             node.advance(31)
         for workload in node.state.workloads.values():
+            assert workload.wanted is None, f"{workload} has not been answered"
             assert workload.phase not in (Phase.STARTING, Phase.SUSPENDING), f"{workload} did not settle"
             self.waits_only_with_a_reason(workload)
         used = len([1 for _, c in node.history for _ in c])

@@ -32,7 +32,7 @@ def test_a_guarantee_that_waited_goes_before_somebody_s_burst() -> None:
     stage.notebook("bob")
     stage.after(29)
     assert stage.runs("bob")
-    assert stage.orders("alice") == ["start", "interrupt", "stop"]
+    assert stage.orders("alice") == ["start", "trim", "interrupt", "stop"]
     assert sum(p.held_bytes for p in stage.node.processes if p.alive) <= TOTAL
 
 

@@ -53,6 +53,7 @@ def test_among_idle_notebooks_the_one_that_nobody_keeps_goes_first() -> None:
     stage.user_keeps("kept", 3600)
     stage.after(10)
     stage.node.submit(name="third", request_bytes=4 << 30, limit_bytes=4 << 30)
+    stage.trims()
     suspended = [name for name in ("kept", "other") if isinstance(stage.pending(name), SuspendProcess)]
     assert suspended == ["other"]
 

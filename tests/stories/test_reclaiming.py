@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nls_scheduler.commands import InterruptCell, StopProcess, SuspendProcess
+from nls_scheduler.commands import InterruptCell, StopProcess, SuspendProcess, TrimMemory
 from nls_scheduler.simulator import GIB
 from stage import Stage
 
@@ -46,6 +46,7 @@ def test_who_yields_first(first: dict[str, float], second: dict[str, float], vic
             stage.cell_starts(name)
     stage.after(10)
     stage.node.submit(name="third", request_bytes=int(0.4 * 16 * GIB), limit_bytes=int(0.4 * 16 * GIB))
+    stage.trims()
     suspended = [name for name in ("first", "second") if isinstance(stage.pending(name), SuspendProcess)]
     assert suspended == [victim]
 
@@ -65,9 +66,9 @@ def a_long_cell_above_its_request(**policy: float) -> Stage:
 def test_a_running_cell_is_interrupted_before_the_deadline_and_what_it_saves_then_is_kept() -> None:
     stage = a_long_cell_above_its_request(reclaim_deadline_s=30.0, stop_grace_s=2.0, interrupt_grace_s=10.0)
     stage.after(17)
-    assert stage.orders("alice") == ["start"]
+    assert stage.orders("alice") == ["start", "trim"]
     stage.after(2)
-    assert stage.orders("alice")[:3] == ["start", "interrupt", "suspend"]
+    assert stage.orders("alice")[:4] == ["start", "trim", "interrupt", "suspend"]
     assert stage.runs("bob")
 
 
@@ -76,18 +77,18 @@ def test_a_running_cell_that_goes_on_all_the_same_is_stopped_at_the_deadline() -
     stage.node.deaf = True
     stage.after(27)
     assert stage.runs("alice")
-    assert stage.orders("alice") == ["start", "interrupt"]
+    assert stage.orders("alice") == ["start", "trim", "interrupt"]
     stage.after(2)
-    assert stage.orders("alice")[:3] == ["start", "interrupt", "stop"]
+    assert stage.orders("alice")[:4] == ["start", "trim", "interrupt", "stop"]
     assert stage.runs("bob")
 
 
 def test_a_short_deadline_leaves_half_of_it_to_the_cell() -> None:
     stage = a_long_cell_above_its_request(reclaim_deadline_s=3.0, stop_grace_s=0.5, interrupt_grace_s=10.0)
     stage.after(0.9)
-    assert stage.orders("alice") == ["start"]
+    assert stage.orders("alice") == ["start", "trim"]
     stage.after(0.2)
-    assert stage.orders("alice")[:2] == ["start", "interrupt"]
+    assert stage.orders("alice")[:3] == ["start", "trim", "interrupt"]
 
 
 def test_the_interrupt_tells_how_long_is_left_and_why() -> None:
@@ -118,7 +119,7 @@ def test_a_cell_that_ends_in_time_loses_nothing() -> None:
     stage.notebook("bob")
     stage.after(10)
     stage.cell_ends("alice")
-    assert stage.orders("alice") == ["start", "suspend"]
+    assert stage.orders("alice") == ["start", "trim", "suspend"]
     assert stage.runs("bob")
 
 
@@ -139,6 +140,8 @@ def test_a_guaranteed_workload_is_there_within_the_deadline_though_nobody_answer
     stage.notebook("alice")
     stage.holds("alice", 0.9)
     bob = stage.node.submit(name="bob")
+    assert isinstance(stage.pending("alice"), TrimMemory)
+    stage.node.fire_timer()
     assert isinstance(stage.pending("alice"), SuspendProcess)
     while stage.node.now < 28:
         stage.node.fire_timer()
@@ -185,12 +188,13 @@ def test_a_notebook_whose_suspend_fails_keeps_its_gpu_until_the_deadline() -> No
     stage.notebook("alice")
     stage.allocates("alice", 0.9)
     stage.node.submit(name="bob")
+    stage.trims()
     stage.completes("alice", fail=True)
     assert stage.runs("alice")
     stage.after(27)
-    assert stage.orders("alice") == ["start", "suspend"]
+    assert stage.orders("alice") == ["start", "trim", "suspend"]
     stage.after(2)
-    assert stage.orders("alice")[2] == "stop"
+    assert stage.orders("alice")[3] == "stop"
 
 
 def test_a_burst_is_not_tried_again_right_after_a_failed_suspend() -> None:

@@ -5,12 +5,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nls_jupyter.simulated_cupy.cuda import memory, runtime
-from nls_jupyter.simulated_cupy.cuda.memory import MemoryPointer, MemoryPool, alloc
+from nls_jupyter.simulated_cupy.cuda.memory import (
+    Memory,
+    MemoryPointer,
+    MemoryPool,
+    alloc,
+    get_allocator,
+    set_allocator,
+)
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ["Device", "MemoryPointer", "MemoryPool", "Stream", "alloc", "is_available", "memory", "runtime"]
+__all__ = [
+    "Device",
+    "Memory",
+    "MemoryPointer",
+    "MemoryPool",
+    "Stream",
+    "alloc",
+    "get_allocator",
+    "is_available",
+    "memory",
+    "runtime",
+    "set_allocator",
+]
 
 
 def is_available() -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.drivers.simulated import SIMULATION_VARIABLE, SimulatedGpu
 
@@ -12,8 +12,24 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+# CUDA's own numbers.
+errorMemoryAllocation: Final = 2  # noqa: N816 - CuPy's name
+_ERRORS: Final = {
+    errorMemoryAllocation: "cudaErrorMemoryAllocation: out of memory",
+    100: "cudaErrorNoDevice: no CUDA-capable device is detected",
+    101: "cudaErrorInvalidDevice: invalid device ordinal",
+}
+
+
 class CUDARuntimeError(RuntimeError):
-    """A call that no visible simulated Gpu can serve, named as CUDA names it."""
+    """A call that no visible simulated Gpu can serve, named as CUDA names it; `status` is CUDA's number."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+        super().__init__(_ERRORS[status])
+
+    def __reduce__(self) -> tuple[type[CUDARuntimeError], tuple[int]]:
+        return type(self), (self.status,)
 
 
 _visible: dict[tuple[str | None, str | None], tuple[SimulatedGpu, ...]] = {}
@@ -32,9 +48,9 @@ def gpu(device: int) -> SimulatedGpu:
     """The simulated Gpu behind a device number. Raises `CUDARuntimeError`."""
     shown = gpus()
     if not shown:
-        raise CUDARuntimeError("cudaErrorNoDevice: no CUDA-capable device is detected")
+        raise CUDARuntimeError(100)
     if not 0 <= device < len(shown):
-        raise CUDARuntimeError("cudaErrorInvalidDevice: invalid device ordinal")
+        raise CUDARuntimeError(101)
     return shown[device]
 
 

@@ -312,6 +312,11 @@ class SimulatedGpu:
         """Cap this process here, context included; memory it already holds beyond stays. `None` lifts the cap."""
         self._ledger.set_allowance(allowance_bytes)
 
+    def others(self) -> Mapping[ProcessId, int]:
+        """What every other live process holds here, context included."""
+        own = current_process()
+        return {process: held for process, held in self._ledger.holders().items() if process != own}
+
     def memory_info(self) -> tuple[int, int]:
         """Free and total bytes of the Gpu, whoever uses it."""
         total_bytes = self._ledger.gpu.memory_total_bytes

@@ -1,0 +1,68 @@
+"""Calls back when a library has been imported, whoever imports it; costs each import a look into a dictionary."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+_log = logging.getLogger(__name__)
+
+
+class AfterImport:
+    """A finder that finds nothing by itself: it notes when others have found and loaded one of its modules."""
+
+    def __init__(self, wanted: Mapping[str, Callable[[ModuleType], None]]) -> None:
+        self._wanted = dict(wanted)
+        self._finding: set[str] = set()
+
+    def install(self) -> None:
+        """Call back at once for what is imported already, and from now on after each import."""
+        for name in [name for name in self._wanted if name in sys.modules]:
+            self._tell(name, sys.modules[name])
+        sys.meta_path.insert(0, self)
+
+    def remove(self) -> None:
+        """Call back no more. Idempotent."""
+        sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """What the other finders find, with a loader that tells when it is done."""
+        if name not in self._wanted or name in self._finding:
+            return None
+        self._finding.add(name)
+        try:
+            finders = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
+            spec = next((s for finder in finders if (s := finder.find_spec(name, path, target)) is not None), None)
+        finally:
+            self._finding.discard(name)
+        if spec is not None and spec.loader is not None:
+            self._follow(name, spec.loader)
+        return spec
+
+    def _follow(self, name: str, loader: Any) -> None:
+        load = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            load(module)
+            loader.exec_module = load
+            self._tell(name, module)
+
+        loader.exec_module = exec_module
+
+    def _tell(self, name: str, module: ModuleType) -> None:
+        """A library that cannot be looked after is no reason to fail the user's import."""
+        wanted = self._wanted.pop(name, None)
+        if wanted is None:
+            return
+        try:
+            wanted(module)
+        except Exception:  # noqa: BLE001 - whatever an unknown version of the library raises
+            _log.exception("%s does not follow the memory allowance of this GPU process.", name)

@@ -1,0 +1,63 @@
+"""No thrash: moves that serve burst alone are few, however much could be gained."""
+
+from __future__ import annotations
+
+from nls_scheduler import events as ev
+from stage import Stage
+
+
+def moves_in_an_hour(**policy: float) -> int:
+    """The other Gpu is free for a minute and needed for the next one, all hour long."""
+    stage = Stage(2, **policy)
+    stage.command("owner 0", 1.0)
+    stage.notebook("alice", 0.25, 1.0)
+    stage.notebook("bob", 0.25, 1.0)
+    stage.user_keeps("alice", 7200)
+    moves = 0
+    for turn in range(30):
+        before = stage.workload("bob").moved_at
+        stage.ends(f"owner {turn}")
+        stage.after(60)
+        moves += stage.workload("bob").moved_at != before
+        stage.command(f"owner {turn + 1}", 1.0)
+        stage.after(59)
+    return moves
+
+
+def test_a_workload_moves_for_burst_no_more_often_in_an_hour_than_the_policy_says() -> None:
+    assert moves_in_an_hour(max_moves_per_hour=1000) == 30
+    assert moves_in_an_hour(max_moves_per_hour=6) == 6
+
+
+def test_zero_moves_per_hour_means_none_for_burst_and_all_for_a_guarantee() -> None:
+    stage = Stage(2, max_moves_per_hour=0)
+    stage.command("first", 1.0)
+    stage.notebook("alice")
+    stage.notebook("bob")
+    stage.ends("first")
+    stage.after(7200)
+    assert stage.gpu("alice") == stage.gpu("bob")
+    stage.changes(max_moves_per_hour=12)
+    assert stage.gpu("alice") != stage.gpu("bob")
+    stage.changes(max_moves_per_hour=0)
+    stage.command("training", 1.0)
+    assert stage.runs("alice", "bob", "training")
+
+
+def test_a_move_that_was_put_off_happens_when_the_hour_is_over() -> None:
+    stage = Stage(2, max_moves_per_hour=1, cool_down_s=0.0)
+    stage.notebook("alice", 0.25, 1.0)
+    stage.command("blocker", 1.0)
+    stage.notebook("bob", 0.25, 1.0)
+    assert stage.gpu("alice") == stage.gpu("bob")
+    stage.node.tell(ev.KeepRequested(stage.node.now, stage.workload("alice").id, stage.node.now + 1e6))
+    stage.ends("blocker")
+    moved_at = stage.workload("bob").moved_at
+    assert moved_at is not None
+    stage.command("blocker again", 1.0)
+    assert stage.gpu("alice") == stage.gpu("bob")
+    stage.ends("blocker again")
+    stage.after(1800)
+    assert stage.gpu("alice") == stage.gpu("bob")
+    stage.after(1801)
+    assert stage.gpu("alice") != stage.gpu("bob")

@@ -1,0 +1,136 @@
+"""An allocation fails within the limit: the daemon is asked, and answers with more room or with the reason."""
+
+from __future__ import annotations
+
+from nls_scheduler import events as ev
+from nls_scheduler.commands import SuspendProcess, TrimMemory
+from stage import TOTAL, Stage
+
+
+def two_on_one_gpu(**policy: float) -> Stage:
+    """alice and bob, each guaranteed a quarter and allowed half of the only Gpu; a cell of bob's runs."""
+    stage = Stage(1, **policy)
+    for name in ("alice", "bob"):
+        stage.notebook(name, 0.25, 1.0)
+    assert stage.plan("bob").allowance_bytes == TOTAL // 2
+    stage.cell_starts("bob")
+    return stage
+
+
+def test_caches_of_a_neighbour_above_its_allowance_make_room() -> None:
+    stage = two_on_one_gpu()
+    stage.holds("alice", 0.3, cached=0.4)
+    stage.allocates("bob", 0.2)
+    answer = stage.wants("bob", 0.25)
+    assert answer is not None
+    assert answer.granted
+    assert stage.orders("alice") == ["start", "trim"]
+    assert stage.runs("alice", "bob")
+
+
+def test_memory_that_is_free_by_now_is_granted_without_any_trim() -> None:
+    stage = two_on_one_gpu()
+    stage.allocates("bob", 0.2)
+    answer = stage.wants("bob", 0.25)
+    assert answer is not None
+    assert answer.granted
+    assert stage.orders("alice") == ["start"]
+
+
+def test_more_than_the_limit_is_refused_at_once_and_the_request_to_make_is_named() -> None:
+    stage = Stage(1)
+    stage.notebook("bob", 0.25, 0.5)
+    stage.cell_starts("bob")
+    stage.allocates("bob", 0.4)
+    stage.node.want_memory(stage.workload("bob").id, TOTAL // 4)
+    answer = stage.workload("bob").answer
+    assert answer is not None
+    assert not answer.granted
+    assert "above its limit of 8 GiB" in answer.reason
+    assert "%gpu request 10.4GiB" in answer.reason
+
+
+def test_more_than_the_allowance_is_refused_with_who_holds_what() -> None:
+    stage = two_on_one_gpu()
+    stage.holds("alice", 0.25)
+    stage.allocates("bob", 0.4)
+    answer = stage.wants("bob", 0.3)
+    assert answer is not None
+    assert not answer.granted
+    assert "it may use 8 GiB of GPU 0 now" in answer.reason
+    assert "alice holds 4 GiB with a request of 4 GiB" in answer.reason
+    assert stage.orders("alice") == ["start"]
+
+
+def test_what_was_refused_is_there_after_the_cell_where_another_gpu_has_room() -> None:
+    stage = Stage(2, min_gain=2.0)
+    stage.command("first", 1.0)
+    for name in ("alice", "bob"):
+        stage.notebook(name, 0.25, 1.0)
+    stage.ends("first")
+    assert stage.gpu("alice") == stage.gpu("bob"), "a spread that gains too little moves nobody"
+    stage.cell_starts("bob")
+    stage.holds("bob", 0.4)
+    answer = stage.wants("bob", 0.3)
+    assert answer is not None
+    assert not answer.granted
+    assert "has room for it, and it moves there when this cell has ended" in answer.reason
+    stage.cell_ends("bob")
+    assert stage.gpu("alice") != stage.gpu("bob")
+    assert stage.plan("bob").allowance_bytes == TOTAL
+    stage.after(600)
+    assert stage.orders("bob") == ["start", "suspend", "start"]
+
+
+def test_memory_within_the_request_is_waited_for_until_who_is_above_theirs_has_left() -> None:
+    stage = two_on_one_gpu()
+    stage.allocates("bob", 0.1)
+    alice = stage.node.workloads[stage.workload("alice").id]
+    alice.process.held_bytes = int(0.85 * TOTAL)
+    stage.node.want_memory(stage.workload("bob").id, int(0.1 * TOTAL))
+    stage.node.sample()
+    assert stage.workload("bob").answer is None
+    assert isinstance(stage.pending("alice"), TrimMemory)
+    stage.trims()
+    assert stage.workload("bob").answer is None
+    assert isinstance(stage.pending("alice"), SuspendProcess)
+    stage.node.settle()
+    answer = stage.workload("bob").answer
+    assert answer is not None
+    assert answer.granted
+
+
+def test_an_allocation_is_answered_in_time_though_nobody_else_answers() -> None:
+    stage = two_on_one_gpu(allocation_wait_s=5.0)
+    stage.allocates("bob", 0.2)
+    stage.node.hold(stage.workload("alice").id, int(0.3 * TOTAL), int(0.45 * TOTAL))
+    stage.node.want_memory(stage.workload("bob").id, int(0.25 * TOTAL))
+    stage.node.sample()
+    assert isinstance(stage.pending("alice"), TrimMemory)
+    asked_at = stage.node.now
+    while stage.workload("bob").answer is None:
+        stage.node.fire_timer()
+    assert stage.node.now - asked_at <= 5.0
+    answer = stage.workload("bob").answer
+    assert answer is not None
+    assert not answer.granted
+    assert "alice holds 12 GiB with a request of 4 GiB" in answer.reason
+
+
+def test_an_allocation_that_is_told_twice_is_one() -> None:
+    stage = two_on_one_gpu()
+    stage.allocates("bob", 0.4)
+    first = stage.wants("bob", 0.3)
+    bob = stage.workload("bob")
+    again = ev.MemoryWanted(stage.node.now, bob.id, first.number if first else 0, bob.current[0], TOTAL, 0)
+    stage.node.tell(again)
+    assert stage.workload("bob").wanted is None
+    assert stage.workload("bob").answer == first
+
+
+def test_an_answer_ends_with_the_process_that_asked() -> None:
+    stage = two_on_one_gpu()
+    stage.allocates("bob", 0.4)
+    assert stage.wants("bob", 0.3) is not None
+    stage.dies("bob")
+    assert stage.workload("bob").answer is None
