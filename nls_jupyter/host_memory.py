@@ -10,7 +10,15 @@ _CGROUPS = Path("/sys/fs/cgroup")
 def left_bytes(proc: Path = Path("/proc"), cgroups: Path = _CGROUPS) -> int:
     """What this machine, or the narrowest cgroup that this process is in, can still give. Raises `OSError`."""
     available = _fields(proc / "meminfo")["MemAvailable"]
-    return min([available, *_left_in_cgroups(proc, cgroups)])
+    return min([available, *(left for left, _ in _left_in_cgroups(proc, cgroups))])
+
+
+def container_room(proc: Path = Path("/proc"), cgroups: Path = _CGROUPS) -> tuple[int, int] | None:
+    """What the narrowest cgroup that limits this process can still give, and its limit, in bytes; `None`: none does.
+
+    Raises `OSError`.
+    """
+    return min(_left_in_cgroups(proc, cgroups), default=None)
 
 
 def own_bytes(pid: int, proc: Path = Path("/proc")) -> int:
@@ -28,7 +36,7 @@ def _fields(file: Path) -> dict[str, int]:
     return {words[0].rstrip(":"): int(words[1]) << 10 for words in lines if words[2:] == ["kB"]}
 
 
-def _left_in_cgroups(proc: Path, cgroups: Path) -> list[int]:
+def _left_in_cgroups(proc: Path, cgroups: Path) -> list[tuple[int, int]]:
     found = []
     for line in (proc / "self" / "cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -40,7 +48,7 @@ def _left_in_cgroups(proc: Path, cgroups: Path) -> list[int]:
     return found
 
 
-def _left_up_to(root: Path, path: str, limit_file: str, usage_file: str, reclaimable: str) -> list[int]:
+def _left_up_to(root: Path, path: str, limit_file: str, usage_file: str, reclaimable: str) -> list[tuple[int, int]]:
     """In the cgroup and those around it; in a container they are seen at the root, whatever the path says."""
     group = root / path.lstrip("/")
     found = []
@@ -53,7 +61,7 @@ def _left_up_to(root: Path, path: str, limit_file: str, usage_file: str, reclaim
     return found
 
 
-def _left_in(group: Path, limit_file: str, usage_file: str, reclaimable: str) -> int | None:
+def _left_in(group: Path, limit_file: str, usage_file: str, reclaimable: str) -> tuple[int, int] | None:
     try:
         limit, usage = (group / limit_file).read_text().strip(), int((group / usage_file).read_text())
         statistics = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
@@ -61,4 +69,4 @@ def _left_in(group: Path, limit_file: str, usage_file: str, reclaimable: str) ->
         return None  # a cgroup without this controller, or a path of another namespace
     if limit == "max":
         return None
-    return max(0, int(limit) - usage + int(statistics.get(reclaimable, 0)))
+    return max(0, int(limit) - usage + int(statistics.get(reclaimable, 0))), int(limit)

@@ -16,6 +16,7 @@ from nls_jupyter.cells import CellRunner
 from nls_jupyter.comms import GpuComms
 from nls_jupyter.errors import GpuUnavailable
 from nls_jupyter.loop_thread import LoopThread
+from nls_jupyter.memory_guard import MemoryGuard
 from nls_jupyter.questions import Questions
 from nls_jupyter.relay import OutputRelay
 from nls_jupyter.retry import LOST, Retries
@@ -65,6 +66,7 @@ class NotebookGpu:
         self._runner = CellRunner(kernel, self._thread, self.supervisor, relay, command)
         self.comms = GpuComms(kernel, self._thread, self.supervisor, relay)
         self.questions = Questions(self._thread, self.supervisor)
+        self._thread.submit(MemoryGuard(self.supervisor.keeper, self.supervisor.log).run())
         atexit.register(self.close)
 
     @property

@@ -44,29 +44,31 @@ class NameBook:
     """Whose each name is, also of workloads that ended a while ago: reasons go on mentioning them."""
 
     def __init__(self) -> None:
-        self._names: OrderedDict[tuple[str, str], tuple[int, str]] = OrderedDict()
+        self._names: OrderedDict[tuple[str, str], tuple[tuple[int, str], str]] = OrderedDict()
 
     def note(self, state: NodeState) -> None:
         """Remember the names of now."""
         for workload in state.workloads.values():
             key = (workload.id, workload.spec.name)
-            self._names[key] = (workload.spec.owner, workload.spec.kind.value)
+            self._names[key] = ((workload.spec.owner, workload.spec.tenant), workload.spec.kind.value)
             self._names.move_to_end(key)
         while len(self._names) > NAMES_KEPT:
             self._names.popitem(last=False)
 
-    def veil_for(self, uid: int) -> Veil:
-        """What hides from `uid` everything that names others."""
-        foreign = {name: kind for (_, name), (owner, kind) in self._names.items() if owner != uid}
-        own = {workload for (workload, _), (owner, _) in self._names.items() if owner == uid}
-        return Veil(uid, foreign, own)
+    def veil_for(self, uid: int, tenant: str = "") -> Veil:
+        """What hides from `uid` (of `tenant`) everything that names others."""
+        viewer = (uid, tenant)
+        foreign = {name: kind for (_, name), (owner, kind) in self._names.items() if owner != viewer}
+        own = {workload for (workload, _), (owner, _) in self._names.items() if owner == viewer}
+        return Veil(uid, foreign, own, tenant)
 
 
 class Veil:
     """Copies of what the daemon shows, without other users' names."""
 
-    def __init__(self, uid: int, foreign: Mapping[str, str], own: set[str]) -> None:
+    def __init__(self, uid: int, foreign: Mapping[str, str], own: set[str], tenant: str = "") -> None:
         """`foreign`: kind by name of others' workloads; `own`: ids of the viewer's."""
+        self._tenant = tenant
         self._uid = uid
         self._foreign = foreign
         self._own = own
@@ -87,13 +89,19 @@ class Veil:
         """A workload's entry of the status, or one of the history (of a Gpu: everybody's business)."""
         if entry["kind"] == "gpu":
             return dict(entry)
-        if entry.get("owner") != self._uid:
+        if not self._is_own(entry):
             cause = None if entry["cause"] is None else {**entry["cause"], "name": "somebody"}
             hidden = {"name": _somebody(entry["kind"]), "reason": HIDDEN_REASON, "cause": cause}
             hidden |= {"memory_answer": None} if "memory_answer" in entry else {}
             # Names of somebody's variables, in an entry of the history.
             return {**entry, **hidden, **({"missing": []} if "missing" in entry else {})}
         return self.message(entry)
+
+    def _is_own(self, entry: Mapping[str, Any]) -> bool:
+        """Where many users have one user id, only workloads that are known to be the viewer's are."""
+        if entry.get("owner") != self._uid:
+            return False
+        return not self._tenant or entry.get("workload", entry.get("id")) in self._own
 
     def message(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Anything of the viewer's own that has a reason and a cause."""

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from nls_scheduler.gangs import Gang, GangKey
     from nls_scheduler.model import GpuUuid, NodeState, Workload
 
+_NO_HOME_YET = "the cluster's scheduler has not said yet which GPU its pod has"
+
 
 class Admission(Paper):
     """One round.
@@ -27,6 +29,27 @@ class Admission(Paper):
         super().__init__(state)
         self.displaced: list[Workload] = []
         self._too_large: dict[tuple[object, ...], int] = {}
+
+    def keep_given(self, ordered: list[Workload]) -> None:
+        """The homes that a cluster's scheduler chose; where they are more than a Gpu has, the last ones wait."""
+        for workload in sorted(ordered, key=lambda w: (not is_bound(w), not w.home)):
+            home = workload.given_home or ()
+            unknown = [uuid for uuid in home if uuid not in self.state.gpus]
+            if not home or unknown:
+                where = f"its home {unknown[0]} is no GPU of this daemon" if unknown else _NO_HOME_YET
+                self.result.waits[workload.id] = where
+                continue
+            full = [uuid for uuid in home if uuid in self.free and not self.has_home_room(workload, uuid)]
+            if full and not is_bound(workload):
+                self.result.overcommitted.update(full)
+                self.result.waits[workload.id] = (
+                    f"its home {self.state.label(tuple(full))} is over-full: the cluster's scheduler counts more "
+                    "there than it has"
+                )
+                continue
+            for uuid in home:
+                self.free.setdefault(uuid, 0)
+            self.give(workload, home)
 
     def keep(self, ordered: list[Workload]) -> list[Workload]:
         """Keep the homes that still hold; return who has none. A process that cannot move keeps its own."""

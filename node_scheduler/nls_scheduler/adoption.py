@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from nls_scheduler.queue_access import Who
 
 ID_PATTERN: Final = re.compile(r"[0-9a-f]{12}")
+STATE_FIELDS: Final = ("command_id", "pid", "start_time", "saved_bytes", "current", "executing")
+"""What is said of how a workload is, beside what it asks for."""
 _MOST: Final = 2**63 - 1
 
 
@@ -34,6 +36,7 @@ class Claim:
     gpus: tuple[GpuUuid, ...]
     executing: bool
     saved_bytes: int | None
+    given_home: tuple[GpuUuid, ...] | None = None
 
     def event(
         self, at: float, workload: WorkloadId, context_bytes: int, uses: Mapping[GpuUuid, tuple[PlacedUse, ...]]
@@ -50,6 +53,7 @@ class Claim:
             self.executing,
             self.saved_bytes,
             uses,
+            self.given_home,
         )
 
 
@@ -60,7 +64,7 @@ def claim(
     if not ID_PATTERN.fullmatch(workload_id):
         raise malformed("A workload's id has 12 digits of 0-9 and a-f: bring back one that a daemon has given out.")
     said = dict(body)
-    state = {name: said.pop(name, None) for name in ("command_id", "pid", "start_time", "saved_bytes")}
+    state = {name: said.pop(name, None) for name in STATE_FIELDS[:4]}
     current, executing = said.pop("current", None), said.pop("executing", None)
     gpus = node.gpus
     if not gpus:

@@ -45,6 +45,7 @@ class Answering(web.RequestHandler):
 
     daemon: Daemon
     peer: Peer | None = None
+    _identified: bool = False
 
     def initialize(self, daemon: Daemon) -> None:
         """Tornado calls this for each request."""
@@ -72,6 +73,9 @@ class Answering(web.RequestHandler):
         """Who asks; valid until the request has been answered."""
         if self.peer is None:
             raise Problem(500, "Defect of the daemon", "A request was handled before its caller was known.", "server")
+        if not self._identified:
+            # Not before the body is read: a refusal would close the connection while the caller still writes.
+            self.peer, self._identified = self.daemon.identified(self.peer), True
         return self.peer
 
     @property
@@ -80,7 +84,7 @@ class Answering(web.RequestHandler):
         if self.daemon.access.sees_all(administrator=self.caller.administrator):
             return None
         self.daemon.names.note(self.daemon.state)
-        return self.daemon.names.veil_for(self.caller.uid)
+        return self.daemon.names.veil_for(self.caller.uid, self.caller.tenant)
 
     def on_finish(self) -> None:
         """Give the caller's pidfd back."""

@@ -9,7 +9,7 @@ from nls_scheduler.events import GpuReading, PlacedUse
 from nls_scheduler.processes import ancestors, look_up, workload_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from nls_scheduler.model import GpuUuid, NodeState, ProcessId, WorkloadId
     from nls_scheduler.ports import GpuSample
@@ -23,11 +23,13 @@ class Known:
         processes: GPU processes, and those that ended and are still being released.
         owners: user id of each workload that is there.
         sizes: request and limit of each, in bytes.
+        tenants: see `WorkloadSpec.tenant`.
     """
 
     processes: Mapping[ProcessId, WorkloadId]
     owners: Mapping[WorkloadId, int]
     sizes: Mapping[WorkloadId, tuple[int, int]] = field(default_factory=dict)
+    tenants: Mapping[WorkloadId, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, state: NodeState) -> Known:
@@ -36,7 +38,14 @@ class Known:
         processes |= {w.process: w.id for w in state.workloads.values() if w.process is not None}
         specs = {w.id: w.spec for w in state.workloads.values()}
         sizes = {workload: (spec.request_bytes, spec.limit_bytes) for workload, spec in specs.items()}
-        return cls(processes, {workload: spec.owner for workload, spec in specs.items()}, sizes)
+        tenants = {workload: spec.tenant for workload, spec in specs.items()}
+        return cls(processes, {workload: spec.owner for workload, spec in specs.items()}, sizes, tenants)
+
+
+def _no_tenant(pid: int) -> str:
+    """On a plain server a user id says all."""
+    del pid
+    return ""
 
 
 class Attribution:
@@ -46,7 +55,9 @@ class Attribution:
     shows it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tenant_of: Callable[[int], str] = _no_tenant) -> None:
+        """`tenant_of` says whose process a pid is; see `WorkloadSpec.tenant`."""
+        self._tenant_of = tenant_of
         self._found: dict[ProcessId, WorkloadId] = {}
 
     def readings(self, samples: Mapping[GpuUuid, GpuSample], known: Known) -> dict[GpuUuid, GpuReading]:
@@ -70,7 +81,9 @@ class Attribution:
                 return known.processes[ancestor.id]
         named = workload_of(process.pid)
         # Anybody may set a variable; only the workload's own user may use it to speak for the workload.
-        return named if named is not None and known.owners.get(named) == record.uid else None
+        if named is None or known.owners.get(named) != record.uid:
+            return None
+        return named if known.tenants.get(named, "") == self._tenant_of(process.pid) else None
 
 
 def _reading(sample: GpuSample, found: Mapping[ProcessId, WorkloadId]) -> GpuReading:

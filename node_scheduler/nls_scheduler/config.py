@@ -24,7 +24,7 @@ from nls_scheduler.queue_config import parse_queues
 from nls_scheduler.sizes import parse_size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from nls_scheduler.access import ShowNames
 
@@ -185,14 +185,23 @@ class NlsScheduler(Configurable):
             )
 
 
-def load(assignments: Sequence[str], config_path: Sequence[str], *, shared: bool = False) -> DaemonSettings:
+def load(
+    assignments: Sequence[str],
+    config_path: Sequence[str],
+    *,
+    shared: bool = False,
+    defaults: Mapping[str, Any] | None = None,
+    cluster: Mapping[str, Any] | None = None,
+) -> DaemonSettings:
     """The settings from the files in `config_path` (first wins) and `NAME=VALUE` flags. Raises ConfigError.
 
-    `shared`: for the system daemon, which many users share.
+    `shared`: for the system daemon, which many users share. `defaults`: other ones than usual; `cluster`: a cluster's
+    settings, which come before the files and after the flags.
     """
-    config = Config()
+    config = Config({SECTION: dict(defaults or {})})
     for directory in reversed(config_path):
         config.merge(_read(directory))
+    config.merge(Config({SECTION: dict(cluster or {})}))
     config.merge(_from_flags(assignments))
     unknown = set(config.get(SECTION, {})) - set(NlsScheduler.class_trait_names(config=True))
     for name in sorted(unknown):

@@ -31,11 +31,12 @@ from nls_scheduler.state_machine import outstanding, step
 from nls_scheduler.views import cause_of, gpu_view, node_view, workload_view
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
 
+    from nls_scheduler.cluster import Cluster
     from nls_scheduler.commands import Command
     from nls_scheduler.journal import Journal
-    from nls_scheduler.model import ProcessId, Workload
+    from nls_scheduler.model import GpuUuid, ProcessId, Workload, WorkloadSpec
     from nls_scheduler.peers import Peer
     from nls_scheduler.ports import Driver
     from nls_scheduler.sessions import Session
@@ -70,7 +71,15 @@ class DaemonSettings:
 class Daemon:
     """Everything but the sockets. All methods run in the loop's thread; the API's handlers call them."""
 
-    def __init__(self, driver: Driver, settings: DaemonSettings, journal: Journal) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        settings: DaemonSettings,
+        journal: Journal,
+        cluster: Cluster | None = None,
+        settings_with: Callable[[Mapping[str, Any] | None], DaemonSettings] | None = None,
+    ) -> None:
+        """`cluster`: whose scheduler decides on homes here; `settings_with` makes settings of its values."""
         self.state = NodeState(policy=settings.policy)
         self.history = History()
         self.active_at = boottime_s()
@@ -87,15 +96,23 @@ class Daemon:
         self._recorder = Recorder()
         self._sessions: dict[WorkloadId, Session] = {}
         self._leases = Leases(self._on_holder_ended)
-        self._reaper = Reaper(self._apply_or_tell)
+        self._reaper = Reaper(self.apply_or_tell)
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._poller = Poller(driver, settings.rates, lambda: self.state, self._apply_or_tell)
+        self._poller = Poller(driver, settings.rates, lambda: self.state, self.apply_or_tell)
         self._poller.on_poll = self.metrics.polled
+        self._cluster = cluster
+        self._settings_with = settings_with
+        self.cluster_values: Mapping[str, Any] | None = None
+        """The cluster's own settings, which stay when the configuration is read again."""
+        if cluster is not None:
+            self._poller.tell_tenants_by(cluster.tenant_of)
         self._defect: str | None = None
 
     async def start(self) -> None:
         """Recover what the journal knows, find the Gpus, take the first sample, and go on sampling."""
+        if self._cluster is not None:
+            await self._cluster.start(self)
         self._recover()
         await self._poller.poll()
         self._spawn(self._poller.run())
@@ -103,6 +120,8 @@ class Daemon:
     async def close(self) -> None:
         """End the daemon's own work. No GPU process is touched."""
         self.history.close()
+        if self._cluster is not None:
+            await self._cluster.close()
         self._leases.close()
         if self._timer is not None:
             self._timer.cancel()
@@ -117,7 +136,7 @@ class Daemon:
     @property
     def not_ready(self) -> str | None:
         """Why the daemon cannot do its work at the moment; `None` when it can."""
-        return self._poller.not_ready
+        return self._poller.not_ready or (None if self._cluster is None else self._cluster.not_ready)
 
     @property
     def idle(self) -> bool:
@@ -127,7 +146,7 @@ class Daemon:
     def status(self) -> dict[str, Any]:
         """The node as people see it."""
         message = self._poller.message or self._defect or self._journal.trouble or self._lost_journal()
-        message = message or self.refused_configuration
+        message = message or self.refused_configuration or (None if self._cluster is None else self._cluster.trouble)
         message = message or pool_config.complaint(self.state.policy.pools, self.state.gpus.values())
         message = message or queue_config.complaint(self.state.policy, self.state.gpus.values())
         view = node_view(self.state, boottime_s(), simulated=self._simulated, message=message)
@@ -151,14 +170,16 @@ class Daemon:
         if not gpus:
             raise admission.no_gpu(self._poller.message)
         names = {workload.spec.name for workload in self.state.workloads.values()}
+        body, home = self._allotted(body, peer)
         spec = admission.submission(body, peer.uid, gpus, self._defaults, names, self.state.policy, peer.who)
+        spec = replace(spec, tenant=peer.tenant)
         refusal = gangs.refusal(spec, self.state.workloads.values(), gpus)
         if refusal is not None:
             raise impossible(refusal)
         workload_id = WorkloadId(secrets.token_hex(6))
         self._take_lease(workload_id, peer)
         try:
-            self.apply(events.WorkloadSubmitted(boottime_s(), workload_id, spec, self._context_memory_bytes))
+            self.apply(events.WorkloadSubmitted(boottime_s(), workload_id, spec, self._context_memory_bytes, home))
         except Problem:
             self._drop_lease(workload_id)
             raise
@@ -166,7 +187,15 @@ class Daemon:
 
     async def adopt(self, workload_id: WorkloadId, body: Mapping[str, Any], peer: Peer) -> None:
         """Take up again what an earlier daemon knew, as its supervisor says it is. Raises Problem."""
+        home = None
+        if self._cluster is not None:
+            state = {name: body[name] for name in adoption.STATE_FIELDS if name in body}
+            asked, home = self._allotted({k: v for k, v in body.items() if k not in state}, peer)
+            body = {**asked, **state}
         claimed = adoption.claim(workload_id, body, peer.uid, self.state, self._defaults, peer.who)
+        claimed = replace(claimed, spec=replace(claimed.spec, tenant=peer.tenant), given_home=home)
+        if self._cluster is not None:
+            claimed = replace(claimed, process=self._cluster.local_process(claimed.process, peer))
         _check_process(claimed.process, peer)
         if not alive(claimed.process):
             raise Problem(409, "No such process", f"Process {claimed.process.pid} has ended: submit the workload anew.")
@@ -189,12 +218,21 @@ class Daemon:
             at = boottime_s()
             self.apply(events.KeepRequested(at, workload_id, at + keep_s if keep_s else None))
 
+    def _allotted(
+        self, body: Mapping[str, Any], peer: Peer, instead_of: WorkloadSpec | None = None
+    ) -> tuple[Mapping[str, Any], tuple[GpuUuid, ...] | None]:
+        """What the cluster lets `peer` have of it, and where; on a plain server everything. Raises Problem."""
+        return (body, None) if self._cluster is None else self._cluster.allot(body, peer, instead_of)
+
     def _respecify(self, workload: Workload, body: Mapping[str, Any], peer: Peer) -> None:
         gpus = [gpu for gpu in self.state.gpus.values() if gpu.healthy]
         if not gpus:
             raise admission.no_gpu(self._poller.message)
+        body, home = self._allotted(body, peer, workload.spec)
         spec = admission.respecification(body, workload.spec, gpus, self.state.policy, peer.who)
         check_growth(self.state, workload, spec)
+        if home is not None and home != workload.given_home:
+            self.apply(events.HomeAssigned(boottime_s(), workload.id, home))
         self.apply(events.WorkloadRespecified(boottime_s(), workload.id, spec))
 
     def release(self, workload_id: WorkloadId, peer: Peer) -> None:
@@ -234,6 +272,16 @@ class Daemon:
             raise unknown_gpu(name)
         return gpu_view(self.state, gpu)
 
+    def identified(self, peer: Peer) -> Peer:
+        """`peer` as the cluster knows it. Raises Problem for one that nobody can tell who it is."""
+        return peer if self._cluster is None else self._cluster.identified(peer)
+
+    def use(self, values: Mapping[str, Any]) -> None:
+        """See `cluster.Host`."""
+        if self._settings_with is not None:
+            self.reconfigure(self._settings_with(values))
+            self.cluster_values = values
+
     def reconfigure(self, settings: DaemonSettings) -> None:
         """Other numbers from now on. Raises Problem when they cannot be applied: the old ones stay."""
         self.apply(events.PolicyChanged(boottime_s(), settings.policy))
@@ -246,7 +294,7 @@ class Daemon:
     def check_supervisor(self, workload_id: WorkloadId, peer: Peer) -> None:
         """Raises Problem unless `peer` may look after the workload: only its own user, never an administrator."""
         workload = self._own(workload_id, peer)
-        if workload.spec.owner != peer.uid:
+        if not peer.owns(workload):
             raise Problem(403, "Not your workload", "Only processes of the workload's own user may supervise it.")
 
     def attach(self, session: Session) -> None:
@@ -274,7 +322,9 @@ class Daemon:
     def hear(self, session: Session, text: str | bytes) -> None:
         """One message of a supervisor; a malformed one is answered and changes nothing."""
         try:
-            event = parse_event(text, session.workload, boottime_s())
+            event: events.Event = parse_event(text, session.workload, boottime_s())
+            if self._cluster is not None:
+                event = self._cluster.localised(event, session.peer)
             named = event.process if isinstance(event, events.ProcessStarted | events.WorkloadReported) else None
             if named is not None:
                 _check_process(named, session.peer)
@@ -292,7 +342,7 @@ class Daemon:
                 log.exception("no environment for %r", command)
                 reason = f"the GPU driver failed: {error}"
                 at, workload_id = boottime_s(), command.workload
-                self._apply_or_tell(events.StartFailed(at, workload_id, command.command_id, reason))
+                self.apply_or_tell(events.StartFailed(at, workload_id, command.command_id, reason))
                 return None
             environment = {**environment, WORKLOAD_VARIABLE: command.workload}
             environment |= {CONTEXT_VARIABLE: str(self._context_memory_bytes)}
@@ -322,11 +372,19 @@ class Daemon:
             self.history.add(entry)
             self.metrics.told(entry)
             self._journal.record_history(entry)
+            self._tell_cluster(before, entry)
         self._show()
+        if self._cluster is not None:
+            self._cluster.stepped()
         if isinstance(event, _WORTH_A_SAMPLE):
             self._poller.hurry()
 
-    def _apply_or_tell(self, event: events.Event) -> None:
+    def _tell_cluster(self, before: NodeState, entry: Mapping[str, Any]) -> None:
+        workload = self.state.workloads.get(entry["workload"]) or before.workloads.get(entry["workload"])
+        if self._cluster is not None and workload is not None:
+            self._cluster.told(entry, workload.spec.tenant)
+
+    def apply_or_tell(self, event: events.Event) -> None:
         """`apply` for callers that have nobody to tell a problem to; the log and the status have it."""
         try:
             self.apply(event)
@@ -354,7 +412,7 @@ class Daemon:
         if boottime_s() < at:
             self._arm(at)
         else:
-            self._apply_or_tell(events.TimerFired(boottime_s()))
+            self.apply_or_tell(events.TimerFired(boottime_s()))
 
     def _show(self) -> None:
         now = boottime_s()
@@ -390,7 +448,7 @@ class Daemon:
         forgetful = self._journal.set_aside is not None or self._journal.trouble is not None
         if self.state.workloads or forgetful:
             log.info("recovered %d workloads", len(self.state.workloads))
-            self._apply_or_tell(events.DaemonRestarted(boottime_s(), forgetful))
+            self.apply_or_tell(events.DaemonRestarted(boottime_s(), forgetful))
         if recovered is None:
             return
         for workload in tuple(self.state.workloads.values()):

@@ -56,6 +56,7 @@ class _Attempt:
             w
             for w in admission.admitted()
             if w.spec.preemptible
+            and w.given_home is None
             and ((leaf := ledger.leaf(w)) in below or (leaf == own and w.spec.priority < newcomer.spec.priority))
             and ledger.pool_of_home(homes[w.id]) == pool
         ]

@@ -38,7 +38,7 @@ def givers(
     """Who can give Gpus back for `newcomer`: lowest priority first, then who has lost the least by starting again."""
     having = [workloads[key] for key, home in homes.items() if spare(workloads[key], home)]
     return sorted(
-        (w for w in having if w.id != newcomer.id),
+        (w for w in having if w.id != newcomer.id and w.given_home is None),
         key=lambda w: (w.spec.priority, w.present, -(w.resident_since or 0.0), -w.submitted_at, w.id),
     )
 
@@ -52,7 +52,7 @@ def grows_at(state: NodeState, workload: Workload, gpu: Gpu) -> float | None:
         return state.at
     if not workload.spec.resizable or workload.phase is not Phase.RUNNING or workload.resident_since is None:
         return None
-    if gpu.unclaimed_since is None or gpu.unplaced:
+    if gpu.unclaimed_since is None or gpu.has_foreigners:
         return None
     return max(workload.resident_since, gpu.unclaimed_since) + state.policy.cool_down_s
 

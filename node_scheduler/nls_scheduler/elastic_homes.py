@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def grow(paper: Paper) -> None:
     """Elastic ones get what nobody else wants, in order of admission."""
     homes = paper.result.homes
-    elastics = [w for key in homes if (w := paper.state.workloads[key]).spec.elastic]
+    elastics = [w for key in homes if (w := paper.state.workloads[key]).spec.elastic and w.given_home is None]
     for workload in sorted(elastics, key=admission_order):
         home = homes[workload.id]
         missing = elastic.most(workload.spec) - len(home)

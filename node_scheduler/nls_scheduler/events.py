@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from nls_scheduler.model import CommandId, Gpu, GpuUuid, Policy, ProcessId, WorkloadId, WorkloadSpec
+    from nls_scheduler.model import Claims, CommandId, Gpu, GpuUuid, Policy, ProcessId, WorkloadId, WorkloadSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,13 @@ class PolicyChanged(Event):
     """New numbers for the rules."""
 
     policy: Policy
+
+
+@dataclass(frozen=True, slots=True)
+class GpusClaimed(Event):
+    """What the cluster's scheduler has given away on this node, all of it as of now."""
+
+    claims: Claims
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +96,23 @@ class WorkloadEvent(Event):
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSubmitted(WorkloadEvent):
-    """Somebody asks for a GPU. `context_bytes`: what a CUDA context takes here, about."""
+    """Somebody asks for a GPU.
+
+    Attributes:
+        context_bytes: what a CUDA context takes here, about.
+        given_home: see `Workload.given_home`.
+    """
 
     spec: WorkloadSpec
     context_bytes: int = 0
+    given_home: tuple[GpuUuid, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HomeAssigned(WorkloadEvent):
+    """The cluster's scheduler counts its request on these Gpus; none: it no longer says where."""
+
+    gpus: tuple[GpuUuid, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +126,7 @@ class WorkloadAdopted(WorkloadEvent):
         executing: whether a cell runs.
         saved_bytes: what is saved of its Gpu memory; `None`: nothing.
         uses: what the driver has just shown of its processes, which counted as nobody's until now.
+        given_home: see `Workload.given_home`.
     """
 
     spec: WorkloadSpec
@@ -116,6 +137,7 @@ class WorkloadAdopted(WorkloadEvent):
     executing: bool
     saved_bytes: int | None
     uses: Mapping[GpuUuid, tuple[PlacedUse, ...]]
+    given_home: tuple[GpuUuid, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

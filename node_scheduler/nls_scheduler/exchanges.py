@@ -27,6 +27,8 @@ def _may_exchange(draft: Draft, owner: Workload, borrower: Workload, uuid: GpuUu
     homes, rooms = draft.homes.homes, draft.rooms
     away = homes[borrower.id][0]
     both_burst = owner.spec.may_borrow and borrower.spec.may_borrow
+    if owner.given_home is not None or borrower.given_home is not None:
+        return False
     if not both_burst or homes[owner.id] != (uuid,) or owner.current != (uuid,) or borrower.current != (uuid,):
         return False
     if away not in rooms.gpus or max(rooms.pools[uuid].oversubscribe, rooms.pools[away].oversubscribe) > 1.0:

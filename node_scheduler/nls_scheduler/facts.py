@@ -72,6 +72,11 @@ def _(event: ev.PolicyChanged, state: NodeState) -> NodeState:
 
 
 @_record.register
+def _(event: ev.GpusClaimed, state: NodeState) -> NodeState:
+    return replace(state, claims=event.claims)
+
+
+@_record.register
 def _(event: ev.GpusDiscovered, state: NodeState) -> NodeState:
     """Keep what samples told about the Gpus that are still there; what was being released on a lost one is gone."""
     gpus: dict[GpuUuid, Gpu] = {}
@@ -180,6 +185,7 @@ def _(event: ev.WorkloadSubmitted, state: NodeState) -> NodeState:
             submitted_at=event.at,
             waiting_since=event.at,
             context_bytes=event.context_bytes,
+            given_home=event.given_home,
         ),
     )
 
@@ -195,7 +201,8 @@ def _(event: ev.WorkloadAdopted, state: NodeState) -> NodeState:
         spec=event.spec,
         submitted_at=event.at,
         phase=Phase.RUNNING,
-        home=event.gpus,
+        home=event.gpus if event.given_home is None else event.given_home,
+        given_home=event.given_home,
         current=event.gpus,
         process=event.process,
         measured=bool(used),
@@ -236,6 +243,11 @@ def _about(event: ev.WorkloadEvent, workload: Workload, state: NodeState) -> Nod
 @_about.register
 def _(event: ev.WorkloadRespecified, workload: Workload, state: NodeState) -> NodeState:
     return _with(state, replace(workload, spec=event.spec))
+
+
+@_about.register
+def _(event: ev.HomeAssigned, workload: Workload, state: NodeState) -> NodeState:
+    return _with(state, replace(workload, given_home=event.gpus))
 
 
 @_about.register

@@ -145,7 +145,7 @@ def have_room(state: NodeState, plan: Mapping[WorkloadId, PlanEntry], workload: 
 
 
 def _takes(state: NodeState, gpu: Gpu, size_bytes: int) -> bool:
-    taken = gpu.unplaced_bytes + sum(r.bytes for r in gpu.releasing)
+    taken = gpu.foreign_bytes + sum(r.bytes for r in gpu.releasing)
     taken += sum(max(w.size_bytes, w.used_bytes(gpu.uuid)) for w in state.workloads.values() if gpu.uuid in w.current)
     return is_usable(state, gpu) and taken + size_bytes <= gpu.memory_total_bytes
 

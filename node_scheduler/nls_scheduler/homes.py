@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 def assign_homes(state: NodeState, workloads: Iterable[Workload]) -> Homes:
     """Homes for `workloads` (those that are neither released nor failed)."""
     admission, workloads, gangs = Admission(state), list(workloads), gangs_of(state.workloads.values())
-    homeless = admission.keep(sorted(workloads, key=admission_order))
+    ordered = sorted(workloads, key=admission_order)
+    admission.keep_given([w for w in ordered if w.given_home is not None])
+    homeless = admission.keep([w for w in ordered if w.given_home is None])
     homeless += admission.give_up_incomplete(gangs)
     result, ledger = admission.result, admission.ledger
     units = _units(sorted(homeless, key=admission_order), gangs, result)
@@ -105,7 +107,8 @@ def _holders(state: NodeState, result: Homes) -> list[str]:
             names[uuid].append(state.workloads[workload_id].spec.name)
     held = []
     for gpu in sorted(state.gpus.values(), key=lambda g: g.index):
-        if gpu.unplaced_bytes:
+        names[gpu.uuid] += [owner.name for owner in gpu.owners]
+        if gpu.unplaced_bytes and not gpu.owners:
             names[gpu.uuid].append(f"other processes ({format_bytes(gpu.unplaced_bytes)})")
         if not gpu.healthy:
             held.append(f"{gpu.label} is out of service")

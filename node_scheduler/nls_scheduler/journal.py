@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.codec import UnknownValueError, decode, encode
 from nls_scheduler.events import MemorySampled
-from nls_scheduler.model import CommandId, GpuUuid, NodeState, ProcessId, WorkloadId
+from nls_scheduler.model import Claims, CommandId, GpuUuid, NodeState, ProcessId, WorkloadId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -307,6 +307,7 @@ def _recovered(database: sqlite3.Connection) -> Recovered | None:
         workloads={WorkloadId(key): workload for key, workload in records["workload"].items()},
         at=node["at"],
         next_command=CommandId(node["next_command"]),
+        claims=node.get("claims", Claims()),
     )
     leases = {WorkloadId(w): ProcessId(pid, start) for w, pid, start in database.execute("SELECT * FROM leases")}
     rows = database.execute(
@@ -327,6 +328,8 @@ def _write_changes(database: sqlite3.Connection, before: NodeState, after: NodeS
         database.executemany("DELETE FROM records WHERE kind = ? AND id = ?", gone)
         database.executemany("INSERT OR REPLACE INTO records VALUES (?, ?, ?)", changed)
     node = [("node", "at", json.dumps(after.at)), ("node", "next_command", json.dumps(after.next_command))]
+    if before.claims != after.claims:
+        node.append(("node", "claims", json.dumps(encode(after.claims))))
     database.executemany("INSERT OR REPLACE INTO records VALUES (?, ?, ?)", node)
 
 

@@ -62,6 +62,10 @@ class Metrics:
         self._why_it_left: dict[WorkloadId, str] = {}
         self._reclaiming: dict[WorkloadId, float] = {}
 
+    def register(self, collector: Collector) -> None:
+        """Numbers of somebody else's, such as a cluster's."""
+        self._registry.register(collector)
+
     def text(self) -> bytes:
         """Everything in Prometheus's text form, of type CONTENT_TYPE."""
         return generate_latest(self._registry)

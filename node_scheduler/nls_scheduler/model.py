@@ -73,6 +73,7 @@ class WorkloadSpec:
         requeue: a command that may be stopped and started again from the beginning.
         pools: names of the pools whose Gpus it may use, the most wanted first.
         queue: in which it counts; see `queues`.
+        tenant: what tells users with one user id apart, such as the UID of their pod; empty where ids do.
     """
 
     name: str
@@ -88,6 +89,7 @@ class WorkloadSpec:
     requeue: bool = False
     pools: tuple[str, ...] = (DEFAULT_POOL,)
     queue: str = DEFAULT_QUEUE
+    tenant: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what no Gpu could ever honour."""
@@ -207,6 +209,8 @@ class Workload:
 
     Attributes:
         home: where its request is counted; empty while it is not admitted.
+        given_home: where the cluster's scheduler counts it, a fact for us; empty: it has not said yet; `None`: the home
+            is ours to choose.
         current: where its GPU process is or is about to be; empty without one.
         process: `None` until the GPU process exists.
         measured: whether a sample has been taken since its process was ready.
@@ -248,6 +252,7 @@ class Workload:
     submitted_at: float
     phase: Phase = Phase.QUEUED
     home: tuple[GpuUuid, ...] = ()
+    given_home: tuple[GpuUuid, ...] | None = None
     current: tuple[GpuUuid, ...] = ()
     process: ProcessId | None = None
     measured: bool = False
@@ -359,6 +364,48 @@ class Releasing:
 
 
 @dataclass(frozen=True, slots=True)
+class Owner:
+    """Somebody whom a cluster's scheduler gave a right to memory here, and whom we do not look after.
+
+    Attributes:
+        id: unique on this node.
+        name: for people.
+        gpus: where its request is counted.
+        request_bytes: on each of them; `None`: all of it.
+        devices_to_come: how many Gpus more it will own completely, of which nobody knows yet which ones.
+    """
+
+    id: str
+    name: str
+    gpus: tuple[GpuUuid, ...] = ()
+    request_bytes: int | None = None
+    devices_to_come: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What a cluster's scheduler has given away on this node; on a plain server nothing.
+
+    Attributes:
+        owners: those whom we do not look after.
+        allocated: Gpus that somebody has already, ours included: no device to come is one of them.
+    """
+
+    owners: tuple[Owner, ...] = ()
+    allocated: frozenset[GpuUuid] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class GpuOwner:
+    """An owner's part of one Gpu. `expected`: this is the Gpu that is kept free for a device to come."""
+
+    id: str
+    name: str
+    bytes: int
+    expected: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Gpu:
     """One device or MIG slice as known now.
 
@@ -368,6 +415,7 @@ class Gpu:
         memory_used_bytes: by everybody; `None` when the driver did not say, which stops planning for this Gpu.
         unplaced_bytes: used by processes that nobody placed; they own what they use.
         unplaced: those processes.
+        owners: who has a right to memory here and is not looked after by us.
         releasing: memory on its way back.
         unhealthy_reason: why it is out of service, for people.
         pressed_since: since when requests here do not fit beside what is used.
@@ -386,6 +434,7 @@ class Gpu:
     memory_used_bytes: int | None = None
     unplaced_bytes: int = 0
     unplaced: tuple[ProcessId, ...] = ()
+    owners: tuple[GpuOwner, ...] = ()
     utilisation: float | None = None
     releasing: tuple[Releasing, ...] = ()
     pressed_since: float | None = None
@@ -396,8 +445,21 @@ class Gpu:
 
     @property
     def capacity_bytes(self) -> int:
-        """What is left for workloads beside the processes that nobody placed."""
-        return max(0, self.memory_total_bytes - self.unplaced_bytes)
+        """What is left for workloads beside those whom we do not look after."""
+        return max(0, self.memory_total_bytes - self.foreign_bytes)
+
+    @property
+    def foreign_bytes(self) -> int:
+        """What those whom we do not look after have a right to or use, whichever is more.
+
+        An owner's processes are among those that nobody placed: adding both up would count them twice.
+        """
+        return max(self.unplaced_bytes, min(self.memory_total_bytes, sum(owner.bytes for owner in self.owners)))
+
+    @property
+    def has_foreigners(self) -> bool:
+        """Whether somebody is or is about to be here whom we do not look after: then nobody borrows it."""
+        return bool(self.unplaced or self.owners)
 
     @property
     def label(self) -> str:
@@ -515,6 +577,7 @@ class NodeState:
 
     Attributes:
         plan: what the last step wants for each workload.
+        claims: what a cluster's scheduler has given away here.
         unreported: after a restart, whose supervisors have not said yet how they are.
         forgetful: the journal was lost: workloads that nobody knows of may be brought back.
         quiet_until: until then nothing is ordered while somebody is unreported or may be brought back.
@@ -527,6 +590,7 @@ class NodeState:
     gpus: Mapping[GpuUuid, Gpu] = field(default_factory=dict)
     workloads: Mapping[WorkloadId, Workload] = field(default_factory=dict)
     plan: Mapping[WorkloadId, PlanEntry] = field(default_factory=dict)
+    claims: Claims = field(default_factory=Claims)
     unreported: frozenset[WorkloadId] = frozenset()
     forgetful: bool = False
     quiet_until: float = 0.0

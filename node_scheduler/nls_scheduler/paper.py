@@ -28,6 +28,7 @@ class Homes:
         moved_for: who lost a home, or was given another one, and for whom.
         line: those without a home, in the order of their turns.
         wake_at: when time alone may change it.
+        overcommitted: Gpus on which a cluster's scheduler counts more requests than there is room for.
     """
 
     homes: dict[WorkloadId, tuple[GpuUuid, ...]] = field(default_factory=dict)
@@ -35,6 +36,7 @@ class Homes:
     moved_for: dict[WorkloadId, WorkloadId] = field(default_factory=dict)
     line: list[WorkloadId] = field(default_factory=list)
     wake_at: list[float] = field(default_factory=list)
+    overcommitted: set[GpuUuid] = field(default_factory=set)
 
 
 def admission_order(workload: Workload) -> tuple[int, float, str]:

@@ -38,6 +38,7 @@ class Peer:
         pidfd: stays valid after its end; whoever holds the Peer closes it.
         administrator: whether it may act on everybody's workloads: root, the daemon's own user, the configured group.
         gids: its groups.
+        tenant: see `WorkloadSpec.tenant`.
     """
 
     uid: int
@@ -45,6 +46,7 @@ class Peer:
     pidfd: int
     administrator: bool
     gids: frozenset[int] = frozenset()
+    tenant: str = ""
 
     @classmethod
     def of(cls, connection: socket.socket, admin_gid: int | None = None) -> Peer:
@@ -74,9 +76,13 @@ class Peer:
 
     def require(self, workload: Workload) -> None:
         """Raises Problem unless it may act on `workload`."""
-        if not self.administrator and workload.spec.owner != self.uid:
+        if not self.administrator and not self.owns(workload):
             whose = f"The workload {workload.id} belongs to another user"
             raise Problem(403, "Not your workload", f"{whose}: only its user and administrators may act on it.")
+
+    def owns(self, workload: Workload) -> bool:
+        """Whether the workload is its own user's."""
+        return (workload.spec.owner, workload.spec.tenant) == (self.uid, self.tenant)
 
     def require_administrator(self) -> None:
         """Raises Problem unless it may act on the node itself."""

@@ -72,6 +72,10 @@ class Poller:
         self.failing = False
         """Whether the driver's last answer was an error."""
 
+    def tell_tenants_by(self, tenant_of: Callable[[int], str]) -> None:
+        """See `Attribution`."""
+        self._attribution = Attribution(tenant_of)
+
     def hurry(self) -> None:
         """Sample at once: something has just changed on a Gpu."""
         self._hurry.set()

@@ -20,7 +20,7 @@ def repack(paper: Paper, newcomer: Workload) -> bool:
     needed = newcomer.spec.request_bytes * newcomer.spec.gpu_count
     if sum(room for room in paper.free.values() if room > 0) < needed:
         return False
-    admitted = [paper.state.workloads[w] for w in paper.result.homes]
+    admitted = [w for w in paper.admitted() if w.given_home is None]
     bursters = [w for w in admitted if w.spec.may_borrow]
     movable = [w for w in admitted if w.spec.movable]
     choices = [bursters] if len(movable) == len(bursters) else [bursters, movable]
@@ -42,8 +42,8 @@ def finds_a_cheaper(paper: Paper, newcomer: Workload, home: tuple[GpuUuid, ...])
         return False
     if not _to_leave(paper, newcomer, home[0])[1]:
         return False
-    bursters = [paper.state.workloads[w] for w in paper.result.homes]
-    return _consolidate(paper, newcomer, [w for w in bursters if w.spec.may_borrow], home)
+    bursters = [w for w in paper.admitted() if w.spec.may_borrow and w.given_home is None]
+    return _consolidate(paper, newcomer, bursters, home)
 
 
 def _pack_again(paper: Paper, newcomer: Workload, candidates: list[Workload]) -> bool:

@@ -90,7 +90,7 @@ class Rooms:
         gpu = self._state.gpus.get(uuid)
         if gpu is None or not gpu.healthy:
             return False
-        return uuid in self._homes.get(workload.id, ()) or (workload.spec.may_borrow and not gpu.unplaced)
+        return uuid in self._homes.get(workload.id, ()) or (workload.spec.may_borrow and not gpu.has_foreigners)
 
     def may_use(self, workload: Workload, uuid: GpuUuid) -> bool:
         """Whether `workload` may be placed on `uuid` anew."""
@@ -137,7 +137,7 @@ class Rooms:
     def holds_guest(self, guest: Workload, uuid: GpuUuid) -> bool:
         """Whether one that has lost its home may stay on `uuid`: beside everybody in the draft, and no stranger."""
         gpu = self._state.gpus.get(uuid)
-        if gpu is None or not gpu.healthy or gpu.unplaced or self.is_full(uuid):
+        if gpu is None or not gpu.healthy or gpu.has_foreigners or self.is_full(uuid):
             return False
         room = gpu.capacity_bytes - self.size_on(guest, uuid)
         return self._requests[uuid] + guest.spec.request_bytes <= gpu.capacity_bytes and self._sizes[uuid] <= room
@@ -230,7 +230,7 @@ def has_room(state: NodeState, workload: Workload, gpu: Gpu) -> bool:
 
 def room_bytes(state: NodeState, workload: Workload, gpu: Gpu) -> int:
     """What of `gpu` is free in fact for `workload`: what is on its way back, or out, still counts as taken."""
-    taken = gpu.unplaced_bytes + sum(r.bytes for r in gpu.releasing)
+    taken = gpu.foreign_bytes + sum(r.bytes for r in gpu.releasing)
     for other in state.workloads.values():
         if other.id != workload.id and gpu.uuid in other.current:
             taken += max(other.size_bytes, other.used_bytes(gpu.uuid))

@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tornado.netutil import bind_unix_socket
 
@@ -23,9 +23,10 @@ from nls_scheduler.locate import SYSTEM_SOCKET
 from nls_scheduler.protocol import MAX_BODY_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
+    from nls_scheduler.cluster import Cluster
     from nls_scheduler.daemon import DaemonSettings
     from nls_scheduler.ports import Driver
 
@@ -76,34 +77,38 @@ def serve(
     journal_path: Path,
     idle_exit_s: float | None,
     ready: Callable[[], None],
-    reload: Callable[[], DaemonSettings],
+    reload: Callable[[Mapping[str, Any] | None], DaemonSettings],
+    cluster: Cluster | None = None,
 ) -> None:
     """Serve `path` until SIGTERM or SIGINT, or until idle. `ready` is called once the socket answers.
 
     At SIGHUP `reload` reads the settings again; it raises ValueError for those that cannot be used, and the old stay.
+    Its argument is what the `cluster` sets, if anything.
 
     Raises AlreadyRunning, and what `make_driver` raises; OSError when the socket cannot be made.
     """
     # Everybody must reach the system daemon's socket; nobody but its user another's.
-    path.parent.mkdir(mode=0o755 if path == SYSTEM_SOCKET else 0o700, parents=True, exist_ok=True)
+    everybody = path == SYSTEM_SOCKET or cluster is not None
+    path.parent.mkdir(mode=0o755 if everybody else 0o700, parents=True, exist_ok=True)
     with sole_owner(path):
-        asyncio.run(_serve(path, make_driver(), settings, Journal(journal_path), idle_exit_s, ready, reload))
+        daemon = Daemon(make_driver(), settings, Journal(journal_path), cluster, reload)
+        asyncio.run(_serve(path, daemon, settings, idle_exit_s, ready, reload, everybody=everybody))
 
 
 async def _serve(
     path: Path,
-    driver: Driver,
+    daemon: Daemon,
     settings: DaemonSettings,
-    journal: Journal,
     idle_exit_s: float | None,
     ready: Callable[[], None],
-    reload: Callable[[], DaemonSettings],
+    reload: Callable[[Mapping[str, Any] | None], DaemonSettings],
+    *,
+    everybody: bool,
 ) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    daemon = Daemon(driver, settings, journal)
     loop.add_signal_handler(signal.SIGHUP, _reload, daemon, reload)
     server = BoundedServer(
         application(daemon, settings.client_timeout_s),
@@ -114,7 +119,7 @@ async def _serve(
         body_timeout=settings.client_timeout_s,
     )
     await daemon.start()
-    listening = _listen(path)
+    listening = _listen(path, everybody=everybody)
     try:
         server.add_socket(listening)
         log.info("serving %s", path)
@@ -130,15 +135,15 @@ async def _serve(
         log.info("ended")
 
 
-def _listen(path: Path) -> socket.socket:
+def _listen(path: Path, *, everybody: bool) -> socket.socket:
     """The socket; one that a killed daemon left behind is replaced. Many users share the system daemon's."""
-    return bind_unix_socket(str(path), mode=0o666 if path == SYSTEM_SOCKET else 0o600, backlog=1024)
+    return bind_unix_socket(str(path), mode=0o666 if everybody else 0o600, backlog=1024)
 
 
-def _reload(daemon: Daemon, reload: Callable[[], DaemonSettings]) -> None:
+def _reload(daemon: Daemon, reload: Callable[[Mapping[str, Any] | None], DaemonSettings]) -> None:
     """SIGHUP: other settings, or the old ones and the reason in the log and the status."""
     try:
-        daemon.reconfigure(reload())
+        daemon.reconfigure(reload(daemon.cluster_values))
     except (ValueError, Problem) as error:
         daemon.refused_configuration = f"The new configuration is refused and the old one stays: {error}"
         log.error("%s", daemon.refused_configuration)  # noqa: TRY400 - the sentence says it all

@@ -51,6 +51,7 @@ _FROM_OTHERS = (
     ev.WorkloadRespecified,
     ev.WorkloadReleased,
     ev.WorkloadReported,
+    ev.HomeAssigned,
     ev.SupervisorLost,
     ev.SuspendRequested,
     ev.ResumeRequested,
@@ -216,7 +217,9 @@ class SimulatedNode:
             )
         )
 
-    def submit(self, held_bytes: int | None = None, **wanted: object) -> WorkloadId:
+    def submit(
+        self, held_bytes: int | None = None, given_home: tuple[GpuUuid, ...] | None = None, **wanted: object
+    ) -> WorkloadId:
         """A new workload. `wanted` are WorkloadSpec's fields (a notebook of 8 of 16 GiB by default)."""
         number, self._next_workload = self._next_workload, self._next_workload + 1
         fields: dict[str, object] = {
@@ -229,7 +232,7 @@ class SimulatedNode:
         spec = WorkloadSpec(**{**fields, **wanted})  # type: ignore[arg-type]  # keyword tests of many shapes
         workload = SimulatedWorkload(WorkloadId(f"w{number}"), spec, held_bytes or self.context_bytes)
         self.workloads[workload.id] = workload
-        self.tell(ev.WorkloadSubmitted(self.now, workload.id, spec))
+        self.tell(ev.WorkloadSubmitted(self.now, workload.id, spec, given_home=given_home))
         return workload.id
 
     def sample(self) -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nls_scheduler import calm, gangs, trims
+from nls_scheduler.claims import settle_claims
 from nls_scheduler.commands import (
     EndProcess,
     InterruptCell,
@@ -40,7 +41,7 @@ _STOP_ANSWER_S = 2.0
 
 def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]]:
     """The state after `event` and the commands it leads to. Pure: the same input gives the same output."""
-    state = _note_pressure(_give_up_trims(_forget_the_ended(record(state, event))))
+    state = _note_pressure(settle_claims(_give_up_trims(_forget_the_ended(record(state, event)))))
     plan = make_plan(state)
     homes = {key: entry.home for key, entry in plan.entries.items()}
     housed = {k: w if w.home == homes[k] else replace(w, home=homes[k]) for k, w in state.workloads.items()}
@@ -100,7 +101,7 @@ def _note_pressure(state: NodeState) -> NodeState:
         gpu = replace(gpu, unclaimed_since=None if uuid in claimed else since)
         present = there[uuid]
         pressed = sum(w.size_bytes for w in present) > gpu.capacity_bytes
-        intruded = bool(gpu.unplaced) and any(w.borrowed for w in present)
+        intruded = gpu.has_foreigners and any(w.borrowed for w in present)
         if pressed or intruded or (present and not gpu.healthy):
             gpus[uuid] = replace(gpu, pressed_since=state.at if gpu.pressed_since is None else gpu.pressed_since)
         else:

@@ -46,7 +46,7 @@ def gpu_view(state: NodeState, gpu: Gpu) -> dict[str, Any]:
         "healthy": why is None,
         "unhealthy_reason": why,
         "utilisation": gpu.utilisation,
-        "unplaced_bytes": gpu.unplaced_bytes,
+        "unplaced_bytes": gpu.foreign_bytes,
         "parent": gpu.parent,
         "numa_node": gpu.numa_node,
         "links": {uuid: link.value for uuid, link in sorted(gpu.links.items())},

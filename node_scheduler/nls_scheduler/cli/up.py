@@ -9,15 +9,16 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nls_scheduler.cli import exit_codes
 from nls_scheduler.cli.output import tell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from nls_scheduler.cli.types import Subparsers
+    from nls_scheduler.cluster import Cluster
     from nls_scheduler.daemon import DaemonSettings
     from nls_scheduler.drivers.selection import Selection
     from nls_scheduler.drivers.simulated import SimulationSpec
@@ -28,6 +29,7 @@ _EPILOG = """examples:
   nls up --simulate 2x16GiB                    two simulated GPUs, to try it out
   nls up --socket /run/nls/nls.sock            one daemon for all users (as root)
   nls up --gpus 0,1                            serve these two only
+  nls up --kubernetes                          one node of a cluster, in a DaemonSet's pod
   nls up --set reclaim_deadline_s=10           other rules; also in nls_config.py of Jupyter's configuration
 """
 
@@ -48,6 +50,7 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
         "--context-memory", metavar="SIZE", default="400MiB", help="what a simulated CUDA context takes (%(default)s)"
     )
     parser.add_argument("--gpus", metavar="UUID[,UUID]", help="serve only these, by UUID or index (default: all)")
+    _add_kubernetes(parser)
     parser.add_argument("--idle-exit", type=_seconds, metavar="SECONDS", help="end after this long without any use")
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", dest="assignments", help="change a setting"
@@ -57,6 +60,28 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--verbose", action="store_true", help="log each request")
     parser.set_defaults(run=_run)
+
+
+def _add_kubernetes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--kubernetes", action="store_true", help="homes and owners come from this node's cluster (extra: kubernetes)"
+    )
+    parser.add_argument("--node-name", metavar="NAME", help="this node's name (default: $NODE_NAME)")
+    parser.add_argument("--kubeconfig", metavar="PATH", help="reach the API server by this instead of as a pod does")
+    parser.add_argument("--kubelet-socket", metavar="PATH", help="the kubelet's podresources socket")
+    parser.add_argument(
+        "--policy", metavar="NAMESPACE/NAME", help="a ConfigMap with the cluster's settings, followed as it changes"
+    )
+    parser.add_argument(
+        "--first-list-within",
+        type=_seconds,
+        default=30.0,
+        metavar="SECONDS",
+        help="a random part of this passes before the first list, so that not all nodes ask at once (%(default)g)",
+    )
+    parser.add_argument(
+        "--socket-directory", metavar="PATH", help="where the node has the socket's directory (default: its own)"
+    )
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -89,10 +114,17 @@ def _serve(options: argparse.Namespace, ready: Callable[[], None]) -> int:
     from nls_scheduler.sizes import parse_bytes
 
     named = options.socket or os.environ.get(locate.SOCKET_VARIABLE)
+
+    def reload(cluster_values: Mapping[str, Any] | None) -> DaemonSettings:
+        return config.load(
+            options.assignments, jupyter_config_path(), shared=shared, defaults=defaults, cluster=cluster_values
+        )
+
     try:
         path = locate.checked(Path(named)) if named else locate.per_user_socket()
-        shared = path == locate.SYSTEM_SOCKET
-        settings = config.load(options.assignments, jupyter_config_path(), shared=shared)
+        shared = path == locate.SYSTEM_SOCKET or options.kubernetes
+        cluster, defaults = _cluster(options, path) if options.kubernetes else (None, {})
+        settings = reload(None)
         selection = Selection.parse(options.gpus) if options.gpus is not None else Selection()
         simulation = SimulationSpec.parse(options.simulate) if options.simulate else None
         context_memory_bytes = parse_bytes(options.context_memory)
@@ -105,11 +137,8 @@ def _serve(options: argparse.Namespace, ready: Callable[[], None]) -> int:
     def make_driver() -> Driver:
         return _driver(state_dir, simulation, context_memory_bytes, selection)
 
-    def reload() -> DaemonSettings:
-        return config.load(options.assignments, jupyter_config_path(), shared=shared)
-
     try:
-        server.serve(path, make_driver, settings, state_dir / "journal.db", options.idle_exit, ready, reload)
+        server.serve(path, make_driver, settings, state_dir / "journal.db", options.idle_exit, ready, reload, cluster)
     except (server.AlreadyRunning, JournalError) as error:
         tell(str(error))
         return exit_codes.NO_DAEMON
@@ -120,6 +149,31 @@ def _serve(options: argparse.Namespace, ready: Callable[[], None]) -> int:
         tell(f"The daemon cannot serve {path}: {error}.")
         return exit_codes.NO_DAEMON
     return 0
+
+
+def _cluster(options: argparse.Namespace, path: Path) -> tuple[Cluster, Mapping[str, Any]]:
+    """The cluster's driver and its defaults. Raises ValueError with one sentence for what is missing."""
+    node = options.node_name or os.environ.get("NODE_NAME")
+    if not node:
+        raise ValueError("--kubernetes needs the node's name: set NODE_NAME by a fieldRef, or give --node-name.")
+    if options.policy is not None and options.policy.count("/") != 1:
+        raise ValueError(f"--policy {options.policy} is not NAMESPACE/NAME.")
+    try:
+        from nls_scheduler.kubernetes_driver import policy
+        from nls_scheduler.kubernetes_driver.api import KubernetesApi
+        from nls_scheduler.kubernetes_driver.driver import ClusterSettings, KubernetesCluster
+        from nls_scheduler.kubernetes_driver.podresources import DEFAULT_SOCKET
+        from nls_scheduler.kubernetes_driver.reflector import Pace
+    except ModuleNotFoundError as error:
+        raise ValueError(f"--kubernetes needs {error.name}: pip install 'nls-jupyter[kubernetes]'.") from error
+    settings = ClusterSettings(
+        node=node,
+        socket_directory=options.socket_directory or str(path.parent),
+        kubelet_socket=Path(options.kubelet_socket or DEFAULT_SOCKET),
+        config_map=options.policy,
+        pace=Pace(spread_s=options.first_list_within),
+    )
+    return KubernetesCluster(settings, lambda: KubernetesApi.connect(options.kubeconfig)), policy.DEFAULTS
 
 
 def _driver(

@@ -20,7 +20,7 @@ class HostPids:
 
     def __init__(self, host_proc: Path | None) -> None:
         self._host_proc = host_proc
-        self._level = None if host_proc is None else len(_namespaced(host_proc / "self"))
+        self._level = None if host_proc is None else len(namespaced_pids(host_proc / "self"))
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> HostPids:
@@ -32,7 +32,7 @@ class HostPids:
         """The pid here; `None` for a process that cannot be seen from here."""
         if self._host_proc is None or self._level is None:
             return host_pid
-        pids = _namespaced(self._host_proc / str(host_pid))
+        pids = namespaced_pids(self._host_proc / str(host_pid))
         if not 0 < self._level <= len(pids):
             return None
         candidate = pids[self._level - 1]
@@ -42,7 +42,7 @@ class HostPids:
         return candidate if record is not None and record.id.start_time == started else None
 
 
-def _namespaced(directory: Path) -> list[int]:
+def namespaced_pids(directory: Path) -> list[int]:
     """The process's pids from the outermost namespace that `directory` shows to its own; none when it is gone."""
     try:
         status = (directory / "status").read_text(encoding="ascii", errors="replace")

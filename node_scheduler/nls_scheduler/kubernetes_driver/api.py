@@ -1,0 +1,163 @@
+"""The API server over `kubernetes.aio`, the only module that imports that library. Raw JSON: no typed models."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+import aiohttp
+from kubernetes.aio import client, config
+
+from nls_scheduler.kubernetes_driver.reflector import ApiError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+_CALL_TIMEOUT_S: Final = 30.0
+_CONNECT_TIMEOUT_S: Final = 10.0
+_LINE_LIMIT_BYTES: Final = 16 * 2**20
+_MESSAGE_LIMIT: Final = 200
+_OK: Final = range(200, 300)
+log = logging.getLogger(__name__)
+
+
+class NoClusterError(ValueError):
+    """There is neither a service account nor a kubeconfig to reach an API server with."""
+
+
+class KubernetesApi:
+    """Reads collections, follows them, and creates Events. Raises ApiError only."""
+
+    def __init__(self, api_client: client.ApiClient) -> None:
+        self._client = api_client
+
+    @classmethod
+    async def connect(cls, kubeconfig: str | None = None) -> KubernetesApi:
+        """By the pod's service account, else by `kubeconfig` or the usual one. Raises NoClusterError."""
+        settings = client.Configuration()
+        try:
+            if kubeconfig is None:
+                try:
+                    config.load_incluster_config(client_configuration=settings)
+                    return cls(client.ApiClient(settings))
+                except config.ConfigException:
+                    log.debug("there is no service account: trying a kubeconfig")
+            await config.load_kube_config(config_file=kubeconfig, client_configuration=settings, persist_config=False)
+        except (config.ConfigException, OSError) as error:
+            raise NoClusterError(
+                f"No Kubernetes API server can be reached: {error}. In a pod, give it a service account; "
+                "elsewhere set KUBECONFIG."
+            ) from error
+        return cls(client.ApiClient(settings))
+
+    async def list(self, path: str, params: Mapping[str, str]) -> tuple[list[dict[str, Any]], str]:
+        """See `reflector.Api`."""
+        answer = await self._call("GET", path, params)
+        items, metadata = answer.get("items"), answer.get("metadata")
+        version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+        if not isinstance(items, list) or not isinstance(version, str):
+            raise ApiError(0, "a list without items or resourceVersion")
+        return [item for item in items if isinstance(item, dict)], version
+
+    async def create(self, path: str, body: Mapping[str, Any]) -> None:
+        """See `reflector.Api`."""
+        await self._call("POST", path, {}, body)
+
+    async def watch(self, path: str, params: Mapping[str, str], timeout_s: float) -> AsyncIterator[dict[str, Any]]:
+        """See `reflector.Api`; begins with `{"type": "CONNECTED"}` once the server has accepted."""
+        timeout = aiohttp.ClientTimeout(total=timeout_s, connect=_CONNECT_TIMEOUT_S)
+        try:
+            response = await self._request("GET", path, params, None, timeout)
+            try:
+                yield {"type": "CONNECTED", "object": {}}
+                pending = b""
+                async for chunk in response.content.iter_any():
+                    *lines, pending = (pending + chunk).split(b"\n")
+                    if len(pending) > _LINE_LIMIT_BYTES:
+                        raise ApiError(0, "an event that has no end")
+                    for line in lines:
+                        if line.strip():
+                            yield _parsed(line)
+                if pending.strip():
+                    raise ApiError(0, "the watch broke off in the middle of an event")
+            finally:
+                response.close()
+        except TimeoutError:
+            # The server should have ended it by then: what it has not said is found by the next watch.
+            return
+        except (aiohttp.ClientError, OSError) as error:
+            raise ApiError(0, _sentence(error)) from error
+
+    async def close(self) -> None:
+        """See `reflector.Api`."""
+        await self._client.close()
+
+    async def _call(
+        self, method: str, path: str, params: Mapping[str, str], body: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        timeout = aiohttp.ClientTimeout(total=_CALL_TIMEOUT_S, connect=_CONNECT_TIMEOUT_S)
+        try:
+            response = await self._request(method, path, params, body, timeout)
+            try:
+                return _parsed(await response.read())
+            finally:
+                response.close()
+        except TimeoutError as error:
+            raise ApiError(0, f"no answer within {_CALL_TIMEOUT_S:.0f} s") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise ApiError(0, _sentence(error)) from error
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        body: Mapping[str, Any] | None,
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's own
+    ) -> aiohttp.ClientResponse:
+        """The answer with its head read and its body not; raises ApiError for a refusal."""
+        serialised = await self._client.param_serialize(
+            method,
+            path,
+            query_params=list(params.items()),
+            header_params={"Accept": "application/json"},
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        answer = await self._client.call_api(*serialised, _request_timeout=timeout)
+        response: aiohttp.ClientResponse = answer.response
+        if response.status in _OK:
+            return response
+        try:
+            text = (await response.read()).decode("utf-8", "replace")
+        finally:
+            response.close()
+        raise ApiError(response.status, f"HTTP {response.status}: {_message(text)}", _retry_after_s(response))
+
+
+def _parsed(text: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ApiError(0, "what came is not JSON") from error
+    if not isinstance(value, dict):
+        raise ApiError(0, "what came is no object")
+    return value
+
+
+def _message(text: str) -> str:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text[:_MESSAGE_LIMIT]
+    return str(value.get("message", ""))[:_MESSAGE_LIMIT] if isinstance(value, dict) else ""
+
+
+def _retry_after_s(response: aiohttp.ClientResponse) -> float | None:
+    text = response.headers.get("Retry-After", "")
+    return float(text) if text.isascii() and text.isdecimal() and len(text) < 6 else None
+
+
+def _sentence(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:_MESSAGE_LIMIT]

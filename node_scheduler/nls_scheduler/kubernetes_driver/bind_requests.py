@@ -1,0 +1,72 @@
+"""KAI's BindRequests (`scheduling.run.ai/v1alpha2`): the earliest word on who gets what. Pure; never written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PATH: Final = "/apis/scheduling.run.ai/v1alpha2/bindrequests"
+FRACTION: Final = "Fraction"
+REGULAR: Final = "Regular"
+
+
+@dataclass(frozen=True, slots=True)
+class BindRequest:
+    """A decision of KAI's that is about to be carried out.
+
+    Attributes:
+        uid: its own.
+        pod: `namespace/name` of the pod.
+        node: for which node.
+        shared: whether the pod gets parts of devices, named in `groups`; else complete ones.
+        count: of how many devices.
+        portion: which part of each; 1.0 for complete ones.
+        groups: KAI's names of the devices; one that no reservation pod has is a device to come.
+        over: it has been carried out, or has failed for good.
+    """
+
+    uid: str
+    pod: str
+    node: str
+    shared: bool
+    count: int
+    portion: float
+    groups: tuple[str, ...]
+    over: bool = False
+
+
+def bind_request(written: Mapping[str, Any]) -> BindRequest | None:
+    """The record of an object; `None` where it says nothing about GPUs or nothing that can be relied on."""
+    metadata, spec = written.get("metadata"), written.get("spec")
+    if not isinstance(metadata, dict) or not isinstance(spec, dict):
+        return None
+    uid, namespace = metadata.get("uid"), metadata.get("namespace")
+    name, node = spec.get("podName") or metadata.get("name"), spec.get("selectedNode")
+    kind, received = spec.get("receivedResourceType"), spec.get("receivedGPU")
+    texts = (uid, namespace, name, node)
+    if not all(isinstance(text, str) and text for text in texts) or kind not in (FRACTION, REGULAR):
+        return None
+    groups = spec.get("selectedGPUGroups")
+    groups = tuple(dict.fromkeys(g for g in groups if isinstance(g, str) and g)) if isinstance(groups, list) else ()
+    count, portion = _received(received if isinstance(received, dict) else {})
+    if kind == FRACTION:
+        count = len(groups) or max(1, count)
+    if count < 1:
+        return None
+    status = written.get("status")
+    phase = status.get("phase") if isinstance(status, dict) else None
+    over = phase in ("Succeeded", "Failed")
+    return BindRequest(str(uid), f"{namespace}/{name}", str(node), kind == FRACTION, count, portion, groups, over)
+
+
+def _received(received: Mapping[str, Any]) -> tuple[int, float]:
+    """Count and portion; a portion is written as a text, and one that makes no sense counts as everything."""
+    count = received.get("count")
+    try:
+        portion = float(received.get("portion") or 1.0)
+    except (TypeError, ValueError):
+        portion = 1.0
+    return count if type(count) is int and count > 0 else 0, portion if 0 < portion <= 1 else 1.0

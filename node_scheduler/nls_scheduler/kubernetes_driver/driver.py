@@ -1,0 +1,316 @@
+"""One node of a Kubernetes cluster: follows the API server and the kubelet, and tells the daemon what they come to.
+
+Nothing of KAI's or of the kubelet's is ever written; the only objects that this creates are Events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from nls_scheduler import events as ev
+from nls_scheduler.clock import boottime_s
+from nls_scheduler.errors import Problem
+from nls_scheduler.kubernetes_driver import bind_requests, identity, policy
+from nls_scheduler.kubernetes_driver.events_out import EventWriter
+from nls_scheduler.kubernetes_driver.kubelet import Kubelet
+from nls_scheduler.kubernetes_driver.podresources import DEFAULT_SOCKET
+from nls_scheduler.kubernetes_driver.pods import PodRecord, pod_record
+from nls_scheduler.kubernetes_driver.quantities import counted_memory_bytes
+from nls_scheduler.kubernetes_driver.reflector import Api, ApiError, Pace, Reflector
+from nls_scheduler.kubernetes_driver.tenancy import allotment
+from nls_scheduler.kubernetes_driver.vacating import ClusterMetrics, Vacating
+from nls_scheduler.kubernetes_driver.view import Sources, View, look
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
+
+    from nls_scheduler.cluster import Host
+    from nls_scheduler.events import Event
+    from nls_scheduler.kubernetes_driver.bind_requests import BindRequest
+    from nls_scheduler.model import GpuUuid, ProcessId, WorkloadSpec
+    from nls_scheduler.peers import Peer
+
+MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    """What the driver is told at its start.
+
+    Attributes:
+        node: this node's name.
+        socket_directory: of the daemon's socket, as the node names it: a pod that mounts it is looked after by us.
+        kubelet_socket: the kubelet's podresources.
+        config_map: `namespace/name` of the policy; `None`: none.
+        pace: see `Pace`.
+    """
+
+    node: str
+    socket_directory: str
+    kubelet_socket: Path = Path(DEFAULT_SOCKET)
+    config_map: str | None = None
+    pace: Pace = field(default_factory=Pace)
+
+
+class KubernetesCluster:
+    """Implements `cluster.Cluster`."""
+
+    def __init__(self, settings: ClusterSettings, connect: Callable[[], Awaitable[Api]]) -> None:
+        """`connect` is called in the daemon's loop, and may raise only what is to end the daemon."""
+        self._settings = settings
+        self._connect = connect
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._elsewhere: dict[str, PodRecord | None] = {}
+        self._view: View | None = None
+        self._refused: str | None = None
+        self._policy: dict[str, Any] = {}
+        self._capacities: Mapping[GpuUuid, int] = {}
+        self._looks = 0
+        self.vacating = Vacating()
+
+    async def start(self, host: Host) -> None:
+        """See `cluster.Cluster`. Raises what `connect` raises."""
+        self._host = host
+        self._api = api = await self._connect()
+        self._events = EventWriter(api, self._settings.node)
+        self._kubelet = Kubelet(self._settings.kubelet_socket, self._changed, lambda: self._by_index())
+        self._pods = self._follow("/api/v1/pods", f"spec.nodeName={self._settings.node}", self._pod)
+        self._nodes = self._follow("/api/v1/nodes", f"metadata.name={self._settings.node}", _node_labels)
+        self._bind_requests = self._follow(bind_requests.PATH, "", self._bind_request, optional=True)
+        reflectors: list[Reflector[Any]] = [self._pods, self._nodes, self._bind_requests]
+        self._maps: Reflector[dict[str, Any]] | None = None
+        if self._settings.config_map is not None:
+            namespace, _, name = self._settings.config_map.partition("/")
+            path = f"/api/v1/namespaces/{namespace}/configmaps"
+            self._maps = self._follow(path, f"metadata.name={name}", _config_data)
+            reflectors.append(self._maps)
+        self._reflectors = reflectors
+        metrics = ClusterMetrics(
+            lambda: host.state, lambda: self._pods.records, self._ages_s, self.vacating, self._events
+        )
+        host.metrics.register(metrics)
+        for work in (*(r.run() for r in reflectors), self._events.run(), self._kubelet.run()):
+            self._spawn(work)
+
+    async def close(self) -> None:
+        """See `cluster.Cluster`."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if hasattr(self, "_api"):
+            await self._kubelet.close()
+            await self._api.close()
+
+    # What the daemon asks ----------------------------------------------------------------------------------------
+
+    @property
+    def not_ready(self) -> str | None:
+        """See `cluster.Cluster`."""
+        missing = [r for r in (self._pods, self._nodes) if not r.synced]
+        if missing:
+            return missing[0].trouble or "This node's pods are not known yet: the API server has not answered so far."
+        return None
+
+    @property
+    def trouble(self) -> str | None:
+        """See `cluster.Cluster`."""
+        told = next((r.trouble for r in self._reflectors if r.trouble is not None), None)
+        return self._refused or told or self._kubelet.trouble
+
+    def identified(self, peer: Peer) -> Peer:
+        """See `cluster.Cluster`. Who is in a pod is never an administrator of the node, root or not."""
+        process = identity.require_visible(peer)
+        uid = identity.pod_uid_of(process.pid)
+        if uid is None:
+            return peer
+        if uid not in self._pods.records:
+            detail = "This process belongs to a pod that is not known on this node: ask again in a moment."
+            raise Problem(403, "Unknown pod", self.not_ready or detail, "node")
+        return replace(peer, tenant=uid, administrator=False)
+
+    def allot(
+        self, body: Mapping[str, Any], peer: Peer, instead_of: WorkloadSpec | None
+    ) -> tuple[dict[str, Any], tuple[GpuUuid, ...]]:
+        """See `cluster.Cluster`."""
+        if (why := self.not_ready) is not None or self._view is None:
+            raise Problem(503, "Not ready", why or "This node's pods are not known yet.", "node")
+        # An administrator acts on a pod's workload as the pod itself might.
+        tenant = instead_of.tenant if instead_of is not None and not peer.tenant else peer.tenant
+        pod = self._pods.records.get(tenant)
+        if pod is None:
+            detail = "On Kubernetes the GPUs are for pods: run this in a pod that asks for one."
+            raise Problem(403, "Not in a pod", detail)
+        specs = [w.spec for w in self._host.state.workloads.values() if w.spec.tenant == tenant]
+        others = [spec for spec in specs if spec is not instead_of]
+        home = self._view.homes.get(tenant, ())
+        gpus = self._host.state.gpus
+        return allotment(body, pod, home, gpus, self._counted_bytes(), others, instead_of)
+
+    def localised(self, event: Event, peer: Peer) -> Event:
+        """See `cluster.Cluster`."""
+        if isinstance(event, ev.ProcessStarted):
+            return replace(event, process=self.local_process(event.process, peer))
+        if isinstance(event, ev.WorkloadReported | ev.ProcessExited) and event.process is not None:
+            # One that has ended cannot be looked up any more: it is known by when it started.
+            workload = self._host.state.workloads.get(event.workload)
+            known = None if workload is None else workload.process
+            if known is not None and known.start_time == event.process.start_time:
+                return replace(event, process=known)
+            return replace(event, process=self.local_process(event.process, peer))
+        return event
+
+    def local_process(self, process: ProcessId, peer: Peer) -> ProcessId:
+        """See `cluster.Cluster`. One that has just ended keeps its foreign number, under which nothing is found."""
+        found = identity.seen_from_here(process, peer)
+        if found is None:
+            return process
+        if peer.tenant and identity.pod_uid_of(found.pid) not in (peer.tenant, None):
+            raise Problem(403, "Not your process", f"Process {process.pid} belongs to another pod.")
+        return found
+
+    def tenant_of(self, pid: int) -> str:
+        """See `cluster.Cluster`."""
+        return identity.pod_uid_of(pid) or ""
+
+    def told(self, entry: Mapping[str, Any], tenant: str) -> None:
+        """See `cluster.Cluster`."""
+        pod = self._pods.records.get(tenant)
+        if pod is not None:
+            self._events.entry(pod, entry)
+
+    def stepped(self) -> None:
+        """See `cluster.Cluster`."""
+        state = self._host.state
+        if self._view is not None:
+            self.vacating.observe(state, self._view.signals, self._pods.records)
+        # A Gpu that has just been found has a size, and with it what its owners count with.
+        if {uuid: gpu.memory_total_bytes for uuid, gpu in state.gpus.items()} != self._capacities:
+            self._capacities = {uuid: gpu.memory_total_bytes for uuid, gpu in state.gpus.items()}
+            asyncio.get_running_loop().call_soon(self._changed)
+
+    # What the cluster says ---------------------------------------------------------------------------------------
+
+    def _follow(
+        self, path: str, selector: str, convert: Callable[..., Any], *, optional: bool = False
+    ) -> Reflector[Any]:
+        params = {"fieldSelector": selector} if selector else {}
+        return Reflector(self._api, path, params, convert, self._changed, pace=self._settings.pace, optional=optional)
+
+    def _pod(self, written: Mapping[str, Any]) -> PodRecord | None:
+        return pod_record(written, self._settings.socket_directory)
+
+    def _bind_request(self, written: Mapping[str, Any]) -> BindRequest | None:
+        """Only those of this node are kept: the others are most of them."""
+        request = bind_requests.bind_request(written)
+        return request if request is not None and request.node == self._settings.node else None
+
+    def _changed(self) -> None:
+        """Something of what is known has changed: look again, and tell the daemon what is new."""
+        if not (self._pods.synced and self._nodes.synced and self._bind_requests.synced):
+            return
+        self._looks += 1
+        self._use_policy()
+        self._ask_for_unbound()
+        before, self._view = self._view, look(self._sources())
+        view, state = self._view, self._host.state
+        if view.claims != state.claims or before is None:
+            self._host.apply_or_tell(ev.GpusClaimed(boottime_s(), view.claims))
+        for workload in tuple(self._host.state.workloads.values()):
+            home = view.homes.get(workload.spec.tenant)
+            if home is not None and workload.given_home is not None:
+                home = home[: workload.spec.gpu_count]
+                if home != workload.given_home:
+                    self._host.apply_or_tell(ev.HomeAssigned(boottime_s(), workload.id, home))
+        for uid, troubles in view.troubles.items():
+            for trouble in troubles:
+                self._events.once(self._pods.records[uid], trouble.code, trouble.sentence)
+        self._kubelet.expect(
+            devices=any(owner.devices_to_come for owner in view.claims.owners), homes=() in view.homes.values()
+        )
+
+    def _sources(self) -> Sources:
+        return Sources(
+            node=self._settings.node,
+            pods=self._pods.records,
+            elsewhere={key: pod for key, pod in self._elsewhere.items() if pod is not None},
+            bind_requests=tuple(self._bind_requests.records.values()),
+            allocations=self._kubelet.allocations,
+            capacities={uuid: gpu.memory_total_bytes for uuid, gpu in self._host.state.gpus.items()},
+            counted_bytes=self._counted_bytes(),
+        )
+
+    def _ask_for_unbound(self) -> None:
+        """Whether a pod that KAI is about to bind here is ours is in the pod, which no watch of this node shows yet."""
+        bound = {pod.key for pod in self._pods.records.values()}
+        wanted = {r.pod for r in self._bind_requests.records.values() if not r.over} - bound
+        self._elsewhere = {key: pod for key, pod in self._elsewhere.items() if key in wanted}
+        for key in wanted - self._elsewhere.keys():
+            # Until its answer comes it is nobody we know: a stranger's claim is the safe side.
+            self._elsewhere[key] = None
+            self._spawn(self._ask_for(key))
+
+    async def _ask_for(self, key: str) -> None:
+        namespace, _, name = key.partition("/")
+        params = {"fieldSelector": f"metadata.name={name}", "resourceVersion": "0"}
+        try:
+            found, _ = await self._api.list(f"/api/v1/namespaces/{namespace}/pods", params)
+        except ApiError as error:
+            log.info("the pod %s of a BindRequest cannot be read: %s", key, error)
+            return
+        pod = next((record for written in found if (record := self._pod(written)) is not None), None)
+        if pod is not None and key in self._elsewhere:
+            self._elsewhere[key] = pod
+            self._changed()
+
+    def _use_policy(self) -> None:
+        """The ConfigMap's settings for this node's labels; those that cannot be used leave the old ones in place."""
+        if self._maps is None or not self._maps.synced:
+            return
+        labels: Mapping[str, str] = next(iter(self._nodes.records.values()), {})
+        data = next(iter(self._maps.records.values()), None)
+        try:
+            values, pool = policy.chosen(data, labels)
+            if values == self._policy and self._refused is None:
+                return
+            self._host.use(values)
+        except (ValueError, Problem) as error:
+            refused = f"The policy in {self._settings.config_map} is refused and the old one stays: {error}"
+            if refused != self._refused:
+                log.error("%s", refused)  # noqa: TRY400 - the sentence says it all
+            self._refused = refused
+            return
+        self._policy, self._refused = values, None
+        told = ", ".join(f"{name} = {value}" for name, value in sorted(values.items()))
+        log.info("this node is in the pool %s: %s", pool or "default", told or "the usual settings")
+
+    def _counted_bytes(self) -> int | None:
+        labels: Mapping[str, str] = next(iter(self._nodes.records.values()), {})
+        return counted_memory_bytes(labels.get(MEMORY_LABEL))
+
+    def _by_index(self) -> dict[int, str]:
+        return {gpu.index: gpu.uuid for gpu in self._host.state.gpus.values()}
+
+    def _ages_s(self) -> Mapping[str, float | None]:
+        named = {"pods": self._pods, "nodes": self._nodes, "bindrequests": self._bind_requests}
+        return {**{name: r.age_s for name, r in named.items()}, "podresources": self._kubelet.age_s}
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _node_labels(written: Mapping[str, Any]) -> dict[str, str]:
+    metadata = written.get("metadata")
+    labels = metadata.get("labels") if isinstance(metadata, dict) else None
+    return {k: v for k, v in labels.items() if isinstance(v, str)} if isinstance(labels, dict) else {}
+
+
+def _config_data(written: Mapping[str, Any]) -> dict[str, Any]:
+    data = written.get("data")
+    return data if isinstance(data, dict) else {}

@@ -1,0 +1,108 @@
+"""Kubernetes Events: `kubectl describe pod` says why a notebook moved. They never delay anything and may get lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import OrderedDict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from nls_scheduler.kubernetes_driver.reflector import Api, ApiError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nls_scheduler.kubernetes_driver.pods import PodRecord
+
+COMPONENT: Final = "nls-scheduler"
+REASONS: Final[Mapping[str, tuple[str, str]]] = {
+    "moved": ("GpuMoved", "Normal"),
+    "suspended": ("GpuSuspended", "Normal"),
+    "evicted": ("GpuEvicted", "Warning"),
+    "interrupted": ("GpuCellInterrupted", "Warning"),
+    "failed": ("GpuFailed", "Warning"),
+}
+"""The reason and the type of the Event for an entry of the history; others are of no interest to a cluster."""
+_WAITING: Final = 256
+_TOLD: Final = 1024
+_MESSAGE_LIMIT: Final = 1000
+_PAUSE_S: Final = 0.1
+log = logging.getLogger(__name__)
+
+
+class EventWriter:
+    """Writes Events one after another. What does not fit in the queue, or is refused, is counted in `lost`."""
+
+    def __init__(self, api: Api, node: str) -> None:
+        self._api = api
+        self._node = node
+        self._queue: asyncio.Queue[tuple[PodRecord, str, str, str]] = asyncio.Queue(_WAITING)
+        self._told: OrderedDict[tuple[str, str, str], None] = OrderedDict()
+        self._complained = False
+        self.written = 0
+        self.lost = 0
+
+    def entry(self, pod: PodRecord, entry: Mapping[str, Any]) -> None:
+        """An entry of the history about a workload of `pod`."""
+        told = REASONS.get(entry["event"])
+        if told is None:
+            return
+        where = " ".join(f"{word} {entry[word]}" for word in ("from", "to") if entry.get(word))
+        self._put(
+            pod, told[0], f"{entry['name']}: {entry['event']} {where}".rstrip() + f" because {entry['reason']}", told[1]
+        )
+
+    def once(self, pod: PodRecord, reason: str, message: str) -> None:
+        """A warning about `pod` that is said one time for as long as it is the same."""
+        key = (pod.uid, reason, message)
+        if key in self._told:
+            return
+        self._told[key] = None
+        while len(self._told) > _TOLD:
+            self._told.popitem(last=False)
+        log.warning("pod %s: %s: %s", pod.key, reason, message)
+        self._put(pod, reason, message, "Warning")
+
+    def _put(self, pod: PodRecord, reason: str, message: str, kind: str) -> None:
+        try:
+            self._queue.put_nowait((pod, reason, message[:_MESSAGE_LIMIT], kind))
+        except asyncio.QueueFull:
+            self.lost += 1
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        while True:
+            pod, reason, message, kind = await self._queue.get()
+            try:
+                await self._api.create(
+                    f"/api/v1/namespaces/{pod.namespace}/events", self._body(pod, reason, message, kind)
+                )
+                self.written += 1
+                self._complained = False
+            except ApiError as error:
+                self.lost += 1
+                if not self._complained:
+                    log.warning("Kubernetes Events cannot be written: %s", error)
+                self._complained = True
+            await asyncio.sleep(_PAUSE_S)
+
+    def _body(self, pod: PodRecord, reason: str, message: str, kind: str) -> dict[str, Any]:
+        now = datetime.now(tz=UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        about = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{pod.name[:200]}.{secrets.token_hex(8)}", "namespace": pod.namespace},
+            "involvedObject": about,
+            "reason": reason,
+            "message": message,
+            "type": kind,
+            "count": 1,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "source": {"component": COMPONENT, "host": self._node},
+            "reportingComponent": COMPONENT,
+            "reportingInstance": self._node,
+        }

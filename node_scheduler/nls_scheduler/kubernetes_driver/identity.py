@@ -1,0 +1,84 @@
+"""Which pod a process belongs to: its cgroup as the kernel tells it, never what the process says.
+
+All forms of the path name the pod's UID: cgroupfs (`/kubepods/burstable/pod<uid>/…`), systemd
+(`…-pod<uid_with_underscores>.slice/…`), and both seen from another cgroup namespace (`/../..`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from nls_scheduler.drivers.pids import namespaced_pids
+from nls_scheduler.errors import Problem
+from nls_scheduler.processes import look_up
+
+if TYPE_CHECKING:
+    from nls_scheduler.model import ProcessId
+    from nls_scheduler.peers import Peer
+
+_HEX: Final = "[0-9a-f]"
+_UID: Final = rf"{_HEX}{{8}}(?:[-_]{_HEX}{{4}}){{3}}[-_]{_HEX}{{12}}|{_HEX}{{32}}"
+_POD: Final = re.compile(rf"(?:^|[/-])pod({_UID})(?:\.slice)?(?:/|$)")
+
+
+def pod_uid_in(cgroup: str) -> str | None:
+    """The pod's UID in the text of /proc/PID/cgroup; `None` for a process of no pod. The innermost pod counts."""
+    for line in cgroup.splitlines():
+        path = line.split(":", 2)[-1]
+        found = _POD.findall(path)
+        if found:
+            return str(found[-1]).replace("_", "-")
+    return None
+
+
+def pod_uid_of(pid: int, proc: Path = Path("/proc")) -> str | None:
+    """The UID of the pod that a process belongs to; `None`: no pod, or the process has ended."""
+    try:
+        text = (proc / str(pid) / "cgroup").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+    return pod_uid_in(text)
+
+
+def require_visible(peer: Peer) -> ProcessId:
+    """The process at the other end. Raises Problem for pid 0: a process that this daemon cannot see."""
+    if peer.process is None:
+        detail = (
+            "This daemon cannot see the process that asks: it runs in a pid namespace of its own. "
+            "Run its pod with hostPID: true."
+        )
+        raise Problem(403, "Unknown caller", detail, "node")
+    return peer.process
+
+
+def seen_from_here(process: ProcessId, peer: Peer) -> ProcessId | None:
+    """`process` as this daemon numbers it; `peer` named it by its own container's pids.
+
+    The start time is the same in both, and the process must be in the peer's pid namespace. `None`: there is no such
+    process, or no longer. Raises Problem when the peer cannot be seen.
+    """
+    caller = require_visible(peer)
+    theirs = _pid_namespace(caller.pid)
+    if theirs is None or theirs == _pid_namespace(os.getpid()):
+        return process
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
+        pid = int(entry.name)
+        if namespaced_pids(Path(entry.path))[-1:] != [process.pid] or _pid_namespace(pid) != theirs:
+            continue
+        record = look_up(pid)
+        if record is not None and record.id.start_time == process.start_time:
+            return record.id
+    return None
+
+
+def _pid_namespace(pid: int) -> str | None:
+    """`None` when the process has ended, or its namespace may not be read."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid")  # noqa: PTH115 - a magic link, not a path
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None

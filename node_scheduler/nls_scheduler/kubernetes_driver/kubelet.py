@@ -1,0 +1,77 @@
+"""Asks the kubelet which devices it gave, often while somebody waits for that and seldom otherwise: it has no watch."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from nls_scheduler.clock import boottime_s
+from nls_scheduler.kubernetes_driver.podresources import KubeletError, PodResources
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+_EXPECTING_S: Final = 0.1
+_UNKNOWN_S: Final = 0.5
+_QUIET_S: Final = 2.0
+_FAILING_S: Final = 5.0
+log = logging.getLogger(__name__)
+
+
+class Kubelet:
+    """The kubelet's allocations as last told. While it does not answer, the last ones stay."""
+
+    def __init__(self, socket: Path, changed: Callable[[], None], by_index: Callable[[], Mapping[int, str]]) -> None:
+        """`changed` is called in the loop when the allocations have; `by_index`: see `PodResources.allocations`."""
+        self._client = PodResources(socket)
+        self._changed = changed
+        self._by_index = by_index
+        self._pause_s = _QUIET_S
+        self._hurry = asyncio.Event()
+        self._heard_at: float | None = None
+        self.allocations: dict[str, tuple[str, ...]] | None = None
+        self.trouble: str | None = None
+        """Why nothing new comes at the moment."""
+
+    @property
+    def age_s(self) -> float | None:
+        """How old the allocations are; `None`: there are none."""
+        return None if self._heard_at is None else boottime_s() - self._heard_at
+
+    def expect(self, *, devices: bool, homes: bool) -> None:
+        """Whether devices are about to be given, and whether a pod of ours has no home yet."""
+        pause_s = _EXPECTING_S if devices else _UNKNOWN_S if homes else _QUIET_S
+        if pause_s < self._pause_s:
+            self._hurry.set()
+        self._pause_s = pause_s
+
+    async def run(self) -> None:
+        """Ask until cancelled."""
+        while True:
+            pause_s = await self._ask()
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self._hurry.wait()
+            except TimeoutError:
+                pass
+            self._hurry.clear()
+
+    async def _ask(self) -> float:
+        try:
+            allocations = await self._client.allocations(self._by_index())
+        except KubeletError as error:
+            if self.trouble is None:
+                log.warning("%s; the last known allocations stay", error)
+            self.trouble = str(error)
+            return _FAILING_S
+        self.trouble, self._heard_at = None, boottime_s()
+        if allocations != self.allocations:
+            self.allocations = allocations
+            self._changed()
+        return self._pause_s
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._client.close()

@@ -1,0 +1,119 @@
+"""Which devices the kubelet gave to whom: its podresources socket (gRPC, v1). Read only.
+
+The messages are described here and not generated: the fields that are read, as the kubelet's api.proto numbers them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+from nls_scheduler.kubernetes_driver.quantities import WHOLE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+DEFAULT_SOCKET: Final = "/var/lib/kubelet/pod-resources/kubelet.sock"
+METHOD: Final = "/v1.PodResourcesLister/List"
+DRA_DRIVER: Final = "gpu.nvidia.com"
+_TIMEOUT_S: Final = 5.0
+_ANSWER_LIMIT_BYTES: Final = 32 * 2**20
+_TEXT, _MESSAGE = 9, 11
+_DRA_DEVICE: Final = re.compile(r"gpu-([0-9]{1,3})$")
+# message: (field, number, type, message of the field); all repeated but texts that are marked by `one`.
+_MESSAGES: Final[Mapping[str, tuple[tuple[str, int, str, bool], ...]]] = {
+    "ListPodResourcesRequest": (),
+    "ListPodResourcesResponse": (("pod_resources", 1, "PodResources", True),),
+    "PodResources": (
+        ("name", 1, "", False),
+        ("namespace", 2, "", False),
+        ("containers", 3, "ContainerResources", True),
+    ),
+    "ContainerResources": (
+        ("name", 1, "", False),
+        ("devices", 2, "ContainerDevices", True),
+        ("dynamic_resources", 5, "DynamicResource", True),
+    ),
+    "ContainerDevices": (("resource_name", 1, "", False), ("device_ids", 2, "", True)),
+    "DynamicResource": (
+        ("claim_name", 2, "", False),
+        ("claim_namespace", 3, "", False),
+        ("claim_resources", 4, "ClaimResource", True),
+    ),
+    "ClaimResource": (("driver_name", 2, "", False), ("pool_name", 3, "", False), ("device_name", 4, "", False)),
+}
+
+
+def _classes() -> dict[str, Any]:
+    file = descriptor_pb2.FileDescriptorProto(name="nls_podresources.proto", package="v1", syntax="proto3")
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for field, number, of, repeated in fields:
+            described = message.field.add(name=field, number=number, label=3 if repeated else 1)
+            described.type = _MESSAGE if of else _TEXT
+            if of:
+                described.type_name = f".v1.{of}"
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"v1.{name}")) for name in _MESSAGES}
+
+
+MESSAGES: Final = _classes()
+
+
+class KubeletError(Exception):
+    """The kubelet does not answer, or its answer cannot be read."""
+
+
+class PodResources:
+    """The kubelet's allocations. Lives in the daemon's loop."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+        options = [("grpc.max_receive_message_length", _ANSWER_LIMIT_BYTES), ("grpc.default_authority", "localhost")]
+        self._channel = grpc.aio.insecure_channel(f"unix:{socket}", options=options)
+        self._list = self._channel.unary_unary(
+            METHOD,
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=MESSAGES["ListPodResourcesResponse"].FromString,
+        )
+
+    async def allocations(self, by_index: Mapping[int, str]) -> dict[str, tuple[str, ...]]:
+        """UUIDs of the devices by `namespace/name` of the pod, pods without any left out. Raises KubeletError.
+
+        `by_index`: NVIDIA's DRA driver names devices by index; a device of which nothing else is known is left out.
+        """
+        try:
+            answer = await self._list(MESSAGES["ListPodResourcesRequest"](), timeout=_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            raise KubeletError(
+                f"the kubelet does not say which devices it gave ({self._socket}): {error.details()}"
+            ) from error
+        found: dict[str, tuple[str, ...]] = {}
+        for pod in answer.pod_resources:
+            devices = tuple(dict.fromkeys(d for c in pod.containers for d in _devices(c, by_index)))
+            if devices:
+                found[f"{pod.namespace}/{pod.name}"] = devices
+        return found
+
+    async def close(self) -> None:
+        """Close the channel."""
+        await self._channel.close()
+
+
+def _devices(container: Any, by_index: Mapping[int, str]) -> list[str]:
+    """Device plugin first, then DRA. A shared device's id has a suffix (`GPU-…::3`) that is no part of its UUID."""
+    found = []
+    for devices in container.devices:
+        if devices.resource_name == WHOLE or devices.resource_name.startswith("nvidia.com/mig-"):
+            found += [device.partition("::")[0] for device in devices.device_ids]
+    for dynamic in container.dynamic_resources:
+        for claim in dynamic.claim_resources:
+            match = _DRA_DEVICE.search(claim.device_name) if claim.driver_name == DRA_DRIVER else None
+            if match is not None and int(match[1]) in by_index:
+                found.append(by_index[int(match[1])])
+    return found

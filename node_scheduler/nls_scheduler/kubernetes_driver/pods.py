@@ -1,0 +1,198 @@
+"""What this node's pods say about GPUs: an object of the API becomes a record. Pure; no object makes it raise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from nls_scheduler.kubernetes_driver.quantities import Container, Demand, Trouble, demand_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+GROUP_LABEL: Final = "runai-gpu-group"
+GROUP_PREFIX: Final = "runai-gpu-group/"
+DEVICES_ANNOTATION_SUFFIX: Final = ".gpus.devices"
+RECEIVED_TYPE: Final = "received-resource-type"
+RESERVED_GPU: Final = "run.ai/reserve_for_gpu_index"
+RESERVATION_NAMESPACES: Final = frozenset({"kai-resource-reservation", "runai-reservation"})
+QUEUE_LABELS: Final = ("kai.scheduler/queue", "runai/queue")
+PRIORITY_CLASSES: Final[Mapping[str, int]] = {"train": 50, "build-preemptible": 75, "build": 100, "inference": 125}
+NON_PREEMPTIBLE_FROM: Final = 100
+MANAGED_ANNOTATION: Final = "nls-jupyter/managed"
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class PodRecord:
+    """One pod of this node, as far as GPUs are concerned.
+
+    Attributes:
+        uid: never reused, unlike its name.
+        node: where it is bound; empty: nowhere yet.
+        ended: it holds nothing any more.
+        scheduler: who placed it.
+        queue: as KAI or Run:ai call it; empty: none.
+        priority: of its class, or the number that Kubernetes worked out.
+        demand: what it asks for; `None`: no GPU.
+        groups: KAI's names of the devices that it shares, in order.
+        devices: UUIDs that KAI 0.18 wrote on it.
+        managed: its GPU processes are looked after by us: it can reach the daemon's socket.
+        reserves: UUID of the device that this reservation pod holds; empty: it has not said yet; `None`: it is none.
+        started_at: when its GPU container began, seconds since the epoch.
+        troubles: what of it cannot be used as it is written.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str = ""
+    ended: bool = False
+    scheduler: str = ""
+    queue: str = ""
+    priority: int = 0
+    demand: Demand | None = None
+    groups: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    managed: bool = False
+    reserves: str | None = None
+    started_at: float | None = None
+    troubles: tuple[Trouble, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """As people and BindRequests name it."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """An object's parts with the types that they must have; what has another type is absent."""
+
+    metadata: Mapping[str, Any]
+    spec: Mapping[str, Any]
+    status: Mapping[str, Any]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+def pod_record(pod: Mapping[str, Any], socket_directory: str) -> PodRecord | None:
+    """The record of a pod; `None` for an object without identity. `socket_directory`: of the daemon, on the node."""
+    metadata = _mapping(pod.get("metadata"))
+    parts = _Parts(
+        metadata,
+        _mapping(pod.get("spec")),
+        _mapping(pod.get("status")),
+        _texts(metadata.get("labels")),
+        _texts(metadata.get("annotations")),
+    )
+    uid, namespace, name = (_text(metadata.get(field)) for field in ("uid", "namespace", "name"))
+    if not uid or not namespace or not name:
+        return None
+    containers = _containers(parts.spec)
+    reservation = namespace in RESERVATION_NAMESPACES
+    demand = demand_of(parts.annotations, containers)
+    troubles = () if demand is None else demand.troubles
+    return PodRecord(
+        uid=uid,
+        namespace=namespace,
+        name=name,
+        node=_text(parts.spec.get("nodeName")),
+        ended=_text(parts.status.get("phase")) in _ENDED,
+        scheduler=_text(parts.spec.get("schedulerName")),
+        queue=next((parts.labels[label] for label in QUEUE_LABELS if parts.labels.get(label)), ""),
+        priority=_priority(parts.spec, parts.labels),
+        demand=demand,
+        groups=_groups(parts.labels),
+        devices=_devices(parts.annotations, demand),
+        managed=_is_managed(parts, socket_directory),
+        reserves=parts.annotations.get(RESERVED_GPU, "").strip() if reservation else None,
+        started_at=_started_at(parts.status, None if demand is None else demand.container),
+        troubles=troubles,
+    )
+
+
+def _containers(spec: Mapping[str, Any]) -> list[Container]:
+    found = []
+    for written in _list(spec.get("containers")):
+        resources = _mapping(written.get("resources"))
+        environment: dict[str, str | None] = {}
+        for variable in _list(written.get("env")):
+            value = variable.get("value")
+            elsewhere = "valueFrom" in variable
+            environment[_text(variable.get("name"))] = None if elsewhere else _text(value)
+        claims = tuple(_text(claim.get("name")) for claim in _list(resources.get("claims")))
+        limits = {**_texts(resources.get("requests")), **_texts(resources.get("limits"))}
+        found.append(Container(_text(written.get("name")), limits, environment, claims))
+    return found
+
+
+def _groups(labels: Mapping[str, str]) -> tuple[str, ...]:
+    """One device: the label's value. Several: a label per device, whose name ends in the group."""
+    several = sorted(label.removeprefix(GROUP_PREFIX) for label in labels if label.startswith(GROUP_PREFIX))
+    if several:
+        return tuple(several)
+    return (labels[GROUP_LABEL],) if labels.get(GROUP_LABEL) else ()
+
+
+def _devices(annotations: Mapping[str, str], demand: Demand | None) -> tuple[str, ...]:
+    """`nvidia.com/container.<c>.gpus.devices`: UUIDs with commas."""
+    for name in sorted(annotations):
+        if not (name.startswith("nvidia.com/container.") and name.endswith(DEVICES_ANNOTATION_SUFFIX)):
+            continue
+        of = name.removeprefix("nvidia.com/container.").removesuffix(DEVICES_ANNOTATION_SUFFIX)
+        if demand is None or demand.container in (None, of):
+            words = (word.strip() for word in annotations[name].split(","))
+            return tuple(word for word in words if word.startswith(("GPU-", "MIG-")))
+    return ()
+
+
+def _priority(spec: Mapping[str, Any], labels: Mapping[str, str]) -> int:
+    number = spec.get("priority")
+    named = _text(spec.get("priorityClassName")) or labels.get("priorityClassName", "")
+    if named in PRIORITY_CLASSES:
+        return PRIORITY_CLASSES[named]
+    return number if type(number) is int and abs(number) <= 2 * 10**9 else 0
+
+
+def _is_managed(parts: _Parts, socket_directory: str) -> bool:
+    """Whether the daemon's socket is mounted, or its injector has said that it will be."""
+    said = parts.annotations.get(MANAGED_ANNOTATION)
+    if said is not None:
+        return said == "true"
+    paths = (_text(_mapping(volume.get("hostPath")).get("path")) for volume in _list(parts.spec.get("volumes")))
+    return any(path.rstrip("/") == socket_directory.rstrip("/") for path in paths if path)
+
+
+def _started_at(status: Mapping[str, Any], container: str | None) -> float | None:
+    for state in _list(status.get("containerStatuses")):
+        if container is None or state.get("name") == container:
+            running = _mapping(_mapping(state.get("state")).get("running"))
+            return _moment(_text(running.get("startedAt")))
+    return None
+
+
+def _moment(text: str) -> float | None:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[Mapping[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _texts(value: object) -> dict[str, str]:
+    """Labels, annotations, resources; a number is what YAML made of an unquoted text."""
+    items = _mapping(value).items()
+    return {k: str(v) for k, v in items if isinstance(v, str | int | float) and not isinstance(v, bool)}

@@ -1,0 +1,81 @@
+"""The cluster's policy: a ConfigMap with settings, of which a node's labels choose the rules of its pool. Pure.
+
+    data:
+      policy.json: |
+        {"reclaim_deadline_s": 3, "pools": {"kai.scheduler/node-pool=a100": {"max_workloads_per_gpu": 3}}}
+
+A node is in the first pool whose label it has; the settings outside of `pools` are everybody's.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from nls_scheduler.pools import Placement
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KEY: Final = "policy.json"
+DEFAULTS: Final[Mapping[str, Any]] = {
+    # A container starts a few seconds after its GPU was promised: by then it must be free.
+    "reclaim_deadline_s": 3.0,
+    "stop_grace_s": 0.5,
+    "max_workloads_per_gpu": None,
+}
+_RULES: Final = ("enabled", "max_workloads_per_gpu", "placement", "idle_suspend_s")
+_LIMIT_BYTES: Final = 256 * 1024
+
+
+def chosen(data: Mapping[str, Any] | None, labels: Mapping[str, str]) -> tuple[dict[str, Any], str | None]:
+    """The settings for a node with these labels, and the pool that it is in. Raises ValueError with one sentence.
+
+    `data`: the ConfigMap's; `None`: there is none, which changes nothing.
+    """
+    text = (data or {}).get(KEY)
+    if text is None:
+        return {}, None
+    if not isinstance(text, str) or len(text) > _LIMIT_BYTES:
+        raise ValueError(f"{KEY} must be a text of at most {_LIMIT_BYTES} bytes.")
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{KEY} is not JSON: {error}.") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"{KEY} must be an object: settings by name.")  # noqa: TRY004 - a bad value of the file, as the others
+    if "oversubscribe" in values:
+        raise ValueError(
+            "oversubscribe is 1.0 on Kubernetes: suspending a notebook frees nothing that KAI has counted."
+        )
+    pools = values.pop("pools", {})
+    if not isinstance(pools, dict):
+        raise ValueError("pools must be an object: rules by label, such as kai.scheduler/node-pool=a100.")  # noqa: TRY004 - a bad value of the file, as the others
+    for pool, rules in pools.items():
+        _check(pool, rules)
+    pool = next((name for name in pools if _has(labels, name)), None)
+    return {**values, **(_settings(pools[pool]) if pool is not None else {})}, pool
+
+
+def _check(pool: str, rules: object) -> None:
+    key, equals, _ = pool.partition("=")
+    if not key or not equals:
+        raise ValueError(f"The pool {pool!r} is no label: write key=value.")
+    if not isinstance(rules, dict):
+        raise ValueError(f"The pool {pool!r} needs an object with its rules.")  # noqa: TRY004 - a bad value of the file, as the others
+    unknown = rules.keys() - set(_RULES)
+    if unknown:
+        raise ValueError(f"The pool {pool!r} has no rule {min(unknown)!r}: there are {', '.join(_RULES)}.")
+    if not isinstance(rules.get("enabled", True), bool):
+        raise ValueError(f"The pool {pool!r} has an 'enabled' that is neither true nor false.")  # noqa: TRY004 - a bad value of the file, as the others
+
+
+def _has(labels: Mapping[str, str], pool: str) -> bool:
+    key, _, value = pool.partition("=")
+    return labels.get(key) == value
+
+
+def _settings(rules: Mapping[str, Any]) -> dict[str, Any]:
+    """A pool that is off reroutes nobody: everybody runs at home."""
+    settings = {name: value for name, value in rules.items() if name != "enabled"}
+    return settings if rules.get("enabled", True) else {**settings, "placement": Placement.BINPACK.value}

@@ -1,0 +1,256 @@
+"""Follows one kind of object: list, watch, and list again when the server has forgotten. It never gives up.
+
+What it knows stays known while the API server is away; `trouble` says since when and why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+
+from nls_scheduler.clock import boottime_s
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    Params = Mapping[str, str]
+
+Record = TypeVar("Record")
+GONE: Final = 410
+_NOT_FOUND: Final = 404
+_REFUSED: Final = (401, 403)
+log = logging.getLogger(__name__)
+
+
+class ApiError(Exception):
+    """The API server refused, failed or could not be reached.
+
+    Attributes:
+        status: HTTP status; 0: there was no answer, or half of one.
+        retry_after_s: how long the server asks to be left alone; `None`: it does not say.
+    """
+
+    def __init__(self, status: int, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after_s = retry_after_s
+
+
+class Api(Protocol):
+    """What the driver needs of an API server. Everything raises ApiError, and nothing else."""
+
+    async def list(self, path: str, params: Params) -> tuple[list[dict[str, Any]], str]:
+        """The objects of a collection and its resourceVersion."""
+
+    def watch(self, path: str, params: Params, timeout_s: float) -> AsyncIterator[dict[str, Any]]:
+        """The events of a watch, until the server or the time ends it."""
+
+    async def create(self, path: str, body: Mapping[str, Any]) -> None:
+        """Create one object."""
+
+    async def close(self) -> None:
+        """Give the connections back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Times in seconds.
+
+    Attributes:
+        spread_s: before the first list up to this long, so that not all nodes come at once.
+        watch_s: a watch is asked to end after about this long.
+        slack_s: and given up this much later.
+        least_s: the first back-off.
+        most_s: the longest.
+        absent_s: between two looks for a kind of object that this cluster does not have.
+    """
+
+    spread_s: float = 30.0
+    watch_s: float = 300.0
+    slack_s: float = 15.0
+    least_s: float = 0.2
+    most_s: float = 30.0
+    absent_s: float = 300.0
+
+
+class Reflector(Generic[Record]):
+    """The objects of one collection as they are now, by UID."""
+
+    def __init__(
+        self,
+        api: Api,
+        path: str,
+        params: Params,
+        convert: Callable[[Mapping[str, Any]], Record | None],
+        changed: Callable[[], None],
+        *,
+        pace: Pace | None = None,
+        optional: bool = False,
+    ) -> None:
+        """`changed` is called in the loop after each change; `convert` gives `None` for what is of no interest.
+
+        `optional`: a cluster without this kind of object is no fault.
+        """
+        self._api = api
+        self._path = path
+        self._params = dict(params)
+        self._convert = convert
+        self._changed = changed
+        self._pace = pace or Pace()
+        self._optional = optional
+        self._version: str | None = None
+        self._failures = 0
+        self._connected = False
+        self._heard_at: float | None = None
+        self._why: str | None = None
+        self.records: dict[str, Record] = {}
+        self.synced = False
+        """Whether the first list has come, or this cluster has no such objects."""
+        self.lists = 0
+        """How many lists there have been: one per start of the server is normal."""
+
+    @property
+    def age_s(self) -> float | None:
+        """How old what is known may be: 0 while a watch stands; `None` before the first list."""
+        if self._connected:
+            return 0.0
+        return None if self._heard_at is None else boottime_s() - self._heard_at
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing new comes at the moment, with the age of what is known; `None` while a watch stands."""
+        if self._why is None or self._connected:
+            return None
+        age_s = self.age_s
+        known = "nothing is known yet" if age_s is None else f"what is known is {age_s:.0f} s old"
+        return f"{self._path}: {self._why} ({known})"
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        await asyncio.sleep(random.random() * self._pace.spread_s)  # noqa: S311 - spreads load, keeps no secret
+        while True:
+            pause_s = 0.0
+            try:
+                if self._version is None:
+                    await self._list()
+                heard = await self._watch()
+                self._failures = 0
+                # A server that ends each watch at once must not be asked without end.
+                pause_s = 0.0 if heard else self._pace.least_s
+            except ApiError as error:
+                pause_s = self._after(error)
+            except Exception:
+                log.exception("following %s failed; it begins anew", self._path)
+                self._version, pause_s = None, self._back_off()
+            finally:
+                self._lost()
+            await asyncio.sleep(pause_s)
+
+    async def _list(self) -> None:
+        """Everything as it is now; what has gone meanwhile is dropped, what is the same stays the same."""
+        objects, version = await self._api.list(self._path, {**self._params, "resourceVersion": "0"})
+        self.lists += 1
+        records: dict[str, Record] = {}
+        for written in objects:
+            uid, record = _uid(written), self._convert(written)
+            if uid is not None and record is not None:
+                records[uid] = record
+        self._version, self._heard_at = version, boottime_s()
+        news = records != self.records or not self.synced
+        self.records, self.synced = records, True
+        if news:
+            self._changed()
+
+    async def _watch(self) -> bool:
+        """One watch; whether it said anything."""
+        seconds = self._pace.watch_s * random.uniform(0.8, 1.2)  # noqa: S311 - spreads load, keeps no secret
+        params = {
+            **self._params,
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version or "0",
+            "timeoutSeconds": str(max(1, round(seconds))),
+        }
+        heard = False
+        async for event in self._api.watch(self._path, params, seconds + self._pace.slack_s):
+            self._established()
+            if event.get("type") == "CONNECTED":
+                continue
+            heard = True
+            self._apply(event)
+        return heard
+
+    def _apply(self, event: Mapping[str, Any]) -> None:
+        kind, written = event.get("type"), event.get("object")
+        if not isinstance(written, dict):
+            raise ApiError(0, "an event without an object")
+        if kind == "ERROR":
+            code = written.get("code")
+            raise ApiError(code if isinstance(code, int) else 500, str(written.get("message", "an error event"))[:200])
+        self._failures = 0
+        version = _version(written)
+        if version is not None:
+            self._version = version
+        uid = _uid(written)
+        if kind == "BOOKMARK" or uid is None:
+            return
+        record = None if kind == "DELETED" else self._convert(written)
+        before = self.records.get(uid)
+        if record is None:
+            self.records.pop(uid, None)
+        else:
+            self.records[uid] = record
+        if record != before:
+            self._changed()
+
+    def _established(self) -> None:
+        self._connected = True
+        if self._why is not None:
+            log.info("%s can be followed again", self._path)
+            self._why = None
+
+    def _lost(self) -> None:
+        if self._connected:
+            self._connected, self._heard_at = False, boottime_s()
+
+    def _after(self, error: ApiError) -> float:
+        """What is to be done about `error`, and how long to wait before."""
+        if error.status == GONE:
+            # The server has forgotten our version: a list mends that, at once unless the last one did not help.
+            self._version, again = None, self._failures > 0
+            pause_s = self._back_off()
+            return pause_s if again else 0.0
+        if error.status == _NOT_FOUND and self._optional:
+            self.records, self._version = {}, None
+            if not self.synced:
+                self.synced = True
+                self._changed()
+            return self._pace.absent_s
+        why = str(error)
+        if error.status in _REFUSED:
+            why = f"the API server refuses it (HTTP {error.status}): grant list and watch in the daemon's role"
+            self._version = None
+        if self._why != why:
+            log.warning("%s cannot be followed: %s; the last known state stays", self._path, why)
+            self._why = why
+        return max(self._back_off(), min(error.retry_after_s or 0.0, 10 * self._pace.most_s))
+
+    def _back_off(self) -> float:
+        self._failures += 1
+        longest_s = min(self._pace.most_s, self._pace.least_s * 2.0 ** min(self._failures, 20))
+        return random.uniform(self._pace.least_s / 2, longest_s)  # noqa: S311 - spreads load, keeps no secret
+
+
+def _uid(written: Mapping[str, Any]) -> str | None:
+    metadata = written.get("metadata")
+    uid = metadata.get("uid") if isinstance(metadata, dict) else None
+    return uid if isinstance(uid, str) and uid else None
+
+
+def _version(written: Mapping[str, Any]) -> str | None:
+    metadata = written.get("metadata")
+    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+    return version if isinstance(version, str) and version else None

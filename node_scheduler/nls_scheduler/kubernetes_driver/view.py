@@ -1,0 +1,230 @@
+"""What all that the cluster says about this node comes to: who owns which Gpu, and where our pods are at home. Pure.
+
+Three sources, the earliest word first: BindRequests, pods (with KAI's reservation pods), the kubelet's allocations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from nls_scheduler.kubernetes_driver.quantities import Trouble, as_bytes
+from nls_scheduler.model import Claims, GpuUuid, Owner
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from nls_scheduler.kubernetes_driver.bind_requests import BindRequest
+    from nls_scheduler.kubernetes_driver.pods import PodRecord
+
+PLAIN_SCHEDULER: Final = "default-scheduler"
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Everything that is known.
+
+    Attributes:
+        node: this node's name.
+        pods: this node's, by UID.
+        elsewhere: pods that a BindRequest names and that are not bound yet, by `namespace/name`.
+        bind_requests: of the whole cluster; those of other nodes are passed by.
+        allocations: UUIDs of the devices that the kubelet gave, by `namespace/name`; `None`: the kubelet does not say.
+        capacities: bytes of each Gpu of this daemon.
+        counted_bytes: what the cluster's scheduler believes each Gpu has; `None`: it has not said.
+    """
+
+    node: str
+    pods: Mapping[str, PodRecord]
+    elsewhere: Mapping[str, PodRecord] = field(default_factory=dict)
+    bind_requests: tuple[BindRequest, ...] = ()
+    allocations: Mapping[str, tuple[str, ...]] | None = None
+    capacities: Mapping[GpuUuid, int] = field(default_factory=dict)
+    counted_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The result.
+
+    Attributes:
+        claims: for the core.
+        homes: Gpus of each managed pod by its UID; empty: not known yet.
+        signals: by what each owner or managed pod became known: `bind_request`, `binding` or `allocation`.
+        troubles: what cannot be used as it is written, by the pod's UID.
+    """
+
+    claims: Claims
+    homes: Mapping[str, tuple[GpuUuid, ...]]
+    signals: Mapping[str, str]
+    troubles: Mapping[str, tuple[Trouble, ...]]
+
+
+def look(sources: Sources) -> View:
+    """The view of `sources`."""
+    return _Look(sources).view()
+
+
+class _Look:
+    """One look; collects while it goes through the sources."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._allocations = sources.allocations or {}
+        self._owners: dict[str, Owner] = {}
+        self._allocated: set[GpuUuid] = set()
+        self._homes: dict[str, tuple[GpuUuid, ...]] = {}
+        self._signals: dict[str, str] = {}
+        self._troubles: dict[str, tuple[Trouble, ...]] = {}
+        self._coming: dict[str, str] = {}
+        self._living = {uid: pod for uid, pod in sorted(sources.pods.items()) if not pod.ended}
+        self._by_key = {pod.key: pod for pod in self._living.values()}
+        self._ended = {pod.key for pod in sources.pods.values() if pod.ended} - self._by_key.keys()
+        self._requests = [r for r in sources.bind_requests if r.node == sources.node and not r.over]
+        self._device_of = self._groups()
+
+    def view(self) -> View:
+        """Everything in the order in which the sources may be believed."""
+        for pod in self._living.values():
+            if pod.troubles:
+                self._trouble(pod, *pod.troubles)
+            if pod.reserves is None and pod.demand is not None:
+                self._pod(pod)
+        for request in self._requests:
+            self._bind_request(request)
+        self._reservations()
+        self._unknown_allocations()
+        for group, name in sorted(self._coming.items()):
+            self._owners[f"group:{group}"] = Owner(f"group:{group}", name, devices_to_come=1)
+            self._signals.setdefault(f"group:{group}", "binding")
+        claims = Claims(tuple(self._owners[key] for key in sorted(self._owners)), frozenset(self._allocated))
+        return View(claims, self._homes, self._signals, self._troubles)
+
+    def _groups(self) -> dict[str, GpuUuid]:
+        """The device of each of KAI's groups; where two reservation pods claim one group, the first by UID has it."""
+        found: dict[str, GpuUuid] = {}
+        for pod in self._living.values():
+            if pod.reserves is None:
+                continue
+            device = self._reserved(pod)
+            if device is not None:
+                self._allocated.add(device)
+            for group in pod.groups:
+                if device is None:
+                    continue
+                if found.setdefault(group, device) != device:
+                    what = (
+                        f"Two reservation pods of different GPUs have the group {group}: this one's GPU is left alone."
+                    )
+                    self._trouble(pod, Trouble("GpuGroupDuplicate", what))
+                    self._owners[pod.uid] = Owner(pod.uid, pod.key, (device,))
+        return found
+
+    def _reserved(self, pod: PodRecord) -> GpuUuid | None:
+        """The device of a reservation pod: as it says, else as the kubelet says."""
+        if pod.reserves and pod.reserves.startswith(("GPU-", "MIG-")):
+            return GpuUuid(pod.reserves)
+        return next((GpuUuid(uuid) for uuid in self._allocations.get(pod.key, ())), None)
+
+    def _pod(self, pod: PodRecord) -> None:
+        demand = pod.demand
+        if demand is None:
+            return
+        if not demand.whole and pod.scheduler == PLAIN_SCHEDULER:
+            what = f"A part of a GPU needs KAI Scheduler; {PLAIN_SCHEDULER} gives this pod none."
+            self._trouble(pod, Trouble("GpuShareUnscheduled", what))
+            return
+        known = self._devices_of(pod)
+        self._allocated.update(known)
+        given = pod.devices or any(group in self._device_of for group in pod.groups)
+        self._signals[pod.uid] = "binding" if given or not known else "allocation"
+        if pod.managed:
+            self._homes[pod.uid] = known if known and len(known) == demand.devices else ()
+            return
+        coming = 0
+        if demand.whole:
+            coming = max(0, demand.devices - len(known))
+        elif not known:
+            self._come(pod.groups or (pod.uid,), pod.key)
+        self._owners[pod.uid] = Owner(pod.uid, pod.key, known, self._request_bytes(pod, known), coming)
+
+    def _devices_of(self, pod: PodRecord) -> tuple[GpuUuid, ...]:
+        """As KAI wrote them on the pod, as its groups' reservations say, or as the kubelet gave them."""
+        if pod.devices:
+            return tuple(GpuUuid(uuid) for uuid in pod.devices)
+        shared = tuple(self._device_of[group] for group in pod.groups if group in self._device_of)
+        return shared or tuple(GpuUuid(uuid) for uuid in self._allocations.get(pod.key, ()))
+
+    def _request_bytes(self, pod: PodRecord, known: tuple[GpuUuid, ...]) -> int | None:
+        """On each Gpu; `None`: all of it. A Gpu that is not ours is not counted."""
+        demand = pod.demand
+        if demand is None or demand.whole:
+            return None
+        sizes = [self._sources.capacities[uuid] for uuid in known if uuid in self._sources.capacities]
+        capacity = max(sizes, default=0)
+        return min(capacity, as_bytes(demand.request, capacity, self._sources.counted_bytes)) if capacity else None
+
+    def _bind_request(self, request: BindRequest) -> None:
+        """A decision that the pod itself does not show yet."""
+        bound = self._by_key.get(request.pod)
+        if bound is not None and bound.uid in self._signals:
+            known = self._devices_of(bound) if bound.demand is not None else ()
+            if known or bound.managed:
+                return
+            self._owners.pop(bound.uid, None)
+        pod = bound or self._sources.elsewhere.get(request.pod)
+        shared = tuple(self._device_of[group] for group in request.groups if group in self._device_of)
+        self._allocated.update(shared)
+        if pod is not None and pod.managed:
+            return
+        key = f"bind:{request.uid}" if pod is None else pod.uid
+        self._signals[key] = "bind_request"
+        if not request.shared:
+            given = tuple(GpuUuid(uuid) for uuid in self._allocations.get(request.pod, ()))
+            self._owners[key] = Owner(key, request.pod, given, None, max(0, request.count - len(given)))
+            return
+        unknown = [group for group in request.groups if group not in self._device_of]
+        self._come(unknown or ([] if shared else [f"{key}-{n}" for n in range(request.count)]), request.pod)
+        for group in unknown:
+            self._signals[f"group:{group}"] = "bind_request"
+        if shared:
+            capacity = max((self._sources.capacities.get(uuid, 0) for uuid in shared), default=0)
+            self._owners[key] = Owner(key, request.pod, shared, int(request.portion * capacity))
+
+    def _come(self, groups: Iterable[str], name: str) -> None:
+        for group in groups:
+            self._coming.setdefault(group, name)
+
+    def _reservations(self) -> None:
+        """A reservation whose pods are not there yet owns its device; one without a device is a device to come."""
+        groups = {g for pod in self._living.values() if pod.reserves is None for g in pod.groups}
+        groups |= {group for request in self._requests for group in request.groups}
+        for pod in self._living.values():
+            if pod.reserves is None:
+                continue
+            device = self._reserved(pod)
+            lonely = not set(pod.groups) & groups
+            if device is not None and lonely:
+                self._owners[pod.uid] = Owner(pod.uid, pod.key, (device,))
+                self._signals[pod.uid] = "allocation"
+            elif device is None:
+                if pod.started_at is not None:
+                    what = "This reservation pod runs and does not say which GPU it has: one GPU is kept free for it."
+                    self._trouble(pod, Trouble("GpuReservationSilent", what))
+                if lonely:
+                    self._come(pod.groups or (pod.uid,), pod.key)
+
+    def _unknown_allocations(self) -> None:
+        """Devices that the kubelet gave to pods of which the API server has not told yet, or does not tell at all."""
+        requested = {request.pod for request in self._requests}
+        for key, uuids in sorted(self._allocations.items()):
+            if key in self._by_key or key in self._ended or key in requested:
+                continue
+            gpus = tuple(GpuUuid(uuid) for uuid in uuids)
+            self._allocated.update(gpus)
+            owner = f"allocated:{key}"
+            self._owners[owner] = Owner(owner, key, gpus)
+            self._signals[owner] = "allocation"
+
+    def _trouble(self, pod: PodRecord, *troubles: Trouble) -> None:
+        self._troubles[pod.uid] = (*self._troubles.get(pod.uid, ()), *troubles)

@@ -1,0 +1,62 @@
+"""A podresources socket that speaks the real gRPC and says what a test tells it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Self
+
+import grpc
+
+from nls_scheduler.kubernetes_driver.podresources import MESSAGES, METHOD
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class FakeKubelet:
+    """Use as a context manager; `allocations`: devices by `namespace/name`, `claims`: DRA device names by the same."""
+
+    def __init__(self, socket: Path) -> None:
+        self.socket = socket
+        self.allocations: dict[str, list[str]] = {}
+        self.claims: dict[str, list[str]] = {}
+        self.resource = "nvidia.com/gpu"
+        self.failing = False
+        self.calls = 0
+
+    def __enter__(self) -> Self:
+        self._pool = ThreadPoolExecutor(2)
+        self._server = grpc.server(self._pool)
+        handler = grpc.unary_unary_rpc_method_handler(
+            self._list,
+            request_deserializer=MESSAGES["ListPodResourcesRequest"].FromString,
+            response_serializer=lambda message: message.SerializeToString(),
+        )
+        service, method = METHOD.strip("/").split("/")
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
+        self._server.add_insecure_port(f"unix:{self.socket}")
+        self._server.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.stop(0).wait()
+        self._pool.shutdown()
+        self.socket.unlink(missing_ok=True)
+
+    def _list(self, _request: Any, context: Any) -> Any:
+        self.calls += 1
+        if self.failing:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "the kubelet restarts")
+        answer = MESSAGES["ListPodResourcesResponse"]()
+        for key in sorted({*self.allocations, *self.claims}):
+            namespace, name = key.split("/")
+            pod = answer.pod_resources.add(name=name, namespace=namespace)
+            container = pod.containers.add(name="main")
+            devices = self.allocations.get(key, [])
+            if devices:
+                container.devices.add(resource_name=self.resource, device_ids=devices)
+            container.devices.add(resource_name="rdma/hca", device_ids=["mlx5_0"])
+            for device in self.claims.get(key, []):
+                dynamic = container.dynamic_resources.add(claim_name="gpu", claim_namespace=namespace)
+                dynamic.claim_resources.add(driver_name="gpu.nvidia.com", pool_name="node-a", device_name=device)
+        return answer

@@ -1,0 +1,96 @@
+"""Kubernetes objects for tests, as the API server has them: only the fields that are read."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+PODS = "/api/v1/pods"
+NODES = "/api/v1/nodes"
+CONFIG_MAPS = "/api/v1/configmaps"
+BIND_REQUESTS = "/apis/scheduling.run.ai/v1alpha2/bindrequests"
+NODE = "node-a"
+SOCKET_DIRECTORY = "/run/nls"
+RESERVATIONS = "kai-resource-reservation"
+
+
+def pod(
+    name: str,
+    *,
+    namespace: str = "default",
+    node: str | None = NODE,
+    scheduler: str = "kai-scheduler",
+    annotations: dict[str, Any] | None = None,
+    labels: dict[str, Any] | None = None,
+    gpus: int | str | None = None,
+    environment: list[dict[str, Any]] | None = None,
+    managed: bool = False,
+    phase: str = "Running",
+    uid: str | None = None,
+    priority_class: str | None = None,
+    started_at: str | None = None,
+    socket_directory: str = SOCKET_DIRECTORY,
+) -> dict[str, Any]:
+    """A pod with one container `main`."""
+    container: dict[str, Any] = {"name": "main", "env": environment or []}
+    if gpus is not None:
+        container["resources"] = {"limits": {"nvidia.com/gpu": str(gpus)}}
+    spec: dict[str, Any] = {"schedulerName": scheduler, "containers": [container], "volumes": []}
+    if node is not None:
+        spec["nodeName"] = node
+    if managed:
+        spec["volumes"] = [{"name": "nls", "hostPath": {"path": socket_directory}}]
+    if priority_class is not None:
+        spec["priorityClassName"] = priority_class
+    status: dict[str, Any] = {"phase": phase}
+    if started_at is not None:
+        status["containerStatuses"] = [{"name": "main", "state": {"running": {"startedAt": started_at}}}]
+    metadata = {"name": name, "namespace": namespace, "uid": uid or str(uuid.uuid4())}
+    metadata |= {"annotations": annotations or {}, "labels": labels or {}}
+    return {"metadata": metadata, "spec": spec, "status": status}
+
+
+def shared_pod(name: str, fraction: str, group: str | None = None, **options: Any) -> dict[str, Any]:
+    """A pod of KAI's with a part of a device."""
+    labels = {"runai-gpu-group": group} if group is not None else {}
+    return pod(name, annotations={"gpu-fraction": fraction}, labels={**labels, **options.pop("labels", {})}, **options)
+
+
+def reservation(group: str, gpu: str | None, name: str | None = None, **options: Any) -> dict[str, Any]:
+    """KAI's reservation pod for a group; without `gpu` it has not said yet which device it holds."""
+    annotations = {"run.ai/reserve_for_gpu_index": gpu} if gpu is not None else {}
+    return pod(
+        name or f"gpu-reservation-{group}",
+        namespace=RESERVATIONS,
+        annotations=annotations,
+        labels={"runai-gpu-group": group},
+        gpus=1,
+        **options,
+    )
+
+
+def bind_request(
+    name: str, *, groups: list[str] | None = None, portion: str = "0.5", count: int = 1, node: str = NODE
+) -> dict[str, Any]:
+    """KAI's decision for the pod of that name: parts of the devices of `groups`, or `count` whole ones."""
+    kind = "Fraction" if groups is not None else "Regular"
+    spec: dict[str, Any] = {
+        "podName": name,
+        "selectedNode": node,
+        "receivedResourceType": kind,
+        "receivedGPU": {"count": count, "portion": portion if groups is not None else "1.0"},
+    }
+    if groups is not None:
+        spec["selectedGPUGroups"] = groups
+    metadata = {"name": name, "namespace": "default", "uid": str(uuid.uuid4())}
+    return {"metadata": metadata, "spec": spec}
+
+
+def node(labels: dict[str, str] | None = None) -> dict[str, Any]:
+    """This node."""
+    return {"metadata": {"name": NODE, "uid": "0-node", "labels": labels or {}}}
+
+
+def config_map(text: str) -> dict[str, Any]:
+    """The policy."""
+    return {"metadata": {"name": "nls", "namespace": "nls-system", "uid": "0-map"}, "data": {"policy.json": text}}

@@ -1,0 +1,77 @@
+"""From a cgroup's path to a pod, in every form in which a kubelet and a container runtime write it."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from nls_scheduler.errors import Problem
+from nls_scheduler.kubernetes_driver.identity import pod_uid_in, pod_uid_of, require_visible, seen_from_here
+from nls_scheduler.model import ProcessId
+from nls_scheduler.peers import Peer
+
+UID = "0a1b2c3d-1111-2222-3333-444455556666"
+UNDERSCORED = UID.replace("-", "_")
+STATIC = "0123456789abcdef0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"/kubepods/burstable/pod{UID}/4f5e",
+        f"/kubepods/pod{UID}/4f5e",
+        f"/kubepods/besteffort/pod{UID}",
+        f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{UNDERSCORED}.slice/cri-containerd-4f5e.scope",
+        f"/kubepods.slice/kubepods-pod{UNDERSCORED}.slice/crio-4f5e.scope",
+        f"/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{UNDERSCORED}.slice/docker-4f5e.scope",
+        f"/../../../kubepods-burstable-pod{UNDERSCORED}.slice/cri-containerd-4f5e.scope",
+        f"/../pod{UID}/4f5e",
+        f"/docker/9c/kubelet.slice/kubelet-kubepods-pod{UNDERSCORED}.slice/cri-containerd-1.scope",
+        f"/kubepods/burstable/pod{UID}/4f5e/nested/deeper",
+    ],
+)
+def test_every_form_names_the_pod(path: str) -> None:
+    assert pod_uid_in(f"0::{path}\n") == UID
+    assert pod_uid_in(f"12:pids:{path}\n4:memory:{path}\n1:name=systemd:/\n") == UID
+
+
+def test_a_static_pod_has_a_uid_without_dashes() -> None:
+    assert pod_uid_in(f"0::/kubepods/burstable/pod{STATIC}/1") == STATIC
+
+
+def test_the_innermost_pod_counts() -> None:
+    outer = "99999999-1111-2222-3333-444455556666"
+    assert pod_uid_in(f"0::/kubepods/pod{outer}/1/kubepods/pod{UID}/2") == UID
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/../..",
+        "/user.slice/user-1000.slice/session-2.scope",
+        "/kubepods/podless/1",
+        f"/kubepods/mypod{UID}/1",
+        f"/kubepods/pod{UID}x/1",
+        "/kubepods/pod0a1b2c3d-1111-2222-3333-44445555/1",
+        f"/pod{UID.upper()}/1",
+    ],
+)
+def test_what_is_no_pod_is_none(path: str) -> None:
+    assert pod_uid_in(f"0::{path}\n") is None
+
+
+def test_a_process_that_has_ended_belongs_to_no_pod() -> None:
+    assert pod_uid_of(2**22 + 1) is None
+
+
+def test_pid_0_is_refused() -> None:
+    with pytest.raises(Problem, match="hostPID"):
+        require_visible(Peer(1000, None, -1, administrator=False))
+
+
+def test_a_process_of_the_same_pid_namespace_keeps_its_number() -> None:
+    process = ProcessId(1, 7)
+    peer = Peer(0, ProcessId(os.getpid(), 1), -1, administrator=False)
+    assert seen_from_here(process, peer) == process

@@ -1,0 +1,153 @@
+"""From the API's objects to records: what a pod and a BindRequest say, and objects that say nothing usable."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nls_scheduler.kubernetes_driver.bind_requests import bind_request as parse_bind_request
+from nls_scheduler.kubernetes_driver.pods import PodRecord, pod_record
+from objects import SOCKET_DIRECTORY, bind_request, pod, reservation, shared_pod
+
+
+def record(written: dict[str, Any]) -> PodRecord:
+    found = pod_record(written, SOCKET_DIRECTORY)
+    assert found is not None
+    return found
+
+
+def test_a_shared_pod_says_its_group_queue_and_priority() -> None:
+    found = record(
+        shared_pod(
+            "a", "0.5", "g1", priority_class="train", labels={"kai.scheduler/queue": "team", "runai/queue": "old"}
+        )
+    )
+    assert (found.groups, found.queue, found.priority, found.reserves) == (("g1",), "team", 50, None)
+
+
+def test_the_older_queue_label_counts_where_there_is_no_newer() -> None:
+    assert record(pod("a", labels={"runai/queue": "old"})).queue == "old"
+
+
+@pytest.mark.parametrize(
+    ("name", "priority"),
+    [("train", 50), ("build-preemptible", 75), ("build", 100), ("inference", 125), ("unheard-of", 0)],
+)
+def test_a_priority_class_is_known_by_its_name(name: str, priority: int) -> None:
+    assert record(pod("a", priority_class=name)).priority == priority
+
+
+def test_a_pod_of_several_devices_has_a_label_for_each() -> None:
+    written = shared_pod("a", "0.5", labels={"runai-gpu-group/g2": "g2", "runai-gpu-group/g1": "g1"})
+    assert record(written).groups == ("g1", "g2")
+
+
+def test_kai_018_writes_the_devices_on_the_pod() -> None:
+    written = shared_pod("a", "0.5")
+    written["metadata"]["annotations"]["nvidia.com/container.main.gpus.devices"] = "GPU-1, GPU-2"
+    assert record(written).devices == ("GPU-1", "GPU-2")
+
+
+def test_a_reservation_pod_holds_the_device_that_its_annotation_names() -> None:
+    assert record(reservation("g1", "GPU-1")).reserves == "GPU-1"
+    assert record(reservation("g1", None)).reserves == ""
+
+
+def test_a_pod_that_mounts_the_socket_is_looked_after_by_us() -> None:
+    assert record(pod("a", managed=True)).managed
+    assert not record(pod("a")).managed
+    assert not record(pod("a", managed=True, socket_directory="/run/nls-other")).managed
+
+
+def test_a_pod_can_say_itself_whether_it_is_looked_after() -> None:
+    assert record(pod("a", annotations={"nls-jupyter/managed": "true"})).managed
+    assert not record(pod("a", managed=True, annotations={"nls-jupyter/managed": "false"})).managed
+
+
+def test_the_start_of_its_container_is_known() -> None:
+    assert record(pod("a", gpus=1, started_at="2026-11-21T10:00:00Z")).started_at == 1795255200.0
+    assert record(pod("a", gpus=1, started_at="yesterday")).started_at is None
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_pod_that_has_ended_holds_nothing(phase: str) -> None:
+    assert record(pod("a", phase=phase)).ended
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {},
+        {"metadata": None},
+        {"metadata": {"name": "a", "namespace": "b"}},
+        {"metadata": {"name": 1, "namespace": "b", "uid": "c"}},
+    ],
+)
+def test_an_object_without_identity_is_none(broken: dict[str, Any]) -> None:
+    assert pod_record(broken, SOCKET_DIRECTORY) is None
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"spec": None, "status": None},
+        {"spec": [], "status": "x"},
+        {"spec": {"containers": [None, 1, {"env": {"a": 1}, "resources": []}], "volumes": {"a": 1}}},
+        {"spec": {"containers": [{"name": "main", "env": [{"name": 3, "value": None}]}], "priority": "high"}},
+        {"status": {"containerStatuses": [{"name": "main", "state": {"running": None}}, None]}},
+    ],
+)
+def test_parts_of_a_wrong_type_are_absent_and_never_an_error(parts: dict[str, Any]) -> None:
+    written = {**pod("a"), **parts}
+    assert record(written).demand is None
+
+
+def test_a_number_without_quotes_is_as_good_as_its_text() -> None:
+    found = record(pod("a", annotations={"gpu-fraction": 0.5}))
+    assert found.demand is not None
+    assert found.demand.request == 0.5
+
+
+def test_a_bind_request_names_the_pod_the_node_and_the_groups() -> None:
+    found = parse_bind_request(bind_request("a", groups=["g1", "g2", "g1"], portion="0.25"))
+    assert found is not None
+    assert (found.pod, found.node, found.shared) == ("default/a", "node-a", True)
+    assert (found.count, found.portion, found.groups, found.over) == (2, 0.25, ("g1", "g2"), False)
+
+
+def test_a_bind_request_of_whole_devices_has_a_count() -> None:
+    found = parse_bind_request(bind_request("a", count=2))
+    assert found is not None
+    assert (found.shared, found.count, found.portion, found.groups) == (False, 2, 1.0, ())
+
+
+@pytest.mark.parametrize(
+    ("change", "portion", "count"),
+    [
+        ({"receivedGPU": {"count": 1, "portion": "much"}}, 1.0, 1),
+        ({"receivedGPU": {"count": 1, "portion": "-1"}}, 1.0, 1),
+        ({"receivedGPU": None}, 1.0, 1),
+    ],
+)
+def test_a_portion_that_makes_no_sense_counts_as_everything(change: dict[str, Any], portion: float, count: int) -> None:
+    written = bind_request("a", groups=["g1"])
+    written["spec"] |= change
+    found = parse_bind_request(written)
+    assert found is not None
+    assert (found.portion, found.count) == (portion, count)
+
+
+@pytest.mark.parametrize(
+    "change", [{"selectedNode": None}, {"receivedResourceType": "DRA"}, {"receivedResourceType": None}]
+)
+def test_a_bind_request_that_says_nothing_about_gpus_is_none(change: dict[str, Any]) -> None:
+    written = bind_request("a", groups=["g1"])
+    written["spec"] |= change
+    assert parse_bind_request(written) is None
+
+
+def test_a_bind_request_that_was_carried_out_is_over() -> None:
+    found = parse_bind_request({**bind_request("a", count=1), "status": {"phase": "Succeeded"}})
+    assert found is not None
+    assert found.over

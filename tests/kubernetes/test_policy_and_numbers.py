@@ -1,0 +1,147 @@
+"""The ConfigMap's rules for a node's labels; misses and lateness; Events that never hold anything up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from nls_scheduler import config
+from nls_scheduler.kubernetes_driver.events_out import EventWriter
+from nls_scheduler.kubernetes_driver.pods import PodRecord
+from nls_scheduler.kubernetes_driver.policy import DEFAULTS, chosen
+from nls_scheduler.kubernetes_driver.reflector import ApiError
+from nls_scheduler.kubernetes_driver.vacating import Vacating
+from nls_scheduler.model import Claims, GpuUuid, NodeState, Owner
+from nls_scheduler.simulator import SimulatedNode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ZERO, ONE = GpuUuid("GPU-0"), GpuUuid("GPU-1")
+POD = PodRecord("uid-1", "default", "train")
+
+
+def policy(values: object) -> dict[str, str]:
+    return {"policy.json": json.dumps(values)}
+
+
+def test_the_first_pool_whose_label_the_node_has_is_its_pool() -> None:
+    pools = {"team=b": {"placement": "binpack"}, "team=a": {"max_workloads_per_gpu": 2}, "zone=x": {}}
+    values, pool = chosen(policy({"min_gain": 0.2, "pools": pools}), {"team": "a", "zone": "x"})
+    assert (values, pool) == ({"min_gain": 0.2, "max_workloads_per_gpu": 2}, "team=a")
+
+
+def test_a_pool_that_is_off_keeps_everybody_at_home() -> None:
+    assert chosen(policy({"pools": {"a=b": {"enabled": False}}}), {"a": "b"})[0] == {"placement": "binpack"}
+
+
+def test_without_a_config_map_nothing_changes() -> None:
+    assert chosen(None, {"a": "b"}) == ({}, None)
+    assert chosen({}, {}) == ({}, None)
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ({"policy.json": "{"}, "not JSON"),
+        ({"policy.json": "[]"}, "must be an object"),
+        ({"policy.json": 3}, "must be a text"),
+        (policy({"oversubscribe": 2}), "oversubscribe is 1.0"),
+        (policy({"pools": []}), "pools must be an object"),
+        (policy({"pools": {"a100": {}}}), "no label"),
+        (policy({"pools": {"a=b": []}}), "needs an object"),
+        (policy({"pools": {"a=b": {"gpus": ["0"]}}}), "no rule 'gpus'"),
+        (policy({"pools": {"a=b": {"enabled": "no"}}}), "neither true nor false"),
+    ],
+)
+def test_a_policy_that_cannot_be_used_says_why(data: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        chosen(data, {})
+
+
+def test_flags_go_before_the_cluster_s_settings_and_those_before_the_defaults() -> None:
+    settings = config.load(["min_gain=0.3"], [], defaults=DEFAULTS, cluster={"min_gain": 0.2, "cool_down_s": 7.0})
+    assert (settings.policy.min_gain, settings.policy.cool_down_s) == (0.3, 7.0)
+    assert (settings.policy.reclaim_deadline_s, settings.policy.max_workloads_per_gpu) == (3.0, None)
+
+
+def test_a_setting_that_there_is_not_is_refused() -> None:
+    with pytest.raises(config.ConfigError, match="no setting"):
+        config.load([], [], cluster={"min_gian": 0.2})
+
+
+def lent() -> NodeState:
+    """Somebody borrows GPU 1."""
+    node = SimulatedNode.of(2)
+    for _ in range(2):
+        node.submit(given_home=(ZERO,))
+        node.settle()
+    assert {w.current for w in node.state.workloads.values()} == {(ZERO,), (ONE,)}
+    return node.state
+
+
+def claimed(state: NodeState, at: float, *gpus: GpuUuid, free: bool = False) -> NodeState:
+    workloads = {} if free else state.workloads
+    owner = Owner("uid-1", "default/train", gpus, devices_to_come=0 if gpus else 1)
+    return replace(state, at=at, claims=Claims((owner,)), workloads=workloads)
+
+
+def test_a_gpu_that_was_free_when_it_became_known_is_no_miss() -> None:
+    vacating, state = Vacating(), lent()
+    signals = {"uid-1": "bind_request"}
+    vacating.observe(claimed(state, 10.0), signals, {})
+    vacating.observe(claimed(state, 12.0, ONE, free=True), signals, {})
+    assert (vacating.claims["bind_request"], vacating.misses["bind_request"]) == (1, 0)
+    assert vacating.vacate_s["bind_request"].total == 2.0
+
+
+def test_a_gpu_that_was_still_lent_when_it_became_known_is_a_miss() -> None:
+    vacating, state = Vacating(), lent()
+    signals = {"uid-1": "binding"}
+    vacating.observe(claimed(state, 10.0), signals, {})
+    vacating.observe(claimed(state, 11.0, ONE), signals, {})
+    vacating.observe(claimed(state, 13.0, ONE, free=True), signals, {})
+    assert vacating.misses["binding"] == 1
+    assert vacating.vacate_s["binding"].total == 3.0
+
+
+@pytest.mark.parametrize(("started_at", "late_s"), [(997.0, 3.0), (1004.0, 0.0)])
+def test_lateness_counts_from_the_container_s_start(started_at: float, late_s: float) -> None:
+    vacating, state = Vacating(wall=lambda: 1000.0), lent()
+    pods: Mapping[str, PodRecord] = {"uid-1": replace(POD, started_at=started_at)}
+    vacating.observe(claimed(state, 10.0, ONE, free=True), {"uid-1": "binding"}, pods)
+    vacating.observe(claimed(state, 11.0, ONE, free=True), {"uid-1": "binding"}, pods)
+    assert vacating.lateness_s.total == late_s
+    assert vacating.lateness_s.buckets[-1] == ("+Inf", 1.0)
+
+
+class RefusingApi:
+    """Takes nothing."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+
+    async def create(self, path: str, _body: Mapping[str, Any]) -> None:
+        assert path == "/api/v1/namespaces/default/events"
+        self.asked.set()
+        raise ApiError(403, "HTTP 403: no")
+
+
+def test_events_that_are_refused_are_counted_and_hold_nothing_up() -> None:
+    async def main() -> None:
+        api = RefusingApi()
+        writer = EventWriter(api, "node-a")  # type: ignore[arg-type]
+        for number in range(400):
+            writer.once(POD, "GpuRequestInvalid", f"reason {number % 300}")
+        task = asyncio.create_task(writer.run())
+        await asyncio.wait_for(api.asked.wait(), 10)
+        await asyncio.sleep(0)
+        task.cancel()
+        assert writer.lost == 300 - 256 + 1
+        assert writer.written == 0
+
+    asyncio.run(main())

@@ -1,0 +1,310 @@
+"""The reflector against a server that forgets, freezes, refuses, breaks off and restarts; through the real client."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fake_api_server import FakeApiServer
+from nls_scheduler.kubernetes_driver.api import KubernetesApi
+from nls_scheduler.kubernetes_driver.reflector import ApiError, Pace, Reflector
+from objects import BIND_REQUESTS, NODE, PODS, pod
+from waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from pathlib import Path
+
+PACE = Pace(spread_s=0.0, least_s=0.01, most_s=0.1, absent_s=0.05)
+MINE = {"fieldSelector": f"spec.nodeName={NODE}"}
+
+
+class Following:
+    """A reflector of pods' names."""
+
+    def __init__(self, api: KubernetesApi, path: str = PODS, pace: Pace = PACE, *, optional: bool = False) -> None:
+        self.changes = 0
+        self.reflector: Reflector[str] = Reflector(
+            api, path, MINE if path == PODS else {}, _name, self._changed, pace=pace, optional=optional
+        )
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    @property
+    def names(self) -> set[str]:
+        return set(self.reflector.records.values())
+
+    async def sees(self, *names: str) -> None:
+        async def so() -> bool:
+            return self.names == set(names)
+
+        await eventually(so)
+
+    async def stands(self) -> None:
+        """A watch stands."""
+
+        async def so() -> bool:
+            return self.reflector.age_s == 0.0
+
+        await eventually(so)
+
+
+def _name(written: Mapping[str, Any]) -> str | None:
+    return str(written["metadata"]["name"])
+
+
+@asynccontextmanager
+async def following(
+    server: FakeApiServer, directory: Path, path: str = PODS, pace: Pace = PACE, *, optional: bool = False
+) -> AsyncIterator[Following]:
+    api = await KubernetesApi.connect(str(server.kubeconfig(directory)))
+    followed = Following(api, path, pace, optional=optional)
+    task = asyncio.create_task(followed.reflector.run())
+    try:
+        yield followed
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await api.close()
+
+
+def run(directory: Path, story: Callable[[FakeApiServer, Following], Awaitable[None]], **options: Any) -> None:
+    async def main() -> None:
+        async with following(server, directory, **options) as followed:
+            await story(server, followed)
+
+    with FakeApiServer() as server:
+        server.put(PODS, pod("first"))
+        server.put(PODS, pod("elsewhere", node="node-b"))
+        asyncio.run(main())
+
+
+async def put(server: FakeApiServer, written: dict[str, Any]) -> None:
+    await asyncio.to_thread(server.put, PODS, written)
+
+
+async def do(work: Callable[[], object]) -> None:
+    await asyncio.to_thread(work)
+
+
+def test_what_is_there_and_what_comes_and_goes_is_known(tmp_path: Path) -> None:
+    async def story(server: FakeApiServer, followed: Following) -> None:
+        await followed.sees("first")
+        await followed.stands()
+        second = pod("second")
+        await put(server, second)
+        await followed.sees("first", "second")
+        await do(lambda: server.delete(PODS, second))
+        await followed.sees("first")
+        assert followed.reflector.lists == 1
+
+    run(tmp_path, story)
+
+
+def test_a_pod_that_is_made_again_under_its_name_is_another_one(tmp_path: Path) -> None:
+    async def story(server: FakeApiServer, followed: Following) -> None:
+        await followed.stands()
+        before = set(followed.reflector.records)
+        first = pod("first")
+        await do(lambda: server.delete(PODS, first))
+        await put(server, first)
+        await followed.sees("first")
+        assert set(followed.reflector.records) != before
+
+    run(tmp_path, story)
+
+
+def test_a_bookmark_saves_a_list_after_the_versions_before_are_forgotten(tmp_path: Path) -> None:
+    async def story(server: FakeApiServer, followed: Following) -> None:
+        await followed.stands()
+        await put(server, pod("elsewhere-2", node="node-b"))
+        await do(server.forget)
+        await do(server.bookmark)
+        await do(server.end_watches)
+        await put(server, pod("second"))
+        await followed.sees("first", "second")
+        assert followed.reflector.lists == 1
+
+    run(tmp_path, story)
+
+
+def test_410_leads_to_a_list_and_what_has_gone_meanwhile_is_dropped(tmp_path: Path) -> None:
+    async def story(server: FakeApiServer, followed: Following) -> None:
+        await followed.stands()
+        server.faults.refused[PODS] = 503
+        await do(server.end_watches)
+        await do(lambda: server.delete(PODS, pod("first")))
+        await put(server, pod("second"))
+        await do(server.forget)
+        assert followed.names == {"first"}
+        del server.faults.refused[PODS]
+        await followed.sees("second")
+        assert followed.reflector.lists == 2
+
+    run(tmp_path, story)
+
+
+def test_a_restarted_server_is_followed_again(tmp_path: Path) -> None:
+    async def story(server: FakeApiServer, followed: Following) -> None:
+        await followed.stands()
+        await do(server.restart)
+        await put(server, pod("second"))
+        await followed.sees("first", "second")
+
+    run(tmp_path, story)
+
+
+def test_half_an_event_is_no_event_and_the_next_watch_has_it_all(tmp_path: Path) -> None:
+    async def story(server: FakeApiServer, followed: Following) -> None:
+        await followed.stands()
+        await do(lambda: server.say(b'{"type": "DELETED", "object": {"metadata": {"uid'))
+        await put(server, pod("second"))
+        await followed.sees("first", "second")
+
+    run(tmp_path, story)
+
+
+def test_what_is_not_json_is_survived(tmp_path: Path) -> None:
+    async def story(server: FakeApiServer, followed: Following) -> None:
+        await followed.stands()
+        await do(lambda: server.say(b"<html>gateway</html>\n[1]\n"))
+        await put(server, pod("second"))
+        await followed.sees("first", "second")
+
+    run(tmp_path, story)
+
+
+def test_an_object_of_200_kb_comes_through(tmp_path: Path) -> None:
+    async def story(server: FakeApiServer, followed: Following) -> None:
+        await followed.stands()
+        await put(server, pod("large", annotations={"note": "x" * 200_000}))
+        await followed.sees("first", "large")
+
+    run(tmp_path, story)
+
+
+def test_errors_are_waited_out_and_the_last_known_state_stays(tmp_path: Path) -> None:
+    async def story(server: FakeApiServer, followed: Following) -> None:
+        await followed.stands()
+        server.faults.answers = [(500, {}), (429, {"Retry-After": "0"}), (503, {}), (504, {})]
+        await do(server.end_watches)
+        await put(server, pod("second"))
+        await followed.sees("first", "second")
+        assert server.faults.answers == []
+
+    run(tmp_path, story)
+
+
+def test_retry_after_is_obeyed(tmp_path: Path) -> None:
+    async def main() -> None:
+        api = await KubernetesApi.connect(str(server.kubeconfig(tmp_path)))
+        try:
+            with pytest.raises(ApiError) as raised:
+                await api.list(PODS, {})
+            assert (raised.value.status, raised.value.retry_after_s) == (429, 7.0)
+            assert Following(api, pace=Pace()).reflector._after(raised.value) >= 7.0
+        finally:
+            await api.close()
+
+    with FakeApiServer() as server:
+        server.faults.answers = [(429, {"Retry-After": "7"})]
+        asyncio.run(main())
+
+
+def test_refused_by_rbac_is_said_and_mended_by_a_role(tmp_path: Path) -> None:
+    async def story(server: FakeApiServer, followed: Following) -> None:
+        await followed.stands()
+        server.faults.refused[PODS] = 403
+        await do(server.end_watches)
+
+        async def told() -> bool:
+            return "grant list and watch" in (followed.reflector.trouble or "")
+
+        await eventually(told)
+        assert followed.names == {"first"}
+        server.faults.refused.clear()
+        await followed.stands()
+        assert followed.reflector.trouble is None
+
+    run(tmp_path, story)
+
+
+def test_a_kind_that_the_cluster_does_not_have_is_no_fault(tmp_path: Path) -> None:
+    async def story(server: FakeApiServer, followed: Following) -> None:
+        async def synced() -> bool:
+            return followed.reflector.synced
+
+        server.kinds.discard(BIND_REQUESTS)
+        await eventually(synced)
+        assert followed.reflector.trouble is None
+
+    run(tmp_path, story, path="/apis/example.org/v1/nothings", optional=True)
+
+
+def test_a_kind_that_appears_later_is_found(tmp_path: Path) -> None:
+    path = "/apis/example.org/v1/somethings"
+
+    async def story(server: FakeApiServer, followed: Following) -> None:
+        async def synced() -> bool:
+            return followed.reflector.synced
+
+        await eventually(synced)
+        server.kinds.add(path)
+        await do(lambda: server.put(path, pod("new")))
+        await followed.sees("new")
+
+    run(tmp_path, story, path=path, optional=True)
+
+
+def test_a_frozen_server_is_given_up_and_followed_again(tmp_path: Path) -> None:
+    async def story(server: FakeApiServer, followed: Following) -> None:
+        await followed.stands()
+        server.faults.frozen = True
+        await do(server.end_watches)
+
+        async def aged() -> bool:
+            return (followed.reflector.age_s or 0.0) > 0.0
+
+        await eventually(aged)
+        server.faults.frozen = False
+        await put(server, pod("second"))
+        await followed.sees("first", "second")
+
+    run(tmp_path, story, pace=Pace(spread_s=0.0, watch_s=0.5, slack_s=0.2, least_s=0.01, most_s=0.1))
+
+
+def test_410_again_and_again_does_not_make_it_ask_without_end(tmp_path: Path) -> None:
+    async def story(server: FakeApiServer, followed: Following) -> None:
+        await followed.stands()
+        server.faults.answers = [(410, {})] * 6
+        before = followed.reflector.lists
+        await do(server.end_watches)
+
+        async def used_up() -> bool:
+            return not server.faults.answers and followed.reflector.age_s == 0.0
+
+        await eventually(used_up)
+        assert followed.reflector.lists <= before + 6
+
+    run(tmp_path, story)
+
+
+def test_the_same_list_again_is_no_news(tmp_path: Path) -> None:
+    async def story(server: FakeApiServer, followed: Following) -> None:
+        await followed.stands()
+        before = followed.changes
+        await do(server.restart)
+
+        async def listed() -> bool:
+            return followed.reflector.lists == 2 and followed.reflector.age_s == 0.0
+
+        await eventually(listed)
+        assert followed.changes == before
+
+    run(tmp_path, story)

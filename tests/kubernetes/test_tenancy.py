@@ -1,0 +1,95 @@
+"""What a notebook may have of what its pod has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nls_scheduler.errors import Problem
+from nls_scheduler.kubernetes_driver.pods import PodRecord, pod_record
+from nls_scheduler.kubernetes_driver.tenancy import allotment
+from nls_scheduler.model import Gpu, GpuUuid, Kind, WorkloadSpec
+from objects import SOCKET_DIRECTORY, pod, shared_pod
+
+GIB = 2**30
+A, B = GpuUuid("GPU-a"), GpuUuid("GPU-b")
+GPUS = {uuid: Gpu(uuid, n, "Test", 16 * GIB) for n, uuid in enumerate((A, B))}
+
+
+def burstable(**options: Any) -> PodRecord:
+    return record(shared_pod("a", "0.5", environment=[{"name": "RUNAI_GPU_MEMORY_LIMIT", "value": "0.75"}], **options))
+
+
+def record(written: dict[str, Any]) -> PodRecord:
+    found = pod_record(written, SOCKET_DIRECTORY)
+    assert found is not None
+    return found
+
+
+def sizes(
+    pod: PodRecord, *others: WorkloadSpec, instead_of: WorkloadSpec | None = None, **body: Any
+) -> tuple[int, int]:
+    fields, _ = allotment(body, pod, (A,), GPUS, None, others, instead_of)
+    return int(fields["request"][:-1]) // GIB, int(fields["limit"][:-1]) // GIB
+
+
+def other(request: int, name: str = "other") -> WorkloadSpec:
+    return WorkloadSpec(name, Kind.NOTEBOOK, 1000, request * GIB, request * GIB)
+
+
+def test_without_a_wish_it_gets_all_of_it() -> None:
+    assert sizes(burstable()) == (8, 12)
+
+
+def test_it_may_ask_for_less_of_each() -> None:
+    assert sizes(burstable(), request="2GiB") == (2, 12)
+    assert sizes(burstable(), limit="4GiB") == (4, 4)
+    assert sizes(burstable(), request=0.125, limit="0.5") == (2, 8)
+
+
+@pytest.mark.parametrize(
+    "body", [{"request": "0.51"}, {"limit": "0.76"}, {"request": "9GiB"}, {"gpus": 2}, {"gpus": 0}, {"request": "much"}]
+)
+def test_it_may_not_ask_for_more_or_for_nonsense(body: dict[str, Any]) -> None:
+    with pytest.raises(Problem):
+        sizes(burstable(), **body)
+
+
+def test_a_second_notebook_gets_what_the_first_leaves() -> None:
+    assert sizes(burstable(), other(6)) == (2, 12)
+
+
+def test_a_third_notebook_reads_who_has_it() -> None:
+    with pytest.raises(Problem, match="held by other"):
+        sizes(burstable(), other(8))
+
+
+def test_a_change_counts_instead_of_what_it_had() -> None:
+    assert sizes(burstable(), instead_of=other(4), limit="0.75") == (4, 12)
+    with pytest.raises(Problem):
+        sizes(burstable(), other(6), instead_of=other(1), request="4GiB")
+
+
+def test_priority_and_pool_are_the_pods() -> None:
+    body = {"priority": 10**6, "pools": "a100", "kind": "notebook"}
+    fields, _ = allotment(body, burstable(priority_class="build"), (A,), GPUS, None, (), None)
+    assert fields["priority"] == 100
+    assert "pools" not in fields
+
+
+def test_a_pod_of_two_devices_may_use_one_of_them() -> None:
+    two = record(pod("a", gpus=2))
+    assert allotment({}, two, (A, B), GPUS, None, (), None)[1] == (A, B)
+    assert allotment({"gpus": 1}, two, (A, B), GPUS, None, (), None)[1] == (A,)
+
+
+def test_a_pod_without_a_gpu_reads_what_to_do() -> None:
+    with pytest.raises(Problem, match="gpu-fraction"):
+        sizes(record(pod("a")))
+
+
+def test_a_memory_request_counts_as_the_part_that_kai_counts() -> None:
+    written = pod("a", annotations={"gpu-memory": "8192"})
+    fields, _ = allotment({}, record(written), (A,), GPUS, 32 * GIB, (), None)
+    assert fields["request"] == f"{4 * GIB}B"

@@ -1,0 +1,164 @@
+"""What pods, BindRequests and the kubelet come to: who owns which Gpu, and where our pods are at home."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nls_scheduler.kubernetes_driver.bind_requests import bind_request as parse_bind_request
+from nls_scheduler.kubernetes_driver.pods import pod_record
+from nls_scheduler.kubernetes_driver.view import Sources, View, look
+from nls_scheduler.model import GpuUuid, Owner
+from objects import SOCKET_DIRECTORY, bind_request, pod, reservation, shared_pod
+
+GIB = 2**30
+A, B = GpuUuid("GPU-a"), GpuUuid("GPU-b")
+
+
+def seen(*pods: dict[str, Any], requests: tuple[dict[str, Any], ...] = (), **more: Any) -> View:
+    records = {}
+    for written in pods:
+        record = pod_record(written, SOCKET_DIRECTORY)
+        assert record is not None
+        records[record.uid] = record
+    parsed = tuple(found for written in requests if (found := parse_bind_request(written)) is not None)
+    return look(Sources("node-a", records, bind_requests=parsed, capacities={A: 16 * GIB, B: 16 * GIB}, **more))
+
+
+def uid(written: dict[str, Any]) -> str:
+    return str(written["metadata"]["uid"])
+
+
+def owners(view: View) -> set[tuple[str, tuple[str, ...], int | None, int]]:
+    return {(o.name, o.gpus, o.request_bytes, o.devices_to_come) for o in view.claims.owners}
+
+
+def test_a_stranger_in_a_group_owns_its_part_of_the_reserved_gpu() -> None:
+    view = seen(reservation("g1", A), shared_pod("train", "0.5", "g1"))
+    assert owners(view) == {("default/train", (A,), 8 * GIB, 0)}
+    assert view.claims.allocated == {A}
+
+
+def test_a_notebook_of_ours_is_at_home_on_the_reserved_gpu_and_owns_nothing() -> None:
+    notebook = shared_pod("book", "0.5", "g1", managed=True)
+    view = seen(reservation("g1", A), notebook)
+    assert view.claims.owners == ()
+    assert view.homes == {uid(notebook): (A,)}
+    assert view.claims.allocated == {A}
+
+
+def test_a_bind_request_for_a_new_group_is_a_device_to_come() -> None:
+    view = seen(requests=(bind_request("train", groups=["g-new"]),))
+    assert owners(view) == {("default/train", (), None, 1)}
+    assert view.signals["group:g-new"] == "bind_request"
+
+
+def test_two_pods_of_a_new_group_wait_for_one_device() -> None:
+    view = seen(requests=(bind_request("a", groups=["g"]), bind_request("b", groups=["g"])))
+    assert [o.devices_to_come for o in view.claims.owners] == [1]
+
+
+def test_a_bind_request_for_a_known_group_claims_its_part_at_once() -> None:
+    view = seen(reservation("g1", B), requests=(bind_request("train", groups=["g1"], portion="0.25"),))
+    assert owners(view) == {("default/train", (B,), 4 * GIB, 0)}
+
+
+def test_a_bind_request_of_another_node_is_nobodys_business_here() -> None:
+    assert seen(requests=(bind_request("train", groups=["g"], node="node-b"),)).claims.owners == ()
+
+
+def test_a_bind_request_of_a_notebook_of_ours_drives_nobody_out() -> None:
+    record = pod_record(shared_pod("book", "0.5", managed=True, node=None), SOCKET_DIRECTORY)
+    assert record is not None
+    view = seen(requests=(bind_request("book", groups=["g"]),), elsewhere={"default/book": record})
+    assert view.claims.owners == ()
+
+
+def test_whole_devices_of_a_bind_request_are_to_come_until_the_kubelet_gives_them() -> None:
+    request = bind_request("train", count=2)
+    assert owners(seen(requests=(request,))) == {("default/train", (), None, 2)}
+    given = seen(requests=(request,), allocations={"default/train": (A,)})
+    assert owners(given) == {("default/train", (A,), None, 1)}
+
+
+def test_a_bound_pod_of_whole_devices_claims_them_before_the_kubelet_gives_them() -> None:
+    train = pod("train", gpus=1, scheduler="default-scheduler")
+    view = seen(train)
+    assert owners(view) == {("default/train", (), None, 1)}
+    assert view.signals[uid(train)] == "binding"
+    assert owners(seen(train, allocations={"default/train": (B,)})) == {("default/train", (B,), None, 0)}
+
+
+def test_an_allocation_that_the_api_server_has_not_told_of_is_an_owner() -> None:
+    view = seen(allocations={"default/train": (B,)})
+    assert owners(view) == {("default/train", (B,), None, 0)}
+    assert set(view.signals.values()) == {"allocation"}
+
+
+def test_a_reservation_without_its_pod_owns_its_gpu() -> None:
+    assert owners(seen(reservation("g1", A))) == {("kai-resource-reservation/gpu-reservation-g1", (A,), None, 0)}
+
+
+def test_a_reservation_that_says_nothing_is_known_by_the_kubelets_allocation() -> None:
+    silent = reservation("g1", None, started_at="2026-11-21T10:00:00Z")
+    notebook = shared_pod("book", "0.5", "g1", managed=True)
+    view = seen(silent, notebook, allocations={"kai-resource-reservation/gpu-reservation-g1": (B,)})
+    assert view.homes == {uid(notebook): (B,)}
+
+
+def test_a_reservation_that_nobody_can_place_keeps_a_gpu_free_and_is_reported() -> None:
+    silent = reservation("g1", None, started_at="2026-11-21T10:00:00Z")
+    view = seen(silent)
+    assert [o.devices_to_come for o in view.claims.owners] == [1]
+    assert [t.code for t in view.troubles[uid(silent)]] == ["GpuReservationSilent"]
+
+
+def test_two_reservations_of_one_group_are_reported_and_both_gpus_are_left_alone() -> None:
+    first = reservation("g1", A, "r1", uid="1")
+    second = reservation("g1", B, "r2", uid="2")
+    view = seen(first, second, shared_pod("book", "0.5", "g1", managed=True, uid="3"))
+    assert view.homes == {"3": (A,)}
+    assert owners(view) == {("kai-resource-reservation/r2", (B,), None, 0)}
+    assert [t.code for t in view.troubles["2"]] == ["GpuGroupDuplicate"]
+
+
+def test_a_pod_that_has_ended_owns_nothing_even_where_the_kubelet_still_lists_it() -> None:
+    train = pod("train", gpus=1, phase="Succeeded")
+    assert seen(train, allocations={"default/train": (A,)}).claims.owners == ()
+
+
+def test_a_part_of_a_gpu_without_kai_is_reported_and_claims_nothing() -> None:
+    train = shared_pod("train", "0.5", scheduler="default-scheduler")
+    view = seen(train)
+    assert view.claims.owners == ()
+    assert [t.code for t in view.troubles[uid(train)]] == ["GpuShareUnscheduled"]
+
+
+def test_a_pod_of_several_groups_owns_a_part_of_each() -> None:
+    labels = {"runai-gpu-group/g1": "g1", "runai-gpu-group/g2": "g2"}
+    several = shared_pod("train", "0.5", labels=labels)
+    several["metadata"]["annotations"]["gpu-fraction-num-devices"] = "2"
+    view = seen(reservation("g1", A), reservation("g2", B), several)
+    assert owners(view) == {("default/train", (A, B), 8 * GIB, 0)}
+
+
+def test_a_notebook_whose_devices_are_only_partly_known_has_no_home_yet() -> None:
+    labels = {"runai-gpu-group/g1": "g1", "runai-gpu-group/g2": "g2"}
+    several = shared_pod("book", "0.5", labels=labels, managed=True)
+    several["metadata"]["annotations"]["gpu-fraction-num-devices"] = "2"
+    assert seen(reservation("g1", A), several).homes == {uid(several): ()}
+
+
+def test_a_request_that_cannot_be_read_counts_as_a_whole_gpu() -> None:
+    view = seen(reservation("g1", A), shared_pod("train", "lots", "g1"))
+    assert owners(view) == {("default/train", (A,), 16 * GIB, 0)}
+
+
+def test_a_gpu_that_is_not_ours_changes_nothing() -> None:
+    view = seen(reservation("g1", "GPU-other"), shared_pod("train", "0.5", "g1"))
+    assert owners(view) == {("default/train", ("GPU-other",), None, 0)}
+
+
+def test_the_same_sources_in_another_order_give_the_same_view() -> None:
+    pods = [reservation("g1", A), shared_pod("x", "0.5", "g1"), pod("y", gpus=1), reservation("g2", B)]
+    assert seen(*pods).claims == seen(*reversed(pods)).claims
+    assert isinstance(seen(*pods).claims.owners[0], Owner)

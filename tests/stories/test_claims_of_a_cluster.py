@@ -1,0 +1,183 @@
+"""Homes that a cluster's scheduler gave, and owners whom nobody here looks after."""
+
+from __future__ import annotations
+
+from nls_scheduler import events as ev
+from nls_scheduler.model import Claims, GpuUuid, Owner
+from stage import TOTAL, Stage
+
+ZERO, ONE, TWO = GpuUuid("GPU-0"), GpuUuid("GPU-1"), GpuUuid("GPU-2")
+
+
+def at_home(*gpus: GpuUuid) -> dict[str, object]:
+    return {"given_home": gpus}
+
+
+def claim(stage: Stage, *owners: Owner, allocated: tuple[GpuUuid, ...] = ()) -> None:
+    stage.node.tell(ev.GpusClaimed(stage.node.now, Claims(owners, frozenset(allocated))))
+    stage.node.settle()
+
+
+def to_come(name: str = "train", count: int = 1) -> Owner:
+    return Owner(name, name, devices_to_come=count)
+
+
+def alice_and_bob(gpus: int = 2, **policy: object) -> Stage:
+    """Both at home on GPU 0 with half of it; bob has spread to GPU 1."""
+    stage = Stage(gpus, reclaim_deadline_s=3.0, stop_grace_s=0.5, **policy)
+    stage.notebook("alice", **at_home(ZERO))
+    stage.notebook("bob", **at_home(ZERO))
+    assert {stage.gpu("alice"), stage.gpu("bob")} == {0, 1}
+    return stage
+
+
+def borrower(stage: Stage) -> str:
+    return "bob" if stage.gpu("bob") != 0 else "alice"
+
+
+def test_notebooks_of_one_home_spread_over_the_gpus_that_nobody_owns() -> None:
+    stage = alice_and_bob()
+    assert stage.workload("alice").home == stage.workload("bob").home == (ZERO,)
+
+
+def test_a_device_to_come_vacates_the_borrowed_gpu_and_both_are_home_again() -> None:
+    stage = alice_and_bob()
+    claim(stage, to_come(), allocated=(ZERO,))
+    assert (stage.gpu("alice"), stage.gpu("bob")) == (0, 0)
+    assert [o.name for o in stage.node.state.gpus[ONE].owners] == ["train"]
+
+
+def test_a_running_cell_has_until_the_deadline_to_end() -> None:
+    stage = alice_and_bob()
+    leaver = borrower(stage)
+    stage.cell_starts(leaver)
+    claim(stage, to_come(), allocated=(ZERO,))
+    assert stage.gpu(leaver) == 1
+    stage.after(2.5)
+    assert stage.gpu("alice") == stage.gpu("bob") == 0
+
+
+def test_the_gpu_kept_free_stays_the_same_until_the_kubelet_has_chosen() -> None:
+    stage = alice_and_bob(3)
+    claim(stage, to_come(), allocated=(ZERO,))
+    kept = [uuid for uuid, gpu in stage.node.state.gpus.items() if gpu.owners]
+    stage.after(60)
+    stage.cell_starts("alice")
+    stage.cell_ends("alice")
+    assert [uuid for uuid, gpu in stage.node.state.gpus.items() if gpu.owners] == kept
+    assert kept == [ONE]
+
+
+def test_the_kubelet_chose_another_gpu_and_that_one_is_vacated_too() -> None:
+    stage = Stage(3, reclaim_deadline_s=3.0, stop_grace_s=0.5)
+    for name in ("alice", "bob", "carol"):
+        stage.notebook(name, 0.3, **at_home(ZERO))
+    assert {stage.gpu(name) for name in ("alice", "bob", "carol")} == {0, 1, 2}
+    claim(stage, to_come(), allocated=(ZERO,))
+    (kept,) = [uuid for uuid, gpu in stage.node.state.gpus.items() if gpu.owners]
+    other = TWO if kept == ONE else ONE
+    claim(stage, Owner("train", "train", (other,)), allocated=(ZERO, other))
+    stage.after(60)
+    there = {stage.gpu(name) for name in ("alice", "bob", "carol")}
+    assert stage.node.state.gpus[other].index not in there
+    assert stage.node.state.gpus[kept].index in there
+
+
+def test_two_devices_to_come_vacate_two_borrowed_gpus() -> None:
+    stage = Stage(3, reclaim_deadline_s=3.0, stop_grace_s=0.5)
+    for name in ("alice", "bob", "carol"):
+        stage.notebook(name, 0.3, **at_home(ZERO))
+    claim(stage, to_come(count=2), allocated=(ZERO,))
+    assert {stage.gpu(name) for name in ("alice", "bob", "carol")} == {0}
+
+
+def test_an_owners_part_of_a_home_leaves_the_rest_to_those_at_home() -> None:
+    stage = Stage(2)
+    claim(stage, Owner("train", "train", (ZERO,), TOTAL // 2), allocated=(ZERO,))
+    stage.notebook("alice", **at_home(ZERO))
+    assert stage.gpu("alice") == 1
+    claim(stage, Owner("train", "train", (ZERO,), TOTAL // 2), Owner("big", "big", (ONE,)), allocated=(ZERO, ONE))
+    assert stage.gpu("alice") == 0
+    assert stage.node.state.plan[stage.workload("alice").id].allowance_bytes == TOTAL // 2
+
+
+def test_nobody_borrows_where_a_stranger_owns_a_part() -> None:
+    stage = Stage(2)
+    claim(stage, Owner("train", "train", (ONE,), TOTAL // 4), allocated=(ZERO, ONE))
+    stage.notebook("alice", 0.25, **at_home(ZERO))
+    stage.notebook("bob", 0.25, **at_home(ZERO))
+    stage.after(60)
+    assert (stage.gpu("alice"), stage.gpu("bob")) == (0, 0)
+
+
+def test_an_owner_that_uses_more_than_its_request_counts_with_what_it_uses() -> None:
+    stage = Stage(1)
+    claim(stage, Owner("train", "train", (ZERO,), TOTAL // 4), allocated=(ZERO,))
+    stage.stranger_uses(0, 0.5)
+    assert stage.node.state.gpus[ZERO].capacity_bytes == TOTAL // 2
+    stage.stranger_uses(0, 0.1)
+    assert stage.node.state.gpus[ZERO].capacity_bytes == TOTAL * 3 // 4
+
+
+def test_a_notebook_whose_home_is_not_known_yet_waits_and_says_so() -> None:
+    stage = Stage(2)
+    stage.notebook("alice", **at_home())
+    assert stage.phase("alice") == "queued"
+    assert "not said yet" in stage.reason("alice")
+    stage.node.tell(ev.HomeAssigned(stage.node.now, stage.workload("alice").id, (ONE,)))
+    stage.node.settle()
+    assert stage.workload("alice").home == (ONE,)
+    assert stage.phase("alice") == "running"
+
+
+def test_an_over_full_home_keeps_the_first_and_says_so_to_the_last() -> None:
+    stage = Stage(2)
+    stage.notebook("alice", 0.75, **at_home(ZERO))
+    stage.notebook("bob", 0.75, **at_home(ZERO))
+    assert stage.phase("alice") == "running"
+    assert stage.phase("bob") == "queued"
+    assert "over-full" in stage.reason("bob")
+    stage.ends("alice")
+    assert stage.phase("bob") == "running"
+
+
+def test_a_home_that_is_no_gpu_of_this_node_is_waited_for() -> None:
+    stage = Stage(1)
+    stage.notebook("alice", **at_home(GpuUuid("GPU-elsewhere")))
+    assert stage.phase("alice") == "queued"
+    assert "GPU-elsewhere" in stage.reason("alice")
+
+
+def test_a_given_home_is_never_exchanged_for_somebody_else() -> None:
+    stage = Stage(2)
+    stage.notebook("alice", 0.5, 0.5, **at_home(ZERO))
+    stage.notebook("bob", 0.5, 0.5, **at_home(ONE))
+    stage.command("train")
+    assert stage.phase("train") == "queued"
+    assert stage.workload("alice").home == (ZERO,)
+    assert stage.workload("bob").home == (ONE,)
+
+
+def test_a_broken_home_does_not_keep_a_notebook_from_borrowing() -> None:
+    stage = Stage(2)
+    stage.notebook("alice", **at_home(ZERO))
+    stage.health(0, healthy=False)
+    assert stage.gpu("alice") == 1
+    assert stage.workload("alice").home == (ZERO,)
+
+
+def test_claims_that_are_withdrawn_give_the_gpu_back_to_bursters() -> None:
+    stage = alice_and_bob()
+    claim(stage, to_come(), allocated=(ZERO,))
+    claim(stage, allocated=(ZERO,))
+    stage.after(60)
+    assert {stage.gpu("alice"), stage.gpu("bob")} == {0, 1}
+
+
+def test_owners_are_known_again_after_a_restart() -> None:
+    stage = alice_and_bob()
+    claim(stage, Owner("train", "train", (ONE,)), allocated=(ZERO, ONE))
+    stage.node.go_down()
+    stage.node.come_back()
+    stage.after(60)
+    assert (stage.gpu("alice"), stage.gpu("bob")) == (0, 0)

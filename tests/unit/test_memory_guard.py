@@ -1,0 +1,94 @@
+"""What goes before a container's memory is used up, and in which order."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nls_jupyter.host_memory import container_room
+from nls_jupyter.memory_guard import MemoryGuard
+from nls_jupyter.notices import NoticeLog
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LIMIT = 1000
+
+
+class Process:
+    killed = 0
+
+    def kill(self) -> None:
+        self.killed += 1
+
+
+class Keeper:
+    def __init__(self, *, process: bool, saved: bool) -> None:
+        self.process: Process | None = Process() if process else None
+        self.saved: object | None = "saved" if saved else None
+        self.usable = process
+
+    def drop_saved(self) -> None:
+        self.saved = None
+
+
+@pytest.mark.parametrize(
+    ("left", "process", "saved", "then_saved", "killed"),
+    [
+        (900, True, True, True, 0),
+        (80, True, True, True, 0),
+        (79, True, True, False, 0),
+        (79, True, False, False, 0),
+        (29, True, True, False, 0),
+        (29, True, False, False, 1),
+        (79, False, True, True, 0),
+        (29, False, True, False, 0),
+    ],
+)
+def test_the_saved_copy_goes_before_the_process_and_the_only_copy_goes_last(
+    left: int, *, process: bool, saved: bool, then_saved: bool, killed: int
+) -> None:
+    keeper, log = Keeper(process=process, saved=saved), NoticeLog()
+    low = MemoryGuard(keeper, log).check(left, LIMIT)
+    assert low == (left < 80)
+    assert (keeper.saved is not None) == then_saved
+    assert (keeper.process.killed if keeper.process else 0) == killed
+    assert len(log.unread) == (1 if killed or saved != then_saved else 0)
+
+
+def test_what_a_process_is_still_bringing_back_is_kept_and_the_process_goes_first() -> None:
+    keeper = Keeper(process=True, saved=True)
+    keeper.usable = False
+    MemoryGuard(keeper, NoticeLog()).check(1, LIMIT)
+    assert keeper.saved is not None
+    assert keeper.process is not None
+    assert keeper.process.killed == 1
+
+
+def test_a_process_is_ended_once_however_long_it_takes_to_go() -> None:
+    keeper = Keeper(process=True, saved=False)
+    guard = MemoryGuard(keeper, NoticeLog())
+    guard.check(1, LIMIT)
+    guard.check(1, LIMIT)
+    assert keeper.process is not None
+    assert keeper.process.killed == 1
+
+
+def test_where_nothing_limits_it_nothing_is_watched() -> None:
+    guard = MemoryGuard(Keeper(process=True, saved=True), NoticeLog(), lambda: None)
+    asyncio.run(asyncio.wait_for(guard.run(), 5))
+
+
+def test_a_container_s_limit_is_found_where_the_container_sees_it(tmp_path: Path) -> None:
+    proc, cgroups = tmp_path / "proc", tmp_path / "cgroup"
+    (proc / "self").mkdir(parents=True)
+    cgroups.mkdir()
+    (proc / "self" / "cgroup").write_text("0::/\n")
+    (cgroups / "memory.max").write_text("1000\n")
+    (cgroups / "memory.current").write_text("900\n")
+    (cgroups / "memory.stat").write_text("anon 700\ninactive_file 150\n")
+    assert container_room(proc, cgroups) == (250, 1000)
+    (cgroups / "memory.max").write_text("max\n")
+    assert container_room(proc, cgroups) is None
