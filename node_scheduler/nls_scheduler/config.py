@@ -17,6 +17,7 @@ from nls_scheduler.access import Access
 from nls_scheduler.admission import Defaults
 from nls_scheduler.daemon import DaemonSettings
 from nls_scheduler.model import Policy
+from nls_scheduler.observed import parse_address
 from nls_scheduler.poller import PollRates
 from nls_scheduler.pool_config import check_rules, parse_pools
 from nls_scheduler.pools import Placement
@@ -118,6 +119,11 @@ class NlsScheduler(Configurable):
         "auto: admins on the system daemon, else all.",
     ).tag(config=True)
     max_connections = Int(_SETTINGS.max_connections, help="More are refused. Read at the start only.").tag(config=True)
+    observe_address = Unicode(
+        _SETTINGS.observe_address,
+        help="/livez, /readyz and /metrics are also served here over TCP, as in 0.0.0.0:9475; nowhere when empty. Read "
+        "at the start only.",
+    ).tag(config=True)
     client_timeout_s = Float(
         _SETTINGS.client_timeout_s, help="A client that is silent in mid-sentence is let go. Read at the start only."
     ).tag(config=True)
@@ -130,6 +136,7 @@ class NlsScheduler(Configurable):
             access=access.settled(shared=shared),
             max_connections=self.max_connections,
             client_timeout_s=self.client_timeout_s,
+            observe_address=self.observe_address,
             policy=self._policy(),
             defaults=Defaults(self.default_request, self.default_limit),
             rates=PollRates(self.poll_interval_s, self.poll_releasing_s, self.poll_empty_s),
@@ -171,6 +178,11 @@ class NlsScheduler(Configurable):
                 f"stop_grace_s = {self.stop_grace_s:g} contradicts reclaim_deadline_s = {self.reclaim_deadline_s:g}: "
                 "the grace is a part of the deadline and must be shorter."
             )
+        if self.observe_address:
+            try:
+                parse_address(self.observe_address)
+            except ValueError as error:
+                raise ConfigError(f"observe_address cannot be used: {error}") from error
         self._check_defaults()
 
     def _check_defaults(self) -> None:

@@ -66,6 +66,7 @@ class DaemonSettings:
     access: Access = field(default_factory=Access)
     max_connections: int = 800
     client_timeout_s: float = 30.0
+    observe_address: str = ""
 
 
 class Daemon:

@@ -20,6 +20,7 @@ from nls_scheduler.daemon import Daemon
 from nls_scheduler.errors import Problem
 from nls_scheduler.journal import Journal
 from nls_scheduler.locate import SYSTEM_SOCKET
+from nls_scheduler.observed import Observed
 from nls_scheduler.protocol import MAX_BODY_BYTES
 
 if TYPE_CHECKING:
@@ -118,20 +119,25 @@ async def _serve(
         idle_connection_timeout=settings.client_timeout_s,
         body_timeout=settings.client_timeout_s,
     )
+    observed = Observed(daemon)
     await daemon.start()
     listening = _listen(path, everybody=everybody)
     try:
         server.add_socket(listening)
         log.info("serving %s", path)
+        if settings.observe_address:
+            observed.start_on(settings.observe_address)
         _notify_systemd("READY=1")
         ready()
         await _until_the_end(daemon, stopped, idle_exit_s)
     finally:
         _notify_systemd("STOPPING=1")
         server.stop()
+        observed.stop()
         _remove(path)
         await daemon.close()
         await server.close_all_connections()
+        await observed.close_all_connections()
         log.info("ended")
 
 

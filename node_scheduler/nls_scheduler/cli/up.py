@@ -45,7 +45,11 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         parents=[common],
     )
-    parser.add_argument("--simulate", metavar="COUNTxSIZE", help="simulated GPUs instead of real ones")
+    parser.add_argument(
+        "--simulate",
+        metavar="COUNTxSIZE",
+        help="simulated GPUs instead of real ones; also the path of a topology.yml of fake-gpu-operator",
+    )
     parser.add_argument(
         "--context-memory", metavar="SIZE", default="400MiB", help="what a simulated CUDA context takes (%(default)s)"
     )

@@ -24,6 +24,7 @@ from nls_scheduler.drivers.ledger import (
     write_simulation,
 )
 from nls_scheduler.drivers.selection import Selection
+from nls_scheduler.drivers.topology_file import MOST_GPUS, read_topology
 from nls_scheduler.model import GpuUuid
 from nls_scheduler.ports import GpuInfo, GpuSample
 from nls_scheduler.sizes import format_bytes, parse_bytes
@@ -44,27 +45,36 @@ __all__ = [
 ]
 
 _SPEC = re.compile(r"^\s*(\d+)\s*[x×]\s*(\S.*?)\s*$")
-_MOST_GPUS = 64
 _GPUS_PER_NUMA_NODE = 4
 _DEVICE_VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True, slots=True)
 class SimulationSpec:
-    """How many Gpus to simulate, and how much memory each of them has."""
+    """How many Gpus to simulate, and how much memory each of them has.
+
+    `described`: what a topology file says of each of them; without one they get UUIDs of the simulation's own.
+    """
 
     count: int
     memory_bytes: int
+    described: tuple[SimulatedGpuSpec, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> SimulationSpec:
-        """`2x16GiB`: count x size. Raises ValueError with one sentence for the user."""
+        """`2x16GiB`: count x size; or the path of a topology file. Raises ValueError with one sentence for the user."""
         match = _SPEC.match(text)
+        if match is None and ("/" in text or text.endswith((".yml", ".yaml", ".json"))):
+            described = read_topology(Path(text))
+            return cls(len(described), described[0].memory_total_bytes, described)
         if match is None:
-            raise ValueError(f"{text!r} does not describe simulated GPUs: write COUNTxSIZE, for example 2x16GiB.")
+            raise ValueError(
+                f"{text!r} does not describe simulated GPUs: write COUNTxSIZE, for example 2x16GiB, or the path of a "
+                "topology file."
+            )
         count, memory_bytes = int(match[1]), parse_bytes(match[2])
-        if not 1 <= count <= _MOST_GPUS:
-            raise ValueError(f"Cannot simulate {count} GPUs: choose 1 to {_MOST_GPUS}.")
+        if not 1 <= count <= MOST_GPUS:
+            raise ValueError(f"Cannot simulate {count} GPUs: choose 1 to {MOST_GPUS}.")
         return cls(count, memory_bytes)
 
 
@@ -91,7 +101,7 @@ class SimulatedDriver:
         self._selection = selection or Selection()
         self._directory = directory.absolute()
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        gpus = tuple(
+        gpus = spec.described or tuple(
             SimulatedGpuSpec(_uuid(self._directory, index), "Simulated GPU", spec.memory_bytes)
             for index in range(spec.count)
         )

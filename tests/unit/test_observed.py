@@ -1,0 +1,123 @@
+"""What probes and Prometheus read over TCP."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nls_scheduler import observed
+from nls_scheduler.config import ConfigError, load
+from nls_scheduler.metrics import Metrics
+from nls_scheduler.model import NodeState
+from nls_scheduler.observed import Observed, parse_address
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+
+class Node:
+    """A daemon as far as these pages look at it."""
+
+    def __init__(self, not_ready: str | None = None) -> None:
+        self.not_ready = not_ready
+        self.metrics = Metrics(NodeState)
+
+
+async def ask(port: int, path: str, method: str = "GET") -> tuple[int, str]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"{method} {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n".encode())
+    answer = (await reader.read()).decode()
+    writer.close()
+    await writer.wait_closed()
+    head, _, body = answer.partition("\r\n\r\n")
+    return int(head.split()[1]), body
+
+
+def served(node: Node, client: Callable[[int], Coroutine[object, object, None]]) -> None:
+    async def run() -> None:
+        server = Observed(node)
+        try:
+            await client(server.start_on("127.0.0.1:0"))
+        finally:
+            server.stop()
+            await server.close_all_connections()
+
+    asyncio.run(run())
+
+
+def test_a_probe_reads_that_it_lives_and_is_ready_and_prometheus_reads_the_numbers() -> None:
+    async def client(port: int) -> None:
+        assert await ask(port, "/livez") == (200, '{"live": true}\n')
+        assert (await ask(port, "/readyz"))[0] == 200
+        status, text = await ask(port, "/metrics")
+        assert status == 200
+        assert "nls_workloads_waiting 0.0" in text
+
+    served(Node(), client)
+
+
+def test_a_daemon_that_is_not_ready_says_why() -> None:
+    async def client(port: int) -> None:
+        status, body = await ask(port, "/readyz")
+        assert status == 503
+        assert json.loads(body)["detail"] == "the pods of this node are not known yet"
+
+    served(Node("the pods of this node are not known yet"), client)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"), [("GET", "/v1/status", 404), ("POST", "/livez", 405), ("DELETE", "/metrics", 405)]
+)
+def test_nothing_else_can_be_read_and_nothing_can_be_done(method: str, path: str, status: int) -> None:
+    async def client(port: int) -> None:
+        assert (await ask(port, path, method))[0] == status
+
+    served(Node(), client)
+
+
+def test_somebody_who_opens_connections_without_end_does_not_get_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observed, "MOST_CONNECTIONS", 2)
+
+    async def client(port: int) -> None:
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        for reader, writer in held:
+            writer.write(b"GET /livez HTTP/1.1\r\nHost: node\r\n\r\n")
+            assert b"200" in await reader.readline()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await reader.read() == b""
+        for _, open_ in [*held, (reader, writer)]:
+            open_.close()
+            await open_.wait_closed()
+
+    served(Node(), client)
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    async def client(port: int) -> None:
+        with pytest.raises(OSError, match=f"observe_address 127.0.0.1:{port}") as caught:
+            Observed(Node()).start_on(f"127.0.0.1:{port}")
+        assert caught.value.errno == errno.EADDRINUSE
+
+    served(Node(), client)
+
+
+@pytest.mark.parametrize(("text", "address"), [("0.0.0.0:9475", ("0.0.0.0", 9475)), ("[::1]:0", ("::1", 0))])
+def test_an_address_has_a_host_and_a_port(text: str, address: tuple[str, int]) -> None:
+    assert parse_address(text) == address
+    assert load([f"observe_address={text}"], []).observe_address == text
+
+
+@pytest.mark.parametrize(
+    "text", ["9475", ":9475", "localhost:9475", "::1:9475", "0.0.0.0:", "0.0.0.0:99999", "1.2.3.4:x"]
+)
+def test_an_address_that_cannot_be_used_is_refused_at_the_start(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"observe_address cannot be used: .* write for example 0\.0\.0\.0:9475"):
+        load([f"observe_address={text}"], [])
+
+
+def test_without_an_address_nothing_listens() -> None:
+    assert load([], []).observe_address == ""
