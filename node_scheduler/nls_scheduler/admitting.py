@@ -80,7 +80,8 @@ class Admission(Paper):
         """Take the homes of gangs that are not whole, or do not all have one; who is on a Gpu keeps its own."""
         homes, without = self.result.homes, []
         for gang in gangs.values():
-            if gang.whole and all(w.id in homes for w in gang.members):
+            can_run = gang.started or gang.may_start
+            if gang.whole and can_run and all(w.id in homes for w in gang.members):
                 continue
             for workload in gang.members:
                 if workload.id in homes and not workload.present:
@@ -145,8 +146,7 @@ class Admission(Paper):
         for count in elastic.counts(workload.spec):
             home = self.best_fit(workload, self.free, self.result.homes, count)
             if home is not None:
-                if not repacking.finds_a_cheaper(self, workload, home):
-                    self.give(workload, home)
+                self.give(workload, home)
                 return True
         return False
 

@@ -36,16 +36,6 @@ def repack(paper: Paper, newcomer: Workload) -> bool:
     return True
 
 
-def finds_a_cheaper(paper: Paper, newcomer: Workload, home: tuple[GpuUuid, ...]) -> bool:
-    """Admit `newcomer` elsewhere than where it fits, if fewer bytes have to leave there: homes are exchanged."""
-    if len(home) > 1 or newcomer.spec.may_borrow or newcomer.present or paper.oversubscribed:
-        return False
-    if not _to_leave(paper, newcomer, home[0])[1]:
-        return False
-    bursters = [w for w in paper.admitted() if w.spec.may_borrow and w.given_home is None]
-    return _consolidate(paper, newcomer, bursters, home)
-
-
 def _pack_again(paper: Paper, newcomer: Workload, candidates: list[Workload]) -> bool:
     """First the newcomer, then the candidates by decreasing size, each at its old home where that has room."""
     old = paper.result.homes
@@ -88,7 +78,7 @@ def _to_leave(paper: Paper, newcomer: Workload, uuid: GpuUuid) -> tuple[int, int
     return works, moved
 
 
-def _consolidate(paper: Paper, newcomer: Workload, movable: list[Workload], first: tuple[GpuUuid, ...] = ()) -> bool:
+def _consolidate(paper: Paper, newcomer: Workload, movable: list[Workload]) -> bool:
     """Several Gpus: those that are closest together go before fewer bytes, as somebody moves in any case."""
     if pinned_to(newcomer) is not None:
         return False
@@ -102,7 +92,7 @@ def _consolidate(paper: Paper, newcomer: Workload, movable: list[Workload], firs
         clearable[piece.gpu] += piece.size_bytes
     for pool in paper.pools_for(newcomer):
         ranked = [u for u in usable if paper.is_open(pool, u) and clearable[u] >= size]
-        ranked.sort(key=lambda u: (u not in first, -free[u], paper.state.gpus[u].index))
+        ranked.sort(key=lambda u: (-free[u], paper.state.gpus[u].index))
         leaving = {uuid: _to_leave(paper, newcomer, uuid) for uuid in ranked}
         by_link: dict[topology.Link, list[tuple[GpuUuid, ...]]] = {}
         for link, gpus in topology.sets(ranked, count, paper.state.gpus):

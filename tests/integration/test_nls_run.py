@@ -83,7 +83,7 @@ def test_a_file_that_cannot_be_executed_ends_with_126(daemon: DaemonProcess, tmp
         (["--request", "0.5", "--limit", "0.25"], "above the limit"),
         (["--request", "64GiB"], "the largest is GPU 0 (Simulated GPU) with 16 GiB"),
         (["--gpus", "3"], "This node has 2 usable GPUs, not 3"),
-        (["--gpus", "0"], "'gpus' is a whole number"),
+        (["--gpus", "0"], "at least 1 GPU, and MIN..MAX"),
         (["--name", "  "], "A name is a text"),
     ],
 )

@@ -63,21 +63,6 @@ def test_smaller_ones_give_way_in_turn_where_that_is_the_only_way() -> None:
     assert stage.runs("large", "third", "quarter", "half")
 
 
-def test_when_one_has_to_go_home_the_smaller_one_goes_and_homes_are_exchanged() -> None:
-    stage = Stage(2)
-    stage.notebook("small", 0.5, 1.0)
-    stage.notebook("big", 0.5, 1.0)
-    assert stage.home("small") == stage.home("big") == [0]
-    assert (stage.gpu("small"), stage.gpu("big")) == (0, 1)
-    stage.holds("small", 0.1)
-    stage.holds("big", 0.5)
-    stage.command("whole")
-    assert stage.runs("small", "big", "whole")
-    assert stage.orders("big") == ["start"]
-    assert stage.orders("small") == ["start", "suspend", "start"]
-    assert stage.gpu("whole") == 0
-
-
 @pytest.mark.parametrize(("owner_holds", "borrower_holds", "leaves"), [(0.1, 0.24, "owner"), (0.24, 0.1, "borrower")])
 def test_the_smaller_of_one_at_home_and_one_that_borrows_goes(
     owner_holds: float, borrower_holds: float, leaves: str
