@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 IPYKERNEL6 := $(VENV)/ipykernel6
 # Further arguments, as in: make test ARGS="-k story", make lab ARGS=--no-browser
 ARGS ?=
-# Tests wait for processes most of their time: more of them than cores, and each file in one.
-WORKERS ?= --numprocesses=$(shell nproc | awk '{print ($$1 < 6) ? $$1 + 1 : 8}') --dist=loadfile --no-loadscope-reorder
+# Side by side, each file in one process.
+WORKERS ?= --numprocesses=$(shell nproc | awk '{print ($$1 < 8) ? $$1 : 8}') --dist=loadfile --no-loadscope-reorder
 
 .PHONY: demo lab labextension test test-ipykernel6 lint format docs pictures clean
 
