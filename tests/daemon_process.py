@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any, Self
 
+from leftovers import MARK
 from nls_scheduler import locate
 from openapi_contract import check_response
 from waiting import wait_until
@@ -21,8 +22,11 @@ END_TIMEOUT_S = 15.0
 
 
 def nls_environment(**variables: str) -> dict[str, str]:
-    """The environment for a process of ours: the sources of this checkout, no daemon of the machine's own."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("NLS_")}
+    """The environment for a process of ours: the sources of this checkout, no daemon of the machine's own.
+
+    The mark of the test stays, by which what it left behind is found.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("NLS_") or name == MARK}
     sources = os.pathsep.join([str(ROOT), str(ROOT / "node_scheduler"), str(ROOT / "server_extension")])
     return {**kept, "PYTHONPATH": sources, **variables}
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import uuid
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cases import Cell
 from daemon_process import DaemonProcess
 from kernels import Kernel, Mode, environment_for
-from waiting import wait_until
+from leftovers import MARK, marked_processes, wait_until_none
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 
 class Bench:
@@ -35,11 +35,11 @@ class Bench:
     def __exit__(self, *_: object) -> None:
         self.drop_all()
         self._stack.close()
-        wait_until(lambda: not self._left())
+        wait_until_none("processes", lambda: marked_processes(self._mark))
 
     def environment(self) -> dict[str, str]:
         """For a kernel of this bench."""
-        return environment_for(self._daemon.environment, self._directory, NLS_TEST_MARK=self._mark)
+        return environment_for(self._daemon.environment, self._directory, **{MARK: self._mark})
 
     def once(self, name: str, look: Callable[[], list[str]]) -> list[str]:
         """What `look` sees, which is called for the first of those who ask for `name`."""
@@ -74,15 +74,3 @@ class Bench:
         """End all kernels."""
         for name in list(self._kernels):
             self.drop(name)
-
-    def _left(self) -> list[str]:
-        """Processes of this bench."""
-        needle = f"NLS_TEST_MARK={self._mark}".encode()
-        return [p.parent.name for p in Path("/proc").glob("[0-9]*/environ") if needle in _read(p)]
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return b""

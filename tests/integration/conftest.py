@@ -4,62 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import tempfile
-import time
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import pytest
 
+from leftovers import MARK, marked_processes, named_or_socket, wait_until_none
 from nls_scheduler.client import DaemonClient
 from nls_scheduler.link import SupervisorLink
 from openapi_contract import check_response, check_schema
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from tornado.httpclient import HTTPResponse
-
-T = TypeVar("T")
-MARK = "NLS_TEST_MARK"
-GONE_WITHIN_S = 5.0
-
-
-def wait_until(condition: Callable[[], T], timeout_s: float, what: str) -> T:
-    """Poll until `condition` holds; fails the test with `what` after `timeout_s`."""
-    deadline = time.monotonic() + timeout_s
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
-        time.sleep(0.005)
-    return value
-
-
-def marked_processes(mark: str) -> dict[int, str]:
-    """Command line by pid of the living processes, other than this one, whose environment holds the mark."""
-    needle = f"{MARK}={mark}".encode()
-    found = {}
-    for directory in Path("/proc").glob("[0-9]*"):
-        try:
-            if int(directory.name) != os.getpid() and needle in (directory / "environ").read_bytes().split(b"\0"):
-                found[int(directory.name)] = (directory / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue
-    return found
-
-
-def ours(directory: Path) -> set[Path]:
-    """Sockets, and whatever bears our name."""
-    found = set()
-    for path in directory.rglob("*"):
-        try:
-            if path.name.startswith("nls") or stat.S_ISSOCK(path.lstat().st_mode):
-                found.add(path)
-        except FileNotFoundError:
-            continue
-    return found
 
 
 @pytest.fixture(autouse=True)
@@ -111,9 +72,8 @@ def no_leftovers(
             monkeypatch.setenv(variable, str(directory))
         monkeypatch.setattr(tempfile, "tempdir", os.environ["TMPDIR"])
         monkeypatch.setenv(MARK, mark)
-        before = ours(Path("/dev/shm"))
+        before = named_or_socket(Path("/dev/shm"))
         yield
-        wait_until(lambda: not marked_processes(mark), GONE_WITHIN_S, f"the end of {marked_processes(mark)}")
-        wait_until(lambda: not ours(Path(home)), GONE_WITHIN_S, f"the removal of {ours(Path(home))}")
-        left = ours(Path("/dev/shm")) - before
-        assert not left, f"shared memory left behind: {left}"
+        wait_until_none("processes", lambda: marked_processes(mark))
+        wait_until_none("files", lambda: named_or_socket(Path(home)))
+        wait_until_none("shared memory", lambda: named_or_socket(Path("/dev/shm")) - before)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from conftest import marked_processes, wait_until
 from daemon_process import NLS, nls_environment
+from leftovers import marked_processes, wait_until_none
 
 PATIENCE_S = 110.0
 
@@ -59,5 +59,5 @@ def test_a_demo_that_is_stopped_leaves_nothing_either(mark: str, number: signal.
         os.kill(demo.pid, number)
         _, errors = demo.communicate(timeout=60)
     assert (demo.returncode, errors) == (128 + number, "")
-    wait_until(lambda: not marked_processes(mark), 5, f"the end of {marked_processes(mark)}")
+    wait_until_none("processes", lambda: marked_processes(mark))
     assert traces() <= before

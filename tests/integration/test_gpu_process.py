@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from conftest import marked_processes
+from leftovers import marked_processes
 from nls_jupyter.channel import GpuProcess
 from nls_jupyter.launch import ExitStatus, GpuProcessDied, LaunchFailed
 from nls_jupyter.pending import RequestFailed

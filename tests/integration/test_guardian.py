@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from conftest import marked_processes, wait_until
+from leftovers import marked_processes, wait_until_none
 from nls_scheduler import guardian
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -157,7 +158,7 @@ def test_no_descendant_outlives_its_command(options: list[str], mark: str) -> No
 def test_sigterm_ends_the_whole_family_of_a_session(mark: str) -> None:
     process = guard(["--session"], python(HAS_FAMILY_AND_SLEEPS))
     assert wait_for_line(process) == "up"
-    wait_until(lambda: len(marked_processes(mark)) >= 5, GONE_WITHIN_S, "the whole family")
+    wait_until(lambda: len(marked_processes(mark)) >= 5, GONE_WITHIN_S)
     process.terminate()
     process.communicate(timeout=GONE_WITHIN_S)
     assert process.returncode == 128 + signal.SIGKILL
@@ -171,7 +172,7 @@ def test_the_family_dies_with_the_guardians_parent(code: str, mark: str) -> None
     ) as parent:
         assert wait_for_line(parent) == "up"
         parent.kill()
-    wait_until(lambda: not marked_processes(mark), GONE_WITHIN_S, "the end of all descendants")
+    wait_until_none("processes", lambda: marked_processes(mark))
 
 
 def test_the_family_dies_with_the_thread_that_started_the_guardian(mark: str) -> None:
@@ -184,7 +185,7 @@ def test_the_family_dies_with_the_thread_that_started_the_guardian(mark: str) ->
 
     thread = threading.Thread(target=launch)
     thread.start()
-    wait_until(lambda: started, 5, "the launch")
+    wait_until(lambda: started, 5)
     assert wait_for_line(started[0]) == "up"
     let_go.set()
     thread.join()
@@ -196,7 +197,7 @@ def test_the_command_dies_with_its_guardian(mark: str) -> None:
     assert wait_for_line(process) == "up"
     process.kill()
     process.communicate(timeout=GONE_WITHIN_S)
-    wait_until(lambda: not marked_processes(mark), GONE_WITHIN_S, "the end of the command")
+    wait_until_none("processes", lambda: marked_processes(mark))
 
 
 def test_a_killed_familys_shared_memory_is_collected() -> None:
@@ -254,7 +255,7 @@ print(*sorted(caught))
     # A pending signal of a lower number is delivered first, so that USR2 is the last of them.
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1):
         process.send_signal(number)
-    wait_until(lambda: not _pending(process.pid) & {signal.SIGHUP, signal.SIGUSR1}, 5, "the forwarding")
+    wait_until(lambda: not _pending(process.pid) & {signal.SIGHUP, signal.SIGUSR1}, 5)
     process.send_signal(signal.SIGUSR2)
     code_, output, _ = finish(process)
     assert code_ == 0

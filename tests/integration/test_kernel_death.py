@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from conftest import marked_processes, wait_until
+from leftovers import marked_processes, wait_until_none
+from waiting import wait_until
 
 GONE_WITHIN_S = 2.0
 FAKE_KERNEL = Path(__file__).parent / "fake_kernel.py"
@@ -40,7 +41,7 @@ def test_nothing_outlives_the_kernel(tmp_path: Path, code: str, how: str, mark: 
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as kernel:
         assert kernel.stdin is not None
         assert kernel.stdout is not None
-        wait_until((tmp_path / "up").exists, 10, "the start of the cell")
+        wait_until((tmp_path / "up").exists, 10)
         if how == "kill":
             kernel.kill()
         else:
@@ -48,6 +49,6 @@ def test_nothing_outlives_the_kernel(tmp_path: Path, code: str, how: str, mark: 
             kernel.stdin.flush()
         if how == "thread":
             assert kernel.stdout.readline() == "thread ended\n"
-            wait_until(lambda: len(marked_processes(mark)) == 1, GONE_WITHIN_S, "the end of all but the kernel")
-    wait_until(lambda: not marked_processes(mark), GONE_WITHIN_S, "the end of all descendants")
-    wait_until(lambda: not directory.exists(), GONE_WITHIN_S, "the removal of the directory")
+            wait_until(lambda: len(marked_processes(mark)) == 1, GONE_WITHIN_S)
+    wait_until_none("processes", lambda: marked_processes(mark))
+    wait_until(lambda: not directory.exists(), GONE_WITHIN_S)
