@@ -33,6 +33,7 @@ PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 
+OWN_NAME = b"guardian.py"
 OOM_SCORE_RAISE = 500
 CLEANERS_PATIENCE_S = 0.5
 CLEANERS = (b"multiprocessing.resource_tracker", b"multiprocessing.semaphore_tracker", b"torch_shm_manager")
@@ -129,12 +130,21 @@ def descendants(root: int) -> dict[int, int]:
 
 def is_cleaner(pid: int) -> bool:
     """Whether a process only waits for its family's end to delete the shared memory and semaphores they left."""
+    command_line = _command_line(pid)
+    return any(word in command_line for word in CLEANERS)
+
+
+def is_guardian(pid: int) -> bool:
+    """Whether a process runs this script, or says so."""
+    return any(os.path.basename(word) == OWN_NAME for word in _command_line(pid).split(b"\0"))  # noqa: PTH119
+
+
+def _command_line(pid: int) -> bytes:
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:  # noqa: PTH123
-            command_line = file.read()
+            return file.read()
     except (FileNotFoundError, ProcessLookupError):
-        return False
-    return any(word in command_line for word in CLEANERS)
+        return b""
 
 
 def kill(pid: int, start_time: int) -> bool:

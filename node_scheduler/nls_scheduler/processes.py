@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from nls_scheduler.guardian import kill
+from nls_scheduler.guardian import is_guardian, kill
 from nls_scheduler.model import ProcessId, WorkloadId
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 WORKLOAD_VARIABLE: Final = "NLS_WORKLOAD"
 CONTEXT_VARIABLE: Final = "NLS_CONTEXT_MEMORY"
 """What a CUDA context takes on this node, about, in bytes: a part of each allowance."""
+GUARDIANS_PATIENCE_S: Final = 2.0
 _ENDED: Final = frozenset("ZXx")
 _ANCESTRY_LIMIT: Final = 256
 
@@ -92,13 +93,17 @@ def left_of(workload: WorkloadId, owner: int, known: Collection[ProcessId]) -> d
 def end_all(workload: WorkloadId, owner: int, known: Collection[ProcessId], timeout_s: float) -> bool:
     """SIGKILL what is left of a workload until nothing is, or `timeout_s` has passed. True when nothing is left.
 
-    Blocks; for a helper thread. A process that is stuck in the driver is not waited for beyond the time.
+    A guardian gets a moment: it ends with its family and removes their files. Blocks; for a helper thread. A process
+    that is stuck in the driver is not waited for beyond the time.
     """
-    deadline = time.monotonic() + timeout_s
+    began = time.monotonic()
+    deadline = began + timeout_s
     pause_s = 0.002
     while left := left_of(workload, owner, known):
+        patient = time.monotonic() < began + GUARDIANS_PATIENCE_S
         for process in left.values():
-            kill(process.pid, process.start_time)
+            if not (patient and is_guardian(process.pid)):
+                kill(process.pid, process.start_time)
         if time.monotonic() > deadline:
             return False
         time.sleep(pause_s)

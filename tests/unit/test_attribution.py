@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from nls_scheduler import guardian, processes
 from nls_scheduler.attribution import Attribution, Known
 from nls_scheduler.events import PlacedUse
 from nls_scheduler.model import GpuUuid, ProcessId, WorkloadId
@@ -121,3 +124,36 @@ def test_a_process_is_its_own_first_ancestor_and_a_variable_need_not_be_there() 
     assert line[:2] == [os.getpid(), os.getppid()]
     assert workload_of(2**22 + 1) is None
     assert look_up(2**22 + 1) is None
+
+
+def guarded(script: Path, directory: Path, code: str) -> subprocess.Popen[str]:
+    """A command below a guardian, both of which name the workload, after it has printed a line."""
+    command = [sys.executable, "-I", "-S", str(script), "--session", "--remove", str(directory), "--"]
+    process = subprocess.Popen(
+        [*command, sys.executable, "-c", code], env={"NLS_WORKLOAD": W}, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    return process
+
+
+def test_a_guardian_whose_family_is_ended_removes_what_it_was_to_remove(tmp_path: Path) -> None:
+    directory = tmp_path / "sockets"
+    directory.mkdir()
+    (directory / "one").touch()
+    code = "import sys, time; print('up', flush=True); time.sleep(600)"
+    with guarded(Path(guardian.__file__), directory, code) as process:
+        assert end_all(W, ME, [], 5)
+        assert process.wait() == 137
+    assert not directory.exists()
+
+
+def test_a_process_that_only_calls_itself_a_guardian_is_ended_after_its_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "GUARDIANS_PATIENCE_S", 0.1)
+    pretender = tmp_path / "guardian.py"
+    pretender.write_text("print('up', flush=True)\nimport time; time.sleep(600)")
+    with guarded(pretender, tmp_path / "none", "") as process:
+        assert end_all(W, ME, [], 5)
+        assert process.wait() == -signal.SIGKILL
