@@ -12,15 +12,24 @@ from waiting import wait_until
 
 pytest.importorskip("torch")
 
-LOOP = """
+CELLS = (
+    """
 import torch
 from torch import nn
 torch.manual_seed(1)
+""",
+    """
 net = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 3))
+""",
+    """
 optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
 scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.05, 60)
+""",
+    """
 data = torch.utils.data.TensorDataset(torch.randn(64, 8), torch.randint(0, 3, (64,)))
 loader = torch.utils.data.DataLoader(data, batch_size=16, shuffle=True)
+""",
+    """
 losses = []
 def epoch():
     for x, y in loader:
@@ -30,12 +39,15 @@ def epoch():
         optimizer.step()
         scheduler.step()
         losses.append(loss.item())
-"""
+""",
+)
+LOOP = "".join(CELLS)
+EPOCHS = 4
 # The same without a cell in between, in a namespace of its own.
 UNDISTURBED = f"""
 space = {{"__name__": "undisturbed"}}
 exec({LOOP!r}, space)
-for _ in range(4): space["epoch"]()
+for _ in range({EPOCHS}): space["epoch"]()
 expected = space["losses"]
 del space
 len(set(expected))
@@ -49,6 +61,21 @@ def kill(book: Book) -> None:
 
 def suspend(book: Book) -> None:
     assert "uspended" in book.run("%gpu suspend").stdout
+
+
+def test_it_goes_on_to_the_same_losses_when_it_is_killed_after_every_cell(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    with Bench(tmp_path_factory.mktemp("bench"), "1x256MiB") as bench:
+        book = bench.open()
+        assert book.gpu(UNDISTURBED).result == "16"
+        pids = set()
+        for cell in (*CELLS, "epoch()", "epoch()"):
+            book.gpu(cell)
+            pids.add(book.entry()["pid"])
+            kill(book)
+        assert book.gpu("len(losses), losses == expected[:8]").result == "(8, True)"
+        assert len(pids) == len(CELLS) + 2
 
 
 def test_it_goes_on_to_the_same_losses_when_it_is_killed_suspended_and_moved(
