@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from blocks import rewrite, table
 
-from nls_jupyter import magics
+from nls_jupyter import magics, options
 from nls_scheduler import cli
 from nls_scheduler.api import application
 from nls_scheduler.config import SECTION, NlsScheduler
@@ -67,7 +67,7 @@ def _written(action: argparse.Action) -> str:
 def _gpu() -> str:
     doc = inspect.cleandoc(magics.GpuMagics.gpu.__doc__ or "")
     parts = [f"```text\n{doc}\n```"]
-    for parser in (magics._cell_parser(), magics._request_parser()):
+    for parser in (options._cell_parser(), options._request_parser()):
         parts += [f"### `{parser.prog}`", parser.description or "", _options(parser, {"-h", "--help"})]
     return "\n\n".join(parts)
 

@@ -16,10 +16,10 @@ from ipykernel.iostream import OutStream
 from IPython.core.error import UsageError
 from IPython.display import DisplayHandle, clear_output
 
-from nls_jupyter.channel import OWN_REQUESTS
 from nls_jupyter.numbering import inputs_from
 from nls_jupyter.relayed_commands import carry_out
 from nls_jupyter.supervisor import Cell
+from nls_jupyter.wire import OWN_REQUESTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
-import difflib
 import os
-import shlex
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.interactiveshell import InteractiveShell  # noqa: TC002 - traitlets reads it
 from IPython.core.magic import Magics, cell_magic, line_cell_magic, magics_class
 from traitlets import Bool, Float, Unicode, observe
 
-from nls_jupyter import numbering, variables
+from nls_jupyter import numbering, options, variables
 from nls_jupyter.auto import AutoMode
 from nls_jupyter.auto_cells import without_local
 from nls_jupyter.completer import Completer
@@ -23,104 +20,11 @@ from nls_jupyter.notices import clock_time, count
 from nls_jupyter.standby import StandbySettings, parse_memory
 from nls_jupyter.status_view import GpuStatus
 from nls_jupyter.transfer import Transfer, names_in
-from nls_scheduler.durations import parse_duration
-from nls_scheduler.priorities import parse_priority
-from nls_scheduler.sizes import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from nls_jupyter.relay import CellResult
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one sentence instead of ending the process."""
-
-    def error(self, message: str) -> NoReturn:
-        raise GpuUsageError(f"{message[0].upper()}{message[1:]}. {' '.join(self.format_usage().split())}")
-
-    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        del status, message
-        raise _HelpShown
-
-
-class _HelpShown(Exception):  # noqa: N818 - ends the parsing after --help
-    """The help was printed; there is nothing else to do."""
-
-
-def _size(text: str) -> str:
-    try:
-        parse_size(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error).rstrip(".")) from error
-    return text
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
-    if not 0 <= seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 on")
-    return seconds
-
-
-def _priority(text: str) -> int:
-    try:
-        return parse_priority(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not {error}") from None
-
-
-def _duration(words: list[str]) -> float:
-    try:
-        return parse_duration(" ".join(words))
-    except ValueError as error:
-        how = "%gpu keep takes a duration or off" if not words else str(error).rstrip(".")
-        raise GpuUsageError(f"{how}.") from None
-
-
-def _request_parser() -> _Parser:
-    parser = _Parser("%gpu request", description="Ask for a GPU, or for something else than before.", add_help=True)
-    parser.add_argument("request", metavar="SIZE", nargs="?", type=_size, help="guaranteed: 0.5 of a GPU, or 8GiB")
-    parser.add_argument("--limit", metavar="SIZE", type=_size, help="most that it may use while nobody needs it")
-    parser.add_argument("--gpus", metavar="N", type=int, help="number of GPUs, each with this request")
-    parser.add_argument("--pool", metavar="NAMES", dest="pools", help="pools of GPUs, the most wanted first: a100,v100")
-    parser.add_argument("--priority", metavar="N", type=_priority, help="train, build, inference or a number")
-    parser.add_argument("--queue", metavar="NAME", help="whose quota it counts in")
-    parser.add_argument("--name", help="how others see this notebook")
-    return parser
-
-
-def _cell_parser() -> _Parser:
-    parser = _Parser("%%gpu", description="Run this cell in the notebook's GPU process.", add_help=True)
-    parser.add_argument("-i", "--input", metavar="NAMES", action="append", help="variables to copy there before: a,b")
-    parser.add_argument("-o", "--output", metavar="NAMES", action="append", help="variables to copy back afterwards")
-    parser.add_argument("--no-wait", action="store_true", help="fail at once when no GPU is free")
-    parser.add_argument("--retry", action="store_true", help="run it again when its GPU was taken back")
-    parser.add_argument("--timeout", metavar="S", type=_seconds, help="wait for a GPU at most so many seconds")
-    return parser
-
-
-def _options(parser: _Parser) -> list[str]:
-    """The long options of a parser, for tab completion."""
-    return [name for action in parser._actions for name in action.option_strings if name.startswith("--")]
-
-
-# What can follow each sub-command.
-_PLAIN = ("status", "release", "restart", "suspend", "resume", "trim", "save", "vars", "recompute", "log", "doctor")
-_WORDS: dict[str, list[str]] = {
-    **{name: [] for name in _PLAIN},
-    "request": _options(_request_parser()),
-    "keep": ["off"],
-    "auto": ["on", "off"],
-}
-_CELL_WORDS = _options(_cell_parser())
-
-
-def _parsed(parser: _Parser, words: list[str]) -> dict[str, Any]:
-    return vars(parser.parse_args(words))
 
 
 @magics_class
@@ -152,7 +56,7 @@ class GpuMagics(Magics):
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell=shell)
         shell.input_transformers_cleanup.append(without_local)
-        Completer(_WORDS, _CELL_WORDS).install(shell)
+        Completer(options.WORDS, options.CELL_WORDS).install(shell)
         if (kernel := getattr(shell, "kernel", None)) is not None:
             self._mode_comm = ModeComm(kernel, lambda: self.auto)
         if self.auto:
@@ -236,23 +140,23 @@ class GpuMagics(Magics):
         if cell is None:
             return self._line(line)
         try:
-            return self._run_cell(_split(line), cell)
-        except _HelpShown:
+            return self._run_cell(options.split(line), cell)
+        except options.HelpShown:
             return None
 
     def _line(self, line: str) -> GpuStatus | None:
         try:
-            return self._command(_split(line))
-        except _HelpShown:
+            return self._command(options.split(line))
+        except options.HelpShown:
             return None
 
     def _run_cell(self, words: list[str], cell: str) -> CellResult | None:
-        options = _parsed(_cell_parser(), words)
+        asked = options.of_cell(words)
         gpu = self.gpu_of_notebook
         label = f"[{self.shell.displayhook.prompt_count}]"
-        wait, timeout_s = not options["no_wait"], options["timeout"]
-        retry = options["retry"] or self.retry
-        inputs, outputs = names_in(options["input"] or (), "-i"), names_in(options["output"] or (), "-o")
+        wait, timeout_s = not asked["no_wait"], asked["timeout"]
+        retry = asked["retry"] or self.retry
+        inputs, outputs = names_in(asked["input"] or (), "-i"), names_in(asked["output"] or (), "-o")
         with Transfer(self.shell, inputs, outputs) as transfer:
             more = {**self._as_this_cell(), "transfer": transfer}
             alone = self._is_first()
@@ -315,45 +219,45 @@ class GpuMagics(Magics):
             print(GpuMagics.gpu.__doc__)  # noqa: T201 - the help was asked for
             return None
         if name not in commands:
-            raise GpuUsageError(f"there is no %gpu {name}: {_advice(name, list(commands))}")
+            raise GpuUsageError(f"there is no %gpu {name}: {options.advice(name, list(commands))}")
         return commands[name](rest)
 
     def _status(self, words: list[str]) -> GpuStatus:
-        _no_more("status", words)
+        options.no_more("status", words)
         gpu = self.gpu_of_notebook
         return GpuStatus(gpu.status(), gpu.supervisor.workload_id)
 
     def _request(self, words: list[str]) -> GpuStatus:
-        wanted = {key: value for key, value in _parsed(_request_parser(), words).items() if value is not None}
+        wanted = options.of_request(words)
         gpu = self.gpu_of_notebook
         gpu.call(gpu.supervisor.place.request(wanted))
         return GpuStatus(gpu.status(), gpu.supervisor.workload_id)
 
     def _release(self, words: list[str]) -> None:
-        _no_more("release", words)
+        options.no_more("release", words)
         gpu = self.gpu_of_notebook
         if not gpu.call(gpu.supervisor.place.release()):
             raise GpuUnavailable("this notebook holds no GPU; there is nothing to release.")
 
     def _restart(self, words: list[str]) -> None:
-        _no_more("restart", words)
+        options.no_more("restart", words)
         gpu = self.gpu_of_notebook
         gpu.call(gpu.supervisor.place.restart())
 
     def _suspend(self, words: list[str]) -> None:
-        _no_more("suspend", words)
+        options.no_more("suspend", words)
         gpu = self.gpu_of_notebook
         gpu.call(gpu.supervisor.place.suspend())
         print("Suspended: the variables are in host memory and come back with the next GPU cell.")  # noqa: T201
 
     def _resume(self, words: list[str]) -> GpuStatus:
-        _no_more("resume", words)
+        options.no_more("resume", words)
         gpu = self.gpu_of_notebook
         gpu.call(gpu.supervisor.place.resume())
         return GpuStatus(gpu.status(), gpu.supervisor.workload_id)
 
     def _keep(self, words: list[str]) -> None:
-        keep_s = None if words == ["off"] else _duration(words)
+        keep_s = None if words == ["off"] else options.duration(words)
         gpu = self.gpu_of_notebook
         entry = gpu.call(gpu.supervisor.place.keep(keep_s))
         if entry["keep_until"] is None:
@@ -363,17 +267,17 @@ class GpuMagics(Magics):
             print(f"Kept until {until}: before, only a guarantee of somebody else takes the GPU.")  # noqa: T201
 
     def _save(self, words: list[str]) -> None:
-        _no_more("save", words)
+        options.no_more("save", words)
         gpu = self.gpu_of_notebook
         print(variables.told_of_save(gpu.call(gpu.supervisor.save()).manifest))  # noqa: T201 - what was asked for
 
     def _trim(self, words: list[str]) -> None:
-        _no_more("trim", words)
+        options.no_more("trim", words)
         gpu = self.gpu_of_notebook
         print(variables.told_of_trim(gpu.call(gpu.supervisor.keeper.trim())))  # noqa: T201 - what was asked for
 
     def _doctor(self, words: list[str]) -> None:
-        _no_more("doctor", words)
+        options.no_more("doctor", words)
         # Looks into the environment by itself, and must work where nothing else does.
         from nls_scheduler.cli.doctor import render
         from nls_scheduler.doctor import examine
@@ -381,7 +285,7 @@ class GpuMagics(Magics):
         print(render(examine(None, os.environ)))  # noqa: T201 - the findings were asked for
 
     def _vars(self, words: list[str]) -> None:
-        _no_more("vars", words)
+        options.no_more("vars", words)
         gpu = self.gpu_of_notebook
         gpu.call(gpu.supervisor.settle())
         saved = gpu.supervisor.keeper.saved
@@ -415,26 +319,8 @@ class GpuMagics(Magics):
                 raise GpuUsageError(f"%gpu auto takes on or off, and got {' '.join(words)!r}.")
 
     def _log(self, words: list[str]) -> None:
-        _no_more("log", words)
+        options.no_more("log", words)
         print(self.gpu_of_notebook.supervisor.log.as_text())  # noqa: T201 - the log was asked for
-
-
-def _split(line: str) -> list[str]:
-    try:
-        return shlex.split(line)
-    except ValueError as error:
-        raise GpuUsageError(f"the line cannot be read: {error}.") from error
-
-
-def _advice(name: str, commands: list[str]) -> str:
-    """What somebody who wrote `%gpu name` may have meant."""
-    if close := difflib.get_close_matches(name.lower(), commands, n=1):
-        return f"did you mean %gpu {close[0]}?"
-    try:
-        parse_size(name)
-    except ValueError:
-        return f"there are {', '.join(commands)}."
-    return f"did you mean %gpu request {name}?"
 
 
 def _stay(names: int, where: str) -> str:
@@ -442,11 +328,6 @@ def _stay(names: int, where: str) -> str:
         return ""
     verb, them = ("stays", "it") if names == 1 else ("stay", "them")
     return f" {count(names, 'name')} {verb} in the {where} reaches {them}."
-
-
-def _no_more(name: str, words: list[str]) -> None:
-    if words:
-        raise GpuUsageError(f"%gpu {name} takes nothing more, and got {' '.join(words)!r}.")
 
 
 def _notebook_name() -> str | None:
