@@ -74,6 +74,13 @@ class Extent(NamedTuple):
     size_bytes: int
 
 
+class Place(NamedTuple):
+    """Where a part will lie; `is_there`: its memory is allocated."""
+
+    extent: Extent
+    is_there: bool
+
+
 class Room(Protocol):
     """How much more each file may hold; see `room.MachineRoom`."""
 
@@ -187,6 +194,8 @@ class Arena:
         small save.
         """
         self._settle()
+        if spare := self._tails[MEMORY].spare:
+            self._window.reach(max(spare) + CHUNK_BYTES)
         now = time.monotonic()
         if self._budget_bytes < _PLENTY_BYTES or now - self._asked_at > _ANSWER_HOLDS_S:
             self._budget_bytes = self._room.memory_bytes(os.fstat(self.descriptors()[MEMORY]).st_blocks * 512)
@@ -234,27 +243,49 @@ class Arena:
 
         Raises NoRoomError, or OSError when the system refuses.
         """
-        size_bytes = content.nbytes
+        place = self.reserve(content.nbytes, must=must)
+        if place is None:
+            return self._append_to_spill(content)
+        self.fill(place, content)
+        return place.extent
+
+    def reserve(self, size_bytes: int, *, must: bool = False) -> Place | None:
+        """A place in memory for a part; `None` where no room is left for it."""
         tail = self._tails[MEMORY]
         if size_bytes == CHUNK_BYTES and tail.spare:
-            return self._write_over(tail.spare.pop(), content)
+            return Place(Extent(MEMORY, tail.spare.pop(), size_bytes), is_there=True)
         taken = _pages(size_bytes)
-        if must or taken <= self._budget_bytes:
-            self._budget_bytes -= taken
-            return self._write_at_end(MEMORY, content)
-        spill = self._spill()
-        spare = self._tails[SPILL].spare
+        if not must and taken > self._budget_bytes:
+            return None
+        self._budget_bytes -= taken
+        extent = Extent(MEMORY, tail.end, size_bytes)
+        tail.end += taken
+        return Place(extent, is_there=False)
+
+    def fill(self, place: Place, content: memoryview) -> None:
+        """Write what a place was reserved for; several threads may at once. Raises OSError when the system refuses."""
+        file, position, size_bytes = place.extent
+        if place.is_there and self._window.holds(position + size_bytes):
+            self._window.write(position, content)
+        else:
+            self._write(file, position, content)
+
+    def _append_to_spill(self, content: memoryview) -> Extent:
+        size_bytes = content.nbytes
+        spill, tail = self._spill(), self._tails[SPILL]
         try:
-            if spill is not None and size_bytes == CHUNK_BYTES and spare:
-                return self._write(SPILL, spare.pop(), content)
-            if spill is None or self._room.spill_bytes(spill) < taken:
+            if spill is not None and size_bytes == CHUNK_BYTES and tail.spare:
+                return self._write(SPILL, tail.spare.pop(), content)
+            if spill is None or self._room.spill_bytes(spill) < _pages(size_bytes):
                 raise NoRoomError(size_bytes, self.room_bytes(), self._why_no_spill())
-            return self._write_at_end(SPILL, content)
+            extent = self._write(SPILL, tail.end, content)
         except OSError as error:
             if error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}:
                 raise
             why = f"writing to the spill folder failed: {error.strerror}"
             raise NoRoomError(size_bytes, self.room_bytes(), why) from error
+        tail.end += _pages(size_bytes)
+        return extent
 
     def commit(self, index: bytes) -> Extent:
         """Make `index` the one that stands. What only the one before referred to is the caller's to `release`."""
@@ -307,26 +338,12 @@ class Arena:
     def _why_no_spill(self) -> str:
         return self._room.why_no_spill if self._fds[SPILL] is None else "the spill folder's disk included"
 
-    def _write_at_end(self, file: int, content: memoryview) -> Extent:
-        tail = self._tails[file]
-        extent = self._write(file, tail.end, content)
-        tail.end += _pages(content.nbytes)
-        return extent
-
     def _write(self, file: int, position: int, content: memoryview) -> Extent:
         fd = self._fds[file]
         if fd is None:
             raise ValueError("the arena is closed")
         _pwrite(fd, content, position)
         return Extent(file, position, content.nbytes)
-
-    def _write_over(self, position: int, content: memoryview) -> Extent:
-        """Write where memory is there already."""
-        if self._window.reach(position + content.nbytes):
-            self._window.populate(position, content.nbytes)
-            _copy(self._window, content, position)
-            return Extent(MEMORY, position, content.nbytes)
-        return self._write(MEMORY, position, content)
 
     def _punch(self, file: int, position: int, size_bytes: int) -> None:
         fd = self._fds[file]
@@ -340,10 +357,6 @@ class Arena:
 
 def _pages(size_bytes: int) -> int:
     return -(-size_bytes // _PAGE_BYTES) * _PAGE_BYTES
-
-
-def _copy(window: Window, content: memoryview, position: int) -> None:
-    window.at(position, content.nbytes)[:] = content.cast("B")
 
 
 def _pwrite(fd: int, content: memoryview, position: int) -> None:

@@ -6,8 +6,10 @@ A chunk of zeros takes no place. Each chunk is checked when it is read.
 from __future__ import annotations
 
 import struct
+import threading
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from nls_jupyter.saved_state.arena import CHUNK_BYTES, Arena, Extent, NoRoomError, SavedStateDamagedError, digest_of
@@ -53,6 +55,7 @@ class BlobWriter:
         self.known: dict[tuple[bytes, int], Chunk] = {}
         self.written_bytes = 0
         self.hashed_bytes = 0
+        self._lock = threading.Lock()
 
     def begin(self) -> None:
         """A new save."""
@@ -71,32 +74,61 @@ class BlobWriter:
             OSError: the system refuses.
         """
         chunks: list[Chunk] = []
-        new_before = len(self.known)
-        try:
+        with self._all_or_nothing():
             for piece in pieces:
                 tick()
                 if piece is None:
                     piece = Chunk(_ZERO_CHUNK, CHUNK_BYTES, None)
                 chunks.append(piece if isinstance(piece, Chunk) else self.put_chunk(piece))
+        return Blob(sum(chunk.size_bytes for chunk in chunks), tuple(chunks))
+
+    def put_memory(self, content: memoryview, tick: Callable[[], None]) -> Blob:
+        """Store host memory, as `put` stores its pieces; several threads share the work."""
+        pieces = list(pieces_of(content))
+        bunches = [pieces[first : first + _CHUNKS_AT_ONCE] for first in range(0, len(pieces), _CHUNKS_AT_ONCE)]
+        chunks: list[list[Chunk]] = [[] for _ in bunches]
+
+        def store(number: int) -> None:
+            chunks[number] = [self.put_chunk(piece) for piece in bunches[number]]
+
+        with self._all_or_nothing():
+            for_each(range(len(bunches)), store, tick)
+        return Blob(content.nbytes, tuple(chain.from_iterable(chunks)))
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """What was stored before there was no more room does not stay."""
+        new_before = len(self.known)
+        try:
+            yield
         except NoRoomError as error:
             new = list(islice(reversed(self.known), len(self.known) - new_before))
             freed = [extent for key in new if (extent := self.known.pop(key).extent) is not None]
             self._arena.release(freed)
             room_bytes = error.room_bytes + sum(extent.size_bytes for extent in freed)
             raise NoRoomError(error.size_bytes, room_bytes, error.why_no_spill) from error
-        return Blob(sum(chunk.size_bytes for chunk in chunks), tuple(chunks))
 
     def put_chunk(self, content: memoryview) -> Chunk:
         """Store one chunk, unless it is there. Raises NoRoomError, OSError."""
-        digest = digest_of(content)
-        self.hashed_bytes += content.nbytes
-        key = (digest, content.nbytes)
-        chunk = self.known.get(key)
-        if chunk is None:
-            if digest == _ZERO_CHUNK and content.nbytes == CHUNK_BYTES:
+        digest, size_bytes = digest_of(content), content.nbytes
+        key = (digest, size_bytes)
+        with self._lock:
+            self.hashed_bytes += size_bytes
+            if (chunk := self.known.get(key)) is not None:
+                return chunk
+            if digest == _ZERO_CHUNK and size_bytes == CHUNK_BYTES:
                 return Chunk(digest, CHUNK_BYTES, None)
-            chunk = self.known[key] = Chunk(digest, content.nbytes, self._arena.append(content))
-            self.written_bytes += content.nbytes
+            place = self._arena.reserve(size_bytes)
+            extent = self._arena.append(content) if place is None else place.extent
+            chunk = self.known[key] = Chunk(digest, size_bytes, extent)
+            self.written_bytes += size_bytes
+        if place is not None:
+            try:
+                self._arena.fill(place, content)
+            except BaseException:
+                with self._lock:
+                    del self.known[key]  # nothing may rely on what was not written
+                raise
         return chunk
 
     def adopt(self, chunks: Iterable[Chunk]) -> None:

@@ -76,8 +76,9 @@ def decode(reader: Reader, namespace: dict[str, Any], names: Sequence[SavedName]
             namespace.pop(saved.name, None)
     else:
         return RestoreReport(tuple(saved.name for saved in names), ())
-    gc.collect()  # what was loaded so far, Gpu memory too, may lie in cycles
+    reader.progress()
     try:
+        gc.collect()  # what was loaded so far, Gpu memory too, may lie in cycles
         return _decode_what_can_be(reader, namespace, names)
     except (SavedStateDamagedError, StuckError) as error:
         for saved in names:

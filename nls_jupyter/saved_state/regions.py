@@ -96,6 +96,10 @@ class HostMemory:
     size_bytes: int
     where: Where = "host"
 
+    def memory(self) -> memoryview:
+        """See `Source`."""
+        return self.content
+
     def pieces(self) -> Iterator[memoryview]:
         """See `Source`."""
         return pieces_of(self.content)

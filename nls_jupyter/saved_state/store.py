@@ -34,6 +34,9 @@ class Source(Protocol):
     def where(self) -> Where:
         """Which memory it is."""
 
+    def memory(self) -> memoryview | None:
+        """All of it where it lies, if that is host memory; otherwise it comes in `pieces`."""
+
     def pieces(self) -> Iterator[memoryview | None]:
         """The memory, in pieces of `CHUNK_BYTES`; `None` for a whole piece of zeros. Valid until the next one."""
 
@@ -129,6 +132,8 @@ class Layout:
         if key is not None and source.where == "gpu" and isinstance(source, OnDevice):
             fingerprints = source.fingerprints()
         if fingerprints is None or not isinstance(source, OnDevice):
+            if (memory := source.memory()) is not None:
+                return self._blobs.put_memory(memory, self._tick)
             return self._blobs.put(source.pieces(), self._tick)
         before: dict[int, tuple[bytes, Chunk]] = {}
         if key in self._before:  # the key has the memory's size in it
@@ -193,11 +198,15 @@ class Contents:
 
 
 class Reader:
-    """A component of a committed state."""
+    """A component of a committed state.
+
+    Attributes:
+        progress: see `Contents`.
+    """
 
     def __init__(self, contents: Contents, entry: dict[str, Any]) -> None:
         self._arena = contents.arena
-        self._progress = contents.progress
+        self.progress = contents.progress
         self._blob = contents.blob
         self._stream = self._blob(entry["stream"])
         self._regions: list[list[int]] = entry["regions"]
@@ -207,7 +216,7 @@ class Reader:
 
     def stream(self) -> io.BufferedReader:
         """The pickle stream from its beginning."""
-        return io.BufferedReader(_StreamFile(self._arena, self._stream, self._progress), CHUNK_BYTES)
+        return io.BufferedReader(_StreamFile(self._arena, self._stream, self.progress), CHUNK_BYTES)
 
     def size_bytes(self, region: int) -> int:
         """Length of a region."""
@@ -218,19 +227,19 @@ class Reader:
 
         Raises SavedStateDamagedError.
         """
-        self._progress()
+        self.progress()
         first, offset, size_bytes = self._regions[region]
         if first == _PACK:
             target.cast("B")[:] = self._packed()[offset : offset + size_bytes]
         else:
-            read_blob(self._arena, self._blob(self._regions[region]), target, self._progress, zeroed=zeroed)
+            read_blob(self._arena, self._blob(self._regions[region]), target, self.progress, zeroed=zeroed)
 
     def pieces(self, region: int, buffer: memoryview) -> Iterator[tuple[int, memoryview]]:
         """Offsets and contents, for memory that only a device can write; each is in `buffer` until the next one.
 
         `buffer` has room for the region, or for `CHUNK_BYTES` of it.
         """
-        self._progress()
+        self.progress()
         first, offset, size_bytes = self._regions[region]
         if first == _PACK:
             buffer[:size_bytes] = self._packed()[offset : offset + size_bytes]
@@ -238,7 +247,7 @@ class Reader:
             return
         position = 0
         for chunk in self._blob(self._regions[region]).chunks:
-            self._progress()
+            self.progress()
             read_chunk(self._arena, chunk, buffer[: chunk.size_bytes])
             yield position, buffer[: chunk.size_bytes]
             position += chunk.size_bytes
@@ -246,7 +255,7 @@ class Reader:
     def _packed(self) -> memoryview:
         if self._pack is None:
             pack = memoryview(bytearray(self._pack_blob.size_bytes))
-            read_blob(self._arena, self._pack_blob, pack, self._progress)
+            read_blob(self._arena, self._pack_blob, pack, self.progress)
             self._pack = pack  # only once it has been checked: a second attempt comes here again
         return self._pack
 

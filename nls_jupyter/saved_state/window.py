@@ -25,14 +25,43 @@ _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
+class _Buffer(ctypes.Structure):
+    """CPython's Py_buffer."""
+
+    _fields_ = (
+        ("buf", ctypes.c_void_p),
+        ("obj", ctypes.py_object),
+        ("len", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t),
+        ("readonly", ctypes.c_int),
+        ("ndim", ctypes.c_int),
+        ("format", ctypes.c_char_p),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("suboffsets", ctypes.c_void_p),
+        ("internal", ctypes.c_void_p),
+    )
+
+
+def _address_of(content: memoryview) -> int:
+    """Where memory lies, also such as may not be written to. Raises BufferError."""
+    buffer = _Buffer()
+    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(content), ctypes.byref(buffer), 0)
+    address = buffer.buf
+    ctypes.pythonapi.PyBuffer_Release(ctypes.byref(buffer))
+    return address or 0
+
+
 class Window:
-    """A shared mapping of a memory file, which grows as the file does. One thread copies; any may `populate`."""
+    """A shared mapping of a memory file, which grows as the file does.
+
+    Several threads may `write`, each to a place of its own, while none calls `reach` or `close`; any may `populate`.
+    """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._address: int | None = None
         self._size_bytes = 0
-        self._view = memoryview(b"")
         self._moving = threading.Lock()
 
     def reach(self, end: int) -> bool:
@@ -49,12 +78,19 @@ class Window:
             if address == _FAILED:
                 return False
             self._address, self._size_bytes = address, size_bytes
-            self._view = memoryview((ctypes.c_ubyte * size_bytes).from_address(address)).cast("B")
         return True
 
-    def at(self, position: int, size_bytes: int) -> memoryview:
-        """A place that was reached. Valid until the next `reach` or `close`."""
-        return self._view[position : position + size_bytes]
+    def holds(self, end: int) -> bool:
+        """Whether the first `end` bytes were reached."""
+        return end <= self._size_bytes
+
+    def write(self, position: int, content: memoryview) -> None:
+        """Copy to a place on whole pages that was reached; without the GIL."""
+        if self._address is None or not self.holds(position + content.nbytes):
+            raise ValueError("outside of the window")
+        target = self._address + position
+        _libc.madvise(target, content.nbytes, _POPULATE_WRITE)
+        ctypes.memmove(target, _address_of(content), content.nbytes)
 
     def populate(self, position: int, size_bytes: int) -> None:
         """Fill in the page tables of a place on whole pages, as far as the system does that in advance."""
@@ -65,7 +101,6 @@ class Window:
     def close(self) -> None:
         """Unmap. Idempotent."""
         with self._moving:
-            self._view = memoryview(b"")
             if self._address is not None:
                 _libc.munmap(self._address, self._size_bytes)
             self._address, self._size_bytes = None, 0

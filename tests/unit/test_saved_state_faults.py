@@ -14,6 +14,7 @@ import pytest
 
 from nls_jupyter import saved_state
 from nls_jupyter.saved_state import SavedStateDamagedError, Saver, arena, blobs, store
+from nls_jupyter.saved_state.window import Window
 from saved_state_roundtrip import WITHIN_S, Roundtrip, restore
 from waiting import wait_until
 
@@ -35,7 +36,7 @@ class DyingAfter:
         self.left = steps
         for owner, name in (
             (arena, "_pwrite"),
-            (arena, "_copy"),
+            (Window, "write"),
             (arena.Arena, "_punch"),
             (arena.os, "ftruncate"),
         ):
@@ -46,8 +47,8 @@ class DyingAfter:
             self.left -= 1
             if self.left > 0:
                 return change(*args)
-            if self.left == 0 and isinstance(args[1], memoryview):
-                change(args[0], args[1][: args[1].nbytes // 2], *args[2:])
+            if self.left == 0:
+                change(*(arg[: arg.nbytes // 2] if isinstance(arg, memoryview) else arg for arg in args))
             raise KilledError
 
         return maybe

@@ -104,6 +104,9 @@ class DeviceMemory:
         self.size_bytes = size_bytes
         self._buffer: memoryview | None = None
 
+    def memory(self) -> None:
+        """See `Source`."""
+
     def pieces(self) -> Iterator[memoryview | None]:
         """See `Source`."""
         if not self.size_bytes:

@@ -196,12 +196,16 @@ class TensorMemory:
         self.where: Where = "host" if storage.device.type == "cpu" else "gpu"
         self._buffer: Any = None
 
+    def memory(self) -> memoryview | None:
+        """See `Source`."""
+        if self.where == "gpu" or not self.size_bytes:
+            return None
+        return memoryview(_at(self._storage.data_ptr(), self.size_bytes))
+
     def pieces(self) -> Iterator[memoryview]:
         """See `Source`."""
-        if not self.size_bytes:
-            return
-        if self.where == "host":
-            yield from pieces_of(memoryview(_at(self._storage.data_ptr(), self.size_bytes)))
+        if (memory := self.memory()) is not None:
+            yield from pieces_of(memory)
             return
         for number in range(-(-self.size_bytes // CHUNK_BYTES)):
             yield self.piece(number)
