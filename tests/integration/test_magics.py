@@ -21,9 +21,10 @@ pytestmark = pytest.mark.kernel
 SLEEP = "import time\nprint('up', flush=True)\ntime.sleep(60)"
 DEAF = "import signal, time\nsignal.signal(signal.SIGINT, lambda *_: None)\nprint('up', flush=True)\ntime.sleep(60)"
 SLOW_TO_SAVE = """
-import time
+import pathlib, time
 class Slow:
     def __reduce__(self):
+        pathlib.Path({begun!r}).touch()
         time.sleep(60)
         return (Slow, ())
 slow, quick = Slow(), 1"""
@@ -262,9 +263,11 @@ def test_a_cell_that_ignores_ctrl_c_can_be_left_and_ended(book: Book) -> None:
     assert book.gpu("1").result == "1"
 
 
-def test_a_save_that_hangs_holds_the_next_cell_until_ctrl_c(book: Book) -> None:
+def test_a_save_that_hangs_holds_the_next_cell_until_ctrl_c(book: Book, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
     book.gpu("quick = 0")
-    book.gpu(SLOW_TO_SAVE)
+    book.gpu(SLOW_TO_SAVE.format(begun=str(begun)))
+    wait_until(begun.exists)  # a cell that comes sooner passes the save
     behind = book.start("%%gpu\nquick")
     behind.until(lambda outputs: any("are being saved" in line for line in outputs.displays))
     book.interrupt()
