@@ -17,7 +17,8 @@ PATIENCE_S = 110.0
 
 
 def traces() -> set[Path]:
-    return {path for where in ("/tmp", "/dev/shm") for path in Path(where).glob("nls-*")}
+    """Of demos; other tests, and people, have things of their own there."""
+    return {path for where in ("/tmp", "/dev/shm") for path in Path(where).glob("nls-demo-*")}
 
 
 def start_demo(mark: str, *arguments: str) -> subprocess.Popen[str]:
