@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 PAGES = 50
+# What an idle page is sent comes each 15 seconds: a shorter look would find nothing, or too much.
+IDLE_BYTES_FOR_S = 60.0
 # Notes when each entry of the history was first seen in the page, after the browser has drawn it.
 WATCH = """() => {
     window.seen = {};
@@ -98,7 +100,7 @@ def measure(directory: Path, rounds: int, seconds: float) -> dict[str, Any]:
             book = bench.open("alice.ipynb")
             book.gpu("1")
             latencies = event_to_page_ms(bench, book, lab, rounds)
-            idle_bytes = bytes_per_minute(lab.page, seconds)
+            idle_bytes = bytes_per_minute(lab.page, max(seconds, IDLE_BYTES_FOR_S))
             lab.page.close()
             pid = server_pid(directory)
             time.sleep(3)

@@ -11,6 +11,16 @@ class GpuError(Exception):
         return [f"\x1b[0;31m{type(self).__name__}\x1b[0m: {self}"]
 
 
+def show_as_sentence(error: KeyboardInterrupt) -> None:
+    """Have IPython show an interrupt of our own waiting without our frames, which would tell the user nothing.
+
+    One that came from the GPU process brings the traceback of the user's code, which stays.
+    """
+    if not hasattr(error, "_render_traceback_"):
+        sentence = "\x1b[0;31mKeyboardInterrupt\x1b[0m: the cell was interrupted"
+        error._render_traceback_ = lambda: [sentence]  # type: ignore[attr-defined]  # IPython looks for it
+
+
 class GpuUsageError(GpuError):
     """The line after `%gpu` or `%%gpu` cannot be understood; nothing was changed."""
 

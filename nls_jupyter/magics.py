@@ -13,7 +13,7 @@ from nls_jupyter import numbering, options, variables
 from nls_jupyter.auto import AutoMode
 from nls_jupyter.auto_cells import without_local
 from nls_jupyter.completer import Completer
-from nls_jupyter.errors import GpuUnavailable, GpuUsageError
+from nls_jupyter.errors import GpuUnavailable, GpuUsageError, show_as_sentence
 from nls_jupyter.mode_comm import ModeComm
 from nls_jupyter.notebook import NotebookGpu
 from nls_jupyter.notices import clock_time, count
@@ -143,6 +143,9 @@ class GpuMagics(Magics):
             return self._run_cell(options.split(line), cell)
         except options.HelpShown:
             return None
+        except KeyboardInterrupt as interrupt:
+            show_as_sentence(interrupt)
+            raise
 
     def _line(self, line: str) -> GpuStatus | None:
         try:

@@ -206,17 +206,18 @@ class Place:
                 f"the variables could not be saved, so the GPU was not released: {error}. "
                 "%gpu restart gives the variables up; then %gpu release works."
             ) from None
-        try:
-            await client.release(orders.id)
-        except Problem as problem:
-            if problem.status != 404:
-                raise
-        finally:
-            await self._keeper.end("released by you")
-            await self._keeper.drop_standby()
-            if process is not None:
-                await orders.tell_exit(process, "released by its user")
-        self._forget(orders)
+        async with self._asking:  # until it is forgotten: an end that one asked for oneself is no loss
+            try:
+                await client.release(orders.id)
+            except Problem as problem:
+                if problem.status != 404:
+                    raise
+            finally:
+                await self._keeper.end("released by you")
+                await self._keeper.drop_standby()
+                if process is not None:
+                    await orders.tell_exit(process, "released by its user")
+            self._forget(orders)
         self._log.add("GPU released by you; the saved variables come back with the next request.")
         self._changes.announce()
 

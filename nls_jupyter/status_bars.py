@@ -14,18 +14,19 @@ if TYPE_CHECKING:
 _LINE: Final = "var(--jp-border-color1, #bdbdbd)"
 _BACKGROUNDS: Final = {
     "guaranteed": "var(--jp-layout-color3, #bdbdbd)",
-    "own": "var(--jp-brand-color3, #bbdefb)",
+    # Mixed with the theme's ground, so that the theme's letters can be read on it, and a line below.
+    "own": "linear-gradient(var(--jp-brand-color1, #1976d2) 0 0) bottom / 100% 3px no-repeat, "
+    "color-mix(in srgb, var(--jp-brand-color1, #1976d2) 25%, var(--jp-layout-color1, #fff))",
     "burst": "repeating-linear-gradient(45deg, var(--jp-brand-color2, #64b5f6) 0 3px, transparent 3px 7px)",
     "not placed": "radial-gradient(var(--jp-ui-font-color2, #757575) 1px, transparent 1.5px) 0 0 / 6px 6px",
     "free": "transparent",
 }
 _BAR: Final = (
     f"display:flex;height:22px;line-height:22px;max-width:40em;border:1px solid {_LINE};border-radius:2px;"
-    "overflow:hidden;margin:2px 0 6px"
+    # Where there is no theme, the letters are as dark as the grounds are light.
+    "overflow:hidden;margin:2px 0 6px;color:var(--jp-ui-font-color1, #212121)"
 )
-_SEGMENT: Final = (
-    f"min-width:0;overflow:hidden;white-space:nowrap;text-overflow:ellipsis;border-right:1px solid {_LINE}"
-)
+_SEGMENT: Final = f"min-width:0;overflow:hidden;white-space:nowrap;text-overflow:ellipsis;box-shadow:-1px 0 {_LINE}"
 
 
 def bar(gpu: Mapping[str, Any], workloads: Sequence[Mapping[str, Any]], own_id: str | None) -> str:

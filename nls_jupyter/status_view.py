@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _WITHOUT_GPU = "To try it out without one, start a daemon with simulated GPUs: nls up --simulate 2x16GiB"
 # Not plain JSON: JupyterLab would prefer its tree view to the table.
 MIME_TYPE = "application/vnd.nls.status+json"
+_FIGURES = frozenset({"used", "request", "limit"})
 _HEADS = ("", "workload", "phase", "GPU", "used", "request", "limit", "why")
 
 
@@ -53,18 +54,16 @@ class GpuStatus:
         if own is None:
             return "This notebook has no GPU yet: %%gpu or %gpu request asks for one."
         where = f" on {' and '.join(own['gpus'])}" if own["gpus"] else ""
-        place = f", {ordinal(own['position'])} in queue" if own["position"] is not None else ""
+        waits = own["position"] is not None and own["phase"] != "starting"
+        place = f", {ordinal(own['position'])} in queue" if waits else ""
         return f"This notebook is {own['phase']}{where}{place}{_kept(own)}: {own['reason']}."
 
     def as_html(self) -> str:
         """A bar for each Gpu and a table, in the frontend's own style; every text is escaped."""
         heads = "".join(f"<th style='text-align:left'>{escape(h)}</th>" for h in _HEADS)
-        rows = "".join(
-            f"<tr>{''.join(f'<td style=text-align:left>{escape(cell)}</td>' for cell in self._row(w))}</tr>"
-            for w in self._status["workloads"]
-        )
+        rows = "".join(f"<tr>{''.join(map(_cell, _HEADS, self._row(w)))}</tr>" for w in self._status["workloads"])
         gpus = "".join(
-            f"<div><code>{escape(g['uuid'][:12])}</code> {escape(_gpu_line(g))}"
+            f"<div title='{escape(g['uuid'])}'>{escape(_gpu_line(g))}"
             f"{bar(g, self._status['workloads'], self._own_id)}</div>"
             for g in self._status["gpus"]
         )
@@ -82,6 +81,12 @@ class GpuStatus:
             format_bytes(workload["limit_bytes"]),
             workload["reason"],
         )
+
+
+def _cell(head: str, text: str) -> str:
+    # A number and its unit stay together; a long name may be broken anywhere.
+    style = "white-space:nowrap" if head in _FIGURES else "overflow-wrap:anywhere;min-width:6em" if head else ""
+    return f"<td style='text-align:left;{style}'>{escape(text)}</td>"
 
 
 def _kept(workload: Mapping[str, Any]) -> str:

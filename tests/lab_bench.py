@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest
@@ -14,7 +19,6 @@ from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
 AUTHORIZER = """
 from jupyter_server.auth import Authorizer
@@ -33,9 +37,13 @@ class LabBench(Bench):
     def __init__(self, *arguments: Any, **variables: str) -> None:
         super().__init__(*arguments, **variables)
         self._pages: list[Page] = []
+        self._again: subprocess.Popen[bytes] | None = None
 
     def __exit__(self, *error: object) -> None:
         self.wait(self._close_pages())
+        if self._again is not None:
+            self._again.terminate()
+            self._again.wait(PATIENCE_S)
         super().__exit__(*error)
 
     async def _close_pages(self) -> None:
@@ -52,6 +60,20 @@ class LabBench(Bench):
         with contextlib.suppress(OSError):
             return (await ask(self._server, "GET", "status")).code in (200, 403)
         return False
+
+    def restart_server(self) -> None:
+        """Killed, and started again at its old address, as a service manager does after a crash."""
+        (written,) = (self._directory / "runtime").glob("jpserver-*.json")
+        pid, port = int(written.stem.partition("-")[2]), json.loads(written.read_text())["port"]
+        words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")[:-1]
+        variables = [line.partition("=") for line in Path(f"/proc/{pid}/environ").read_text().split("\0") if line]
+        os.kill(pid, signal.SIGKILL)
+        written.unlink()
+        command = [f"--ServerApp.port={port}" if word == "--ServerApp.port=0" else word for word in words]
+        environment = {name: value for name, _, value in variables}
+        with (self._directory / "jupyter.log").open("ab") as log:
+            self._again = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        self.wait(eventually(self._answers, PATIENCE_S))
 
     def page(self, headers: dict[str, str] | None = None) -> Page:
         """Open one. Raises HTTPClientError when refused."""

@@ -91,7 +91,7 @@ class Page:
 def apply(state: dict[str, Any], message: dict[str, Any]) -> None:
     """One difference."""
     state["daemon"] = message.get("daemon", state["daemon"])
-    for part in ("gpus", "workloads"):
+    for part in ("gpus", "workloads", "queues"):
         for name, fields in message.get(part, {}).items():
             if fields is None:
                 del state[part][name]

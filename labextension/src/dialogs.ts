@@ -3,16 +3,28 @@
 import { Dialog, showDialog } from '@jupyterlab/apputils';
 import { Widget } from '@lumino/widgets';
 
-import { bytesText } from './statusText';
+import { bytesText, shortenedName } from './statusText';
 import type { ITranslate, Units } from './statusText';
 import type { IWorkload } from './tokens';
 
+/** What the user wrote; a field that was not changed is left out. */
+export interface ISizes {
+  readonly request?: string;
+  readonly limit?: string;
+}
+
+/** What was refused, and why. */
+export interface IRefusedSizes {
+  readonly sizes: ISizes;
+  readonly why: string;
+}
+
 /** Two fields for sizes; what was not changed is not sent. */
-class SizesBody extends Widget implements Dialog.IBodyWidget<{ request?: string; limit?: string }> {
+class SizesBody extends Widget implements Dialog.IBodyWidget<ISizes> {
   private readonly _fields: { request: HTMLInputElement; limit: HTMLInputElement };
   private readonly _before: { request: string; limit: string };
 
-  constructor(workload: IWorkload, units: Units, trans: ITranslate) {
+  constructor(workload: IWorkload, units: Units, trans: ITranslate, refused: IRefusedSizes | null) {
     super();
     this.addClass('nls-Sizes');
     this._before = {
@@ -26,9 +38,24 @@ class SizesBody extends Widget implements Dialog.IBodyWidget<{ request?: string;
     const hint = document.createElement('p');
     hint.textContent = trans.__('A share of a GPU such as 0.5, or bytes such as 8GiB.');
     this.node.appendChild(hint);
+    if (refused !== null) {
+      this._again(refused);
+    }
   }
 
-  getValue(): { request?: string; limit?: string } {
+  /** Nobody has to write twice what was right. */
+  private _again(refused: IRefusedSizes): void {
+    const { request, limit } = this._fields;
+    request.value = refused.sizes.request ?? this._before.request;
+    limit.value = refused.sizes.limit ?? this._before.limit;
+    const why = document.createElement('p');
+    why.className = 'nls-Refused';
+    why.setAttribute('role', 'alert');
+    why.textContent = refused.why;
+    this.node.appendChild(why);
+  }
+
+  getValue(): ISizes {
     const { request, limit } = this._fields;
     return {
       ...(request.value.trim() === this._before.request ? {} : { request: request.value.trim() }),
@@ -50,15 +77,16 @@ class SizesBody extends Widget implements Dialog.IBodyWidget<{ request?: string;
   }
 }
 
-/** The sizes that the user wants instead; `null`: nothing is to change. */
+/** The sizes that the user wants instead, after what was `refused` before; `null`: nothing is to change. */
 export async function askSizes(
   workload: IWorkload,
   units: Units,
-  trans: ITranslate
-): Promise<{ request?: string; limit?: string } | null> {
+  trans: ITranslate,
+  refused: IRefusedSizes | null = null
+): Promise<ISizes | null> {
   const result = await showDialog({
-    title: trans.__('GPU memory of %1', workload.name),
-    body: new SizesBody(workload, units, trans),
+    title: trans.__('GPU memory of %1', shortenedName(workload.name, 60)),
+    body: new SizesBody(workload, units, trans, refused),
     focusNodeSelector: 'input[name=request]',
     buttons: [
       Dialog.cancelButton({ label: trans.__('Cancel') }),

@@ -1,6 +1,6 @@
 /** Turns the server's messages into states: a whole one first, then what changed. Pure. */
 
-import type { IEntry, IGpu, INodeState, IPermissions, IWorkload } from './tokens';
+import type { IEntry, IGpu, INodeState, IPermissions, IQueue, IWorkload } from './tokens';
 import {
   Malformed,
   readDaemon,
@@ -8,6 +8,7 @@ import {
   readGpu,
   readHead,
   readPermissions,
+  readQueue,
   readWorkload,
   record
 } from './validation';
@@ -68,6 +69,7 @@ function hasFiguresOnly(fields: Readonly<Record<string, unknown>>): boolean {
   return (
     fields.daemon === undefined &&
     fields.history === undefined &&
+    fields.queues === undefined &&
     parts.every(change => change !== null && Object.keys(change as object).every(name => FIGURES.has(name)))
   );
 }
@@ -77,6 +79,7 @@ function whole(fields: Readonly<Record<string, unknown>>): INodeState {
     daemon: readDaemon(fields.daemon, 'daemon'),
     gpus: merged(new Map<string, IGpu>(), fields.gpus, readGpu, 'gpus'),
     workloads: merged(new Map<string, IWorkload>(), fields.workloads, readWorkload, 'workloads'),
+    queues: merged(new Map<string, IQueue>(), fields.queues ?? {}, readQueue, 'queues'),
     history: readEntries(fields.history, 'history').slice(-HISTORY_KEPT)
   };
 }
@@ -91,6 +94,7 @@ function changed(
     daemon: fields.daemon === undefined ? before.daemon : readDaemon(fields.daemon, 'daemon'),
     gpus: merged(before.gpus, fields.gpus ?? {}, readGpu, 'gpus'),
     workloads: merged(before.workloads, fields.workloads ?? {}, readWorkload, 'workloads'),
+    queues: merged(before.queues, fields.queues ?? {}, readQueue, 'queues'),
     history: entries.length === 0 ? before.history : [...earlier, ...entries].slice(-HISTORY_KEPT)
   };
 }

@@ -1,11 +1,13 @@
 /** What is worth a notification, and what it says. Pure, but for what it remembers. */
 
-import { entryText, gpusText, secondsSince, shortened, whereText } from './statusText';
+import { entryText, gpusText, secondsSince, shortened, shortenedName, whereText } from './statusText';
 import type { ITranslate, Units } from './statusText';
 import type { IEntry, INodeModel, IWorkload } from './tokens';
 
 /** JupyterLab cuts longer texts itself, in the middle of a word. */
 export const TEXT_LENGTH = 140;
+/** Of a name, so that there is room for the reason. */
+const NAME_LENGTH = 40;
 /** A cell that waits for less is no news. */
 export const WORTH_TELLING_S = 2;
 
@@ -90,7 +92,7 @@ export class Notices {
       workload,
       topic: 'happened',
       severity,
-      text: shortened(entryText(entry, units, trans), TEXT_LENGTH),
+      text: shortened(entryText({ ...entry, name: named(entry) }, units, trans), TEXT_LENGTH),
       actions: kind.actions,
       stays: severity === 'warning' || severity === 'error'
     };
@@ -125,7 +127,7 @@ export function leavingNotices(model: INodeModel, trans: ITranslate): INotice[] 
   );
   return leaving.map(workload => {
     const why =
-      workload.cause === null ? workload.reason : trans.__('%1 needs the memory', workload.cause.name);
+      workload.cause === null ? workload.reason : trans.__('%1 needs the memory', named(workload.cause));
     return {
       workload: workload.id,
       topic: 'leaving',
@@ -138,11 +140,15 @@ export function leavingNotices(model: INodeModel, trans: ITranslate): INotice[] 
   });
 }
 
+function named(one: { readonly name: string }): string {
+  return shortenedName(one.name, NAME_LENGTH);
+}
+
 function leavingText(workload: IWorkload, why: string, trans: ITranslate): string {
   const gpus = gpusText(workload.gpus, trans);
   return workload.executing
-    ? trans.__('%1 leaves %2 after this cell: %3', workload.name, gpus, why)
-    : trans.__('%1 leaves %2 soon: %3', workload.name, gpus, why);
+    ? trans.__('%1 leaves %2 after this cell: %3', named(workload), gpus, why)
+    : trans.__('%1 leaves %2 soon: %3', named(workload), gpus, why);
 }
 
 /** What is said of those who have waited for a moment. */
@@ -154,7 +160,7 @@ export function waitingNotices(model: INodeModel, trans: ITranslate): INotice[] 
     workload: workload.id,
     topic: 'waiting',
     severity: 'info',
-    text: shortened(`${workload.name}: ${whereText(workload, trans)}, ${workload.reason}`, TEXT_LENGTH),
+    text: shortened(`${named(workload)}: ${whereText(workload, trans)}, ${workload.reason}`, TEXT_LENGTH),
     actions: ['interrupt', 'set-request', 'open-panel'],
     stays: true
   }));

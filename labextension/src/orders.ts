@@ -5,6 +5,7 @@ import { KernelAPI } from '@jupyterlab/services';
 import type { Kernel, ServerConnection } from '@jupyterlab/services';
 
 import { askSizes, confirmRelease } from './dialogs';
+import type { IRefusedSizes } from './dialogs';
 import * as restapi from './restapi';
 import { shortened } from './statusText';
 import type { ITranslate, Units } from './statusText';
@@ -56,18 +57,34 @@ export class Orders {
           await KernelAPI.interruptKernel(workload.kernel_id, this._server);
         }
         return;
-      case 'set-request': {
-        const sizes = await askSizes(workload, this._units(), this._trans);
-        if (sizes !== null) {
-          await restapi.change(this._server, workload.id, sizes);
-        }
+      case 'set-request':
+        await this._changeSizes(workload);
         return;
-      }
       case 'release':
         if (await confirmRelease(workload, this._trans)) {
           await restapi.release(this._server, workload.id);
         }
         return;
+    }
+  }
+
+  /** Asks again, with what was written and what is wrong with it, until it is taken or given up. */
+  private async _changeSizes(workload: IWorkload): Promise<void> {
+    let refused: IRefusedSizes | null = null;
+    for (;;) {
+      const sizes = await askSizes(workload, this._units(), this._trans, refused);
+      if (sizes === null) {
+        return;
+      }
+      try {
+        await restapi.change(this._server, workload.id, sizes);
+        return;
+      } catch (error) {
+        if (!(error instanceof restapi.Refused)) {
+          throw error;
+        }
+        refused = { sizes, why: error.message };
+      }
     }
   }
 }

@@ -76,7 +76,8 @@ export function gpusText(gpus: readonly string[], trans: ITranslate): string {
 /** Where a workload is, without figures: what a screen reader is told when it changes. */
 export function whereText(workload: IWorkload, trans: ITranslate): string {
   const gpus = gpusText(workload.gpus, trans);
-  if (workload.position !== null) {
+  // Who is on its way has no place in the queue any more, whatever the last plan said.
+  if (workload.position !== null && workload.phase !== 'starting') {
     return trans.__('waiting for a GPU, %1 in queue', ordinal(workload.position, trans));
   }
   switch (workload.phase) {
@@ -181,6 +182,16 @@ export function entryText(entry: IEntry, units: Units, trans: ITranslate): strin
   return details === '' ? what : `${what} (${details})`;
 }
 
+/** Without what another entry says as well: whose GPU was given back on purpose has not lost its process. */
+export function worthReading(history: readonly IEntry[]): IEntry[] {
+  return history.filter((entry, place) => {
+    const next = history[place + 1];
+    const again =
+      next?.workload === entry.workload && next.event === 'released' && next.reason === entry.reason;
+    return entry.event !== 'exited' || !again;
+  });
+}
+
 /** How many names did not come back; nothing where all did. */
 function missingText(count: number, trans: ITranslate): string {
   if (count === 0) {
@@ -241,6 +252,15 @@ export function shortened(text: string, length: number): string {
         .slice(0, length - 1)
         .join('')
         .trimEnd()}…`;
+}
+
+/** A name of at most `length` characters; longer ones lose their middle: copies differ at the end. */
+export function shortenedName(name: string, length: number): string {
+  const characters = Array.from(name);
+  const head = Math.ceil((length - 1) / 2);
+  return characters.length <= length
+    ? name
+    : `${characters.slice(0, head).join('')}…${characters.slice(characters.length - (length - 1 - head)).join('')}`;
 }
 
 /** The node in one sentence where there is nothing else to show; `null` where there is. */

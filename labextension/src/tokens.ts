@@ -74,7 +74,30 @@ export interface IWorkload {
   readonly kernel_id: string | null;
   readonly path: string | null;
   readonly own: boolean;
+  /** Whose quota it counts in. */
+  readonly queue: string | null;
   /** By arrival. */
+  readonly order: number;
+}
+
+/** What a queue is owed, has and asks for in one pool, in GPUs; `null` is unlimited. */
+export interface IQueuePool {
+  readonly pool: string;
+  readonly quota: number | null;
+  readonly limit: number | null;
+  readonly fair_share: number;
+  readonly used: number;
+  readonly requested: number;
+}
+
+/** A queue of the node, where the administrator configured some. */
+export interface IQueue {
+  readonly name: string;
+  readonly parent: string | null;
+  /** How many of it, and of those below it, wait. */
+  readonly waiting: number;
+  readonly pools: readonly IQueuePool[];
+  /** Parents stand before their children. */
   readonly order: number;
 }
 
@@ -109,6 +132,8 @@ export interface INodeState {
   readonly daemon: IDaemon;
   readonly gpus: ReadonlyMap<string, IGpu>;
   readonly workloads: ReadonlyMap<string, IWorkload>;
+  /** Empty where none are configured. */
+  readonly queues: ReadonlyMap<string, IQueue>;
   readonly history: readonly IEntry[];
 }
 

@@ -1,6 +1,6 @@
 /** Reads what the server sent, and refuses what is not as it should be. Pure. */
 
-import type { ICause, IDaemon, IEntry, IGpu, IPermissions, IWorkload } from './tokens';
+import type { ICause, IDaemon, IEntry, IGpu, IPermissions, IQueue, IQueuePool, IWorkload } from './tokens';
 
 /** Something came that this version cannot read; the message says where. */
 export class Malformed extends Error {}
@@ -106,6 +106,25 @@ export const readWorkload = object<IWorkload>({
   kernel_id: nullable(text),
   path: nullable(text),
   own: flag,
+  // The server of a page that was open during an update may be older.
+  queue: (value, where) => (value === undefined ? null : nullable(text)(value, where)),
+  order: amount
+});
+
+const queuePool = object<IQueuePool>({
+  pool: text,
+  quota: nullable(amount),
+  limit: nullable(amount),
+  fair_share: amount,
+  used: amount,
+  requested: amount
+});
+
+export const readQueue = object<IQueue>({
+  name: text,
+  parent: nullable(text),
+  waiting: amount,
+  pools: list(queuePool),
   order: amount
 });
 

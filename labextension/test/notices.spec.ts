@@ -80,10 +80,12 @@ it.each([
   }
 });
 
-it('a very long name is cut, and never longer than what JupyterLab shows', () => {
+it('a very long name leaves room for the reason, and the text is never longer than what JupyterLab shows', () => {
   const long = entry({ ...mine, event: 'evicted', name: 'x'.repeat(500) });
   const [notice] = notices().of([long], 'all', 'binary', trans);
-  expect(notice?.text).toHaveLength(TEXT_LENGTH);
+  expect(notice?.text).toContain('training needs GPU 1');
+  const longer = entry({ ...mine, event: 'evicted', reason: 'x'.repeat(500) });
+  expect(notices().of([longer], 'all', 'binary', trans)[0]?.text).toHaveLength(TEXT_LENGTH);
 });
 
 it('a cell that waits is told after a moment, with its place and its reason', () => {

@@ -9,7 +9,9 @@ import {
   reasonText,
   secondsSince,
   shortened,
-  whereText
+  shortenedName,
+  whereText,
+  worthReading
 } from '../src/statusText';
 import { entry, known, trans, workload } from './samples';
 
@@ -112,4 +114,29 @@ it('a long text ends in an ellipsis, and no character is halved', () => {
   expect(shortened('abc', 3)).toBe('abc');
   expect(shortened('abcd', 3)).toBe('ab…');
   expect(shortened('😀😀😀😀', 3)).toBe('😀😀…');
+});
+
+it.each([
+  ['short.ipynb', 20, 'short.ipynb'],
+  ['a-very-long-name-copy-17.ipynb', 20, 'a-very-lon…-17.ipynb'],
+  ['🙂'.repeat(30), 5, '🙂🙂…🙂🙂']
+])('%s as a name of at most %s characters is %s', (name, length, text) => {
+  expect(shortenedName(name, length)).toBe(text);
+});
+
+it('who gave a GPU back on purpose is not told to have lost its process', () => {
+  const released = { workload: 'w-alice', reason: 'released by its user' };
+  const history = [
+    entry({ workload: 'w-alice', event: 'exited', reason: 'was killed' }),
+    entry({ ...released, event: 'exited' }),
+    entry({ ...released, event: 'released' })
+  ];
+  expect(worthReading(history)).toEqual([history[0], history[2]]);
+  const others = entry({ ...released, workload: 'w-bob', event: 'released' });
+  expect(worthReading([history[1] ?? others, others])).toHaveLength(2);
+});
+
+it('who is on its way has no place in the queue', () => {
+  const starting = workload('w-train', { position: 1, gpus: ['GPU 1'] });
+  expect(whereText(starting, trans)).toBe('starting on GPU 1');
 });

@@ -70,6 +70,20 @@ describe('the panel', () => {
     expect(shown).not.toContain('nls-Bar');
   });
 
+  it('opens no list of two hundred, but shows the first ones and all of its user', () => {
+    const message = copy(snapshot) as unknown as { snapshot: { workloads: Record<string, object> } };
+    for (let i = 0; i < 200; i++) {
+      const id = `w-${i}`;
+      const own = i === 150;
+      message.snapshot.workloads[id] = { ...snapshot.snapshot.workloads['w-bob'], id, own, order: 10 + i };
+    }
+    const [shown, more] = panel(message).split('<details');
+    expect(more).toContain('190 more');
+    // Of those who wait bob, nine others and one's own; on the GPU alice and training.
+    expect(shown?.match(/<li class="nls-Workload"/g)).toHaveLength(13);
+    expect(more?.match(/<li class="nls-Workload"/g)).toHaveLength(190);
+  });
+
   it('draws two hundred workloads', () => {
     const message = copy(snapshot) as unknown as { snapshot: { workloads: Record<string, object> } };
     for (let i = 0; i < 200; i++) {

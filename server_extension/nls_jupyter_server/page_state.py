@@ -17,7 +17,7 @@ _GPU_FIELDS: Final = (
     *("uuid", "index", "name", "memory_total_bytes", "healthy", "unhealthy_reason"),
     *("pool", *sorted(GPU_FIGURES)),
 )
-_NEWER_FIELDS: Final[dict[str, Any]] = {"claimed": False, "keep_until": None, "pool": None}
+_NEWER_FIELDS: Final[dict[str, Any]] = {"claimed": False, "keep_until": None, "pool": None, "queue": None}
 """What a daemon from before these fields means."""
 _SAME_TIME_S: Final = 1.0
 _AWAY_SINCE: Final = frozenset({"suspended", "evicted", "exited", "failed", "start_failed", "queued"})
@@ -35,15 +35,20 @@ _WORKLOAD_FIELDS: Final = (
         "current",
         "borrowed",
     ),
-    *("executing", "yields", "claimed", "keep_until", "position", "reason", "cause", "since"),
+    *("executing", "yields", "claimed", "keep_until", "position", "reason", "cause", "since", "queue"),
     *sorted(WORKLOAD_FIGURES),
 )
+
+
+_QUEUE_FIELDS: Final = ("name", "parent", "waiting", "pools")
+_QUEUE_POOL_FIELDS: Final = ("pool", "quota", "limit", "fair_share", "used", "requested")
 
 
 def unreachable(reason: str, before: State | None = None) -> State:
     """A node of which nothing is known now, and why. Of `before` only the history stays: that did happen."""
     daemon = {"reachable": False, "message": reason, "version": None, "simulated": False, "administrator": False}
-    return {"daemon": daemon, "gpus": {}, "workloads": {}, "history": [] if before is None else before["history"]}
+    history = [] if before is None else before["history"]
+    return {"daemon": daemon, "gpus": {}, "workloads": {}, "queues": {}, "history": history}
 
 
 def page_state(
@@ -81,7 +86,20 @@ def page_state(
         for order, entry in enumerate(status["workloads"])
     }
     shown = [_entry(entry, own_uid) for entry in history[-HISTORY_SHOWN:]]
-    return {"daemon": daemon, "gpus": gpus, "workloads": workloads, "history": shown}
+    return {"daemon": daemon, "gpus": gpus, "workloads": workloads, "queues": _queues(status), "history": shown}
+
+
+def _queues(status: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """By name, in the daemon's order: parents before their children. None where none are configured."""
+    return {
+        queue["name"]: {
+            **{name: queue[name] for name in _QUEUE_FIELDS},
+            "pools": [{name: pool[name] for name in _QUEUE_POOL_FIELDS} for pool in queue["pools"]],
+            "order": order,
+        }
+        # A daemon from before queues says nothing of them.
+        for order, queue in enumerate(status.get("queues", ()))
+    }
 
 
 Place = tuple[str, str | None]
@@ -153,13 +171,13 @@ def _settled(workload: Mapping[str, Any]) -> tuple[object, ...]:
 def difference(before: State, now: State) -> dict[str, Any]:
     """What turns `before` into `now`; empty when nothing does.
 
-    `gpus` and `workloads` have changed fields by id, `null` for what has gone; `history` has the new entries, or with
-    `history_anew` all of them.
+    `gpus`, `workloads` and `queues` have changed fields by id, `null` for what has gone; `history` has the new entries,
+    or with `history_anew` all of them.
     """
     delta: dict[str, Any] = {}
     if before["daemon"] != now["daemon"]:
         delta["daemon"] = now["daemon"]
-    for part in ("gpus", "workloads"):
+    for part in ("gpus", "workloads", "queues"):
         if changed := _changed(before[part], now[part]):
             delta[part] = changed
     delta |= _new_entries(before["history"], now["history"])

@@ -258,7 +258,9 @@ def test_a_cell_that_ignores_ctrl_c_can_be_left_and_ended(book: Book) -> None:
     behind.until(lambda outputs: any("the cell before still runs" in line for line in outputs.displays))
     book.interrupt()
     assert behind.fail().ename == "KeyboardInterrupt"
-    assert behind.outputs.document[:-1] == []
+    *before, error = behind.outputs.document
+    assert before == []
+    assert error["traceback"] == ["\x1b[0;31mKeyboardInterrupt\x1b[0m: the cell was interrupted"]
     book.run("%gpu restart")
     assert book.gpu("1").result == "1"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +19,6 @@ from waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 BASE_URL = 'c.ServerApp.base_url = "/user/some%40one/"\n'
 ANY = "nothing-of-that-name"
@@ -136,6 +136,19 @@ def test_two_hundred_workloads_reach_the_page_and_a_change_of_one_is_a_small_mes
         bench.ask("DELETE", f"workloads/{ids[-1]}")
         bench.until(page, lambda s: ids[-1] not in s["workloads"])
         assert page.bytes - before < 20_000
+
+
+def test_ten_pages_cost_the_daemon_no_more_connections_than_one(bench: LabBench) -> None:
+    def connections() -> int:
+        lines = Path("/proc/net/unix").read_text().splitlines()
+        return sum(line.endswith(f" {bench.daemon.socket}") for line in lines)
+
+    bench.until(bench.page(), lambda s: s["daemon"]["reachable"])
+    one = connections()
+    for _ in range(9):
+        bench.until(bench.page(), lambda s: s["daemon"]["reachable"])
+    assert one > 1  # the one that listens, and the server's own
+    wait_until(lambda: connections() <= one)
 
 
 def test_what_happens_is_on_jupyters_event_bus_without_any_page_or_kernel(directory: Path) -> None:

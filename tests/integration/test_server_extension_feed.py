@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 from daemon_process import DaemonProcess
@@ -110,6 +112,37 @@ def test_a_daemon_that_speaks_otherwise_is_named_and_asked_again(
             await feed.newer_than(0, WITHIN_S)
             assert "another version" in feed.state["daemon"]["message"]
             await reached(feed)
+        await feed.close()
+
+    with DaemonProcess(tmp_path) as daemon:
+        run(story())
+
+
+def with_memory(state: dict[str, Any], used_bytes: int) -> dict[str, Any]:
+    changed = copy.deepcopy(state)
+    for gpu in changed["gpus"].values():
+        gpu["memory_used_bytes"] = used_bytes
+    return changed
+
+
+def test_figures_that_change_all_the_time_make_at_most_one_state_a_second(tmp_path: Path) -> None:
+    async def story() -> None:
+        feed = feed_of(daemon)
+        with feed.watched():
+            await reached(feed)
+            before, began = feed.version, time.monotonic()
+            for number in range(200):
+                feed._publish(with_memory(feed.state, number + 1))
+            assert feed.version - before <= 1 + (time.monotonic() - began) / status_feed.FIGURES_EVERY_S
+            feed._figures_at -= status_feed.FIGURES_EVERY_S
+            before = feed.version
+            feed._publish(with_memory(feed.state, 1000))
+            assert feed.version == before + 1
+            changed = copy.deepcopy(feed.state)
+            changed["daemon"]["message"] = "This is news."
+            version = feed.version
+            feed._publish(changed)
+            assert feed.version == version + 1
         await feed.close()
 
     with DaemonProcess(tmp_path) as daemon:

@@ -16,7 +16,8 @@ from waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-STANDBY = "get_ipython().magics_manager.registry['GpuMagics'].gpu_of_notebook.supervisor.keeper.standby"
+KEEPER = "get_ipython().magics_manager.registry['GpuMagics'].gpu_of_notebook.supervisor.keeper"
+STANDBY = f"{KEEPER}.standby"
 GONE_WITHIN_S = 2.0
 
 
@@ -142,3 +143,16 @@ def test_one_that_needs_too_much_memory_is_ended_and_the_log_says_so(book: Book)
 def test_a_wrong_setting_is_named(book: Book) -> None:
     book.run("import os; os.environ['NLS_STANDBY_MEMORY'] = 'lots'")
     assert "NLS_STANDBY_MEMORY or GpuMagics.standby_memory: 'lots' is not a size" in book.fails("%%gpu\n1").evalue
+
+
+def test_a_release_is_no_loss_while_the_process_that_stands_by_takes_its_time_to_end(book: Book) -> None:
+    book.gpu("kept = 1")
+    standby_pid(book)
+    slow = f"end = {KEEPER}.drop_standby\nasync def slowly():\n    await __import__('asyncio').sleep(1)\n"
+    book.run(f"{slow}    await end()\n{KEEPER}.drop_standby = slowly")
+    book.run("%gpu release")
+    outputs = book.gpu("kept")
+    assert (outputs.result, outputs.stderr) == ("1", "")
+    log = [line[10:].split(" after ")[0] for line in book.run("%gpu log").stdout.splitlines()]
+    released = "GPU released by you; the saved variables come back with the next request."
+    assert log == ["GPU process ready on GPU 0", released, "GPU process ready on GPU 0"]

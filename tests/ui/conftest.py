@@ -65,7 +65,7 @@ def chromium(can_run: None) -> Iterator[Browser]:
         yield running
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def stage(
     chromium: Browser, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[..., AbstractContextManager[Stage]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ALLOCATE = "%%gpu\nimport nls_jupyter.xp as xp\nkept = xp.ones(40_000_000)\nkept.nbytes"
+QUEUES = """c.NlsScheduler.queues = {
+    "research": {"quota": 1},
+    "vision": {"parent": "research", "quota": 0.5},
+    "speech": {"parent": "research", "quota": 0.5},
+}
+"""
 SOON_MS = 5000
 expect.set_options(timeout=PATIENCE_MS)
 
@@ -122,16 +129,35 @@ def test_who_is_about_to_be_suspended_is_told_and_stays_when_they_say_so(stage: 
         assert waiting.fail().ename == "KeyboardInterrupt"
 
 
-def test_a_refusal_is_read_in_the_daemons_words(stage: Any) -> None:
+def test_what_is_refused_can_be_put_right_with_the_daemons_words_beside_it(stage: Any) -> None:
     with stage("1x1GiB") as s:
-        s.bench.open("alice.ipynb").gpu("1")
+        book = s.bench.open("alice.ipynb")
+        book.gpu("1")
         lab = s.lab("alice.ipynb")
         lab.show_panel()
         lab.panel.get_by_role("button", name="Request… alice.ipynb").click()
-        lab.page.get_by_label("Request, guaranteed on each GPU").fill("much")
+        request, limit = (
+            lab.page.get_by_label(text) for text in ("Request, guaranteed on each GPU", "Limit, the most")
+        )
+        dialog = lab.page.get_by_role("dialog")
+        for sizes, why in (
+            (("much", "1.0"), "The request 'much' is not a size"),
+            (("512MiB", "256MiB"), "The request (512 MiB) is above the limit (256 MiB)"),
+            (("99", "99"), "not between 0 and 1"),
+            (("<b>1</b>", "1.0"), "The request '<b>1</b>' is not a size"),
+        ):
+            request.fill(sizes[0])
+            limit.fill(sizes[1])
+            lab.page.get_by_role("button", name="Ask for it").click()
+            expect(dialog.get_by_role("alert")).to_contain_text(why)
+            expect(request).to_have_value(sizes[0])
+            expect(limit).to_have_value(sizes[1])
+            assert book.entry()["request_bytes"] == 2**29
+        request.fill("0.25")
         lab.page.get_by_role("button", name="Ask for it").click()
-        expect(lab.notification).to_contain_text("much")
-        expect(lab.item).to_contain_text("GPU 0")
+        assert book.entry(request_bytes=2**28)["limit_bytes"] == 2**30
+        expect(dialog).to_have_count(0)
+        expect(lab.notification).to_have_count(0)
 
 
 def test_releasing_asks_first_and_the_notebook_lives_on(stage: Any) -> None:
@@ -164,27 +190,74 @@ def test_a_cell_that_waits_is_told_and_can_be_interrupted(stage: Any, picture: A
         expect(lab.panel.get_by_label("Waiting")).to_contain_text("bob.ipynb")
         picture(lab, "5-waiting")
         lab.notification.get_by_role("button", name="Interrupt").click()
-        expect(lab.output()).to_contain_text("KeyboardInterrupt")
+        expect(lab.output()).to_have_text("KeyboardInterrupt: the cell was interrupted")
         lab.run("%%gpu\n2 + 2")
         first.run("%gpu release")
         expect(lab.output()).to_have_text("4")
         expect(lab.notification.filter(has_text="waiting for a GPU")).to_have_count(0)
 
 
-def test_the_page_recovers_from_a_daemons_restart_and_shows_nothing_old_as_fresh(stage: Any) -> None:
+def test_pages_recover_from_a_killed_daemon_server_or_kernel_and_show_nothing_old_as_fresh(stage: Any) -> None:
     with stage("1x1GiB") as s:
-        s.bench.open("alice.ipynb").gpu("1")
-        lab = s.lab("alice.ipynb")
-        lab.show_panel()
-        expect(lab.panel.locator(".nls-Bar")).to_have_count(1)
+        book = s.bench.open("alice.ipynb")
+        book.gpu("1")
+        lab, other = s.lab("alice.ipynb"), s.lab()
+        for page in (lab, other):
+            page.show_panel()
+            expect(page.panel.locator(".nls-Bar")).to_have_count(1)
         s.bench.daemon.kill()
         expect(lab.item).to_contain_text("GPU: unknown", timeout=SOON_MS)
-        expect(lab.panel.locator(".nls-Bar")).to_have_count(0)
-        expect(lab.panel.locator(".nls-Workload")).to_have_count(0)
-        expect(lab.panel).to_contain_text("nls up")
+        for page in (lab, other):
+            shows_nothing(page, "nls up")
         s.bench.daemon.start()
+        for page in (lab, other):
+            expect(page.panel.locator(".nls-Workload")).to_contain_text("alice.ipynb", timeout=SOON_MS)
         expect(lab.item).to_contain_text("GPU 0", timeout=SOON_MS)
-        expect(lab.panel.locator(".nls-Bar")).to_have_count(1)
+        assert book.gpu("2").result == "2"
+
+        book.restart()
+        expect(lab.item).to_contain_text("no GPU")
+        for page in (lab, other):
+            expect(page.panel.locator(".nls-Workload")).to_have_count(0)
+        assert book.gpu("3").result == "3"
+        expect(lab.item).to_contain_text("GPU 0")
+
+        s.bench.restart_server()
+        for page in (lab, other):
+            # Its kernels have ended with the server, and their GPU processes with them.
+            expect(page.panel).to_contain_text("alice.ipynb gave its GPU back")
+            expect(page.panel.locator(".nls-Bar")).to_have_count(1)
+            expect(page.panel.locator(".nls-Workload")).to_have_count(0)
+        assert lab.troubles == other.troubles == []
+
+
+def shows_nothing(page: Any, why: str) -> None:
+    expect(page.panel).to_contain_text(why)
+    expect(page.panel.locator(".nls-Bar, .nls-Workload")).to_have_count(0)
+
+
+def test_queues_are_seen_where_there_are_some(
+    stage: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, picture: Any
+) -> None:
+    (tmp_path / "nls_config.py").write_text(QUEUES)
+    monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(tmp_path))
+    with stage("1x1GiB") as s:
+        book = s.bench.open("alice.ipynb")
+        book.run("%gpu request 0.5 --queue vision")
+        book.gpu("1")
+        s.bench.daemon.start_nls("run", "--queue", "speech", "--name", "training", "--", "sleep", "600")
+        lab = s.lab("alice.ipynb")
+        lab.show_panel()
+        expect(lab.panel.get_by_label("GPU 0", exact=True)).to_contain_text("queue vision")
+        expect(lab.panel.get_by_label("Waiting")).to_contain_text("its fair share is 0.5")
+        rows = lab.panel.locator(".nls-Queues tbody tr")
+        expect(rows).to_have_count(4)
+        expect(rows.filter(has_text="vision")).to_have_text(re.compile(r"vision\s*0.5\s*0.5\s*0.5\s*–"))
+        expect(rows.filter(has_text="speech")).to_have_text(re.compile(r"speech\s*0\s*0.5\s*0.5\s*1"))
+        assert lab.panel.evaluate("panel => panel.scrollWidth <= panel.clientWidth")
+        picture(lab, "7-queues")
+        lab.item.click()
+        expect(lab.page.get_by_role("dialog", name="GPU of this notebook")).to_contain_text("GPU 0 · queue vision")
 
 
 def test_names_are_text_whatever_they_hold_and_two_hundred_of_them_are_shown(stage: Any) -> None:

@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 from daemon_process import ROOT
 from nls_jupyter_server.page_state import difference, page_state, steadied, unreachable
+from nls_scheduler.queues import Queue
+from nls_scheduler.views import node_view
 from pages import apply
+from stage import Stage
 
 SAMPLES = ROOT / "labextension" / "samples"
 ME = 1000
@@ -86,6 +89,36 @@ def test_a_millisecond_in_the_time_until_when_it_is_kept_is_no_change() -> None:
     assert difference(shown(before), steadied(shown(before), shown(now), keep_figures=False)) != {}
 
 
+def test_queues_come_as_the_daemon_orders_them_and_an_older_daemon_has_none() -> None:
+    assert [(q["order"], q["name"], q["parent"]) for q in shown()["queues"].values()] == [
+        (0, "research", None),
+        (1, "vision", "research"),
+        (2, "default", None),
+    ]
+    older = status()
+    del older["queues"]
+    for workload in older["workloads"]:
+        del workload["queue"]
+    seen = shown(older)
+    assert seen["queues"] == {}
+    assert {workload["queue"] for workload in seen["workloads"].values()} == {None}
+
+
+def test_the_real_daemons_queues_are_what_the_page_expects() -> None:
+    real = Stage(1, queues=(Queue("a", quota={"default": 1.0}), Queue("b", parent="a")))
+    real.command("one", queue="b")
+    queues = node_view(real.node.state, 0.0, simulated=True, message=None)["queues"]
+    seen = page_state({**status(), "queues": queues}, history(), ME, {})["queues"]
+    sample = shown()["queues"]["vision"]
+    assert [set(queue) for queue in seen.values()] == [set(sample)] * len(queues)
+    assert set(seen["b"]["pools"][0]) == set(sample["pools"][0])
+    assert seen["b"]["pools"][0]["used"] == 1
+
+
+def test_without_the_daemon_its_queues_go_too() -> None:
+    assert unreachable("No daemon is running.", shown())["queues"] == {}
+
+
 def test_a_daemon_that_speaks_otherwise_is_an_error_and_not_half_a_state() -> None:
     other = status()
     del other["workloads"][0]["phase"]
@@ -143,7 +176,9 @@ def test_a_history_that_begins_anew_is_sent_whole() -> None:
 fields = st.fixed_dictionaries({"a": st.integers(0, 2), "b": st.none() | st.text(max_size=2)})
 parts = st.dictionaries(st.sampled_from("xyz"), fields)
 entries = st.integers(0, 6).map(lambda n: [{"sequence": i} for i in range(n)])
-states = st.fixed_dictionaries({"daemon": fields, "gpus": parts, "workloads": parts, "history": entries})
+states = st.fixed_dictionaries(
+    {"daemon": fields, "gpus": parts, "workloads": parts, "queues": parts, "history": entries}
+)
 
 
 @given(states, states)

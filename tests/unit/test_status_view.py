@@ -86,3 +86,11 @@ def test_html_of_a_gpu_that_is_over_full_has_no_room_left() -> None:
 def test_json_is_the_status_itself() -> None:
     bundle = GpuStatus(status(), "w")._repr_mimebundle_()
     assert bundle["application/vnd.nls.status+json"] == {**status(), "own": "w"}
+
+
+def test_html_tells_two_gpus_apart_by_their_uuids_and_breaks_no_figure() -> None:
+    html = GpuStatus(status(gpus=[GPU, {**GPU, "uuid": "GPU-1234-'x", "index": 1}]), "w").as_html()
+    assert "title='GPU-1234'" in html
+    assert "title='GPU-1234-&#x27;x'" in html
+    assert html.count("white-space:nowrap'>") == 3  # used, request and limit
+    assert "<td style='text-align:left;white-space:nowrap'>512 MiB</td>" in html

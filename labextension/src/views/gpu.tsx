@@ -9,7 +9,7 @@ import { sparkline } from '../sparkline';
 import { bytesText, gpuSentence } from '../statusText';
 import type { IGpu, ISample } from '../tokens';
 import type { IViewContext } from './context';
-import { WorkloadView } from './workload';
+import { WorkloadsView } from './workload';
 
 const LINE_WIDTH = 120;
 const LINE_HEIGHT = 24;
@@ -59,12 +59,15 @@ function Line(props: {
   samples: readonly ISample[];
   now: number;
 }): React.ReactElement {
+  const path = sparkline(props.samples, props.now, SAMPLES_KEPT_S, LINE_WIDTH, LINE_HEIGHT);
   return (
     <div className="nls-Line">
       <span className="nls-Line-title">{props.title}</span>
-      <svg viewBox={`0 -1 ${LINE_WIDTH} ${LINE_HEIGHT + 2}`} preserveAspectRatio="none" aria-hidden="true">
-        <path d={sparkline(props.samples, props.now, SAMPLES_KEPT_S, LINE_WIDTH, LINE_HEIGHT)} />
-      </svg>
+      {path !== '' && (
+        <svg viewBox={`0 -1 ${LINE_WIDTH} ${LINE_HEIGHT + 2}`} preserveAspectRatio="none" aria-hidden="true">
+          <path d={path} />
+        </svg>
+      )}
       <span className="nls-Line-figure">{props.figure}</span>
     </div>
   );
@@ -101,11 +104,7 @@ export function GpuView(props: { context: IViewContext; gpu: IGpu }): React.Reac
         now={model.now()}
       />
       <Line title={trans.__('busy')} figure={busy} samples={samples.utilisation} now={model.now()} />
-      <ul className="nls-Workloads">
-        {here.map(workload => (
-          <WorkloadView key={workload.id} context={context} workload={workload} />
-        ))}
-      </ul>
+      <WorkloadsView context={context} workloads={here} />
     </section>
   );
 }

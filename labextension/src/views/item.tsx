@@ -2,6 +2,7 @@
 
 import React from 'react';
 
+import { queueText } from '../queueText';
 import { itemSentence, itemText, nodeTrouble, reasonText, shortened, whereText } from '../statusText';
 import type { IWorkload } from '../tokens';
 import type { IViewContext } from './context';
@@ -26,7 +27,7 @@ function shape(workload: IWorkload | null): keyof typeof SHAPES {
   if (workload === null) {
     return 'none';
   }
-  if (workload.position !== null) {
+  if (workload.position !== null && workload.phase !== 'starting') {
     return 'waiting';
   }
   if (workload.phase === 'running') {
@@ -127,8 +128,14 @@ export function PopupView(props: { context: IViewContext; workload: IWorkload | 
       )}
       {workload !== null && (
         <>
-          <div className="nls-Name">{workload.name}</div>
-          <div>{whereText(workload, trans)}</div>
+          <div className="nls-Name" title={workload.name}>
+            {workload.name}
+          </div>
+          <div>
+            {[whereText(workload, trans), queueText(workload, model, trans)]
+              .filter(word => word !== null)
+              .join(' · ')}
+          </div>
           <Figures context={context} workload={workload} />
           <div className="nls-Reason">{reasonText(workload, model.now(), trans)}</div>
           <Actions context={context} workload={workload} />

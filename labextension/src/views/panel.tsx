@@ -2,11 +2,12 @@
 
 import React from 'react';
 
-import { bytesText, durationText, entryText, nodeTrouble, secondsSince } from '../statusText';
+import { bytesText, durationText, entryText, nodeTrouble, secondsSince, worthReading } from '../statusText';
 import type { IEntry, IWorkload } from '../tokens';
 import type { IViewContext } from './context';
 import { GpuView } from './gpu';
-import { WorkloadView } from './workload';
+import { QueuesView } from './queues';
+import { WorkloadsView } from './workload';
 
 const HISTORY_SHOWN = 50;
 
@@ -40,11 +41,7 @@ function Group(props: {
   return (
     <section aria-label={props.title}>
       <h2>{props.title}</h2>
-      <ul className="nls-Workloads">
-        {props.workloads.map(workload => (
-          <WorkloadView key={workload.id} context={props.context} workload={workload} />
-        ))}
-      </ul>
+      <WorkloadsView context={props.context} workloads={props.workloads} />
     </section>
   );
 }
@@ -85,7 +82,7 @@ export function PanelView(props: { context: IViewContext }): React.ReactElement 
   const state = model.state;
   const gpus = [...(state?.gpus.values() ?? [])].sort((a, b) => a.index - b.index);
   const { waiting, away } = withoutGpu(state?.workloads.values() ?? []);
-  const history = model.history.slice(-HISTORY_SHOWN).reverse();
+  const history = worthReading(model.history).slice(-HISTORY_SHOWN).reverse();
   const total = gpus.reduce((sum, gpu) => sum + gpu.memory_total_bytes, 0);
   return (
     <div className="nls-Panel" data-live={trouble === null}>
@@ -109,6 +106,7 @@ export function PanelView(props: { context: IViewContext }): React.ReactElement 
       )}
       <Group title={trans.__('Waiting')} context={context} workloads={waiting} />
       <Group title={trans.__('Without a GPU')} context={context} workloads={away} />
+      <QueuesView context={context} />
       {history.length > 0 && (
         <section aria-label={trans.__('What happened')}>
           <h2>{trans.__('What happened')}</h2>

@@ -2,6 +2,7 @@
 
 import React from 'react';
 
+import { queueText } from '../queueText';
 import { bytesText, keptText, reasonText, whereText } from '../statusText';
 import type { ITranslate } from '../statusText';
 import type { IWorkload } from '../tokens';
@@ -53,8 +54,12 @@ export function Actions(props: { context: IViewContext; workload: IWorkload }): 
   );
 }
 
-/** Its figures as a list of terms. */
-export function Figures(props: { context: IViewContext; workload: IWorkload }): React.ReactElement {
+/** Its figures as a list of terms; in brief without what the reason says as well. */
+export function Figures(props: {
+  context: IViewContext;
+  workload: IWorkload;
+  brief?: boolean;
+}): React.ReactElement {
   const { workload } = props;
   const { trans, units } = props.context;
   const rows: [string, string][] = [
@@ -62,7 +67,7 @@ export function Figures(props: { context: IViewContext; workload: IWorkload }): 
     [trans.__('request'), bytesText(workload.request_bytes, units, trans)],
     [trans.__('limit'), bytesText(workload.limit_bytes, units, trans)]
   ];
-  if (workload.phase === 'running') {
+  if (workload.phase === 'running' && props.brief !== true) {
     rows.push([trans.__('may use'), bytesText(workload.allowance_bytes, units, trans)]);
   }
   if (workload.saved_bytes) {
@@ -112,21 +117,56 @@ export function WorkloadView(props: { context: IViewContext; workload: IWorkload
   const { context, workload } = props;
   const { trans, model } = context;
   const activity = workload.executing ? trans.__('executing') : trans.__('idle');
-  const owner = workload.own ? '' : ` · ${trans.__("another user's")}`;
-  const borrowed = workload.borrowed ? ` · ${trans.__('borrowed')}` : '';
+  const words = [
+    workload.phase === 'running' ? activity : whereText(workload, trans),
+    workload.borrowed ? trans.__('borrowed') : null,
+    workload.own ? null : trans.__("another user's"),
+    queueText(workload, model, trans)
+  ];
   return (
     <li className="nls-Workload" data-phase={workload.phase} data-own={workload.own}>
       <div className="nls-Workload-head">
         <Name context={context} workload={workload} />
-        <span className="nls-Workload-state">
-          {workload.phase === 'running' ? activity : whereText(workload, trans)}
-          {borrowed}
-          {owner}
-        </span>
+        <span className="nls-Workload-state">{words.filter(word => word !== null).join(' · ')}</span>
       </div>
-      <Figures context={context} workload={workload} />
+      <Figures context={context} workload={workload} brief />
       <div className="nls-Reason">{reasonText(workload, model.now(), trans)}</div>
       <Actions context={context} workload={workload} />
     </li>
+  );
+}
+
+/** As many as are shown at once; one's own are always. */
+const SHOWN_AT_ONCE = 10;
+
+/** Several of them: the first ones, and the others on demand. */
+export function WorkloadsView(props: {
+  context: IViewContext;
+  workloads: readonly IWorkload[];
+}): React.ReactElement {
+  const { context, workloads } = props;
+  // Nobody is to open a list of one.
+  const few = workloads.length <= SHOWN_AT_ONCE + 1;
+  const isShown = (workload: IWorkload, place: number): boolean =>
+    few || place < SHOWN_AT_ONCE || workload.own;
+  const shown = workloads.filter(isShown);
+  const others = workloads.filter((workload, place) => !isShown(workload, place));
+  const list = (some: readonly IWorkload[]): React.ReactElement => (
+    <ul className="nls-Workloads">
+      {some.map(workload => (
+        <WorkloadView key={workload.id} context={context} workload={workload} />
+      ))}
+    </ul>
+  );
+  return (
+    <>
+      {list(shown)}
+      {others.length > 0 && (
+        <details className="nls-More">
+          <summary>{context.trans.__('%1 more', others.length)}</summary>
+          {list(others)}
+        </details>
+      )}
+    </>
   );
 }
