@@ -1,7 +1,8 @@
 """Gives host memory back before the container reaches its limit, where the system ends everything in it at once.
 
 What is saved beside a living GPU process goes first, then the GPU process: both can be had again. What was saved of a
-process that is gone goes last, since nothing else has those variables.
+process that is gone goes last, since nothing else has those variables. A process that had to go comes back with the
+next cell and not before, and none starts where there is no room for it.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
+from nls_jupyter.errors import GpuUnavailable
 from nls_jupyter.host_memory import container_room
+from nls_scheduler.errors import DaemonUnreachable, Problem
 from nls_scheduler.sizes import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from nls_jupyter.notices import NoticeLog
 
@@ -25,6 +28,18 @@ VERY_LOW: Final = 0.03
 _PAUSE_S: Final = 1.0
 _LOW_PAUSE_S: Final = 0.1
 _log = logging.getLogger(__name__)
+
+
+def no_room(room: Callable[[], tuple[int, int] | None] = container_room) -> str | None:
+    """Why no process may be started now, as one clause; `None`: nothing is in its way."""
+    try:
+        found = room()
+    except OSError:
+        return None  # nothing is known of a limit; the guard has told
+    if found is None or found[0] >= LOW * found[1]:
+        return None
+    left, limit = (format_bytes(size) for size in found)
+    return f"only {left} of this container's {limit} of memory are left: free some of it in the notebook"
 
 
 class Process(Protocol):
@@ -57,12 +72,21 @@ class MemoryGuard:
     """Watches one notebook's container, in the supervisor's loop."""
 
     def __init__(
-        self, keeper: Kept, log: NoticeLog, room: Callable[[], tuple[int, int] | None] = container_room
+        self,
+        keeper: Kept,
+        log: NoticeLog,
+        room: Callable[[], tuple[int, int] | None] = container_room,
+        rest: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`room` gives what is left and the limit, in bytes; `None` where nothing limits this process."""
+        """`room` gives what is left and the limit, in bytes; `None` where nothing limits this process.
+
+        `rest` is called when a usable process was ended: it is not to come back before the next cell.
+        """
         self._keeper = keeper
         self._log = log
         self._room = room
+        self._rest = rest
+        self._to_rest = False
         self._killed: Process | None = None
 
     async def run(self) -> None:
@@ -75,7 +99,19 @@ class MemoryGuard:
                 return
             if room is None:
                 return
-            await asyncio.sleep(_LOW_PAUSE_S if self.check(*room) else _PAUSE_S)
+            pause_s = _LOW_PAUSE_S if self.check(*room) else _PAUSE_S
+            await self._let_rest()
+            await asyncio.sleep(pause_s)
+
+    async def _let_rest(self) -> None:
+        if not self._to_rest or self._rest is None:
+            return
+        self._to_rest = False
+        try:
+            await self._rest()
+        except (GpuUnavailable, Problem, DaemonUnreachable) as error:
+            # It comes back at once then, unless there is no room for it.
+            _log.warning("the daemon was not told to wait for the next cell: %s", error)
 
     def check(self, left_bytes: int, limit_bytes: int) -> bool:
         """Give back what is due; whether memory is low. One thing at a time, then the memory is read again."""
@@ -90,7 +126,7 @@ class MemoryGuard:
             return True
         elif process is not None:
             if process is not self._killed:
-                self._killed = process
+                self._killed, self._to_rest = process, self._keeper.usable
                 self._log.add(f"The GPU process was ended so that the notebook could live: {what}.", important=True)
                 process.kill()
         elif self._keeper.saved is not None:

@@ -66,8 +66,12 @@ class NotebookGpu:
         self._runner = CellRunner(kernel, self._thread, self.supervisor, relay, command)
         self.comms = GpuComms(kernel, self._thread, self.supervisor, relay)
         self.questions = Questions(self._thread, self.supervisor)
-        self._thread.submit(MemoryGuard(self.supervisor.keeper, self.supervisor.log).run())
+        self._thread.submit(self._guard().run())
         atexit.register(self.close)
+
+    def _guard(self) -> MemoryGuard:
+        supervisor = self.supervisor
+        return MemoryGuard(supervisor.keeper, supervisor.log, rest=supervisor.place.rest)
 
     @property
     def belongs_here(self) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from nls_jupyter import notices
 from nls_jupyter.launch import GpuProcessDied, LaunchFailed
+from nls_jupyter.memory_guard import no_room
 from nls_jupyter.memory_questions import MemoryQuestions
 from nls_jupyter.pending import RequestFailed
 from nls_scheduler.errors import DaemonUnreachable, Problem
@@ -152,6 +153,10 @@ class Orders:
 
     async def _start(self, command: CommandMessage) -> None:
         if self.over:
+            return
+        if (why := no_room()) is not None:
+            await self._tell("start_failed", command_id=command.command_id, reason=why)
+            self._log.add(f"The GPU process could not start: {why}", important=True)
             return
         try:
             process = await self._keeper.launch({**command.environment, "NLS_WORKLOAD": self.id})

@@ -96,6 +96,10 @@ class Place:
             raise GpuUnavailable("there is no GPU process to restart; %gpu request asks for a GPU.")
         await asyncio.shield(self._spawn(self._restart()))
 
+    async def rest(self) -> None:
+        """Off the Gpu until the next cell, for one whose process ends anyway; returns at once. Raises as `suspend`."""
+        await (await self.client()).suspend(self._own_orders("suspend").id)
+
     async def suspend(self) -> None:
         """Off the Gpu until the next cell or a resume; returns when the process has ended.
 
@@ -103,8 +107,8 @@ class Place:
             GpuUnavailable: there is no workload, or its process did not end in time.
             Problem, DaemonUnreachable: the daemon refuses, or there is none.
         """
+        await self.rest()
         orders = self._own_orders("suspend")
-        await (await self.client()).suspend(orders.id)
         await self._changes.until(lambda: self._keeper.process is None, _SUSPENDED_WITHIN_S)
         if self._keeper.process is not None:
             raise GpuUnavailable(f"not suspended within {_SUSPENDED_WITHIN_S:g} s: {orders.view['reason']}.")

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 ShowNames = Literal["auto", "all", "own", "admins"]
 NAMES_KEPT: Final = 5000
+_NOBODY: Final = (-1, "")
+"""Whose a pod is that this daemon does not look after: none of the users who ask here."""
 HIDDEN_REASON: Final = "it concerns another user"
 
 
@@ -52,6 +54,9 @@ class NameBook:
             key = (workload.id, workload.spec.name)
             self._names[key] = ((workload.spec.owner, workload.spec.tenant), workload.spec.kind.value)
             self._names.move_to_end(key)
+        for owner in state.claims.owners:
+            self._names[owner.id, owner.name] = (_NOBODY, "pod")
+            self._names.move_to_end((owner.id, owner.name))
         while len(self._names) > NAMES_KEPT:
             self._names.popitem(last=False)
 

@@ -14,11 +14,16 @@ if TYPE_CHECKING:
 
 
 class Host(Protocol):
-    """What a cluster needs of the daemon."""
+    """What a cluster needs of the daemon.
+
+    Attributes:
+        recovered_at: when the daemon before this one was heard of last, CLOCK_BOOTTIME; `None`: it left nothing.
+    """
 
     state: NodeState
     metrics: Metrics
     refused_configuration: str | None
+    recovered_at: float | None
 
     def apply_or_tell(self, event: Event) -> None:
         """One event; what goes wrong is in the log and the status."""

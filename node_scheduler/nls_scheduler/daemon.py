@@ -88,6 +88,7 @@ class Daemon:
         self.access = settings.access
         self.names = NameBook()
         self.metrics = Metrics(lambda: self.state)
+        self.recovered_at: float | None = None
         self.refused_configuration: str | None = None
         """Why the last reload changed nothing, for the status."""
         self._simulated = driver.simulated
@@ -443,6 +444,7 @@ class Daemon:
             self.state = replace(self.state, next_command=recovered.state.next_command)
         if recovered is not None and recovered.boot_id == boot:
             self.state = replace(recovered.state, policy=self.state.policy)
+            self.recovered_at = recovered.state.at
         self._journal.begin(
             self.state, boot, recovered.leases if recovered is not None and self.state.workloads else None
         )

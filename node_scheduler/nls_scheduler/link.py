@@ -42,6 +42,7 @@ FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 1.0
 CLOSE_PATIENCE_S: Final = 1.0
 _UNKNOWN: Final = 404
+_NOT_YET: Final = 503
 _GOES_ON: Final = object()
 # Fields of an adoption that only some workloads have, with their names in the status.
 _ADOPTED_IF_SET: Final = (("gpus_max", "gpu_count_max"), ("gang", "gang"), ("gang_size", "gang_size"))
@@ -210,6 +211,8 @@ class SupervisorLink:
         except DaemonUnreachable:
             return True  # it has gone again; the next connection tells
         except Problem as refusal:
+            if refusal.status == _NOT_YET:
+                return True  # a daemon that has just started asks to be asked again
             log.warning("the daemon does not take workload %s up again: %s", self.workload_id, refusal)
             return False
         return True

@@ -9,7 +9,7 @@ from nls_scheduler import trims
 from nls_scheduler.gangs import gangs_of
 from nls_scheduler.gangs import resting as resting_gangs
 from nls_scheduler.homes import assign_homes
-from nls_scheduler.model import Kind, Phase, PlanEntry
+from nls_scheduler.model import Kind, Phase, PlanEntry, WorkloadId
 from nls_scheduler.paper import admission_order
 from nls_scheduler.rooms import has_room
 from nls_scheduler.sizes import format_bytes, format_seconds
@@ -20,7 +20,7 @@ from nls_scheduler.wanted import roomier, trim_for_wanted
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from nls_scheduler.model import GpuUuid, NodeState, Workload, WorkloadId
+    from nls_scheduler.model import GpuOwner, GpuUuid, NodeState, Workload
     from nls_scheduler.targets import Draft
 
 
@@ -108,7 +108,7 @@ def _entry(
         home=draft.homes.homes.get(workload.id, ()),
         target=target,
         reason=_reason(draft, workload, target, moves),
-        cause=_cause(draft, workload, target),
+        cause=_cause(draft, workload, target) or _owner_as_cause(draft, workload, target),
         deadline_at=None if since is None else since + policy.reclaim_deadline_s - policy.stop_grace_s,
         yields=workload.id in draft.yields or (leaves and workload.id not in moves),
         allowance_bytes=draft.allowances.get(workload.id, 0),
@@ -130,6 +130,19 @@ def _cause(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Wor
     if workload.present or not workload.wants_gpu:
         return None
     return _holder(draft, workload, target)
+
+
+def _owner_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> tuple[GpuUuid, GpuOwner] | None:
+    """Which borrowed Gpu it leaves to which pod of the cluster's, whom nobody here looks after."""
+    gpus, home = draft.state.gpus, draft.homes.homes.get(workload.id, ())
+    left = [uuid for uuid in workload.current if uuid not in (*target, *home) and uuid in gpus]
+    found = ((uuid, gpus[uuid].owners[0]) for uuid in left if gpus[uuid].owners)
+    return next(found, None) if workload.present else None
+
+
+def _owner_as_cause(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> WorkloadId | None:
+    owner = _owner_there(draft, workload, target)
+    return None if owner is None else WorkloadId(owner[1].id)
 
 
 def _holder(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> WorkloadId | None:
@@ -157,6 +170,8 @@ def _reason(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], moves
     if cause is not None and workload.present and target != workload.current:
         needed = tuple(uuid for uuid in workload.current if uuid not in target)
         return f"{state.workloads[cause].spec.name} needs {state.label(needed or workload.current)}"
+    if (owner := _owner_there(draft, workload, target)) is not None:
+        return f"{owner[1].name} needs {state.gpus[owner[0]].label}"
     if workload.wish is not None and workload.wish in target and workload.wish not in workload.current:
         return f"its user wants it on {state.label(target)}"
     if workload.spec.resizable and workload.present and set(workload.current) < set(target):

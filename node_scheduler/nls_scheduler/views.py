@@ -120,11 +120,12 @@ def figures(view: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cause_of(state: NodeState, workload: WorkloadId | None) -> Cause | None:
-    """The workload that made something necessary, for a message; one that has ended keeps its id as name."""
+    """Who made something necessary, a workload or a pod of the cluster's; one that has ended keeps its id as name."""
     if workload is None:
         return None
     known = state.workloads.get(workload)
-    return Cause(workload, workload if known is None else known.spec.name)
+    owners = (owner.name for owner in state.claims.owners if owner.id == workload)
+    return Cause(workload, next(owners, workload) if known is None else known.spec.name)
 
 
 def cause_view(state: NodeState, workload: WorkloadId | None) -> dict[str, str] | None:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
+from api_servers import SERVERS
 from daemon_process import DaemonProcess, nls_environment
-from fake_api_server import FakeApiServer
+from fake_api_server import FakeApiServer, Faults
 from fake_kubelet import FakeKubelet
 from notebooks import Bench
-from objects import BIND_REQUESTS, CONFIG_MAPS, NODE, NODES, PODS, bind_request, node, reservation, shared_pod
+from objects import BIND_REQUESTS, CONFIG_MAPS, NODE, NODES, PODS, POLICY, bind_request, node, reservation, shared_pod
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -63,6 +64,10 @@ class PodCgroups:
         """Put a process, and what it starts from now on, into that pod."""
         (self.of(uid) / "cgroup.procs").write_text(str(pid))
 
+    def release(self, pid: int) -> None:
+        """Put a process into no pod."""
+        (self._top.parent / "cgroup.procs").write_text(str(pid))
+
 
 class ClusterBench:
     """Everything together. Use as a context manager; `gpus` are the UUIDs of the daemon's simulated Gpus."""
@@ -79,7 +84,7 @@ class ClusterBench:
         with self._stack:
             enter = self._stack.enter_context
             self.cgroups = enter(PodCgroups())
-            self.api = enter(FakeApiServer())
+            self.api = enter(SERVERS.new())
             self.kubelet = enter(FakeKubelet(self._directory / "kubelet.sock"))
             self.api.put(NODES, node({"nvidia.com/gpu.memory": "16384"}))
             if self._notebooks:
@@ -101,12 +106,13 @@ class ClusterBench:
         """Of `nls up`."""
         options = ["--kubernetes", "--node-name", NODE, "--kubelet-socket", str(self.kubelet.socket)]
         options += ["--kubeconfig", str(self.api.kubeconfig(self._directory)), "--first-list-within", "0.01"]
-        options += ["--policy", "nls-system/nls"]
+        options += ["--policy", POLICY]
         return [*options, *self._arguments]
 
     def clear(self) -> None:
         """No pod, no fault, no allocation; returns when the daemon knows."""
-        self.api.faults.__init__()  # type: ignore[misc]
+        if isinstance(self.api, FakeApiServer):
+            self.api.faults = Faults()
         self.kubelet.failing, self.kubelet.allocations, self.kubelet.claims = False, {}, {}
         self.api.clear(PODS)
         self.api.clear(BIND_REQUESTS)

@@ -100,8 +100,9 @@ class FakeApiServer:
         """Where it is."""
         return f"http://127.0.0.1:{self.port}"
 
-    def kubeconfig(self, directory: Path) -> Path:
-        """A kubeconfig that leads here."""
+    def kubeconfig(self, directory: Path, *, administrator: bool = False) -> Path:
+        """A kubeconfig that leads here; who comes by it makes no difference."""
+        del administrator
         path = directory / "kubeconfig"
         cluster = {"name": "fake", "cluster": {"server": self.url}}
         context = {"name": "fake", "context": {"cluster": "fake", "user": "fake"}}
@@ -134,6 +135,18 @@ class FakeApiServer:
         for (where, _, _), written in list(self._objects.items()):
             if where == collection:
                 self.delete(collection, written)
+
+    def add_kind(self, path: str) -> None:
+        """From now on there is that kind of object."""
+        self.kinds.add(path)
+
+    def refuse(self, collection: str) -> None:
+        """The daemon may not read that collection any more."""
+        self.faults.refused[collection] = 403
+
+    def permit(self, collection: str) -> None:
+        """It may again."""
+        self.faults.refused.pop(collection, None)
 
     def forget(self) -> None:
         """Compact: every version from before is answered with 410."""

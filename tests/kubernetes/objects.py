@@ -1,4 +1,4 @@
-"""Kubernetes objects for tests, as the API server has them: only the fields that are read."""
+"""Kubernetes objects for tests, as the API server has them: the fields that are read, and what it insists on."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ BIND_REQUESTS = "/apis/scheduling.run.ai/v1alpha2/bindrequests"
 NODE = "node-a"
 SOCKET_DIRECTORY = "/run/nls"
 RESERVATIONS = "kai-resource-reservation"
+POLICY = "nls-system/nls-policy"
 
 
 def pod(
@@ -32,7 +33,7 @@ def pod(
     socket_directory: str = SOCKET_DIRECTORY,
 ) -> dict[str, Any]:
     """A pod with one container `main`."""
-    container: dict[str, Any] = {"name": "main", "env": environment or []}
+    container: dict[str, Any] = {"name": "main", "image": "none", "env": environment or []}
     if gpus is not None:
         container["resources"] = {"limits": {"nvidia.com/gpu": str(gpus)}}
     spec: dict[str, Any] = {"schedulerName": scheduler, "containers": [container], "volumes": []}
@@ -93,4 +94,5 @@ def node(labels: dict[str, str] | None = None) -> dict[str, Any]:
 
 def config_map(text: str) -> dict[str, Any]:
     """The policy."""
-    return {"metadata": {"name": "nls", "namespace": "nls-system", "uid": "0-map"}, "data": {"policy.json": text}}
+    namespace, name = POLICY.split("/")
+    return {"metadata": {"name": name, "namespace": namespace, "uid": "0-map"}, "data": {"policy.json": text}}

@@ -87,6 +87,23 @@ def test_root_in_a_pod_is_no_administrator(cluster: ClusterBench) -> None:
     assert told["administrator"] is False
 
 
+def test_whoever_is_in_the_daemon_s_own_pod_may_what_its_user_may_on_the_node(cluster: ClusterBench) -> None:
+    own, other = cluster.put(pod("nls-scheduler-x", namespace="nls-system")), cluster.book("alice")
+    assert cluster.daemon.process is not None
+    cluster.cgroups.move(cluster.daemon.process.pid, own)
+    try:
+        wait_until(lambda: "not known" not in cluster.run_in(other, *_nls("status")).stderr)
+        refused = cluster.run_in(other, *_nls("gpu", "return", "0"))
+        assert refused.returncode != 0
+        assert "Only administrators" in refused.stderr
+        done = cluster.run_in(own, *_nls("gpu", "return", "0"))
+        assert done.returncode == 0, done.stderr
+        assert json.loads(cluster.run_in(own, *_nls("status", "--json")).stdout)["administrator"] is True
+        assert "for pods" in ask(cluster, own)["problem"]
+    finally:
+        cluster.cgroups.release(cluster.daemon.process.pid)
+
+
 def _nls(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "nls_scheduler", *arguments]
 
@@ -121,6 +138,7 @@ def test_mistakes_in_a_pod_become_events_of_the_pod(cluster: ClusterBench) -> No
     assert event["type"] == "Warning"
 
 
+@pytest.mark.faults
 def test_the_last_known_state_stays_while_the_api_server_is_away(cluster: ClusterBench) -> None:
     cluster.reserve("g0", 0)
     uid = cluster.book("alice")

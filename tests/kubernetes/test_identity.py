@@ -7,6 +7,7 @@ import os
 import pytest
 
 from nls_scheduler.errors import Problem
+from nls_scheduler.kubernetes_driver import identity
 from nls_scheduler.kubernetes_driver.identity import pod_uid_in, pod_uid_of, require_visible, seen_from_here
 from nls_scheduler.model import ProcessId
 from nls_scheduler.peers import Peer
@@ -64,6 +65,19 @@ def test_what_is_no_pod_is_none(path: str) -> None:
 
 def test_a_process_that_has_ended_belongs_to_no_pod() -> None:
     assert pod_uid_of(2**22 + 1) is None
+
+
+def test_in_a_cgroup_namespace_of_its_own_the_daemon_sees_itself_in_no_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = {"mine": pod_uid_in("0::/\n"), "exec": pod_uid_in("0::/\n"), "other": pod_uid_in(f"0::/../pod{UID}/1\n")}
+    monkeypatch.setattr(identity, "pod_uid_of", lambda pid: seen["mine"])
+    assert identity.is_in_own_pod(seen["exec"])
+    assert not identity.is_in_own_pod(seen["other"])
+
+
+def test_with_the_node_s_cgroups_in_sight_it_knows_its_own_pod_by_its_uid(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "pod_uid_of", lambda pid: UID)
+    assert identity.is_in_own_pod(UID)
+    assert not identity.is_in_own_pod("99999999-1111-2222-3333-444455556666")
 
 
 def test_pid_0_is_refused() -> None:

@@ -12,7 +12,7 @@ import pytest
 from nls_scheduler import config
 from nls_scheduler.kubernetes_driver.events_out import EventWriter
 from nls_scheduler.kubernetes_driver.pods import PodRecord
-from nls_scheduler.kubernetes_driver.policy import DEFAULTS, chosen
+from nls_scheduler.kubernetes_driver.policy import DEFAULTS, chosen, unit_bytes
 from nls_scheduler.kubernetes_driver.reflector import ApiError
 from nls_scheduler.kubernetes_driver.vacating import Vacating
 from nls_scheduler.model import Claims, GpuUuid, NodeState, Owner
@@ -44,6 +44,12 @@ def test_without_a_config_map_nothing_changes() -> None:
     assert chosen({}, {}) == ({}, None)
 
 
+def test_what_the_scheduler_means_by_gpu_memory_is_mib_unless_the_policy_says_otherwise() -> None:
+    assert unit_bytes(None) == unit_bytes(policy({})) == 2**20
+    data = policy({"gpu_memory_unit": "MB", "min_gain": 0.2})
+    assert (unit_bytes(data), chosen(data, {})) == (10**6, ({"min_gain": 0.2}, None))
+
+
 @pytest.mark.parametrize(
     ("data", "told"),
     [
@@ -51,6 +57,7 @@ def test_without_a_config_map_nothing_changes() -> None:
         ({"policy.json": "[]"}, "must be an object"),
         ({"policy.json": 3}, "must be a text"),
         (policy({"oversubscribe": 2}), "oversubscribe is 1.0"),
+        (policy({"gpu_memory_unit": "GiB"}), "gpu_memory_unit is MiB or MB"),
         (policy({"pools": []}), "pools must be an object"),
         (policy({"pools": {"a100": {}}}), "no label"),
         (policy({"pools": {"a=b": []}}), "needs an object"),
@@ -109,7 +116,8 @@ def test_a_gpu_that_was_still_lent_when_it_became_known_is_a_miss() -> None:
     assert vacating.vacate_s["binding"].total == 3.0
 
 
-@pytest.mark.parametrize(("started_at", "late_s"), [(997.0, 3.0), (1004.0, 0.0)])
+# The last two: the kubelet's clock is years ahead of this process's, or was set after the container's start.
+@pytest.mark.parametrize(("started_at", "late_s"), [(997.0, 3.0), (1004.0, 0.0), (4.1e9, 0.0), (0.0, 1000.0)])
 def test_lateness_counts_from_the_container_s_start(started_at: float, late_s: float) -> None:
     vacating, state = Vacating(wall=lambda: 1000.0), lent()
     pods: Mapping[str, PodRecord] = {"uid-1": replace(POD, started_at=started_at)}

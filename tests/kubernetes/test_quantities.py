@@ -79,7 +79,8 @@ def test_a_request_and_a_limit_are_read_in_every_form(
     annotations: dict[str, str], containers: list[Container], request_: object, limit: object
 ) -> None:
     demand = demand_of(annotations, containers)
-    assert demand == Demand(request_, limit, container="main")  # type: ignore[arg-type]
+    expected = Demand(request_, limit, container="main", by_unit="gpu-memory" in annotations)  # type: ignore[arg-type]
+    assert demand == expected
 
 
 @pytest.mark.parametrize(
@@ -177,6 +178,34 @@ def test_a_huge_value_is_shown_in_part() -> None:
 )
 def test_kai_counts_memory_in_steps_of_100_mib(label: str | None, counted: int | None) -> None:
     assert counted_memory_bytes(label) == counted
+
+
+@pytest.mark.parametrize(
+    ("annotations", "containers", "request_", "limit"),
+    [
+        ({"gpu-memory": "8590"}, main(), 8590 * 10**6, 8590 * 10**6),
+        ({"gpu-memory": "8590"}, main(RUNAI_GPU_MEMORY_LIMIT="1"), 8590 * 10**6, 1.0),
+        ({"gpu-memory": "8590"}, main(RUNAI_GPU_MEMORY_LIMIT="16Gi"), 8590 * 10**6, 16 * GIB),
+        ({"gpu-fraction": "0.5"}, main(), 0.5, 0.5),
+        ({MAIN + "gpu-memory.request": "4Gi"}, main(), 4 * GIB, 4 * GIB),
+        ({"gpu-memory": "lots"}, main(), 1.0, 1.0),
+    ],
+)
+def test_where_the_scheduler_means_a_million_bytes_only_gpu_memory_changes(
+    annotations: dict[str, str], containers: list[Container], request_: object, limit: object
+) -> None:
+    demand = demand_of(annotations, containers)
+    assert demand is not None
+    read = demand.in_units_of(10**6)
+    assert (read.request, read.limit) == (request_, limit)
+    assert demand.in_units_of(MIB) == demand
+
+
+def test_two_pods_that_fill_a_gpu_in_millions_of_bytes_are_not_over_full_in_that_unit() -> None:
+    demand = demand_of({"gpu-memory": "8589"}, main())
+    assert demand is not None
+    assert demand.request * 2 > 16 * GIB
+    assert demand.in_units_of(10**6).request * 2 <= 16 * GIB
 
 
 def test_requests_that_fill_a_gpu_for_kai_fit_in_what_a_process_can_get() -> None:

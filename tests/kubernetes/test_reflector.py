@@ -9,17 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from api_servers import SERVERS
 from fake_api_server import FakeApiServer
 from nls_scheduler.kubernetes_driver.api import KubernetesApi
 from nls_scheduler.kubernetes_driver.reflector import ApiError, Pace, Reflector
-from objects import BIND_REQUESTS, NODE, PODS, pod
+from objects import NODE, PODS, pod
 from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
     from pathlib import Path
 
+    from api_servers import ApiServer
+
 PACE = Pace(spread_s=0.0, least_s=0.01, most_s=0.1, absent_s=0.05)
+SHORT = Pace(spread_s=0.0, watch_s=0.5, slack_s=0.2, least_s=0.01, most_s=0.1)
 MINE = {"fieldSelector": f"spec.nodeName={NODE}"}
 
 
@@ -60,9 +64,11 @@ def _name(written: Mapping[str, Any]) -> str | None:
 
 @asynccontextmanager
 async def following(
-    server: FakeApiServer, directory: Path, path: str = PODS, pace: Pace = PACE, *, optional: bool = False
+    server: ApiServer, directory: Path, path: str = PODS, pace: Pace = PACE, *, optional: bool = False
 ) -> AsyncIterator[Following]:
-    api = await KubernetesApi.connect(str(server.kubeconfig(directory)))
+    # The daemon's own account may not even ask for other kinds.
+    kubeconfig = server.kubeconfig(directory, administrator=path != PODS)
+    api = await KubernetesApi.connect(str(kubeconfig))
     followed = Following(api, path, pace, optional=optional)
     task = asyncio.create_task(followed.reflector.run())
     try:
@@ -74,18 +80,18 @@ async def following(
         await api.close()
 
 
-def run(directory: Path, story: Callable[[FakeApiServer, Following], Awaitable[None]], **options: Any) -> None:
+def run(directory: Path, story: Callable[[Any, Following], Awaitable[None]], **options: Any) -> None:
     async def main() -> None:
         async with following(server, directory, **options) as followed:
             await story(server, followed)
 
-    with FakeApiServer() as server:
+    with SERVERS.new() as server:
         server.put(PODS, pod("first"))
         server.put(PODS, pod("elsewhere", node="node-b"))
         asyncio.run(main())
 
 
-async def put(server: FakeApiServer, written: dict[str, Any]) -> None:
+async def put(server: ApiServer, written: dict[str, Any]) -> None:
     await asyncio.to_thread(server.put, PODS, written)
 
 
@@ -94,7 +100,7 @@ async def do(work: Callable[[], object]) -> None:
 
 
 def test_what_is_there_and_what_comes_and_goes_is_known(tmp_path: Path) -> None:
-    async def story(server: FakeApiServer, followed: Following) -> None:
+    async def story(server: ApiServer, followed: Following) -> None:
         await followed.sees("first")
         await followed.stands()
         second = pod("second")
@@ -108,7 +114,7 @@ def test_what_is_there_and_what_comes_and_goes_is_known(tmp_path: Path) -> None:
 
 
 def test_a_pod_that_is_made_again_under_its_name_is_another_one(tmp_path: Path) -> None:
-    async def story(server: FakeApiServer, followed: Following) -> None:
+    async def story(server: ApiServer, followed: Following) -> None:
         await followed.stands()
         before = set(followed.reflector.records)
         first = pod("first")
@@ -120,6 +126,7 @@ def test_a_pod_that_is_made_again_under_its_name_is_another_one(tmp_path: Path) 
     run(tmp_path, story)
 
 
+@pytest.mark.faults
 def test_a_bookmark_saves_a_list_after_the_versions_before_are_forgotten(tmp_path: Path) -> None:
     async def story(server: FakeApiServer, followed: Following) -> None:
         await followed.stands()
@@ -134,6 +141,7 @@ def test_a_bookmark_saves_a_list_after_the_versions_before_are_forgotten(tmp_pat
     run(tmp_path, story)
 
 
+@pytest.mark.faults
 def test_410_leads_to_a_list_and_what_has_gone_meanwhile_is_dropped(tmp_path: Path) -> None:
     async def story(server: FakeApiServer, followed: Following) -> None:
         await followed.stands()
@@ -150,8 +158,9 @@ def test_410_leads_to_a_list_and_what_has_gone_meanwhile_is_dropped(tmp_path: Pa
     run(tmp_path, story)
 
 
+@pytest.mark.restarts
 def test_a_restarted_server_is_followed_again(tmp_path: Path) -> None:
-    async def story(server: FakeApiServer, followed: Following) -> None:
+    async def story(server: ApiServer, followed: Following) -> None:
         await followed.stands()
         await do(server.restart)
         await put(server, pod("second"))
@@ -160,6 +169,7 @@ def test_a_restarted_server_is_followed_again(tmp_path: Path) -> None:
     run(tmp_path, story)
 
 
+@pytest.mark.faults
 def test_half_an_event_is_no_event_and_the_next_watch_has_it_all(tmp_path: Path) -> None:
     async def story(server: FakeApiServer, followed: Following) -> None:
         await followed.stands()
@@ -170,6 +180,7 @@ def test_half_an_event_is_no_event_and_the_next_watch_has_it_all(tmp_path: Path)
     run(tmp_path, story)
 
 
+@pytest.mark.faults
 def test_what_is_not_json_is_survived(tmp_path: Path) -> None:
     async def story(server: FakeApiServer, followed: Following) -> None:
         await followed.stands()
@@ -181,7 +192,7 @@ def test_what_is_not_json_is_survived(tmp_path: Path) -> None:
 
 
 def test_an_object_of_200_kb_comes_through(tmp_path: Path) -> None:
-    async def story(server: FakeApiServer, followed: Following) -> None:
+    async def story(server: ApiServer, followed: Following) -> None:
         await followed.stands()
         await put(server, pod("large", annotations={"note": "x" * 200_000}))
         await followed.sees("first", "large")
@@ -189,6 +200,18 @@ def test_an_object_of_200_kb_comes_through(tmp_path: Path) -> None:
     run(tmp_path, story)
 
 
+def test_a_list_of_objects_of_200_kb_comes_through(tmp_path: Path) -> None:
+    async def story(server: ApiServer, followed: Following) -> None:
+        names = [f"large-{number}" for number in range(8)]
+        for name in names:
+            await put(server, pod(name, annotations={"note": "x" * 200_000}))
+        async with following(server, tmp_path) as another:
+            await another.sees("first", *names)
+
+    run(tmp_path, story)
+
+
+@pytest.mark.faults
 def test_errors_are_waited_out_and_the_last_known_state_stays(tmp_path: Path) -> None:
     async def story(server: FakeApiServer, followed: Following) -> None:
         await followed.stands()
@@ -201,6 +224,7 @@ def test_errors_are_waited_out_and_the_last_known_state_stays(tmp_path: Path) ->
     run(tmp_path, story)
 
 
+@pytest.mark.faults
 def test_retry_after_is_obeyed(tmp_path: Path) -> None:
     async def main() -> None:
         api = await KubernetesApi.connect(str(server.kubeconfig(tmp_path)))
@@ -218,29 +242,27 @@ def test_retry_after_is_obeyed(tmp_path: Path) -> None:
 
 
 def test_refused_by_rbac_is_said_and_mended_by_a_role(tmp_path: Path) -> None:
-    async def story(server: FakeApiServer, followed: Following) -> None:
+    async def story(server: ApiServer, followed: Following) -> None:
         await followed.stands()
-        server.faults.refused[PODS] = 403
-        await do(server.end_watches)
+        await do(lambda: server.refuse(PODS))
 
         async def told() -> bool:
             return "grant list and watch" in (followed.reflector.trouble or "")
 
         await eventually(told)
         assert followed.names == {"first"}
-        server.faults.refused.clear()
+        await do(lambda: server.permit(PODS))
         await followed.stands()
         assert followed.reflector.trouble is None
 
-    run(tmp_path, story)
+    run(tmp_path, story, pace=SHORT)
 
 
 def test_a_kind_that_the_cluster_does_not_have_is_no_fault(tmp_path: Path) -> None:
-    async def story(server: FakeApiServer, followed: Following) -> None:
+    async def story(server: ApiServer, followed: Following) -> None:
         async def synced() -> bool:
             return followed.reflector.synced
 
-        server.kinds.discard(BIND_REQUESTS)
         await eventually(synced)
         assert followed.reflector.trouble is None
 
@@ -250,18 +272,19 @@ def test_a_kind_that_the_cluster_does_not_have_is_no_fault(tmp_path: Path) -> No
 def test_a_kind_that_appears_later_is_found(tmp_path: Path) -> None:
     path = "/apis/example.org/v1/somethings"
 
-    async def story(server: FakeApiServer, followed: Following) -> None:
+    async def story(server: ApiServer, followed: Following) -> None:
         async def synced() -> bool:
             return followed.reflector.synced
 
         await eventually(synced)
-        server.kinds.add(path)
+        await do(lambda: server.add_kind(path))
         await do(lambda: server.put(path, pod("new")))
         await followed.sees("new")
 
     run(tmp_path, story, path=path, optional=True)
 
 
+@pytest.mark.faults
 def test_a_frozen_server_is_given_up_and_followed_again(tmp_path: Path) -> None:
     async def story(server: FakeApiServer, followed: Following) -> None:
         await followed.stands()
@@ -276,9 +299,10 @@ def test_a_frozen_server_is_given_up_and_followed_again(tmp_path: Path) -> None:
         await put(server, pod("second"))
         await followed.sees("first", "second")
 
-    run(tmp_path, story, pace=Pace(spread_s=0.0, watch_s=0.5, slack_s=0.2, least_s=0.01, most_s=0.1))
+    run(tmp_path, story, pace=SHORT)
 
 
+@pytest.mark.faults
 def test_410_again_and_again_does_not_make_it_ask_without_end(tmp_path: Path) -> None:
     async def story(server: FakeApiServer, followed: Following) -> None:
         await followed.stands()
@@ -295,10 +319,13 @@ def test_410_again_and_again_does_not_make_it_ask_without_end(tmp_path: Path) ->
     run(tmp_path, story)
 
 
+@pytest.mark.restarts
 def test_the_same_list_again_is_no_news(tmp_path: Path) -> None:
-    async def story(server: FakeApiServer, followed: Following) -> None:
+    async def story(server: ApiServer, followed: Following) -> None:
         await followed.stands()
         before = followed.changes
+        # A server that has started anew knows no version from before its start.
+        await put(server, pod("elsewhere-2", node="node-b"))
         await do(server.restart)
 
         async def listed() -> bool:

@@ -78,6 +78,19 @@ def test_priority_and_pool_are_the_pods() -> None:
     assert "pools" not in fields
 
 
+def test_the_queue_is_the_pod_s_where_the_policy_has_it_and_never_the_notebook_s() -> None:
+    labelled = burstable(labels={"kai.scheduler/queue": "team-a"})
+    assert allotment({"queue": "team-b"}, labelled, (A,), GPUS, None, (), None, ["team-a"])[0]["queue"] == "team-a"
+    assert "queue" not in allotment({"queue": "team-b"}, labelled, (A,), GPUS, None, (), None, ["team-b"])[0]
+    assert "queue" not in allotment({"queue": "team-b"}, burstable(), (A,), GPUS, None, (), None, ["team-b"])[0]
+
+
+def test_a_priority_of_the_system_s_is_the_highest_that_a_workload_can_have() -> None:
+    written = pod("a", annotations={"gpu-fraction": "0.5"})
+    written["spec"]["priority"] = 2_000_001_000
+    assert allotment({}, record(written), (A,), GPUS, None, (), None)[0]["priority"] == 10**9
+
+
 def test_a_pod_of_two_devices_may_use_one_of_them() -> None:
     two = record(pod("a", gpus=2))
     assert allotment({}, two, (A, B), GPUS, None, (), None)[1] == (A, B)

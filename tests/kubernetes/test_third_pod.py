@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cluster_bench import ClusterBench
-from objects import BIND_REQUESTS, PODS, pod, shared_pod
+from fake_api_server import FakeApiServer
+from objects import BIND_REQUESTS, NODES, PODS, pod, shared_pod
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -51,6 +53,10 @@ class Story:
         for name, book in self.books.items():
             assert book.gpu("print(owner, sum(kept))").stdout.strip() == f"{name} 45"
 
+    def processes(self) -> dict[str, int]:
+        """Pids of the GPU processes."""
+        return {name: book.entry(phase="running")["pid"] for name, book in self.books.items()}
+
     def claims(self, signal: str) -> float:
         """How many claims began with that signal."""
         return self.cluster.metric(f'nls_kubernetes_claims_total{{signal="{signal}"}}')
@@ -84,6 +90,11 @@ def test_whoever_was_moved_can_read_why_in_the_pod_s_events(story: Story) -> Non
     moved = wait_until(lambda: story.cluster.events("GpuMoved"), DEADLINE_S)
     assert {event["involvedObject"]["uid"] for event in moved} <= set(story.uids.values())
     assert all("because" in event["message"] for event in moved)
+    assert any("default/train needs GPU 1" in event["message"] for event in moved)
+    history = json.loads(story.cluster.daemon.nls("history", "--json").stdout)
+    told = [entry for entry in history if entry["event"] == "moved" and "default/train" in entry["reason"]]
+    assert told
+    assert {entry["cause"]["name"] for entry in told} == {"default/train"}
 
 
 def test_a_pod_that_is_only_bound_vacates_the_gpu_too(story: Story) -> None:
@@ -115,6 +126,41 @@ def test_an_allocation_that_only_the_kubelet_knows_of_vacates_its_gpu(story: Sto
     assert story.cluster.metric('nls_kubernetes_claims_missed_total{signal="allocation"}') >= 1
     story.cluster.kubelet.allocations = {}
     story.spread()
+
+
+@pytest.mark.faults
+def test_a_daemon_that_starts_while_the_api_server_is_away_goes_on_with_what_was_known(story: Story) -> None:
+    story.spread()
+    before = story.processes()
+    api, daemon = story.cluster.api, story.cluster.daemon
+    assert isinstance(api, FakeApiServer)
+    api.faults.refused = dict.fromkeys((PODS, NODES, BIND_REQUESTS), 503)
+    api.end_watches()
+    daemon.kill()
+    daemon.start()
+    wait_until(lambda: "no further GPU is lent" in str(daemon.request("GET", "/readyz")[1]), DEADLINE_S)
+    assert "s ago stays" in str(daemon.request("GET", "/readyz")[1])
+    story.spread()
+    assert [book.gpu("print(sum(kept))").stdout.strip() for book in story.books.values()] == ["45", "45"]
+    assert not any("place on the GPU has ended" in book.run("%gpu log").stdout for book in story.books.values())
+    assert story.processes() == before
+    api.faults.refused = {}
+    wait_until(story.cluster.ready, 2 * DEADLINE_S)
+    story.spread()
+    assert story.processes() == before
+
+
+def test_a_pod_that_vanishes_while_its_notebook_moves_breaks_nothing(story: Story) -> None:
+    """The last test of this story: a pod that has gone does not come back under its UID."""
+    story.spread()
+    borrowed = story.cluster.gpus[1]
+    leaver = next(name for name, book in story.books.items() if book.entry()["current"] == [borrowed])
+    request = story.cluster.request("train", groups=["g-new"], portion="0.5")
+    story.cluster.api.delete(PODS, {"metadata": {"name": leaver, "namespace": "default"}})
+    story.gathered()
+    assert "GPU 0" in story.books[leaver].run("%gpu").result
+    story.cluster.api.delete(BIND_REQUESTS, request)
+    assert "Traceback" not in story.cluster.daemon.log
 
 
 def _now() -> str:

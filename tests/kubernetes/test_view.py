@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from nls_scheduler.kubernetes_driver.bind_requests import bind_request as parse_bind_request
 from nls_scheduler.kubernetes_driver.pods import pod_record
 from nls_scheduler.kubernetes_driver.view import Sources, View, look
@@ -156,6 +158,14 @@ def test_a_request_that_cannot_be_read_counts_as_a_whole_gpu() -> None:
 def test_a_gpu_that_is_not_ours_changes_nothing() -> None:
     view = seen(reservation("g1", "GPU-other"), shared_pod("train", "0.5", "g1"))
     assert owners(view) == {("default/train", ("GPU-other",), None, 0)}
+
+
+@pytest.mark.parametrize("started_at", [None, "1970-01-01T00:00:00Z", "2100-01-01T00:00:00Z", "2026-11-21T10:00:00Z"])
+def test_no_clock_but_the_node_s_own_decides_anything(started_at: str | None) -> None:
+    train = shared_pod("train", "0.5", "g1", uid="1", started_at=started_at)
+    view = seen(reservation("g1", A, uid="2", started_at=started_at), train)
+    assert owners(view) == {("default/train", (A,), 8 * GIB, 0)}
+    assert view.troubles == {}
 
 
 def test_the_same_sources_in_another_order_give_the_same_view() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nls_scheduler import events as ev
 from nls_scheduler.model import Claims, GpuUuid, Owner
+from nls_scheduler.views import cause_view
 from stage import TOTAL, Stage
 
 ZERO, ONE, TWO = GpuUuid("GPU-0"), GpuUuid("GPU-1"), GpuUuid("GPU-2")
@@ -55,6 +56,41 @@ def test_a_running_cell_has_until_the_deadline_to_end() -> None:
     assert stage.gpu(leaver) == 1
     stage.after(2.5)
     assert stage.gpu("alice") == stage.gpu("bob") == 0
+
+
+def test_whoever_leaves_for_a_pod_of_the_cluster_reads_which_one() -> None:
+    stage = alice_and_bob()
+    leaver = borrower(stage)
+    stage.cell_starts(leaver)
+    claim(stage, Owner("uid-7", "default/train", devices_to_come=1), allocated=(ZERO,))
+    entry = stage.node.state.plan[stage.workload(leaver).id]
+    assert entry.reason == "default/train needs GPU 1"
+    assert cause_view(stage.node.state, entry.cause) == {"id": "uid-7", "name": "default/train"}
+    stage.after(5)
+    assert stage.gpu(leaver) == 0
+
+
+def test_whoever_is_at_home_beside_a_pod_of_the_cluster_s_is_not_told_of_it() -> None:
+    stage = Stage(1)
+    claim(stage, Owner("train", "train", (ZERO,), TOTAL // 2), allocated=(ZERO,))
+    stage.notebook("alice", **at_home(ZERO))
+    stage.node.tell(ev.SuspendRequested(stage.node.now, stage.workload("alice").id, "its user asked"))
+    assert stage.node.state.plan[stage.workload("alice").id].cause is None
+
+
+def test_a_pod_that_vanishes_in_mid_move_lets_the_move_end_and_leaves_nobody_without_a_gpu() -> None:
+    stage = alice_and_bob()
+    leaver = borrower(stage)
+    workload = stage.workload(leaver).id
+    state = stage.node.state
+    stage.node.tell(ev.GpusClaimed(stage.node.now, Claims((to_come(),), frozenset({ZERO}))))
+    moving = stage.node.state.workloads[workload]
+    assert moving.pending is not None, (state.plan[workload], moving)
+    stage.node.tell(ev.GpusClaimed(stage.node.now, Claims((), frozenset({ZERO}))))
+    stage.node.settle()
+    stage.after(120)
+    assert stage.phase("alice") == stage.phase("bob") == "running"
+    assert {stage.gpu("alice"), stage.gpu("bob")} == {0, 1}
 
 
 def test_the_gpu_kept_free_stays_the_same_until_the_kubelet_has_chosen() -> None:

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from nls_scheduler.access import Access, NameBook, ShowNames
-from nls_scheduler.model import Kind, NodeState, Workload, WorkloadId, WorkloadSpec
+from nls_scheduler.model import Claims, Kind, NodeState, Owner, Workload, WorkloadId, WorkloadSpec
 
 ANNA, BERT = 1000, 1001
 
@@ -61,6 +62,16 @@ def test_ones_own_reasons_name_others_only_by_what_they_are() -> None:
     assert shown["reason"] == "GPU 1 is held by another user's workload"
     assert shown["cause"] == {"id": "a", "name": "another user's workload"}
     assert shown["name"] == "mine"
+
+
+def test_the_name_of_a_cluster_s_pod_is_for_administrators_too() -> None:
+    book = NameBook()
+    node = state(("a", "mine", ANNA, Kind.NOTEBOOK))
+    book.note(replace(node, claims=Claims((Owner("uid-7", "secret/train", devices_to_come=1),))))
+    told = entry(ANNA, "mine", "secret/train needs GPU 1", {"id": "uid-7", "name": "secret/train"})
+    shown = book.veil_for(ANNA).message(told)
+    assert shown["reason"] == "another user's workload needs GPU 1"
+    assert "secret" not in str(shown)
 
 
 def test_names_of_workloads_that_have_ended_stay_hidden() -> None:

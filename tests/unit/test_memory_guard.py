@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nls_jupyter.host_memory import container_room
-from nls_jupyter.memory_guard import MemoryGuard
+from nls_jupyter.memory_guard import MemoryGuard, no_room
 from nls_jupyter.notices import NoticeLog
+from nls_scheduler.errors import DaemonUnreachable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,6 +75,29 @@ def test_a_process_is_ended_once_however_long_it_takes_to_go() -> None:
     guard.check(1, LIMIT)
     assert keeper.process is not None
     assert keeper.process.killed == 1
+
+
+@pytest.mark.parametrize(("usable", "rests"), [(True, 1), (False, 0)])
+def test_a_process_that_had_to_go_comes_back_with_the_next_cell_unless_one_waits_for_it(
+    *, usable: bool, rests: int
+) -> None:
+    keeper, calls, rooms = Keeper(process=True, saved=False), [], iter([(1, LIMIT), (1, LIMIT), None])
+    keeper.usable = usable
+
+    async def rest() -> None:
+        calls.append("rest")
+        raise DaemonUnreachable("the daemon has gone")
+
+    guard = MemoryGuard(keeper, NoticeLog(), lambda: next(rooms), rest)
+    asyncio.run(asyncio.wait_for(guard.run(), 5))
+    assert len(calls) == rests
+
+
+@pytest.mark.parametrize(("room", "told"), [((79, LIMIT), True), ((80, LIMIT), False), (None, False)])
+def test_no_process_starts_where_it_would_have_to_go_at_once(room: tuple[int, int] | None, *, told: bool) -> None:
+    why = no_room(lambda: room)
+    assert (why is not None) == told
+    assert why is None or "79 B of this container's" in why
 
 
 def test_where_nothing_limits_it_nothing_is_watched() -> None:

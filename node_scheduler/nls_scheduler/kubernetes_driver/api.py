@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +20,7 @@ _CONNECT_TIMEOUT_S: Final = 10.0
 _LINE_LIMIT_BYTES: Final = 16 * 2**20
 _MESSAGE_LIMIT: Final = 200
 _OK: Final = range(200, 300)
+_TURNS_TO_CLOSE: Final = 5
 log = logging.getLogger(__name__)
 
 
@@ -92,6 +94,9 @@ class KubernetesApi:
     async def close(self) -> None:
         """See `reflector.Api`."""
         await self._client.close()
+        for _ in range(_TURNS_TO_CLOSE):
+            # A connection with TLS is closed in the loop's next turns, and this may be its last one.
+            await asyncio.sleep(0)
 
     async def _call(
         self, method: str, path: str, params: Mapping[str, str], body: Mapping[str, Any] | None = None

@@ -16,14 +16,17 @@ from nls_scheduler.clock import boottime_s
 from nls_scheduler.errors import Problem
 from nls_scheduler.kubernetes_driver import bind_requests, identity, policy
 from nls_scheduler.kubernetes_driver.events_out import EventWriter
+from nls_scheduler.kubernetes_driver.first_list import cautious
 from nls_scheduler.kubernetes_driver.kubelet import Kubelet
+from nls_scheduler.kubernetes_driver.overfull import overfull
 from nls_scheduler.kubernetes_driver.podresources import DEFAULT_SOCKET
 from nls_scheduler.kubernetes_driver.pods import PodRecord, pod_record
-from nls_scheduler.kubernetes_driver.quantities import counted_memory_bytes
+from nls_scheduler.kubernetes_driver.quantities import MIB, counted_memory_bytes
 from nls_scheduler.kubernetes_driver.reflector import Api, ApiError, Pace, Reflector
 from nls_scheduler.kubernetes_driver.tenancy import allotment
 from nls_scheduler.kubernetes_driver.vacating import ClusterMetrics, Vacating
 from nls_scheduler.kubernetes_driver.view import Sources, View, look
+from nls_scheduler.queues import Tree
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -70,12 +73,14 @@ class KubernetesCluster:
         self._refused: str | None = None
         self._policy: dict[str, Any] = {}
         self._capacities: Mapping[GpuUuid, int] = {}
-        self._looks = 0
+        self._unit_bytes = MIB
+        self._overfull: frozenset[GpuUuid] = frozenset()
+        self._started_at = 0.0
         self.vacating = Vacating()
 
     async def start(self, host: Host) -> None:
         """See `cluster.Cluster`. Raises what `connect` raises."""
-        self._host = host
+        self._host, self._started_at = host, boottime_s()
         self._api = api = await self._connect()
         self._events = EventWriter(api, self._settings.node)
         self._kubelet = Kubelet(self._settings.kubelet_socket, self._changed, lambda: self._by_index())
@@ -111,10 +116,19 @@ class KubernetesCluster:
     @property
     def not_ready(self) -> str | None:
         """See `cluster.Cluster`."""
-        missing = [r for r in (self._pods, self._nodes) if not r.synced]
+        missing = [r for r in (self._pods, self._nodes) if not (r.synced or (r is self._nodes and r.refused))]
         if missing:
-            return missing[0].trouble or "This node's pods are not known yet: the API server has not answered so far."
+            why = missing[0].trouble or "This node's pods are not known yet: the API server has not answered so far."
+            return f"{why} {self._what_stays()}"
         return None
+
+    def _what_stays(self) -> str:
+        """How old that is by which the node is run until the API server answers."""
+        heard_at = self._host.recovered_at
+        if heard_at is None:
+            return f"This daemon has waited for it for {boottime_s() - self._started_at:.0f} s."
+        age_s = max(0.0, boottime_s() - heard_at)
+        return f"What the daemon before this one knew {age_s:.0f} s ago stays, and no further GPU is lent."
 
     @property
     def trouble(self) -> str | None:
@@ -123,14 +137,22 @@ class KubernetesCluster:
         return self._refused or told or self._kubelet.trouble
 
     def identified(self, peer: Peer) -> Peer:
-        """See `cluster.Cluster`. Who is in a pod is never an administrator of the node, root or not."""
+        """See `cluster.Cluster`.
+
+        Who is in a pod is never an administrator of the node, root or not; in the daemon's own pod everybody is whom
+        their user id says, as on the node itself.
+        """
         process = identity.require_visible(peer)
         uid = identity.pod_uid_of(process.pid)
-        if uid is None:
+        if uid is None or identity.is_in_own_pod(uid):
             return peer
-        if uid not in self._pods.records:
+        # Whoever has a workload here stays known while the API server is away, and when its pod has vanished.
+        known = uid in self._pods.records or any(w.spec.tenant == uid for w in self._host.state.workloads.values())
+        if not known and (why := self.not_ready) is not None:
+            raise Problem(503, "Not ready", why, "node")
+        if not known:
             detail = "This process belongs to a pod that is not known on this node: ask again in a moment."
-            raise Problem(403, "Unknown pod", self.not_ready or detail, "node")
+            raise Problem(403, "Unknown pod", detail, "node")
         return replace(peer, tenant=uid, administrator=False)
 
     def allot(
@@ -148,8 +170,10 @@ class KubernetesCluster:
         specs = [w.spec for w in self._host.state.workloads.values() if w.spec.tenant == tenant]
         others = [spec for spec in specs if spec is not instead_of]
         home = self._view.homes.get(tenant, ())
-        gpus = self._host.state.gpus
-        return allotment(body, pod, home, gpus, self._counted_bytes(), others, instead_of)
+        state = self._host.state
+        tree = Tree(state.policy.queues)
+        leaves = [name for name in tree.queues if tree.is_leaf(name)]
+        return allotment(body, self._in_units(pod), home, state.gpus, self._counted_bytes(), others, instead_of, leaves)
 
     def localised(self, event: Event, peer: Peer) -> Event:
         """See `cluster.Cluster`."""
@@ -192,6 +216,9 @@ class KubernetesCluster:
         if {uuid: gpu.memory_total_bytes for uuid, gpu in state.gpus.items()} != self._capacities:
             self._capacities = {uuid: gpu.memory_total_bytes for uuid, gpu in state.gpus.items()}
             asyncio.get_running_loop().call_soon(self._changed)
+        elif self._view is None and cautious(state) != state.claims:
+            asyncio.get_running_loop().call_soon(self._changed)
+        self._tell_overfull()
 
     # What the cluster says ---------------------------------------------------------------------------------------
 
@@ -211,9 +238,12 @@ class KubernetesCluster:
 
     def _changed(self) -> None:
         """Something of what is known has changed: look again, and tell the daemon what is new."""
-        if not (self._pods.synced and self._nodes.synced and self._bind_requests.synced):
+        # Without the right to read them there are no labels and no early signals; the pods say the rest.
+        if not (self._pods.synced and all(r.synced or r.refused for r in (self._nodes, self._bind_requests))):
+            claims = cautious(self._host.state)
+            if self._view is None and claims != self._host.state.claims:
+                self._host.apply_or_tell(ev.GpusClaimed(boottime_s(), claims))
             return
-        self._looks += 1
         self._use_policy()
         self._ask_for_unbound()
         before, self._view = self._view, look(self._sources())
@@ -233,10 +263,21 @@ class KubernetesCluster:
             devices=any(owner.devices_to_come for owner in view.claims.owners), homes=() in view.homes.values()
         )
 
+    def _tell_overfull(self) -> None:
+        """Once for each Gpu and time: in the log, and to the pods that have to wait for it."""
+        found = overfull(self._host.state)
+        for uuid, home in found.items():
+            if uuid not in self._overfull:
+                log.warning("home_overcommitted: %s", home.sentence)
+            for tenant in home.tenants:
+                if (pod := self._pods.records.get(tenant)) is not None:
+                    self._events.once(pod, "GpuHomeOvercommitted", home.sentence)
+        self._overfull = frozenset(found)
+
     def _sources(self) -> Sources:
         return Sources(
             node=self._settings.node,
-            pods=self._pods.records,
+            pods={uid: self._in_units(pod) for uid, pod in self._pods.records.items()},
             elsewhere={key: pod for key, pod in self._elsewhere.items() if pod is not None},
             bind_requests=tuple(self._bind_requests.records.values()),
             allocations=self._kubelet.allocations,
@@ -275,6 +316,7 @@ class KubernetesCluster:
         data = next(iter(self._maps.records.values()), None)
         try:
             values, pool = policy.chosen(data, labels)
+            self._unit_bytes = policy.unit_bytes(data)
             if values == self._policy and self._refused is None:
                 return
             self._host.use(values)
@@ -287,6 +329,12 @@ class KubernetesCluster:
         self._policy, self._refused = values, None
         told = ", ".join(f"{name} = {value}" for name, value in sorted(values.items()))
         log.info("this node is in the pool %s: %s", pool or "default", told or "the usual settings")
+
+    def _in_units(self, pod: PodRecord) -> PodRecord:
+        """`pod` with its memory as the cluster's scheduler means it."""
+        if pod.demand is None or self._unit_bytes == MIB:
+            return pod
+        return replace(pod, demand=pod.demand.in_units_of(self._unit_bytes))
 
     def _counted_bytes(self) -> int | None:
         labels: Mapping[str, str] = next(iter(self._nodes.records.values()), {})

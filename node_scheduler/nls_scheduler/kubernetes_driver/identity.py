@@ -43,6 +43,15 @@ def pod_uid_of(pid: int, proc: Path = Path("/proc")) -> str | None:
     return pod_uid_in(text)
 
 
+def is_in_own_pod(uid: str | None) -> bool:
+    """Whether a process of the pod `uid` is in this daemon's own pod, as one that `kubectl exec` started there is.
+
+    In a cgroup namespace of its own the daemon sees no pod in the paths of its own container's processes; those of
+    every other pod are seen from there with their UID.
+    """
+    return uid == pod_uid_of(os.getpid())
+
+
 def require_visible(peer: Peer) -> ProcessId:
     """The process at the other end. Raises Problem for pid 0: a process that this daemon cannot see."""
     if peer.process is None:

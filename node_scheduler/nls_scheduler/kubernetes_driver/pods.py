@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.kubernetes_driver.quantities import Container, Demand, Trouble, demand_of
+from nls_scheduler.priorities import PRIORITY_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +20,6 @@ RESERVED_GPU: Final = "run.ai/reserve_for_gpu_index"
 RESERVATION_NAMESPACES: Final = frozenset({"kai-resource-reservation", "runai-reservation"})
 QUEUE_LABELS: Final = ("kai.scheduler/queue", "runai/queue")
 PRIORITY_CLASSES: Final[Mapping[str, int]] = {"train": 50, "build-preemptible": 75, "build": 100, "inference": 125}
-NON_PREEMPTIBLE_FROM: Final = 100
 MANAGED_ANNOTATION: Final = "nls-jupyter/managed"
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
@@ -153,7 +153,8 @@ def _priority(spec: Mapping[str, Any], labels: Mapping[str, str]) -> int:
     named = _text(spec.get("priorityClassName")) or labels.get("priorityClassName", "")
     if named in PRIORITY_CLASSES:
         return PRIORITY_CLASSES[named]
-    return number if type(number) is int and abs(number) <= 2 * 10**9 else 0
+    # Those of the system go beyond what a workload can have.
+    return max(-PRIORITY_LIMIT, min(number, PRIORITY_LIMIT)) if type(number) is int else 0
 
 
 def _is_managed(parts: _Parts, socket_directory: str) -> bool:

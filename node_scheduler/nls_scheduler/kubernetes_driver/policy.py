@@ -4,7 +4,9 @@
       policy.json: |
         {"reclaim_deadline_s": 3, "pools": {"kai.scheduler/node-pool=a100": {"max_workloads_per_gpu": 3}}}
 
-A node is in the first pool whose label it has; the settings outside of `pools` are everybody's.
+A node is in the first pool whose label it has; the settings outside of `pools` are everybody's. `gpu_memory_unit` is
+what the cluster's scheduler means by the annotation `gpu-memory`: `MiB` as KAI Scheduler and Run:ai 2.25 do, or `MB` as
+Run:ai 2.22 did.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 KEY: Final = "policy.json"
+UNIT: Final = "gpu_memory_unit"
+_UNITS: Final[Mapping[str, int]] = {"MiB": 2**20, "MB": 10**6}
 DEFAULTS: Final[Mapping[str, Any]] = {
     # A container starts a few seconds after its GPU was promised: by then it must be free.
     "reclaim_deadline_s": 3.0,
@@ -33,17 +37,9 @@ def chosen(data: Mapping[str, Any] | None, labels: Mapping[str, str]) -> tuple[d
 
     `data`: the ConfigMap's; `None`: there is none, which changes nothing.
     """
-    text = (data or {}).get(KEY)
-    if text is None:
-        return {}, None
-    if not isinstance(text, str) or len(text) > _LIMIT_BYTES:
-        raise ValueError(f"{KEY} must be a text of at most {_LIMIT_BYTES} bytes.")
-    try:
-        values = json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"{KEY} is not JSON: {error}.") from error
-    if not isinstance(values, dict):
-        raise ValueError(f"{KEY} must be an object: settings by name.")  # noqa: TRY004 - a bad value of the file, as the others
+    values = _read(data)
+    unit_bytes(data)
+    values.pop(UNIT, None)
     if "oversubscribe" in values:
         raise ValueError(
             "oversubscribe is 1.0 on Kubernetes: suspending a notebook frees nothing that KAI has counted."
@@ -55,6 +51,29 @@ def chosen(data: Mapping[str, Any] | None, labels: Mapping[str, str]) -> tuple[d
         _check(pool, rules)
     pool = next((name for name in pools if _has(labels, name)), None)
     return {**values, **(_settings(pools[pool]) if pool is not None else {})}, pool
+
+
+def unit_bytes(data: Mapping[str, Any] | None) -> int:
+    """How many bytes one `gpu-memory` is. Raises ValueError with one sentence."""
+    unit = _read(data).get(UNIT, "MiB")
+    if unit not in _UNITS:
+        raise ValueError(f"{UNIT} is {' or '.join(_UNITS)}: what the cluster's scheduler means by gpu-memory.")
+    return _UNITS[unit]
+
+
+def _read(data: Mapping[str, Any] | None) -> dict[str, Any]:
+    text = (data or {}).get(KEY)
+    if text is None:
+        return {}
+    if not isinstance(text, str) or len(text) > _LIMIT_BYTES:
+        raise ValueError(f"{KEY} must be a text of at most {_LIMIT_BYTES} bytes.")
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{KEY} is not JSON: {error}.") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"{KEY} must be an object: settings by name.")  # noqa: TRY004 - a bad value of the file, as the others
+    return values
 
 
 def _check(pool: str, rules: object) -> None:

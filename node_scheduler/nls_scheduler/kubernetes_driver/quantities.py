@@ -6,7 +6,7 @@ A value that cannot be used is a `Trouble`, never an exception: the pod stays as
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Final
 
@@ -62,6 +62,7 @@ class Demand:
         container: which container gets them; `None`: the first.
         mig: the resource's name where slices are asked for.
         mode: how KAI lets it share the cores; `None`: not said.
+        by_unit: whether the request is a number of units (`gpu-memory`), here taken for MiB.
         troubles: what of it had to be left out.
     """
 
@@ -72,7 +73,16 @@ class Demand:
     container: str | None = None
     mig: str | None = None
     mode: str | None = None
+    by_unit: bool = False
     troubles: tuple[Trouble, ...] = ()
+
+    def in_units_of(self, unit_bytes: int) -> Demand:
+        """The same where the cluster's scheduler means another unit than MiB by `gpu-memory`."""
+        if not self.by_unit or not isinstance(self.request, int):
+            return self
+        request = self.request // MIB * unit_bytes
+        limit = request if self.limit == self.request else self.limit
+        return replace(self, request=request, limit=limit if isinstance(limit, float) else max(limit, request))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +142,8 @@ def demand_of(annotations: Mapping[str, str], containers: Sequence[Container]) -
         total = sum(count for _, _, count in wholes)
         return Demand(1.0, 1.0, total, whole=True, container=wholes[0][0].name, troubles=tuple(troubles))
     limit = _limit(annotations, containers, container, request, troubles)
-    return Demand(request, limit, devices, container=container, mode=mode, troubles=tuple(troubles))
+    by_unit = MEMORY in annotations and isinstance(request, int) and request == _units(annotations[MEMORY]) * MIB
+    return Demand(request, limit, devices, container=container, mode=mode, by_unit=by_unit, troubles=tuple(troubles))
 
 
 def as_bytes(size: float, capacity_bytes: int, counted_bytes: int | None) -> int:
@@ -249,13 +260,18 @@ def _fraction(name: str, text: str, troubles: list[Trouble]) -> float | None:
 def _mebibytes(text: str, troubles: list[Trouble]) -> int | None:
     """`gpu-memory`, a bare number of MiB; a value beyond every GPU was meant in another unit."""
     stripped = text.strip()[:_TEXT_LIMIT]
-    size_bytes = int(stripped) * MIB if stripped.isascii() and stripped.isdecimal() else 0
+    size_bytes = _units(stripped) * MIB
     if not _LEAST_BYTES <= size_bytes <= _MOST_BYTES:
         hint = "its unit is MiB; " if size_bytes > _MOST_BYTES or parse_quantity(stripped) is not None else ""
         what = f"{MEMORY} = {_shown(text)} is no amount of GPU memory: {hint}it counts as a complete GPU."
         troubles.append(Trouble("GpuRequestInvalid", what))
         return None
     return size_bytes
+
+
+def _units(text: str) -> int:
+    stripped = text.strip()[:_TEXT_LIMIT]
+    return int(stripped) if stripped.isascii() and stripped.isdecimal() else 0
 
 
 def _memory(name: str, text: str, troubles: list[Trouble]) -> int | None:

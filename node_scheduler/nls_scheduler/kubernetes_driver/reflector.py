@@ -109,6 +109,8 @@ class Reflector(Generic[Record]):
         self.records: dict[str, Record] = {}
         self.synced = False
         """Whether the first list has come, or this cluster has no such objects."""
+        self.refused = False
+        """Whether the API server has refused the first list: there will be none until somebody grants it."""
         self.lists = 0
         """How many lists there have been: one per start of the server is normal."""
 
@@ -160,7 +162,7 @@ class Reflector(Generic[Record]):
                 records[uid] = record
         self._version, self._heard_at = version, boottime_s()
         news = records != self.records or not self.synced
-        self.records, self.synced = records, True
+        self.records, self.synced, self.refused = records, True, False
         if news:
             self._changed()
 
@@ -236,6 +238,9 @@ class Reflector(Generic[Record]):
         if self._why != why:
             log.warning("%s cannot be followed: %s; the last known state stays", self._path, why)
             self._why = why
+        if error.status in _REFUSED and not (self.synced or self.refused):
+            self.refused = True
+            self._changed()
         return max(self._back_off(), min(error.retry_after_s or 0.0, 10 * self._pace.most_s))
 
     def _back_off(self) -> float:

@@ -1,7 +1,7 @@
 """What a notebook may have: what its pod was given, and never more. Pure.
 
-Request, limit, priority and the number of devices are the pod's; the notebook may ask for less of each. Several
-notebooks in one pod share what it has.
+Request, limit and the number of devices are the pod's, and the notebook may ask for less of each; queue and priority
+are the pod's whatever the notebook says. Several notebooks in one pod share what it has.
 """
 
 from __future__ import annotations
@@ -29,10 +29,13 @@ def allotment(
     counted_bytes: int | None,
     others: Collection[WorkloadSpec],
     instead_of: WorkloadSpec | None,
+    queues: Collection[str] = (),
 ) -> tuple[dict[str, Any], tuple[GpuUuid, ...]]:
     """The fields of a submission for what `body` asks within what `pod` has, and the home that goes with it.
 
-    `others`: the pod's other workloads. `instead_of`: what it has until now. Raises Problem, which says who has it.
+    `others`: the pod's other workloads. `instead_of`: what it has until now. `queues`: those of this daemon's policy
+    that workloads can be in; a pod of another one is in the default queue, since its quota is kept by the cluster's
+    scheduler. Raises Problem, which says who has it.
     """
     demand = pod.demand
     if demand is None or demand.devices < 1:
@@ -59,10 +62,11 @@ def allotment(
     if limit > ceiling:
         detail = f"This pod's limit is {format_bytes(ceiling)}, not {format_bytes(limit)}: ask for less, or change it."
         raise impossible(detail)
-    fields = {key: value for key, value in body.items() if key not in ("pools", "priority")}
+    fields = {key: value for key, value in body.items() if key not in ("pools", "priority", "queue")}
     # Its name is all that a notebook says of itself; the rest is the pod's.
     sizes = {"request": f"{request}B", "limit": f"{limit}B", "gpus": count, "priority": pod.priority}
-    return {**fields, **sizes}, home[:count]
+    queue = {"queue": pod.queue} if pod.queue in queues else {}
+    return {**fields, **sizes, **queue}, home[:count]
 
 
 def _without_gpu(pod: PodRecord) -> str:

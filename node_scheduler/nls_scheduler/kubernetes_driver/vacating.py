@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from nls_scheduler.kubernetes_driver.overfull import counted_bytes
 from nls_scheduler.model import GpuUuid
 
 if TYPE_CHECKING:
@@ -174,9 +175,7 @@ class ClusterMetrics(Collector):
             labels=["gpu", "UUID"],
         )
         for gpu in state.gpus.values():
-            given = sum(w.spec.request_bytes for w in state.workloads.values() if gpu.uuid in (w.given_home or ()))
-            owned = sum(owner.bytes for owner in gpu.owners if not owner.expected)
-            family.add_metric([str(gpu.index), gpu.uuid], float(given + owned > gpu.memory_total_bytes))
+            family.add_metric([str(gpu.index), gpu.uuid], float(counted_bytes(state, gpu) > gpu.memory_total_bytes))
         yield family
 
     def _of_runai(self) -> Iterator[Metric]:

@@ -1,0 +1,243 @@
+"""The driver in one process with a simulated node: what goes on where the API server refuses, is away or is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from api_servers import SERVERS
+from fake_api_server import FakeApiServer
+from nls_scheduler import events as ev
+from nls_scheduler.clock import boottime_s
+from nls_scheduler.kubernetes_driver.api import KubernetesApi
+from nls_scheduler.kubernetes_driver.driver import ClusterSettings, KubernetesCluster
+from nls_scheduler.kubernetes_driver.first_list import UNKNOWN
+from nls_scheduler.kubernetes_driver.reflector import Pace
+from nls_scheduler.metrics import Metrics
+from nls_scheduler.model import GpuUuid, Kind, WorkloadId, WorkloadSpec
+from nls_scheduler.simulator import GIB, SimulatedNode
+from nls_scheduler.state_machine import step
+from objects import (
+    BIND_REQUESTS,
+    CONFIG_MAPS,
+    NODE,
+    NODES,
+    PODS,
+    POLICY,
+    config_map,
+    node,
+    pod,
+    reservation,
+    shared_pod,
+)
+from waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from pathlib import Path
+
+    from api_servers import ApiServer
+    from nls_scheduler.model import NodeState
+
+ZERO, ONE = GpuUuid("GPU-0"), GpuUuid("GPU-1")
+PACE = Pace(spread_s=0.0, watch_s=1.0, slack_s=0.5, least_s=0.01, most_s=0.1, absent_s=0.05)
+
+
+class NodeOfTests:
+    """A `cluster.Host` whose workloads are submitted by hand."""
+
+    def __init__(self, recovered_at: float | None = None) -> None:
+        self.state: NodeState = SimulatedNode.of(2, 16 * GIB).state
+        self.metrics = Metrics(lambda: self.state)
+        self.refused_configuration: str | None = None
+        self.recovered_at = recovered_at
+        self.used: Mapping[str, Any] = {}
+        self.cluster: KubernetesCluster | None = None
+
+    def apply_or_tell(self, event: ev.Event) -> None:
+        self.state, _ = step(self.state, event)
+        if self.cluster is not None:
+            self.cluster.stepped()
+
+    def use(self, values: Mapping[str, Any]) -> None:
+        self.used = values
+
+    def submit(self, tenant: str, request_gib: int, *home: GpuUuid) -> None:
+        spec = WorkloadSpec(tenant, Kind.NOTEBOOK, 1000, request_gib * GIB, 16 * GIB, tenant=tenant)
+        self.apply_or_tell(ev.WorkloadSubmitted(boottime_s(), WorkloadId(tenant), spec, given_home=home))
+
+    def owners(self) -> dict[str, tuple[str, ...]]:
+        return {owner.id: owner.gpus for owner in self.state.claims.owners}
+
+
+@asynccontextmanager
+async def driven(server: ApiServer, directory: Path, host: NodeOfTests) -> AsyncIterator[KubernetesCluster]:
+    kubeconfig = str(server.kubeconfig(directory))
+    settings = ClusterSettings(NODE, "/run/nls", directory / "no-kubelet.sock", POLICY, PACE)
+    cluster = KubernetesCluster(settings, lambda: KubernetesApi.connect(kubeconfig))
+    await cluster.start(host)
+    host.cluster = cluster
+    cluster.stepped()
+    try:
+        yield cluster
+    finally:
+        await cluster.close()
+
+
+def run(
+    directory: Path,
+    story: Callable[[ApiServer, KubernetesCluster, NodeOfTests], Awaitable[None]],
+    *,
+    before: Callable[[ApiServer], None] = lambda server: None,
+    recovered_at: float | None = None,
+) -> None:
+    async def main() -> None:
+        host = NodeOfTests(recovered_at)
+        async with driven(server, directory, host) as cluster:
+            await story(server, cluster, host)
+
+    with SERVERS.new() as server:
+        server.put(NODES, node({"nvidia.com/gpu.memory": "16384"}))
+        try:
+            before(server)
+            asyncio.run(main())
+        finally:
+            server.permit(BIND_REQUESTS)
+            server.permit(NODES)
+
+
+async def do(work: Callable[[], Any]) -> Any:
+    return await asyncio.to_thread(work)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async def so() -> bool:
+        return bool(condition())
+
+    await eventually(so)
+
+
+@pytest.mark.parametrize("refused", [BIND_REQUESTS, NODES])
+def test_one_kind_that_rbac_refuses_is_told_and_the_others_go_on(
+    tmp_path: Path, refused: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def before(server: ApiServer) -> None:
+        server.refuse(refused)
+        server.put(PODS, reservation("g1", ONE))
+        server.put(PODS, shared_pod("train", "0.5", "g1"))
+
+    async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
+        await until(lambda: (ONE,) in host.owners().values() and UNKNOWN not in host.owners())
+        assert cluster.not_ready is None
+        await until(lambda: cluster.trouble)
+        assert refused in str(cluster.trouble)
+        assert "grant list and watch" in caplog.text
+        await do(lambda: server.permit(refused))
+        await until(lambda: refused not in str(cluster.trouble))
+        await do(lambda: server.put(PODS, pod("more", gpus=1)))
+        await until(lambda: len(host.owners()) == 2)
+
+    with caplog.at_level(logging.WARNING):
+        run(tmp_path, story, before=before)
+
+
+@pytest.mark.faults
+def test_until_the_first_list_nobody_s_gpus_are_kept_back_and_its_age_is_told(tmp_path: Path) -> None:
+    def before(server: ApiServer) -> None:
+        assert isinstance(server, FakeApiServer)
+        server.faults.refused = dict.fromkeys((PODS, NODES, BIND_REQUESTS), 500)
+
+    async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
+        assert isinstance(server, FakeApiServer)
+        await until(lambda: host.owners() == {UNKNOWN: (ZERO, ONE)})
+        host.submit("pod-1", 8, ZERO)
+        await until(lambda: host.owners() == {UNKNOWN: (ONE,)})
+        assert host.state.workloads[WorkloadId("pod-1")].current == (ZERO,)
+        assert "knew 60 s ago stays" in str(cluster.not_ready)
+        server.faults.refused = {}
+        await until(lambda: host.owners() == {} and cluster.not_ready is None)
+
+    run(tmp_path, story, before=before, recovered_at=boottime_s() - 60.2)
+
+
+def test_an_over_full_home_is_told_once_in_the_log_and_to_the_pod_that_waits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def waits(server: ApiServer) -> int:
+        return sum(event["reason"] == "GpuHomeOvercommitted" for event in server.created)
+
+    async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
+        await do(lambda: server.put(PODS, reservation("g0", ZERO)))
+        first, last = [
+            (await do(lambda name=name: server.put(PODS, shared_pod(name, "0.75", "g0", managed=True))))["metadata"]
+            for name in ("first", "last")
+        ]
+        await until(lambda: len(cluster._pods.records) == 3)
+        host.submit(first["uid"], 12, ZERO)
+        host.submit(last["uid"], 12, ZERO)
+        for _ in range(3):
+            host.apply_or_tell(ev.TimerFired(boottime_s()))
+        await until(lambda: cluster._events.written == 1)
+        assert await do(lambda: waits(server)) == 1
+        (event,) = [e for e in await do(lambda: server.created) if e["reason"] == "GpuHomeOvercommitted"]
+        assert event["involvedObject"]["uid"] == last["uid"]
+        assert "24 GiB on GPU 0" in event["message"]
+        assert caplog.text.count("home_overcommitted") == 1
+
+    with caplog.at_level(logging.WARNING):
+        run(tmp_path, story)
+
+
+def test_a_node_that_is_relabelled_has_the_rules_of_its_new_pool(tmp_path: Path) -> None:
+    text = '{"pools": {"team=a": {"max_workloads_per_gpu": 2}, "team=b": {"enabled": false}}}'
+
+    async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
+        await do(lambda: server.put(NODES, node({"team": "a"})))
+        await until(lambda: host.used == {"max_workloads_per_gpu": 2})
+        await do(lambda: server.put(NODES, node({"team": "b"})))
+        await until(lambda: host.used == {"placement": "binpack"})
+        await do(lambda: server.put(NODES, node()))
+        await until(lambda: host.used == {})
+
+    run(tmp_path, story, before=lambda server: server.put(CONFIG_MAPS, config_map(text)) and None)
+
+
+def test_the_unit_of_gpu_memory_is_the_cluster_s(tmp_path: Path) -> None:
+    def before(server: ApiServer) -> None:
+        server.put(PODS, reservation("g0", ZERO))
+        server.put(PODS, pod("train", annotations={"gpu-memory": "8000"}, labels={"runai-gpu-group": "g0"}))
+
+    async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
+        def owned() -> int:
+            return sum(owner.bytes for owner in host.state.gpus[ZERO].owners)
+
+        await until(lambda: owned() == 8000 * 2**20)
+        await do(lambda: server.put(CONFIG_MAPS, config_map('{"gpu_memory_unit": "MB"}')))
+        await until(lambda: owned() == 8000 * 10**6)
+        await do(lambda: server.put(CONFIG_MAPS, config_map('{"gpu_memory_unit": "GB"}')))
+        await until(lambda: "gpu_memory_unit is MiB or MB" in str(cluster.trouble))
+
+    run(tmp_path, story, before=before)
+
+
+def test_a_pod_that_vanishes_while_its_notebook_runs_changes_nothing_for_the_others(tmp_path: Path) -> None:
+    async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
+        await do(lambda: server.put(PODS, reservation("g0", ZERO)))
+        book = shared_pod("book", "0.5", "g0", managed=True)
+        uid = (await do(lambda: server.put(PODS, book)))["metadata"]["uid"]
+        await do(lambda: server.put(PODS, shared_pod("other", "0.5", "g0", managed=True)))
+        await until(lambda: uid in cluster._pods.records and len(cluster._pods.records) == 3)
+        host.submit(uid, 8, ZERO)
+        before = host.state.workloads[WorkloadId(uid)]
+        await do(lambda: server.delete(PODS, book))
+        await until(lambda: uid not in cluster._pods.records)
+        cluster.told({"event": "moved", "name": "book", "reason": "x", "from": None, "to": None}, uid)
+        after = host.state.workloads[WorkloadId(uid)]
+        assert (after.home, after.current, after.given_home) == (before.home, before.current, before.given_home)
+        assert (cluster.trouble is None or "kubelet" in cluster.trouble, cluster.not_ready) == (True, None)
+
+    run(tmp_path, story)
