@@ -2,16 +2,18 @@
 
 Prints milliseconds (p50, p99, max) for each size, without queues and with departments that reclaim from each other;
 at the largest size per kind of event; the cost of checking the invariants as a ratio; what a thousand submissions cost
-that come at once and wait.
+that come at once and wait; sixteen halves at once on eight Gpus. With NLS_KEEP=1 also draws the growth.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 
+from growth_plot import draw
 from machine import machine, report
 
 from nls_scheduler import simulator
@@ -104,6 +106,25 @@ def crowd(policy: Policy | None) -> float:
     return time.perf_counter() - began
 
 
+def sixteen_halves() -> dict[str, object]:
+    """Halves that come one after another before any has started: milliseconds for all, and how they are placed."""
+    placed, spent_s = Counter[int](), 0.0
+    node = SimulatedNode.of(8, 80 * GIB)
+    for _ in range(16):
+        began = time.perf_counter()
+        node.submit(request_bytes=40 * GIB, limit_bytes=80 * GIB)
+        spent_s += time.perf_counter() - began
+    node.settle()
+    for workload in node.state.workloads.values():
+        placed.update(node.state.gpus[uuid].index for uuid in workload.current)
+    commands = sum(type(c).__name__ != "SetTimer" for _, given in node.history for c in given)
+    return {
+        "milliseconds_for_all": round(1000 * spent_s, 1),
+        "on_each_gpu": [placed[index] for index in range(8)],
+        "commands": commands,
+    }
+
+
 def milliseconds(values: list[float], share: float) -> float:
     return round(1000 * sorted(values)[min(len(values) - 1, int(share * len(values)))], 3)
 
@@ -140,6 +161,8 @@ def main() -> None:
                 "p99_bound_ms": BOUNDS_MS.get(size),
             }
         )
+    if os.environ.get("NLS_KEEP") == "1":
+        draw(growth)
     report(
         "step_latency",
         {
@@ -147,6 +170,7 @@ def main() -> None:
             "growth": growth,
             "with_invariants_ratio": round(checked / unchecked, 2),
             "by_event_p99_ms": {kind: milliseconds(t, 0.99) for kind, t in sorted(times.items())},
+            "sixteen_halves": sixteen_halves(),
             "seconds_for_1000_submissions": {
                 "without_queues": round(crowd(None), 2),
                 "with_queues": round(crowd(departments(8)), 2),

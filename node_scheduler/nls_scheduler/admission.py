@@ -16,7 +16,7 @@ from nls_scheduler.sizes import format_bytes, parse_size, to_bytes
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from nls_scheduler.model import Gpu, Policy
+    from nls_scheduler.model import Gpu, Policy, Workload
 
 NAME_LIMIT: Final = 100
 KEEP_LIMIT_S: Final = 30 * 24 * 3600
@@ -104,6 +104,15 @@ def respecification(
     if (changed.priority, changed.queue) != (spec.priority, spec.queue):
         check_priority(changed, policy, who)
     return changed
+
+
+def check_count(workload: Workload, changed: WorkloadSpec) -> None:
+    """Raises Problem where `workload` runs on another number of Gpus than it would ask for: a process keeps its own."""
+    count = len(workload.current)
+    on = "1 GPU" if count == 1 else f"{count} GPUs"
+    most = changed.gpu_count if changed.gpu_count_max is None else changed.gpu_count_max
+    if workload.present and not changed.resizable and not changed.gpu_count <= count <= most:
+        raise impossible(f"It runs on {on}, and a process keeps those that it was started with: end it, and ask anew.")
 
 
 def keep_s(body: Mapping[str, Any], spec: WorkloadSpec) -> float:

@@ -74,7 +74,8 @@ class Admission(Paper):
         left = tuple(uuid for uuid in workload.home if self.fits(workload, uuid, self.free, homes))
         if workload.spec.resizable:
             return left[: elastic.most(workload.spec)] if len(left) >= workload.spec.gpu_count else None
-        return left if left and left == workload.home else None
+        asked = workload.spec.gpu_count <= len(left) <= elastic.most(workload.spec) or workload.present
+        return left if left and left == workload.home and asked else None
 
     def give_up_incomplete(self, gangs: Mapping[GangKey, Gang]) -> list[Workload]:
         """Take the homes of gangs that are not whole, or do not all have one; who is on a Gpu keeps its own."""
@@ -120,7 +121,7 @@ class Admission(Paper):
         spec, pools = workload.spec, tuple(self.pools_for(workload))
         kind: tuple[object, ...] = (spec.gpu_count, pools, spec.can_take_turns, pinned_to(workload))
         if pools and self._may_find_room(kind, spec.request_bytes):
-            if self.readmit(workload):
+            if repacking.settle_in(self, workload) or self.readmit(workload):
                 return True
             if self.admit_by_packing(workload):
                 self._too_large.clear()

@@ -232,6 +232,7 @@ class Daemon:
             raise admission.no_gpu(self._poller.message)
         body, home = self._allotted(body, peer, workload.spec)
         spec = admission.respecification(body, workload.spec, gpus, self.state.policy, peer.who)
+        admission.check_count(workload, spec)
         check_growth(self.state, workload, spec)
         if home is not None and home != workload.given_home:
             self.apply(events.HomeAssigned(boottime_s(), workload.id, home))

@@ -23,14 +23,21 @@ from nls_scheduler.errors import DaemonUnreachable
 from nls_scheduler.peers import SO_PEERPIDFD
 from nls_scheduler.protocol import PROTOCOL_VERSION
 from nls_scheduler.sizes import format_bytes
+from nls_scheduler.topology import Link
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 Level = Literal["ok", "warning", "error"]
 ANSWER_TIMEOUT_S: Final = 5.0
 SMALL_SHM_BYTES: Final = 2**30
 IN_PLACE_DRIVER: Final = 570
+_LINKS: Final = {
+    Link.NVLINK.value: "NVLink",
+    Link.SWITCH.value: "a PCIe switch",
+    Link.NUMA.value: "a NUMA node",
+    Link.SYSTEM.value: "only the system",
+}
 _PR_GET_CHILD_SUBREAPER: Final = 37
 
 
@@ -61,6 +68,7 @@ def examine(named: Path | None, environ: Mapping[str, str]) -> list[Finding]:
     if path is not None:
         status, found = _daemon(path)
         findings += [found, *(permissions(path) if status is not None else ())]
+        findings += topology(status["gpus"]) if status is not None else ()
     findings += runtime_directory(environ)
     findings += driver(simulated=status is not None and bool(status["simulated"]))
     findings += libraries()
@@ -123,6 +131,28 @@ def _daemon(path: Path) -> tuple[dict[str, Any] | None, Finding]:
         return status, Finding("daemon", "warning", f"it says: {status['message']}", "see `nls status`")
     gpus = f"{len(status['gpus'])} {'simulated ' if status['simulated'] else ''}GPUs"
     return status, Finding("daemon", "ok", f"nls {version}, protocol {told}, {gpus}")
+
+
+def topology(gpus: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    """How the Gpus of the daemon's status are connected, by which those of one command are chosen; of one, nothing."""
+    if len(gpus) < 2:
+        return []
+    index = {gpu["uuid"]: gpu["index"] for gpu in gpus}
+    pairs: dict[str, set[tuple[int, int]]] = {}
+    for gpu in gpus:
+        for uuid, link in gpu["links"].items():
+            if uuid in index:
+                one, other = sorted((gpu["index"], index[uuid]))
+                pairs.setdefault(link, set()).add((one, other))
+    told = [
+        f"{name} joins {', '.join(f'{one}-{other}' for one, other in sorted(pairs[link]))}"
+        for link, name in _LINKS.items()
+        if link in pairs
+    ]
+    if not told:
+        text = "nobody says how the GPUs are connected: commands with several get the fullest that have room"
+        return [Finding("topology", "ok", text)]
+    return [Finding("topology", "ok", "; ".join(told))]
 
 
 def permissions(path: Path) -> list[Finding]:

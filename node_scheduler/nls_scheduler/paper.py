@@ -64,10 +64,12 @@ class Paper:
         free: bytes by Gpu, below zero where more is promised than there is.
         usable: the Gpus on which anybody may have a new home.
         oversubscribed: those on which more may be promised than there is.
+        searched: whether a way was searched for somebody for whom packing found none; once is enough in a round.
     """
 
     def __init__(self, state: NodeState) -> None:
         self.result = Homes()
+        self.searched = False
         self.ledger = Ledger(state) if state.policy.queues else None
         self.state = state
         self._pools = {uuid: state.policy.pool_of(gpu) for uuid, gpu in state.gpus.items()}

@@ -13,7 +13,8 @@ from nls_scheduler.model import Kind, Phase, PlanEntry, WorkloadId
 from nls_scheduler.paper import admission_order
 from nls_scheduler.rooms import has_room
 from nls_scheduler.sizes import format_bytes, format_seconds
-from nls_scheduler.targets import follow_wishes, grant_wishes, place_guarantees, place_guests, spread
+from nls_scheduler.spreading import follow_wishes, place_together, spread
+from nls_scheduler.targets import grant_wishes, place_guarantees, place_guests
 from nls_scheduler.turns import take_turns
 from nls_scheduler.wanted import roomier, trim_for_wanted
 
@@ -48,6 +49,7 @@ def make_plan(state: NodeState) -> Plan:
         )
     take_turns(draft)
     grant_wishes(draft)
+    place_together(draft)
     moves = spread(draft)
     draft.roomier = {w.id: uuid for w in wanting if (uuid := roomier(draft, w)) is not None}
     moves |= follow_wishes(draft)

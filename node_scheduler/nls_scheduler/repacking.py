@@ -1,11 +1,18 @@
-"""Homes exchanged, so that a newcomer has one: where anything fits at all, the fewest bytes are moved. Pure."""
+"""A newcomer's home where the least has to move for it, if need be by giving others another home. Pure.
+
+Homes cost nothing to exchange on a plain server, moves do. So before anything is exchanged everybody who may burst is
+taken to be at home where it is now, with all that it holds there; then those leave that cost the least, and what an
+exchange costs on paper is what really moves.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from nls_scheduler import topology
-from nls_scheduler.consolidation import Piece, cheapest
+from nls_scheduler.consolidation import BUDGET, Answer, Piece, cheapest
+from nls_scheduler.model import Kind, Phase
 from nls_scheduler.paper import admission_order, pinned_to
 
 if TYPE_CHECKING:
@@ -13,6 +20,30 @@ if TYPE_CHECKING:
 
     from nls_scheduler.model import GpuUuid, Workload, WorkloadId
     from nls_scheduler.paper import Paper
+
+_AFRESH: Final = 60
+"""So many partial answers are looked at for one who waits and may fit nowhere: it asks again in every round."""
+
+
+def settle_in(paper: Paper, newcomer: Workload) -> bool:
+    """A home beside all the others', on one Gpu, where the least has to move in fact; False: there is no such room.
+
+    Who may borrow and has room somewhere makes nobody move: its home is a matter of paper, and the fullest is best.
+    """
+    if newcomer.spec.gpu_count > 1 or newcomer.spec.elastic or newcomer.present or paper.oversubscribed:
+        return False
+    if paper.best_fit(newcomer, paper.free, paper.result.homes) is None:
+        return False
+    there = _There(paper)
+    unmoved = {u for u, room in there.free.items() if room >= newcomer.return_bytes}
+    if newcomer.spec.may_borrow and not unmoved.isdisjoint(there.open_to(newcomer)):
+        return False
+    beside = {u: room for u, room in paper.free.items() if u in unmoved}
+    home = paper.best_fit(newcomer, beside, paper.result.homes)
+    if home is not None:
+        paper.give(newcomer, home)
+        return True
+    return _consolidate(paper, newcomer, there)
 
 
 def repack(paper: Paper, newcomer: Workload) -> bool:
@@ -27,13 +58,25 @@ def repack(paper: Paper, newcomer: Workload) -> bool:
     restore = paper.snapshot()
     # The search for the cheapest way costs more than a packing: only where there is a way at all.
     if not any(_pack_again(paper, newcomer, candidates) for candidates in choices):
-        return False
+        if paper.oversubscribed or not _may_search(paper, newcomer):
+            return False
+        if not _consolidate(paper, newcomer, _There(paper), afresh=True):
+            return False
     if not paper.oversubscribed:
         as_packed = paper.snapshot()
         restore()
-        if not _consolidate(paper, newcomer, movable):
+        if not _consolidate(paper, newcomer, _There(paper)):
             as_packed()
     return True
+
+
+def _may_search(paper: Paper, newcomer: Workload) -> bool:
+    """Whether more is tried for one that no simple packing admits: for the first in a round, and for who has just come.
+
+    Who waits is mostly one for whom there is no way, and would be searched one after every event.
+    """
+    first, paper.searched = not paper.searched, True
+    return first or newcomer.waiting_since == paper.at
 
 
 def _pack_again(paper: Paper, newcomer: Workload, candidates: list[Workload]) -> bool:
@@ -63,62 +106,136 @@ def _pack_again(paper: Paper, newcomer: Workload, candidates: list[Workload]) ->
     return True
 
 
-def _to_leave(paper: Paper, newcomer: Workload, uuid: GpuUuid) -> tuple[int, int]:
-    """The cost of sending away who only borrows where `newcomer` would be at home, in `consolidation`'s terms."""
-    there = [w for w in paper.state.workloads.values() if uuid in w.current]
-    borrowers = [w for w in there if w.spec.may_borrow and paper.result.homes.get(w.id, (uuid,)) != (uuid,)]
-    excess = sum(w.spec.request_bytes for w in borrowers) + newcomer.spec.request_bytes
-    excess -= paper.state.gpus[uuid].capacity_bytes
-    works, moved = 0, 0
-    for borrower in sorted(borrowers, key=lambda w: (w.executing, w.moved_bytes, w.id)):
-        if excess <= 0:
-            break
-        excess -= borrower.spec.request_bytes
-        works, moved = works + borrower.executing, moved + borrower.moved_bytes
-    return works, moved
+class _There:
+    """Everybody with a home, each where it is in fact.
+
+    Attributes:
+        place: of each, the Gpus on which it is taken to be at home.
+        free: what is left on each usable Gpu beside all that is held there.
+    """
+
+    def __init__(self, paper: Paper) -> None:
+        self.paper = paper
+        self.free: dict[GpuUuid, int] = {
+            uuid: paper.state.gpus[uuid].capacity_bytes for uuid in paper.free if uuid in paper.usable
+        }
+        self.place: dict[WorkloadId, tuple[GpuUuid, ...]] = {}
+        self._open: dict[tuple[str, ...], frozenset[GpuUuid]] = {}
+        for workload in paper.admitted():
+            place = self._place_of(workload)
+            self.place[workload.id] = place
+            for uuid in place:
+                if uuid in self.free:
+                    self.free[uuid] -= self.size_bytes(workload)
+
+    def _place_of(self, workload: Workload) -> tuple[GpuUuid, ...]:
+        """Where it is, if its home may be there as well; where it is to be, for all others."""
+        home = self.paper.result.homes[workload.id]
+        stays = workload.phase in (Phase.STARTING, Phase.RUNNING) and workload.given_home is None
+        if not stays or not workload.spec.may_borrow or workload.current == home:
+            return home
+        (uuid,) = workload.current
+        return workload.current if uuid in self.open_to(workload) else home
+
+    def open_to(self, workload: Workload) -> frozenset[GpuUuid]:
+        """The usable Gpus of its pools."""
+        pools, paper = tuple(self.paper.pools_for(workload)), self.paper
+        if pools not in self._open:
+            self._open[pools] = frozenset(u for u in self.free if any(paper.is_open(pool, u) for pool in pools))
+        return self._open[pools]
+
+    def is_at(self, workload: Workload) -> bool:
+        """Whether it is in fact on the Gpu where it is taken to be at home, and not on its way out."""
+        here = workload.current == self.place[workload.id]
+        return here and workload.phase in (Phase.STARTING, Phase.RUNNING)
+
+    def size_bytes(self, workload: Workload) -> int:
+        """What it takes there: all that it holds, or its request on paper."""
+        return workload.size_bytes if self.is_at(workload) else workload.spec.request_bytes
+
+    def pieces(self) -> list[Piece]:
+        """Who could be put elsewhere, the cheapest first; who is not there changes its home for nothing."""
+        admitted = [w for w in self.paper.admitted() if w.given_home is None and w.spec.movable]
+        admitted.sort(key=lambda w: (not w.spec.may_borrow, not w.borrowed, -w.submitted_at, w.id))
+        pieces = [self._piece(w) for w in admitted if self.place[w.id][0] in self.free]
+        return sorted(pieces, key=lambda p: p.cost)
+
+    def lifted(self) -> list[Piece]:
+        """The same, all of them off their Gpus; each with its request only."""
+        pieces = self.pieces()
+        for piece in pieces:
+            self.free[piece.gpu] += piece.size_bytes
+        requests = {piece.id: self.paper.state.workloads[piece.id].spec.request_bytes for piece in pieces}
+        return [
+            replace(p, size_bytes=requests[p.id], request_bytes=None, others=p.others | {p.gpu}, loose=True)
+            for p in pieces
+        ]
+
+    def _piece(self, workload: Workload) -> Piece:
+        place, size = self.place[workload.id], self.size_bytes(workload)
+        others = self.open_to(workload) - {*place}
+        works = workload.executing or workload.kept(self.paper.at)
+        cost = (int(works), workload.moved_bytes) if self.is_at(workload) else (0, 0)
+        may_wait = size > workload.spec.request_bytes and workload.spec.kind is Kind.NOTEBOOK
+        request = workload.spec.request_bytes if may_wait else None
+        return Piece(workload.id, place[0], size, cost, others, request)
+
+    def leaving(self, newcomer: Workload, uuid: GpuUuid) -> tuple[int, int]:
+        """The cost of sending away who only borrows where `newcomer` would be at home, in `consolidation`'s terms."""
+        there = [w for w in self.paper.state.workloads.values() if uuid in w.current]
+        borrowers = [w for w in there if w.spec.may_borrow and uuid not in self.place.get(w.id, (uuid,))]
+        excess = sum(w.spec.request_bytes for w in borrowers) + newcomer.spec.request_bytes
+        excess -= self.paper.state.gpus[uuid].capacity_bytes
+        works, moved = 0, 0
+        for borrower in sorted(borrowers, key=lambda w: (w.executing, w.moved_bytes, w.id)):
+            if excess <= 0:
+                break
+            excess -= borrower.spec.request_bytes
+            works, moved = works + borrower.executing, moved + borrower.moved_bytes
+        return works, moved
 
 
-def _consolidate(paper: Paper, newcomer: Workload, movable: list[Workload]) -> bool:
-    """Several Gpus: those that are closest together go before fewer bytes, as somebody moves in any case."""
+def _consolidate(paper: Paper, newcomer: Workload, there: _There, *, afresh: bool = False) -> bool:
+    """Several Gpus: those that are closest together go before fewer bytes, as somebody moves in any case.
+
+    `afresh`: everybody is placed anew, whatever that moves; it finds a way where there is little room.
+    """
     if pinned_to(newcomer) is not None:
         return False
-    usable = {uuid for uuid in paper.free if uuid in paper.usable}
-    free = {uuid: paper.free[uuid] for uuid in usable}
-    pieces = [_piece(paper, w, usable) for w in sorted(movable, key=lambda w: (-w.submitted_at, w.id))]
-    pieces = sorted((p for p in pieces if p.gpu in usable), key=lambda p: p.cost)
+    pieces = there.lifted() if afresh else there.pieces()
     size, count = newcomer.spec.request_bytes, newcomer.spec.gpu_count
-    clearable = dict(free)
+    clearable = dict(there.free)
     for piece in pieces:
-        clearable[piece.gpu] += piece.size_bytes
+        clearable[piece.gpu] += 0 if piece.loose else piece.size_bytes
     for pool in paper.pools_for(newcomer):
-        ranked = [u for u in usable if paper.is_open(pool, u) and clearable[u] >= size]
-        ranked.sort(key=lambda u: (-free[u], paper.state.gpus[u].index))
-        leaving = {uuid: _to_leave(paper, newcomer, uuid) for uuid in ranked}
+        ranked = [u for u in there.free if paper.is_open(pool, u) and clearable[u] >= size]
+        ranked.sort(key=lambda u: (-there.free[u], paper.state.gpus[u].index))
+        leaving = {uuid: there.leaving(newcomer, uuid) for uuid in ranked}
         by_link: dict[topology.Link, list[tuple[GpuUuid, ...]]] = {}
         for link, gpus in topology.sets(ranked, count, paper.state.gpus):
             by_link.setdefault(link, []).append(gpus)
         for sets in by_link.values():
-            answer = cheapest(free, pieces, size, sets, leaving)
+            budget = _AFRESH if afresh and newcomer.waiting_since != paper.at else BUDGET
+            answer = cheapest(there.free, pieces, size, sets, leaving, budget=budget)
+            if answer is None and not afresh:
+                answer = cheapest(there.free, pieces, size, sets, leaving, in_haste=True)
             if answer is not None:
-                _exchange(paper, newcomer, answer.gpus, answer.moves)
+                _exchange(paper, newcomer, answer, there.place)
                 return True
     return False
 
 
-def _piece(paper: Paper, workload: Workload, usable: set[GpuUuid]) -> Piece:
-    """One that is not on its home, or has no process, changes its home for nothing."""
-    home = paper.result.homes[workload.id]
-    follows = workload.present and workload.current == home
-    others = (u for u in usable if u not in home and any(paper.is_open(p, u) for p in paper.pools_for(workload)))
-    cost = (int(workload.executing), workload.moved_bytes) if follows else (0, 0)
-    return Piece(workload.id, home[0], workload.spec.request_bytes, cost, frozenset(others))
-
-
-def _exchange(paper: Paper, newcomer: Workload, gpus: tuple[GpuUuid, ...], moves: Mapping[WorkloadId, GpuUuid]) -> None:
-    for moved in moves:
-        paper.take(paper.state.workloads[moved])
-    for moved, uuid in moves.items():
-        paper.give(paper.state.workloads[moved], (uuid,))
-    order = tuple(sorted(gpus, key=lambda uuid: paper.state.gpus[uuid].index))
+def _exchange(
+    paper: Paper, newcomer: Workload, answer: Answer, places: Mapping[WorkloadId, tuple[GpuUuid, ...]]
+) -> None:
+    homes = paper.result.homes
+    new = {**places, **{moved: (uuid,) for moved, uuid in answer.moves.items()}}
+    changed = [paper.state.workloads[key] for key, home in new.items() if homes[key] != home]
+    for workload in changed:
+        paper.take(workload)
+    for workload in changed:
+        paper.give(workload, new[workload.id])
+    order = tuple(sorted(answer.gpus, key=lambda uuid: paper.state.gpus[uuid].index))
     paper.give(newcomer, order)
-    paper.result.moved_for.update(dict.fromkeys(moves, newcomer.id))
+    moved = [key for key, uuid in answer.moves.items() if places[key] != (uuid,)]
+    paper.result.moved_for.update(dict.fromkeys(moved, newcomer.id))

@@ -1,4 +1,4 @@
-"""Where each workload should be now: guarantees first, then turns for burst, then a better spread.
+"""Where each workload should be now, as far as guarantees say it; `turns` and `spreading` say the rest.
 
 Everybody present stays where they are unless a reason makes them leave. A workload that fits within its request always
 finds a place, at home in the worst case, because the requests at home fit there; whoever borrowed that room goes to
@@ -11,11 +11,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from nls_scheduler.calm import may_move_from
 from nls_scheduler.exchanges import least_harm
-from nls_scheduler.model import Kind, Phase
+from nls_scheduler.model import Phase
 from nls_scheduler.paper import admission_order
-from nls_scheduler.pools import Placement
 from nls_scheduler.rooms import Rooms, has_room
 from nls_scheduler.victims import harm
 
@@ -258,68 +256,3 @@ def grant_wishes(draft: Draft) -> None:
             continue
         draft.rooms.remove(workload)
         draft.rooms.add(workload, (wish,) if draft.rooms.fits(workload, wish) else gpus)
-
-
-def spread(draft: Draft) -> dict[WorkloadId, GpuUuid]:
-    """Move idle bursters to where everybody's share grows by at least `min_gain`. Returns who moves where."""
-    moves: dict[WorkloadId, GpuUuid] = {}
-    for _ in range(len(draft.rooms.gpus)):
-        best = _best_move(draft, moves)
-        if best is None:
-            break
-        workload, uuid = best
-        draft.rooms.remove(workload)
-        draft.rooms.add(workload, (uuid,))
-        moves[workload.id] = uuid
-    return moves
-
-
-def follow_wishes(draft: Draft) -> dict[WorkloadId, GpuUuid]:
-    """Move the first idle one that was refused memory to where it may use that much. Returns who moves where."""
-    for workload_id, uuid in draft.roomier.items():
-        workload = draft.state.workloads[workload_id]
-        if workload.wished_bytes and _may_move_for_burst(draft, workload, draft.rooms.target[workload_id]):
-            draft.rooms.remove(workload)
-            draft.rooms.add(workload, (uuid,))
-            return {workload_id: uuid}
-    return {}
-
-
-def _best_move(draft: Draft, moved: dict[WorkloadId, GpuUuid]) -> tuple[Workload, GpuUuid] | None:
-    policy, rooms = draft.state.policy, draft.rooms
-    before = rooms.value()
-    options = []
-    for workload_id, gpus in list(rooms.target.items()):
-        workload = draft.state.workloads[workload_id]
-        if rooms.pools[gpus[0]].placement is Placement.BINPACK:
-            continue
-        if workload_id in moved or not _may_move_for_burst(draft, workload, gpus):
-            continue
-        rooms.remove(workload)
-        for uuid in rooms.gpus:
-            spreads = rooms.pools[uuid].placement is Placement.SPREAD
-            if uuid not in gpus and spreads and rooms.fits(workload, uuid):
-                after = rooms.value_with(workload, uuid)
-                gain = (after[0] - before[0], after[1] - before[1])
-                if gain[0] >= policy.min_gain or (gain[0] >= 0 and gain[1] >= policy.min_gain):
-                    rank = (-after[0], -after[1], workload.return_bytes, -workload.submitted_at, workload_id)
-                    options.append((*rank, rooms.gpus[uuid].index, uuid))
-        rooms.add(workload, gpus)
-    if not options:
-        return None
-    chosen = min(options)
-    return draft.state.workloads[chosen[4]], chosen[6]
-
-
-def _may_move_for_burst(draft: Draft, workload: Workload, gpus: tuple[GpuUuid, ...]) -> bool:
-    if workload.spec.kind is not Kind.NOTEBOOK or not workload.spec.may_borrow or workload.pending is not None:
-        return False
-    if workload.phase is not Phase.RUNNING or workload.executing or gpus != workload.current or workload.wish:
-        return False
-    if draft.keeps(workload) or workload.id not in draft.homes.homes:
-        return False
-    cooled_at = may_move_from(draft.state, workload)
-    if cooled_at > draft.state.at:
-        draft.wake_at.append(cooled_at)
-        return False
-    return True

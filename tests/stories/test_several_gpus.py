@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from connections import joined, pairs
+from nls_scheduler import events as ev
 from nls_scheduler.model import Kind
 from nls_scheduler.simulator import GIB, SimulatedNode
 from nls_scheduler.topology import Link
@@ -127,3 +130,22 @@ def test_eight_halves_that_may_burst_have_a_gpu_each() -> None:
         node.submit(request_bytes=8 * GIB, limit_bytes=16 * GIB)
     node.settle()
     assert sorted(w.current for w in node.state.workloads.values()) == [(uuid,) for uuid in node.state.gpus]
+
+
+def test_who_has_a_home_and_asks_for_another_number_of_gpus_gets_another_home() -> None:
+    """A stuck process keeps the Gpu of its home, so that it has one and does not run."""
+    stage = Stage(3)
+    stage.command("first")
+    process = stage.node.workloads[stage.workload("first").id].process
+    assert process is not None
+    process.lingers = True
+    stage.ends("first")
+    stage.command("double", 0.5, gpu_count=3)
+    assert (stage.home("double"), stage.phase("double")) == ([0, 1, 2], "queued")
+    double = stage.workload("double")
+    stage.node.tell(ev.WorkloadRespecified(stage.node.now, double.id, replace(double.spec, gpu_count=2)))
+    stage.node.settle()
+    assert len(stage.home("double")) == 2
+    process.lingers = False
+    stage.after(1)
+    assert len(stage.gpus("double")) == 2

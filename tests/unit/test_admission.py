@@ -1,13 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from nls_scheduler import gangs
-from nls_scheduler.admission import Defaults, no_gpu, respecification, submission
+from nls_scheduler.admission import Defaults, check_count, no_gpu, respecification, submission
 from nls_scheduler.errors import Problem
-from nls_scheduler.model import Gpu, GpuUuid, Policy, Workload, WorkloadId, WorkloadSpec
+from nls_scheduler.model import Gpu, GpuUuid, Phase, Policy, Workload, WorkloadId, WorkloadSpec
 
 GIB = 2**30
 GPUS = [Gpu(GpuUuid("a"), 0, "Small", 8 * GIB), Gpu(GpuUuid("b"), 1, "Large", 16 * GIB)]
@@ -128,3 +129,17 @@ def test_without_a_gpu_the_refusal_says_why_and_names_the_simulation() -> None:
     assert problem.fault == "node"
     assert problem.detail.startswith("The driver is asleep. ")
     assert "nls up --simulate 2x16GiB" in problem.detail
+
+
+def test_who_runs_keeps_the_number_of_gpus_and_who_waits_may_change_it() -> None:
+    spec = submit(kind="command", gpus=1, request="4GiB")
+    waiting = Workload(WorkloadId("w1"), spec, 0.0)
+    running = replace(waiting, phase=Phase.RUNNING, current=(GpuUuid("b"),))
+    for body, refused in (({"gpus": 2}, True), ({"gpus": 1, "gpus_max": 2}, False), ({"priority": 3}, False)):
+        changed = respecification(body, spec, GPUS, Policy())
+        check_count(waiting, changed)
+        if refused:
+            with pytest.raises(Problem, match="It runs on 1 GPU, and a process keeps"):
+                check_count(running, changed)
+        else:
+            check_count(running, changed)

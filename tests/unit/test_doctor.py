@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-GOOD: dict[str, Any] = {"protocol": 1, "version": __version__, "message": None, "gpus": [1, 2], "simulated": True}
+GPUS = [{"uuid": "a", "index": 0, "links": {"b": "nvlink"}}, {"uuid": "b", "index": 1, "links": {"a": "nvlink"}}]
+GOOD: dict[str, Any] = {"protocol": 1, "version": __version__, "message": None, "gpus": GPUS, "simulated": True}
 
 
 @contextmanager
@@ -181,3 +182,14 @@ def test_the_magic_is_found_where_ipython_would_find_it(tmp_path: Path) -> None:
 def test_findings_read_as_lines_with_what_to_do_below() -> None:
     text = render([Finding("a", "ok", "fine"), Finding("b", "error", "broken", "mend it")])
     assert text == "ok       a: fine\nERROR    b: broken\n         -> mend it"
+
+
+def test_how_gpus_are_connected_is_told_once_for_each_pair() -> None:
+    third = {"uuid": "c", "index": 2, "links": {"a": "system", "gone": "nvlink"}}
+    assert [f.text for f in doctor.topology([*GPUS, third])] == ["NVLink joins 0-1; only the system joins 0-2"]
+    assert doctor.topology(GPUS[:1]) == []
+
+
+def test_gpus_whose_links_are_not_told_are_said_to_be_so() -> None:
+    (found,) = doctor.topology([{**gpu, "links": {}} for gpu in GPUS])
+    assert (found.level, "nobody says how" in found.text) == ("ok", True)

@@ -1,0 +1,254 @@
+"""A better spread: idle notebooks move to where everybody's smallest share grows, one or several at once. Pure.
+
+Where no move of one helps, several change places (`_exchange`): the fewest bytes that make room for a larger smallest
+share everywhere. As nobody remembers what is under way, an exchange is begun only if the plan that is made when all of
+them are off their Gpus comes to the same result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from nls_scheduler.calm import may_move_from
+from nls_scheduler.consolidation import Answer, Piece, cheapest
+from nls_scheduler.model import Kind, Phase
+from nls_scheduler.paper import admission_order
+from nls_scheduler.pools import Placement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from nls_scheduler.model import GpuUuid, Workload, WorkloadId
+    from nls_scheduler.targets import Draft
+
+    Moves = dict[WorkloadId, GpuUuid]
+
+_PART: Final = 0.25
+"""Who is nowhere yet goes to a better place for this part of `min_gain`: it costs nothing."""
+_LEAST_GAIN: Final = 0.0002
+"""Nobody changes places for less, whatever `min_gain` is: shares are only found as exactly as that."""
+
+
+def place_together(draft: Draft) -> None:
+    """Those who are on no Gpu yet, and were placed one after another, once more all at once; nobody leaves for it."""
+    for_whom = set(draft.cause.values())
+    coming = [w for w in _coming(draft) if w.spec.may_borrow and not w.wish and w.id not in for_whom]
+    if len(coming) < 2:
+        return
+    for key, uuid in _exchange(draft, coming, _PART * draft.state.policy.min_gain, lambda _: 0).items():
+        workload = draft.state.workloads[key]
+        claims = draft.claimants.get(draft.rooms.target[key][0], [])
+        if workload in claims:
+            claims.remove(workload)
+            draft.claimants.setdefault(uuid, []).append(workload)
+        _put(draft, workload, uuid)
+
+
+def _coming(draft: Draft) -> list[Workload]:
+    """Who is to be on a Gpu and has not begun to start there."""
+    on_no_gpu = (Phase.QUEUED, Phase.SUSPENDED, Phase.SUSPENDING)
+    return [w for key in draft.rooms.target if (w := draft.state.workloads[key]).phase in on_no_gpu]
+
+
+def spread(draft: Draft) -> Moves:
+    """Move idle bursters to where everybody's share grows by at least `min_gain`. Returns who moves where.
+
+    Not while somebody is on the way to a Gpu: where all are is known only then.
+    """
+    if _coming(draft):
+        return {}
+    singles: Moves = {}
+    before: dict[WorkloadId, tuple[GpuUuid, ...]] = dict(draft.rooms.target)
+    for _ in range(len(draft.rooms.gpus)):
+        best = _best_move(draft, singles)
+        if best is None:
+            break
+        workload, uuid = best
+        _put(draft, workload, uuid)
+        singles[workload.id] = uuid
+    moves = singles | _exchange_idle(draft, singles)
+    if len(moves) > 1 and not _comes_again(draft, [draft.state.workloads[key] for key in moves]):
+        first = dict(list(singles.items())[:1])
+        for key in moves:
+            _put(draft, draft.state.workloads[key], first.get(key, before[key][0]))
+        return first
+    return moves
+
+
+def follow_wishes(draft: Draft) -> Moves:
+    """Move the first idle one that was refused memory to where it may use that much. Returns who moves where."""
+    for workload_id, uuid in draft.roomier.items():
+        workload = draft.state.workloads[workload_id]
+        if workload.wished_bytes and _may_move_for_burst(draft, workload, draft.rooms.target[workload_id]):
+            _put(draft, workload, uuid)
+            return {workload_id: uuid}
+    return {}
+
+
+def _put(draft: Draft, workload: Workload, uuid: GpuUuid) -> None:
+    draft.rooms.remove(workload)
+    draft.rooms.add(workload, (uuid,))
+
+
+def _best_move(draft: Draft, moved: Moves) -> tuple[Workload, GpuUuid] | None:
+    policy, rooms = draft.state.policy, draft.rooms
+    before = rooms.value()
+    options = []
+    for workload_id, gpus in list(rooms.target.items()):
+        workload = draft.state.workloads[workload_id]
+        if rooms.pools[gpus[0]].placement is Placement.BINPACK:
+            continue
+        if workload_id in moved or not _may_move_for_burst(draft, workload, gpus):
+            continue
+        rooms.remove(workload)
+        for uuid in rooms.gpus:
+            spreads = rooms.pools[uuid].placement is Placement.SPREAD
+            if uuid not in gpus and spreads and rooms.fits(workload, uuid):
+                after = rooms.value_with(workload, uuid)
+                gain = (after[0] - before[0], after[1] - before[1])
+                if gain[0] >= policy.min_gain or (gain[0] >= 0 and gain[1] >= policy.min_gain):
+                    rank = (-after[0], -after[1], workload.return_bytes, -workload.submitted_at, workload_id)
+                    options.append((*rank, rooms.gpus[uuid].index, uuid))
+        rooms.add(workload, gpus)
+    if not options:
+        return None
+    chosen = min(options)
+    return draft.state.workloads[chosen[4]], chosen[6]
+
+
+def _may_move_for_burst(draft: Draft, workload: Workload, gpus: tuple[GpuUuid, ...]) -> bool:
+    if workload.spec.kind is not Kind.NOTEBOOK or not workload.spec.may_borrow or workload.pending is not None:
+        return False
+    if workload.phase is not Phase.RUNNING or workload.executing or gpus != workload.current or workload.wish:
+        return False
+    if draft.keeps(workload) or workload.id not in draft.homes.homes:
+        return False
+    cooled_at = may_move_from(draft.state, workload)
+    if cooled_at > draft.state.at:
+        draft.wake_at.append(cooled_at)
+        return False
+    return True
+
+
+def _exchange_idle(draft: Draft, moves: Moves) -> Moves:
+    """Idle ones change places; who moves in any case may as well go elsewhere. Returns who moves where."""
+    states, rooms = draft.state.workloads, draft.rooms
+    idle = [states[key] for key, gpus in rooms.target.items() if _may_move_for_burst(draft, states[key], gpus)]
+    idle += [states[key] for key in moves]
+    found = _exchange(draft, idle, draft.state.policy.min_gain, lambda w: 0 if w.id in moves else w.moved_bytes)
+    for key, uuid in found.items():
+        _put(draft, states[key], uuid)
+    return found
+
+
+def _comes_again(draft: Draft, movers: Iterable[Workload]) -> bool:
+    """Whether a plan made from scratch when the `movers` are off their Gpus has a smallest share as large."""
+    rooms, ordered = draft.rooms, sorted(movers, key=admission_order)
+    meant, smallest = {mover.id: rooms.target[mover.id] for mover in ordered}, rooms.value()[0]
+    gain = _PART * draft.state.policy.min_gain
+    for mover in ordered:
+        rooms.remove(mover)
+    off = [replace(mover, phase=Phase.SUSPENDED, current=()) for mover in ordered]
+    for mover in off:
+        best = rooms.best_for(mover)
+        if best is not None:
+            rooms.add(mover, (best,))
+    placed = {mover.id: mover for mover in off if mover.id in rooms.target}
+    for key, uuid in _exchange(draft, list(placed.values()), gain, lambda _: 0).items():
+        _put(draft, placed[key], uuid)
+    again = len(placed) == len(off) and rooms.value()[0] >= smallest - 2 * gain
+    for mover in placed.values():
+        rooms.remove(mover)
+    for mover in ordered:
+        rooms.add(mover, meant[mover.id])
+    return again
+
+
+def _exchange(draft: Draft, movable: list[Workload], gain: float, bytes_of: Callable[[Workload], int]) -> Moves:
+    """Who of `movable` goes where so that the smallest share grows by at least `gain`, as far as it can."""
+    board, gain = _Board(draft, movable, bytes_of), max(gain, _LEAST_GAIN)
+    smallest, possible = board.smallest(gain), board.possible()
+    low = smallest + gain
+    found = board.with_share(low) if low <= possible else None
+    if found is None:
+        return {}
+    while possible - low > gain:
+        share = (low + possible) / 2
+        better = board.with_share(share)
+        low, possible, found = (low, share, found) if better is None else (share, possible, better)
+    return found
+
+
+class _Board:
+    """The Gpus on which a share can grow at all, who stays there and who may be moved between them."""
+
+    def __init__(self, draft: Draft, movable: list[Workload], bytes_of: Callable[[Workload], int]) -> None:
+        rooms = draft.rooms
+        self._draft, self._bytes_of = draft, bytes_of
+        self._gpus = {u for u in rooms.gpus if rooms.pools[u].placement is Placement.SPREAD}
+        on_board = (w for w in movable if rooms.target[w.id][0] in self._gpus)
+        self._movable = {w.id: w for w in on_board}
+        self._staying = {u: [w for w in rooms.members(u) if w.id not in self._movable] for u in self._gpus}
+
+    def smallest(self, gain: float) -> float:
+        """The smallest share that may grow by `gain`; Gpus where those who stay prevent that are left out."""
+        rooms = self._draft.rooms
+        for uuid in sorted(self._gpus, key=lambda u: (rooms.share(u), u)):
+            if self._share_of_staying(uuid) >= rooms.share(uuid) + gain:
+                return rooms.share(uuid)
+            self._gpus.discard(uuid)
+        return 1.0
+
+    def possible(self) -> float:
+        """No smallest share is larger than this: what each Gpu has beside those who stay, and all together."""
+        room, burst, most = 0, 0, 1.0
+        for uuid in self._gpus:
+            there = self._draft.rooms.members(uuid)
+            room += self._draft.rooms.gpus[uuid].capacity_bytes - sum(w.spec.request_bytes for w in there)
+            burst += sum(w.spec.limit_bytes - w.spec.request_bytes for w in there if w.spec.may_borrow)
+            most = min(most, self._share_of_staying(uuid))
+        return min(most, room / burst) if burst else most
+
+    def _share_of_staying(self, uuid: GpuUuid) -> float:
+        there = self._staying[uuid]
+        burst = sum(w.spec.limit_bytes - w.spec.request_bytes for w in there if w.spec.may_borrow)
+        room = self._draft.rooms.gpus[uuid].capacity_bytes - sum(w.spec.request_bytes for w in there)
+        return min(1.0, room / burst) if burst else 1.0
+
+    def with_share(self, share: float) -> Moves | None:
+        """Where to move whom so that everybody has so much; `None`: no way was found.
+
+        The fewest bytes from where they are; where that finds no way, all of them placed afresh.
+        """
+        target = self._draft.rooms.target
+        movable = [w for w in self._movable.values() if target[w.id][0] in self._gpus]
+        nowhere, everybody = {w.id for w in movable if not self._bytes_of(w)}, {w.id for w in movable}
+        answer = self._search(movable, nowhere, share)
+        if answer is None and nowhere != everybody:
+            answer = self._search(movable, everybody, share)
+        return None if answer is None else {k: u for k, u in answer.moves.items() if target[k] != (u,)}
+
+    def _search(self, movable: list[Workload], loose: set[WorkloadId], share: float) -> Answer | None:
+        rooms = self._draft.rooms
+        free, slots = {}, {}
+        for uuid in self._gpus:
+            there = [w for w in rooms.members(uuid) if w.id not in loose]
+            free[uuid] = rooms.gpus[uuid].capacity_bytes - sum(self._size(w, uuid, share) for w in there)
+            most = rooms.pools[uuid].max_workloads_per_gpu
+            if most is not None:
+                slots[uuid] = most - len(there)
+        pieces = []
+        for workload in movable:
+            (uuid,) = rooms.target[workload.id]
+            moves = workload.id in loose
+            others = frozenset(u for u in self._gpus if (u != uuid or moves) and rooms.may_use(workload, u))
+            size, cost = self._size(workload, uuid, share), (0, 0 if moves else self._bytes_of(workload))
+            pieces.append(Piece(workload.id, uuid, size, cost, others, loose=moves))
+        pieces.sort(key=lambda p: (p.cost, -self._movable[p.id].submitted_at, p.id))
+        return cheapest(free, pieces, 0, [()], {}, slots)
+
+    def _size(self, workload: Workload, uuid: GpuUuid, share: float) -> int:
+        spec = workload.spec
+        burst = int(share * (spec.limit_bytes - spec.request_bytes)) if spec.may_borrow else 0
+        return max(spec.request_bytes + burst, self._draft.rooms.size_on(workload, uuid))
