@@ -103,6 +103,7 @@ class SupervisorLink:
         self._done_order = 0
         self._answers: list[str] = []
         self._task: asyncio.Task[None] | None = None
+        self._closing = False
         self._end: Problem | None = None
         self._ended = False
 
@@ -152,13 +153,20 @@ class SupervisorLink:
         self._post(text)
 
     async def close(self) -> None:
-        """Close for good, after a moment for what is still to be sent. The workload stays the calling process's."""
+        """Close for good, after a moment in which the daemon takes in what was sent: what is asked of it next is later.
+
+        The workload stays the calling process's.
+        """
         if self._task is None:
             return
+        self._closing = True
         if self._connection is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(CLOSE_PATIENCE_S):
                     await self._all_sent.wait()
+                    if self._connection is not None:
+                        self._connection.close()  # answered when all before it was read
+                        await asyncio.wait([self._task])
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task
@@ -170,6 +178,8 @@ class SupervisorLink:
             if connection is not None:
                 pause_s = FIRST_PAUSE_S
                 end = await self._converse(connection)
+                if self._closing:
+                    return
                 if end is not _GOES_ON:
                     self._incoming.put_nowait(end if isinstance(end, Problem) else None)
                     return
