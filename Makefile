@@ -8,7 +8,7 @@ ARGS ?=
 # Side by side, each file in one process.
 WORKERS ?= --numprocesses=$(shell nproc | awk '{print ($$1 < 8) ? $$1 : 8}') --dist=loadfile --no-loadscope-reorder
 
-.PHONY: demo lab labextension test test-ipykernel6 lint format docs pictures clean
+.PHONY: demo lab labextension test test-ipykernel6 mutants lint format docs pictures clean
 
 demo: $(VENV)/.lab
 	$(BIN)/nls demo
@@ -28,6 +28,10 @@ test: $(VENV)/.test labextension
 # What notebooks meet, on the ipykernel that many images still have.
 test-ipykernel6: $(IPYKERNEL6)/.test
 	$(IPYKERNEL6)/bin/python -m pytest -m kernel $(WORKERS) $(ARGS)
+
+# Defects made by hand in the planner: each must be caught by some test. NLS_KEEP=1 keeps the outcome.
+mutants: $(VENV)/.test
+	$(BIN)/python tools/mutants.py $(ARGS)
 
 lint: $(VENV)/.lint $(VENV)/.test
 	$(BIN)/ruff check

@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 def joined(
     *groups: tuple[Link, tuple[int, ...]], numa: int | None = None
 ) -> Callable[[tuple[Gpu, ...]], tuple[Gpu, ...]]:
-    """Each group of indexes is joined by its link; `numa`: so many Gpus in a row share a NUMA node."""
+    """Each group of indexes is joined by its link, where there are such Gpus; `numa`: so many in a row share a node."""
 
     def connect(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
         links: dict[int, dict] = {gpu.index: {} for gpu in gpus}
         for link, group in groups:
-            for one in group:
-                links[one] |= {gpus[other].uuid: link for other in group if other != one}
+            there = [index for index in group if index in links]
+            for one in there:
+                links[one] |= {gpus[other].uuid: link for other in there if other != one}
         node = {gpu.index: None if numa is None else gpu.index // numa for gpu in gpus}
         return tuple(replace(gpu, links=links[gpu.index], numa_node=node[gpu.index]) for gpu in gpus)
 

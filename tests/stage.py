@@ -42,11 +42,14 @@ class Stage:
         self._ids[name] = self.node.submit(name=name, kind=kind, **sizes, **wanted)
         self.node.settle()
 
-    def gang(self, name: str, members: int, size: int | None = None, request: float = 1.0, **wanted: object) -> None:
+    def gang(
+        self, name: str, members: int, size: int | None = None, request: float = 1.0, limit: float | None = None,
+        **wanted: object,
+    ) -> None:  # fmt: skip
         """Commands `name-0`, `name-1` ... of one gang, which has `size` members when all have come."""
         for number in range(members):
             self._submit(
-                f"{name}-{number}", Kind.COMMAND, request, request,
+                f"{name}-{number}", Kind.COMMAND, request, request if limit is None else limit,
                 {"gang": name, "gang_size": members if size is None else size, **wanted},
             )  # fmt: skip
 

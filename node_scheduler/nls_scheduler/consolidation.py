@@ -33,6 +33,7 @@ class Piece:
 
     Attributes:
         size_bytes: what it takes where it is.
+        moved_size_bytes: what it takes on another Gpu: its caches stay behind.
         cost: of giving it another Gpu: how much work that interrupts (0 or 1), and bytes moved.
         others: the Gpus that it may have instead.
         request_bytes: what it takes, on its own Gpu too, when it is off and waits for its burst; `None`: never off.
@@ -42,6 +43,7 @@ class Piece:
     id: WorkloadId
     gpu: GpuUuid
     size_bytes: int
+    moved_size_bytes: int
     cost: tuple[int, int]
     others: frozenset[GpuUuid]
     request_bytes: int | None = None
@@ -113,7 +115,7 @@ class _Pieces:
         In haste a byte that has no place yet counts as one that moves.
         """
         works, moved, number, places = draft.cost
-        lacking = sum(self.all[n].size_bytes for n in draft.loose)
+        lacking = sum(self.all[n].moved_size_bytes for n in draft.loose)
         for uuid, room in draft.free.items():
             if room < 0:
                 lacking -= room
@@ -186,24 +188,24 @@ def _take_off(draft: _Draft, pieces: _Pieces, uuid: GpuUuid) -> Iterator[_Draft]
 
 def _place(draft: _Draft, pieces: _Pieces) -> Iterator[_Draft]:
     """The largest loose piece where it fits most tightly; where it fits nowhere, where smaller ones can give way."""
-    number = max(draft.loose, key=lambda n: (pieces.all[n].size_bytes, -n))
+    number = max(draft.loose, key=lambda n: (pieces.all[n].moved_size_bytes, -n))
     piece = pieces.all[number]
     loose = tuple(other for other in draft.loose if other != number)
     possible = sorted(
         (draft.free[uuid], uuid) for uuid in piece.others if uuid in draft.free and pieces.has_slot(draft, uuid)
     )
-    chosen = _tightest(possible, piece.size_bytes)
-    if piece.loose and piece.gpu in (uuid for room, uuid in possible if room >= piece.size_bytes):
+    chosen = _tightest(possible, piece.moved_size_bytes)
+    if piece.loose and piece.gpu in (uuid for room, uuid in possible if room >= piece.moved_size_bytes):
         chosen = [piece.gpu, *(uuid for uuid in chosen if uuid != piece.gpu)]
     if not chosen:
         touched = draft.touched()
         chosen = [
             uuid
             for room, uuid in possible
-            if room + sum(_smaller(pieces, piece, uuid, touched)) >= piece.size_bytes and uuid not in draft.gpus
+            if room + sum(_smaller(pieces, piece, uuid, touched)) >= piece.moved_size_bytes and uuid not in draft.gpus
         ]
     for uuid in chosen:
-        free = {**draft.free, uuid: draft.free[uuid] - piece.size_bytes}
+        free = {**draft.free, uuid: draft.free[uuid] - piece.moved_size_bytes}
         yield _Draft(draft.gpus, free, loose, (*draft.placed, (number, uuid)), draft.cost)
     if piece.request_bytes is not None:
         possible = sorted([(draft.free[piece.gpu], piece.gpu), *possible])
@@ -223,5 +225,5 @@ def _tightest(possible: Sequence[tuple[int, GpuUuid]], size_bytes: int) -> list[
 
 def _smaller(pieces: _Pieces, piece: Piece, uuid: GpuUuid, touched: set[int]) -> Iterator[int]:
     for number in pieces.on.get(uuid, ()):
-        if number not in touched and pieces.all[number].size_bytes < piece.size_bytes:
+        if number not in touched and pieces.all[number].size_bytes < piece.moved_size_bytes:
             yield pieces.all[number].size_bytes

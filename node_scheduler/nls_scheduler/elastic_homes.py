@@ -8,7 +8,7 @@ from nls_scheduler import elastic
 from nls_scheduler.paper import admission_order
 
 if TYPE_CHECKING:
-    from nls_scheduler.model import GpuUuid, Workload
+    from nls_scheduler.model import Gpu, GpuUuid, Workload
     from nls_scheduler.paper import Paper
 
 
@@ -29,7 +29,9 @@ def grow(paper: Paper) -> None:
 
 def _extra(paper: Paper, workload: Workload, home: tuple[GpuUuid, ...]) -> list[GpuUuid]:
     gpus, at = paper.state.gpus, paper.state.at
-    extra = []
+    extra: list[Gpu] = []
+    if any(uuid in gpus and gpus[uuid].parent is not None for uuid in home):
+        return []  # a process sees one slice at most, and nothing besides
     for uuid in gpus:
         whole = gpus[uuid].parent is None
         if uuid in home or not whole or not paper.is_offered(workload, uuid, paper.free, paper.result.homes):

@@ -124,14 +124,15 @@ def _(event: ev.MemorySampled, state: NodeState) -> NodeState:
 
 
 def _measured(workload: Workload, used: dict[GpuUuid, int], at: float) -> Workload:
-    """Count the samples in a row that show it above its limit."""
+    """Count the samples in a row that show it above its limit; one on its way out leaves for what was counted."""
     since_ready = workload.resident_since is not None and at >= workload.resident_since
     above = workload.phase is Phase.RUNNING and max(used.values(), default=0) > workload.spec.limit_bytes
+    counted = workload.over_limit_polls if above or workload.phase is Phase.SUSPENDING else 0
     return replace(
         workload,
         memory_used=used,
         measured=workload.measured or since_ready,
-        over_limit_polls=workload.over_limit_polls + 1 if above else 0,
+        over_limit_polls=counted + above,
         trimmed=workload.trimmed and above,
     )
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from nls_scheduler.model import Gpu, GpuUuid, NodeState, PlanEntry, Workload, WorkloadId, WorkloadSpec
+    from nls_scheduler.targets import Draft
 
 GangKey = tuple[int, str]
 
@@ -123,6 +124,31 @@ def resting(gangs: Mapping[GangKey, Gang], homes: Mapping[WorkloadId, tuple[GpuU
     return rests
 
 
+def leave_together(draft: Draft, gangs: Mapping[GangKey, Gang]) -> None:
+    """Where one of a gang gets no place or loses it, the others have none either, for its cause and by its deadline."""
+    for gang in gangs.values():
+        placed = [w for w in gang.members if w.id in draft.rooms.target]
+        without = [w for w in gang.members if w.id not in draft.rooms.target]
+        if not placed or not without:
+            continue
+        first = without[0]
+        since = draft.claimed_since(first) if first.present else None
+        for workload in placed:
+            draft.rooms.remove(workload)
+            draft.waits[workload.id] = f"{first.spec.name} of gang {gang.name} has no place now: all of it, or nobody"
+            if first.id in draft.cause and workload.present:
+                draft.cause[workload.id] = draft.cause[first.id]
+            if since is not None and workload.present:
+                draft.since[workload.id] = since
+
+
+def runs(state: NodeState, workload: Workload) -> bool:
+    """Whether all of its gang is started, and nobody of it on the way out. False outside gangs."""
+    key = key_of(workload.spec)
+    mine = [w for w in state.workloads.values() if key_of(w.spec) == key]
+    return key is not None and gangs_of(mine)[key].runs
+
+
 def side_by_side(state: NodeState) -> list[WorkloadId]:
     """All workloads in the order in which orders are given: a gang's members together, so that nobody comes between."""
     first = {
@@ -134,9 +160,11 @@ def side_by_side(state: NodeState) -> list[WorkloadId]:
 
 def have_room(state: NodeState, plan: Mapping[WorkloadId, PlanEntry], workload: Workload) -> bool:
     """Whether all of its gang that has not started has room in fact, together. True outside gangs."""
+    if workload.spec.gang is None:
+        return True
     members = [w for w in (*fellows(state, workload), workload) if not w.present]
     if any(w.release_reason is None and w.phase is not Phase.FAILED and not plan[w.id].target for w in members):
-        return workload.spec.gang is None
+        return False
     needed: dict[GpuUuid, int] = {}
     for member in members:
         for uuid in plan[member.id].target:

@@ -8,7 +8,7 @@ from nls_scheduler import elastic
 from nls_scheduler.calm import moves_of_last_hour
 from nls_scheduler.commands import InterruptCell, StartProcess, StopProcess, SuspendProcess, TrimMemory, WorkloadCommand
 from nls_scheduler.facts import above_limit
-from nls_scheduler.gangs import gangs_of
+from nls_scheduler.gangs import fellows, gangs_of
 from nls_scheduler.ledger import Ledger
 from nls_scheduler.model import Order, Phase
 
@@ -228,16 +228,21 @@ def _of_counts(state: NodeState) -> Iterator[str]:
 
 
 def _of_deadlines(state: NodeState) -> Iterator[str]:
-    """Only a guarantee sets a deadline: somebody within their request, or a Gpu that is pressed from outside."""
+    """Only a guarantee sets a deadline: somebody within their request, or a Gpu that is pressed from outside.
+
+    A gang leaves whole, by the deadline of the one that is in the way.
+    """
     for workload in state.workloads.values():
         if state.plan[workload.id].deadline_at is None:
             continue
+        leaving = [workload, *fellows(state, workload)]
+        left = {uuid for w in leaving for uuid in w.current}
         claims = (
-            other.return_bytes <= other.spec.request_bytes and set(state.plan[other.id].target) & set(workload.current)
+            other.return_bytes <= other.spec.request_bytes and set(state.plan[other.id].target) & left
             for other in state.workloads.values()
-            if other.id != workload.id
+            if other not in leaving
             and (other.phase is not Phase.RUNNING or other.current != state.plan[other.id].target)
         )
-        pressed = any(g in state.gpus and state.gpus[g].pressed_since is not None for g in workload.current)
+        pressed = any(g in state.gpus and state.gpus[g].pressed_since is not None for g in left)
         if not pressed and not any(claims):
             yield f"{workload.id} has a deadline, and no guarantee waits for it to leave"

@@ -329,7 +329,9 @@ class Workload:
 
     @property
     def moved_bytes(self) -> int:
-        """What a move carries, about: what it holds on a Gpu, or what is saved of that."""
+        """What a move carries, about: what is saved of what it holds on a Gpu, or all of that as long as nothing is."""
+        if self.saved_bytes is not None and not self.unsaved:
+            return self.saved_bytes
         return max(self.memory_used.values(), default=self.saved_bytes or 0)
 
     @property

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nls_scheduler import trims
-from nls_scheduler.gangs import gangs_of
+from nls_scheduler.gangs import gangs_of, leave_together
 from nls_scheduler.gangs import resting as resting_gangs
 from nls_scheduler.homes import assign_homes
 from nls_scheduler.model import Kind, Phase, PlanEntry, WorkloadId
@@ -38,9 +38,11 @@ def make_plan(state: NodeState) -> Plan:
     alive = [w for w in state.workloads.values() if w.release_reason is None and w.phase is not Phase.FAILED]
     homes = assign_homes(state, alive)
     resting = {w.id: why for w in alive if (why := _rests(state, w)) is not None}
-    resting |= resting_gangs(gangs_of(state.workloads.values()), homes.homes)
+    gangs = gangs_of(state.workloads.values())
+    resting |= resting_gangs(gangs, homes.homes)
     wanting = [w for w in alive if w.wants_gpu and w.id in homes.homes and w.id not in resting]
     draft = place_guarantees(state, homes, sorted(wanting, key=admission_order))
+    leave_together(draft, gangs)
     draft.waits |= resting
     draft.wake_at += [at for w in alive if (at := _rests_at(state, w)) is not None]
     if state.policy.queues:

@@ -167,7 +167,14 @@ class _There:
             self.free[piece.gpu] += piece.size_bytes
         requests = {piece.id: self.paper.state.workloads[piece.id].spec.request_bytes for piece in pieces}
         return [
-            replace(p, size_bytes=requests[p.id], request_bytes=None, others=p.others | {p.gpu}, loose=True)
+            replace(
+                p,
+                size_bytes=requests[p.id],
+                moved_size_bytes=requests[p.id],
+                request_bytes=None,
+                others=p.others | {p.gpu},
+                loose=True,
+            )
             for p in pieces
         ]
 
@@ -178,7 +185,8 @@ class _There:
         cost = (int(works), workload.moved_bytes) if self.is_at(workload) else (0, 0)
         may_wait = size > workload.spec.request_bytes and workload.spec.kind is Kind.NOTEBOOK
         request = workload.spec.request_bytes if may_wait else None
-        return Piece(workload.id, place[0], size, cost, others, request)
+        moved = workload.return_bytes if self.is_at(workload) else size
+        return Piece(workload.id, place[0], size, moved, cost, others, request)
 
     def leaving(self, newcomer: Workload, uuid: GpuUuid) -> tuple[int, int]:
         """The cost of sending away who only borrows where `newcomer` would be at home, in `consolidation`'s terms."""

@@ -244,11 +244,13 @@ class _Board:
             moves = workload.id in loose
             others = frozenset(u for u in self._gpus if (u != uuid or moves) and rooms.may_use(workload, u))
             size, cost = self._size(workload, uuid, share), (0, 0 if moves else self._bytes_of(workload))
-            pieces.append(Piece(workload.id, uuid, size, cost, others, loose=moves))
+            pieces.append(Piece(workload.id, uuid, size, self._size(workload, None, share), cost, others, loose=moves))
         pieces.sort(key=lambda p: (p.cost, -self._movable[p.id].submitted_at, p.id))
         return cheapest(free, pieces, 0, [()], {}, slots)
 
-    def _size(self, workload: Workload, uuid: GpuUuid, share: float) -> int:
+    def _size(self, workload: Workload, uuid: GpuUuid | None, share: float) -> int:
+        """What it takes with that share on a Gpu; `None`: on one where it is not."""
         spec = workload.spec
         burst = int(share * (spec.limit_bytes - spec.request_bytes)) if spec.may_borrow else 0
-        return max(spec.request_bytes + burst, self._draft.rooms.size_on(workload, uuid))
+        held = workload.return_bytes if uuid is None else self._draft.rooms.size_on(workload, uuid)
+        return max(spec.request_bytes + burst, held)

@@ -153,7 +153,7 @@ def _leave(state: NodeState, workload: Workload, entry: PlanEntry) -> Order | No
         return trims.order(workload, entry)
     if workload.spec.kind is Kind.COMMAND:
         # Waiting makes a command that starts again lose more; one that cannot keeps the whole time to shrink.
-        gang_stops = workload.spec.gang is not None and not entry.target
+        gang_stops = workload.spec.gang is not None and not entry.target and not gangs.runs(state, workload)
         return Order.STOP if workload.spec.requeue or gang_stops or overdue else None
     if overdue:
         return Order.STOP

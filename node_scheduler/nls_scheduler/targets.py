@@ -122,18 +122,27 @@ def place_guarantees(state: NodeState, homes: Homes, wanting: list[Workload]) ->
     draft = Draft(state, homes, Rooms(state, homes.homes))
     waiting = _keep_present(draft, wanting)
     pinned = [w for w in waiting if not w.spec.may_borrow]
-    for workload in sorted(pinned, key=lambda w: (w.spec.can_take_turns, admission_order(w))):
+    for workload in sorted(pinned, key=lambda w: (w.spec.can_take_turns, _line(draft, w))):
         if not workload.spec.can_take_turns or draft.rooms.is_owed(workload):
             _claim_home(draft, workload)
         else:
             draft.over.append(workload)
     displaced = _clear_requests(draft, list(state.gpus))
-    queue = deque(sorted((w for w in waiting if w.spec.may_borrow), key=admission_order))
+    queue = deque(sorted((w for w in waiting if w.spec.may_borrow), key=lambda w: _line(draft, w)))
     queue.extendleft(reversed(displaced))
     while queue:
         queue.extendleft(reversed(_place_borrower(draft, queue.popleft())))
     _clear_sizes(draft)
     return draft
+
+
+def _line(draft: Draft, workload: Workload) -> tuple[bool, bool, float, int, float, str]:
+    """By priority and arrival; after that, where more is promised than there is, who takes turns by its wait."""
+    pools = [draft.rooms.pools[uuid] for uuid in draft.homes.homes[workload.id] if uuid in draft.rooms.pools]
+    if not workload.spec.can_take_turns or all(pool.oversubscribe <= 1.0 for pool in pools):
+        return (False, False, 0.0, *admission_order(workload))
+    since = draft.state.at if workload.waiting_since is None else workload.waiting_since
+    return (True, not workload.active or workload.present, since, *admission_order(workload))
 
 
 def _keep_present(draft: Draft, wanting: list[Workload]) -> list[Workload]:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from nls_scheduler import events as ev
 from nls_scheduler.model import Claims, GpuUuid, Owner, Policy
 from nls_scheduler.simulator import GIB, SimulatedNode
+from properties.effort import examples
 
 GPUS = tuple(GpuUuid(f"GPU-{n}") for n in range(3))
 GPU = st.sampled_from(GPUS)
@@ -34,7 +35,7 @@ ACTION = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(ACTION, min_size=3, max_size=14))
 def test_whatever_a_cluster_says_nothing_is_broken_and_the_node_settles(actions: list[tuple[str, object]]) -> None:
     node = SimulatedNode.of(3, policy=Policy(reclaim_deadline_s=3.0, stop_grace_s=0.5, cool_down_s=5.0))
@@ -47,7 +48,7 @@ def test_whatever_a_cluster_says_nothing_is_broken_and_the_node_settles(actions:
     assert all(not commands for _, commands in node.history[count:])
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(ACTION, min_size=3, max_size=14), CLAIMS)
 def test_no_borrower_outstays_the_deadline_on_a_gpu_that_somebody_owns(
     actions: list[tuple[str, object]], claims: Claims

@@ -5,19 +5,25 @@ Every step is held against `invariants.check`; the sentences below hold besides.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from connections import joined, pairs
 from nls_scheduler import events as ev
 from nls_scheduler import gangs
 from nls_scheduler.commands import StopProcess
-from nls_scheduler.model import Kind, Phase, Policy, WorkloadSpec
+from nls_scheduler.model import GpuUuid, Kind, Phase, Policy, WorkloadSpec
 from nls_scheduler.pools import Placement, Pool
 from nls_scheduler.rooms import is_usable
 from nls_scheduler.simulator import GIB, SimulatedNode
+from nls_scheduler.topology import Link
+from properties.effort import examples
 
+PARENT = GpuUuid("GPU-with-slices")
 WITHOUT_PROCESS = (Phase.QUEUED, Phase.SUSPENDED)
 quarters = st.integers(1, 16)
 rules = {
@@ -30,12 +36,30 @@ second_pool = st.builds(Pool, name=st.just("second"), gpus=st.just(("1", "3")), 
 policies = st.builds(Policy, pools=st.one_of(st.just(()), st.tuples(second_pool)), **rules)
 
 
+QUEUES = ("default", "a", "a1", "b")
+"""Those that nobody has configured count as the first."""
+connections = st.sampled_from([joined(), joined(numa=2), pairs((0, 1), (2, 3)), joined((Link.SWITCH, (1, 2)))])
+
+
+def sliced(connect, slices):
+    """The last two Gpus are slices of one."""
+    if not slices:
+        return connect
+
+    def both(gpus):
+        return tuple(replace(gpu, parent=PARENT) if gpu.index >= 2 else gpu for gpu in connect(gpus))
+
+    return both
+
+
 class Histories(RuleBasedStateMachine):
     """One node and everything that can happen to it."""
 
-    @initialize(policy=policies, gpus=st.integers(1, 4), strangers=st.booleans())
-    def start(self, policy, gpus, strangers):
-        self.node = SimulatedNode.of(gpus, 16 * GIB, policy)
+    @initialize(
+        policy=policies, gpus=st.integers(1, 4), strangers=st.booleans(), connect=connections, slices=st.booleans()
+    )
+    def start(self, policy, gpus, strangers, connect, slices):
+        self.node = SimulatedNode.of(gpus, 16 * GIB, policy, sliced(connect, slices))
         self.foreign = strangers
 
     def pick(self, choice, having=None):
@@ -68,23 +92,32 @@ class Histories(RuleBasedStateMachine):
         members=st.integers(1, 4),
         missing=st.integers(0, 1),
         priority=st.integers(0, 2),
+        burst=st.sampled_from([0, 0, 4]),
         requeue=st.booleans(),
         name=st.sampled_from(["red", "blue"]),
+        queue=st.sampled_from(QUEUES),
     )
-    def submit_gang(self, request, members, missing, priority, requeue, name):
+    def submit_gang(self, request, members, missing, priority, burst, requeue, name, queue):
         """As a daemon takes them in: who does not fit into the gang of that name is refused."""
         for _ in range(members):
-            fields = {"request_bytes": request * GIB, "limit_bytes": request * GIB, "gang": name}
+            sizes = {"request_bytes": request * GIB, "limit_bytes": min(16, request + burst) * GIB}
+            fields = {**sizes, "gang": name, "queue": queue}
             fields |= {"kind": Kind.COMMAND, "priority": priority, "requeue": requeue, "gang_size": members + missing}
             spec = WorkloadSpec(name=name, owner=1000, **fields)
             state = self.node.state
             if gangs.refusal(spec, state.workloads.values(), state.gpus.values()) is None:
                 self.node.submit(**fields)
 
-    @rule(fewest=st.integers(1, 2), more=st.integers(1, 3), request=quarters, requeue=st.booleans())
-    def submit_elastic(self, fewest, more, request, requeue):
-        sizes = {"request_bytes": request * GIB, "limit_bytes": request * GIB}
-        self.node.submit(kind=Kind.COMMAND, gpu_count=fewest, gpu_count_max=fewest + more, requeue=requeue, **sizes)
+    @rule(
+        fewest=st.integers(1, 2),
+        more=st.integers(1, 3),
+        request=quarters,
+        requeue=st.booleans(),
+        queue=st.sampled_from(QUEUES),
+    )
+    def submit_elastic(self, fewest, more, request, requeue, queue):
+        fields = {"request_bytes": request * GIB, "limit_bytes": request * GIB, "requeue": requeue, "queue": queue}
+        self.node.submit(kind=Kind.COMMAND, gpu_count=fewest, gpu_count_max=fewest + more, **fields)
 
     @rule(choice=st.integers(0, 50))
     def ends_well(self, choice):
@@ -313,7 +346,7 @@ class Histories(RuleBasedStateMachine):
 
 
 Histories.TestCase.settings = settings(
-    max_examples=2000,
+    max_examples=examples(2000),
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -1,11 +1,11 @@
-"""Queues under random histories, policies, reloads and failures; and the arithmetic of fair shares."""
+"""Queues, gangs and elastic commands under random histories, policies, reloads and failures."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
@@ -16,38 +16,10 @@ from nls_scheduler.history import Recorder
 from nls_scheduler.model import Kind, Phase, Policy
 from nls_scheduler.pools import Pool
 from nls_scheduler.queue_access import check_growth
-from nls_scheduler.queue_config import parse_queues
-from nls_scheduler.queues import Queue, Tree, fair_shares
 from nls_scheduler.simulator import GIB, SimulatedNode
-from properties.test_histories import Histories, quarters, rules
-
-POOL = "default"
-amounts = st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.0])
-weights = st.sampled_from([0.0, 1.0, 1.0, 2.0])
-NAMES = ("a", "b", "a1", "a2")
-
-
-@st.composite
-def queue_sets(draw):
-    """`a` with `a1` and `a2` in it, and `b`: whatever `queue_config` lets through."""
-    written = {}
-    for name in NAMES:
-        quota = draw(st.one_of(amounts, st.none()))
-        limit = draw(st.one_of(st.none(), amounts))
-        written[name] = {
-            "quota": {"*": quota},
-            "limit": {"*": limit},
-            "over_quota_weight": draw(weights),
-            "priority": draw(st.integers(0, 1)),
-        }
-        if name in ("a1", "a2"):
-            written[name]["parent"] = "a"
-    kept = [name for name in NAMES if name == "a" or draw(st.booleans())]
-    try:
-        return parse_queues({name: written[name] for name in kept}, (), int, int)
-    except ValueError:
-        assume(False)
-
+from properties.effort import examples
+from properties.test_histories import Histories, connections, quarters, rules, sliced
+from properties.test_shares import NAMES, queue_sets
 
 policies = st.builds(
     Policy,
@@ -60,9 +32,11 @@ policies = st.builds(
 class QueueHistories(Histories):
     """Everything that can happen to a node, with queues."""
 
-    @initialize(policy=policies, gpus=st.integers(1, 4), strangers=st.booleans())
-    def start(self, policy, gpus, strangers):
-        self.node = SimulatedNode.of(gpus, 16 * GIB, policy)
+    @initialize(
+        policy=policies, gpus=st.integers(1, 4), strangers=st.booleans(), connect=connections, slices=st.booleans()
+    )
+    def start(self, policy, gpus, strangers, connect, slices):
+        self.node = SimulatedNode.of(gpus, 16 * GIB, policy, sliced(connect, slices))
         self.foreign = strangers
         recorder, tell = Recorder(), self.node.tell
 
@@ -142,71 +116,9 @@ class QueueHistories(Histories):
 
 
 QueueHistories.TestCase.settings = settings(
-    max_examples=150,
+    max_examples=examples(150),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 TestQueueHistories = pytest.mark.timeout(300)(QueueHistories.TestCase)
-
-demands = st.dictionaries(st.sampled_from(NAMES[1:]), st.floats(0, 6), max_size=3)
-capacities = st.sampled_from([0.0, 1.0, 4.0, 8.0])
-
-
-def shares_of(queues, demand, capacity):
-    tree = Tree(queues)
-    demand = {name: amount for name, amount in demand.items() if tree.is_leaf(name)}
-    return tree, demand, fair_shares(tree, POOL, demand, capacity)
-
-
-def wanted(tree, queue, demand):
-    below = tree.children.get(queue.name)
-    amount = demand.get(queue.name, 0.0) if below is None else sum(wanted(tree, child, demand) for child in below)
-    limit = queue.limit_in(POOL)
-    return amount if limit is None else min(amount, limit)
-
-
-@given(queue_sets(), demands, capacities)
-def test_a_queue_is_owed_its_quota_as_far_as_it_asks_and_never_more_than_it_asks_or_may_have(
-    queues, demand, capacity
-) -> None:
-    tree, demand, shares = shares_of(queues, demand, capacity)
-    for queue in tree.queues.values():
-        quota, most = queue.quota_in(POOL), wanted(tree, queue, demand)
-        assert shares[queue.name] <= most + 1e-6
-        if queue.parent is None:
-            assert shares[queue.name] >= min(most, most if quota is None else quota) - 1e-6
-
-
-@given(queue_sets(), demands, capacities)
-def test_shares_are_no_more_than_there_is_unless_quotas_are(queues, demand, capacity) -> None:
-    tree, demand, shares = shares_of(queues, demand, capacity)
-    top = tree.children[None]
-    owed = sum(min(wanted(tree, q, demand), m if (m := q.quota_in(POOL)) is not None else float("inf")) for q in top)
-    assert sum(shares[queue.name] for queue in top) <= max(capacity, owed) + 1e-6
-
-
-@given(queue_sets(), demands, capacities)
-def test_nothing_is_left_over_while_a_queue_with_a_weight_wants_it(queues, demand, capacity) -> None:
-    tree, demand, shares = shares_of(queues, demand, capacity)
-    top = tree.children[None]
-    if sum(shares[queue.name] for queue in top) < capacity - 1e-6:
-        for queue in top:
-            if queue.weight_in(POOL) > 0:
-                assert shares[queue.name] >= wanted(tree, queue, demand) - 1e-6
-
-
-@given(queue_sets(), demands, capacities, st.randoms())
-def test_the_order_in_the_configuration_changes_no_share(queues, demand, capacity, chance) -> None:
-    mixed = list(queues)
-    chance.shuffle(mixed)
-    one, other = shares_of(queues, demand, capacity)[2], shares_of(tuple(mixed), demand, capacity)[2]
-    assert one == pytest.approx(other, abs=1e-6)
-
-
-@given(st.floats(0.5, 4), st.floats(0.5, 4))
-def test_what_is_over_quota_is_divided_by_weight(first, second) -> None:
-    queues = tuple(Queue(name, over_quota_weight={POOL: w}) for name, w in (("b", first), ("c", second)))
-    shares = fair_shares(Tree(queues), POOL, {"b": 100.0, "c": 100.0}, 8.0)
-    assert shares["b"] / shares["c"] == pytest.approx(first / second)
-    assert shares["b"] + shares["c"] == pytest.approx(8.0)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nls_jupyter.saved_state import Saver, arena
+from nls_jupyter.saved_state.window import Window
 from saved_state_roundtrip import Roundtrip, restore
 
 
@@ -299,8 +300,8 @@ def killed(saver, names, dies_after):
         return maybe
 
     with pytest.MonkeyPatch.context() as patch:
-        for way in ("_pwrite", "_copy"):
-            patch.setattr(arena, way, dying(getattr(arena, way)))
+        for owner, way in ((arena, "_pwrite"), (Window, "write")):
+            patch.setattr(owner, way, dying(getattr(owner, way)))
         try:
             saver.save(names, cell=None)
         except KilledError:

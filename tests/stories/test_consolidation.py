@@ -111,3 +111,28 @@ def test_a_wish_breaks_no_guarantee() -> None:
     stage.user_migrates("fixed", stage.gpu("whole") or 0)
     assert stage.runs("whole", "fixed")
     assert stage.orders("fixed") == ["start"]
+
+
+def test_after_a_move_by_hand_nobody_s_burst_takes_it_elsewhere_until_it_has_cooled() -> None:
+    stage = Stage(2, cool_down_s=30.0)
+    stage.notebook("alice", 0.25)
+    stage.notebook("bob", 0.25)
+    stage.after(100)
+    stage.user_keeps("bob", 1000)
+    there = stage.gpu("bob")
+    assert there is not None
+    stage.user_migrates("alice", there)
+    stage.after(29)
+    assert stage.gpu("alice") == there
+    stage.after(2)
+    assert stage.gpu("alice") == 1 - there
+
+
+def test_a_wish_of_one_that_does_not_run_is_nothing() -> None:
+    stage = Stage(2)
+    stage.notebook("burst", 0.25, 1.0)
+    stage.user_suspends("burst")
+    stage.user_migrates("burst", 1)
+    assert stage.workload("burst").wish is None
+    stage.cell_starts("burst")
+    assert stage.gpu("burst") == 0

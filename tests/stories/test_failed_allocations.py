@@ -101,7 +101,7 @@ def test_memory_within_the_request_is_waited_for_until_who_is_above_theirs_has_l
 
 
 def test_an_allocation_is_answered_in_time_though_nobody_else_answers() -> None:
-    stage = two_on_one_gpu(allocation_wait_s=5.0)
+    stage = two_on_one_gpu(allocation_wait_s=5.0, trim_timeout_s=20.0)
     stage.allocates("bob", 0.2)
     stage.node.hold(stage.workload("alice").id, int(0.3 * TOTAL), int(0.45 * TOTAL))
     stage.node.want_memory(stage.workload("bob").id, int(0.25 * TOTAL))
@@ -134,3 +134,62 @@ def test_an_answer_ends_with_the_process_that_asked() -> None:
     assert stage.wants("bob", 0.3) is not None
     stage.dies("bob")
     assert stage.workload("bob").answer is None
+
+
+def test_nobody_moves_for_an_allocation_where_that_would_cost_others_more() -> None:
+    """On GPU 1 bob could have a little more than beside a command that may burst, and everybody's share would fall."""
+    stage = Stage(2)
+    stage.notebook("bob", 0.25, 1.0)
+    stage.cell_starts("bob")
+    stage.command("train", 0.25, 1.0)
+    stage.notebook("carol", 0.25, 0.75)
+    stage.cell_starts("carol")
+    assert (stage.gpu("train"), stage.gpu("carol"), stage.gpu("bob")) == (0, 1, 0)
+    stage.allocates("bob", 0.3)
+    answer = stage.wants("bob", 0.24)
+    assert answer is not None
+    assert not answer.granted
+    assert "it may use 8 GiB of GPU 0 now" in answer.reason
+    stage.cell_ends("bob")
+    stage.after(600)
+    assert stage.gpu("bob") == 0
+
+
+def test_an_allocation_on_a_gpu_on_which_its_process_is_not_is_refused() -> None:
+    stage = Stage(2)
+    stage.notebook("bob", 0.25)
+    stage.cell_starts("bob")
+    bob = stage.workload("bob")
+    stage.node.tell(ev.MemoryWanted(stage.node.now, bob.id, 1, stage.uuid(1), TOTAL // 16, 0))
+    answer = stage.workload("bob").answer
+    assert answer is not None
+    assert answer.reason == "this notebook's process does not run on that GPU now"
+
+
+def test_for_a_burst_nobody_who_computes_within_its_allowance_gives_caches_back() -> None:
+    stage = Stage(1)
+    for name in ("alice", "bob", "carol"):
+        stage.notebook(name, 0.2, 1.0)
+    for name, share in (("alice", 0.3), ("bob", 0.2)):
+        stage.cell_starts(name)
+        stage.allocates(name, share)
+    stage.holds("carol", 0.3, cached=0.2)
+    answer = stage.wants("bob", 0.1)
+    assert answer is not None
+    assert answer.granted
+    assert (stage.orders("alice"), stage.orders("carol")) == (["start"], ["start", "trim"])
+
+
+def test_an_allocation_that_is_told_again_later_keeps_its_deadline() -> None:
+    stage = two_on_one_gpu(allocation_wait_s=5.0, trim_timeout_s=20.0)
+    stage.allocates("bob", 0.2)
+    stage.node.hold(stage.workload("alice").id, int(0.3 * TOTAL), int(0.45 * TOTAL))
+    number = stage.node.want_memory(stage.workload("bob").id, int(0.25 * TOTAL))
+    wanted = stage.workload("bob").wanted
+    assert wanted is not None
+    stage.node.now += 3
+    again = ev.MemoryWanted(
+        stage.node.now, stage.workload("bob").id, number, wanted.gpu, wanted.bytes, wanted.held_bytes
+    )
+    stage.node.tell(again)
+    assert stage.workload("bob").wanted == wanted

@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+import pytest
+
 from connections import pairs
+from nls_scheduler import events as ev
 from nls_scheduler import gangs
-from stage import Stage
+from nls_scheduler.model import Kind
+from nls_scheduler.queues import Queue
+from stage import TOTAL, Stage
 
 
 def test_a_gang_starts_together_once_the_last_member_has_come() -> None:
@@ -117,3 +122,96 @@ def test_two_users_gangs_of_one_name_are_two_gangs() -> None:
     stage.gang("g", 1, size=2, owner=1)
     stage.command("other", gang="g", gang_size=2, owner=2)
     assert [stage.phase("g-0"), stage.phase("other")] == ["queued", "queued"]
+
+
+def test_a_gang_waits_for_a_member_on_its_way_out_before_it_starts_with_another_one() -> None:
+    stage = Stage(4)
+    stage.gang("red", 2)
+    stage.node.release(stage.workload("red-0").id)
+    fields = {"kind": stage.workload("red-1").spec.kind, "request_bytes": TOTAL, "limit_bytes": TOTAL}
+    stage._ids["red-2"] = stage.node.submit(name="red-2", gang="red", gang_size=2, **fields)
+    stage.completes("red-1")
+    assert [stage.phase(f"red-{n}") for n in (1, 2)] == ["queued", "queued"]
+    stage.completes("red-0")
+    stage.node.settle()
+    assert stage.runs("red-1", "red-2")
+
+
+def test_nobody_takes_the_room_of_a_member_while_its_gang_starts() -> None:
+    """What is being released leaves room for one of two; a gang that has begun to start is not cut in half."""
+    stage = Stage(2)
+    stage.command("filler")
+    stage.command("leaver", 0.25)
+    process = stage.node.workloads[stage.workload("leaver").id].process
+    assert process is not None
+    process.lingers = True
+    stage.ends("leaver")
+    stage.ends("filler")
+    stage.node.tell(ev.MemorySampled(stage.node.now, {}))
+    for name, size, gang in (("red-0", 1.0, "red"), ("other", 0.5, None), ("red-1", 0.5, "red")):
+        fields = {"request_bytes": int(size * TOTAL), "limit_bytes": int(size * TOTAL)}
+        fields |= {} if gang is None else {"gang": gang, "gang_size": 2}
+        stage._ids[name] = stage.node.submit(name=name, kind=Kind.COMMAND, **fields)
+    stage.node.sample()
+    assert [stage.phase(name) for name in ("red-0", "red-1", "other")] == ["starting", "starting", "queued"]
+
+
+def test_who_waits_is_given_up_with_its_gang() -> None:
+    stage = Stage(2, max_failures=2)
+    stage.gang("red", 2, request=0.75)
+    process = stage.node.workloads[stage.workload("red-1").id].process
+    assert process is not None
+    process.held_bytes = TOTAL
+    stage.node.sample()
+    stage.node.sample()
+    assert stage.phase("red-1") == "suspending", "it is stopped for its limit"
+    stage.node.kill(stage.workload("red-0").id)
+    assert stage.phase("red-0") == "queued"
+    stage.completes("red-1")
+    assert (stage.phase("red-0"), stage.phase("red-1")) == ("failed", "failed")
+    assert stage.reason("red-0").startswith("gave up after 2 failures in a row: red-1 of gang red ")
+
+
+def test_a_queue_s_share_is_taken_back_from_a_whole_gang() -> None:
+    stage = Stage(2, queues=tuple(Queue(name, quota={"default": 1.0}) for name in ("a", "b")))
+    stage.gang("red", 2, queue="a", requeue=True)
+    assert stage.runs("red-0", "red-1")
+    stage.command("owed", queue="b")
+    assert stage.runs("owed")
+    assert [stage.phase(f"red-{n}") for n in range(2)] == ["queued", "queued"]
+    stage.ends("owed")
+    assert stage.runs("red-0", "red-1")
+
+
+@pytest.mark.parametrize(("requeue", "after_s"), [(True, 0), (False, 28)])
+def test_a_gang_leaves_whole_for_a_guarantee_at_once_or_by_the_deadline(*, requeue: bool, after_s: float) -> None:
+    """One member holds more than its request where a newcomer has its home; the other is not in anybody's way."""
+    stage = Stage(2, reclaim_deadline_s=30.0, stop_grace_s=2.0)
+    stage.gang("red", 2, request=0.75, limit=1.0, requeue=requeue)
+    stage.holds("red-1", 0.95)
+    stage.command("owner", 0.25)
+    stage.command("other", 0.25)
+    stage.after(max(0, after_s - 1))
+    if after_s:
+        assert stage.runs("red-0", "red-1")
+        assert stage.plan("red-0").deadline_at == stage.plan("red-1").deadline_at == 28.0
+        assert stage.cause("red-0") == stage.cause("red-1")
+    stage.after(2)
+    assert stage.runs("owner", "other")
+    for number in range(2):
+        assert stage.orders(f"red-{number}")[:2] == ["start", "stop"]
+
+
+def test_two_members_on_one_gpu_start_when_there_is_room_for_both() -> None:
+    stage = Stage(1)
+    stage.command("leaver", 0.25)
+    process = stage.node.workloads[stage.workload("leaver").id].process
+    assert process is not None
+    process.lingers = True
+    stage.ends("leaver")
+    stage.gang("red", 2, request=0.5)
+    assert [stage.phase(f"red-{n}") for n in range(2)] == ["queued", "queued"]
+    process.lingers = False
+    stage.node.sample()
+    stage.node.settle()
+    assert stage.runs("red-0", "red-1")

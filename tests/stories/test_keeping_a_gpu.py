@@ -78,3 +78,15 @@ def test_its_user_may_suspend_it_all_the_same() -> None:
     stage.user_keeps("alice", 3600)
     stage.user_suspends("alice")
     assert stage.phase("alice") == "suspended"
+
+
+def test_the_end_of_a_keep_is_waited_for_with_a_timer() -> None:
+    stage = Stage(2, cool_down_s=1.0)
+    stage.command("blocker")
+    stage.notebook("alice", 0.25)
+    stage.notebook("bob", 0.25)
+    stage.cell_starts("alice")
+    stage.user_keeps("bob", 500)
+    stage.ends("blocker")
+    assert stage.gpu("alice") == stage.gpu("bob")
+    assert stage.node.state.timer_at == stage.node.now + 500

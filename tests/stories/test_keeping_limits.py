@@ -112,6 +112,27 @@ def test_a_notebook_that_breaks_its_limit_again_and_again_is_given_up(node):
     assert node.where(book) == "running on 0"
 
 
+@pytest.mark.parametrize("kind", Kind)
+def test_a_sample_on_the_way_out_forgives_nobody_who_breaks_its_limit_again_and_again(node, kind):
+    greedy = node.submit(kind=kind, request_bytes=4 * GIB, limit_bytes=6 * GIB, requeue=kind is Kind.COMMAND)
+    for _ in range(node.state.policy.max_failures):
+        node.settle()
+        for _ in range(2):
+            sampled_with(node, greedy, 7 * GIB)
+        (order,) = node.pending
+        if isinstance(order, TrimMemory):
+            node.complete(order)
+            for _ in range(2):
+                sampled_with(node, greedy, 7 * GIB)
+            (order,) = node.pending
+        assert isinstance(order, StopProcess)
+        node.sample()
+        node.complete(order)
+    assert node.of_workload(greedy).phase is Phase.FAILED
+    assert node.of_workload(greedy).failures == node.state.policy.max_failures
+    assert "above its limit" in node.state.plan[greedy].reason
+
+
 def test_a_stop_that_is_not_obeyed_is_done_by_the_daemon_itself(node):
     book = a_notebook(node)
     node.start_cell(book)
@@ -137,3 +158,18 @@ def test_a_gpu_whose_process_cannot_be_ended_gets_nothing_new(node):
     other = node.submit()
     node.settle()
     assert node.where(other) == "running on 1"
+
+
+def test_the_only_gpu_gets_nothing_new_while_a_process_there_cannot_be_ended():
+    node = SimulatedNode.of(1)
+    book = node.submit(request_bytes=4 * GIB)
+    node.settle()
+    node.release(book)
+    for _ in range(2):
+        node.now = node.of_workload(book).pending.deadline_at + 0.001
+        node.tell(ev.TimerFired(node.now))
+    node.pending.clear()
+    other = node.submit(request_bytes=4 * GIB)
+    node.sample()
+    assert node.where(other) == "queued"
+    assert not node.of_workload(other).home

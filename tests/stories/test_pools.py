@@ -46,6 +46,20 @@ def test_a_pool_that_is_off_takes_nobody_new_and_keeps_who_is_there() -> None:
     assert stage.phase("late") == "queued"
 
 
+def test_nobody_borrows_in_a_pool_that_is_off() -> None:
+    stage = Stage(2, pools=(Pool("off", ("1",), enabled=False),))
+    for name in ("alice", "bob"):
+        stage.notebook(name, 0.25, pools=("default", "off"))
+    assert (stage.gpu("alice"), stage.gpu("bob")) == (0, 0)
+
+
+def test_of_two_gpus_to_borrow_the_one_of_the_pool_that_is_more_wanted_is_taken() -> None:
+    stage = Stage(3, pools=(Pool("first", ("2",)), Pool("second", ("1",))))
+    for name in ("alice", "bob"):
+        stage.notebook(name, 0.25, pools=("first", "second", "default"))
+    assert (stage.gpu("alice"), stage.home("bob"), stage.gpu("bob")) == (2, [2], 1)
+
+
 def test_a_pool_has_a_cap_of_its_own() -> None:
     stage = Stage(2, pools=(Pool("one at a time", ("0",), max_workloads_per_gpu=1),))
     for name in ("first", "second"):
@@ -66,6 +80,7 @@ def test_a_notebook_that_idles_too_long_is_suspended_and_its_next_cell_brings_it
     stage = Stage(1, idle_suspend_s=600.0)
     stage.notebook("alice", 0.5)
     stage.holds("alice", 0.4)
+    assert stage.node.state.timer_at == 600.0
     stage.after(599)
     assert stage.runs("alice")
     stage.after(2)
@@ -81,6 +96,19 @@ def test_a_running_cell_is_not_idleness() -> None:
     stage.cell_starts("alice")
     stage.after(3600)
     assert stage.runs("alice")
+    assert not stage.plan("alice").yields
+    assert stage.plan("alice").target == stage.workload("alice").current
+
+
+def test_a_kept_notebook_is_not_idle() -> None:
+    stage = Stage(1, idle_suspend_s=600.0)
+    stage.notebook("alice", 0.5)
+    stage.user_keeps("alice", 1000)
+    stage.after(999)
+    assert stage.runs("alice")
+    assert stage.plan("alice").target == stage.workload("alice").current
+    stage.after(2)
+    assert stage.phase("alice") == "suspended"
 
 
 def two_on_one() -> Stage:

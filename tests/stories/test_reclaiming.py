@@ -160,6 +160,27 @@ def test_a_command_that_can_start_again_is_stopped_at_once_and_queues_again() ->
     assert stage.runs("owner", "batch")
 
 
+def test_a_command_that_is_stopped_has_the_time_until_the_deadline_to_end() -> None:
+    stage = Stage(1, reclaim_deadline_s=30.0, stop_grace_s=2.0)
+    stage.command("batch", 0.25, 1.0, requeue=True)
+    stage.holds("batch", 0.9)
+    stage._ids["owner"] = stage.node.submit(name="owner", request_bytes=12 * GIB, limit_bytes=12 * GIB)
+    stop = stage.pending("batch")
+    assert isinstance(stop, StopProcess)
+    assert stop.grace_s == 28.0
+
+
+def test_a_borrower_that_computes_leaves_a_stranger_s_gpu_by_the_deadline() -> None:
+    stage = Stage(2, reclaim_deadline_s=30.0)
+    stage.notebook("alice")
+    stage.notebook("bob")
+    stage.cell_starts("bob")
+    stage.stranger_uses(1, 0.1)
+    assert stage.gpu("bob") == 1
+    stage.after(31)
+    assert stage.gpu("bob") == 0
+
+
 def test_a_command_that_cannot_start_again_is_the_last_to_go() -> None:
     stage = Stage(1)
     stage.command("once", 0.25, 1.0)
@@ -226,6 +247,9 @@ def test_three_failures_in_a_row_end_in_failed_and_a_resume_tries_again(how: str
     assert stage.phase("book") == "failed"
     assert stage.reason("book").startswith("gave up after 3 failures in a row: ")
     stage.node.settle()
+    stage.command("next")
+    assert stage.runs("next"), "what has failed keeps no room"
+    stage.ends("next")
     stage.user_resumes("book")
     assert stage.runs("book")
 

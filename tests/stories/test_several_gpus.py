@@ -6,7 +6,8 @@ import pytest
 
 from connections import joined, pairs
 from nls_scheduler import events as ev
-from nls_scheduler.model import Kind
+from nls_scheduler.commands import StopProcess
+from nls_scheduler.model import Gpu, GpuUuid, Kind
 from nls_scheduler.simulator import GIB, SimulatedNode
 from nls_scheduler.topology import Link
 from stage import TOTAL, Stage
@@ -95,6 +96,8 @@ def test_an_elastic_command_grows_when_gpus_stay_free() -> None:
     stage.after(20)
     assert stage.gpus("elastic") == [0, 1, 2]
     assert stage.orders("elastic") == ["start", "stop", "start"]
+    stop = [c for _, given in stage.node.history for c in given if isinstance(c, StopProcess)][-1]
+    assert stop.grace_s == stage.node.state.policy.reclaim_deadline_s, "nobody waits for it"
     stage.after(600)
     assert stage.orders("elastic") == ["start", "stop", "start"]
 
@@ -109,6 +112,166 @@ def test_a_gpu_that_was_free_for_a_moment_makes_nobody_start_again() -> None:
         stage.after(20)
         stage.command(f"one-{number + 1}")
     assert stage.orders("elastic") == ["start"]
+
+
+def test_an_elastic_command_takes_what_there_is_although_a_larger_one_waits() -> None:
+    stage = Stage(4)
+    stage.command("single")
+    stage.command("large", gpu_count=4)
+    stage.command("elastic", gpu_count=1, gpu_count_max=3)
+    assert stage.gpus("elastic") == [1, 2, 3]
+
+
+def two_elastic(first_priority: int = 0, second_priority: int = 0) -> Stage:
+    stage = Stage(4)
+    for name, priority in (("first", first_priority), ("second", second_priority)):
+        stage.after(50)
+        stage.command(name, gpu_count=1, gpu_count_max=2, requeue=True, priority=priority)
+    assert (stage.gpus("first"), stage.gpus("second")) == ([0, 1], [2, 3])
+    return stage
+
+
+def test_the_elastic_command_that_has_run_for_less_gives_first() -> None:
+    stage = two_elastic()
+    stage.command("single")
+    assert stage.runs("single")
+    assert (len(stage.gpus("first")), len(stage.gpus("second"))) == (2, 1)
+
+
+def test_the_elastic_command_of_lower_priority_gives_first() -> None:
+    stage = two_elastic(first_priority=0, second_priority=1)
+    stage.command("single")
+    assert stage.runs("single")
+    assert (len(stage.gpus("first")), len(stage.gpus("second"))) == (1, 2)
+
+
+def test_the_elastic_command_that_has_not_started_gives_before_one_that_runs() -> None:
+    stage = Stage(4)
+    stage.command("holder", gpu_count=2)
+    stage.after(50)
+    stage.command("runs", gpu_count=1, gpu_count_max=2, requeue=True)
+    process = stage.node.workloads[stage.workload("holder").id].process
+    assert process is not None
+    process.lingers = True
+    stage.ends("holder")
+    stage.command("waits", gpu_count=1, gpu_count_max=2, requeue=True)
+    assert (stage.phase("waits"), len(stage.home("waits"))) == ("queued", 2)
+    stage.command("single")
+    assert (len(stage.home("waits")), len(stage.gpus("runs"))) == (1, 2)
+    assert stage.orders("runs") == ["start"]
+
+
+def test_an_elastic_command_that_has_just_started_does_not_start_again_for_a_gpu_that_is_whole_again() -> None:
+    stage = Stage(2, cool_down_s=30.0)
+    stage.health(1, healthy=False)
+    stage.after(100)
+    stage.command("elastic", gpu_count=1, gpu_count_max=2, requeue=True)
+    stage.health(1, healthy=True)
+    stage.after(29)
+    assert stage.orders("elastic") == ["start"]
+    stage.after(2)
+    assert stage.gpus("elastic") == [0, 1]
+
+
+def test_an_elastic_command_that_cannot_start_again_claims_nothing_more() -> None:
+    stage = Stage(2, cool_down_s=30.0)
+    stage.command("single")
+    stage.command("elastic", gpu_count=1, gpu_count_max=2)
+    stage.ends("single")
+    stage.after(600)
+    assert stage.home("elastic") == [1]
+    stage.command("next")
+    assert stage.gpu("next") == 0
+
+
+def test_an_elastic_command_grows_onto_the_gpu_that_is_closest() -> None:
+    stage = Stage(4, pairs((2, 3)), cool_down_s=30.0)
+    for number in range(4):
+        stage.command(f"single-{number}")
+    stage.ends("single-2")
+    stage.command("elastic", gpu_count=1, gpu_count_max=2, requeue=True)
+    assert stage.gpus("elastic") == [2]
+    for number in (0, 3):
+        stage.ends(f"single-{number}")
+    stage.after(100)
+    assert stage.gpus("elastic") == [2, 3]
+
+
+def test_an_elastic_command_that_cannot_help_gives_nothing() -> None:
+    """`small` would give first, as it has run for less, and 0.4 of a Gpu is not enough."""
+    stage = Stage(4)
+    for number in range(2):
+        stage.command(f"fixed-{number}", 0.6)
+    stage.command("whole", gpu_count=1, gpu_count_max=2, requeue=True)
+    stage.after(50)
+    stage.command("small", 0.4, gpu_count=1, gpu_count_max=2, requeue=True)
+    stage.command("newcomer")
+    assert stage.runs("newcomer")
+    assert (stage.gpus("small"), stage.orders("small")) == ([0, 1], ["start"])
+    assert stage.orders("whole") == ["start", "stop", "start"]
+    stage.command("too much")
+    assert stage.phase("too much") == "queued"
+    assert (stage.home("small"), stage.orders("small")) == ([0, 1], ["start"])
+
+
+def test_an_elastic_command_gives_the_gpu_that_is_of_use() -> None:
+    stage = Stage(3)
+    for name in ("zero", "one"):
+        stage.command(name)
+    stage.command("fixed", 0.6)
+    for name in ("zero", "one"):
+        stage.ends(name)
+    stage.command("elastic", 0.4, gpu_count=2, gpu_count_max=3, requeue=True)
+    assert (stage.gpu("fixed"), stage.gpus("elastic")) == (2, [0, 1, 2])
+    stage.command("newcomer")
+    assert (stage.gpu("newcomer"), stage.gpus("elastic")) == (1, [0, 2])
+
+
+def test_the_elastic_command_that_came_first_grows_first_and_is_woken_for_it() -> None:
+    stage = Stage(3, cool_down_s=30.0)
+    stage.command("single")
+    for name in ("first", "second"):
+        stage.command(name, gpu_count=1, gpu_count_max=2, requeue=True)
+        stage.after(100)
+    stage.ends("single")
+    assert stage.node.state.timer_at == stage.node.now + 30.0
+    stage.after(31)
+    assert (len(stage.gpus("first")), len(stage.gpus("second"))) == (2, 1)
+
+
+def test_an_elastic_command_grows_onto_no_gpu_with_a_stranger() -> None:
+    stage = Stage(2, cool_down_s=30.0)
+    stage.command("single")
+    stage.command("elastic", 0.5, gpu_count=1, gpu_count_max=2, requeue=True)
+    stage.ends("single")
+    stage.stranger_uses(0, 0.25)
+    stage.after(600)
+    assert stage.gpus("elastic") == [1]
+    stage.stranger_uses(0, 0.0)
+    stage.after(600)
+    assert stage.gpus("elastic") == [0, 1]
+
+
+@pytest.mark.parametrize("filled", [False, True])
+def test_an_elastic_command_has_whole_gpus_or_one_slice(*, filled: bool) -> None:
+    """GPU 1 and GPU 2 are slices."""
+
+    def slices(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+        return tuple(replace(gpu, parent=GpuUuid("GPU-x")) if gpu.index in (1, 2) else gpu for gpu in gpus)
+
+    stage = Stage(4, slices, cool_down_s=30.0)
+    if filled:
+        stage.command("zero")
+        stage.command("three", 1.0)
+        stage.command("elastic", 0.5, gpu_count=1, gpu_count_max=3, requeue=True)
+        on_a_slice = stage.gpus("elastic")
+        for name in ("zero", "three"):
+            stage.ends(name)
+        stage.after(600)
+        assert (len(on_a_slice), stage.gpus("elastic")) == (1, on_a_slice)
+    else:
+        stage.command("elastic", 0.5, gpu_count=1, gpu_count_max=3, requeue=True)
+        assert stage.gpus("elastic") == [0, 3]
 
 
 def test_sixteen_halves_at_once_on_eight_gpus_are_two_on_each_without_a_move() -> None:

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from nls_scheduler.commands import StartProcess, SuspendProcess
+from nls_scheduler import events as ev
+from nls_scheduler.commands import StartProcess, StopProcess, SuspendProcess
+from nls_scheduler.pools import Placement, Pool
 from stage import Stage
 
 
@@ -133,3 +135,88 @@ def test_a_started_process_gets_the_gpu_that_the_plan_names() -> None:
     (order,) = stage.node.pending
     assert isinstance(order, StartProcess)
     assert order.gpus == (stage.uuid(0),)
+
+
+def test_among_gpus_alike_a_workload_is_at_home() -> None:
+    """GPU 0 is full on paper, of a notebook that is away, and as free as GPU 1 in fact."""
+    stage = Stage(2)
+    stage.notebook("away", 1.0)
+    stage.user_suspends("away")
+    stage.notebook("alice")
+    assert (stage.home("alice"), stage.gpu("alice")) == ([1], 1)
+
+
+def test_a_borrower_stays_where_the_requests_fill_the_gpu_exactly() -> None:
+    stage = two_notebooks()
+    stage.command("half", 0.5)
+    assert (stage.gpu("bob"), stage.gpu("half")) == (1, 1)
+    assert stage.orders("bob") == ["start"]
+
+
+def test_who_moves_needs_room_for_its_variables_and_not_for_its_caches() -> None:
+    stage = Stage(2)
+    stage.notebook("bob", 0.25)
+    stage.notebook("alice", 0.25)
+    stage.holds("bob", 0.6)
+    stage.holds("alice", 0.1, cached=0.6)
+    assert (stage.gpu("bob"), stage.gpu("alice")) == (0, 1)
+    stage.command("owner", 0.8)
+    assert stage.runs("bob", "alice", "owner")
+    assert (stage.gpu("alice"), stage.orders("bob")) == (0, ["start"])
+
+
+def test_a_start_that_is_in_a_guarantee_s_way_is_given_up_at_once() -> None:
+    stage = Stage(2)
+    stage.notebook("alice")
+    stage._ids["bob"] = stage.node.submit(name="bob")
+    assert isinstance(stage.pending("bob"), StartProcess)
+    stage._ids["owner"] = stage.node.submit(name="owner", request_bytes=16 << 30, limit_bytes=16 << 30)
+    assert isinstance(stage.pending("bob"), StopProcess)
+    stage.node.settle()
+    assert stage.runs("alice", "bob", "owner")
+
+
+def test_a_start_that_takes_too_long_is_given_up() -> None:
+    stage = Stage(1, start_timeout_s=120.0)
+    stage._ids["book"] = stage.node.submit(name="book")
+    assert stage.node.state.timer_at == 120.0
+    stage.node.fire_timer()
+    assert isinstance(stage.pending("book"), StopProcess)
+
+
+def test_who_is_released_does_not_wait_for_its_suspend() -> None:
+    stage = Stage(1)
+    stage.notebook("book")
+    stage.node.tell(ev.SuspendRequested(0.0, stage.workload("book").id, "suspended by its user"))
+    assert isinstance(stage.pending("book"), SuspendProcess)
+    stage.node.release(stage.workload("book").id)
+    assert isinstance(stage.pending("book"), StopProcess)
+
+
+def test_who_is_packed_does_not_spread_into_another_pool_nor_anybody_into_a_packed_one() -> None:
+    packed = Pool("packed", ("0",), placement=Placement.BINPACK)
+    for first in ("packed", "default"):
+        stage = Stage(2, pools=(packed,))
+        other = "default" if first == "packed" else "packed"
+        stage.command("blocker", pools=(other,))
+        for name in ("alice", "bob"):
+            stage.notebook(name, 0.25, pools=(first, other))
+        before = {name: stage.gpu(name) for name in ("alice", "bob")}
+        stage.ends("blocker")
+        stage.after(600)
+        assert {name: stage.gpu(name) for name in ("alice", "bob")} == before
+
+
+def test_among_equals_the_latest_arrival_moves_for_burst_and_the_fewer_bytes_before_that() -> None:
+    for held, moves in ((0.0, "bob"), (0.6, "alice")):
+        stage = Stage(2)
+        stage.command("blocker")
+        for name in ("alice", "bob"):
+            stage.notebook(name, 0.25)
+            stage.after(1)
+        if held:
+            stage.holds("bob", held)
+        stage.ends("blocker")
+        stage.after(60)
+        assert stage.orders(moves)[-2:] == ["suspend", "start"]
+        assert stage.orders("alice" if moves == "bob" else "bob") == ["start"]

@@ -70,6 +70,18 @@ def test_everybody_above_their_request_there_gives_back_before_anybody_leaves() 
     assert stage.runs("alice", "bob", "carol")
 
 
+def test_who_would_leave_first_waits_for_the_caches_of_its_neighbours() -> None:
+    """alice is furthest above her request and has no caches; bob's are enough."""
+    stage = Stage(1)
+    stage.notebook("alice", 0.25)
+    stage.notebook("bob", 0.25)
+    stage.holds("alice", 0.45)
+    stage.holds("bob", 0.15, cached=0.25)
+    stage.notebook("carol", 0.25)
+    assert stage.orders("alice") == stage.orders("bob") == ["start", "trim"]
+    assert stage.runs("alice", "bob", "carol")
+
+
 def test_who_holds_no_more_than_their_request_keeps_their_caches() -> None:
     stage = Stage(1)
     stage.notebook("alice", 0.25)

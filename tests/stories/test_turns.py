@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from stage import Stage
 
 
@@ -46,6 +48,7 @@ def test_a_running_cell_is_never_stopped_for_somebody_s_burst() -> None:
     stage.after(3600)
     assert stage.runs("bob")
     assert stage.plan("bob").yields
+    assert stage.reason("bob") == "yields GPU 0 to alice when its cell ends"
     stage.cell_ends("bob")
     assert stage.runs("alice")
     assert "stop" not in stage.orders("bob")
@@ -122,3 +125,22 @@ def test_a_third_notebook_within_its_request_runs_beside_those_who_take_turns() 
     assert stage.runs("carol", "bob")
     stage.cell_ends("bob")
     assert stage.runs("alice", "carol")
+
+
+@pytest.mark.parametrize("request_", [1.0, 0.75])
+def test_who_has_waited_longest_for_what_is_promised_twice_is_next_whoever_came_first(request_: float) -> None:
+    stage = Stage(1, oversubscribe=3.0)
+    for name in ("alice", "bob", "carol"):
+        stage.notebook(name, request_)
+        stage.cell_starts(name)
+        stage.cell_ends(name)
+        stage.after(100)
+    stage.cell_starts("carol")
+    assert stage.runs("carol")
+    for name in ("bob", "alice"):
+        stage.cell_starts(name)
+        stage.after(1)
+    assert (stage.position("bob"), stage.position("alice")) == (1, 2)
+    stage.cell_ends("carol")
+    stage.after(60)
+    assert stage.runs("bob")

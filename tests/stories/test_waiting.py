@@ -133,3 +133,19 @@ def test_a_workload_that_asks_for_less_is_admitted_then() -> None:
     stage.node.tell(ev.WorkloadRespecified(stage.node.now, stage.workload("book").id, spec))
     stage.node.settle()
     assert stage.runs("book")
+
+
+def test_who_is_released_while_it_waits_is_gone_at_once() -> None:
+    stage = full_node()
+    stage.notebook("book")
+    stage.ends("book")
+    assert not stage.known("book")
+
+
+def test_memory_that_is_not_free_in_time_puts_the_gpu_out_of_service_without_any_other_event() -> None:
+    stage = full_node(stop_timeout_s=10.0)
+    process = stage.node.workloads[stage.workload("holder").id].process
+    assert process is not None
+    process.lingers = True
+    stage.ends("holder")
+    assert stage.node.state.timer_at == stage.node.now + 10.0

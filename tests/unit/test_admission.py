@@ -9,6 +9,7 @@ from nls_scheduler import gangs
 from nls_scheduler.admission import Defaults, check_count, no_gpu, respecification, submission
 from nls_scheduler.errors import Problem
 from nls_scheduler.model import Gpu, GpuUuid, Phase, Policy, Workload, WorkloadId, WorkloadSpec
+from nls_scheduler.pools import Pool
 
 GIB = 2**30
 GPUS = [Gpu(GpuUuid("a"), 0, "Small", 8 * GIB), Gpu(GpuUuid("b"), 1, "Large", 16 * GIB)]
@@ -75,6 +76,14 @@ def test_what_no_gpu_could_honour_is_refused(body: dict[str, Any], says: str) ->
     assert "\n" not in caught.value.detail
 
 
+def test_a_pool_that_is_off_or_has_no_gpu_is_refused_at_once() -> None:
+    policy = Policy(pools=(Pool("off", ("0",), enabled=False), Pool("empty", ("7",))))
+    for pool in ("off", "empty"):
+        body = {"kind": "notebook", "pools": pool}
+        with pytest.raises(Problem, match=f"The pool '{pool}' has no GPU in service on this node"):
+            submission(body, 1000, GPUS, Defaults(), set(), policy)
+
+
 def test_an_elastic_command_says_its_fewest_and_its_most() -> None:
     spec = submit(kind="command", request="4GiB", gpus=1, gpus_max=8)
     assert (spec.gpu_count, spec.gpu_count_max, spec.elastic) == (1, 8, True)
@@ -94,6 +103,7 @@ def test_several_gpus_are_never_slices() -> None:
     [
         (3, 8, 0, None),
         (4, 8, 0, "can never fit: its 4 members ask for 4 shares of a GPU at once, and this node has at most 3"),
+        (2, 9, 0, "can never fit: its 2 members ask for 2 shares of a GPU at once, and this node has at most 1"),
         (2, 8, 1, None),
         (2, 8, 2, "has its 2 members already"),
         (3, 8, 1, None),
@@ -106,6 +116,15 @@ def test_a_gang_that_can_never_fit_is_refused_at_once(
     members = [Workload(WorkloadId(str(n)), spec, 0.0) for n in range(there)]
     refused = gangs.refusal(spec, members, GPUS)
     assert says in refused if says and refused else refused == says
+
+
+def test_a_gang_that_asks_for_more_than_the_node_has_in_all_is_refused() -> None:
+    large = [submit(kind="command", request=f"{size}GiB", gang="g", gang_size=3) for size in (12, 12)]
+    members = [Workload(WorkloadId(str(n)), spec, 0.0) for n, spec in enumerate(large)]
+    small = submit(kind="command", request="1GiB", gang="g", gang_size=3)
+    refused = gangs.refusal(small, members, GPUS)
+    assert refused is not None
+    assert "can never fit" in refused
 
 
 def test_members_that_differ_in_the_gang_s_size_are_refused() -> None:

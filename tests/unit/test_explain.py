@@ -7,6 +7,7 @@ from typing import Any
 from nls_scheduler.access import Veil
 from nls_scheduler.cli.explain import render
 from nls_scheduler.explain import explain
+from nls_scheduler.pools import Pool
 from nls_scheduler.queues import Queue
 from stage import Stage
 
@@ -37,6 +38,32 @@ def test_who_waits_reads_why_not_on_each_gpu_who_is_in_front_and_what_would_fit(
     text = render(waiting)
     assert "In front of it: first." in text
     assert "12 GiB guaranteed" in text
+
+
+def test_a_gpu_of_another_pool_or_of_one_that_is_off_is_named_as_such() -> None:
+    stage = Stage(3, pools=(Pool("other", ("1",)), Pool("off", ("2",), enabled=False)))
+    stage.command("train", pools=("default", "off"))
+    assert [gpu["why_not_home"] for gpu in told(stage, "train")["gpus"]] == [
+        None,
+        "it is in the pool 'other', which it does not ask for",
+        "the pool 'off' is off",
+    ]
+
+
+def test_who_may_not_burst_reads_that_it_cannot_be_anywhere_but_at_home() -> None:
+    stage = Stage(2)
+    stage.notebook("fixed", 0.5, 0.5)
+    assert [gpu["why_not_place"] for gpu in told(stage, "fixed")["gpus"]] == [
+        None,
+        "it is not its home, and only one that may burst and move can borrow",
+    ]
+
+
+def test_who_runs_is_not_in_its_own_way() -> None:
+    stage = Stage(1)
+    stage.command("train")
+    (gpu,) = told(stage, "train")["gpus"]
+    assert (gpu["why_not_home"], gpu["why_not_place"], gpu["why_not_now"]) == (None, None, None)
 
 
 def test_the_queue_that_keeps_a_workload_out_is_named_with_its_figures() -> None:

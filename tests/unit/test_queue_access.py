@@ -66,10 +66,12 @@ def test_an_administrator_may_use_every_queue_and_every_priority() -> None:
     assert respecification({"name": "other"}, replace(spec, priority=100), GPUS, POLICY, Who(1000)).priority == 100
 
 
-@pytest.mark.parametrize("change", [{"request_bytes": 16 * GIB, "limit_bytes": 16 * GIB}, {"priority": 100}])
-def test_an_admitted_workload_cannot_grow_past_what_its_queue_would_admit(change: dict[str, int]) -> None:
-    queue = Queue("a", quota={"default": 0.25}, limit={"default": 0.5})
-    node = SimulatedNode.of(1, 16 * GIB, Policy(queues=(queue,)))
+@pytest.mark.parametrize(
+    "change", [{"request_bytes": 16 * GIB, "limit_bytes": 16 * GIB}, {"priority": 100}, {"queue": "b"}]
+)
+def test_an_admitted_workload_cannot_grow_past_what_its_queue_would_admit(change: dict[str, Any]) -> None:
+    queues = (Queue("a", quota={"default": 0.25}, limit={"default": 0.5}), Queue("b", limit={"default": 0.25}))
+    node = SimulatedNode.of(1, 16 * GIB, Policy(queues=queues))
     node.submit(kind=Kind.COMMAND, request_bytes=8 * GIB, limit_bytes=8 * GIB, queue="a")
     node.submit(kind=Kind.COMMAND, request_bytes=8 * GIB, limit_bytes=8 * GIB, queue="a")
     admitted, waiting = node.state.workloads.values()

@@ -49,6 +49,13 @@ def test_two_slices_are_never_two_gpus() -> None:
     assert link(gpus[GpuUuid("GPU-0")], gpus[GpuUuid("GPU-1")]) is Link.NUMA
 
 
+def test_a_set_is_as_close_as_its_longest_way() -> None:
+    gpus = list(node(3, joined((Link.NVLINK, (0, 1)), (Link.SWITCH, (1, 2)), numa=3)).values())
+    assert worst_link(gpus[:1]) is worst_link(gpus[:2]) is Link.NVLINK
+    assert worst_link(gpus[1:]) is Link.SWITCH
+    assert worst_link(gpus) is Link.NUMA
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     links=st.lists(st.sampled_from(Link), min_size=15, max_size=15),

@@ -1,0 +1,83 @@
+"""The search for the cheapest exchange of homes, held against trying every exchange there is."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nls_scheduler.consolidation import Piece, cheapest
+from nls_scheduler.model import GpuUuid, WorkloadId
+
+GPUS = tuple(GpuUuid(f"GPU-{n}") for n in range(3))
+NEEDS = 8
+
+
+@st.composite
+def nodes(draw):
+    """Three Gpus of 8 with pieces on them, what else borrows each, and which sets of Gpus would do."""
+    free, pieces = dict.fromkeys(GPUS, NEEDS), []
+    for number in range(draw(st.integers(1, 5))):
+        uuid = draw(st.sampled_from(GPUS))
+        size = draw(st.integers(1, 5))
+        if size <= free[uuid]:
+            free[uuid] -= size
+            cost = (draw(st.integers(0, 1)), draw(st.integers(0, 4)))
+            others = frozenset(draw(st.sets(st.sampled_from(GPUS)))) - {uuid}
+            pieces.append(Piece(WorkloadId(f"w{number}"), uuid, size, size, cost, others))
+    pieces.sort(key=lambda piece: piece.cost)
+    leaving = {uuid: (draw(st.integers(0, 1)), draw(st.integers(0, 3))) for uuid in GPUS}
+    sets = draw(st.sampled_from([[(g,) for g in GPUS], [(GPUS[0], GPUS[1])], [(GPUS[0], GPUS[1]), GPUS[1:]]]))
+    return free, pieces, draw(st.integers(4, NEEDS)), sets, leaving
+
+
+def cost_of(pieces, moves, gpus, leaving):
+    moved = [piece for piece in pieces if piece.id in moves]
+    works = sum(piece.cost[0] for piece in moved) + sum(leaving[uuid][0] for uuid in gpus)
+    return works, sum(piece.cost[1] for piece in moved) + sum(leaving[uuid][1] for uuid in gpus), len(moved)
+
+
+def holds(free, pieces, size, gpus, moves) -> bool:
+    left = dict(free)
+    for uuid in gpus:
+        left[uuid] -= size
+    for piece in pieces:
+        if piece.id in moves:
+            left[piece.gpu] += piece.size_bytes
+            left[moves[piece.id]] -= piece.size_bytes
+    return all(room >= 0 for room in left.values())
+
+
+def every_way(free, pieces, size, sets, leaving):
+    for gpus in sets:
+        for places in product(*[(piece.gpu, *sorted(piece.others)) for piece in pieces]):
+            moves = {p.id: uuid for p, uuid in zip(pieces, places, strict=True) if uuid != p.gpu}
+            if holds(free, pieces, size, gpus, moves):
+                yield cost_of(pieces, moves, gpus, leaving)
+
+
+@settings(max_examples=200, deadline=None)
+@given(nodes())
+def test_what_is_found_holds_and_no_other_way_interrupts_less_work_moves_fewer_bytes_or_fewer_workloads(node) -> None:
+    free, pieces, size, sets, leaving = node
+    answer, best = cheapest(*node), min(every_way(*node), default=None)
+    if answer is None:
+        assert best is None
+        return
+    assert answer.gpus in sets
+    assert holds(free, pieces, size, answer.gpus, answer.moves)
+    assert all(uuid in next(p for p in pieces if p.id == key).others for key, uuid in answer.moves.items())
+    assert cost_of(pieces, answer.moves, answer.gpus, leaving) == best
+
+
+def piece(name: str, gpu: int, size: int, cost: tuple[int, int] = (0, 0), *others: int) -> Piece:
+    return Piece(WorkloadId(name), GPUS[gpu], size, size, cost, frozenset(GPUS[n] for n in others or {0, 1, 2} - {gpu}))
+
+
+def test_among_equals_the_first_of_the_pieces_gives_way() -> None:
+    free = {GPUS[0]: 4, GPUS[1]: 4, GPUS[2]: 4}
+    pieces = [piece("late", 1, 4), piece("early", 0, 4), piece("other", 2, 4)]
+    answer = cheapest(free, pieces, 8, [(GPUS[0],), (GPUS[1],)], dict.fromkeys(GPUS, (0, 0)))
+    assert answer is not None
+    assert list(answer.moves) == ["late"]

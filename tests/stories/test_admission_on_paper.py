@@ -1,0 +1,78 @@
+"""Who is admitted, and where each request is counted: priority, starvation, promises beyond what there is."""
+
+from __future__ import annotations
+
+from nls_scheduler.queues import Queue
+from stage import Stage
+
+
+def test_the_higher_priority_is_admitted_first() -> None:
+    stage = Stage(1)
+    stage.command("holder")
+    stage.command("first")
+    stage.after(1)
+    stage.command("urgent", priority=5)
+    stage.ends("holder")
+    assert stage.runs("urgent")
+    assert stage.phase("first") == "queued"
+
+
+def test_who_waits_for_its_own_queue_keeps_no_room_however_long_it_waits() -> None:
+    stage = Stage(2, queues=(Queue("a", priority=1, limit={"default": 1.0}), Queue("b")), starvation_s=100.0)
+    stage.command("a0", queue="a")
+    stage.command("a1", queue="a")
+    stage.after(1000)
+    assert stage.phase("a1") == "queued"
+    stage.command("b0", queue="b")
+    assert stage.runs("b0")
+
+
+def test_the_plan_is_made_again_when_somebody_starts_to_starve() -> None:
+    stage = Stage(1, starvation_s=300.0)
+    stage.command("holder")
+    stage.after(10)
+    stage.command("large")
+    stage.command("small", 0.5)
+    assert stage.node.state.timer_at == 310.0
+
+
+def test_an_elastic_command_does_not_grow_while_somebody_waits() -> None:
+    stage = Stage(3, cool_down_s=30.0)
+    stage.command("zero")
+    stage.command("one")
+    stage.command("elastic", gpu_count=1, gpu_count_max=3, requeue=True)
+    stage.command("large", gpu_count=3)
+    stage.ends("zero")
+    stage.after(200)
+    assert stage.gpus("elastic") == [2]
+    stage.ends("large")
+    stage.after(200)
+    assert stage.gpus("elastic") == [0, 2]
+
+
+def test_a_notebook_is_not_promised_what_it_could_not_have_in_its_turn() -> None:
+    stage = Stage(1, oversubscribe=2.0)
+    stage.command("firm", 0.5)
+    stage.notebook("large", 0.75)
+    assert stage.home("large") == []
+    stage.notebook("small", 0.5)
+    assert stage.home("small") == [0]
+
+
+def test_what_is_promised_to_a_command_is_promised_once() -> None:
+    """Beside half a Gpu that is taken for good, the other half may be promised twice."""
+    stage = Stage(1, oversubscribe=2.0)
+    stage.command("firm", 0.5)
+    for name in ("one", "two", "three"):
+        stage.notebook(name, 0.5)
+    assert [stage.home(name) for name in ("one", "two", "three")] == [[0], [0], []]
+
+
+def test_of_two_gpus_alike_the_one_that_nobody_borrows_is_the_home() -> None:
+    stage = Stage(3)
+    stage.notebook("alice", 0.25)
+    stage.notebook("bob", 0.25)
+    assert (stage.gpu("alice"), stage.gpu("bob")) == (0, 1)
+    stage.command("whole")
+    assert stage.gpu("whole") == 2
+    assert stage.orders("bob") == ["start"]

@@ -1,0 +1,87 @@
+"""Who comes back and who does not: failed suspends, stops that crossed, commands that ended, failures that count."""
+
+from __future__ import annotations
+
+import pytest
+
+from nls_scheduler import events as ev
+from nls_scheduler.commands import StartProcess, SuspendProcess
+from stage import TOTAL, Stage
+
+
+def test_a_suspend_that_met_a_cell_is_tried_again_as_soon_as_the_cell_has_ended() -> None:
+    """bob's cell begins while the order is on its way; that is no failure that would need a pause."""
+    stage = Stage(1, min_residency_s=2.0, residency_per_move=0.0, cool_down_s=30.0)
+    for name in ("alice", "bob"):
+        stage.notebook(name)
+        stage.after(5)
+        stage.cell_starts(name)
+        stage.holds(name, 0.7)
+        stage.cell_ends(name)
+        stage.after(5)
+    stage.node.start_cell(stage.workload("alice").id)
+    stage.trims()
+    assert isinstance(stage.pending("bob"), SuspendProcess)
+    stage.node.start_cell(stage.workload("bob").id)
+    stage.completes("bob")
+    assert stage.runs("bob")
+    assert stage.workload("bob").suspend_failed_at is None
+    stage.cell_ends("bob")
+    assert stage.runs("alice")
+
+
+def test_who_could_not_be_suspended_stays_when_the_reason_to_leave_is_gone() -> None:
+    stage = Stage(1, cool_down_s=10.0)
+    stage.notebook("alice")
+    stage.allocates("alice", 0.9)
+    stage._ids["bob"] = stage.node.submit(name="bob")
+    stage.trims()
+    stage.completes("alice", fail=True)
+    stage.ends("bob")
+    stage.after(600)
+    assert stage.runs("alice")
+    assert stage.orders("alice") == ["start", "trim", "suspend"]
+
+
+def test_the_answer_to_a_stop_that_found_no_process_ends_no_start_that_came_after() -> None:
+    stage = Stage(1)
+    stage._ids["book"] = stage.node.submit(name="book")
+    assert isinstance(stage.pending("book"), StartProcess)
+    stage.node.tell(ev.ProcessExited(stage.node.now, stage.workload("book").id, None, "there was none"))
+    assert stage.phase("book") == "starting"
+    stage.node.settle()
+    assert stage.runs("book")
+
+
+def test_what_a_process_held_above_its_request_counts_until_it_is_seen_to_be_free() -> None:
+    stage = Stage(1)
+    stage.notebook("alice")
+    stage.holds("alice", 0.9)
+    process = stage.node.workloads[stage.workload("alice").id].process
+    assert process is not None
+    process.lingers = True
+    stage.ends("alice")
+    (releasing,) = stage.node.state.gpus[stage.uuid(0)].releasing
+    assert releasing.bytes == int(0.9 * TOTAL)
+    stage.command("next", 0.5)
+    assert stage.phase("next") == "queued"
+
+
+@pytest.mark.parametrize("requeue", [False, True])
+def test_a_command_that_ended_by_itself_does_not_come_back(*, requeue: bool) -> None:
+    stage = Stage(1)
+    stage.command("train", requeue=requeue)
+    stage.dies("train")
+    assert not stage.known("train")
+
+
+def test_who_is_stopped_for_others_again_and_again_has_not_failed() -> None:
+    stage = Stage(1, max_failures=3)
+    stage.command("batch", 0.25, 1.0, requeue=True)
+    for number in range(5):
+        stage.holds("batch", 0.9)
+        stage.command(f"owner-{number}", 0.75)
+        stage.ends(f"owner-{number}")
+    assert stage.runs("batch")
+    assert stage.orders("batch").count("stop") == 5
+    assert stage.workload("batch").failures == 0

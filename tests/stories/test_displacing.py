@@ -1,0 +1,175 @@
+"""Whose home goes when a queue is owed the room: as little as possible, the least harm first."""
+
+from __future__ import annotations
+
+from nls_scheduler.queues import Queue
+from stage import Stage
+
+POOL = "default"
+
+
+def owed(gpus: int = 2, **policy: object) -> Stage:
+    """Queue `b` is owed every Gpu; `a` has what nobody else wants."""
+    return Stage(gpus, queues=(Queue("a", over_quota_weight={POOL: 0.0}), Queue("b", quota={POOL: 2.0})), **policy)
+
+
+def nested(limit: float, **quotas: float) -> Stage:
+    """Queues in one parent that may have no more than its limit; four Gpus."""
+    inside = (Queue(name, "p", quota={POOL: quota}) for name, quota in quotas.items())
+    return Stage(4, queues=(Queue("p", quota={POOL: limit}, limit={POOL: limit}), *inside))
+
+
+def test_who_turns_out_not_to_be_in_the_way_keeps_its_home() -> None:
+    """`small` alone is not enough, and with `whole` it is not needed any more."""
+    stage = nested(2.0, a=0.0, b=1.0)
+    for name, size, priority in (("small", 0.5, 0), ("whole", 1.0, 1), ("other", 0.5, 2)):
+        stage.command(name, size, queue="a", priority=priority, requeue=True)
+    stage.command("owner", queue="b")
+    assert stage.runs("owner", "small", "other")
+    assert stage.home("whole") == []
+
+
+def test_nobody_is_taken_from_a_queue_that_has_come_down_to_its_share() -> None:
+    stage = nested(3.0, a=1.0, b=1.0, c=1.0)
+    for number, (name, size) in enumerate((("a1", 0.5), ("a2", 1.0), ("c1", 0.5), ("c2", 1.0))):
+        stage.command(name, size, queue=name[0], priority=number, requeue=True)
+    stage.command("owner", queue="b")
+    assert stage.runs("owner", "a2", "c2")
+    assert (stage.home("a1"), stage.home("c1")) == ([], [])
+
+
+def test_on_one_gpu_the_idle_goes_before_one_that_computes() -> None:
+    stage = owed(1)
+    for name in ("computes", "idle"):
+        stage.notebook(name, 0.5, 0.5, queue="a")
+    stage.cell_starts("computes")
+    stage.command("owner", 0.5, queue="b")
+    assert stage.runs("owner", "computes")
+    assert stage.home("idle") == []
+
+
+def test_what_is_scattered_is_taken_back_and_the_rest_packed() -> None:
+    stage = owed(2)
+    for name in ("b1", "a1", "b2", "a2"):
+        stage.notebook(name, 0.5, 0.5, queue=name[0])
+    assert (stage.gpu("b1"), stage.gpu("b2")) == (0, 1)
+    stage.command("owner", queue="b")
+    assert stage.runs("owner", "b1", "b2")
+    assert stage.gpu("b1") == stage.gpu("b2")
+    assert (stage.home("a1"), stage.home("a2")) == ([], [])
+
+
+def test_who_comes_back_by_itself_goes_before_who_does_not_whatever_their_priorities() -> None:
+    stage = owed(2)
+    stage.command("once", queue="a", priority=0)
+    stage.command("again", queue="a", priority=50, requeue=True)
+    stage.command("owner", queue="b")
+    assert stage.runs("owner", "once")
+
+
+def test_idle_goes_before_running_whatever_their_priorities() -> None:
+    stage = owed(2)
+    stage.notebook("computes", 1.0, 1.0, queue="a", priority=0)
+    stage.notebook("idle", 1.0, 1.0, queue="a", priority=50)
+    stage.cell_starts("computes")
+    stage.command("owner", queue="b")
+    assert stage.runs("owner", "computes")
+
+
+def test_the_lower_priority_goes_first_whatever_it_holds() -> None:
+    stage = owed(2)
+    stage.notebook("low", 0.75, 1.0, queue="a", priority=0)
+    stage.notebook("high", 0.75, 1.0, queue="a", priority=50)
+    stage.holds("low", 0.9)
+    stage.command("owner", queue="b")
+    assert stage.runs("owner", "high")
+    assert stage.home("low") == []
+
+
+def test_the_fewest_bytes_go() -> None:
+    stage = owed(2)
+    stage.notebook("large", 0.6, 1.0, queue="a")
+    stage.notebook("one", 0.45, 0.45, queue="a")
+    stage.notebook("two", 0.45, 0.45, queue="a")
+    stage.holds("large", 0.9)
+    stage.command("owner", 0.5, queue="b")
+    assert stage.home("large") != []
+    assert sorted([len(stage.home("one")), len(stage.home("two"))]) == [0, 1]
+
+
+def test_of_two_that_run_the_latest_arrival_goes() -> None:
+    stage = owed(2)
+    for name in ("first", "second"):
+        stage.notebook(name, 1.0, 1.0, queue="a")
+        stage.after(10)
+    for name in ("second", "first"):
+        stage.cell_starts(name)
+        stage.cell_ends(name)
+        stage.after(10)
+    for name in ("first", "second"):
+        stage.cell_starts(name)
+    stage.command("owner", queue="b")
+    assert stage.home("first") != []
+    assert stage.home("second") == []
+
+
+def test_who_is_displaced_has_a_smaller_place_where_there_is_one() -> None:
+    """`late` has not started yet, as memory is not free in fact: it starts on the other Gpu."""
+    stage = owed(2)
+    stage.command("before", queue="b")
+    for name in ("firm", "other"):
+        stage.command(name, 0.5, queue="b")
+    process = stage.node.workloads[stage.workload("before").id].process
+    assert process is not None
+    process.lingers = True
+    stage.ends("before")
+    stage.command("late", 0.5, queue="a")
+    assert (stage.home("late"), stage.phase("late")) == ([0], "queued")
+    stage.ends("other")
+    stage.command("owner", queue="b")
+    assert (stage.home("owner"), stage.home("late")) == ([0], [1])
+    assert stage.runs("late")
+
+
+def test_who_would_be_displaced_in_vain_keeps_its_home() -> None:
+    """`owner` asks for two Gpus, of which one cannot be had."""
+    stage = owed(2)
+    stage.command("firm", queue="b")
+    stage.command("soft", queue="a", requeue=True)
+    stage.command("owner", gpu_count=2, queue="b")
+    stage.after(600)
+    assert stage.runs("firm", "soft")
+    assert stage.home("soft") == [1]
+    assert stage.orders("soft") == ["start"]
+
+
+def test_who_has_lost_its_home_does_not_stay_beside_a_stranger() -> None:
+    stage = owed(2)
+    for name, size in (("a1", 0.25), ("b1", 0.75), ("b2", 1.0)):
+        stage.notebook(name, size, size, queue=name[0])
+    for name in ("b1", "b2"):
+        stage.user_suspends(name)
+    stage.notebook("owner", 0.25, 0.25, queue="b")
+    assert (stage.home("a1"), stage.gpu("a1"), stage.gpu("owner")) == ([], 0, 0)
+    stage.stranger_uses(0, 0.01)
+    assert stage.phase("a1") in ("queued", "suspended")
+
+
+def test_who_has_lost_its_home_stays_where_nobody_needs_its_place_yet() -> None:
+    """GPU 1 is full on paper, of notebooks that are away: who is owed the room of GPU 0 uses GPU 1 meanwhile."""
+    stage = owed(2)
+    for name in ("a1", "a2", "b1", "b2"):
+        stage.notebook(name, 0.5, 0.5, queue=name[0])
+    for name in ("b1", "b2"):
+        stage.user_suspends(name)
+    stage.notebook("owner", 0.5, 1.0, queue="b")
+    (guest,) = [name for name in ("a1", "a2") if not stage.home(name)]
+    assert (stage.home("owner"), stage.gpu("owner")) == ([0], 1)
+    assert stage.runs("a1", "a2")
+    assert stage.reason(guest).startswith("stays on GPU 0 while nobody needs it: no room for 8 GiB on one GPU")
+    stage.cell_starts("b1")
+    assert (stage.gpu("b1"), stage.gpu("owner")) == (1, 1)
+    stage.cell_starts("b2")
+    assert stage.runs("b1", "b2", "owner")
+    assert stage.gpu("owner") == 0
+    assert stage.phase(guest) in ("queued", "suspended")

@@ -1,0 +1,177 @@
+"""What is known and since when: old samples, Gpus that give no answer, strangers, waits and moves that are counted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from nls_scheduler import events as ev
+from nls_scheduler.model import ProcessId
+from nls_scheduler.simulator import GIB
+from stage import TOTAL, Stage
+
+
+def sampled(stage: Stage, at: float, **of_gpu_0: object) -> None:
+    """A sample of that time which shows nothing on any Gpu but what is given for the first one."""
+    readings = {uuid: ev.GpuReading(0, (), {}) for uuid in stage.node.state.gpus}
+    if of_gpu_0:
+        readings[stage.uuid(0)] = replace(readings[stage.uuid(0)], **of_gpu_0)  # type: ignore[arg-type]
+    stage.node.tell(ev.MemorySampled(at, readings))
+
+
+def lingering(stage: Stage) -> ProcessId:
+    """`holder` has ended, and its process still holds the only Gpu."""
+    process = stage.node.workloads[stage.workload("holder").id].process
+    assert process is not None
+    process.lingers = True
+    stage.ends("holder")
+    assert stage.phase("next") == "queued"
+    return process.id
+
+
+def handed_on() -> Stage:
+    stage = Stage(1)
+    stage.command("holder")
+    stage.command("next")
+    stage.node.now = 10.0
+    return stage
+
+
+def test_a_sample_from_before_the_end_of_a_process_says_nothing_about_its_memory() -> None:
+    stage = handed_on()
+    lingering(stage)
+    sampled(stage, at=9.0)
+    assert stage.phase("next") == "queued"
+    sampled(stage, at=11.0)
+    stage.node.settle()
+    assert stage.runs("next")
+
+
+def test_a_process_on_its_way_out_is_no_stranger() -> None:
+    stage = handed_on()
+    process = lingering(stage)
+    sampled(stage, at=11.0, memory_used_bytes=GIB, unplaced={process: GIB})
+    gpu = stage.node.state.gpus[stage.uuid(0)]
+    assert (gpu.unplaced, gpu.unplaced_bytes, len(gpu.releasing)) == ((), 0, 1)
+
+
+def test_a_sample_from_before_a_process_was_ready_does_not_measure_it() -> None:
+    stage = Stage(1)
+    stage.notebook("alice", 0.25)
+    stage.holds("alice", 0.75)
+    stage.user_suspends("alice")
+    stage.after(10)
+    stage.cell_starts("alice")
+    alice = stage.workload("alice")
+    stage.node.state = replace(stage.node.state, workloads={alice.id: replace(alice, measured=False, memory_used={})})
+    sampled(stage, at=9.0)
+    assert stage.workload("alice").size_bytes == TOTAL * 3 // 4
+    sampled(stage, at=11.0)
+    assert stage.workload("alice").size_bytes == TOTAL // 4
+
+
+@pytest.mark.parametrize("unplaced", [None, {ProcessId(1, 1): None}])
+def test_what_nobody_accounts_for_is_a_stranger_s_where_the_driver_hides_who_it_is(
+    unplaced: dict[ProcessId, int | None] | None,
+) -> None:
+    stage = Stage(1)
+    stage.notebook("alice", 0.25)
+    process = stage.workload("alice").process
+    assert process is not None
+    mine = ev.PlacedUse(stage.workload("alice").id, process, GIB)
+    sampled(stage, at=1.0, memory_used_bytes=5 * GIB, placed=(mine,), unplaced=unplaced)
+    assert stage.node.state.gpus[stage.uuid(0)].unplaced_bytes == 4 * GIB
+
+
+def test_a_gpu_that_gives_no_answer_gets_nobody_new_and_loses_nobody() -> None:
+    stage = Stage(1)
+    stage.notebook("alice", 0.25)
+    stage.node.tell(ev.MemorySampled(1.0, {}))
+    stage._ids["bob"] = stage.node.submit(name="bob", request_bytes=GIB)
+    assert stage.runs("alice")
+    assert stage.phase("bob") == "queued"
+    stage.node.sample()
+    stage.node.settle()
+    assert stage.runs("alice", "bob")
+
+
+def test_a_gpu_that_vanishes_is_left_by_the_deadline_and_then_forgotten() -> None:
+    stage = Stage(2, reclaim_deadline_s=30.0)
+    stage.notebook("alice")
+    stage.notebook("bob")
+    stage.cell_starts("bob")
+    lost = stage.uuid(1)
+    left = tuple(gpu for gpu in stage.node.state.gpus.values() if gpu.uuid != lost)
+    stage.node.tell(ev.GpusDiscovered(stage.node.now, left))
+    assert stage.node.state.gpus[lost].unhealthy_reason == "it has vanished"
+    stage.after(31)
+    assert stage.gpu("bob") == 0
+    stage.node.tell(ev.GpusDiscovered(stage.node.now, left))
+    assert lost not in stage.node.state.gpus
+
+
+def test_a_wait_is_counted_from_its_beginning_whatever_its_user_does_meanwhile() -> None:
+    stage = Stage(1)
+    stage.command("holder")
+    for name in ("first", "second"):
+        stage.notebook(name, 1.0)
+        stage.after(1)
+    stage.cell_starts("first")
+    assert (stage.position("first"), stage.position("second")) == (1, 2)
+    assert stage.workload("first").waiting_since == 0.0
+
+
+def test_a_command_is_not_suspended_at_its_user_s_word() -> None:
+    stage = Stage(1)
+    stage.command("train", requeue=True)
+    stage.user_suspends("train")
+    assert stage.runs("train")
+    assert stage.orders("train") == ["start"]
+
+
+def test_what_a_cell_changes_after_a_save_counts_until_it_is_saved_too() -> None:
+    stage = Stage(1)
+    stage.notebook("alice", 0.25)
+    stage.cell_starts("alice")
+    stage.allocates("alice", 0.75)
+    alice = stage.workload("alice").id
+    stage.node.tell(ev.StateSaved(stage.node.now, alice, GIB))
+    assert stage.workload("alice").return_bytes == TOTAL * 3 // 4
+    stage.cell_ends("alice")
+    assert stage.workload("alice").return_bytes == TOTAL * 3 // 4
+    stage.node.tell(ev.StateSaved(stage.node.now, alice, GIB))
+    assert stage.workload("alice").return_bytes == TOTAL // 4
+
+
+def test_a_move_took_as_long_as_the_way_off_and_the_way_back() -> None:
+    stage = Stage(1)
+    stage.notebook("alice")
+    stage.holds("alice", 0.75)
+    stage.node.tell(ev.SuspendRequested(stage.node.now, stage.workload("alice").id, "suspended by its user"))
+    stage.node.now = 3.0
+    stage.completes("alice")
+    stage.node.start_cell(stage.workload("alice").id)
+    stage.node.now = 5.0
+    stage.completes("alice")
+    assert stage.runs("alice")
+    assert stage.workload("alice").last_move_s == 5.0
+    assert stage.node.state.policy.residency_s(stage.workload("alice")) == 50.0
+
+
+def test_who_comes_back_waits_until_there_is_room_in_fact_for_all_that_it_brings() -> None:
+    stage = Stage(1)
+    stage.notebook("alice", 0.25)
+    stage.holds("alice", 0.75)
+    stage.user_suspends("alice")
+    stage.command("leaver", 0.5)
+    process = stage.node.workloads[stage.workload("leaver").id].process
+    assert process is not None
+    process.lingers = True
+    stage.ends("leaver")
+    stage.cell_starts("alice")
+    assert stage.phase("alice") == "suspended"
+    process.lingers = False
+    stage.node.sample()
+    stage.node.settle()
+    assert stage.runs("alice")

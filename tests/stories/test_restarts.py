@@ -1,0 +1,139 @@
+"""The daemon was away: nobody is hurried for that, and nobody is ordered about before it is known how they are."""
+
+from __future__ import annotations
+
+import pytest
+
+from nls_scheduler import events as ev
+from nls_scheduler.commands import SuspendProcess
+from nls_scheduler.model import Order
+from stage import TOTAL, Stage
+
+
+def orders_given(stage: Stage) -> int:
+    return sum(len([c for c in given if type(c).__name__ != "SetTimer"]) for _, given in stage.node.history)
+
+
+def test_a_deadline_that_passed_while_the_daemon_was_away_begins_again_with_the_grace() -> None:
+    stage = Stage(1, suspend_timeout_s=20.0)
+    stage.notebook("alice")
+    alice = stage.workload("alice").id
+    stage.node.tell(ev.SuspendRequested(stage.node.now, alice, "suspended by its user"))
+    stage.node.go_down()
+    stage.node.now = 100.0
+    stage.node.come_back()
+    stage.node.report(alice)
+    assert isinstance(stage.pending("alice"), SuspendProcess)
+    assert stage.orders("alice") == ["start", "suspend"]
+    stage.node.now += 4.0
+    stage.completes("alice")
+    assert stage.phase("alice") == "suspended"
+    assert stage.orders("alice") == ["start", "suspend"]
+
+
+def waiting_for_memory() -> Stage:
+    """`next` may start as soon as the process before is seen to be gone; that happens while the daemon is away."""
+    stage = Stage(1)
+    stage.command("holder")
+    stage.command("next")
+    process = stage.node.workloads[stage.workload("holder").id].process
+    assert process is not None
+    process.lingers = True
+    stage.ends("holder")
+    stage.node.go_down()
+    process.lingers = False
+    stage.node.come_back()
+    return stage
+
+
+def test_nothing_is_ordered_before_all_have_reported() -> None:
+    stage = waiting_for_memory()
+    given = orders_given(stage)
+    assert stage.phase("next") == "queued"
+    stage.node.sample()
+    assert orders_given(stage) == given
+    stage.node.report(stage.workload("next").id)
+    assert stage.phase("next") == "starting"
+
+
+def test_when_the_grace_is_over_orders_are_given_whoever_has_not_reported() -> None:
+    stage = waiting_for_memory()
+    stage.node.now = stage.node.state.quiet_until - 0.1
+    stage.node.sample()
+    assert stage.phase("next") == "queued"
+    assert stage.node.state.timer_at == stage.node.state.quiet_until
+    stage.node.fire_timer()
+    assert stage.phase("next") == "starting"
+
+
+def test_a_lost_journal_disturbs_nobody_for_the_grace() -> None:
+    stage = Stage(1)
+    stage.notebook("alice")
+    stage.node.go_down()
+    stage.node.come_back_forgetful()
+    stage._ids["bob"] = stage.node.submit(name="bob")
+    assert stage.phase("bob") == "queued"
+    alice = stage._ids["alice"]
+    assert stage.node.bring_back(alice)
+    stage.node.sample()
+    gpu = stage.node.state.gpus[stage.uuid(0)]
+    assert (gpu.unplaced, gpu.unplaced_bytes) == ((), 0)
+    stage.after(stage.node.state.policy.reconnect_grace_s)
+    assert stage.runs("alice", "bob")
+
+
+def test_who_is_brought_back_is_no_stranger_any_more_and_ids_of_orders_go_on() -> None:
+    stage = Stage(1)
+    stage.notebook("alice")
+    stage.user_suspends("alice")
+    stage.user_resumes("alice")
+    last = stage.node.workloads[stage.workload("alice").id].last_command
+    stage.node.go_down()
+    stage.node.come_back_forgetful()
+    assert stage.node.state.gpus[stage.uuid(0)].unplaced != ()
+    assert stage.node.bring_back(stage._ids["alice"])
+    assert stage.node.state.gpus[stage.uuid(0)].unplaced == ()
+    assert stage.node.state.next_command == last + 1
+
+
+@pytest.mark.parametrize("kind", ["notebook", "command"])
+def test_who_would_cost_somebody_a_guarantee_is_not_brought_back(kind: str) -> None:
+    stage = Stage(1)
+    (stage.notebook if kind == "notebook" else stage.command)("alice", 0.75)
+    stage.node.go_down()
+    stage.node.come_back_forgetful()
+    stage.node.processes[0].held_bytes = 1
+    stage._ids["bob"] = stage.node.submit(name="bob")
+    assert stage.node.state.workloads[stage._ids["bob"]].home
+    assert not stage.node.bring_back(stage._ids["alice"])
+
+
+def test_what_was_carried_out_while_the_daemon_was_away_has_been_carried_out() -> None:
+    stage = Stage(1)
+    stage.notebook("alice")
+    stage.holds("alice", 0.25)
+    stage.cell_starts("alice")
+    stage.cell_ends("alice")
+    alice = stage.workload("alice").id
+    stage.node.tell(ev.SuspendRequested(stage.node.now, alice, "suspended by its user"))
+    stage.node.go_down()
+    stage.completes("alice")
+    stage.node.come_back()
+    stage.node.report(alice)
+    assert stage.phase("alice") == "suspended"
+    assert (stage.workload("alice").failures, stage.workload("alice").saved_bytes) == (0, TOTAL // 4)
+
+
+def test_a_start_that_was_carried_out_while_the_daemon_was_away_is_not_given_up() -> None:
+    stage = Stage(1)
+    stage._ids["alice"] = stage.node.submit(name="alice")
+    alice = stage._ids["alice"]
+    pending = stage.workload("alice").pending
+    assert pending is not None
+    assert pending.order is Order.START
+    stage.node.go_down()
+    stage.completes("alice")
+    stage.node.come_back()
+    stage.node.report(alice)
+    assert stage.runs("alice")
+    assert stage.orders("alice") == ["start"]

@@ -1,0 +1,255 @@
+"""Each sentence of `invariants` says so when a state breaks it: what watches over all other tests can fail."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nls_scheduler import events as ev
+from nls_scheduler.commands import InterruptCell, StartProcess, StopProcess, SuspendProcess, TrimMemory
+from nls_scheduler.invariants import InvariantError, check
+from nls_scheduler.model import CommandId, Order, Pending, Phase
+from nls_scheduler.queues import Queue
+from stage import TOTAL, Stage
+
+if TYPE_CHECKING:
+    from nls_scheduler.commands import Command
+    from nls_scheduler.model import NodeState, Workload
+
+Break = tuple["NodeState", "NodeState", tuple["Command", ...]]
+NOW = 50.0
+
+
+def two() -> Stage:
+    """alice at home on GPU 0; bob, at home there too, borrows GPU 1."""
+    stage = Stage(2)
+    stage.notebook("alice")
+    stage.notebook("bob")
+    assert (stage.gpu("alice"), stage.gpu("bob")) == (0, 1)
+    return stage
+
+
+def record(stage: Stage, name: str, **changes: object) -> NodeState:
+    """The state with a workload's record changed."""
+    workload = replace(stage.workload(name), **changes)  # type: ignore[arg-type]
+    return replace(stage.node.state, workloads={**stage.node.state.workloads, workload.id: workload})
+
+
+def entry(stage: Stage, name: str, **changes: object) -> NodeState:
+    """The state with a workload's entry in the plan changed."""
+    changed = replace(stage.plan(name), **changes)  # type: ignore[arg-type]
+    return replace(stage.node.state, plan={**stage.node.state.plan, stage.workload(name).id: changed})
+
+
+def spec(stage: Stage, name: str, **changes: object) -> NodeState:
+    return record(stage, name, spec=replace(stage.workload(name).spec, **changes))  # type: ignore[arg-type]
+
+
+def order(stage: Stage, kind: type, name: str = "alice", reason: str = "so", **more: object) -> tuple[Command, ...]:
+    return (kind(stage.node.state.next_command, stage.workload(name).id, reason, None, **more),)
+
+
+def pending(order: Order) -> Pending:
+    return Pending(order, CommandId(7), 0.0, 100.0, "so")
+
+
+def alone(change: object) -> Break:
+    """A state that is wrong whatever was before."""
+    return change, change, ()  # type: ignore[return-value]
+
+
+def a_sentence_is_broken(broken: Break, says: str) -> None:
+    with pytest.raises(InvariantError) as caught:
+        check(*broken)
+    assert says in str(caught.value)
+
+
+def test_what_is_in_order_breaks_no_sentence() -> None:
+    stage = two()
+    check(stage.node.state, stage.node.state, ())
+
+
+def moved_together(stage: Stage) -> NodeState:
+    return record(stage, "bob", current=(stage.uuid(0),), spec=replace(stage.workload("bob").spec, request_bytes=TOTAL))
+
+
+RECORDS = {
+    "requests now on GPU 0 are more": moved_together,
+    "home requests on GPU 0 are more": lambda s: spec(s, "bob", request_bytes=TOTAL),
+    "is queued with current": lambda s: record(s, "alice", phase=Phase.QUEUED, process=None),
+    "is running with current ()": lambda s: record(s, "alice", current=()),
+    "is suspended with a process": lambda s: record(s, "alice", phase=Phase.SUSPENDED, current=()),
+    "runs without a process": lambda s: record(s, "alice", process=None),
+    "runs without a process or with a command": lambda s: record(s, "alice", pending=pending(Order.START)),
+    "starting without StartProcess": lambda s: record(s, "alice", phase=Phase.STARTING),
+    "suspending without a command": lambda s: record(s, "alice", phase=Phase.SUSPENDING),
+    "since when is not known": lambda s: record(s, "alice", phase=Phase.SUSPENDED, current=(), process=None),
+    "has one Gpu twice": lambda s: record(s, "alice", current=(s.uuid(0), s.uuid(0))),
+    "has no reason": lambda s: entry(s, "alice", reason=""),
+    "without being admitted": lambda s: entry(s, "alice", home=()),
+    "allowance outside its request and limit": lambda s: entry(s, "alice", allowance_bytes=TOTAL + 1),
+    "more requests on GPU 0 than": lambda s: replace(
+        spec(s, "bob", request_bytes=TOTAL), plan=entry(s, "bob", target=(s.uuid(0),)).plan
+    ),
+    "allowances on GPU 0 are more": lambda s: entry(s, "bob", target=(s.uuid(0),)),
+    "has a deadline, and no guarantee waits": lambda s: entry(s, "alice", deadline_at=100.0),
+}
+
+
+@pytest.mark.parametrize("says", RECORDS)
+def test_a_record_or_an_entry_that_cannot_be_is_said(says: str) -> None:
+    a_sentence_is_broken(alone(RECORDS[says](two())), says)
+
+
+def one_that_waits(**wanted: object) -> Stage:
+    stage = Stage(2)
+    stage.command("whole", gpu_count=2)
+    stage.command("next", **wanted)
+    assert stage.phase("next") == "queued"
+    return stage
+
+
+PLANS = {
+    "may not borrow, and is to run away": (0, {}),
+    "is to start on 1 Gpus": (0, {"gpu_count": 2}),
+}
+
+
+@pytest.mark.parametrize("says", PLANS)
+def test_a_start_that_cannot_be_is_said(says: str) -> None:
+    gpu, wanted = PLANS[says]
+    stage = one_that_waits(**wanted)
+    stage.ends("whole")
+    stage.ends("next")
+    stage = one_that_waits(**wanted)
+    state = entry(stage, "next", home=(stage.uuid(1 - gpu),), target=(stage.uuid(gpu),), allowance_bytes=TOTAL)
+    a_sentence_is_broken(alone(state), says)
+
+
+def test_one_of_several_on_a_slice_is_said() -> None:
+    stage = Stage(2)
+    stage.command("whole", gpu_count=2)
+    gpus = stage.node.state.gpus
+    slices = {uuid: replace(gpu, parent=stage.uuid(0)) for uuid, gpu in gpus.items()}
+    a_sentence_is_broken(alone(replace(stage.node.state, gpus=slices)), "spans a slice")
+
+
+ORDERS = {
+    "ids are not consecutive": lambda s: (
+        StartProcess(CommandId(99), s.workload("alice").id, "so", None, (s.uuid(0),)),
+    ),
+    "two commands in one step": lambda s: (*order(s, SuspendProcess), *order(s, SuspendProcess)),
+    "has no reason": lambda s: order(s, SuspendProcess, reason=""),
+    "is not pending": lambda s: order(s, SuspendProcess),
+    "trimmed without a cause": lambda s: order(s, TrimMemory),
+}
+
+
+@pytest.mark.parametrize("says", ORDERS)
+def test_an_order_that_cannot_be_is_said(says: str) -> None:
+    stage = two()
+    a_sentence_is_broken((stage.node.state, stage.node.state, ORDERS[says](stage)), says)
+
+
+CELLS = {
+    "suspended in mid-cell": (SuspendProcess, {}, {}),
+    "stopped in mid-cell before any deadline": (StopProcess, {}, {"grace_s": 1.0}),
+    "interrupted without a deadline": (InterruptCell, {}, {"grace_s": 1.0}),
+    "while its user keeps it": (SuspendProcess, {"keep_until": 1000.0, "cell_since": None}, {}),
+}
+
+
+@pytest.mark.parametrize("says", CELLS)
+def test_harm_to_a_running_cell_or_to_one_that_is_kept_is_said(says: str) -> None:
+    stage = two()
+    kind, changes, more = CELLS[says]
+    state = record(stage, "alice", **{"cell_since": 1.0, **changes})
+    a_sentence_is_broken((state, state, order(stage, kind, **more)), says)
+
+
+def test_a_second_interrupt_is_said() -> None:
+    stage = two()
+    state = replace(
+        record(stage, "alice", cell_since=1.0, interrupt=pending(Order.INTERRUPT)),
+        plan=entry(stage, "alice", deadline_at=100.0).plan,
+    )
+    a_sentence_is_broken((state, state, order(stage, InterruptCell, grace_s=1.0)), "or twice in one cell")
+
+
+def above_its_request(stage: Stage) -> Workload:
+    alice = stage.workload("alice")
+    return replace(alice, measured=True, memory_used={stage.uuid(0): TOTAL * 3 // 4}, trimmed_at=20.0)
+
+
+def test_a_second_trim_for_one_cause_is_said() -> None:
+    stage = two()
+    alice = above_its_request(stage)
+    state = replace(
+        stage.node.state,
+        workloads={**stage.node.state.workloads, alice.id: alice},
+        plan=entry(stage, "alice", trim_since=10.0).plan,
+    )
+    a_sentence_is_broken((state, state, order(stage, TrimMemory)), "trimmed twice for what began at 10.0")
+
+
+def test_more_moves_in_an_hour_than_the_policy_allows_are_said() -> None:
+    stage = two()
+    after = replace(record(stage, "alice", burst_moves=tuple(float(n) for n in range(13))), at=NOW)
+    a_sentence_is_broken((stage.node.state, after, order(stage, SuspendProcess)), "moved 13 times for burst alone")
+
+
+def test_a_start_before_there_is_room_is_said() -> None:
+    stage = two()
+    full = replace(stage.node.state.gpus[stage.uuid(0)], unplaced_bytes=TOTAL)
+    state = replace(stage.node.state, gpus={**stage.node.state.gpus, full.uuid: full})
+    commands = order(stage, StartProcess, gpus=(full.uuid,))
+    a_sentence_is_broken((state, state, commands), "starts on GPU 0 before there is room")
+
+
+def test_an_admission_beyond_a_limit_is_said() -> None:
+    stage = Stage(2, queues=(Queue("a", limit={"default": 1.0}),))
+    for name in ("first", "second"):
+        stage.command(name, queue="a")
+    assert stage.phase("second") == "queued"
+    state = record(stage, "second", home=(stage.uuid(1),))
+    a_sentence_is_broken((stage.node.state, state, ()), "is admitted although queue 'a' has 1 of the 1 GPUs")
+
+
+def test_a_home_from_before_a_lowered_limit_may_stay() -> None:
+    stage = Stage(2, queues=(Queue("a"),))
+    for name in ("first", "second"):
+        stage.command(name, queue="a")
+    stage.changes(queues=(Queue("a", limit={"default": 1.0}),))
+    assert stage.runs("first", "second")
+
+
+def half_a_gang() -> Stage:
+    stage = Stage(2)
+    stage.command("blocker")
+    stage.gang("red", 2)
+    assert [stage.phase(f"red-{n}") for n in range(2)] == ["queued", "queued"]
+    return stage
+
+
+def test_half_a_gang_that_is_planned_or_admitted_is_said() -> None:
+    stage = half_a_gang()
+    free = (stage.uuid(1),)
+    planned = entry(stage, "red-0", home=free, target=free, allowance_bytes=TOTAL)
+    a_sentence_is_broken(alone(planned), "the plan gives Gpus to some of gang red only")
+    a_sentence_is_broken(alone(record(stage, "red-0", home=free)), "a part of gang red is admitted")
+
+
+def test_half_a_gang_that_is_started_is_said() -> None:
+    stage = half_a_gang()
+    commands = order(stage, StartProcess, "red-0", gpus=(stage.uuid(1),))
+    a_sentence_is_broken((stage.node.state, stage.node.state, commands), "a part of gang red is started")
+
+
+def test_a_running_cell_that_its_user_lets_go_of_breaks_nothing() -> None:
+    stage = two()
+    stage.cell_starts("alice")
+    stage.ends("alice")
+    assert not stage.known("alice")
+    assert isinstance(stage.node.history[-1][0], ev.MemorySampled)
