@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _weakrefset
 import signal
 import threading
 import time
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 # Code that swallows the first interruption gets another one after this.
 _AGAIN_S = 1.0
 _NEVER = float("-inf")
+_CALLBACKS = frozenset({weakref.__file__, _weakrefset.__file__})
 
 
 class OverBudgetError(BaseException):
@@ -69,7 +71,7 @@ class Watchdog:
                 signal.setitimer(signal.ITIMER_REAL, left_s, theirs[1])
 
     def _bark(self, _: int, frame: FrameType | None) -> None:
-        if frame is not None and frame.f_code.co_filename == weakref.__file__:
+        if frame is not None and frame.f_code.co_filename in _CALLBACKS:
             return  # an error would be lost in its callbacks; the alarm comes again
         if self._watching:
             self._armed_at = _NEVER  # the next progress is one, however soon it comes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +17,11 @@ from waiting import eventually, wait_until
 
 
 def sockets_of(pid: int) -> int:
-    return sum("socket:" in str(file.readlink()) for file in Path(f"/proc/{pid}/fd").iterdir() if file.is_symlink())
+    count = 0
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            count += "socket:" in str(file.readlink())
+    return count
 
 
 async def follow_for(socket: Path, turns: int) -> None:

@@ -247,10 +247,10 @@ class Terminal:
     def type(self, keys: bytes) -> None:
         os.write(self.master, keys)
 
-    def read_until(self, text: str) -> None:
-        while text not in self.text:
+    def read_until(self, pattern: str) -> None:
+        while not re.search(pattern, self.text):
             readable, _, _ = select.select([self.master], [], [], 15)
-            assert readable, f"{text!r} did not appear in {self.text!r}"
+            assert readable, f"{pattern!r} did not appear in {self.text!r}"
             self.text += os.read(self.master, 65536).decode()
 
 
@@ -271,8 +271,8 @@ def test_a_terminal_shows_one_live_line_and_ctrl_c_ends_the_wait(one_gpu_daemon:
     first = daemon.start_nls("run", "--name", "first", "--", "sleep", "600")
     daemon.wait_for("first", phase="running")
     with Terminal(daemon, "run", "--name", "second", "--", "true") as terminal:
-        terminal.read_until("waiting for a GPU (1. in line)")
-        terminal.read_until("[1 s]")
+        terminal.read_until(r"waiting for a GPU \(1\. in line\)")
+        terminal.read_until(r"\[[1-9] s\]")
         assert "\n" not in terminal.text
         terminal.type(b"\x03")
         assert terminal.process.wait(15) == 130

@@ -77,7 +77,7 @@ def test_a_notebook_comes_back_in_the_process_that_stood_by(bench: Bench, book: 
 
 def test_it_is_masked_as_the_gpu_that_it_comes_to(bench: Bench, book: Book) -> None:
     bob = bench.open()
-    book.gpu("1")
+    book.gpu("from nls_jupyter import xp\nx = xp.ones(1 << 21)")  # bob, who has less, is the one to move
     bob.gpu("from nls_jupyter import xp\nx = xp.ones(1 << 20)")
     standby, borrowed = standby_pid(bob), bob.entry(phase="running", borrowed=True)["current"]
     training = bench.daemon.start_nls("run", "--name", "training", "--", "sleep", "600")

@@ -37,7 +37,8 @@ def picture(tmp_path: Path) -> Callable[[Any, str], None]:
 
 def test_a_move_is_seen_with_its_reason_and_the_next_cell_works(stage: Any, picture: Any) -> None:
     with stage("2x1GiB") as s:
-        s.bench.open("alice.ipynb").gpu("1")
+        # She holds more than bob will, so that he is the one to move.
+        s.bench.open("alice.ipynb").gpu("from nls_jupyter import xp\nkept = xp.ones(50_000_000)")
         s.bench.open("bob.ipynb")
         lab = s.lab("bob.ipynb")
         lab.show_panel()

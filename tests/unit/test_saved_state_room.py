@@ -333,7 +333,8 @@ class TestStuckCode:
         bad.x = 1
         with contextlib.closing(Saver(patience_s=0.1)) as saver:
             saver.save({"a": [1], "bad": bad, "b": [2]}, cell=None)
-            with contextlib.closing(Saver(patience_s=0.5)) as second:
+            # A collection of everything that the tests have imported takes a while, and has to end within it.
+            with contextlib.closing(Saver(patience_s=2.0)) as second:
                 namespace = {}
                 report = second.restore(saver.descriptors(), namespace)
         assert namespace == {"a": [1], "b": [2]}
