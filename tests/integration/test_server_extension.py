@@ -99,7 +99,7 @@ def test_the_feed_comes_back_after_a_daemons_restart(bench: LabBench) -> None:
     assert (refused.code, refused.json["fault"]) == (503, "node")
     bench.daemon.start()
     bench.until(page, lambda s: s["daemon"]["reachable"] and named(s, book.name), 5.0)
-    assert sum(e["event"] == "started" for e in page.state["history"]) == 1
+    bench.until(page, lambda s: sum(e["event"] == "started" for e in s["history"]) == 1, 5.0)
 
 
 def test_a_page_never_starts_a_daemon(directory: Path) -> None:
