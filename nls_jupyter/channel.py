@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from nls_jupyter.connection import Connection
 from nls_jupyter.launch import ExitStatus, GpuProcessDied, GuardedProcess, LaunchFailed
 from nls_jupyter.pending import Expected, Message, accepted
 from nls_jupyter.saved_state import Manifest
+from nls_jupyter.tasks import Tasks
 from nls_jupyter.wire import Wire
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nls_jupyter.transfer import Transfer
+
+_log = logging.getLogger(__name__)
 
 _ASK_AGAIN_AFTER_S = 0.5
 # What the process sent before it died may still be in this process's own queues.
@@ -59,7 +63,8 @@ class GpuProcess:
         self.modules: Sequence[str] = ()
         self.on_memory_wanted: Callable[[Message], None] | None = None
         self.exited: asyncio.Future[ExitStatus] = asyncio.get_running_loop().create_future()
-        self._end = asyncio.get_running_loop().create_task(self._follow_the_end())
+        self._tasks = Tasks(_failed)
+        self._tasks.spawn(self._follow_the_end())
 
     @classmethod
     async def launch(
@@ -376,6 +381,10 @@ class GpuProcess:
     def _with_output(self, reason: str) -> str:
         tail = self._process.output_tail()
         return f"{reason}. The end of its output:\n{tail}" if tail else reason
+
+
+def _failed(error: BaseException) -> None:
+    _log.error("What follows the end of a GPU process was lost.", exc_info=error)
 
 
 def _interpreter() -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from typing import TYPE_CHECKING, Any
@@ -12,12 +11,13 @@ from nls_jupyter.launch import GpuProcessDied, LaunchFailed
 from nls_jupyter.memory_guard import no_room
 from nls_jupyter.memory_questions import MemoryQuestions
 from nls_jupyter.pending import RequestFailed
+from nls_jupyter.tasks import Tasks
 from nls_scheduler.errors import DaemonUnreachable, Problem
 from nls_scheduler.link import Report
 from nls_scheduler.protocol import CommandMessage, ErrorMessage, ViewMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Mapping
 
     from nls_jupyter.channel import GpuProcess
     from nls_jupyter.keeper import Keeper, Restored, SavedState
@@ -60,13 +60,13 @@ class Orders:
         self._open: set[str] = set()
         self._departure: notices.Departure | None = None
         self._exit_told: GpuProcess | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks(self._failed)
         self.id: str = view["id"]
         self.view = view
         self.over = False
         self._link = client.supervise(self.id, self._report)
         self._questions = MemoryQuestions(self._tell, lambda: self.connected and not self.over)
-        keeper.on_memory_wanted = lambda process, question: self._spawn(self._questions.ask(process, question))
+        keeper.on_memory_wanted = self._pass_on
 
     @property
     def connected(self) -> bool:
@@ -123,11 +123,11 @@ class Orders:
         match message:
             case ViewMessage(view=view):
                 self.view = view
-                self._spawn(self._follow(view))
+                self._tasks.spawn(self._follow(view))
                 self._on_change()
             case CommandMessage() if message.command_id > self._done_command:
                 self._done_command = message.command_id
-                self._spawn(self._carry_out(message))
+                self._tasks.spawn(self._carry_out(message))
             case ErrorMessage(problem=problem):
                 _log.error("The daemon refused a message of this kernel: %s", problem)
 
@@ -241,16 +241,12 @@ class Orders:
         text = notices.returned(left, self._gpus(), restored, time.monotonic())
         self._log.add(text, important=left is not None or bool(restored.missing))
 
+    def _pass_on(self, process: GpuProcess, question: dict[str, Any]) -> None:
+        self._tasks.spawn(self._questions.ask(process, question))
+
     async def _tell(self, event: str, **fields: Any) -> None:
         await self._link.send(event, **fields)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
-
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("Looking after the GPU process failed.", exc_info=error)
-            self._log.add(f"An internal error, please report it: {error!r}. %gpu restart begins again.", important=True)
+    def _failed(self, error: BaseException) -> None:
+        _log.error("Looking after the GPU process failed.", exc_info=error)
+        self._log.add(f"An internal error, please report it: {error!r}. %gpu restart begins again.", important=True)

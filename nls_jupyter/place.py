@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from nls_jupyter.errors import GpuError, GpuUnavailable
 from nls_jupyter.launch import GpuProcessDied
 from nls_jupyter.orders import CANNOT_SAVE, Orders
+from nls_jupyter.tasks import Tasks
 from nls_scheduler.errors import DaemonUnreachable, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from nls_jupyter.changes import Changes
     from nls_jupyter.keeper import Keeper
@@ -52,7 +53,7 @@ class Place:
         self._before: Mapping[str, Any] | None = None
         # A new workload is asked for only after the process of a lost one has ended.
         self._asking = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks(self._failed)
         self.orders: Orders | None = None
 
     async def client(self) -> DaemonClient:
@@ -71,7 +72,7 @@ class Place:
         Without `wanted`, a notebook that has lost its place asks for what it had.
         """
         # Cancelled in the middle, it would leave a workload that nobody looks after.
-        await asyncio.shield(self._spawn(self._request(wanted)))
+        await asyncio.shield(self._tasks.spawn(self._request(wanted)))
 
     async def release(self) -> bool:
         """Give the GPU back; what was saved stays. False: there was nothing to give back.
@@ -84,7 +85,7 @@ class Place:
         if orders is None:
             return False
         try:
-            await asyncio.shield(self._spawn(self._release(orders)))
+            await asyncio.shield(self._tasks.spawn(self._release(orders)))
         except asyncio.CancelledError:
             self._keeper.interrupt()  # a save that takes too long is given up, and nothing is released
             raise
@@ -94,7 +95,7 @@ class Place:
         """A new, empty GPU process in place of this one; what was saved is dropped. Raises as `request`."""
         if self.orders is None and self._keeper.process is None and self._keeper.saved is None:
             raise GpuUnavailable("there is no GPU process to restart; %gpu request asks for a GPU.")
-        await asyncio.shield(self._spawn(self._restart()))
+        await asyncio.shield(self._tasks.spawn(self._restart()))
 
     async def rest(self) -> None:
         """Off the Gpu until the next cell, for one whose process ends anyway; returns at once. Raises as `suspend`."""
@@ -107,8 +108,8 @@ class Place:
             GpuUnavailable: there is no workload, or its process did not end in time.
             Problem, DaemonUnreachable: the daemon refuses, or there is none.
         """
-        await self.rest()
         orders = self._own_orders("suspend")
+        await self.rest()
         await self._changes.until(lambda: self._keeper.process is None, _SUSPENDED_WITHIN_S)
         if self._keeper.process is not None:
             raise GpuUnavailable(f"not suspended within {_SUSPENDED_WITHIN_S:g} s: {orders.view['reason']}.")
@@ -135,9 +136,8 @@ class Place:
         """The kernel ends: its daemon knows that by itself."""
         if self.orders is not None:
             self.orders.over = True
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.cancel()
+        await self._tasks.until_over()
 
     async def _request(self, wanted: Mapping[str, Any]) -> None:
         async with self._asking:
@@ -146,7 +146,7 @@ class Place:
             client = await self.client()
             view = await client.submit(kind="notebook", **{**self._defaults(), **self._as_before(wanted), **wanted})
             self.orders = Orders(client, view, self._keeper, self._log, self._changes.announce)
-            self._spawn(self._follow(self.orders))
+            self._tasks.spawn(self._follow(self.orders))
 
     async def _respecify(self, orders: Orders, wanted: Mapping[str, Any]) -> bool:
         """False: the daemon no longer knows the workload."""
@@ -241,16 +241,7 @@ class Place:
             await (await self.client()).resume(orders.id)
         self._changes.announce()
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
-        return task
-
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if task.cancelled() or (error := task.exception()) is None:
-            return
+    def _failed(self, error: BaseException) -> None:
         if isinstance(error, GpuError | Problem | DaemonUnreachable):
             self._log.add(str(error))  # whoever asked has read it, unless they left before
             return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 import uuid
@@ -14,9 +13,10 @@ from jupyter_client.session import Session
 
 from nls_jupyter.connection import SIGNATURE_SCHEME
 from nls_jupyter.launch import GpuProcessDied
+from nls_jupyter.tasks import Tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from nls_jupyter.connection import Connection
     from nls_jupyter.launch import ExitStatus
@@ -61,9 +61,9 @@ class Wire:
         self._sockets = {name: self._connect(kind, connection.address(name)) for name, kind in _CHANNELS.items()}
         self._sockets["iopub"].subscribe(b"")
         understand = {"iopub": self._on_iopub, "stdin": self._on_stdin}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks(_failed)
         for name in _CHANNELS:
-            self._spawn(self._read(name, understand.get(name, self._on_reply)))
+            self._tasks.spawn(self._read(name, understand.get(name, self._on_reply)))
 
     def close_for_sending(self, status: ExitStatus) -> None:
         """The process is dead: every further request raises GpuProcessDied; its last words may still come."""
@@ -77,8 +77,7 @@ class Wire:
 
     def close(self) -> None:
         """Let go of the sockets."""
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.cancel()
         self._context.destroy(linger=0)
 
     async def ask(
@@ -111,7 +110,7 @@ class Wire:
     def reply_on_stdin(self, msg_type: str, content: dict[str, Any]) -> None:
         """Answer what the running cell asked last."""
         if self._died is None:
-            self._spawn(self._send("stdin", self._session.msg(msg_type, content)))
+            self._tasks.spawn(self._send("stdin", self._session.msg(msg_type, content)))
 
     async def _send(self, channel: str, message: Message, buffers: Sequence[Any] = ()) -> None:
         await self._sockets[channel].send_multipart([*self._session.serialize(message), *buffers])
@@ -161,18 +160,12 @@ class Wire:
             return
         answering = expected.on_stdin(message)
         if inspect.isawaitable(answering):
-            self._spawn(_awaiting(answering))
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
-
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("The channels to a GPU process lost a task.", exc_info=error)
+            self._tasks.spawn(_awaiting(answering))
 
 
 async def _awaiting(work: Awaitable[None]) -> None:
     await work
+
+
+def _failed(error: BaseException) -> None:
+    _log.error("The channels to a GPU process lost a task.", exc_info=error)

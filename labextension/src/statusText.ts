@@ -73,12 +73,17 @@ export function gpusText(gpus: readonly string[], trans: ITranslate): string {
   return gpus.reduce((all, gpu) => (all === '' ? gpu : trans.__('%1 and %2', all, gpu)), '');
 }
 
+/** Its place in the queue. Who is on its way has none any more, whatever the last plan said. */
+export function positionOf(workload: IWorkload): number | null {
+  return workload.phase === 'starting' ? null : workload.position;
+}
+
 /** Where a workload is, without figures: what a screen reader is told when it changes. */
 export function whereText(workload: IWorkload, trans: ITranslate): string {
   const gpus = gpusText(workload.gpus, trans);
-  // Who is on its way has no place in the queue any more, whatever the last plan said.
-  if (workload.position !== null && workload.phase !== 'starting') {
-    return trans.__('waiting for a GPU, %1 in queue', ordinal(workload.position, trans));
+  const position = positionOf(workload);
+  if (position !== null) {
+    return trans.__('waiting for a GPU, %1 in queue', ordinal(position, trans));
   }
   switch (workload.phase) {
     case 'queued':

@@ -3,7 +3,15 @@
 import React from 'react';
 
 import { queueText } from '../queueText';
-import { itemSentence, itemText, nodeTrouble, reasonText, shortened, whereText } from '../statusText';
+import {
+  itemSentence,
+  itemText,
+  nodeTrouble,
+  positionOf,
+  reasonText,
+  shortened,
+  whereText
+} from '../statusText';
 import type { IWorkload } from '../tokens';
 import type { IViewContext } from './context';
 import { Actions, Figures } from './workload';
@@ -27,7 +35,7 @@ function shape(workload: IWorkload | null): keyof typeof SHAPES {
   if (workload === null) {
     return 'none';
   }
-  if (workload.position !== null && workload.phase !== 'starting') {
+  if (positionOf(workload) !== null) {
     return 'waiting';
   }
   if (workload.phase === 'running') {

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 KEY: Final = "policy.json"
 UNIT: Final = "gpu_memory_unit"
+_USUAL_UNIT: Final = "MiB"
 _UNITS: Final[Mapping[str, int]] = {"MiB": 2**20, "MB": 10**6}
 DEFAULTS: Final[Mapping[str, Any]] = {
     # A container starts a few seconds after its GPU was promised: by then it must be free.
@@ -38,8 +39,7 @@ def chosen(data: Mapping[str, Any] | None, labels: Mapping[str, str]) -> tuple[d
     `data`: the ConfigMap's; `None`: there is none, which changes nothing.
     """
     values = _read(data)
-    unit_bytes(data)
-    values.pop(UNIT, None)
+    _bytes_of(values.pop(UNIT, _USUAL_UNIT))
     if "oversubscribe" in values:
         raise ValueError(
             "oversubscribe is 1.0 on Kubernetes: suspending a notebook frees nothing that KAI has counted."
@@ -55,8 +55,11 @@ def chosen(data: Mapping[str, Any] | None, labels: Mapping[str, str]) -> tuple[d
 
 def unit_bytes(data: Mapping[str, Any] | None) -> int:
     """How many bytes one `gpu-memory` is. Raises ValueError with one sentence."""
-    unit = _read(data).get(UNIT, "MiB")
-    if unit not in _UNITS:
+    return _bytes_of(_read(data).get(UNIT, _USUAL_UNIT))
+
+
+def _bytes_of(unit: object) -> int:
+    if not isinstance(unit, str) or unit not in _UNITS:
         raise ValueError(f"{UNIT} is {' or '.join(_UNITS)}: what the cluster's scheduler means by gpu-memory.")
     return _UNITS[unit]
 
