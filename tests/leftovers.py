@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 # In the environment of each process that a test starts.
 MARK = "NLS_TEST_MARK"
-GONE_WITHIN_S = 5.0
+GONE_WITHIN_S = 15.0
 PAUSE_S = 0.005
 
 

@@ -18,7 +18,7 @@ from waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-GONE_WITHIN_S = 2.0
+GONE_WITHIN_S = 15.0
 
 # A parent that starts a guardian for the command in its arguments and waits to be killed.
 PARENT = """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 KEEPER = "get_ipython().magics_manager.registry['GpuMagics'].gpu_of_notebook.supervisor.keeper"
 STANDBY = f"{KEEPER}.standby"
-GONE_WITHIN_S = 2.0
+GONE_WITHIN_S = 15.0
 
 
 @pytest.fixture(scope="module")

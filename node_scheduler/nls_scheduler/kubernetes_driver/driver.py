@@ -218,7 +218,8 @@ class KubernetesCluster:
             asyncio.get_running_loop().call_soon(self._changed)
         elif self._view is None and cautious(state) != state.claims:
             asyncio.get_running_loop().call_soon(self._changed)
-        self._tell_overfull()
+        if self._view is not None:  # until then everybody may wait, and not for that
+            self._tell_overfull()
 
     # What the cluster says ---------------------------------------------------------------------------------------
 
