@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # Between SIGTERM and SIGKILL when `nls run` itself is killed; a stop asked for by the daemon brings its own grace.
 ORPHAN_GRACE_S: Final = 2.0
+# Blocked while the guardian starts: it keeps them for the command.
+_KEPT: Final = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGHUP})
 
 
 class NotStarted(Exception):  # noqa: N818 - says what happened
@@ -44,16 +46,18 @@ class ForegroundCommand:
     ) -> ForegroundCommand:
         """Run `command` with signal mask `mask`; returns after exec. Raises NotStarted, OSError.
 
-        Call it in the thread that lives as long as the process: the guardian dies with the thread that started it.
+        What a terminal sends from now on reaches the command, even if it has not begun. Call it in the thread that
+        lives as long as the process: the guardian dies with the thread that started it.
         """
         reading, writing = os.pipe()
         os.set_inheritable(writing, True)  # noqa: FBT003 - its only signature
         arguments = [sys.executable, "-I", "-S", guardian.__file__]
         arguments += ["--parent", str(os.getpid()), "--grace", str(ORPHAN_GRACE_S), "--report-fd", str(writing)]
+        arguments += ["--mask", ",".join(str(int(number)) for number in mask)]
         try:
             # Blocks for the few milliseconds of a vfork; asyncio's own way can set no signal mask.
             pid = os.posix_spawn(  # noqa: ASYNC221
-                sys.executable, [*arguments, "--", *command], environment, setsigmask=mask
+                sys.executable, [*arguments, "--", *command], environment, setsigmask=mask | _KEPT
             )
         finally:
             os.close(writing)

@@ -25,6 +25,7 @@ USAGE = """usage: guardian.py [options] -- COMMAND [ARGUMENT...]
   --session          own session; SIGTERM kills at once; the OOM killer prefers the command
   --grace SECONDS    without --session: time between forwarding SIGTERM and SIGKILL (default 10)
   --report-fd FD     pipe for the report
+  --mask N,N,...     signals that the command begins with blocked (default: those that the guardian began with)
   --remove DIRECTORY delete this directory and the files in it at the end
   --reraise          when a signal killed the command, die from the same signal
 """
@@ -43,6 +44,7 @@ _JOB_CONTROL = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 _FORWARDED = {signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH}
 # A terminal sends these to the whole group itself (si_code SI_KERNEL): forwarding would deliver them twice.
 _SENT_BY_TERMINALS = {signal.SIGHUP, signal.SIGWINCH}
+_ENDED_BY_TERMINALS = {signal.SIGINT, signal.SIGQUIT, signal.SIGHUP}
 
 
 class Options:
@@ -54,6 +56,7 @@ class Options:
         self.reraise = False
         self.grace_s = 10.0
         self.report_fd: int | None = None
+        self.mask: set[int] | None = None
         self.remove: str | None = None
         rest = iter(arguments)
         for option in rest:
@@ -77,6 +80,8 @@ class Options:
             self.report_fd = int(value)
         elif option == "--grace":
             self.grace_s = float(value)
+        elif option == "--mask":
+            self.mask = {int(number) for number in value.split(",") if number}
         elif option == "--remove":
             self.remove = value
         else:
@@ -166,6 +171,14 @@ def kill(pid: int, start_time: int) -> bool:
     return True
 
 
+def _taken(signals: set[signal.Signals]) -> list[int]:
+    """Those of `signals` (blocked) that have come."""
+    taken = []
+    while (received := signal.sigtimedwait(signals, 0)) is not None:
+        taken.append(received.si_signo)
+    return taken
+
+
 def _unlink(path: str) -> None:
     try:  # noqa: SIM105 - one import fewer
         os.unlink(path)  # noqa: PTH108
@@ -178,7 +191,7 @@ class Guardian:
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.inherited_mask: set[int] = set()
+        self.commands_mask: set[int] = set()
         self.pid = 0
         self.wait_status: int | None = None
 
@@ -186,7 +199,8 @@ class Guardian:
         """The whole life. Returns the exit code; 125 without a start because the parent was gone already."""
         options = self.options
         ours = signal.valid_signals() if options.session else signal.valid_signals() - _JOB_CONTROL
-        self.inherited_mask = set(signal.pthread_sigmask(signal.SIG_BLOCK, ours))
+        inherited = set(signal.pthread_sigmask(signal.SIG_BLOCK, ours))
+        self.commands_mask = inherited if options.mask is None else options.mask
         set_process_control(PR_SET_CHILD_SUBREAPER, 1)
         set_process_control(PR_SET_PDEATHSIG, signal.SIGTERM)
         if options.parent_pid is not None and os.getppid() != options.parent_pid:
@@ -211,6 +225,7 @@ class Guardian:
         """Start the command; 0, or the errno with which exec failed."""
         guardian_pid = os.getpid()
         outcome, outcome_of_exec = os.pipe()  # closed by a successful exec, since Python's pipes are not inherited
+        early = [] if self.options.session else _taken(_ENDED_BY_TERMINALS)
         self.pid = os.fork()
         if self.pid == 0:
             self._exec(guardian_pid, outcome_of_exec)
@@ -222,6 +237,8 @@ class Guardian:
             return int(answer)
         stat = read_stat(self.pid)
         self._report(f"started {self.pid} {stat[1] if stat else 0}")
+        for early_signal in early:  # whatever a terminal sends from now on reaches the command itself
+            os.kill(self.pid, early_signal)
         return 0
 
     def _exec(self, guardian_pid: int, outcome: int) -> None:
@@ -239,7 +256,7 @@ class Guardian:
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
                 signal.pthread_sigmask(signal.SIG_SETMASK, set())
             else:
-                signal.pthread_sigmask(signal.SIG_SETMASK, self.inherited_mask)
+                signal.pthread_sigmask(signal.SIG_SETMASK, self.commands_mask)
             os.execvp(self.options.command[0], self.options.command)  # noqa: S606 - a list, never a shell line
         except OSError as error:
             os.write(outcome, str(error.errno).encode())

@@ -256,14 +256,16 @@ class Runner:
                 loop.call_soon_threadsafe(self._on_signal, received.si_signo, received.si_code > 0)
 
     def _on_signal(self, number: int, from_kernel: bool) -> None:  # noqa: FBT001 - passed by position by the loop
-        if self._starting:
-            self._early_signals.append(number)
-        elif self._running is None:
+        if self._running is None and not self._starting:
             self._end(Ending(exit_codes.INTERRUPTED) if number == signal.SIGINT else Ending(signal=number))
+            return
+        self._signalled = self._signalled or number in _MEANT_TO_END
+        if from_kernel and number in _SENT_BY_TERMINALS:
+            return
+        if self._running is None:
+            self._early_signals.append(number)
         else:
-            self._signalled = self._signalled or number in _MEANT_TO_END
-            if not (from_kernel and number in _SENT_BY_TERMINALS):
-                self._running.send(number)
+            self._running.send(number)
 
     def _on_connection(self, connected: bool) -> None:  # noqa: FBT001 - the link's callback
         if not connected and self._running is None and not self._ending.done():

@@ -16,7 +16,7 @@ from nls_scheduler import guardian
 from waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 GONE_WITHIN_S = 15.0
 
@@ -59,7 +59,12 @@ if __name__ == "__main__":
 
 
 def guard(
-    options: Sequence[str], command: Sequence[str], *, fds: Sequence[int] = (), cwd: Path | None = None
+    options: Sequence[str],
+    command: Sequence[str],
+    *,
+    fds: Sequence[int] = (),
+    cwd: Path | None = None,
+    before: Callable[[], None] | None = None,
 ) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-I", "-S", guardian.__file__, *options, "--", *command],
@@ -68,6 +73,7 @@ def guard(
         stderr=subprocess.PIPE,
         pass_fds=fds,
         cwd=cwd,
+        preexec_fn=before,
     )
 
 
@@ -103,6 +109,17 @@ def test_the_commands_exit_code_is_passed_through(command: str, code: int) -> No
 def test_the_guardian_dies_from_the_commands_signal_when_asked() -> None:
     assert finish(guard(["--reraise"], ["sh", "-c", "kill -9 $$"]))[0] == -signal.SIGKILL
     assert finish(guard(["--reraise"], ["sh", "-c", "kill -6 $$"]))[0] == -signal.SIGABRT
+
+
+def test_a_signal_that_comes_before_the_command_reaches_it() -> None:
+    def pending() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        os.kill(os.getpid(), signal.SIGINT)
+
+    assert finish(guard(["--mask", ""], ["sleep", "600"], before=pending))[0] == 128 + signal.SIGINT
+    numbers = f"{int(signal.SIGINT)},{int(signal.SIGUSR1)}"
+    blocked = "import signal; print(sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ()))))"
+    assert finish(guard(["--mask", numbers], python(blocked), before=pending))[1].strip() == "[2, 10]"
 
 
 def test_the_report_names_the_command_and_its_end() -> None:
