@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,11 @@ from daemon_process import DaemonProcess
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+# What a shell starts in its background ignores these, and so would every process of the tests.
+for ignored in (signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(ignored) is signal.SIG_IGN:
+        signal.signal(ignored, signal.default_int_handler if ignored is signal.SIGINT else signal.SIG_DFL)
 
 
 @pytest.fixture

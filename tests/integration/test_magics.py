@@ -265,6 +265,7 @@ def test_a_cell_that_ignores_ctrl_c_can_be_left_and_ended(book: Book) -> None:
 def test_a_save_that_hangs_holds_the_next_cell_until_ctrl_c(book: Book, tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     book.gpu("quick = 0")
+    book.run("%gpu vars")  # waits for the save
     book.gpu(SLOW_TO_SAVE.format(begun=str(begun)))
     wait_until(begun.exists)  # a cell that comes sooner passes the save
     behind = book.start("%%gpu\nquick")
@@ -273,7 +274,7 @@ def test_a_save_that_hangs_holds_the_next_cell_until_ctrl_c(book: Book, tmp_path
     assert behind.fail().ename == "KeyboardInterrupt"
     outputs = book.gpu("del slow\nquick")
     assert outputs.result == "1"
-    assert "could not be saved after cell [2]: it was interrupted; those of cell [1] stand." in outputs.stderr
+    assert "could not be saved after cell [3]: it was interrupted; those of cell [1] stand." in outputs.stderr
 
 
 @pytest.mark.parametrize("end", ["close", "restart"])

@@ -162,6 +162,7 @@ def test_a_gpu_process_killed_in_mid_cell_costs_the_cell_and_nothing_else(book: 
     book.run("cpu = 1")
     kernel = book.pid()
     book.gpu(LOAD)
+    book.run("%gpu vars")  # waits for the save
     cell = book.start(f"%%gpu\nlost = 1\n{SLEEP}")
     cell.until(lambda outputs: "up" in outputs.stdout)
     os.kill(book.entry(phase="running")["pid"], signal.SIGKILL)
@@ -257,6 +258,7 @@ def test_who_waits_has_its_request_at_the_deadline_though_the_other_goes_on_exec
     """The cell hears nothing of the interrupt, so its process is stopped, and what it computed is lost."""
     alice, bob = rivals
     alice.gpu("kept = 1")
+    alice.run("%gpu vars")  # waits for the save
     running = alice.start(f"%%gpu\n{hold(0.9)}\nprint('up')\n{DEAF}")
     running.until(lambda outputs: "up" in outputs.stdout)
     seen_holding(alice, 0.9)
