@@ -197,7 +197,7 @@ def _place(draft: _Draft, pieces: _Pieces) -> Iterator[_Draft]:
     chosen = _tightest(possible, piece.moved_size_bytes)
     if piece.loose and piece.gpu in (uuid for room, uuid in possible if room >= piece.moved_size_bytes):
         chosen = [piece.gpu, *(uuid for uuid in chosen if uuid != piece.gpu)]
-    if not chosen:
+    if not chosen and piece.request_bytes is None:  # nobody gives way to what is held above a request
         touched = draft.touched()
         chosen = [
             uuid

@@ -559,6 +559,7 @@ class PlanEntry:
         position: place in the wait queue, from 1; `None` when it does not wait.
         trim_since: since when memory is short where it is: it gives caches back first, once for each such time.
         roomier: where it may use what it was refused, and is to move between its cells.
+        bound: the Gpu to which it is on its way as one of several that were chosen together.
     """
 
     home: tuple[GpuUuid, ...]
@@ -571,6 +572,7 @@ class PlanEntry:
     position: int | None = None
     trim_since: float | None = None
     roomier: GpuUuid | None = None
+    bound: GpuUuid | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ class Homes:
         homes: of the admitted.
         waits: why the others wait.
         moved_for: who lost a home, or was given another one, and for whom.
+        bound: to where those of them go that are on a Gpu now, chosen together so that the fewest bytes move.
         line: those without a home, in the order of their turns.
         wake_at: when time alone may change it.
         overcommitted: Gpus on which a cluster's scheduler counts more requests than there is room for.
@@ -34,6 +35,7 @@ class Homes:
     homes: dict[WorkloadId, tuple[GpuUuid, ...]] = field(default_factory=dict)
     waits: dict[WorkloadId, str] = field(default_factory=dict)
     moved_for: dict[WorkloadId, WorkloadId] = field(default_factory=dict)
+    bound: dict[WorkloadId, GpuUuid] = field(default_factory=dict)
     line: list[WorkloadId] = field(default_factory=list)
     wake_at: list[float] = field(default_factory=list)
     overcommitted: set[GpuUuid] = field(default_factory=set)
@@ -129,11 +131,13 @@ class Paper:
 
     def snapshot(self) -> Callable[[], None]:
         """What brings everything back to how it is now."""
-        free, homes, moved = dict(self.free), dict(self.result.homes), dict(self.result.moved_for)
+        free, homes = dict(self.free), dict(self.result.homes)
+        moved, bound = dict(self.result.moved_for), dict(self.result.bound)
         counted = None if self.ledger is None else self.ledger.copied()
 
         def restore() -> None:
-            self.free, self.result.homes, self.result.moved_for = free, homes, moved
+            self.free, self.result.homes = free, homes
+            self.result.moved_for, self.result.bound = moved, bound
             if self.ledger is not None and counted is not None:
                 self.ledger.restore(counted)
 

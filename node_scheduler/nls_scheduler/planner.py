@@ -119,6 +119,7 @@ def _entry(
         position=positions.get(workload.id),
         trim_since=draft.trim_since.get(workload.id),
         roomier=draft.roomier.get(workload.id),
+        bound=target[0] if workload.id in moves or target == (draft.bound.get(workload.id),) else None,
     )
 
 

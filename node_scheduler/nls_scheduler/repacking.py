@@ -16,8 +16,6 @@ from nls_scheduler.model import Kind, Phase
 from nls_scheduler.paper import admission_order, pinned_to
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from nls_scheduler.model import GpuUuid, Workload, WorkloadId
     from nls_scheduler.paper import Paper
 
@@ -228,16 +226,15 @@ def _consolidate(paper: Paper, newcomer: Workload, there: _There, *, afresh: boo
             if answer is None and not afresh:
                 answer = cheapest(there.free, pieces, size, sets, leaving, in_haste=True)
             if answer is not None:
-                _exchange(paper, newcomer, answer, there.place)
+                _exchange(paper, newcomer, answer, there, afresh=afresh)
                 return True
     return False
 
 
-def _exchange(
-    paper: Paper, newcomer: Workload, answer: Answer, places: Mapping[WorkloadId, tuple[GpuUuid, ...]]
-) -> None:
+def _exchange(paper: Paper, newcomer: Workload, answer: Answer, there: _There, *, afresh: bool) -> None:
+    """`afresh` says who has which home, and not yet who leaves."""
     homes = paper.result.homes
-    new = {**places, **{moved: (uuid,) for moved, uuid in answer.moves.items()}}
+    new = {**there.place, **{moved: (uuid,) for moved, uuid in answer.moves.items()}}
     changed = [paper.state.workloads[key] for key, home in new.items() if homes[key] != home]
     for workload in changed:
         paper.take(workload)
@@ -245,5 +242,8 @@ def _exchange(
         paper.give(workload, new[workload.id])
     order = tuple(sorted(answer.gpus, key=lambda uuid: paper.state.gpus[uuid].index))
     paper.give(newcomer, order)
-    moved = [key for key, uuid in answer.moves.items() if places[key] != (uuid,)]
+    moved = {key: uuid for key, uuid in answer.moves.items() if there.place[key] != (uuid,)}
     paper.result.moved_for.update(dict.fromkeys(moved, newcomer.id))
+    if not afresh:
+        workloads = paper.state.workloads
+        paper.result.bound.update({key: uuid for key, uuid in moved.items() if there.is_at(workloads[key])})

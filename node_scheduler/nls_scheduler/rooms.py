@@ -126,12 +126,15 @@ class Rooms:
 
     def fits(self, workload: Workload, uuid: GpuUuid) -> bool:
         """Whether `uuid` takes `workload` beside everybody in the draft, with all that it brings."""
-        capacity = self._capacity[uuid]
+        fits = self._sizes[uuid] + self.size_on(workload, uuid) <= self._capacity[uuid]
+        return fits and self.fits_on_paper(workload, uuid)
+
+    def fits_on_paper(self, workload: Workload, uuid: GpuUuid) -> bool:
+        """Whether `uuid` takes `workload` beside the requests of everybody in the draft."""
         return (
-            self._requests[uuid] + workload.spec.request_bytes <= capacity
+            self._requests[uuid] + workload.spec.request_bytes <= self._capacity[uuid]
             and self.may_use(workload, uuid)
             and not self.is_full(uuid)
-            and self._sizes[uuid] + self.size_on(workload, uuid) <= capacity
         )
 
     def holds_guest(self, guest: Workload, uuid: GpuUuid) -> bool:

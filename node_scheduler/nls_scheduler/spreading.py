@@ -7,17 +7,15 @@ them are off their Gpus comes to the same result.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.calm import may_move_from
 from nls_scheduler.consolidation import Answer, Piece, cheapest
 from nls_scheduler.model import Kind, Phase
-from nls_scheduler.paper import admission_order
 from nls_scheduler.pools import Placement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from nls_scheduler.model import GpuUuid, Workload, WorkloadId
     from nls_scheduler.targets import Draft
@@ -33,7 +31,7 @@ _LEAST_GAIN: Final = 0.0002
 def place_together(draft: Draft) -> None:
     """Those who are on no Gpu yet, and were placed one after another, once more all at once; nobody leaves for it."""
     for_whom = set(draft.cause.values())
-    coming = [w for w in _coming(draft) if w.spec.may_borrow and not w.wish and w.id not in for_whom]
+    coming = [w for w in _coming(draft) if w.spec.may_borrow and not w.wish and w.id not in for_whom | {*draft.bound}]
     if len(coming) < 2:
         return
     for key, uuid in _exchange(draft, coming, _PART * draft.state.policy.min_gain, lambda _: 0).items():
@@ -59,7 +57,6 @@ def spread(draft: Draft) -> Moves:
     if _coming(draft):
         return {}
     singles: Moves = {}
-    before: dict[WorkloadId, tuple[GpuUuid, ...]] = dict(draft.rooms.target)
     for _ in range(len(draft.rooms.gpus)):
         best = _best_move(draft, singles)
         if best is None:
@@ -67,13 +64,7 @@ def spread(draft: Draft) -> Moves:
         workload, uuid = best
         _put(draft, workload, uuid)
         singles[workload.id] = uuid
-    moves = singles | _exchange_idle(draft, singles)
-    if len(moves) > 1 and not _comes_again(draft, [draft.state.workloads[key] for key in moves]):
-        first = dict(list(singles.items())[:1])
-        for key in moves:
-            _put(draft, draft.state.workloads[key], first.get(key, before[key][0]))
-        return first
-    return moves
+    return singles | _exchange_idle(draft, singles)
 
 
 def follow_wishes(draft: Draft) -> Moves:
@@ -140,29 +131,6 @@ def _exchange_idle(draft: Draft, moves: Moves) -> Moves:
     for key, uuid in found.items():
         _put(draft, states[key], uuid)
     return found
-
-
-def _comes_again(draft: Draft, movers: Iterable[Workload]) -> bool:
-    """Whether a plan made from scratch when the `movers` are off their Gpus has a smallest share as large."""
-    rooms, ordered = draft.rooms, sorted(movers, key=admission_order)
-    meant, smallest = {mover.id: rooms.target[mover.id] for mover in ordered}, rooms.value()[0]
-    gain = _PART * draft.state.policy.min_gain
-    for mover in ordered:
-        rooms.remove(mover)
-    off = [replace(mover, phase=Phase.SUSPENDED, current=()) for mover in ordered]
-    for mover in off:
-        best = rooms.best_for(mover)
-        if best is not None:
-            rooms.add(mover, (best,))
-    placed = {mover.id: mover for mover in off if mover.id in rooms.target}
-    for key, uuid in _exchange(draft, list(placed.values()), gain, lambda _: 0).items():
-        _put(draft, placed[key], uuid)
-    again = len(placed) == len(off) and rooms.value()[0] >= smallest - 2 * gain
-    for mover in placed.values():
-        rooms.remove(mover)
-    for mover in ordered:
-        rooms.add(mover, meant[mover.id])
-    return again
 
 
 def _exchange(draft: Draft, movable: list[Workload], gain: float, bytes_of: Callable[[Workload], int]) -> Moves:

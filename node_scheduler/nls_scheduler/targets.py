@@ -33,6 +33,7 @@ class Draft:
         waits: why a workload gets no place now.
         yields: who leaves at the end of the running cell, for whom.
         wake_at: when time alone may change the plan.
+        bound: who is on the way to which Gpu as one of several that were chosen together.
         short: since when what is held on a Gpu leaves too little room for who is to be there.
         trim_since: who gives caches back for that, and since when there is reason to.
         roomier: where there is room for what a workload was refused.
@@ -48,6 +49,7 @@ class Draft:
     waits: dict[WorkloadId, str] = field(default_factory=dict)
     yields: dict[WorkloadId, WorkloadId] = field(default_factory=dict)
     wake_at: list[float] = field(default_factory=list)
+    bound: dict[WorkloadId, GpuUuid] = field(default_factory=dict)
     over: list[Workload] = field(default_factory=list)
     claimants: dict[GpuUuid, list[Workload]] = field(default_factory=dict)
     short: dict[GpuUuid, float] = field(default_factory=dict)
@@ -102,6 +104,20 @@ class Draft:
         if times:
             self.short[gpu] = min(times)
 
+    def cause_of_leaving(self, bound: Workload) -> WorkloadId | None:
+        """The guarantee for which `bound`, who is on its way, leaves its Gpu; `None`: for the burst of all."""
+        entry = self.state.plan.get(bound.id)
+        cause = self.homes.moved_for.get(bound.id, None if entry is None else entry.cause)
+        return cause if bound.present and cause in self.state.workloads else None
+
+    def note_cause(self, bound: Workload) -> None:
+        """Say for whom `bound` leaves its Gpu, and since when that one waits."""
+        if bound.id in self.rooms.target:
+            self.claimants.setdefault(self.bound[bound.id], []).append(bound)
+        cause = self.cause_of_leaving(bound)
+        if cause is not None:
+            self.cause[bound.id], self.since[bound.id] = cause, self.claim_since(self.state.workloads[cause])
+
     def drive_out(self, victim: Workload, gpu: GpuUuid) -> None:
         """Take `victim` off its place, with the claim that makes it necessary."""
         self.rooms.remove(victim)
@@ -119,7 +135,7 @@ class Draft:
 
 def place_guarantees(state: NodeState, homes: Homes, wanting: list[Workload]) -> Draft:
     """Place all that a guarantee covers; what is left over waits in `Draft.over` for burst."""
-    draft = Draft(state, homes, Rooms(state, homes.homes))
+    draft = Draft(state, homes, Rooms(state, homes.homes), bound=under_way(state, homes))
     waiting = _keep_present(draft, wanting)
     pinned = [w for w in waiting if not w.spec.may_borrow]
     for workload in sorted(pinned, key=lambda w: (w.spec.can_take_turns, _line(draft, w))):
@@ -127,6 +143,7 @@ def place_guarantees(state: NodeState, homes: Homes, wanting: list[Workload]) ->
             _claim_home(draft, workload)
         else:
             draft.over.append(workload)
+    waiting = _send_on(draft, waiting)
     displaced = _clear_requests(draft, list(state.gpus))
     queue = deque(sorted((w for w in waiting if w.spec.may_borrow), key=lambda w: _line(draft, w)))
     queue.extendleft(reversed(displaced))
@@ -159,11 +176,57 @@ def _keep_present(draft: Draft, wanting: list[Workload]) -> list[Workload]:
         else:
             stays_at = home
             stays = stays and workload.current == home
-        if stays:
+        if stays and workload.id not in draft.bound:
             draft.rooms.add(workload, stays_at)
             continue
         waiting.append(workload)
     return waiting
+
+
+def under_way(state: NodeState, homes: Homes) -> dict[WorkloadId, GpuUuid]:
+    """Who goes where because several were chosen together: now, or in the plan before this one.
+
+    That one holds for who is off its Gpu, and as long as the workload for which it leaves is there.
+    """
+    bound = {}
+    for key, entry in state.plan.items():
+        workload = state.workloads.get(key)
+        if entry.bound is None or workload is None or workload.current == (entry.bound,) or workload.wish is not None:
+            continue
+        if entry.cause in state.workloads or workload.phase in (Phase.SUSPENDING, Phase.SUSPENDED):
+            bound[key] = entry.bound
+    return bound | homes.bound
+
+
+def _send_on(draft: Draft, waiting: list[Workload]) -> list[Workload]:
+    """Those who are on their way go there, unless nobody needs the place where they still are.
+
+    Returns who else needs a place.
+    """
+    sent = [w for w in waiting if w.id in draft.bound and _send(draft, w)]
+    there = [w for w in waiting if w.id in draft.bound and w.phase in (Phase.STARTING, Phase.RUNNING)]
+    for workload in sorted(there, key=lambda w: (-w.moved_bytes, w.id)):
+        if workload in sent:
+            draft.rooms.remove(workload)
+        if draft.cause_of_leaving(workload) is None or all(draft.rooms.fits(workload, u) for u in workload.current):
+            del draft.bound[workload.id]
+            draft.rooms.add(workload, workload.current)
+        elif workload in sent:
+            draft.rooms.add(workload, (draft.bound[workload.id],))
+    for workload in waiting:
+        if workload.id in draft.bound:
+            draft.note_cause(workload)
+    return [w for w in waiting if w.id not in draft.rooms.target]
+
+
+def _send(draft: Draft, workload: Workload) -> bool:
+    """Place it where it is bound for; where that is for a guarantee, who holds burst there yields to it later."""
+    uuid, rooms = draft.bound[workload.id], draft.rooms
+    owed = workload.return_bytes <= workload.spec.request_bytes and draft.cause_of_leaving(workload) is not None
+    if not (rooms.fits_on_paper(workload, uuid) if owed else rooms.fits(workload, uuid)):
+        return False
+    rooms.add(workload, (uuid,))
+    return True
 
 
 def _claim_home(draft: Draft, workload: Workload) -> None:

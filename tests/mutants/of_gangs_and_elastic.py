@@ -346,8 +346,14 @@ MUTANTS = [
         (
             "smaller ones never give way in turn",
             "Smaller ones give way in turn where that is the only way.",
-            "    if not chosen:\n",
-            "    if False:\n",
+            "    if not chosen and piece.request_bytes is None:",
+            "    if False:",
+        ),
+        (
+            "a guarantee gives way to burst",
+            "Nobody gives way to what is held above a request.",
+            "    if not chosen and piece.request_bytes is None:",
+            "    if not chosen:",
         ),
     ),
 ]

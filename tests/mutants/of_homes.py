@@ -316,8 +316,14 @@ MUTANTS = [
         (
             "who moves does not read for whom",
             "Who moves reads for whom.",
-            "if places[key] != (uuid,)]\n    paper.result.moved_for.update(dict.fromkeys(moved, newcomer.id))",
-            "if places[key] != (uuid,)]",
+            "if there.place[key] != (uuid,)}\n    paper.result.moved_for.update(dict.fromkeys(moved, newcomer.id))",
+            "if there.place[key] != (uuid,)}",
+        ),
+        (
+            "a packing from scratch says who leaves",
+            "Where everybody is placed anew, only who is in the way leaves.",
+            "    if not afresh:\n",
+            "    if True:\n",
         ),
         (
             "a given home is exchanged",

@@ -15,8 +15,8 @@ MUTANTS = mutants_of(
     (
         "what is held takes no room",
         "Who comes to a Gpu fits beside what is held there.",
-        "            and self._sizes[uuid] + self.size_on(workload, uuid) <= capacity\n",
-        "",
+        "        return fits and self.fits_on_paper(workload, uuid)\n",
+        "        return self.fits_on_paper(workload, uuid)\n",
     ),
     (
         "one borrows beside strangers",

@@ -93,14 +93,14 @@ MUTANTS = mutants_of(
     (
         "no places are changed",
         "Where no single move helps, idle notebooks change places.",
-        "    moves = singles | _exchange_idle(draft, singles)\n",
-        "    moves = singles\n",
+        "    return singles | _exchange_idle(draft, singles)\n",
+        "    return singles\n",
     ),
     (
-        "an exchange is begun that no plan would find again",
-        "An exchange begins only if the plan made from the middle of it comes to the same.",
-        "        first = dict(list(singles.items())[:1])\n",
-        "        return moves\n",
+        "who is on the way is sent elsewhere",
+        "Who is on the way to a Gpu goes on.",
+        "w.id not in for_whom | {*draft.bound}",
+        "w.id not in for_whom",
     ),
     (
         "one moves for burst while another is on the way",

@@ -132,4 +132,40 @@ MUTANTS = mutants_of(
         "if claimant.id != workload.id and not has_room(self.state, claimant, gpu)",
         "if claimant.id != workload.id",
     ),
+    (
+        "who was chosen is forgotten while it runs a cell",
+        "Several that were chosen together move as they were chosen.",
+        "if entry.cause in state.workloads or workload.phase in (Phase.SUSPENDING, Phase.SUSPENDED):",
+        "if workload.phase in (Phase.SUSPENDING, Phase.SUSPENDED):",
+    ),
+    (
+        "who is off its Gpu is forgotten",
+        "Several that were chosen together move as they were chosen.",
+        "if entry.cause in state.workloads or workload.phase in (Phase.SUSPENDING, Phase.SUSPENDED):",
+        "if entry.cause in state.workloads:",
+    ),
+    (
+        "a wish does not stop who is on the way",
+        "A user's wish goes before what was chosen.",
+        "workload.current == (entry.bound,) or workload.wish is not None:",
+        "workload.current == (entry.bound,):",
+    ),
+    (
+        "who was chosen leaves though nobody needs its place",
+        "Who was chosen stays when nobody needs its place in fact.",
+        "is None or all(draft.rooms.fits(workload, u) for u in workload.current):",
+        "is None:",
+    ),
+    (
+        "a guarantee waits for burst to go by itself",
+        "Who is owed a place on a Gpu goes there beside the requests; who holds burst yields.",
+        "if not (rooms.fits_on_paper(workload, uuid) if owed else rooms.fits(workload, uuid)):",
+        "if not rooms.fits(workload, uuid):",
+    ),
+    (
+        "burst is driven out for burst",
+        "Who moves for burst alone drives nobody out.",
+        "if not (rooms.fits_on_paper(workload, uuid) if owed else rooms.fits(workload, uuid)):",
+        "if not rooms.fits_on_paper(workload, uuid):",
+    ),
 )

@@ -81,3 +81,13 @@ def test_among_equals_the_first_of_the_pieces_gives_way() -> None:
     answer = cheapest(free, pieces, 8, [(GPUS[0],), (GPUS[1],)], dict.fromkeys(GPUS, (0, 0)))
     assert answer is not None
     assert list(answer.moves) == ["late"]
+
+
+def test_nobody_gives_way_to_what_is_held_above_a_request():
+    """It would fit where a smaller one is, which would find another place; it waits instead, or there is no way."""
+    first, second, third = GPUS
+    for request, way in ((2, {"burster": first}), (4, None)):
+        burster = Piece(WorkloadId("burster"), first, 6, 6, (0, 6), frozenset({second}), request)
+        small = Piece(WorkloadId("small"), second, 3, 3, (0, 3), frozenset({third}))
+        answer = cheapest({first: 2, second: 3, third: 3}, [small, burster], 6, [(first,)], {})
+        assert (None if answer is None else answer.moves) == way

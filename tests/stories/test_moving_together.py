@@ -1,0 +1,74 @@
+"""Several that were chosen together, so that the fewest bytes move, move as they were chosen."""
+
+from __future__ import annotations
+
+import pytest
+
+from stage import Stage
+
+
+def beside_a_command(executing: bool = False) -> Stage:
+    """On GPU 1 are `light`, which holds little, and `heavy`, of lower priority; GPU 0 has room for one of them."""
+    stage = Stage(2)
+    stage.command("blocker", 0.6)
+    stage.notebook("light", 0.2, 1.0, priority=5)
+    stage.notebook("heavy", 0.2, 1.0)
+    stage.holds("light", 0.05)
+    stage.holds("heavy", 0.2)
+    assert stage.gpu("light") == stage.gpu("heavy") == 1
+    if executing:
+        stage.cell_starts("light")
+        stage.cell_starts("heavy")
+    return stage
+
+
+def test_fewer_bytes_move_though_another_has_a_lower_priority() -> None:
+    stage = beside_a_command()
+    stage.command("newcomer", 0.8)
+    assert stage.runs("newcomer", "light", "heavy")
+    assert [stage.gpu(name) for name in ("newcomer", "light", "heavy")] == [1, 0, 1]
+    assert stage.orders("heavy") == ["start"]
+
+
+def test_who_was_chosen_leaves_at_the_end_of_its_cell_whatever_happens_until_then() -> None:
+    stage = beside_a_command(executing=True)
+    stage.command("newcomer", 0.8)
+    assert stage.reason("light") == "newcomer needs GPU 1"
+    stage.after(1)
+    stage.cell_ends("heavy")
+    stage.after(1)
+    assert (stage.orders("light"), stage.orders("heavy")) == (["start"], ["start"])
+    stage.cell_ends("light")
+    assert stage.runs("newcomer", "light", "heavy")
+    assert stage.orders("heavy") == ["start"]
+
+
+def test_who_was_chosen_stays_when_the_newcomer_goes_away() -> None:
+    stage = beside_a_command(executing=True)
+    stage.command("newcomer", 0.8)
+    stage.ends("newcomer")
+    stage.cell_ends("light")
+    assert (stage.gpu("light"), stage.orders("light")) == (1, ["start"])
+
+
+@pytest.mark.parametrize("wish", [False, True])
+def test_who_is_on_the_way_goes_on_unless_its_user_wishes_another_place(wish: bool) -> None:
+    stage = Stage(3)
+    stage.command("blocker", 0.6)
+    stage.command("other", 0.6)
+    stage.notebook("light", 0.2, 1.0)
+    stage.notebook("heavy", 0.4, 1.0)
+    stage.holds("light", 0.05)
+    stage.holds("heavy", 0.4)
+    assert stage.gpu("light") == stage.gpu("heavy") == 2
+    stage.cell_starts("light")
+    stage.cell_starts("heavy")
+    stage.command("newcomer", 0.6)
+    bound = stage.plan("light").target
+    assert bound in ((stage.uuid(0),), (stage.uuid(1),))
+    there = [stage.uuid(0), stage.uuid(1)].index(bound[0])
+    if wish:
+        stage.user_migrates("light", 1 - there)
+    stage.cell_ends("light")
+    assert stage.gpu("light") == (1 - there if wish else there)
+    assert stage.runs("newcomer", "heavy")

@@ -1,0 +1,94 @@
+"""Plans made in the middle of a set of moves: the plan before says who goes where, the story around it is made up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nls_scheduler.model import NodeState, Phase
+from nls_scheduler.planner import make_plan
+from stage import Stage
+
+
+def sent(stage: Stage, cause: str | None = None, off: tuple[str, ...] = (), **moves: int) -> NodeState:
+    """The node as it would be if the last plan had sent these there, for `cause`; those of `off` have left."""
+    state = stage.node.state
+    plan, workloads = dict(state.plan), dict(state.workloads)
+    for name, gpu in moves.items():
+        workload = stage.workload(name)
+        by = None if cause is None else stage.workload(cause).id
+        plan[workload.id] = replace(plan[workload.id], target=(stage.uuid(gpu),), bound=stage.uuid(gpu), cause=by)
+        if name in off:
+            workloads[workload.id] = replace(workload, phase=Phase.SUSPENDED, current=(), process=None)
+    return replace(state, plan=plan, workloads=workloads)
+
+
+def targets(stage: Stage, state: NodeState, *names: str) -> list[int | None]:
+    """Where the next plan wants them."""
+    entries, gpus = make_plan(state).entries, sorted(state.gpus)
+    return [gpus.index(t[0]) if (t := entries[stage.workload(name).id].target) else None for name in names]
+
+
+def three(*, held: float = 0.1) -> Stage:
+    """A notebook on each of three Gpus."""
+    stage = Stage(3)
+    for number in range(3):
+        stage.notebook(f"n{number}", 0.3, 1.0)
+        stage.holds(f"n{number}", held)
+    assert [stage.gpu(f"n{number}") for number in range(3)] == [0, 1, 2]
+    return stage
+
+
+def test_who_is_off_goes_on_to_where_it_was_sent_though_it_would_burst_more_elsewhere() -> None:
+    stage = three()
+    assert targets(stage, sent(stage, off=("n0",), n0=1), "n0") == [1]
+    assert targets(stage, sent(stage, off=("n0", "n1"), n0=2, n1=2), "n0", "n1") == [2, 2]
+
+
+def test_who_is_still_there_and_left_for_burst_alone_stays() -> None:
+    stage = three()
+    assert targets(stage, sent(stage, n0=1), "n0") == [0]
+
+
+def test_who_is_still_there_stays_when_nobody_needs_its_place() -> None:
+    stage = three()
+    assert targets(stage, sent(stage, cause="n2", n0=1), "n0") == [0]
+
+
+def beside_commands() -> Stage:
+    """`a` and `b` run cells on GPU 2; `newcomer` waits for one of them; GPU 0 and 1 have room for one of them each."""
+    stage = Stage(3)
+    stage.command("c0", 0.6)
+    stage.command("c1", 0.6)
+    for name in "ab":
+        stage.notebook(name, 0.3, 1.0)
+        stage.cell_starts(name)
+    stage.command("newcomer", 0.7)
+    assert stage.gpu("a") == stage.gpu("b") == 2
+    assert stage.plan("a").bound == stage.uuid(0)
+    return stage
+
+
+def test_who_cannot_go_where_it_was_sent_stays_when_the_others_make_enough_room() -> None:
+    stage = beside_commands()
+    assert targets(stage, sent(stage, cause="newcomer", a=0, b=1), "a", "b") in ([0, 2], [2, 1])
+    stage.command("second", 0.4)
+    there = 0 if stage.gpu("second") == 1 else 1
+    assert {*targets(stage, sent(stage, cause="newcomer", a=there, b=1 - there), "a", "b")} == {there, 2}
+
+
+def test_who_moves_for_burst_drives_nobody_out() -> None:
+    """n0 was to go to GPU 1, where n1 has come to hold all that is there; n2 holds less."""
+    stage = three()
+    stage.holds("n1", 0.9)
+    stage.holds("n2", 0.7)
+    state = sent(stage, off=("n0",), n0=1)
+    assert targets(stage, state, "n0", "n1", "n2") == [0, 1, 2]
+
+
+def test_who_holds_burst_yields_to_one_that_is_owed_the_place_it_was_sent_to() -> None:
+    stage = beside_commands()
+    stage.notebook("burster", 0.1, 1.0)
+    assert stage.gpu("burster") in (0, 1)
+    there = stage.gpu("burster") or 0
+    stage.allocates("burster", 0.39)
+    assert targets(stage, sent(stage, cause="newcomer", a=there), "a") == [there]
