@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from nls_scheduler.model import GpuUuid, WorkloadId
 
-BUDGET: Final = 200
+BUDGET: Final = 300
 """So many partial answers are looked at: a bound on the time of a step. What is found is the cheapest within it."""
 _TRIED: Final = 3
 _Cost = tuple[int, int, int, int]
@@ -37,7 +37,6 @@ class Piece:
         cost: of giving it another Gpu: how much work that interrupts (0 or 1), and bytes moved.
         others: the Gpus that it may have instead.
         request_bytes: what it takes, on its own Gpu too, when it is off and waits for its burst; `None`: never off.
-        loose: it is nowhere, and `free` does not count it; `gpu` is where it would be best.
     """
 
     id: WorkloadId
@@ -47,7 +46,6 @@ class Piece:
     cost: tuple[int, int]
     others: frozenset[GpuUuid]
     request_bytes: int | None = None
-    loose: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +81,8 @@ class _Pieces:
         self._in_haste = in_haste
         self._slots = slots
         self.on: dict[GpuUuid, list[int]] = {}
-        self.loose = tuple(number for number, piece in enumerate(pieces) if piece.loose)
         for number, piece in enumerate(pieces):
-            if not piece.loose:
-                self.on.setdefault(piece.gpu, []).append(number)
+            self.on.setdefault(piece.gpu, []).append(number)
         self._cheapest_parts = {
             uuid: sorted((p.cost[1] / p.size_bytes, p.size_bytes) for p in (pieces[n] for n in numbers))
             for uuid, numbers in self.on.items()
@@ -106,7 +102,7 @@ class _Pieces:
         """Whether one more may be put on `uuid`."""
         if uuid not in self._slots:
             return True
-        left = sum(self.all[n].gpu == uuid and not self.all[n].loose for n in draft.touched())
+        left = sum(self.all[n].gpu == uuid for n in draft.touched())
         return sum(to == uuid for _, to in draft.placed) < self._slots[uuid] + left
 
     def rank(self, draft: _Draft) -> tuple[int, int, int, int, int]:
@@ -149,7 +145,7 @@ def cheapest(
         for uuid in gpus:
             left[uuid] -= size_bytes
         works, moved = (sum(leaving.get(uuid, (0, 0))[part] for uuid in gpus) for part in (0, 1))
-        draft = _Draft(gpus, left, known.loose, cost=(works, moved, 0, 0))
+        draft = _Draft(gpus, left, cost=(works, moved, 0, 0))
         heapq.heappush(heap, (known.rank(draft), next(order), draft))
     for _ in range(budget):
         if not heap:
@@ -195,8 +191,6 @@ def _place(draft: _Draft, pieces: _Pieces) -> Iterator[_Draft]:
         (draft.free[uuid], uuid) for uuid in piece.others if uuid in draft.free and pieces.has_slot(draft, uuid)
     )
     chosen = _tightest(possible, piece.moved_size_bytes)
-    if piece.loose and piece.gpu in (uuid for room, uuid in possible if room >= piece.moved_size_bytes):
-        chosen = [piece.gpu, *(uuid for uuid in chosen if uuid != piece.gpu)]
     if not chosen and piece.request_bytes is None:  # nobody gives way to what is held above a request
         touched = draft.touched()
         chosen = [

@@ -7,20 +7,23 @@ exchange costs on paper is what really moves.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
 from nls_scheduler import topology
-from nls_scheduler.consolidation import BUDGET, Answer, Piece, cheapest
+from nls_scheduler.consolidation import Answer, Piece, cheapest
 from nls_scheduler.model import Kind, Phase
+from nls_scheduler.packing import Item, pack
 from nls_scheduler.paper import admission_order, pinned_to
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
     from nls_scheduler.model import GpuUuid, Workload, WorkloadId
     from nls_scheduler.paper import Paper
 
-_AFRESH: Final = 60
-"""So many partial answers are looked at for one who waits and may fit nowhere: it asks again in every round."""
+_SETS: Final = 8
+"""So many sets of Gpus are tried for one that needs several."""
 
 
 def settle_in(paper: Paper, newcomer: Workload) -> bool:
@@ -58,7 +61,7 @@ def repack(paper: Paper, newcomer: Workload) -> bool:
     if not any(_pack_again(paper, newcomer, candidates) for candidates in choices):
         if paper.oversubscribed or not _may_search(paper, newcomer):
             return False
-        if not _consolidate(paper, newcomer, _There(paper), afresh=True):
+        if not _pack_all(paper, newcomer, _There(paper)):
             return False
     if not paper.oversubscribed:
         as_packed = paper.snapshot()
@@ -158,24 +161,6 @@ class _There:
         pieces = [self._piece(w) for w in admitted if self.place[w.id][0] in self.free]
         return sorted(pieces, key=lambda p: p.cost)
 
-    def lifted(self) -> list[Piece]:
-        """The same, all of them off their Gpus; each with its request only."""
-        pieces = self.pieces()
-        for piece in pieces:
-            self.free[piece.gpu] += piece.size_bytes
-        requests = {piece.id: self.paper.state.workloads[piece.id].spec.request_bytes for piece in pieces}
-        return [
-            replace(
-                p,
-                size_bytes=requests[p.id],
-                moved_size_bytes=requests[p.id],
-                request_bytes=None,
-                others=p.others | {p.gpu},
-                loose=True,
-            )
-            for p in pieces
-        ]
-
     def _piece(self, workload: Workload) -> Piece:
         place, size = self.place[workload.id], self.size_bytes(workload)
         others = self.open_to(workload) - {*place}
@@ -201,49 +186,120 @@ class _There:
         return works, moved
 
 
-def _consolidate(paper: Paper, newcomer: Workload, there: _There, *, afresh: bool = False) -> bool:
-    """Several Gpus: those that are closest together go before fewer bytes, as somebody moves in any case.
-
-    `afresh`: everybody is placed anew, whatever that moves; it finds a way where there is little room.
-    """
+def _consolidate(paper: Paper, newcomer: Workload, there: _There) -> bool:
+    """Several Gpus: those that are closest together go before fewer bytes, as somebody moves in any case."""
     if pinned_to(newcomer) is not None:
         return False
-    pieces = there.lifted() if afresh else there.pieces()
-    size, count = newcomer.spec.request_bytes, newcomer.spec.gpu_count
-    clearable = dict(there.free)
-    for piece in pieces:
-        clearable[piece.gpu] += 0 if piece.loose else piece.size_bytes
-    for pool in paper.pools_for(newcomer):
-        ranked = [u for u in there.free if paper.is_open(pool, u) and clearable[u] >= size]
-        ranked.sort(key=lambda u: (-there.free[u], paper.state.gpus[u].index))
+    pieces, size = there.pieces(), newcomer.spec.request_bytes
+    for ranked, by_link in _sets(paper, newcomer, there, pieces):
         leaving = {uuid: there.leaving(newcomer, uuid) for uuid in ranked}
-        by_link: dict[topology.Link, list[tuple[GpuUuid, ...]]] = {}
-        for link, gpus in topology.sets(ranked, count, paper.state.gpus):
-            by_link.setdefault(link, []).append(gpus)
-        for sets in by_link.values():
-            budget = _AFRESH if afresh and newcomer.waiting_since != paper.at else BUDGET
-            answer = cheapest(there.free, pieces, size, sets, leaving, budget=budget)
-            if answer is None and not afresh:
-                answer = cheapest(there.free, pieces, size, sets, leaving, in_haste=True)
+        for sets in by_link:
+            answer = cheapest(there.free, pieces, size, sets, leaving)
+            if answer is None:
+                others = [cheapest(there.free, pieces, size, sets, leaving, in_haste=True)]
+                if newcomer.spec.gpu_count == 1:
+                    item = Item(size, frozenset(ranked))
+                    others += [_fewest(there.free, pieces, item, size_of) for size_of in (_held, _owed)]
+                answer = min((other for other in others if other is not None), key=lambda a: a.cost, default=None)
             if answer is not None:
-                _exchange(paper, newcomer, answer, there, afresh=afresh)
+                moved = _exchange(paper, newcomer, answer.gpus, answer.moves, there)
+                workloads = paper.state.workloads
+                paper.result.bound.update({key: uuid for key, uuid in moved.items() if there.is_at(workloads[key])})
                 return True
     return False
 
 
-def _exchange(paper: Paper, newcomer: Workload, answer: Answer, there: _There, *, afresh: bool) -> None:
-    """`afresh` says who has which home, and not yet who leaves."""
+def _held(piece: Piece) -> int:
+    return max(piece.size_bytes, piece.moved_size_bytes)
+
+
+def _owed(piece: Piece) -> int:
+    return _held(piece) if piece.request_bytes is None else piece.request_bytes
+
+
+def _fewest(
+    free: Mapping[GpuUuid, int], pieces: Sequence[Piece], newcomer: Item, size_of: Callable[[Piece], int]
+) -> Answer | None:
+    """The cheapest pieces that are enough when they are placed anew, and of those only who has to move."""
+
+    def packed(movers: Sequence[Piece]) -> list[GpuUuid] | None:
+        beside = dict(free)
+        for piece in movers:
+            beside[piece.gpu] += piece.size_bytes
+        return pack(beside, [*(Item(size_of(p), p.others | {p.gpu}, p.gpu) for p in movers), newcomer])
+
+    enough = bisect_left(range(len(pieces)), x=True, key=lambda number: packed(pieces[: number + 1]) is not None)
+    movers = pieces[: enough + 1]
+    places = packed(movers)
+    if places is None:
+        return None
+    for piece in reversed(movers):
+        fewer = [p for p in movers if p is not piece]
+        found = packed(fewer)
+        if found is not None:
+            movers, places = fewer, found
+    moves = {p.id: uuid for p, uuid in zip(movers, places, strict=False)}
+    gone = [p for p in movers if moves[p.id] != p.gpu or size_of(p) < p.size_bytes]
+    cost = (sum(p.cost[0] for p in gone), sum(p.cost[1] for p in gone), len(gone), 0)
+    return Answer((places[-1],), moves, cost)
+
+
+def _pack_all(paper: Paper, newcomer: Workload, there: _There) -> bool:
+    """Everybody's home is chosen anew, whatever that moves: who is in the way is seen when it is."""
+    if pinned_to(newcomer) is not None:
+        return False
+    pieces, size, workloads = there.pieces(), newcomer.spec.request_bytes, paper.state.workloads
+    free = dict(there.free)
+    for piece in pieces:
+        free[piece.gpu] += piece.size_bytes
+    items = [Item(workloads[p.id].spec.request_bytes, p.others | {p.gpu}, p.gpu) for p in pieces]
+    found: tuple[tuple[GpuUuid, ...], list[GpuUuid]] | None
+    for ranked, by_link in _sets(paper, newcomer, there, pieces):
+        if newcomer.spec.gpu_count == 1:
+            places = pack(free, [*items, Item(size, frozenset(ranked))])
+            found = None if places is None else ((places[-1],), places[:-1])
+        else:
+            tries = (
+                (gpus, pack({u: room - size * (u in gpus) for u, room in free.items()}, items))
+                for gpus in [gpus for sets in by_link for gpus in sets][:_SETS]
+            )
+            found = next(((gpus, places) for gpus, places in tries if places is not None), None)
+        if found is not None:
+            gpus, places = found
+            moves = {p.id: uuid for p, uuid in zip(pieces, places, strict=True) if uuid != p.gpu}
+            _exchange(paper, newcomer, gpus, moves, there)
+            return True
+    return False
+
+
+def _sets(
+    paper: Paper, newcomer: Workload, there: _There, pieces: Sequence[Piece]
+) -> Iterator[tuple[list[GpuUuid], list[list[tuple[GpuUuid, ...]]]]]:
+    """For each of its pools the Gpus that can be cleared for it, and its sets of Gpus: the closest together first."""
+    clearable = dict(there.free)
+    for piece in pieces:
+        clearable[piece.gpu] += piece.size_bytes
+    for pool in paper.pools_for(newcomer):
+        ranked = [u for u in there.free if paper.is_open(pool, u) and clearable[u] >= newcomer.spec.request_bytes]
+        ranked.sort(key=lambda u: (-there.free[u], paper.state.gpus[u].index))
+        by_link: dict[topology.Link, list[tuple[GpuUuid, ...]]] = {}
+        for link, gpus in topology.sets(ranked, newcomer.spec.gpu_count, paper.state.gpus):
+            by_link.setdefault(link, []).append(gpus)
+        yield ranked, list(by_link.values())
+
+
+def _exchange(
+    paper: Paper, newcomer: Workload, gpus: Sequence[GpuUuid], moves: Mapping[WorkloadId, GpuUuid], there: _There
+) -> dict[WorkloadId, GpuUuid]:
+    """Everybody has a home where they are taken to be, those of `moves` elsewhere. Returns who moves where."""
     homes = paper.result.homes
-    new = {**there.place, **{moved: (uuid,) for moved, uuid in answer.moves.items()}}
+    new = {**there.place, **{moved: (uuid,) for moved, uuid in moves.items()}}
     changed = [paper.state.workloads[key] for key, home in new.items() if homes[key] != home]
     for workload in changed:
         paper.take(workload)
     for workload in changed:
         paper.give(workload, new[workload.id])
-    order = tuple(sorted(answer.gpus, key=lambda uuid: paper.state.gpus[uuid].index))
-    paper.give(newcomer, order)
-    moved = {key: uuid for key, uuid in answer.moves.items() if there.place[key] != (uuid,)}
+    paper.give(newcomer, tuple(sorted(gpus, key=lambda uuid: paper.state.gpus[uuid].index)))
+    moved = {key: uuid for key, uuid in moves.items() if there.place[key] != (uuid,)}
     paper.result.moved_for.update(dict.fromkeys(moved, newcomer.id))
-    if not afresh:
-        workloads = paper.state.workloads
-        paper.result.bound.update({key: uuid for key, uuid in moved.items() if there.is_at(workloads[key])})
+    return moved

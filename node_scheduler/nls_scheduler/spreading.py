@@ -1,8 +1,7 @@
 """A better spread: idle notebooks move to where everybody's smallest share grows, one or several at once. Pure.
 
 Where no move of one helps, several change places (`_exchange`): the fewest bytes that make room for a larger smallest
-share everywhere. As nobody remembers what is under way, an exchange is begun only if the plan that is made when all of
-them are off their Gpus comes to the same result.
+share everywhere, or, where that search finds no way, everybody placed anew.
 """
 
 from __future__ import annotations
@@ -10,12 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.calm import may_move_from
-from nls_scheduler.consolidation import Answer, Piece, cheapest
+from nls_scheduler.consolidation import Piece, cheapest
 from nls_scheduler.model import Kind, Phase
+from nls_scheduler.packing import Item, pack
 from nls_scheduler.pools import Placement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from nls_scheduler.model import GpuUuid, Workload, WorkloadId
     from nls_scheduler.targets import Draft
@@ -187,34 +187,50 @@ class _Board:
     def with_share(self, share: float) -> Moves | None:
         """Where to move whom so that everybody has so much; `None`: no way was found.
 
-        The fewest bytes from where they are; where that finds no way, all of them placed afresh.
+        The fewest bytes from where they are; where that finds no way, all of them placed anew.
         """
         target = self._draft.rooms.target
         movable = [w for w in self._movable.values() if target[w.id][0] in self._gpus]
-        nowhere, everybody = {w.id for w in movable if not self._bytes_of(w)}, {w.id for w in movable}
-        answer = self._search(movable, nowhere, share)
-        if answer is None and nowhere != everybody:
-            answer = self._search(movable, everybody, share)
-        return None if answer is None else {k: u for k, u in answer.moves.items() if target[k] != (u,)}
+        moves = self._cheapest(movable, share) if any(self._bytes_of(w) for w in movable) else None
+        if moves is None:
+            moves = self._packed(movable, share)
+        return None if moves is None else {k: u for k, u in moves.items() if target[k] != (u,)}
 
-    def _search(self, movable: list[Workload], loose: set[WorkloadId], share: float) -> Answer | None:
-        rooms = self._draft.rooms
-        free, slots = {}, {}
+    def _cheapest(self, movable: list[Workload], share: float) -> Mapping[WorkloadId, GpuUuid] | None:
+        free, slots = self._beside_who_stays(share)
+        pieces = []
+        for workload in movable:
+            (uuid,) = self._draft.rooms.target[workload.id]
+            size, moved_size = self._size(workload, uuid, share), self._size(workload, None, share)
+            cost, others = (0, self._bytes_of(workload)), self._open_to(workload) - {uuid}
+            pieces.append(Piece(workload.id, uuid, size, moved_size, cost, others))
+            free[uuid] -= size
+            if uuid in slots:
+                slots[uuid] -= 1
+        pieces.sort(key=lambda p: (p.cost, -self._movable[p.id].submitted_at, p.id))
+        answer = cheapest(free, pieces, 0, [()], {}, slots)
+        return None if answer is None else answer.moves
+
+    def _packed(self, movable: list[Workload], share: float) -> Mapping[WorkloadId, GpuUuid] | None:
+        free, slots = self._beside_who_stays(share)
+        own = self._draft.rooms.target
+        items = [Item(self._size(w, None, share), self._open_to(w), own[w.id][0]) for w in movable]
+        places = pack(free, items, slots)
+        return None if places is None else {w.id: uuid for w, uuid in zip(movable, places, strict=True)}
+
+    def _beside_who_stays(self, share: float) -> tuple[dict[GpuUuid, int], dict[GpuUuid, int]]:
+        """The bytes that are left on each Gpu, and the number of workloads where that is bounded."""
+        rooms, free, slots = self._draft.rooms, {}, {}
         for uuid in self._gpus:
-            there = [w for w in rooms.members(uuid) if w.id not in loose]
+            there = self._staying[uuid]
             free[uuid] = rooms.gpus[uuid].capacity_bytes - sum(self._size(w, uuid, share) for w in there)
             most = rooms.pools[uuid].max_workloads_per_gpu
             if most is not None:
                 slots[uuid] = most - len(there)
-        pieces = []
-        for workload in movable:
-            (uuid,) = rooms.target[workload.id]
-            moves = workload.id in loose
-            others = frozenset(u for u in self._gpus if (u != uuid or moves) and rooms.may_use(workload, u))
-            size, cost = self._size(workload, uuid, share), (0, 0 if moves else self._bytes_of(workload))
-            pieces.append(Piece(workload.id, uuid, size, self._size(workload, None, share), cost, others, loose=moves))
-        pieces.sort(key=lambda p: (p.cost, -self._movable[p.id].submitted_at, p.id))
-        return cheapest(free, pieces, 0, [()], {}, slots)
+        return free, slots
+
+    def _open_to(self, workload: Workload) -> frozenset[GpuUuid]:
+        return frozenset(uuid for uuid in self._gpus if self._draft.rooms.may_use(workload, uuid))
 
     def _size(self, workload: Workload, uuid: GpuUuid | None, share: float) -> int:
         """What it takes with that share on a Gpu; `None`: on one where it is not."""

@@ -203,30 +203,40 @@ def _send_on(draft: Draft, waiting: list[Workload]) -> list[Workload]:
 
     Returns who else needs a place.
     """
-    sent = [w for w in waiting if w.id in draft.bound and _send(draft, w)]
+    for workload in waiting:
+        if workload.id in draft.bound:
+            _send(draft, workload)
     there = [w for w in waiting if w.id in draft.bound and w.phase in (Phase.STARTING, Phase.RUNNING)]
-    for workload in sorted(there, key=lambda w: (-w.moved_bytes, w.id)):
-        if workload in sent:
-            draft.rooms.remove(workload)
-        if draft.cause_of_leaving(workload) is None or all(draft.rooms.fits(workload, u) for u in workload.current):
-            del draft.bound[workload.id]
-            draft.rooms.add(workload, workload.current)
-        elif workload in sent:
-            draft.rooms.add(workload, (draft.bound[workload.id],))
+    there.sort(key=lambda w: (-w.moved_bytes, w.id))
+    # Who stays may have been the one for whom another was to leave.
+    while (stays := next((w for w in there if _may_as_well_stay(draft, w)), None)) is not None:
+        there.remove(stays)
+        del draft.bound[stays.id]
+        draft.rooms.add(stays, stays.current)
     for workload in waiting:
         if workload.id in draft.bound:
             draft.note_cause(workload)
     return [w for w in waiting if w.id not in draft.rooms.target]
 
 
-def _send(draft: Draft, workload: Workload) -> bool:
+def _may_as_well_stay(draft: Draft, bound: Workload) -> bool:
+    """Whether nobody needs the place that it is to leave; it is taken out of the draft if so."""
+    rooms, sent_to = draft.rooms, draft.rooms.target.get(bound.id)
+    if sent_to is not None:
+        rooms.remove(bound)
+    if draft.cause_of_leaving(bound) is None or all(rooms.fits(bound, uuid) for uuid in bound.current):
+        return True
+    if sent_to is not None:
+        rooms.add(bound, sent_to)
+    return False
+
+
+def _send(draft: Draft, workload: Workload) -> None:
     """Place it where it is bound for; where that is for a guarantee, who holds burst there yields to it later."""
     uuid, rooms = draft.bound[workload.id], draft.rooms
     owed = workload.return_bytes <= workload.spec.request_bytes and draft.cause_of_leaving(workload) is not None
-    if not (rooms.fits_on_paper(workload, uuid) if owed else rooms.fits(workload, uuid)):
-        return False
-    rooms.add(workload, (uuid,))
-    return True
+    if rooms.fits_on_paper(workload, uuid) if owed else rooms.fits(workload, uuid):
+        rooms.add(workload, (uuid,))
 
 
 def _claim_home(draft: Draft, workload: Workload) -> None:

@@ -340,8 +340,8 @@ MUTANTS = [
         (
             "who only borrows a Gpu costs nothing",
             "Sending borrowers away counts, too.",
-            "draft = _Draft(gpus, left, known.loose, cost=(works, moved, 0, 0))",
-            "draft = _Draft(gpus, left, known.loose)",
+            "draft = _Draft(gpus, left, cost=(works, moved, 0, 0))",
+            "draft = _Draft(gpus, left)",
         ),
         (
             "smaller ones never give way in turn",

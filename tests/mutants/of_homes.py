@@ -320,12 +320,6 @@ MUTANTS = [
             "if there.place[key] != (uuid,)}",
         ),
         (
-            "a packing from scratch says who leaves",
-            "Where everybody is placed anew, only who is in the way leaves.",
-            "    if not afresh:\n",
-            "    if True:\n",
-        ),
-        (
             "a given home is exchanged",
             "A given home is never exchanged.",
             "admitted = [w for w in paper.admitted() if w.given_home is None]",

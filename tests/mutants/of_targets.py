@@ -153,19 +153,19 @@ MUTANTS = mutants_of(
     (
         "who was chosen leaves though nobody needs its place",
         "Who was chosen stays when nobody needs its place in fact.",
-        "is None or all(draft.rooms.fits(workload, u) for u in workload.current):",
+        "is None or all(rooms.fits(bound, uuid) for uuid in bound.current):",
         "is None:",
     ),
     (
         "a guarantee waits for burst to go by itself",
         "Who is owed a place on a Gpu goes there beside the requests; who holds burst yields.",
-        "if not (rooms.fits_on_paper(workload, uuid) if owed else rooms.fits(workload, uuid)):",
-        "if not rooms.fits(workload, uuid):",
+        "if rooms.fits_on_paper(workload, uuid) if owed else rooms.fits(workload, uuid):",
+        "if rooms.fits(workload, uuid):",
     ),
     (
         "burst is driven out for burst",
         "Who moves for burst alone drives nobody out.",
-        "if not (rooms.fits_on_paper(workload, uuid) if owed else rooms.fits(workload, uuid)):",
-        "if not rooms.fits_on_paper(workload, uuid):",
+        "if rooms.fits_on_paper(workload, uuid) if owed else rooms.fits(workload, uuid):",
+        "if rooms.fits_on_paper(workload, uuid):",
     ),
 )
