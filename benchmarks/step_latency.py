@@ -41,9 +41,11 @@ def departments(gpus: int) -> Policy:
     )
 
 
-def history(gpus: int, workloads: int, events: int, policy: Policy | None = None) -> dict[str, list[float]]:
+def history(
+    gpus: int, workloads: int, events: int, policy: Policy | None = None, seed: int = SEED
+) -> dict[str, list[float]]:
     """Seconds per step, by kind of event, once the node is full."""
-    chance = random.Random(SEED)
+    chance = random.Random(seed)
     times: dict[str, list[float]] = defaultdict(list)
     real_step = simulator.step
 
@@ -54,14 +56,16 @@ def history(gpus: int, workloads: int, events: int, policy: Policy | None = None
         return result
 
     simulator.step = timed
-    node = SimulatedNode.of(gpus, 80 * GIB, policy)
-    for _ in range(workloads):
-        submit(node, chance)
-        node.settle()
-    times.clear()
-    while sum(map(len, times.values())) < events:
-        act(node, chance)
-    simulator.step = real_step
+    try:
+        node = SimulatedNode.of(gpus, 80 * GIB, policy)
+        for _ in range(workloads):
+            submit(node, chance)
+            node.settle()
+        times.clear()
+        while sum(map(len, times.values())) < events:
+            act(node, chance)
+    finally:
+        simulator.step = real_step
     return times
 
 

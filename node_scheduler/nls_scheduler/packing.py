@@ -40,11 +40,14 @@ def pack(
 ) -> list[GpuUuid] | None:
     """A Gpu for each of `items`, in their order; `None`: no way was found.
 
-    `free` is what each Gpu has for them, in bytes; `slots` is how many of them it takes, where that is bounded.
+    `free` is what each Gpu has for them, in bytes: below zero nothing helps, as somebody has to go who is none of them.
+    `slots` is how many of them it takes, where that is bounded.
     """
-    packing = _Packing({u: room for u, room in free.items() if room >= 0}, items, slots or {}, budget)
+    packing = _Packing(free, items, slots or {}, budget)
+    if min(free.values(), default=0) < 0 or packing.slack < 0:
+        return None
     order = sorted(range(len(items)), key=lambda n: (-items[n].size_bytes, n))
-    if packing.slack < 0 or not packing.place(order, frozenset(packing.free), packing.slack):
+    if not packing.place(order, frozenset(free), packing.slack):
         return None
     return [packing.where[number] for number in range(len(items))]
 

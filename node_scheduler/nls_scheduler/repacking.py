@@ -77,7 +77,11 @@ def _may_search(paper: Paper, newcomer: Workload) -> bool:
     Who waits is mostly one for whom there is no way, and would be searched one after every event.
     """
     first, paper.searched = not paper.searched, True
-    return first or newcomer.waiting_since == paper.at
+    return first or _has_just_come(paper, newcomer)
+
+
+def _has_just_come(paper: Paper, newcomer: Workload) -> bool:
+    return newcomer.waiting_since == paper.at
 
 
 def _pack_again(paper: Paper, newcomer: Workload, candidates: list[Workload]) -> bool:
@@ -197,7 +201,7 @@ def _consolidate(paper: Paper, newcomer: Workload, there: _There) -> bool:
             answer = cheapest(there.free, pieces, size, sets, leaving)
             if answer is None:
                 others = [cheapest(there.free, pieces, size, sets, leaving, in_haste=True)]
-                if newcomer.spec.gpu_count == 1:
+                if newcomer.spec.gpu_count == 1 and _has_just_come(paper, newcomer):
                     item = Item(size, frozenset(ranked))
                     others += [_fewest(there.free, pieces, item, size_of) for size_of in (_held, _owed)]
                 answer = min((other for other in others if other is not None), key=lambda a: a.cost, default=None)

@@ -112,7 +112,7 @@ class Draft:
 
     def note_cause(self, bound: Workload) -> None:
         """Say for whom `bound` leaves its Gpu, and since when that one waits."""
-        if bound.id in self.rooms.target:
+        if bound.id in self.rooms.target and bound.return_bytes <= bound.spec.request_bytes:
             self.claimants.setdefault(self.bound[bound.id], []).append(bound)
         cause = self.cause_of_leaving(bound)
         if cause is not None:
@@ -135,7 +135,20 @@ class Draft:
 
 def place_guarantees(state: NodeState, homes: Homes, wanting: list[Workload]) -> Draft:
     """Place all that a guarantee covers; what is left over waits in `Draft.over` for burst."""
-    draft = Draft(state, homes, Rooms(state, homes.homes), bound=under_way(state, homes))
+    bound = under_way(state, homes)
+    while True:
+        draft = _place(state, homes, wanting, dict(bound))
+        in_vain = [state.workloads[key] for key in draft.bound if not _is_awaited(draft, state.workloads[key])]
+        for workload in in_vain:
+            draft.since.pop(workload.id, None)
+        stay = {w.id for w in in_vain if w.phase in (Phase.STARTING, Phase.RUNNING)}
+        if not stay:
+            return draft
+        bound = {key: uuid for key, uuid in bound.items() if key not in stay}
+
+
+def _place(state: NodeState, homes: Homes, wanting: list[Workload], bound: dict[WorkloadId, GpuUuid]) -> Draft:
+    draft = Draft(state, homes, Rooms(state, homes.homes), bound=bound)
     waiting = _keep_present(draft, wanting)
     pinned = [w for w in waiting if not w.spec.may_borrow]
     for workload in sorted(pinned, key=lambda w: (w.spec.can_take_turns, _line(draft, w))):
@@ -181,6 +194,15 @@ def _keep_present(draft: Draft, wanting: list[Workload]) -> list[Workload]:
             continue
         waiting.append(workload)
     return waiting
+
+
+def _is_awaited(draft: Draft, bound: Workload) -> bool:
+    """Whether a guarantee comes in this draft to where `bound` still is."""
+    others = ((draft.state.workloads[key], gpus) for key, gpus in draft.rooms.target.items() if key != bound.id)
+    return any(
+        set(gpus) & set(bound.current) and gpus != other.current and other.return_bytes <= other.spec.request_bytes
+        for other, gpus in others
+    )
 
 
 def under_way(state: NodeState, homes: Homes) -> dict[WorkloadId, GpuUuid]:

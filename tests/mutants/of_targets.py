@@ -168,4 +168,16 @@ MUTANTS = mutants_of(
         "if rooms.fits_on_paper(workload, uuid) if owed else rooms.fits(workload, uuid):",
         "if rooms.fits_on_paper(workload, uuid):",
     ),
+    (
+        "who was chosen leaves though the newcomer gets no place",
+        "Who was chosen stays when nobody comes to its place after all.",
+        "        if not stay:\n",
+        "        if True:\n",
+    ),
+    (
+        "burst sets a deadline to who is on the way",
+        "Only a guarantee sets a deadline.",
+        "        if bound.id in self.rooms.target and bound.return_bytes <= bound.spec.request_bytes:\n",
+        "        if bound.id in self.rooms.target:\n",
+    ),
 )
