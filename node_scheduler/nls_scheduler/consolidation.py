@@ -87,16 +87,20 @@ class _Pieces:
             uuid: sorted((p.cost[1] / p.size_bytes, p.size_bytes) for p in (pieces[n] for n in numbers))
             for uuid, numbers in self.on.items()
         }
+        self._least: dict[tuple[GpuUuid, int], int] = {}
 
     def least_bytes(self, uuid: GpuUuid, lacking: int) -> int:
         """What freeing `lacking` bytes on `uuid` costs at least: the cheapest parts of the pieces there."""
-        cost = 0.0
-        for per_byte, size in self._cheapest_parts.get(uuid, ()):
-            cost += per_byte * min(size, lacking)
-            lacking -= size
-            if lacking <= 0:
-                break
-        return int(cost)
+        known = self._least.get((uuid, lacking))
+        if known is None:
+            cost, left = 0.0, lacking
+            for per_byte, size in self._cheapest_parts.get(uuid, ()):
+                cost += per_byte * min(size, left)
+                left -= size
+                if left <= 0:
+                    break
+            known = self._least[uuid, lacking] = int(cost)
+        return known
 
     def has_slot(self, draft: _Draft, uuid: GpuUuid) -> bool:
         """Whether one more may be put on `uuid`."""
