@@ -207,8 +207,10 @@ def _consolidate(paper: Paper, newcomer: Workload, there: _There) -> bool:
                 answer = min((other for other in others if other is not None), key=lambda a: a.cost, default=None)
             if answer is not None:
                 moved = _exchange(paper, newcomer, answer.gpus, answer.moves, there)
-                workloads = paper.state.workloads
-                paper.result.bound.update({key: uuid for key, uuid in moved.items() if there.is_at(workloads[key])})
+                for key, uuid in moved.items():
+                    mover = paper.state.workloads[key]
+                    if mover.spec.may_borrow and there.is_at(mover):  # all others follow their homes
+                        paper.result.bound[key] = uuid
                 return True
     return False
 
