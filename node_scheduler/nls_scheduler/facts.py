@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from nls_scheduler import events as ev
 from nls_scheduler import gangs
-from nls_scheduler.model import CommandId, Gpu, Kind, NodeState, Order, Phase, Releasing, Wanted, Workload
+from nls_scheduler.model import CommandId, Gpu, Kind, NodeState, Order, Phase, Releasing, Wanted, Workload, updated
 from nls_scheduler.transitions import transition
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _measured(workload: Workload, used: dict[GpuUuid, int], at: float) -> Worklo
     since_ready = workload.resident_since is not None and at >= workload.resident_since
     above = workload.phase is Phase.RUNNING and max(used.values(), default=0) > workload.spec.limit_bytes
     counted = workload.over_limit_polls if above or workload.phase is Phase.SUSPENDING else 0
-    return replace(
+    return updated(
         workload,
         memory_used=used,
         measured=workload.measured or since_ready,
@@ -141,9 +141,9 @@ def _shown(workload: Workload, gpus: set[GpuUuid], at: float) -> Workload:
     """Note that what was asked for, or given back, before `at` is in this sample."""
     wanted, trimmed_at = workload.wanted, workload.trimmed_at
     if wanted is not None and wanted.gpu in gpus and at >= wanted.asked_at:
-        workload = replace(workload, wanted=replace(wanted, shown=True))
+        workload = updated(workload, wanted=updated(wanted, shown=True))
     if trimmed_at is not None and at >= trimmed_at and gpus.issuperset(workload.current):
-        workload = replace(workload, trim_shows_by=None)
+        workload = updated(workload, trim_shows_by=None)
     return workload
 
 
@@ -152,7 +152,7 @@ def _sampled(gpu: Gpu, reading: ev.GpuReading, at: float) -> Gpu:
     releasing = tuple(r for r in gpu.releasing if r.since > at or _still_seen(r, reading))
     known = {r.process for r in releasing}
     strangers = {p: b for p, b in unplaced.items() if p not in known}
-    return replace(
+    return updated(
         gpu,
         memory_used_bytes=reading.memory_used_bytes,
         utilisation=reading.utilisation,

@@ -8,7 +8,8 @@ which ends most tries early: so it is strongest where there is hardly any room, 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,8 +24,7 @@ _COLLECTED: Final = 60
 _MANY: Final = 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """Somebody to be placed: what it takes, the Gpus that it may have, and the one that is best among equals."""
 
     size_bytes: int
@@ -43,13 +43,26 @@ def pack(
     `free` is what each Gpu has for them, in bytes: below zero nothing helps, as somebody has to go who is none of them.
     `slots` is how many of them it takes, where that is bounded.
     """
-    packing = _Packing(free, items, slots or {}, budget)
-    if min(free.values(), default=0) < 0 or packing.slack < 0:
+    slack = sum(free.values()) - sum(item.size_bytes for item in items)
+    if min(free.values(), default=0) < 0 or slack < 0:
         return None
+    places = _packed(tuple(free.items()), tuple(items), tuple((slots or {}).items()), budget, slack)
+    return None if places is None else list(places)
+
+
+@lru_cache(maxsize=256)  # who waits is looked at after every event, and mostly nothing has changed for it
+def _packed(
+    free: tuple[tuple[GpuUuid, int], ...],
+    items: tuple[Item, ...],
+    slots: tuple[tuple[GpuUuid, int], ...],
+    budget: int,
+    slack: int,
+) -> tuple[GpuUuid, ...] | None:
+    packing = _Packing(dict(free), items, dict(slots), budget)
     order = sorted(range(len(items)), key=lambda n: (-items[n].size_bytes, n))
-    if not packing.place(order, frozenset(free), packing.slack):
+    if not packing.place(order, frozenset(packing.free), slack):
         return None
-    return [packing.where[number] for number in range(len(items))]
+    return tuple(packing.where[number] for number in range(len(items)))
 
 
 @dataclass(slots=True)
@@ -59,11 +72,6 @@ class _Packing:
     slots: Mapping[GpuUuid, int]
     budget: int
     where: dict[int, GpuUuid] = field(default_factory=dict)
-
-    @property
-    def slack(self) -> int:
-        """What stays empty when all are placed."""
-        return sum(self.free.values()) - sum(item.size_bytes for item in self.items)
 
     def place(self, numbers: list[int], gpus: frozenset[GpuUuid], slack: int) -> bool:
         """Place the items of these `numbers`, the largest first, on `gpus`, which are empty."""

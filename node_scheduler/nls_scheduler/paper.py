@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from nls_scheduler import topology
 from nls_scheduler.ledger import Ledger
-from nls_scheduler.rooms import is_usable
+from nls_scheduler.rooms import usable_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,7 +79,7 @@ class Paper:
         self.free = {
             uuid: self._pools[uuid].home_capacity_bytes(gpu) for uuid, gpu in state.gpus.items() if gpu.healthy
         }
-        self.usable = {uuid for uuid, gpu in state.gpus.items() if is_usable(state, gpu)}
+        self.usable = set(usable_gpus(state))
         self._present = dict.fromkeys(state.gpus, 0)
         for workload in state.workloads.values():
             for uuid in workload.current:

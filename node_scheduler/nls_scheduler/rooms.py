@@ -26,7 +26,7 @@ class Rooms:
     def __init__(self, state: NodeState, homes: Mapping[WorkloadId, tuple[GpuUuid, ...]]) -> None:
         self._state = state
         self._homes = homes
-        self.gpus: dict[GpuUuid, Gpu] = {uuid: g for uuid, g in state.gpus.items() if is_usable(state, g)}
+        self.gpus: dict[GpuUuid, Gpu] = usable_gpus(state)
         self.target: dict[WorkloadId, tuple[GpuUuid, ...]] = {}
         self._members: dict[GpuUuid, dict[WorkloadId, Workload]] = {uuid: {} for uuid in state.gpus}
         self._requests: dict[GpuUuid, int] = dict.fromkeys(state.gpus, 0)
@@ -206,24 +206,33 @@ class Rooms:
         return min(fitting, key=rank)
 
 
+def usable_gpus(state: NodeState) -> dict[GpuUuid, Gpu]:
+    """The Gpus on which anything new may be placed."""
+    stuck = stuck_gpus(state)
+    return {u: g for u, g in state.gpus.items() if g.healthy and g.memory_used_bytes is not None and u not in stuck}
+
+
 def is_usable(state: NodeState, gpu: Gpu) -> bool:
     """Whether anything new may be placed on `gpu`: healthy, its memory known, nothing stuck on it."""
-    return gpu.healthy and gpu.memory_used_bytes is not None and not is_stuck(state, gpu)
+    return gpu.uuid in usable_gpus(state)
 
 
 def why_out_of_service(state: NodeState, gpu: Gpu) -> str | None:
     """Why `gpu` gets nothing new until somebody acts, for people; `None` while it is in service."""
     if not gpu.healthy:
         return gpu.unhealthy_reason or "it is unhealthy"
-    return "a process that was ended does not let go of its memory" if is_stuck(state, gpu) else None
+    return "a process that was ended does not let go of its memory" if gpu.uuid in stuck_gpus(state) else None
 
 
-def is_stuck(state: NodeState, gpu: Gpu) -> bool:
-    """Whether a process that should be gone keeps `gpu` longer than the policy allows."""
-    if any(state.at > r.since + state.policy.stop_timeout_s for r in gpu.releasing):
-        return True
-    ending = [w.pending for w in state.workloads.values() if gpu.uuid in w.current and w.pending is not None]
-    return any(p.order is Order.END and state.at > p.deadline_at for p in ending)
+def stuck_gpus(state: NodeState) -> set[GpuUuid]:
+    """Those that a process which should be gone keeps longer than the policy allows."""
+    stuck: set[GpuUuid] = set()
+    timeout_s = state.policy.stop_timeout_s
+    for workload in state.workloads.values():
+        ending = workload.pending
+        if ending is not None and ending.order is Order.END and state.at > ending.deadline_at:
+            stuck.update(workload.current)
+    return stuck | {u for u, gpu in state.gpus.items() if any(state.at > r.since + timeout_s for r in gpu.releasing)}
 
 
 def has_room(state: NodeState, workload: Workload, gpu: Gpu) -> bool:

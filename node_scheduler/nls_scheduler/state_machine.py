@@ -21,7 +21,7 @@ from nls_scheduler.commands import (
     TrimMemory,
 )
 from nls_scheduler.facts import above_limit, record, trimmed
-from nls_scheduler.model import CommandId, Kind, Order, Pending, Phase
+from nls_scheduler.model import CommandId, Kind, Order, Pending, Phase, updated
 from nls_scheduler.planner import make_plan
 from nls_scheduler.rooms import has_room
 from nls_scheduler.sizes import format_bytes
@@ -97,16 +97,20 @@ def _note_pressure(state: NodeState) -> NodeState:
     gpus = {}
     claimed = {uuid for w in state.workloads.values() for uuid in w.home}
     for uuid, gpu in state.gpus.items():
-        since = state.at if gpu.unclaimed_since is None else gpu.unclaimed_since
-        gpu = replace(gpu, unclaimed_since=None if uuid in claimed else since)
         present = there[uuid]
-        pressed = sum(w.size_bytes for w in present) > gpu.capacity_bytes
+        over_full = sum(w.size_bytes for w in present) > gpu.capacity_bytes
         intruded = gpu.has_foreigners and any(w.borrowed for w in present)
-        if pressed or intruded or (present and not gpu.healthy):
-            gpus[uuid] = replace(gpu, pressed_since=state.at if gpu.pressed_since is None else gpu.pressed_since)
-        else:
-            gpus[uuid] = gpu if gpu.pressed_since is None else replace(gpu, pressed_since=None)
+        pressed = over_full or intruded or (bool(present) and not gpu.healthy)
+        gpus[uuid] = updated(
+            gpu,
+            unclaimed_since=None if uuid in claimed else _since(gpu.unclaimed_since, state.at),
+            pressed_since=_since(gpu.pressed_since, state.at) if pressed else None,
+        )
     return replace(state, gpus=gpus)
+
+
+def _since(before: float | None, now: float) -> float:
+    return now if before is None else before
 
 
 def _decide(state: NodeState, workload: Workload, entry: PlanEntry) -> Order | None:
