@@ -41,50 +41,96 @@ def pack(
     """A Gpu for each of `items`, in their order; `None`: no way was found.
 
     `free` is what each Gpu has for them, in bytes: below zero nothing helps, as somebody has to go who is none of them.
-    `slots` is how many of them it takes, where that is bounded.
+    `slots` is how many of them it takes, where that is bounded. Of ways that differ only in which of several Gpus that
+    are alike takes whom, the one where the most bytes are where they are best.
     """
-    slack = sum(free.values()) - sum(item.size_bytes for item in items)
-    if min(free.values(), default=0) < 0 or slack < 0:
+    if min(free.values(), default=0) < 0 or sum(free.values()) < sum(item.size_bytes for item in items):
         return None
-    places = _packed(tuple(free.items()), tuple(items), tuple((slots or {}).items()), budget, slack)
-    return None if places is None else list(places)
+    order = sorted(range(len(items)), key=lambda number: (-items[number].size_bytes, number))
+    sizes = tuple((items[number].size_bytes, items[number].gpus) for number in order)
+    found = _packed(tuple(free.items()), sizes, tuple((slots or {}).items()), budget)
+    if found is None:
+        return None
+    fillings: dict[GpuUuid, list[Item]] = {}
+    for number, uuid in zip(order, found.places, strict=True):
+        fillings.setdefault(uuid, []).append(items[number])
+    names = _names(fillings, found.alike)
+    places = {number: names[uuid] for number, uuid in zip(order, found.places, strict=True)}
+    return [places[number] for number in range(len(items))]
+
+
+def _names(fillings: Mapping[GpuUuid, Sequence[Item]], alike: Sequence[Sequence[GpuUuid]]) -> dict[GpuUuid, GpuUuid]:
+    """Which Gpu is to take what was put together on one that is alike."""
+    names: dict[GpuUuid, GpuUuid] = {}
+    for gpus in alike:
+        at_best = {(old, new): 0 for old in gpus if old in fillings for new in gpus}
+        for old in gpus:
+            for item in fillings.get(old, ()):
+                if item.best in gpus:
+                    at_best[old, item.best] += item.size_bytes
+        taken: set[GpuUuid] = set()
+        for old, new in sorted(at_best, key=lambda pair: (-at_best[pair], pair[0] != pair[1], pair)):
+            if old not in names and new not in taken:
+                names[old] = new
+                taken.add(new)
+    return names
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """A Gpu for each size, and which Gpus could change their names."""
+
+    places: tuple[GpuUuid, ...]
+    alike: tuple[tuple[GpuUuid, ...], ...]
 
 
 @lru_cache(maxsize=256)  # who waits is looked at after every event, and mostly nothing has changed for it
 def _packed(
     free: tuple[tuple[GpuUuid, int], ...],
-    items: tuple[Item, ...],
+    sizes: tuple[tuple[int, frozenset[GpuUuid]], ...],
     slots: tuple[tuple[GpuUuid, int], ...],
     budget: int,
-    slack: int,
-) -> tuple[GpuUuid, ...] | None:
-    packing = _Packing(dict(free), items, dict(slots), budget)
-    order = sorted(range(len(items)), key=lambda n: (-items[n].size_bytes, n))
-    if not packing.place(order, frozenset(packing.free), slack):
+) -> _Packed | None:
+    """As `pack`, for sizes in bytes, the largest first, each with the Gpus that it may have."""
+    packing = _Packing(dict(free), sizes, dict(slots), budget)
+    slack = sum(room for _, room in free) - sum(size for size, _ in sizes)
+    if not packing.place(list(range(len(sizes))), frozenset(packing.free), slack):
         return None
-    return tuple(packing.where[number] for number in range(len(items)))
+    return _Packed(tuple(packing.where[number] for number in range(len(sizes))), packing.alike())
 
 
 @dataclass(slots=True)
 class _Packing:
     free: Mapping[GpuUuid, int]
-    items: Sequence[Item]
+    sizes: Sequence[tuple[int, frozenset[GpuUuid]]]
     slots: Mapping[GpuUuid, int]
     budget: int
     where: dict[int, GpuUuid] = field(default_factory=dict)
+    kind: dict[GpuUuid, tuple[object, ...]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Gpus of one kind can stand for each other: the same room, and for the same sizes."""
+        sets = {gpus for _, gpus in self.sizes}
+        self.kind = {u: (room, self.slots.get(u), *(u in gpus for gpus in sets)) for u, room in self.free.items()}
+
+    def alike(self) -> tuple[tuple[GpuUuid, ...], ...]:
+        """All Gpus, those of one kind together."""
+        kinds: dict[tuple[object, ...], list[GpuUuid]] = {}
+        for uuid, kind in self.kind.items():
+            kinds.setdefault(kind, []).append(uuid)
+        return tuple(tuple(gpus) for gpus in kinds.values())
 
     def place(self, numbers: list[int], gpus: frozenset[GpuUuid], slack: int) -> bool:
-        """Place the items of these `numbers`, the largest first, on `gpus`, which are empty."""
+        """Place the sizes of these `numbers`, the largest first, on `gpus`, which are empty."""
         if not numbers:
             return True
-        first, tried = self.items[numbers[0]], set()
-        possible = [u for u in gpus & first.gpus if self.free[u] >= first.size_bytes and self.slots.get(u, 1) > 0]
-        for uuid in sorted(possible, key=lambda u: (self.free[u], u != first.best, u)):
-            alike = (self.free[uuid], self.slots.get(uuid), uuid if self._is_special(uuid) else None)
-            if alike in tried:
+        (size, possible), tried = self.sizes[numbers[0]], set()
+        possible = gpus & possible
+        for uuid in sorted(possible, key=lambda u: (self.free[u], u)):
+            if self.free[uuid] < size or self.slots.get(uuid, 1) <= 0 or self.kind[uuid] in tried:
                 continue
-            tried.add(alike)
-            for gap, others in self._fillings(uuid, numbers[1:], self.free[uuid] - first.size_bytes, slack):
+            tried.add(self.kind[uuid])
+            for gap, others in self._fillings(uuid, numbers[1:], self.free[uuid] - size, slack):
                 there = {numbers[0], *others}
                 self.where.update(dict.fromkeys(there, uuid))
                 if self.place([n for n in numbers if n not in there], gpus - {uuid}, slack - gap):
@@ -93,16 +139,12 @@ class _Packing:
                     return False
         return False
 
-    def _is_special(self, uuid: GpuUuid) -> bool:
-        """Whether some may have `uuid` and not others: then no other Gpu is like it."""
-        return any(uuid not in item.gpus for item in self.items)
-
     def _fillings(
         self, uuid: GpuUuid, numbers: Sequence[int], gap: int, slack: int
     ) -> list[tuple[int, tuple[int, ...]]]:
         """Who else goes to `uuid`, where `gap` is left, so that no more than `slack` stays empty; and how much does."""
-        fitting = [n for n in numbers if uuid in self.items[n].gpus and self.items[n].size_bytes <= gap]
-        sizes = [self.items[n].size_bytes for n in fitting]
+        fitting = [n for n in numbers if uuid in self.sizes[n][1] and self.sizes[n][0] <= gap]
+        sizes = [self.sizes[n][0] for n in fitting]
         rest = [0]
         for size in reversed(sizes):
             rest.append(rest[-1] + size)

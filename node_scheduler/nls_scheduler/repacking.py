@@ -8,6 +8,7 @@ exchange costs on paper is what really moves.
 from __future__ import annotations
 
 from bisect import bisect_left
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from nls_scheduler import topology
@@ -56,17 +57,18 @@ def repack(paper: Paper, newcomer: Workload) -> bool:
     bursters = [w for w in admitted if w.spec.may_borrow]
     movable = [w for w in admitted if w.spec.movable]
     choices = [bursters] if len(movable) == len(bursters) else [bursters, movable]
-    restore = paper.snapshot()
+    restore, there = paper.snapshot(), None
     # The search for the cheapest way costs more than a packing: only where there is a way at all.
     if not any(_pack_again(paper, newcomer, candidates) for candidates in choices):
         if paper.oversubscribed or not _may_search(paper, newcomer):
             return False
-        if not _pack_all(paper, newcomer, _There(paper)):
+        there = _There(paper)
+        if not _pack_all(paper, newcomer, there):
             return False
     if not paper.oversubscribed:
         as_packed = paper.snapshot()
         restore()
-        if not _consolidate(paper, newcomer, _There(paper)):
+        if not _consolidate(paper, newcomer, there or _There(paper)):
             as_packed()
     return True
 
@@ -158,12 +160,23 @@ class _There:
         """What it takes there: all that it holds, or its request on paper."""
         return workload.size_bytes if self.is_at(workload) else workload.spec.request_bytes
 
+    def movers(self) -> list[Workload]:
+        """Who could be put elsewhere."""
+        admitted = (w for w in self.paper.admitted() if w.given_home is None and w.spec.movable)
+        return [w for w in admitted if self.place[w.id][0] in self.free]
+
+    def cleared(self) -> dict[GpuUuid, int]:
+        """What would be left on each usable Gpu if all who could be put elsewhere were."""
+        cleared = dict(self.free)
+        for workload in self.movers():
+            cleared[self.place[workload.id][0]] += self.size_bytes(workload)
+        return cleared
+
     def pieces(self) -> list[Piece]:
         """Who could be put elsewhere, the cheapest first; who is not there changes its home for nothing."""
-        admitted = [w for w in self.paper.admitted() if w.given_home is None and w.spec.movable]
-        admitted.sort(key=lambda w: (not w.spec.may_borrow, not w.borrowed, -w.submitted_at, w.id))
-        pieces = [self._piece(w) for w in admitted if self.place[w.id][0] in self.free]
-        return sorted(pieces, key=lambda p: p.cost)
+        movers = self.movers()
+        movers.sort(key=lambda w: (not w.spec.may_borrow, not w.borrowed, -w.submitted_at, w.id))
+        return sorted((self._piece(w) for w in movers), key=lambda p: p.cost)
 
     def _piece(self, workload: Workload) -> Piece:
         place, size = self.place[workload.id], self.size_bytes(workload)
@@ -195,9 +208,12 @@ def _consolidate(paper: Paper, newcomer: Workload, there: _There) -> bool:
     if pinned_to(newcomer) is not None:
         return False
     pieces, size = there.pieces(), newcomer.spec.request_bytes
-    for ranked, by_link in _sets(paper, newcomer, there, pieces):
+    for ranked in _clearable(paper, newcomer, there):
+        by_link: dict[topology.Link, list[tuple[GpuUuid, ...]]] = {}
+        for link, gpus in topology.sets(ranked, newcomer.spec.gpu_count, paper.state.gpus):
+            by_link.setdefault(link, []).append(gpus)
         leaving = {uuid: there.leaving(newcomer, uuid) for uuid in ranked}
-        for sets in by_link:
+        for sets in by_link.values():
             answer = cheapest(there.free, pieces, size, sets, leaving)
             if answer is None:
                 others = [cheapest(there.free, pieces, size, sets, leaving, in_haste=True)]
@@ -254,44 +270,34 @@ def _pack_all(paper: Paper, newcomer: Workload, there: _There) -> bool:
     """Everybody's home is chosen anew, whatever that moves: who is in the way is seen when it is."""
     if pinned_to(newcomer) is not None:
         return False
-    pieces, size, workloads = there.pieces(), newcomer.spec.request_bytes, paper.state.workloads
-    free = dict(there.free)
-    for piece in pieces:
-        free[piece.gpu] += piece.size_bytes
-    items = [Item(workloads[p.id].spec.request_bytes, p.others | {p.gpu}, p.gpu) for p in pieces]
+    movers, free = there.movers(), there.cleared()
+    size, count = newcomer.spec.request_bytes, newcomer.spec.gpu_count
+    items = [Item(w.spec.request_bytes, there.open_to(w).union(there.place[w.id]), there.place[w.id][0]) for w in movers]
     found: tuple[tuple[GpuUuid, ...], list[GpuUuid]] | None
-    for ranked, by_link in _sets(paper, newcomer, there, pieces):
-        if newcomer.spec.gpu_count == 1:
+    for ranked in _clearable(paper, newcomer, there):
+        if count == 1:
             places = pack(free, [*items, Item(size, frozenset(ranked))])
             found = None if places is None else ((places[-1],), places[:-1])
         else:
             tries = (
                 (gpus, pack({u: room - size * (u in gpus) for u, room in free.items()}, items))
-                for gpus in [gpus for sets in by_link for gpus in sets][:_SETS]
+                for _, gpus in islice(topology.sets(ranked, count, paper.state.gpus), _SETS)
             )
             found = next(((gpus, places) for gpus, places in tries if places is not None), None)
         if found is not None:
             gpus, places = found
-            moves = {p.id: uuid for p, uuid in zip(pieces, places, strict=True) if uuid != p.gpu}
+            moves = {w.id: uuid for w, uuid in zip(movers, places, strict=True) if uuid != there.place[w.id][0]}
             _exchange(paper, newcomer, gpus, moves, there)
             return True
     return False
 
 
-def _sets(
-    paper: Paper, newcomer: Workload, there: _There, pieces: Sequence[Piece]
-) -> Iterator[tuple[list[GpuUuid], list[list[tuple[GpuUuid, ...]]]]]:
-    """For each of its pools the Gpus that can be cleared for it, and its sets of Gpus: the closest together first."""
-    clearable = dict(there.free)
-    for piece in pieces:
-        clearable[piece.gpu] += piece.size_bytes
+def _clearable(paper: Paper, newcomer: Workload, there: _There) -> Iterator[list[GpuUuid]]:
+    """For each of its pools the Gpus that can be cleared for it, the emptiest first."""
+    cleared = there.cleared()
     for pool in paper.pools_for(newcomer):
-        ranked = [u for u in there.free if paper.is_open(pool, u) and clearable[u] >= newcomer.spec.request_bytes]
-        ranked.sort(key=lambda u: (-there.free[u], paper.state.gpus[u].index))
-        by_link: dict[topology.Link, list[tuple[GpuUuid, ...]]] = {}
-        for link, gpus in topology.sets(ranked, newcomer.spec.gpu_count, paper.state.gpus):
-            by_link.setdefault(link, []).append(gpus)
-        yield ranked, list(by_link.values())
+        ranked = [u for u in there.free if paper.is_open(pool, u) and cleared[u] >= newcomer.spec.request_bytes]
+        yield sorted(ranked, key=lambda u: (-there.free[u], paper.state.gpus[u].index))
 
 
 def _exchange(

@@ -60,7 +60,10 @@ def sets(
     ranked: Sequence[GpuUuid], count: int, gpus: Mapping[GpuUuid, Gpu]
 ) -> Iterator[tuple[Link, tuple[GpuUuid, ...]]]:
     """Sets of `count` of `ranked`, the closest first, each with its worst link; at most MOST_SETS per link class."""
-    whole = [uuid for uuid in ranked if gpus[uuid].parent is None] if count > 1 else list(ranked)
+    if count == 1:
+        yield from ((Link.NVLINK, (uuid,)) for uuid in ranked[:MOST_SETS])
+        return
+    whole = [uuid for uuid in ranked if gpus[uuid].parent is None]
     if len(whole) < count:
         return
     places = {
