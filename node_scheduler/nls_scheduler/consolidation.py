@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -57,15 +57,26 @@ class Answer:
     cost: _Cost
 
 
-@dataclass(frozen=True, slots=True)
-class _Draft:
-    """A partial answer: `loose` pieces have no Gpu yet; `after` is the last one taken off the Gpu `of`."""
+class _Draft(NamedTuple):
+    """A partial answer.
+
+    Attributes:
+        free: what each Gpu has left, below zero where somebody has to give way.
+        loose: the pieces that have no Gpu yet.
+        placed: those that have another one.
+        cost: of both.
+        least: what the Gpus that are too full cost at least: bytes, and pieces.
+        lacking: the bytes that have no place yet.
+        of, after: the Gpu from which a piece was taken last, and that piece: the next one there comes after it.
+    """
 
     gpus: tuple[GpuUuid, ...]
-    free: Mapping[GpuUuid, int]
-    loose: tuple[int, ...] = ()
-    placed: tuple[tuple[int, GpuUuid], ...] = ()
-    cost: _Cost = (0, 0, 0, 0)
+    free: dict[GpuUuid, int]
+    loose: tuple[int, ...]
+    placed: tuple[tuple[int, GpuUuid], ...]
+    cost: _Cost
+    least: tuple[int, int]
+    lacking: int
     of: GpuUuid | None = None
     after: int = -1
 
@@ -87,19 +98,24 @@ class _Pieces:
             uuid: sorted((p.cost[1] / p.size_bytes, p.size_bytes) for p in (pieces[n] for n in numbers))
             for uuid, numbers in self.on.items()
         }
-        self._least: dict[tuple[GpuUuid, int], int] = {}
+        self._least: dict[tuple[GpuUuid, int], tuple[int, int, int]] = {}
 
-    def least_bytes(self, uuid: GpuUuid, lacking: int) -> int:
-        """What freeing `lacking` bytes on `uuid` costs at least: the cheapest parts of the pieces there."""
-        known = self._least.get((uuid, lacking))
+    def least(self, uuid: GpuUuid, room: int) -> tuple[int, int, int]:
+        """What `uuid` costs at least with that much `room`: bytes, pieces, and the bytes that lack a place.
+
+        Bytes as the cheapest parts of the pieces there. Nothing where it is not too full.
+        """
+        if room >= 0:
+            return 0, 0, 0
+        known = self._least.get((uuid, room))
         if known is None:
-            cost, left = 0.0, lacking
+            cost, left = 0.0, -room
             for per_byte, size in self._cheapest_parts.get(uuid, ()):
                 cost += per_byte * min(size, left)
                 left -= size
                 if left <= 0:
                     break
-            known = self._least[uuid, lacking] = int(cost)
+            known = self._least[uuid, room] = int(cost), 1, -room
         return known
 
     def has_slot(self, draft: _Draft, uuid: GpuUuid) -> bool:
@@ -109,20 +125,41 @@ class _Pieces:
         left = sum(self.all[n].gpu == uuid for n in draft.touched())
         return sum(to == uuid for _, to in draft.placed) < self._slots[uuid] + left
 
+    def first(self, gpus: tuple[GpuUuid, ...], free: dict[GpuUuid, int], cost: _Cost) -> _Draft:
+        """Nobody has given way yet."""
+        least = [self.least(uuid, room) for uuid, room in free.items()]
+        moved, number, lacking = (sum(column) for column in zip(*least, strict=True))
+        return _Draft(gpus, free, (), (), cost, (moved, number), lacking)
+
+    def taken_off(self, draft: _Draft, number: int) -> _Draft:
+        """`draft` with one piece less on its Gpu."""
+        piece, (works, moved, pieces, places) = self.all[number], draft.cost
+        cost = (works + piece.cost[0], moved + piece.cost[1], pieces + 1, places + number)
+        free, least, lacking = self._changed(draft, piece.gpu, piece.size_bytes)
+        loose, lacking = (*draft.loose, number), lacking + piece.moved_size_bytes
+        return _Draft(draft.gpus, free, loose, draft.placed, cost, least, lacking, piece.gpu, number)
+
+    def put(self, draft: _Draft, number: int, uuid: GpuUuid, size_bytes: int) -> _Draft:
+        """`draft` with a loose piece on `uuid`, where it takes that much."""
+        free, least, lacking = self._changed(draft, uuid, -size_bytes)
+        loose = tuple(other for other in draft.loose if other != number)
+        lacking -= self.all[number].moved_size_bytes
+        return _Draft(draft.gpus, free, loose, (*draft.placed, (number, uuid)), draft.cost, least, lacking)
+
+    def _changed(self, draft: _Draft, uuid: GpuUuid, more: int) -> tuple[dict[GpuUuid, int], tuple[int, int], int]:
+        before = draft.free[uuid]
+        old, new = self.least(uuid, before), self.least(uuid, before + more)
+        least = (draft.least[0] + new[0] - old[0], draft.least[1] + new[1] - old[1])
+        return {**draft.free, uuid: before + more}, least, draft.lacking + new[2] - old[2]
+
     def rank(self, draft: _Draft) -> tuple[int, int, int, int, int]:
         """Drafts are looked at in this order: the cheapest, as they may become at best; then the nearest.
 
         In haste a byte that has no place yet counts as one that moves.
         """
         works, moved, number, places = draft.cost
-        lacking = sum(self.all[n].moved_size_bytes for n in draft.loose)
-        for uuid, room in draft.free.items():
-            if room < 0:
-                lacking -= room
-                moved += self.least_bytes(uuid, -room)
-                number += 1
-        moved += lacking if self._in_haste else 0
-        return works, moved, number, places, lacking
+        moved += draft.least[0] + (draft.lacking if self._in_haste else 0)
+        return works, moved, number + draft.least[1], places, draft.lacking
 
 
 def cheapest(
@@ -149,7 +186,7 @@ def cheapest(
         for uuid in gpus:
             left[uuid] -= size_bytes
         works, moved = (sum(leaving.get(uuid, (0, 0))[part] for uuid in gpus) for part in (0, 1))
-        draft = _Draft(gpus, left, cost=(works, moved, 0, 0))
+        draft = known.first(gpus, left, (works, moved, 0, 0))
         heapq.heappush(heap, (known.rank(draft), next(order), draft))
     for _ in range(budget):
         if not heap:
@@ -173,24 +210,14 @@ def _take_off(draft: _Draft, pieces: _Pieces, uuid: GpuUuid) -> Iterator[_Draft]
     for number in there:
         if draft.free[uuid] + possible < 0:
             return
-        piece = pieces.all[number]
-        possible -= piece.size_bytes
-        yield _Draft(
-            draft.gpus,
-            {**draft.free, uuid: draft.free[uuid] + piece.size_bytes},
-            (*draft.loose, number),
-            draft.placed,
-            (draft.cost[0] + piece.cost[0], draft.cost[1] + piece.cost[1], draft.cost[2] + 1, draft.cost[3] + number),
-            uuid,
-            number,
-        )
+        possible -= pieces.all[number].size_bytes
+        yield pieces.taken_off(draft, number)
 
 
 def _place(draft: _Draft, pieces: _Pieces) -> Iterator[_Draft]:
     """The largest loose piece where it fits most tightly; where it fits nowhere, where smaller ones can give way."""
     number = max(draft.loose, key=lambda n: (pieces.all[n].moved_size_bytes, -n))
     piece = pieces.all[number]
-    loose = tuple(other for other in draft.loose if other != number)
     possible = sorted(
         (draft.free[uuid], uuid) for uuid in piece.others if uuid in draft.free and pieces.has_slot(draft, uuid)
     )
@@ -203,13 +230,11 @@ def _place(draft: _Draft, pieces: _Pieces) -> Iterator[_Draft]:
             if room + sum(_smaller(pieces, piece, uuid, touched)) >= piece.moved_size_bytes and uuid not in draft.gpus
         ]
     for uuid in chosen:
-        free = {**draft.free, uuid: draft.free[uuid] - piece.moved_size_bytes}
-        yield _Draft(draft.gpus, free, loose, (*draft.placed, (number, uuid)), draft.cost)
+        yield pieces.put(draft, number, uuid, piece.moved_size_bytes)
     if piece.request_bytes is not None:
         possible = sorted([(draft.free[piece.gpu], piece.gpu), *possible])
         for uuid in _tightest(possible, piece.request_bytes):
-            free = {**draft.free, uuid: draft.free[uuid] - piece.request_bytes}
-            yield _Draft(draft.gpus, free, loose, (*draft.placed, (number, uuid)), draft.cost)
+            yield pieces.put(draft, number, uuid, piece.request_bytes)
 
 
 def _tightest(possible: Sequence[tuple[int, GpuUuid]], size_bytes: int) -> list[GpuUuid]:

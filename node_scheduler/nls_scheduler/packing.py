@@ -7,8 +7,10 @@ which ends most tries early: so it is strongest where there is hardly any room, 
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -145,22 +147,20 @@ class _Packing:
         """Who else goes to `uuid`, where `gap` is left, so that no more than `slack` stays empty; and how much does."""
         fitting = [n for n in numbers if uuid in self.sizes[n][1] and self.sizes[n][0] <= gap]
         sizes = [self.sizes[n][0] for n in fitting]
-        rest = [0]
-        for size in reversed(sizes):
-            rest.append(rest[-1] + size)
-        rest.reverse()
+        below = [-size for size in sizes]  # ascending, as `bisect` wants it
+        rest = [*accumulate(reversed(sizes), initial=0)][::-1]
         found: list[tuple[int, int, tuple[int, ...]]] = []
 
         def fill(begin: int, gap: int, chosen: tuple[int, ...], slots: int) -> None:
             self.budget -= 1
             if gap <= slack:
                 found.append((gap, len(chosen), chosen))
-            for place in range(begin, len(fitting) if slots > 0 else begin):
-                if self.budget <= 0 or len(found) >= _COLLECTED or gap - rest[place] > slack:
+            place = bisect_left(below, -gap, begin) if slots > 0 else len(sizes)
+            while place < len(sizes) and gap - rest[place] <= slack:
+                if self.budget <= 0 or len(found) >= _COLLECTED:
                     return
-                size = sizes[place]
-                if size <= gap and (place == begin or size != sizes[place - 1]):  # of several alike the first
-                    fill(place + 1, gap - size, (*chosen, fitting[place]), slots - 1)
+                fill(place + 1, gap - sizes[place], (*chosen, fitting[place]), slots - 1)
+                place = bisect_right(below, below[place], place)  # of several alike the first
 
         fill(0, gap, (), self.slots.get(uuid, _MANY) - 1)
         return [(gap, chosen) for gap, _, chosen in sorted(found)[:_FILLINGS]]
