@@ -25,6 +25,9 @@ BUDGET: Final = 300
 _TRIED: Final = 3
 _Cost = tuple[int, int, int, int]
 """Works interrupted, bytes, pieces, and the sum of their places among all pieces."""
+_Rank = tuple[int, int, int, int, int]
+_Change = tuple[int, "GpuUuid", int]
+"""The number of a piece, a Gpu, and the bytes that become free there: less than zero where the piece is put there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,17 @@ class Answer:
     cost: _Cost
 
 
+class _Least(NamedTuple):
+    """What is still to come, at least: bytes that move, Gpus that are too full, bytes that have no place yet."""
+
+    bytes: int
+    gpus: int
+    lacking: int
+
+
+_NOTHING: Final = _Least(0, 0, 0)
+
+
 class _Draft(NamedTuple):
     """A partial answer.
 
@@ -65,8 +79,7 @@ class _Draft(NamedTuple):
         loose: the pieces that have no Gpu yet.
         placed: those that have another one.
         cost: of both.
-        least: what the Gpus that are too full cost at least: bytes, and pieces.
-        lacking: the bytes that have no place yet.
+        least: what has to be done besides.
         of, after: the Gpu from which a piece was taken last, and that piece: the next one there comes after it.
     """
 
@@ -75,8 +88,7 @@ class _Draft(NamedTuple):
     loose: tuple[int, ...]
     placed: tuple[tuple[int, GpuUuid], ...]
     cost: _Cost
-    least: tuple[int, int]
-    lacking: int
+    least: _Least
     of: GpuUuid | None = None
     after: int = -1
 
@@ -98,15 +110,12 @@ class _Pieces:
             uuid: sorted((p.cost[1] / p.size_bytes, p.size_bytes) for p in (pieces[n] for n in numbers))
             for uuid, numbers in self.on.items()
         }
-        self._least: dict[tuple[GpuUuid, int], tuple[int, int, int]] = {}
+        self._least: dict[tuple[GpuUuid, int], _Least] = {}
 
-    def least(self, uuid: GpuUuid, room: int) -> tuple[int, int, int]:
-        """What `uuid` costs at least with that much `room`: bytes, pieces, and the bytes that lack a place.
-
-        Bytes as the cheapest parts of the pieces there. Nothing where it is not too full.
-        """
+    def least(self, uuid: GpuUuid, room: int) -> _Least:
+        """What `uuid` costs with that much `room`: at least the cheapest parts of the pieces there, if it is too full."""
         if room >= 0:
-            return 0, 0, 0
+            return _NOTHING
         known = self._least.get((uuid, room))
         if known is None:
             cost, left = 0.0, -room
@@ -115,8 +124,13 @@ class _Pieces:
                 left -= size
                 if left <= 0:
                     break
-            known = self._least[uuid, room] = int(cost), 1, -room
+            known = self._least[uuid, room] = _Least(int(cost), 1, -room)
         return known
+
+    def smaller_bytes(self, piece: Piece, uuid: GpuUuid, touched: set[int]) -> int:
+        """What the pieces on `uuid` hold that can give way to `piece`."""
+        there = ((n, self.all[n].size_bytes) for n in self.on.get(uuid, ()))
+        return sum([size for n, size in there if size < piece.moved_size_bytes and n not in touched])
 
     def has_slot(self, draft: _Draft, uuid: GpuUuid) -> bool:
         """Whether one more may be put on `uuid`."""
@@ -125,41 +139,42 @@ class _Pieces:
         left = sum(self.all[n].gpu == uuid for n in draft.touched())
         return sum(to == uuid for _, to in draft.placed) < self._slots[uuid] + left
 
-    def first(self, gpus: tuple[GpuUuid, ...], free: dict[GpuUuid, int], cost: _Cost) -> _Draft:
-        """Nobody has given way yet."""
-        least = [self.least(uuid, room) for uuid, room in free.items()]
-        moved, number, lacking = (sum(column) for column in zip(*least, strict=True))
-        return _Draft(gpus, free, (), (), cost, (moved, number), lacking)
+    def first(self, gpus: tuple[GpuUuid, ...], free: dict[GpuUuid, int], leaving: tuple[int, int]) -> _Draft:
+        """Nobody has given way yet; `leaving` is the cost of taking `gpus`."""
+        columns = zip(*(self.least(uuid, room) for uuid, room in free.items()), strict=True)
+        return _Draft(gpus, free, (), (), (*leaving, 0, 0), _Least(*map(sum, columns)))
 
-    def taken_off(self, draft: _Draft, number: int) -> _Draft:
-        """`draft` with one piece less on its Gpu."""
-        piece, (works, moved, pieces, places) = self.all[number], draft.cost
-        cost = (works + piece.cost[0], moved + piece.cost[1], pieces + 1, places + number)
-        free, least, lacking = self._changed(draft, piece.gpu, piece.size_bytes)
-        loose, lacking = (*draft.loose, number), lacking + piece.moved_size_bytes
-        return _Draft(draft.gpus, free, loose, draft.placed, cost, least, lacking, piece.gpu, number)
-
-    def put(self, draft: _Draft, number: int, uuid: GpuUuid, size_bytes: int) -> _Draft:
-        """`draft` with a loose piece on `uuid`, where it takes that much."""
-        free, least, lacking = self._changed(draft, uuid, -size_bytes)
+    def after(self, draft: _Draft, change: _Change) -> _Draft:
+        """`draft` with one piece less on its Gpu, or with a loose one on a Gpu."""
+        number, uuid, more = change
+        cost, least = self.outlook(draft, change)
+        free = {**draft.free, uuid: draft.free[uuid] + more}
+        if more > 0:
+            return _Draft(draft.gpus, free, (*draft.loose, number), draft.placed, cost, least, uuid, number)
         loose = tuple(other for other in draft.loose if other != number)
-        lacking -= self.all[number].moved_size_bytes
-        return _Draft(draft.gpus, free, loose, (*draft.placed, (number, uuid)), draft.cost, least, lacking)
+        return _Draft(draft.gpus, free, loose, (*draft.placed, (number, uuid)), cost, least)
 
-    def _changed(self, draft: _Draft, uuid: GpuUuid, more: int) -> tuple[dict[GpuUuid, int], tuple[int, int], int]:
-        before = draft.free[uuid]
+    def outlook(self, draft: _Draft, change: _Change) -> tuple[_Cost, _Least]:
+        """The cost of what `draft` is after `change`, and what is still to come then."""
+        number, uuid, more = change
+        piece, (works, moved, pieces, places) = self.all[number], draft.cost
+        lacking = -piece.moved_size_bytes
+        if more > 0:
+            works, moved, pieces, places = works + piece.cost[0], moved + piece.cost[1], pieces + 1, places + number
+            lacking = piece.moved_size_bytes
+        least, before = draft.least, draft.free[uuid]
         old, new = self.least(uuid, before), self.least(uuid, before + more)
-        least = (draft.least[0] + new[0] - old[0], draft.least[1] + new[1] - old[1])
-        return {**draft.free, uuid: before + more}, least, draft.lacking + new[2] - old[2]
+        lacking += least.lacking - old.lacking + new.lacking
+        least = _Least(least.bytes - old.bytes + new.bytes, least.gpus - old.gpus + new.gpus, lacking)
+        return (works, moved, pieces, places), least
 
-    def rank(self, draft: _Draft) -> tuple[int, int, int, int, int]:
+    def rank(self, cost: _Cost, least: _Least) -> _Rank:
         """Drafts are looked at in this order: the cheapest, as they may become at best; then the nearest.
 
         In haste a byte that has no place yet counts as one that moves.
         """
-        works, moved, number, places = draft.cost
-        moved += draft.least[0] + (draft.lacking if self._in_haste else 0)
-        return works, moved, number + draft.least[1], places, draft.lacking
+        at_best = cost[1] + least.bytes + (least.lacking if self._in_haste else 0)
+        return cost[0], at_best, cost[2] + least.gpus, cost[3], least.lacking
 
 
 def cheapest(
@@ -180,61 +195,59 @@ def cheapest(
     one cost, the first of `pieces` gives way. `in_haste` finds a way sooner, and not always the cheapest.
     """
     order, known = count(), _Pieces(pieces, slots or {}, in_haste=in_haste)
-    heap: list[tuple[tuple[int, int, int, int, int], int, _Draft]] = []
+    heap: list[tuple[_Rank, int, _Draft, _Change | None]] = []
     for gpus in sets:
         left = dict(free)
         for uuid in gpus:
             left[uuid] -= size_bytes
         works, moved = (sum(leaving.get(uuid, (0, 0))[part] for uuid in gpus) for part in (0, 1))
-        draft = known.first(gpus, left, (works, moved, 0, 0))
-        heapq.heappush(heap, (known.rank(draft), next(order), draft))
+        draft = known.first(gpus, left, (works, moved))
+        heapq.heappush(heap, (known.rank(draft.cost, draft.least), next(order), draft, None))
     for _ in range(budget):
         if not heap:
             return None
-        *_, draft = heapq.heappop(heap)
-        crowded = min((uuid for uuid, room in draft.free.items() if room < 0), default=None)
-        if crowded is None and not draft.loose:
+        _, _, draft, change = heapq.heappop(heap)
+        draft = draft if change is None else known.after(draft, change)
+        if not draft.least.gpus and not draft.loose:
             return Answer(draft.gpus, {pieces[number].id: uuid for number, uuid in draft.placed}, draft.cost)
-        nexts = _place(draft, known) if crowded is None else _take_off(draft, known, crowded)
-        for following in nexts:
-            heapq.heappush(heap, (known.rank(following), next(order), following))
+        for change in _take_off(draft, known) if draft.least.gpus else _place(draft, known):
+            heapq.heappush(heap, (known.rank(*known.outlook(draft, change)), next(order), draft, change))
     return None
 
 
-def _take_off(draft: _Draft, pieces: _Pieces, uuid: GpuUuid) -> Iterator[_Draft]:
-    """One piece less on `uuid`; in the order of `pieces`, so that no set of them is looked at twice."""
+def _take_off(draft: _Draft, pieces: _Pieces) -> Iterator[_Change]:
+    """One piece less where it is too full; in the order of `pieces`, so that no set of them is looked at twice."""
+    room, uuid = min(draft.free.items(), key=lambda item: (item[1] >= 0, item[0]))[::-1]
     after = draft.after if draft.of == uuid else -1
     touched = draft.touched()
-    there = [n for n in pieces.on.get(uuid, ()) if n > after and n not in touched]
-    possible = sum(pieces.all[number].size_bytes for number in there)
-    for number in there:
-        if draft.free[uuid] + possible < 0:
+    there = [(n, pieces.all[n].size_bytes) for n in pieces.on.get(uuid, ()) if n > after and n not in touched]
+    possible = room + sum(size for _, size in there)
+    for number, size in there:
+        if possible < 0:
             return
-        possible -= pieces.all[number].size_bytes
-        yield pieces.taken_off(draft, number)
+        possible -= size
+        yield number, uuid, size
 
 
-def _place(draft: _Draft, pieces: _Pieces) -> Iterator[_Draft]:
+def _place(draft: _Draft, pieces: _Pieces) -> Iterator[_Change]:
     """The largest loose piece where it fits most tightly; where it fits nowhere, where smaller ones can give way."""
     number = max(draft.loose, key=lambda n: (pieces.all[n].moved_size_bytes, -n))
-    piece = pieces.all[number]
-    possible = sorted(
-        (draft.free[uuid], uuid) for uuid in piece.others if uuid in draft.free and pieces.has_slot(draft, uuid)
-    )
+    piece, free = pieces.all[number], draft.free
+    possible = sorted((free[uuid], uuid) for uuid in piece.others if uuid in free and pieces.has_slot(draft, uuid))
     chosen = _tightest(possible, piece.moved_size_bytes)
     if not chosen and piece.request_bytes is None:  # nobody gives way to what is held above a request
         touched = draft.touched()
         chosen = [
             uuid
             for room, uuid in possible
-            if room + sum(_smaller(pieces, piece, uuid, touched)) >= piece.moved_size_bytes and uuid not in draft.gpus
+            if uuid not in draft.gpus and room + pieces.smaller_bytes(piece, uuid, touched) >= piece.moved_size_bytes
         ]
     for uuid in chosen:
-        yield pieces.put(draft, number, uuid, piece.moved_size_bytes)
+        yield number, uuid, -piece.moved_size_bytes
     if piece.request_bytes is not None:
-        possible = sorted([(draft.free[piece.gpu], piece.gpu), *possible])
+        possible = sorted([(free[piece.gpu], piece.gpu), *possible])
         for uuid in _tightest(possible, piece.request_bytes):
-            yield pieces.put(draft, number, uuid, piece.request_bytes)
+            yield number, uuid, -piece.request_bytes
 
 
 def _tightest(possible: Sequence[tuple[int, GpuUuid]], size_bytes: int) -> list[GpuUuid]:
@@ -244,9 +257,3 @@ def _tightest(possible: Sequence[tuple[int, GpuUuid]], size_bytes: int) -> list[
         if room >= size_bytes:
             choices.setdefault(room, uuid)
     return list(choices.values())[:_TRIED]
-
-
-def _smaller(pieces: _Pieces, piece: Piece, uuid: GpuUuid, touched: set[int]) -> Iterator[int]:
-    for number in pieces.on.get(uuid, ()):
-        if number not in touched and pieces.all[number].size_bytes < piece.moved_size_bytes:
-            yield pieces.all[number].size_bytes

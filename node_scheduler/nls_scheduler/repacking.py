@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from nls_scheduler import topology
-from nls_scheduler.consolidation import Answer, Piece, cheapest
+from nls_scheduler.consolidation import BUDGET, Answer, Piece, cheapest
 from nls_scheduler.model import Kind, Phase
 from nls_scheduler.packing import Item, pack
 from nls_scheduler.paper import admission_order, pinned_to
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from nls_scheduler.model import GpuUuid, Workload, WorkloadId
     from nls_scheduler.paper import Paper
 
+_BUDGET: Final = 100
+"""The budget of a search for one that waits, and might be searched a way for after every event."""
 _SETS: Final = 8
 """So many sets of Gpus are tried for one that needs several."""
 
@@ -208,16 +210,18 @@ def _consolidate(paper: Paper, newcomer: Workload, there: _There) -> bool:
     if pinned_to(newcomer) is not None:
         return False
     pieces, size = there.pieces(), newcomer.spec.request_bytes
+    has_just_come = _has_just_come(paper, newcomer)
+    budget = BUDGET if has_just_come else _BUDGET
     for ranked in _clearable(paper, newcomer, there):
         by_link: dict[topology.Link, list[tuple[GpuUuid, ...]]] = {}
         for link, gpus in topology.sets(ranked, newcomer.spec.gpu_count, paper.state.gpus):
             by_link.setdefault(link, []).append(gpus)
         leaving = {uuid: there.leaving(newcomer, uuid) for uuid in ranked}
         for sets in by_link.values():
-            answer = cheapest(there.free, pieces, size, sets, leaving)
+            answer = cheapest(there.free, pieces, size, sets, leaving, budget=budget)
             if answer is None:
-                others = [cheapest(there.free, pieces, size, sets, leaving, in_haste=True)]
-                if newcomer.spec.gpu_count == 1 and _has_just_come(paper, newcomer):
+                others = [cheapest(there.free, pieces, size, sets, leaving, budget=_BUDGET, in_haste=True)]
+                if newcomer.spec.gpu_count == 1 and has_just_come:
                     item = Item(size, frozenset(ranked))
                     others += [_fewest(there.free, pieces, item, size_of) for size_of in (_held, _owed)]
                 answer = min((other for other in others if other is not None), key=lambda a: a.cost, default=None)
