@@ -47,9 +47,12 @@ def _extra(paper: Paper, workload: Workload, home: tuple[GpuUuid, ...]) -> list[
 def shrink(paper: Paper, newcomer: Workload) -> bool:
     """Admit `newcomer` on Gpus that elastic ones have above their fewest; no more is taken than it needs."""
     homes, given = paper.result.homes, []
+    givers = elastic.givers(paper.state.workloads, homes, newcomer)
+    if not givers:
+        return False
     before, restore = dict(homes), paper.snapshot()
     home = None
-    for giver in elastic.givers(paper.state.workloads, homes, newcomer):
+    for giver in givers:
         for uuid in _to_give(paper, giver, newcomer):
             _give_up(paper, giver, uuid)
             given.append((giver, uuid))

@@ -215,7 +215,7 @@ class MemoryAnswer:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Workload:
     """One workload as known now.
 
@@ -329,7 +329,7 @@ class Workload:
         """Memory sampled on `gpu`; 0 where it was not seen."""
         return self.memory_used.get(gpu, 0)
 
-    @property
+    @cached_property
     def return_bytes(self) -> int:
         """The room it needs on a Gpu to come back: its request, or its saved state where that is more."""
         if self.spec.kind is not Kind.NOTEBOOK:
@@ -339,14 +339,14 @@ class Workload:
         saved = 0 if self.saved_bytes is None else self.saved_bytes + self.context_bytes
         return max(self.spec.request_bytes, saved, unsaved)
 
-    @property
+    @cached_property
     def moved_bytes(self) -> int:
         """What a move carries, about: what is saved of what it holds on a Gpu, or all of that as long as nothing is."""
         if self.saved_bytes is not None and not self.unsaved:
             return self.saved_bytes
         return max(self.memory_used.values(), default=self.saved_bytes or 0)
 
-    @property
+    @cached_property
     def size_bytes(self) -> int:
         """The room it takes on each of its Gpus: its request, or what it holds there where that is more."""
         if self.phase is Phase.RUNNING and self.measured:
@@ -481,7 +481,7 @@ class Gpu:
         return f"GPU {self.index}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Policy:
     """The rules' numbers; times in seconds.
 
@@ -537,7 +537,7 @@ class Policy:
         """The pool that `gpu` belongs to."""
         return next((pool for pool in self.pools if pool.names(gpu)), None) or self.default_pool
 
-    @property
+    @cached_property
     def default_pool(self) -> Pool:
         """The rules for Gpus that no pool names."""
         return Pool(

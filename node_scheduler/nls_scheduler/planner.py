@@ -37,14 +37,15 @@ def make_plan(state: NodeState) -> Plan:
     """Guarantees, then turns for burst, then the spread: in this order, never the other way round."""
     alive = [w for w in state.workloads.values() if w.release_reason is None and w.phase is not Phase.FAILED]
     homes = assign_homes(state, alive)
-    resting = {w.id: why for w in alive if (why := _rests(state, w)) is not None}
+    rests_at = {w.id: at for w in alive if (at := _rests_at(state, w)) is not None}
+    resting = {key: _why_it_rests(state, key) for key, at in rests_at.items() if at <= state.at}
     gangs = gangs_of(state.workloads.values())
     resting |= resting_gangs(gangs, homes.homes)
     wanting = [w for w in alive if w.wants_gpu and w.id in homes.homes and w.id not in resting]
     draft = place_guarantees(state, homes, sorted(wanting, key=admission_order))
     leave_together(draft, gangs)
     draft.waits |= resting
-    draft.wake_at += [at for w in alive if (at := _rests_at(state, w)) is not None]
+    draft.wake_at += rests_at.values()
     if state.policy.queues:
         place_guests(
             draft, [w for w in alive if w.present and w.wants_gpu and w.id not in homes.homes and w.id not in resting]
@@ -78,9 +79,8 @@ def _rests_at(state: NodeState, workload: Workload) -> float | None:
     return max(workload.idle_since + idle_s, workload.keep_until or 0.0)
 
 
-def _rests(state: NodeState, workload: Workload) -> str | None:
-    at = _rests_at(state, workload)
-    return None if at is None or state.at < at else f"idle for {format_seconds(_idle_suspend_s(state, workload) or 0)}"
+def _why_it_rests(state: NodeState, workload: WorkloadId) -> str:
+    return f"idle for {format_seconds(_idle_suspend_s(state, state.workloads[workload]) or 0)}"
 
 
 def _idle_suspend_s(state: NodeState, workload: Workload) -> float | None:
@@ -140,9 +140,10 @@ def _cause(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Wor
 def _owner_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> tuple[GpuUuid, GpuOwner] | None:
     """Which borrowed Gpu it leaves to which pod of the cluster's, whom nobody here looks after."""
     gpus, home = draft.state.gpus, draft.homes.homes.get(workload.id, ())
-    left = [uuid for uuid in workload.current if uuid not in (*target, *home) and uuid in gpus]
-    found = ((uuid, gpus[uuid].owners[0]) for uuid in left if gpus[uuid].owners)
-    return next(found, None) if workload.present else None
+    for uuid in workload.current:
+        if uuid not in target and uuid not in home and uuid in gpus and gpus[uuid].owners:
+            return uuid, gpus[uuid].owners[0]
+    return None
 
 
 def _owner_as_cause(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> WorkloadId | None:

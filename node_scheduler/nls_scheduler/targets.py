@@ -275,6 +275,8 @@ def _clear_requests(draft: Draft, gpus: list[GpuUuid]) -> list[Workload]:
     """Drive out those who only borrow where the requests exceed a Gpu, then who takes turns. Returns them."""
     displaced = []
     for uuid in gpus:
+        if not draft.rooms.requests_exceed(uuid):
+            continue
         members = sorted(draft.rooms.members(uuid), key=draft.harm)
         leavers = [w for w in members if w.spec.may_borrow and uuid not in draft.homes.homes[w.id]]
         if draft.rooms.pools[uuid].oversubscribe > 1.0:
@@ -313,8 +315,9 @@ def _place_borrower(draft: Draft, workload: Workload) -> list[Workload]:
 def _clear_sizes(draft: Draft) -> None:
     """Where what is held does not fit beside the requests, the bursters yield, in order of harm."""
     for uuid in list(draft.rooms.gpus):
-        if draft.rooms.sizes_exceed(uuid):
-            draft.note_short(uuid)
+        if not draft.rooms.sizes_exceed(uuid):
+            continue
+        draft.note_short(uuid)
         holders = sorted((w for w in draft.rooms.members(uuid) if _holds_burst(w, uuid)), key=draft.harm)
         # Commands that cannot come back are the very last to go, only for a guarantee.
         for holder in sorted(holders, key=lambda w: not w.spec.movable):
