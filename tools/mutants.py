@@ -57,6 +57,7 @@ FIRST = {
     "claims.py": "stories/test_claims_of_a_cluster",
     "consolidation.py": "properties/test_cheapest_exchanges",
     "displacing.py": "stories/test_displacing",
+    "draft.py": "stories/test_reclaiming",
     "elastic.py": "stories/test_several_gpus",
     "elastic_homes.py": "stories/test_several_gpus",
     "exchanges.py": "stories/test_consolidation",
@@ -68,6 +69,7 @@ FIRST = {
     "ledger.py": "unit/test_ledger",
     "migration.py": "unit/test_migration",
     "model.py": "unit/test_model",
+    "packing.py": "properties/test_packing",
     "paper.py": "stories/test_admission_on_paper",
     "pool_config.py": "stories/test_pools",
     "pools.py": "stories/test_pools",
@@ -82,6 +84,7 @@ FIRST = {
     "transitions.py": "unit/test_model",
     "trims.py": "stories/test_trim_first",
     "turns.py": "stories/test_turns",
+    "under_way.py": "stories/test_under_way",
     "victims.py": "stories/test_reclaiming",
     "wanted.py": "stories/test_failed_allocations",
 }

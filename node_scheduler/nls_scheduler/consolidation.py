@@ -113,7 +113,7 @@ class _Pieces:
         self._least: dict[tuple[GpuUuid, int], _Least] = {}
 
     def least(self, uuid: GpuUuid, room: int) -> _Least:
-        """What `uuid` costs with that much `room`: at least the cheapest parts of the pieces there, if it is too full."""
+        """What `uuid` costs at least with that `room`, if it is too full: the cheapest parts of the pieces there."""
         if room >= 0:
             return _NOTHING
         known = self._least.get((uuid, room))

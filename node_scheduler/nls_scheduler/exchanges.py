@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from nls_scheduler.draft import Draft
     from nls_scheduler.model import GpuUuid, Workload
-    from nls_scheduler.targets import Draft
 
 
 def least_harm(draft: Draft, borrower: Workload, uuid: GpuUuid) -> Workload:

@@ -16,8 +16,8 @@ from nls_scheduler.transitions import transition
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from nls_scheduler.draft import Draft
     from nls_scheduler.model import Gpu, GpuUuid, NodeState, PlanEntry, Workload, WorkloadId, WorkloadSpec
-    from nls_scheduler.targets import Draft
 
 GangKey = tuple[int, str]
 

@@ -65,11 +65,12 @@ def _names(fillings: Mapping[GpuUuid, Sequence[Item]], alike: Sequence[Sequence[
     """Which Gpu is to take what was put together on one that is alike."""
     names: dict[GpuUuid, GpuUuid] = {}
     for gpus in alike:
-        at_best = {(old, new): 0 for old in gpus if old in fillings for new in gpus}
-        for old in gpus:
-            for item in fillings.get(old, ()):
-                if item.best in gpus:
-                    at_best[old, item.best] += item.size_bytes
+        at_best = {
+            (old, new): sum(item.size_bytes for item in fillings[old] if item.best == new)
+            for old in gpus
+            if old in fillings
+            for new in gpus
+        }
         taken: set[GpuUuid] = set()
         for old, new in sorted(at_best, key=lambda pair: (-at_best[pair], pair[0] != pair[1], pair)):
             if old not in names and new not in taken:

@@ -21,8 +21,8 @@ from nls_scheduler.wanted import roomier, trim_for_wanted
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from nls_scheduler.draft import Draft
     from nls_scheduler.model import GpuOwner, GpuUuid, NodeState, Workload
-    from nls_scheduler.targets import Draft
 
 
 @dataclass(frozen=True, slots=True)

@@ -276,7 +276,9 @@ def _pack_all(paper: Paper, newcomer: Workload, there: _There) -> bool:
         return False
     movers, free = there.movers(), there.cleared()
     size, count = newcomer.spec.request_bytes, newcomer.spec.gpu_count
-    items = [Item(w.spec.request_bytes, there.open_to(w).union(there.place[w.id]), there.place[w.id][0]) for w in movers]
+    items = [
+        Item(w.spec.request_bytes, there.open_to(w).union(there.place[w.id]), there.place[w.id][0]) for w in movers
+    ]
     found: tuple[tuple[GpuUuid, ...], list[GpuUuid]] | None
     for ranked in _clearable(paper, newcomer, there):
         if count == 1:

@@ -17,8 +17,8 @@ from nls_scheduler.pools import Placement
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from nls_scheduler.draft import Draft
     from nls_scheduler.model import GpuUuid, Workload, WorkloadId
-    from nls_scheduler.targets import Draft
 
     Moves = dict[WorkloadId, GpuUuid]
 

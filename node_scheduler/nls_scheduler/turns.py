@@ -14,8 +14,8 @@ from nls_scheduler.sizes import format_bytes
 from nls_scheduler.victims import keeps_until, suspend_failed_lately
 
 if TYPE_CHECKING:
+    from nls_scheduler.draft import Draft
     from nls_scheduler.model import GpuUuid, Workload
-    from nls_scheduler.targets import Draft
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from nls_scheduler.model import MemoryAnswer, Phase
 from nls_scheduler.sizes import format_bytes
 
 if TYPE_CHECKING:
+    from nls_scheduler.draft import Draft
     from nls_scheduler.model import Gpu, GpuUuid, NodeState, PlanEntry, Wanted, Workload, WorkloadId
-    from nls_scheduler.targets import Draft
 
 _OWN_HELP = "del what is not needed any more and %gpu trim give memory back"
 

@@ -121,7 +121,7 @@ MUTANTS = [
         (
             "a broken Gpu is a home",
             "A Gpu out of service is nobody's new home.",
-            "self.usable = {uuid for uuid, gpu in state.gpus.items() if is_usable(state, gpu)}",
+            "self.usable = set(usable_gpus(state))",
             "self.usable = set(state.gpus)",
         ),
         (
@@ -274,7 +274,7 @@ MUTANTS = [
         (
             "homes are packed as they come",
             "Homes are exchanged such that the fewest bytes move.",
-            "        if not _consolidate(paper, newcomer, _There(paper)):\n            as_packed()",
+            "        if not _consolidate(paper, newcomer, there or _There(paper)):\n            as_packed()",
             "        as_packed()",
         ),
         (

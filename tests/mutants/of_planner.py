@@ -21,14 +21,14 @@ MUTANTS = mutants_of(
     (
         "nobody wakes for idleness",
         "An idle notebook is suspended after idle_suspend_s, without any other event.",
-        "    draft.wake_at += [at for w in alive if (at := _rests_at(state, w)) is not None]\n",
+        "    draft.wake_at += rests_at.values()\n",
         "",
     ),
     (
         "who is idle stays",
         "A pool may want idle notebooks suspended.",
-        "return None if at is None or state.at < at else",
-        "return None if True else",
+        "for key, at in rests_at.items() if at <= state.at}",
+        "for key, at in rests_at.items() if False}",
     ),
     (
         "guests leave at once",

@@ -225,8 +225,8 @@ MUTANTS = mutants_of(
     (
         "nothing presses",
         "Requests that do not fit beside what is used set a deadline.",
-        "pressed = sum(w.size_bytes for w in present) > gpu.capacity_bytes",
-        "pressed = False",
+        "over_full = sum(w.size_bytes for w in present) > gpu.capacity_bytes",
+        "over_full = False",
     ),
     (
         "a stranger intrudes on nobody",
@@ -237,20 +237,20 @@ MUTANTS = mutants_of(
     (
         "a broken Gpu is no hurry",
         "A Gpu out of service is vacated by a deadline.",
-        "if pressed or intruded or (present and not gpu.healthy):",
-        "if pressed or intruded:",
+        "pressed = over_full or intruded or (bool(present) and not gpu.healthy)",
+        "pressed = over_full or intruded",
     ),
     (
         "pressure begins anew at each step",
         "A deadline counts from the beginning of the wait.",
-        "pressed_since=state.at if gpu.pressed_since is None else gpu.pressed_since)",
-        "pressed_since=state.at)",
+        "pressed_since=_since(gpu.pressed_since, state.at) if pressed else None,",
+        "pressed_since=state.at if pressed else None,",
     ),
     (
         "a Gpu with homes is free for the elastic",
         "An elastic command grows onto Gpus that have been nobody's home.",
-        "unclaimed_since=None if uuid in claimed else since)",
-        "unclaimed_since=since)",
+        "unclaimed_since=None if uuid in claimed else _since(gpu.unclaimed_since, state.at),",
+        "unclaimed_since=_since(gpu.unclaimed_since, state.at),",
     ),
     (
         "the ended stay",
