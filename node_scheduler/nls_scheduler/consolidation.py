@@ -11,8 +11,9 @@ costs at least the cheapest parts of the pieces there (A*), so that a cheap way 
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from dataclasses import dataclass
-from itertools import count
+from itertools import accumulate, count
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -110,7 +111,13 @@ class _Pieces:
             uuid: sorted((p.cost[1] / p.size_bytes, p.size_bytes) for p in (pieces[n] for n in numbers))
             for uuid, numbers in self.on.items()
         }
+        self._sizes = {uuid: self._sorted_sizes(numbers) for uuid, numbers in self.on.items()}
         self._least: dict[tuple[GpuUuid, int], _Least] = {}
+
+    def _sorted_sizes(self, numbers: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
+        """Of those pieces the sizes, the smallest first, and what the first of them are together."""
+        sizes = sorted(self.all[number].size_bytes for number in numbers)
+        return sizes, [*accumulate(sizes, initial=0)]
 
     def least(self, uuid: GpuUuid, room: int) -> _Least:
         """What `uuid` costs at least with that `room`, if it is too full: the cheapest parts of the pieces there."""
@@ -127,10 +134,10 @@ class _Pieces:
             known = self._least[uuid, room] = _Least(int(cost), 1, -room)
         return known
 
-    def smaller_bytes(self, piece: Piece, uuid: GpuUuid, touched: set[int]) -> int:
-        """What the pieces on `uuid` hold that can give way to `piece`."""
-        there = ((n, self.all[n].size_bytes) for n in self.on.get(uuid, ()))
-        return sum([size for n, size in there if size < piece.moved_size_bytes and n not in touched])
+    def smaller_bytes(self, uuid: GpuUuid, size_bytes: int) -> int:
+        """What all pieces on `uuid` hold together that are smaller than `size_bytes`."""
+        sizes, sums = self._sizes.get(uuid, ((), (0,)))
+        return sums[bisect_left(sizes, size_bytes)]
 
     def has_slot(self, draft: _Draft, uuid: GpuUuid) -> bool:
         """Whether one more may be put on `uuid`."""
@@ -217,11 +224,11 @@ def cheapest(
 
 def _take_off(draft: _Draft, pieces: _Pieces) -> Iterator[_Change]:
     """One piece less where it is too full; in the order of `pieces`, so that no set of them is looked at twice."""
-    room, uuid = min(draft.free.items(), key=lambda item: (item[1] >= 0, item[0]))[::-1]
+    uuid = min([uuid for uuid, room in draft.free.items() if room < 0])
     after = draft.after if draft.of == uuid else -1
     touched = draft.touched()
     there = [(n, pieces.all[n].size_bytes) for n in pieces.on.get(uuid, ()) if n > after and n not in touched]
-    possible = room + sum(size for _, size in there)
+    possible = draft.free[uuid] + sum([size for _, size in there])
     for number, size in there:
         if possible < 0:
             return
@@ -233,14 +240,16 @@ def _place(draft: _Draft, pieces: _Pieces) -> Iterator[_Change]:
     """The largest loose piece where it fits most tightly; where it fits nowhere, where smaller ones can give way."""
     number = max(draft.loose, key=lambda n: (pieces.all[n].moved_size_bytes, -n))
     piece, free = pieces.all[number], draft.free
-    possible = sorted((free[uuid], uuid) for uuid in piece.others if uuid in free and pieces.has_slot(draft, uuid))
+    possible = sorted([(free[uuid], uuid) for uuid in piece.others if uuid in free and pieces.has_slot(draft, uuid)])
     chosen = _tightest(possible, piece.moved_size_bytes)
     if not chosen and piece.request_bytes is None:  # nobody gives way to what is held above a request
-        touched = draft.touched()
+        size, gone = piece.moved_size_bytes, dict.fromkeys(free, 0)
+        for other in (pieces.all[n] for n in draft.touched()):
+            gone[other.gpu] += other.size_bytes if other.size_bytes < size else 0
         chosen = [
             uuid
             for room, uuid in possible
-            if uuid not in draft.gpus and room + pieces.smaller_bytes(piece, uuid, touched) >= piece.moved_size_bytes
+            if uuid not in draft.gpus and room + pieces.smaller_bytes(uuid, size) - gone[uuid] >= size
         ]
     for uuid in chosen:
         yield number, uuid, -piece.moved_size_bytes

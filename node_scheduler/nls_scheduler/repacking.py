@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nls_scheduler.model import GpuUuid, Workload, WorkloadId
     from nls_scheduler.paper import Paper
 
-_BUDGET: Final = 100
+_BUDGET: Final = 60
 """The budget of a search for one that waits, and might be searched a way for after every event."""
 _SETS: Final = 8
 """So many sets of Gpus are tried for one that needs several."""
