@@ -9,14 +9,14 @@ import struct
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import accumulate, chain, islice
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from nls_jupyter.saved_state.arena import CHUNK_BYTES, Arena, Extent, NoRoomError, SavedStateDamagedError, digest_of
-from nls_jupyter.saved_state.parallel import for_each
+from nls_jupyter.saved_state.parallel import Part, for_each
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 _ROW = struct.Struct("<16sIIQ")  # digest, file, size, position
 _ZERO_FILE = 2
@@ -85,15 +85,32 @@ class BlobWriter:
     def put_memory(self, content: memoryview, tick: Callable[[], None]) -> Blob:
         """Store host memory, as `put` stores its pieces; several threads share the work."""
         pieces = list(pieces_of(content))
-        bunches = [pieces[first : first + _CHUNKS_AT_ONCE] for first in range(0, len(pieces), _CHUNKS_AT_ONCE)]
-        chunks: list[list[Chunk]] = [[] for _ in bunches]
+        return self.put_each([None] * len(pieces), pieces.__getitem__, tick)
 
-        def store(number: int) -> None:
-            chunks[number] = [self.put_chunk(piece) for piece in bunches[number]]
+    def put_each(
+        self, known: Sequence[Chunk | None], piece: Callable[[int], memoryview], tick: Callable[[], None]
+    ) -> Blob:
+        """Store a content whose pieces are asked for by their numbers, in several threads at once.
+
+        Args:
+            known: for each piece a chunk of the committed state that is the same, or `None`: then it is asked for.
+            piece: as those of `put`; valid until the same thread asks for the next one.
+            tick: as `put`'s.
+
+        Raises:
+            NoRoomError: nothing of it stays, so that others find the room.
+            OSError: the system refuses.
+        """
+        found = {number: chunk for number, chunk in enumerate(known) if chunk is not None}
+        wanted = [number for number in range(len(known)) if number not in found]
+
+        def store(numbers: Sequence[int]) -> None:
+            found.update({number: self.put_chunk(piece(number)) for number in numbers})
 
         with self._all_or_nothing():
-            for_each(range(len(bunches)), store, tick)
-        return Blob(content.nbytes, tuple(chain.from_iterable(chunks)))
+            for_each(_bunches(wanted), store, tick)
+        chunks = tuple(found[number] for number in range(len(known)))
+        return Blob(sum(chunk.size_bytes for chunk in chunks), chunks)
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
@@ -144,6 +161,11 @@ class BlobWriter:
         self._arena.release([extent for extent in dead if extent is not None], spare_bytes)
 
 
+def _bunches(parts: Sequence[Part]) -> list[Sequence[Part]]:
+    """What a thread does at once."""
+    return [parts[first : first + _CHUNKS_AT_ONCE] for first in range(0, len(parts), _CHUNKS_AT_ONCE)]
+
+
 def pieces_of(content: memoryview) -> Iterator[memoryview]:
     """Host memory, in pieces for `BlobWriter.put`."""
     flat = content.cast("B")
@@ -176,14 +198,38 @@ def read_blob(
         if chunk.extent is not None or not zeroed
     ]
 
-    def read(bunch: list[tuple[Chunk, memoryview]]) -> None:
+    def read(bunch: Sequence[tuple[Chunk, memoryview]]) -> None:
         for chunk, place in bunch:
             read_chunk(arena, chunk, place)
 
     # What is new to this process costs most at its first touch, which several threads can share.
-    for_each(
-        [parts[first : first + _CHUNKS_AT_ONCE] for first in range(0, len(parts), _CHUNKS_AT_ONCE)], read, progress
-    )
+    for_each(_bunches(parts), read, progress)
+
+
+def read_each(
+    arena: Arena,
+    blob: Blob,
+    staging: Callable[[], memoryview],
+    write: Callable[[int, memoryview], None],
+    progress: Callable[[], None],
+) -> None:
+    """Hand a blob's chunks to `write`, in several threads at once, each with its offset.
+
+    `staging` makes memory for one chunk: each thread has its own, which holds what it hands out until the next one.
+    Raises SavedStateDamagedError.
+    """
+    own = threading.local()
+    places = accumulate((chunk.size_bytes for chunk in blob.chunks), initial=0)
+
+    def read(bunch: Sequence[tuple[Chunk, int]]) -> None:
+        if not hasattr(own, "buffer"):
+            own.buffer = staging()
+        for chunk, offset in bunch:
+            content = own.buffer[: chunk.size_bytes]
+            read_chunk(arena, chunk, content)
+            write(offset, content)
+
+    for_each(_bunches(list(zip(blob.chunks, places, strict=False))), read, progress)
 
 
 class Table:

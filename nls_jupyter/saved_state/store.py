@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from nls_jupyter.saved_state.arena import CHUNK_BYTES, Arena, NoRoomError, digest_of
-from nls_jupyter.saved_state.blobs import Blob, BlobWriter, Table, pieces_of, read_blob, read_chunk
+from nls_jupyter.saved_state.blobs import Blob, BlobWriter, Table, pieces_of, read_blob, read_chunk, read_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -49,7 +49,7 @@ class OnDevice(Source, Protocol):
         """One for each piece; `None` if it cannot tell now."""
 
     def piece(self, number: int) -> memoryview:
-        """One of `pieces`."""
+        """One of `pieces`, for each of several threads at once; valid until the same thread's next one."""
 
 
 #: What memory looked like on its device when it was saved, by its key, and what was saved of it.
@@ -135,15 +135,12 @@ class Layout:
             if (memory := source.memory()) is not None:
                 return self._blobs.put_memory(memory, self._tick)
             return self._blobs.put(source.pieces(), self._tick)
-        before: dict[int, tuple[bytes, Chunk]] = {}
+        known: list[Chunk | None] = [None] * len(fingerprints)
         if key in self._before:  # the key has the memory's size in it
-            known, blob = self._before[key]
-            before = dict(enumerate(zip(known, blob.chunks, strict=True)))
-        pieces = (
-            before[number][1] if number in before and before[number][0] == fingerprint else source.piece(number)
-            for number, fingerprint in enumerate(fingerprints)
-        )
-        stored = self._blobs.put(pieces, self._tick)
+            before, blob = self._before[key]
+            same = zip(fingerprints, before, blob.chunks, strict=True)
+            known = [chunk if now == then else None for now, then, chunk in same]
+        stored = self._blobs.put_each(known, source.piece, self._tick)
         self.fingerprints[key] = (fingerprints, stored)
         return stored
 
@@ -234,23 +231,22 @@ class Reader:
         else:
             read_blob(self._arena, self._blob(self._regions[region]), target, self.progress, zeroed=zeroed)
 
-    def pieces(self, region: int, buffer: memoryview) -> Iterator[tuple[int, memoryview]]:
-        """Offsets and contents, for memory that only a device can write; each is in `buffer` until the next one.
+    def read_each(
+        self, region: int, staging: Callable[[], memoryview], write: Callable[[int, memoryview], None]
+    ) -> None:
+        """Hand a region's content to `write`, piece by piece with its offset, for memory that only a device can write.
 
-        `buffer` has room for the region, or for `CHUNK_BYTES` of it.
+        `write` is called in several threads; a piece lies in memory that `staging` made for its thread, of
+        `CHUNK_BYTES` or the region's size if that is less, until the next one. Raises SavedStateDamagedError.
         """
         self.progress()
         first, offset, size_bytes = self._regions[region]
         if first == _PACK:
-            buffer[:size_bytes] = self._packed()[offset : offset + size_bytes]
-            yield 0, buffer[:size_bytes]
-            return
-        position = 0
-        for chunk in self._blob(self._regions[region]).chunks:
-            self.progress()
-            read_chunk(self._arena, chunk, buffer[: chunk.size_bytes])
-            yield position, buffer[: chunk.size_bytes]
-            position += chunk.size_bytes
+            content = staging()[:size_bytes]
+            content[:] = self._packed()[offset : offset + size_bytes]
+            write(0, content)
+        else:
+            read_each(self._arena, self._blob(self._regions[region]), staging, write, self.progress)
 
     def _packed(self) -> memoryview:
         if self._pack is None:

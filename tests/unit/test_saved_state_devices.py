@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import sys
+import threading
 import types
 from contextlib import nullcontext
 
 import numpy as np
 import pytest
 
-from nls_jupyter.saved_state import Saver, device_hash, libraries
+from nls_jupyter.saved_state import Saver, device_hash, libraries, parallel
 from saved_state_roundtrip import Roundtrip, restore
 
 
@@ -224,6 +226,76 @@ def test_memory_that_has_not_changed_on_its_device_is_not_copied(cupy):
         namespace = {}
         restore(saver.descriptors(), namespace)
         assert np.array_equal(namespace["a"].host(), names["a"].host())
+
+
+def test_threads_share_a_large_block_and_each_has_its_own_page_locked_memory(cupy, monkeypatch):
+    """Each piece that a thread takes is seen once more after another thread has taken one."""
+    monkeypatch.setattr(parallel.os, "sched_getaffinity", lambda _: {0, 1})
+    both, meeting = threading.Barrier(2, timeout=30), [0, 4]
+    copy = cupy.cuda.MemoryPointer.copy_to_host
+
+    def copy_and_meet(pointer, address, size):
+        copy(pointer, address, size)
+        if (pointer.ptr - pointer.mem.ptr) >> 20 in meeting:  # the first pieces of the first two bunches
+            both.wait()
+
+    monkeypatch.setattr(cupy.cuda.MemoryPointer, "copy_to_host", copy_and_meet)
+    names = {"a": cupy.ndarray((9 << 17,), np.float64, cupy.cuda.alloc(9 << 20), (8,))}
+    names["a"].host()[:] = np.random.default_rng(0).random(9 << 17)
+    with contextlib.closing(Saver()) as saver:
+        saver.save(names, cell=None)
+        namespace = {}
+        restore(saver.descriptors(), namespace)
+    assert np.array_equal(namespace["a"].host(), names["a"].host())
+    assert both.broken is False
+
+
+def test_damage_to_a_large_block_is_named_though_several_threads_read_it(cupy):
+    names = {"large": cupy.ndarray((9 << 17,), np.float64, cupy.cuda.alloc(9 << 20), (8,)), "other": [1]}
+    content = names["large"].host()
+    content[:] = np.random.default_rng(0).random(9 << 17)
+    with contextlib.closing(Saver()) as saver:
+        saver.save(names, cell=None)
+        (fd, *_) = saver.descriptors()
+        place = os.pread(fd, os.fstat(fd).st_size, 0).index(content[5 << 17 : (5 << 17) + 5].tobytes())
+        os.pwrite(fd, b"damage", place)
+        namespace = {}
+        report = restore(saver.descriptors(), namespace)
+    assert namespace == {"other": [1]}
+    assert [name.reason for name in report.missing] == ["its part of the saved state is damaged"]
+
+
+@pytest.mark.parametrize("odd_bytes", [0, 3])
+def test_a_large_tensor_crosses_the_host_in_several_threads(monkeypatch, odd_bytes):
+    """Both ways, with a storage in the Gpu's role that only `copy_` may write to."""
+    torch = pytest.importorskip("torch")
+    from nls_jupyter.saved_state.libraries import torch_tensors
+
+    class OnDevice(torch_tensors.TensorMemory):
+        def __init__(self, storage):
+            super().__init__(storage)
+            self.where = "gpu"
+
+    real_load = torch_tensors.load_storage
+
+    def load(reader, region, _):
+        memory = torch.zeros(reader.size_bytes(region), dtype=torch.uint8)
+        there = types.SimpleNamespace(device=types.SimpleNamespace(type="another"))
+        with monkeypatch.context() as on_device:
+            on_device.setattr(torch, "UntypedStorage", lambda size, device: there)
+            on_device.setattr(torch_tensors, "_as_bytes", lambda storage: memory)
+            assert real_load(reader, region, "another") is there
+        return memory.untyped_storage()
+
+    monkeypatch.setattr(parallel.os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    tensor = torch.randint(0, 256, (9 * (1 << 20) + odd_bytes,), dtype=torch.uint8)
+    monkeypatch.setattr(torch_tensors, "TensorMemory", OnDevice)
+    with contextlib.closing(Saver()) as saver:
+        saver.save({"t": tensor}, cell=None)
+        monkeypatch.setattr(torch_tensors, "load_storage", load)
+        namespace = {}
+        restore(saver.descriptors(), namespace)
+    assert torch.equal(namespace["t"], tensor)
 
 
 def test_without_room_for_the_look_on_the_device_memory_is_copied(cupy, monkeypatch):

@@ -393,6 +393,6 @@ def test_the_layout_of_regions_has_no_gaps_that_are_not_checked():
         "stream",
         "size_bytes",
         "read_into",
-        "pieces",
+        "read_each",
         "_packed",
     }

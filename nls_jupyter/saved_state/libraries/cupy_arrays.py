@@ -6,6 +6,7 @@ import ctypes
 import functools
 import importlib
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.saved_state import device_hash
@@ -102,7 +103,7 @@ class DeviceMemory:
         self._memory = memory
         self._offset = start - memory.ptr
         self.size_bytes = size_bytes
-        self._buffer: memoryview | None = None
+        self._own = threading.local()
 
     def memory(self) -> None:
         """See `Source`."""
@@ -118,18 +119,16 @@ class DeviceMemory:
             yield self.piece(number)
 
     def piece(self, number: int) -> memoryview:
-        """One piece of a real block. Valid until the next one."""
+        """One piece of a real block. Valid until the same thread's next one."""
         start = number * CHUNK_BYTES
         count = min(CHUNK_BYTES, self.size_bytes - start)
-        if self._buffer is None:
-            self._buffer = _staging(self._module, self.size_bytes)
-        first = (ctypes.c_ubyte * count).from_buffer(self._buffer)
         with self._module.cuda.Device(self._memory.device_id):
-            self._module.cuda.runtime.deviceSynchronize()
-            self._module.cuda.MemoryPointer(self._memory, self._offset + start).copy_to_host(
-                ctypes.addressof(first), count
-            )
-        return self._buffer[:count]
+            if not hasattr(self._own, "buffer"):
+                self._module.cuda.runtime.deviceSynchronize()
+                self._own.buffer = _staging(self._module, self.size_bytes)
+            buffer: memoryview = self._own.buffer[:count]
+            self._module.cuda.MemoryPointer(self._memory, self._offset + start).copy_to_host(_address(buffer), count)
+        return buffer
 
     def fingerprints(self) -> list[bytes] | None:
         """See `device_hash`; `None` where the device has no room for it, or cannot address the block in words."""
@@ -174,10 +173,17 @@ def load_memory(reader: Reader, region: int, module_name: str, device_id: int) -
         if hasattr(pointer.mem, "extents"):
             reader.read_into(region, pointer.mem.buffer.data, zeroed=True)
             return pointer
-        for offset, content in reader.pieces(region, _staging(module, size_bytes)):
-            piece = (ctypes.c_ubyte * content.nbytes).from_buffer(content)
-            (pointer + offset).copy_from_host(ctypes.addressof(piece), content.nbytes)
+
+    def write(offset: int, content: memoryview) -> None:
+        with cuda.Device(device_id):
+            (pointer + offset).copy_from_host(_address(content), content.nbytes)
+
+    reader.read_each(region, lambda: _staging(module, size_bytes), write)
     return pointer
+
+
+def _address(content: memoryview) -> int:
+    return ctypes.addressof((ctypes.c_ubyte * content.nbytes).from_buffer(content))
 
 
 def load_from_storage(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import array
 import ctypes
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -194,7 +195,7 @@ class TensorMemory:
         self._storage = storage
         self.size_bytes: int = storage.nbytes()
         self.where: Where = "host" if storage.device.type == "cpu" else "gpu"
-        self._buffer: Any = None
+        self._own = threading.local()
 
     def memory(self) -> memoryview | None:
         """See `Source`."""
@@ -211,15 +212,15 @@ class TensorMemory:
             yield self.piece(number)
 
     def piece(self, number: int) -> memoryview:
-        """One piece of memory on a device. Valid until the next one."""
-        if self._buffer is None:
+        """One piece of memory on a device. Valid until the same thread's next one."""
+        if not hasattr(self._own, "buffer"):
             if self._storage.device.type == "cuda":
                 torch.cuda.synchronize(self._storage.device)
-            self._buffer = _staging(self._storage.device, self.size_bytes)
-        start = number * CHUNK_BYTES
+            self._own.buffer = _staging(self._storage.device, self.size_bytes)
+        buffer, start = self._own.buffer, number * CHUNK_BYTES
         count = min(CHUNK_BYTES, self.size_bytes - start)
-        self._buffer[:count].copy_(_as_bytes(self._storage)[start : start + count])
-        return memoryview(_at(self._buffer.data_ptr(), count))
+        buffer[:count].copy_(_as_bytes(self._storage)[start : start + count])
+        return memoryview(_at(buffer.data_ptr(), count))
 
     def fingerprints(self) -> list[bytes] | None:
         """See `device_hash`; `None` where the device has no room for it, or the storage is not of whole words."""
@@ -256,10 +257,18 @@ def load_storage(reader: Reader, region: int, device: str) -> Any:
     if storage.device.type == "cpu":
         reader.read_into(region, memoryview(_at(storage.data_ptr(), size_bytes)))
     else:
-        on_device, buffer = _as_bytes(storage), _staging(storage.device, size_bytes)
-        place = memoryview(_at(buffer.data_ptr(), buffer.numel())).cast("B")
-        for offset, content in reader.pieces(region, place):
-            on_device[offset : offset + content.nbytes].copy_(buffer[: content.nbytes])
+        on_device, buffers = _as_bytes(storage), dict[int, Any]()
+
+        def staging() -> memoryview:
+            buffer = _staging(storage.device, size_bytes)
+            buffers[threading.get_ident()] = buffer
+            return memoryview(_at(buffer.data_ptr(), buffer.numel())).cast("B")
+
+        def write(offset: int, content: memoryview) -> None:
+            buffer = buffers[threading.get_ident()][: content.nbytes]
+            on_device[offset : offset + content.nbytes].copy_(buffer)
+
+        reader.read_each(region, staging, write)
     return storage
 
 
