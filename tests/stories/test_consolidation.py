@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from connections import pairs
+from nls_scheduler import events as ev
 from stage import Stage
 
 
@@ -122,6 +123,25 @@ def test_after_a_move_by_hand_nobody_s_burst_takes_it_elsewhere_until_it_has_coo
     there = stage.gpu("bob")
     assert there is not None
     stage.user_migrates("alice", there)
+    stage.after(29)
+    assert stage.gpu("alice") == there
+    stage.after(2)
+    assert stage.gpu("alice") == 1 - there
+
+
+def test_a_slow_move_by_hand_has_its_cool_down_after_it() -> None:
+    stage = Stage(2, cool_down_s=30.0)
+    stage.notebook("alice", 0.25)
+    stage.notebook("bob", 0.25)
+    stage.after(100)
+    stage.user_keeps("bob", 1000)
+    there = stage.gpu("bob")
+    assert there is not None
+    stage.node.tell(ev.MigrateRequested(stage.node.now, stage.workload("alice").id, stage.uuid(there)))
+    for _ in ("away", "back"):
+        stage.node.now += 20.0
+        stage.completes("alice")
+    assert (stage.phase("alice"), stage.gpu("alice")) == ("running", there)
     stage.after(29)
     assert stage.gpu("alice") == there
     stage.after(2)

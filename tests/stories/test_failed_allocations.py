@@ -150,9 +150,11 @@ def test_nobody_moves_for_an_allocation_where_that_would_cost_others_more() -> N
     assert answer is not None
     assert not answer.granted
     assert "it may use 8 GiB of GPU 0 now" in answer.reason
+    assert "it moves there" not in answer.reason
     stage.cell_ends("bob")
     stage.after(600)
     assert stage.gpu("bob") == 0
+    assert stage.orders("bob") == ["start"]
 
 
 def test_an_allocation_on_a_gpu_on_which_its_process_is_not_is_refused() -> None:

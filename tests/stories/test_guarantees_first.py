@@ -84,3 +84,19 @@ def test_a_late_start_failed_of_an_earlier_order_changes_nothing() -> None:
     assert stage.phase("alice") == "starting"
     stage.node.tell(ev.StartFailed(stage.node.now, alice, CommandId(1), "told twice"))
     assert (stage.phase("alice"), stage.workload("alice").failures) == ("starting", 1)
+
+
+def test_a_stop_that_found_no_process_does_not_end_the_start_after_it_when_it_is_told_twice() -> None:
+    from nls_scheduler import events as ev
+
+    stage = Stage(1)
+    stage._ids["alice"] = alice = stage.node.submit(name="alice")
+    stage.node.tell(ev.SuspendRequested(stage.node.now, alice, "suspended by its user"))
+    stage.completes("alice")
+    assert stage.phase("alice") == "queued"
+    stage.node.start_cell(alice)
+    assert stage.phase("alice") == "starting"
+    stage.node.tell(ev.ProcessExited(stage.node.now, alice, None, "told twice"))
+    assert (stage.phase("alice"), stage.workload("alice").failures) == ("starting", 0)
+    stage.node.settle()
+    assert stage.runs("alice")

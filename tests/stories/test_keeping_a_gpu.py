@@ -5,6 +5,7 @@ from __future__ import annotations
 from test_turns import rivals
 
 from nls_scheduler.commands import SuspendProcess
+from nls_scheduler.queues import Queue
 from stage import Stage
 
 
@@ -90,3 +91,19 @@ def test_the_end_of_a_keep_is_waited_for_with_a_timer() -> None:
     stage.ends("blocker")
     assert stage.gpu("alice") == stage.gpu("bob")
     assert stage.node.state.timer_at == stage.node.now + 500
+
+
+def test_a_kept_notebook_whose_home_another_queue_has_now_stays_while_its_memory_is_not_needed() -> None:
+    """The Gpu takes one workload: its place goes to the owner, who has the memory for it beside the guest."""
+    queues = (Queue("a", over_quota_weight={"default": 0.0}), Queue("b", quota={"default": 1.0}))
+    stage = Stage(1, queues=queues, max_workloads_per_gpu=1)
+    stage.notebook("away", 0.5, 0.5, queue="b")
+    stage.user_suspends("away")
+    stage.notebook("guest", 0.5, 0.5, queue="a")
+    stage.user_keeps("guest", 600)
+    stage.notebook("owner", 0.25, 0.25, queue="b")
+    assert stage.home("guest") == []
+    stage.after(599)
+    assert stage.runs("owner", "guest")
+    stage.after(2)
+    assert stage.phase("guest") in ("queued", "suspended")

@@ -60,6 +60,22 @@ def test_of_two_gpus_to_borrow_the_one_of_the_pool_that_is_more_wanted_is_taken(
     assert (stage.gpu("alice"), stage.home("bob"), stage.gpu("bob")) == (2, [2], 1)
 
 
+def test_a_burst_waits_for_a_turn_in_its_own_pool_though_another_pool_s_holder_could_leave_at_once() -> None:
+    stage = Stage(2, pools=(Pool("a", ("0",)), Pool("b", ("1",))), residency_per_move=0.0)
+    for name, pool in (("alice", "a"), ("bob", "a"), ("carol", "b")):
+        stage.notebook(name, 0.3, pools=(pool,))
+        stage.holds(name, 0.7)
+        if name == "alice":
+            stage.user_suspends("alice")
+    stage.after(60)
+    stage.cell_starts("bob")
+    stage.cell_starts("alice")
+    assert stage.reason("bob") == "yields GPU 0 to alice when its cell ends"
+    assert stage.orders("carol") == ["start"]
+    stage.cell_ends("bob")
+    assert (stage.gpu("alice"), stage.gpu("carol")) == (0, 1)
+
+
 def test_a_pool_has_a_cap_of_its_own() -> None:
     stage = Stage(2, pools=(Pool("one at a time", ("0",), max_workloads_per_gpu=1),))
     for name in ("first", "second"):

@@ -51,6 +51,22 @@ def test_who_yields_first(first: dict[str, float], second: dict[str, float], vic
     assert suspended == [victim]
 
 
+@pytest.mark.parametrize(("busy_later", "victim"), [("first", "second"), ("second", "first")])
+def test_of_two_alike_the_one_that_has_been_idle_longest_goes(busy_later: str, victim: str) -> None:
+    stage = Stage(1)
+    for name in ("first", "second"):
+        stage.notebook(name, 0.2)
+        stage.holds(name, 0.45)
+    stage.after(10)
+    stage.cell_starts(busy_later)
+    stage.cell_ends(busy_later)
+    stage.holds(busy_later, 0.45)
+    stage.after(10)
+    stage.notebook("third", 0.4)
+    assert stage.runs("third", busy_later)
+    assert stage.phase(victim) == "suspended"
+
+
 def a_long_cell_above_its_request(**policy: float) -> Stage:
     """alice computes with 0.9 of the only Gpu, of which 0.5 is guaranteed to her; bob has come for his 0.5."""
     stage = Stage(1, **policy)
@@ -252,6 +268,20 @@ def test_three_failures_in_a_row_end_in_failed_and_a_resume_tries_again(how: str
     stage.ends("next")
     stage.user_resumes("book")
     assert stage.runs("book")
+
+
+def test_a_resume_gives_as_many_tries_as_the_first_time() -> None:
+    stage = Stage(1, max_failures=3)
+    stage.notebook("book")
+    for _ in range(3):
+        stage.dies("book")
+    assert stage.phase("book") == "failed"
+    stage.user_resumes("book")
+    for _ in range(2):
+        stage.dies("book")
+        assert stage.runs("book")
+    stage.dies("book")
+    assert stage.phase("book") == "failed"
 
 
 def test_a_finished_cell_forgives_the_failures_before() -> None:

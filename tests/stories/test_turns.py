@@ -144,3 +144,140 @@ def test_who_has_waited_longest_for_what_is_promised_twice_is_next_whoever_came_
     stage.cell_ends("carol")
     stage.after(60)
     assert stage.runs("bob")
+
+
+def away(stage: Stage, *names: str) -> None:
+    """Notebooks that hold 0.7 of a Gpu with a request of 0.3, and were suspended one after another."""
+    for name in names:
+        stage.notebook(name, 0.3)
+        stage.holds(name, 0.7)
+        stage.user_suspends(name)
+        stage.after(60)
+
+
+def test_whose_cell_waits_goes_before_one_that_only_wants_to_be_back() -> None:
+    stage = Stage(1, residency_per_move=0.0)
+    away(stage, "alice", "bob", "carol")
+    stage.cell_starts("carol")
+    stage.user_resumes("alice")
+    stage.after(60)
+    stage.cell_starts("bob")
+    stage.ends("carol")
+    assert stage.runs("bob")
+    assert stage.orders("bob") == ["start", "suspend", "start"]
+    assert stage.orders("alice") == ["start", "suspend"]
+
+
+def test_whose_cell_has_waited_longest_for_burst_is_next_whoever_came_first() -> None:
+    stage = Stage(1, residency_per_move=0.0)
+    away(stage, "alice", "bob", "carol")
+    stage.cell_starts("carol")
+    for name in ("bob", "alice"):
+        stage.after(60)
+        stage.cell_starts(name)
+    assert (stage.position("bob"), stage.position("alice")) == (1, 2)
+    stage.cell_ends("carol")
+    assert stage.runs("bob")
+    assert stage.orders("alice") == ["start", "suspend"]
+
+
+def test_a_cell_that_has_to_leave_a_broken_gpu_drives_nobody_out_while_it_runs() -> None:
+    stage = Stage(2, residency_per_move=0.0)
+    for name in ("alice", "carol"):
+        stage.notebook(name, 0.4)
+        stage.holds(name, 0.7)
+    stage.after(60)
+    stage.cell_starts("alice")
+    stage.health(stage.gpu("alice") or 0, healthy=False)
+    assert stage.workload("alice").executing
+    assert not stage.plan("carol").yields
+    assert stage.orders("carol") == ["start"]
+    stage.cell_ends("alice")
+    stage.after(60)
+    assert stage.phase("alice") == "suspended"
+    assert stage.orders("carol") == ["start"]
+    stage.cell_starts("alice")
+    assert stage.runs("alice")
+    assert stage.phase("carol") == "suspended"
+
+
+def test_the_end_of_a_residency_is_waited_for_with_a_timer() -> None:
+    stage = rivals(min_residency_s=100.0)
+    resident_since = stage.workload("bob").resident_since
+    assert resident_since is not None
+    stage.cell_starts("alice")
+    assert stage.runs("bob")
+    assert stage.node.state.timer_at == resident_since + 100.0
+
+
+def test_where_more_is_promised_than_there_is_a_cell_within_its_request_ends_a_turn() -> None:
+    stage = Stage(1, oversubscribe=2.0)
+    for name in ("alice", "bob"):
+        stage.notebook(name, 1.0)
+    stage.cell_starts("alice")
+    stage.cell_starts("bob")
+    assert stage.plan("alice").yields
+    assert stage.reason("alice") == "yields GPU 0 to bob when its cell ends"
+    assert "GPU 0 is held by alice, whose turn ends first" in stage.reason("bob")
+
+
+def test_a_cell_within_its_request_yields_to_nobody_s_burst() -> None:
+    stage = Stage(1)
+    away(stage, "alice")
+    stage.notebook("bob", 0.5)
+    stage.holds("bob", 0.4)
+    stage.cell_starts("bob")
+    stage.after(60)
+    stage.cell_starts("alice")
+    assert stage.phase("alice") == "suspended"
+    assert "nobody who holds a GPU can yield that much" in stage.reason("alice")
+    assert not stage.plan("bob").yields
+
+
+def two_holders(first: float, second: float) -> Stage:
+    """alice is away with 0.7; `one` and `two` hold so much of a Gpu each, with a request of 0.3."""
+    stage = Stage(2, residency_per_move=0.0)
+    away(stage, "alice")
+    for name, share in (("one", first), ("two", second)):
+        stage.notebook(name, 0.3)
+        stage.holds(name, share)
+    stage.after(60)
+    assert (stage.gpu("one"), stage.gpu("two")) == (0, 1)
+    return stage
+
+
+def test_who_could_not_be_suspended_just_now_is_passed_over_for_another_holder() -> None:
+    stage = two_holders(0.5, 0.8)
+    alice = stage.workload("alice").id
+    stage.node.start_cell(alice)
+    stage.trims()
+    stage.completes("one", fail=True)
+    stage.node.settle()
+    assert stage.runs("one", "alice")
+    assert stage.phase("two") == "suspended"
+    assert stage.gpu("alice") == 1
+    assert stage.orders("one").count("suspend") == 1
+
+
+def test_who_can_leave_at_once_goes_before_a_cell_that_has_to_be_waited_for() -> None:
+    stage = two_holders(0.5, 0.8)
+    stage.cell_starts("one")
+    stage.cell_starts("alice")
+    assert stage.runs("one", "alice")
+    assert stage.gpu("alice") == 1
+    assert stage.phase("two") == "suspended"
+    assert not stage.plan("one").yields
+
+
+def test_a_command_that_holds_burst_takes_no_turns() -> None:
+    """It has no end of a cell at which it could yield, and is not stopped for anybody's burst."""
+    stage = Stage(1)
+    away(stage, "alice")
+    stage.command("train", 0.3, 1.0, requeue=True)
+    stage.holds("train", 0.6)
+    stage.after(60)
+    stage.cell_starts("alice")
+    stage.after(3600)
+    assert stage.orders("train") == ["start"]
+    assert not stage.plan("train").yields
+    assert "nobody who holds a GPU can yield that much" in stage.reason("alice")
