@@ -161,7 +161,8 @@ def _leave(state: NodeState, workload: Workload, entry: PlanEntry) -> Order | No
         return Order.STOP if workload.spec.requeue or gang_stops or overdue else None
     if overdue:
         return Order.STOP
-    if workload.kept(state.at) and entry.deadline_at is None and workload.suspend_reason is None:
+    asked_for = workload.suspend_reason is not None or workload.wish in entry.target
+    if workload.kept(state.at) and entry.deadline_at is None and not asked_for:
         return None
     if workload.executing:
         return Order.INTERRUPT if _interrupt_is_due(state, workload, entry) else None

@@ -117,20 +117,26 @@ MUTANTS = mutants_of(
     (
         "keep holds nothing",
         "While its user keeps it, only a guarantee takes a notebook off its Gpu.",
-        "if workload.kept(state.at) and entry.deadline_at is None and workload.suspend_reason is None:",
+        "if workload.kept(state.at) and entry.deadline_at is None and not asked_for:",
         "if False:",
     ),
     (
         "keep holds against a guarantee",
         "A guarantee takes the Gpu of a kept notebook as of any other.",
-        "if workload.kept(state.at) and entry.deadline_at is None and workload.suspend_reason is None:",
-        "if workload.kept(state.at) and workload.suspend_reason is None:",
+        "if workload.kept(state.at) and entry.deadline_at is None and not asked_for:",
+        "if workload.kept(state.at) and not asked_for:",
     ),
     (
         "keep holds against its user",
         "Its user may suspend what its user keeps.",
-        "if workload.kept(state.at) and entry.deadline_at is None and workload.suspend_reason is None:",
+        "if workload.kept(state.at) and entry.deadline_at is None and not asked_for:",
         "if workload.kept(state.at) and entry.deadline_at is None:",
+    ),
+    (
+        "keep holds against its user's own wish",
+        "A user may move a notebook where there is room.",
+        "asked_for = workload.suspend_reason is not None or workload.wish in entry.target",
+        "asked_for = workload.suspend_reason is not None",
     ),
     (
         "suspended in mid-cell",

@@ -85,12 +85,6 @@ MUTANTS = mutants_of(
         "return (0, sum(",
     ),
     (
-        "another pool's Gpu is taken in turns",
-        "A workload stays within its pools.",
-        "    if not rooms.may_use(waiter, uuid):\n        return None\n",
-        "",
-    ),
-    (
         "a command is stopped for a burst",
         "Only notebooks take turns.",
         "holder.spec.kind is not Kind.NOTEBOOK or ",

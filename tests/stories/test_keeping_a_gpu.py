@@ -36,6 +36,15 @@ def test_keep_off_ends_it_at_once() -> None:
     assert stage.runs("alice")
 
 
+def test_its_user_moves_a_kept_notebook_all_the_same() -> None:
+    stage = Stage(2)
+    stage.notebook("alice", 0.5, 0.5)
+    stage.user_keeps("alice", 3600)
+    stage.user_migrates("alice", 1)
+    assert stage.runs("alice")
+    assert stage.gpu("alice") == 1
+
+
 def test_a_guarantee_takes_the_gpu_of_a_kept_notebook_as_of_any_other() -> None:
     stage = Stage(1)
     stage.notebook("alice", 0.5)
