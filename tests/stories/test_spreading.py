@@ -270,3 +270,13 @@ def test_the_end_of_a_cool_down_is_waited_for_with_a_timer() -> None:
     stage.ends("second")
     assert stage.gpu("alice") == stage.gpu("bob")
     assert stage.node.state.timer_at == 30.0
+
+
+def test_nobody_moves_where_the_smallest_share_would_fall_though_all_shares_together_would_grow() -> None:
+    stage = Stage(2)
+    stage.command("training", 0.55)
+    for name in ("alice", "bob"):
+        stage.notebook(name, 0.25)
+    stage.after(600)
+    assert (stage.gpu("training"), stage.gpu("alice"), stage.gpu("bob")) == (0, 1, 1)
+    assert stage.orders("alice") == stage.orders("bob") == ["start"]
