@@ -63,8 +63,16 @@ MUTANTS = mutants_of(
     (
         "commands move for burst",
         "Only notebooks move for burst.",
-        "    if workload.spec.kind is not Kind.NOTEBOOK or not workload.spec.may_borrow",
-        "    if not workload.spec.may_borrow",
+        (
+            "workload.spec.kind is not Kind.NOTEBOOK or not workload.spec.may_borrow or workload.pending is not None:\n"
+            "        return False\n"
+            "    if workload.phase is not Phase.RUNNING or workload.executing or"
+        ),
+        (
+            "not workload.spec.may_borrow or workload.pending is not None:\n"
+            "        return False\n"
+            "    if workload.phase is not Phase.RUNNING or workload.cell_since is not None or"
+        ),
     ),
     (
         "running cells move for burst",

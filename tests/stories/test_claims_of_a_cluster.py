@@ -41,6 +41,17 @@ def test_notebooks_of_one_home_spread_over_the_gpus_that_nobody_owns() -> None:
     assert stage.workload("alice").home == stage.workload("bob").home == (ZERO,)
 
 
+def test_who_is_at_home_on_a_gpu_that_is_out_of_service_waits_and_reads_so() -> None:
+    stage = Stage(2)
+    stage.health(0, healthy=False)
+    stage.notebook("alice", 0.5, 0.5, **at_home(ZERO))
+    assert stage.phase("alice") == "queued"
+    assert stage.reason("alice") == "GPU 0 is out of service"
+    assert stage.plan("alice").target == ()
+    stage.health(0, healthy=True)
+    assert stage.runs("alice")
+
+
 def test_a_device_to_come_vacates_the_borrowed_gpu_and_both_are_home_again() -> None:
     stage = alice_and_bob()
     claim(stage, to_come(), allocated=(ZERO,))

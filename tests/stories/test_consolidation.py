@@ -114,6 +114,15 @@ def test_a_wish_breaks_no_guarantee() -> None:
     assert stage.orders("fixed") == ["start"]
 
 
+def test_who_may_burst_stays_where_it_is_when_the_gpu_that_its_user_wishes_has_no_room_for_it() -> None:
+    stage = Stage(2)
+    stage.command("whole")
+    stage.notebook("burst", 0.25)
+    stage.user_migrates("burst", stage.gpu("whole") or 0)
+    assert (stage.runs("burst"), stage.orders("burst")) == (True, ["start"])
+    assert stage.plan("burst").target == stage.workload("burst").current
+
+
 def test_after_a_move_by_hand_nobody_s_burst_takes_it_elsewhere_until_it_has_cooled() -> None:
     stage = Stage(2, cool_down_s=30.0)
     stage.notebook("alice", 0.25)

@@ -195,3 +195,20 @@ def test_an_allocation_that_is_told_again_later_keeps_its_deadline() -> None:
     )
     stage.node.tell(again)
     assert stage.workload("bob").wanted == wanted
+
+
+def test_who_was_refused_memory_has_its_place_and_its_neighbour_no_more_than_before_until_the_cell_ends() -> None:
+    stage = Stage(2, min_gain=2.0)
+    stage.command("first", 1.0)
+    for name in ("alice", "bob"):
+        stage.notebook(name, 0.25, 1.0)
+    stage.ends("first")
+    stage.cell_starts("bob")
+    stage.holds("bob", 0.4)
+    stage.wants("bob", 0.3)
+    stage.after(60)
+    assert stage.plan("bob").target == stage.workload("bob").current
+    assert stage.plan("alice").allowance_bytes == stage.plan("bob").allowance_bytes == TOTAL // 2
+    stage.cell_ends("bob")
+    assert stage.gpu("alice") != stage.gpu("bob")
+    assert stage.plan("alice").allowance_bytes == stage.plan("bob").allowance_bytes == TOTAL

@@ -51,6 +51,31 @@ def test_who_was_chosen_stays_when_the_newcomer_goes_away() -> None:
     assert (stage.gpu("light"), stage.orders("light")) == (1, ["start"])
 
 
+def test_who_was_chosen_stays_as_long_as_the_newcomer_cannot_come_to_its_gpu() -> None:
+    """A process that has ended does not let go of its memory on GPU 1, which takes nobody new until it does."""
+    stage = beside_a_command()
+    stage.notebook("gone", 0.1, 0.1)
+    assert stage.gpu("gone") == 1
+    process = stage.node.workloads[stage.workload("gone").id].process
+    assert process is not None
+    process.lingers = True
+    for name in ("light", "heavy"):
+        stage.cell_starts(name)
+    stage.ends("gone")
+    stage.command("newcomer", 0.8)
+    assert stage.reason("light") == "newcomer needs GPU 1"
+    stage.after(11)
+    assert stage.reason("newcomer") == "GPU 1 is out of service"
+    stage.cell_ends("light")
+    stage.after(60)
+    assert (stage.gpu("light"), stage.orders("light")) == (1, ["start"])
+    process.lingers = False
+    stage.node.sample()
+    stage.node.settle()
+    assert stage.runs("newcomer", "light", "heavy")
+    assert [stage.gpu(name) for name in ("newcomer", "light", "heavy")] == [1, 0, 1]
+
+
 @pytest.mark.parametrize("wish", [False, True])
 def test_who_is_on_the_way_goes_on_unless_its_user_wishes_another_place(wish: bool) -> None:
     stage = Stage(3)

@@ -165,6 +165,20 @@ def test_the_end_of_a_cell_is_the_end_of_a_turn_where_more_is_promised() -> None
     assert stage.runs("bob")
 
 
+def test_a_command_has_its_request_in_fact_where_more_is_promised_and_a_notebook_waits_for_its_turn() -> None:
+    stage = Stage(1, oversubscribe=2.0, reclaim_deadline_s=30.0)
+    for name in ("alice", "bob"):
+        stage.notebook(name, 0.5, 0.5)
+    stage.cell_starts("alice")
+    assert stage.runs("alice", "bob")
+    stage.command("train", 0.5)
+    assert stage.runs("train", "alice")
+    assert stage.phase("bob") == "suspended"
+    stage.ends("train")
+    stage.cell_starts("bob")
+    assert stage.runs("bob")
+
+
 def test_a_request_above_a_gpu_has_no_home_however_much_is_promised() -> None:
     stage = Stage(1, oversubscribe=3.0)
     stage.command("too large", 1.5)

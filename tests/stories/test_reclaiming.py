@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from nls_scheduler.commands import InterruptCell, StopProcess, SuspendProcess, TrimMemory
+from nls_scheduler.pools import Pool
 from nls_scheduler.simulator import GIB
 from stage import Stage
 
@@ -149,6 +150,101 @@ def test_a_workload_within_its_request_is_never_a_victim() -> None:
     assert stage.runs("within", "third")
     assert stage.orders("within") == ["start"]
     assert stage.phase("above") == "suspended"
+
+
+def test_who_is_above_its_request_goes_at_the_deadline_though_another_within_its_own_is_idle() -> None:
+    stage = Stage(1, reclaim_deadline_s=30.0, stop_grace_s=2.0)
+    stage.notebook("within", 0.25)
+    stage.holds("within", 0.2)
+    stage.notebook("above", 0.25)
+    stage.cell_starts("above")
+    stage.allocates("above", 0.5)
+    stage.command("third", 0.3)
+    assert stage.plan("within").target == stage.workload("within").current
+    assert stage.reason("above") == "third needs GPU 0"
+    stage.after(29)
+    assert stage.runs("within", "third")
+    assert stage.orders("within") == ["start"]
+    assert not stage.runs("above")
+
+
+def owner_away() -> Stage:
+    """Three quarters of GPU 0 are promised to an owner who is away, the rest to one who stays away; two borrow it."""
+    stage = Stage(2)
+    for name, request in (("owner", 0.75), ("other", 0.25)):
+        stage.notebook(name, request, request)
+        stage.user_suspends(name)
+    for name in "abcd":
+        stage.notebook(name, 0.25)
+    assert [stage.home(name) for name in "abcd"] == [[1]] * 4
+    assert [stage.gpu(name) for name in "abcd"] == [1, 0, 1, 0]
+    return stage
+
+
+@pytest.mark.parametrize(("computes", "goes"), [("b", "d"), ("d", "b")])
+def test_when_an_owner_comes_back_the_idle_borrower_goes_home_and_the_one_that_computes_stays(
+    computes: str, goes: str
+) -> None:
+    stage = owner_away()
+    stage.cell_starts(computes)
+    stage.cell_starts("owner")
+    assert stage.runs("owner")
+    assert (stage.gpu("owner"), stage.gpu(computes), stage.gpu(goes)) == (0, 0, 1)
+    assert stage.orders(computes) == ["start"]
+
+
+def test_who_holds_too_much_beside_an_owner_that_comes_back_goes_where_there_is_room_for_it() -> None:
+    stage = Stage(2)
+    stage.notebook("owner", 0.5, 0.5)
+    stage.user_suspends("owner")
+    stage.command("blocker")
+    stage.notebook("alice")
+    stage.holds("alice", 0.9)
+    stage.ends("blocker")
+    assert (stage.home("owner"), stage.gpu("alice")) == ([0], 0)
+    stage.cell_starts("owner")
+    assert stage.runs("owner", "alice")
+    assert (stage.gpu("owner"), stage.gpu("alice")) == (0, 1)
+
+
+def test_who_makes_room_for_one_that_is_driven_home_has_no_longer_than_that_one_has() -> None:
+    """The owner of GPU 0 is back: alice has to go home to GPU 1, where bob computes with more than his request."""
+    stage = Stage(2, reclaim_deadline_s=30.0, stop_grace_s=2.0, interrupt_grace_s=10.0)
+    stage.notebook("owner", 1.0, 1.0)
+    stage.user_suspends("owner")
+    for name in ("bob", "alice"):
+        stage.notebook(name)
+        stage.cell_starts(name)
+    assert (stage.home("alice"), stage.gpu("alice"), stage.gpu("bob")) == ([1], 0, 1)
+    stage.allocates("bob", 0.9)
+    stage.after(100)
+    stage.cell_starts("owner")
+    back_at = stage.node.now
+    stage.after(10)
+    assert stage.cause("alice") == "owner"
+    assert stage.cause("bob") == "alice"
+    assert stage.plan("alice").deadline_at == stage.plan("bob").deadline_at == back_at + 28
+    stage.after(9)
+    assert stage.runs("owner", "alice")
+
+
+def test_who_waits_for_another_gpu_sets_no_deadline_on_one_where_it_has_room_already() -> None:
+    """A command needs half of GPU 0 and 1, and only bob is in its way; alice is to leave because her user wishes it."""
+    stage = Stage(3, pools=(Pool("alices", ("2",)),), reclaim_deadline_s=30.0, stop_grace_s=2.0)
+    for name, pools in (("alice", ("default", "alices")), ("bob", ("default",))):
+        stage.notebook(name, pools=pools)
+        stage.cell_starts(name)
+    stage.allocates("bob", 0.9)
+    stage.command("double", 0.5, gpu_count=2)
+    stage.user_migrates("alice", 2)
+    assert (stage.gpu("alice"), stage.gpu("bob"), stage.phase("double")) == (0, 1, "queued")
+    assert stage.reason("alice") == "its user wants it on GPU 2"
+    assert (stage.plan("alice").deadline_at, stage.plan("bob").deadline_at) == (None, 28.0)
+    stage.after(60)
+    assert stage.runs("double")
+    assert stage.orders("alice") == ["start"]
+    stage.cell_ends("alice")
+    assert stage.gpu("alice") == 2
 
 
 def test_a_guaranteed_workload_is_there_within_the_deadline_though_nobody_answers() -> None:

@@ -220,3 +220,63 @@ def test_among_equals_the_latest_arrival_moves_for_burst_and_the_fewer_bytes_bef
         stage.after(60)
         assert stage.orders(moves)[-2:] == ["suspend", "start"]
         assert stage.orders("alice" if moves == "bob" else "bob") == ["start"]
+
+
+def test_a_borrower_computes_on_where_the_requests_fill_the_gpu_exactly_though_another_gpu_is_free() -> None:
+    stage = Stage(3)
+    stage.command("blocker")
+    stage.notebook("alice")
+    stage.notebook("bob")
+    stage.command("half", 0.5)
+    assert (stage.home("bob"), stage.gpu("bob"), stage.gpu("half")) == ([1], 2, 2)
+    stage.cell_starts("bob")
+    stage.ends("blocker")
+    assert stage.plan("bob").target == stage.workload("bob").current
+    assert not stage.plan("bob").yields
+    assert stage.reason("bob").startswith("borrows GPU 2 to burst up to")
+
+
+def test_one_moves_to_a_free_gpu_for_the_sake_of_two_though_the_smallest_share_of_all_stays() -> None:
+    stage = Stage(3)
+    stage.command("blocker")
+    for name in "abcd":
+        stage.notebook(name, 0.25)
+    assert sorted(stage.gpu(name) for name in "abcd") == [1, 1, 2, 2]
+    stage.ends("blocker")
+    stage.after(600)
+    assert sorted(stage.gpu(name) for name in "abcd") in ([0, 1, 1, 2], [0, 1, 2, 2])
+    assert sorted(len(stage.orders(name)) for name in "abcd") == [1, 1, 1, 3]
+
+
+def test_a_command_that_could_start_again_does_not_do_so_for_a_better_spread() -> None:
+    stage = Stage(2)
+    stage.command("blocker")
+    for name in ("first", "second"):
+        stage.command(name, 0.25, 1.0, requeue=True)
+    stage.ends("blocker")
+    stage.after(600)
+    assert stage.gpu("first") == stage.gpu("second") == 1
+    assert stage.orders("first") == stage.orders("second") == ["start"]
+
+
+def test_the_end_of_a_cool_down_is_waited_for_with_a_timer() -> None:
+    stage = two_notebooks(cool_down_s=30.0)
+    stage.command("first")
+    stage.ends("first")
+    moved = next(name for name in ("alice", "bob") if stage.workload(name).moved_at is not None)
+    stage.command("second")
+    stage.cell_starts("bob" if moved == "alice" else "alice")
+    stage.after(10)
+    stage.ends("second")
+    assert stage.gpu("alice") == stage.gpu("bob")
+    assert stage.node.state.timer_at == 30.0
+
+
+def test_nobody_moves_where_the_smallest_share_would_fall_though_all_shares_together_would_grow() -> None:
+    stage = Stage(2)
+    stage.command("training", 0.55)
+    for name in ("alice", "bob"):
+        stage.notebook(name, 0.25)
+    stage.after(600)
+    assert (stage.gpu("training"), stage.gpu("alice"), stage.gpu("bob")) == (0, 1, 1)
+    assert stage.orders("alice") == stage.orders("bob") == ["start"]

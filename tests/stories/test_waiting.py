@@ -82,6 +82,22 @@ def test_a_stranger_s_process_owns_what_it_uses() -> None:
     assert stage.runs("book")
 
 
+def test_who_comes_next_starts_only_beside_what_a_stranger_uses_and_what_is_on_its_way_out() -> None:
+    stage = Stage(1)
+    stage.stranger_uses(0, 0.3)
+    stage.command("first", 0.6)
+    process = stage.node.workloads[stage.workload("first").id].process
+    assert process is not None
+    process.lingers = True
+    stage.ends("first")
+    stage.command("second", 0.35)
+    assert stage.phase("second") == "queued"
+    process.lingers = False
+    stage.node.sample()
+    stage.node.settle()
+    assert stage.runs("second")
+
+
 def test_nobody_borrows_a_gpu_that_a_stranger_uses() -> None:
     stage = Stage(2)
     stage.stranger_uses(1, 0.6)
