@@ -42,15 +42,30 @@ def send_on(draft: Draft, waiting: list[Workload]) -> list[Workload]:
             _send(draft, workload)
     there = [w for w in waiting if w.id in draft.bound and w.phase in (Phase.STARTING, Phase.RUNNING)]
     there.sort(key=lambda w: (-w.moved_bytes, w.id))
+    newcomers = _at_home(draft, waiting)
     # Who stays may have been the one for whom another was to leave.
     while (stays := next((w for w in there if _may_as_well_stay(draft, w)), None)) is not None:
         there.remove(stays)
         del draft.bound[stays.id]
         draft.rooms.add(stays, stays.current)
+    for newcomer in newcomers:
+        draft.rooms.remove(newcomer)
     for workload in waiting:
         if workload.id in draft.bound:
             _note_cause(draft, workload)
     return [w for w in waiting if w.id not in draft.rooms.target]
+
+
+def _at_home(draft: Draft, waiting: list[Workload]) -> list[Workload]:
+    """Those for whom others leave, and who get their place only after them: till then taken to be at home."""
+    causes = {_cause_of_leaving(draft, draft.state.workloads[key]) for key in draft.bound}
+    newcomers = []
+    for workload in waiting:
+        owed = workload.return_bytes <= workload.spec.request_bytes and draft.rooms.is_owed(workload)
+        if workload.id in causes and workload.id not in draft.rooms.target and owed:
+            draft.rooms.add(workload, draft.homes.homes[workload.id])
+            newcomers.append(workload)
+    return newcomers
 
 
 def in_vain(draft: Draft) -> set[WorkloadId]:

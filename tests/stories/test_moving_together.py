@@ -97,3 +97,18 @@ def test_who_is_on_the_way_goes_on_unless_its_user_wishes_another_place(wish: bo
     stage.cell_ends("light")
     assert stage.gpu("light") == (1 - there if wish else there)
     assert stage.runs("newcomer", "heavy")
+
+
+@pytest.mark.parametrize("may_burst", [False, True])
+def test_the_fewest_bytes_leave_for_a_newcomer_whether_or_not_it_may_burst(may_burst: bool) -> None:
+    stage = Stage(2)
+    stage.command("blocker", 0.6)
+    for name, held, priority in (("light", 0.05, 5), ("heavy", 0.2, 0)):
+        stage.notebook(name, 0.2, 1.0, priority=priority)
+        stage.holds(name, held)
+        stage.cell_starts(name)
+    stage.notebook("new", 0.8, 1.0 if may_burst else 0.8)
+    assert stage.plan("light").target != stage.plan("new").target
+    assert stage.reason("light") == "new needs GPU 1"
+    assert stage.plan("heavy").target == stage.plan("new").target
+    assert stage.plan("heavy").deadline_at is None
