@@ -76,3 +76,17 @@ def test_of_two_gpus_alike_the_one_that_nobody_borrows_is_the_home() -> None:
     stage.command("whole")
     assert stage.gpu("whole") == 2
     assert stage.orders("bob") == ["start"]
+
+
+def test_who_has_waited_long_enough_has_still_done_so_when_an_old_sample_arrives_late() -> None:
+    stage = Stage(1, starvation_s=100.0)
+    stage.command("holder", 0.5)
+    stage.command("large")
+    stage.after(101)
+    stage.command("small", 0.5)
+    assert stage.reason("small") == "room is reserved for large, which has waited longer"
+    stage.node.now -= 50
+    stage.node.sample()
+    stage.node.now += 50
+    assert stage.phase("small") == "queued"
+    assert stage.reason("small") == "room is reserved for large, which has waited longer"

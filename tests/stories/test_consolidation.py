@@ -63,6 +63,21 @@ def test_smaller_ones_give_way_in_turn_where_that_is_the_only_way() -> None:
     assert stage.runs("large", "third", "quarter", "half")
 
 
+def test_a_smaller_one_gives_way_in_turn_where_that_moves_fewer_bytes() -> None:
+    """GPU 0 has a free quarter, GPU 1 too, beside `small`; GPU 2 is freed, if `small` leaves its quarter to `half`."""
+    stage = Stage(3)
+    for name, size in (("most", 0.75), ("x", 0.25), ("heavy", 0.5), ("small", 0.25), ("y", 0.25), ("half", 0.5)):
+        stage.notebook(name, size, size)
+    for name, share in (("most", 0.7), ("heavy", 0.45), ("small", 0.02), ("half", 0.05)):
+        stage.holds(name, share)
+    for name in ("x", "y"):
+        stage.ends(name)
+    assert [stage.gpu(name) for name in ("most", "heavy", "small", "half")] == [0, 1, 1, 2]
+    stage.command("whole")
+    assert [stage.gpu(name) for name in ("most", "heavy", "small", "half", "whole")] == [0, 1, 0, 1, 2]
+    assert stage.orders("heavy") == stage.orders("most") == ["start"]
+
+
 @pytest.mark.parametrize(("owner_holds", "borrower_holds", "leaves"), [(0.1, 0.24, "owner"), (0.24, 0.1, "borrower")])
 def test_the_smaller_of_one_at_home_and_one_that_borrows_goes(
     owner_holds: float, borrower_holds: float, leaves: str

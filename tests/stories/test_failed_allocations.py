@@ -193,3 +193,18 @@ def test_an_allocation_that_is_told_again_later_keeps_its_deadline() -> None:
     )
     stage.node.tell(again)
     assert stage.workload("bob").wanted == wanted
+
+
+def test_an_allocation_is_not_answered_by_a_sample_from_before_it_was_asked_for() -> None:
+    stage = two_on_one_gpu()
+    stage.allocates("bob", 0.2)
+    stage.after(10)
+    stage.node.want_memory(stage.workload("bob").id, TOTAL // 4)
+    stage.node.now -= 5
+    stage.node.sample()
+    assert stage.workload("bob").answer is None
+    stage.node.now += 5
+    stage.node.sample()
+    answer = stage.workload("bob").answer
+    assert answer is not None
+    assert answer.granted
