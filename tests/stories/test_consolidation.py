@@ -43,6 +43,17 @@ def test_two_gpus_are_freed_with_nvlink_between_them() -> None:
     assert stage.gpus("double") == [0, 1]
 
 
+def test_one_that_is_away_changes_its_home_for_nothing_however_much_it_has_saved() -> None:
+    stage = Stage(2)
+    halves(stage, 0.45, 0.1)
+    stage.user_suspends("n0")
+    stage.command("whole")
+    assert (stage.gpu("whole"), stage.home("n0")) == (0, [1])
+    assert stage.orders("n1") == ["start"]
+    stage.user_resumes("n0")
+    assert stage.gpu("n0") == 1
+
+
 def test_a_free_gpu_is_taken_and_nobody_moves() -> None:
     stage = Stage(3)
     halves(stage, 0.4, 0.1)
