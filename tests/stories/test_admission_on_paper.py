@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from nls_scheduler.model import Kind
 from nls_scheduler.queues import Queue
-from stage import Stage
+from stage import TOTAL, Stage
 
 
 def test_the_higher_priority_is_admitted_first() -> None:
@@ -90,3 +91,20 @@ def test_who_has_waited_long_enough_has_still_done_so_when_an_old_sample_arrives
     stage.node.now += 50
     assert stage.phase("small") == "queued"
     assert stage.reason("small") == "room is reserved for large, which has waited longer"
+
+
+def test_when_homes_have_changed_who_would_have_been_too_large_before_has_room_at_once() -> None:
+    """`elastic` gives four of its five Gpus to `wide`, and on each of those leaves room for one more notebook."""
+    stage = Stage(5)
+    stage.command("elastic", 0.5, gpu_count=1, gpu_count_max=5, requeue=True)
+    for number in range(5):
+        stage.notebook(f"n{number}", 0.4, 0.4)
+    for name, priority in (("first", 5), ("second", 0)):
+        stage.command(name, 0.8, priority=priority)
+        assert stage.home(name) == []
+    stage.node.submit(
+        name="wide", kind=Kind.COMMAND, request_bytes=TOTAL // 5, limit_bytes=TOTAL // 5, gpu_count=4, priority=3
+    )
+    assert len(stage.home("second")) == 1
+    stage.node.settle()
+    assert stage.runs("first", "second", "elastic", *(f"n{number}" for number in range(5)))
