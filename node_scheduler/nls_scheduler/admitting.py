@@ -23,11 +23,13 @@ class Admission(Paper):
 
     Attributes:
         displaced: who has lost a home to somebody whose queue is owed it.
+        exchanged: how often others had to change or lose a home for somebody.
     """
 
     def __init__(self, state: NodeState) -> None:
         super().__init__(state)
         self.displaced: list[Workload] = []
+        self.exchanged = 0
         self._too_large: dict[tuple[object, ...], int] = {}
 
     def keep_given(self, ordered: list[Workload]) -> None:
@@ -124,7 +126,7 @@ class Admission(Paper):
             if repacking.settle_in(self, workload) or self.readmit(workload):
                 return True
             if self.admit_by_packing(workload):
-                self._too_large.clear()
+                self._note_exchange()
                 return True
             self._too_large[kind] = spec.request_bytes
         if self.ledger is None:
@@ -133,10 +135,15 @@ class Admission(Paper):
         if not self._may_find_room(kind, spec.request_bytes):
             return False
         if displace(self, workload):
-            self._too_large.clear()
+            self._note_exchange()
             return True
         self._too_large[kind] = spec.request_bytes
         return False
+
+    def _note_exchange(self) -> None:
+        """There may be room now for those who found none."""
+        self._too_large.clear()
+        self.exchanged += 1
 
     def _may_find_room(self, kind: tuple[object, ...], request_bytes: int) -> bool:
         """Where one this large found no room, a larger one of the same kind finds none either."""

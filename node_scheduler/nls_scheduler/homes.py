@@ -41,7 +41,10 @@ def assign_homes(state: NodeState, workloads: Iterable[Workload]) -> Homes:
     for position, head in enumerate(line, start=1):
         unit = units[head.id]
         result.line += [w.id for w in unit]
+        changes = admission.exchanged
         if admission.admit_together(unit):
+            if admission.exchanged > changes:
+                waiting = _try_again(admission, waiting, units)
             continue
         waiting += unit
         if admission.is_held_back(head):
@@ -56,10 +59,31 @@ def assign_homes(state: NodeState, workloads: Iterable[Workload]) -> Homes:
             result.wake_at.append(starves_at)
     displaced = [w for w in admission.displaced if w.id not in result.homes]
     result.line += [w.id for w in displaced if w.id not in result.line]
+    _keep_causes(state, result, workloads)
     _say_why(state, admission, [*waiting, *displaced])
     if not waiting and not displaced:
         elastic_homes.grow(admission)
     return result
+
+
+def _try_again(
+    admission: Admission, waiting: list[Workload], units: Mapping[WorkloadId, list[Workload]]
+) -> list[Workload]:
+    """Others have changed their homes: who waits goes before who comes later in the line. Returns who still waits."""
+    for head in [w for w in waiting if w.id in units]:
+        if admission.admit_together(units[head.id]):
+            return _try_again(admission, [w for w in waiting if w not in units[head.id]], units)
+    return waiting
+
+
+def _keep_causes(state: NodeState, result: Homes, workloads: Iterable[Workload]) -> None:
+    """Who has been given another home and is not there yet reads for whom, until it is."""
+    for workload in workloads:
+        entry, home = state.plan.get(workload.id), result.homes.get(workload.id)
+        follows = workload.present and not workload.spec.may_borrow and home != workload.current
+        if follows and entry is not None and entry.home == home and (cause := entry.cause) is not None:
+            if cause in state.workloads:
+                result.moved_for.setdefault(workload.id, cause)
 
 
 def _say_why(state: NodeState, admission: Admission, waiting: list[Workload]) -> None:

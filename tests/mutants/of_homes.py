@@ -8,6 +8,18 @@ MUTANTS = [
     *mutants_of(
         "homes.py",
         (
+            "who is to follow its home forgets for whom",
+            "Who has to leave reads for whom.",
+            "    _keep_causes(state, result, workloads)\n",
+            "",
+        ),
+        (
+            "who waits is passed by after an exchange",
+            "Who waits goes before who comes later in the line.",
+            "                waiting = _try_again(admission, waiting, units)\n",
+            "                pass\n",
+        ),
+        (
             "a large request starves",
             "A larger request is passed by until it has waited starvation_s.",
             "if state.at >= starves_at:",
@@ -172,7 +184,7 @@ MUTANTS = [
         (
             "what was too large once is always too large",
             "Who was too large is tried again when homes have changed.",
-            "            if self.admit_by_packing(workload):\n                self._too_large.clear()\n",
+            "            if self.admit_by_packing(workload):\n                self._note_exchange()\n",
             "            if self.admit_by_packing(workload):\n",
         ),
         (

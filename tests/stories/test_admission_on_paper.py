@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from nls_scheduler.model import Kind
 from nls_scheduler.queues import Queue
-from stage import Stage
+from stage import TOTAL, Stage
 
 
 def test_the_higher_priority_is_admitted_first() -> None:
@@ -76,3 +77,48 @@ def test_of_two_gpus_alike_the_one_that_nobody_borrows_is_the_home() -> None:
     stage.command("whole")
     assert stage.gpu("whole") == 2
     assert stage.orders("bob") == ["start"]
+
+
+def test_who_has_waited_long_enough_has_still_done_so_when_an_old_sample_arrives_late() -> None:
+    stage = Stage(1, starvation_s=100.0)
+    stage.command("holder", 0.5)
+    stage.command("large")
+    stage.after(101)
+    stage.command("small", 0.5)
+    assert stage.reason("small") == "room is reserved for large, which has waited longer"
+    stage.node.now -= 50
+    stage.node.sample()
+    stage.node.now += 50
+    assert stage.phase("small") == "queued"
+    assert stage.reason("small") == "room is reserved for large, which has waited longer"
+
+
+def test_when_homes_have_changed_who_would_have_been_too_large_before_has_room_at_once() -> None:
+    """`elastic` gives four of its five Gpus to `wide`, and on each of those leaves room for one more notebook."""
+    stage = Stage(5)
+    stage.command("elastic", 0.5, gpu_count=1, gpu_count_max=5, requeue=True)
+    for number in range(5):
+        stage.notebook(f"n{number}", 0.4, 0.4)
+    for name, priority in (("first", 5), ("second", 0)):
+        stage.command(name, 0.8, priority=priority)
+        assert stage.home(name) == []
+    stage.node.submit(
+        name="wide", kind=Kind.COMMAND, request_bytes=TOTAL // 5, limit_bytes=TOTAL // 5, gpu_count=4, priority=3
+    )
+    assert len(stage.home("second")) == 1
+    stage.node.settle()
+    assert stage.runs("first", "second", "elastic", *(f"n{number}" for number in range(5)))
+
+
+def test_the_room_that_an_exchange_leaves_is_the_first_one_s_in_line() -> None:
+    stage = Stage(3)
+    stage.command("elastic", 0.5, gpu_count=1, gpu_count_max=3, requeue=True)
+    for name in ("a", "b", "c"):
+        stage.notebook(name, 0.4, 0.4)
+    stage.command("first", 0.8, priority=5)
+    stage.command("second", 0.8)
+    stage.command("wide", 0.2, gpu_count=2, priority=3)
+    stage.after(400)
+    assert stage.runs("first")
+    assert stage.runs("wide")
+    assert stage.phase("second") == "queued"

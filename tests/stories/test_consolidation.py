@@ -44,6 +44,17 @@ def test_two_gpus_are_freed_with_nvlink_between_them() -> None:
     assert stage.gpus("double") == [0, 1]
 
 
+def test_one_that_is_away_changes_its_home_for_nothing_however_much_it_has_saved() -> None:
+    stage = Stage(2)
+    halves(stage, 0.45, 0.1)
+    stage.user_suspends("n0")
+    stage.command("whole")
+    assert (stage.gpu("whole"), stage.home("n0")) == (0, [1])
+    assert stage.orders("n1") == ["start"]
+    stage.user_resumes("n0")
+    assert stage.gpu("n0") == 1
+
+
 def test_a_free_gpu_is_taken_and_nobody_moves() -> None:
     stage = Stage(3)
     halves(stage, 0.4, 0.1)
@@ -62,6 +73,21 @@ def test_smaller_ones_give_way_in_turn_where_that_is_the_only_way() -> None:
     stage.notebook("quarter", 0.25, 0.25)
     stage.command("half", 0.5)
     assert stage.runs("large", "third", "quarter", "half")
+
+
+def test_a_smaller_one_gives_way_in_turn_where_that_moves_fewer_bytes() -> None:
+    """GPU 0 has a free quarter, GPU 1 too, beside `small`; GPU 2 is freed, if `small` leaves its quarter to `half`."""
+    stage = Stage(3)
+    for name, size in (("most", 0.75), ("x", 0.25), ("heavy", 0.5), ("small", 0.25), ("y", 0.25), ("half", 0.5)):
+        stage.notebook(name, size, size)
+    for name, share in (("most", 0.7), ("heavy", 0.45), ("small", 0.02), ("half", 0.05)):
+        stage.holds(name, share)
+    for name in ("x", "y"):
+        stage.ends(name)
+    assert [stage.gpu(name) for name in ("most", "heavy", "small", "half")] == [0, 1, 1, 2]
+    stage.command("whole")
+    assert [stage.gpu(name) for name in ("most", "heavy", "small", "half", "whole")] == [0, 1, 0, 1, 2]
+    assert stage.orders("heavy") == stage.orders("most") == ["start"]
 
 
 @pytest.mark.parametrize(("owner_holds", "borrower_holds", "leaves"), [(0.1, 0.24, "owner"), (0.24, 0.1, "borrower")])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from nls_scheduler.commands import StartProcess
+from nls_scheduler.model import Kind
 from nls_scheduler.queues import Queue
-from stage import Stage
+from stage import TOTAL, Stage
 
 POOL = "default"
 
@@ -173,3 +175,63 @@ def test_who_has_lost_its_home_stays_where_nobody_needs_its_place_yet() -> None:
     assert stage.runs("b1", "b2", "owner")
     assert stage.gpu("owner") == 0
     assert stage.phase(guest) in ("queued", "suspended")
+
+
+def test_who_is_not_enough_alone_keeps_its_home_when_the_one_that_is_enough_goes() -> None:
+    """`small` is idle and would go first; when `large`, which computes, has to go as well, `small` need not."""
+    stage = owed(2)
+    stage.command("firm", queue="b")
+    stage.notebook("large", 0.75, 0.75, queue="a")
+    stage.cell_starts("large")
+    stage.notebook("small", 0.25, 0.25, queue="a")
+    stage.command("owner", 0.5, queue="b")
+    assert (stage.home("owner"), stage.home("large"), stage.home("small")) == ([1], [], [1])
+    stage.cell_ends("large")
+    assert stage.runs("firm", "owner", "small")
+    assert stage.orders("small") == ["start"]
+
+
+def test_who_is_displaced_starts_in_its_smaller_place_at_once() -> None:
+    stage = owed(2)
+    stage.command("before", queue="b")
+    for name in ("firm", "other"):
+        stage.command(name, 0.5, queue="b")
+    process = stage.node.workloads[stage.workload("before").id].process
+    assert process is not None
+    process.lingers = True
+    stage.ends("before")
+    stage.command("late", 0.5, queue="a")
+    stage.node.release(stage.workload("other").id)
+    stage.node.complete(stage.node.pending[0])
+    stage.node.sample()
+    assert (stage.home("late"), stage.phase("late")) == ([0], "queued")
+    stage.node.submit(name="owner", kind=Kind.COMMAND, request_bytes=TOTAL, limit_bytes=TOTAL, queue="b")
+    assert stage.home("late") == [1]
+    assert isinstance(stage.pending("late"), StartProcess)
+
+
+def test_whose_place_would_not_be_enough_keeps_it() -> None:
+    stage = Stage(1, queues=(Queue("a"),))
+    stage.command("firm", 0.75, queue="a")
+    stage.notebook("low", 0.25, 0.25, queue="a")
+    stage.command("high", 0.5, queue="a", priority=50)
+    assert (stage.home("low"), stage.phase("high")) == ([0], "queued")
+    assert stage.reason("low") == "at home on GPU 0, 4 GiB guaranteed"
+    stage.after(600)
+    assert stage.orders("low") == ["start"]
+
+
+def test_who_is_displaced_to_another_gpu_reads_for_whom() -> None:
+    """The queue may have no more than `owner` and half a Gpu: `first` goes, and `second` has a place on GPU 0."""
+    stage = Stage(2, queues=(Queue("a", limit={POOL: 1.5}), Queue("b")))
+    stage.command("firm", 0.25, queue="b")
+    stage.notebook("first", 0.75, 0.75, queue="a")
+    stage.after(1)
+    stage.notebook("second", 0.5, 0.5, queue="a")
+    stage.node.submit(name="owner", kind=Kind.COMMAND, request_bytes=TOTAL, limit_bytes=TOTAL, queue="a", priority=50)
+    assert (stage.home("first"), stage.home("second")) == ([], [0])
+    assert (stage.gpu("second"), stage.reason("second")) == (1, "owner needs GPU 1")
+    assert stage.cause("second") == "owner"
+    stage.node.settle()
+    assert stage.runs("second")
+    assert stage.gpu("second") == 0

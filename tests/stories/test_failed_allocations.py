@@ -212,3 +212,18 @@ def test_who_was_refused_memory_has_its_place_and_its_neighbour_no_more_than_bef
     stage.cell_ends("bob")
     assert stage.gpu("alice") != stage.gpu("bob")
     assert stage.plan("alice").allowance_bytes == stage.plan("bob").allowance_bytes == TOTAL
+
+
+def test_an_allocation_is_not_answered_by_a_sample_from_before_it_was_asked_for() -> None:
+    stage = two_on_one_gpu()
+    stage.allocates("bob", 0.2)
+    stage.after(10)
+    stage.node.want_memory(stage.workload("bob").id, TOTAL // 4)
+    stage.node.now -= 5
+    stage.node.sample()
+    assert stage.workload("bob").answer is None
+    stage.node.now += 5
+    stage.node.sample()
+    answer = stage.workload("bob").answer
+    assert answer is not None
+    assert answer.granted

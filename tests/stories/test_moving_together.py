@@ -112,3 +112,19 @@ def test_the_fewest_bytes_leave_for_a_newcomer_whether_or_not_it_may_burst(may_b
     assert stage.reason("light") == "new needs GPU 1"
     assert stage.plan("heavy").target == stage.plan("new").target
     assert stage.plan("heavy").deadline_at is None
+
+
+def test_who_computes_on_while_its_home_is_another_one_reads_for_whom_until_it_leaves() -> None:
+    stage = Stage(2)
+    for name in ("alice", "gone", "bob"):
+        stage.notebook(name, 0.5, 0.5)
+    stage.ends("gone")
+    for name in ("alice", "bob"):
+        stage.cell_starts(name)
+    stage.command("whole")
+    stage.after(10)
+    assert stage.reason("alice") == "whole needs GPU 0"
+    assert stage.cause("alice") == "whole"
+    stage.after(60)
+    assert stage.runs("whole")
+    assert stage.reason("alice").startswith("at home on GPU 1")
