@@ -79,11 +79,12 @@ def _try_again(
 def _keep_causes(state: NodeState, result: Homes, workloads: Iterable[Workload]) -> None:
     """Who has been given another home and is not there yet reads for whom, until it is."""
     for workload in workloads:
-        entry, home = state.plan.get(workload.id), result.homes.get(workload.id)
-        follows = workload.present and not workload.spec.may_borrow and home != workload.current
-        if follows and entry is not None and entry.home == home and (cause := entry.cause) is not None:
-            if cause in state.workloads:
-                result.moved_for.setdefault(workload.id, cause)
+        entry = state.plan.get(workload.id)
+        if entry is None or entry.cause is None or workload.spec.may_borrow or not workload.present:
+            continue
+        given = entry.home == result.homes.get(workload.id) != workload.current
+        if given and entry.cause in state.workloads:
+            result.moved_for.setdefault(workload.id, entry.cause)
 
 
 def _say_why(state: NodeState, admission: Admission, waiting: list[Workload]) -> None:
