@@ -36,7 +36,7 @@ def givers(
     workloads: Mapping[WorkloadId, Workload], homes: Mapping[WorkloadId, tuple[GpuUuid, ...]], newcomer: Workload
 ) -> list[Workload]:
     """Who can give Gpus back for `newcomer`: lowest priority first, then who has lost the least by starting again."""
-    having = [w for key, home in homes.items() if (w := workloads[key]).spec.resizable and spare(w, home)]
+    having = [workloads[key] for key, home in homes.items() if spare(workloads[key], home)]
     return sorted(
         (w for w in having if w.id != newcomer.id and w.given_home is None),
         key=lambda w: (w.spec.priority, w.present, -(w.resident_since or 0.0), -w.submitted_at, w.id),

@@ -63,3 +63,47 @@ def test_each_stays_where_it_is_best_among_gpus_alike():
 def test_the_budget_ends_a_search_that_would_take_for_ever():
     free = {GpuUuid(f"GPU-{number}"): 1001 for number in range(8)}
     assert pack(free, [Item(200 + 2 * n % 7, frozenset(free)) for n in range(40)], budget=50) is None
+
+
+A, B = GPUS[:2]
+
+
+def anywhere(sizes: list[int], gpus: int, room: int, budget: int = 500) -> list[GpuUuid] | None:
+    """Items of these sizes, each of which may have any of so many Gpus with that much room."""
+    free = {GpuUuid(f"GPU-{number}"): room for number in range(gpus)}
+    return pack(free, [Item(size, frozenset(free)) for size in sizes], budget=budget)
+
+
+def test_nobody_is_placed_where_somebody_else_is_too_much():
+    free = {A: -1, B: 10, GPUS[2]: 10}
+    assert pack(free, [Item(10, frozenset(free))]) is None
+
+
+def test_nobody_goes_with_another_to_a_gpu_that_is_not_open_to_it():
+    assert pack({A: 10, B: 10}, [Item(6, frozenset({A, B})), Item(4, frozenset({B}))]) == [A, B]
+
+
+def test_a_gpu_takes_no_more_items_than_it_has_slots():
+    items = [Item(5, frozenset({A})), Item(5, frozenset({A}))]
+    assert pack({A: 10}, items, {A: 1}) is None
+    assert pack({A: 10}, items, {A: 2}) == [A, A]
+    assert pack({A: 10}, items[:1], {A: 0}) is None
+
+
+def test_nobody_gets_a_gpu_that_is_alike_but_not_open_to_it():
+    items = [Item(10, frozenset({A}), best=B), Item(10, frozenset({B}), best=A)]
+    assert pack({A: 10, B: 10}, items) == [A, B]
+
+
+def test_where_the_fullest_way_leads_nowhere_another_one_is_tried():
+    """6 with 4 and 2 fills a Gpu, and leaves 5, 5, 5, 5 and 3, which do not fit on two."""
+    assert anywhere([2, 5, 4, 6, 3, 5, 5, 5], gpus=3, room=12) is not None
+
+
+def test_of_several_alike_one_is_tried():
+    assert anywhere([3, 3, 9, 9, 9, 9, 9, 9], gpus=2, room=30, budget=30) is not None
+
+
+def test_a_search_ends_with_its_budget():
+    sizes = [2, 5, 4, 6, 3, 5, 5, 5]
+    assert anywhere(sizes, gpus=3, room=12, budget=2) is None
