@@ -191,6 +191,18 @@ def test_who_is_not_enough_alone_keeps_its_home_when_the_one_that_is_enough_goes
     assert stage.orders("small") == ["start"]
 
 
+def test_of_those_for_whom_there_is_room_left_the_one_that_computes_keeps_its_home() -> None:
+    stage = owed(2)
+    stage.command("firm", queue="b")
+    for name, share in (("large", 0.5), ("busy", 0.25), ("idle", 0.25)):
+        stage.notebook(name, share, share, queue="a")
+    stage.holds("large", 0.4)
+    for name in ("large", "busy"):
+        stage.cell_starts(name)
+    stage.command("owner", 0.6, queue="b")
+    assert [stage.home(name) for name in ("owner", "busy", "idle", "large")] == [[1], [1], [], []]
+
+
 def test_who_is_displaced_starts_in_its_smaller_place_at_once() -> None:
     stage = owed(2)
     stage.command("before", queue="b")

@@ -128,3 +128,12 @@ def test_who_computes_on_while_its_home_is_another_one_reads_for_whom_until_it_l
     stage.after(60)
     assert stage.runs("whole")
     assert stage.reason("alice").startswith("at home on GPU 1")
+
+
+def test_who_is_idle_leaves_though_one_that_computes_would_move_fewer_bytes() -> None:
+    stage = beside_a_command()
+    stage.cell_starts("light")
+    stage.command("newcomer", 0.8)
+    assert stage.runs("newcomer", "light", "heavy")
+    assert [stage.gpu(name) for name in ("newcomer", "light", "heavy")] == [1, 1, 0]
+    assert stage.orders("light") == ["start"]

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from nls_scheduler import events as ev
 from nls_scheduler.commands import StartProcess, StopProcess, SuspendProcess
 from nls_scheduler.pools import Placement, Pool
-from stage import Stage
+from stage import TOTAL, Stage
 
 
 def two_notebooks(**policy: object) -> Stage:
@@ -280,3 +282,40 @@ def test_nobody_moves_where_the_smallest_share_would_fall_though_all_shares_toge
     stage.after(600)
     assert (stage.gpu("training"), stage.gpu("alice"), stage.gpu("bob")) == (0, 1, 1)
     assert stage.orders("alice") == stage.orders("bob") == ["start"]
+
+
+def three_on_one_gpu() -> Stage:
+    """`alice`, `bob` and `carol` share a Gpu of three; the others have just become free, and no gain is enough yet."""
+    stage = Stage(3, min_gain=2.0, cool_down_s=0.0)
+    for name in ("first", "second"):
+        stage.command(name)
+    for name in ("alice", "bob", "carol"):
+        stage.notebook(name, 0.25)
+        stage.holds(name, 0.2)
+    for name in ("first", "second"):
+        stage.ends(name)
+    assert len({stage.gpu(name) for name in ("alice", "bob", "carol")}) == 1
+    return stage
+
+
+def test_nobody_moves_for_burst_while_another_is_on_the_way() -> None:
+    stage = three_on_one_gpu()
+    node = stage.node
+    node.tell(ev.MigrateRequested(node.now, stage.workload("carol").id, stage.uuid(1)))
+    assert stage.phase("carol") == "suspending"
+    node.tell(ev.PolicyChanged(node.now, replace(node.state.policy, min_gain=0.1)))
+    assert [stage.plan(name).target for name in ("alice", "bob")] == [stage.workload("alice").current] * 2
+    node.settle()
+    assert len({stage.gpu(name) for name in ("alice", "bob", "carol")}) == 3
+
+
+def test_those_who_come_at_once_are_placed_together_whoever_came_first() -> None:
+    """One after another, the two that want little would have a Gpu each, and the third would share one."""
+    stage = Stage(2)
+    stage.command("wide", gpu_count=2)
+    for name, limit in (("little", 0.6), ("less", 0.6), ("large", 1.0)):
+        stage.notebook(name, 0.25, limit)
+    stage.ends("wide")
+    assert stage.gpu("little") == stage.gpu("less") != stage.gpu("large")
+    assert [stage.orders(name) for name in ("little", "less", "large")] == [["start"]] * 3
+    assert stage.plan("large").allowance_bytes == TOTAL

@@ -43,6 +43,8 @@ def test_a_queue_above_its_fair_share_comes_after_all_others_whatever_its_priori
     # All that is over quota is owed to a, for its priority: b has had some of it.
     assert turns(node(queue("a"), queue("b", priority=1)), "a1 a2 b1", "b2 b3 a3")[:2] == ["b2", "b3"]
     assert turns(state, "b1", "b2 a1 a2 a3 a4")[:4] == ["a1", "a2", "a3", "a4"]
+    without_weight = node(queue("a", 1.0, priority=1, over_quota_weight={POOL: 0.0}), queue("b"))
+    assert turns(without_weight, "a1 a2", "a3 b1 b2") == ["b1", "b2", "a3"]
 
 
 def test_a_queue_within_its_quota_comes_before_one_beyond_whatever_its_priority() -> None:
