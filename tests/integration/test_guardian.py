@@ -113,7 +113,7 @@ def test_the_guardian_dies_from_the_commands_signal_when_asked() -> None:
 
 def test_a_signal_that_comes_before_the_command_reaches_it() -> None:
     def pending() -> None:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # in the background of a shell it is ignored, and that is inherited
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # it is ignored in the background of a shell
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         os.kill(os.getpid(), signal.SIGINT)
 
