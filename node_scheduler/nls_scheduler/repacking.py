@@ -8,6 +8,7 @@ exchange costs on paper is what really moves.
 from __future__ import annotations
 
 from bisect import bisect_left
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -162,22 +163,23 @@ class _There:
         """What it takes there: all that it holds, or its request on paper."""
         return workload.size_bytes if self.is_at(workload) else workload.spec.request_bytes
 
-    def movers(self) -> list[Workload]:
+    @cached_property
+    def movers(self) -> Sequence[Workload]:
         """Who could be put elsewhere."""
         admitted = (w for w in self.paper.admitted() if w.given_home is None and w.spec.movable)
         return [w for w in admitted if self.place[w.id][0] in self.free]
 
-    def cleared(self) -> dict[GpuUuid, int]:
+    @cached_property
+    def cleared(self) -> Mapping[GpuUuid, int]:
         """What would be left on each usable Gpu if all who could be put elsewhere were."""
         cleared = dict(self.free)
-        for workload in self.movers():
+        for workload in self.movers:
             cleared[self.place[workload.id][0]] += self.size_bytes(workload)
         return cleared
 
     def pieces(self) -> list[Piece]:
         """Who could be put elsewhere, the cheapest first; who is not there changes its home for nothing."""
-        movers = self.movers()
-        movers.sort(key=lambda w: (not w.spec.may_borrow, not w.borrowed, -w.submitted_at, w.id))
+        movers = sorted(self.movers, key=lambda w: (not w.spec.may_borrow, not w.borrowed, -w.submitted_at, w.id))
         return sorted((self._piece(w) for w in movers), key=lambda p: p.cost)
 
     def _piece(self, workload: Workload) -> Piece:
@@ -274,7 +276,7 @@ def _pack_all(paper: Paper, newcomer: Workload, there: _There) -> bool:
     """Everybody's home is chosen anew, whatever that moves: who is in the way is seen when it is."""
     if pinned_to(newcomer) is not None:
         return False
-    movers, free = there.movers(), there.cleared()
+    movers, free = there.movers, there.cleared
     size, count = newcomer.spec.request_bytes, newcomer.spec.gpu_count
     items = [
         Item(w.spec.request_bytes, there.open_to(w).union(there.place[w.id]), there.place[w.id][0]) for w in movers
@@ -300,9 +302,8 @@ def _pack_all(paper: Paper, newcomer: Workload, there: _There) -> bool:
 
 def _clearable(paper: Paper, newcomer: Workload, there: _There) -> Iterator[list[GpuUuid]]:
     """For each of its pools the Gpus that can be cleared for it, the emptiest first."""
-    cleared = there.cleared()
     for pool in paper.pools_for(newcomer):
-        ranked = [u for u in there.free if paper.is_open(pool, u) and cleared[u] >= newcomer.spec.request_bytes]
+        ranked = [u for u in there.free if paper.is_open(pool, u) and there.cleared[u] >= newcomer.spec.request_bytes]
         yield sorted(ranked, key=lambda u: (-there.free[u], paper.state.gpus[u].index))
 
 

@@ -149,7 +149,8 @@ def test_who_may_burst_stays_where_it_is_when_the_gpu_that_its_user_wishes_has_n
     assert stage.plan("burst").target == stage.workload("burst").current
 
 
-def test_after_a_move_by_hand_nobody_s_burst_takes_it_elsewhere_until_it_has_cooled() -> None:
+def beside_one_that_is_kept() -> tuple[Stage, int]:
+    """`alice`, who has cooled down, on one Gpu, and `bob`, whose user keeps him, on the other; which is that."""
     stage = Stage(2, cool_down_s=30.0)
     stage.notebook("alice", 0.25)
     stage.notebook("bob", 0.25)
@@ -157,6 +158,11 @@ def test_after_a_move_by_hand_nobody_s_burst_takes_it_elsewhere_until_it_has_coo
     stage.user_keeps("bob", 1000)
     there = stage.gpu("bob")
     assert there is not None
+    return stage, there
+
+
+def test_after_a_move_by_hand_nobody_s_burst_takes_it_elsewhere_until_it_has_cooled() -> None:
+    stage, there = beside_one_that_is_kept()
     stage.user_migrates("alice", there)
     stage.after(29)
     assert stage.gpu("alice") == there
@@ -165,13 +171,7 @@ def test_after_a_move_by_hand_nobody_s_burst_takes_it_elsewhere_until_it_has_coo
 
 
 def test_a_slow_move_by_hand_has_its_cool_down_after_it() -> None:
-    stage = Stage(2, cool_down_s=30.0)
-    stage.notebook("alice", 0.25)
-    stage.notebook("bob", 0.25)
-    stage.after(100)
-    stage.user_keeps("bob", 1000)
-    there = stage.gpu("bob")
-    assert there is not None
+    stage, there = beside_one_that_is_kept()
     stage.node.tell(ev.MigrateRequested(stage.node.now, stage.workload("alice").id, stage.uuid(there)))
     for _ in ("away", "back"):
         stage.node.now += 20.0

@@ -115,8 +115,8 @@ def test_of_two_that_run_the_latest_arrival_goes() -> None:
     assert stage.home("second") == []
 
 
-def test_who_is_displaced_has_a_smaller_place_where_there_is_one() -> None:
-    """`late` has not started yet, as memory is not free in fact: it starts on the other Gpu."""
+def late_waits_for_memory() -> Stage:
+    """`late` has a home, on a Gpu of which the process before does not let go."""
     stage = owed(2)
     stage.command("before", queue="b")
     for name in ("firm", "other"):
@@ -126,6 +126,12 @@ def test_who_is_displaced_has_a_smaller_place_where_there_is_one() -> None:
     process.lingers = True
     stage.ends("before")
     stage.command("late", 0.5, queue="a")
+    return stage
+
+
+def test_who_is_displaced_has_a_smaller_place_where_there_is_one() -> None:
+    """`late` has not started yet, as memory is not free in fact: it starts on the other Gpu."""
+    stage = late_waits_for_memory()
     assert (stage.home("late"), stage.phase("late")) == ([0], "queued")
     stage.ends("other")
     stage.command("owner", queue="b")
@@ -204,15 +210,7 @@ def test_of_those_for_whom_there_is_room_left_the_one_that_computes_keeps_its_ho
 
 
 def test_who_is_displaced_starts_in_its_smaller_place_at_once() -> None:
-    stage = owed(2)
-    stage.command("before", queue="b")
-    for name in ("firm", "other"):
-        stage.command(name, 0.5, queue="b")
-    process = stage.node.workloads[stage.workload("before").id].process
-    assert process is not None
-    process.lingers = True
-    stage.ends("before")
-    stage.command("late", 0.5, queue="a")
+    stage = late_waits_for_memory()
     stage.node.release(stage.workload("other").id)
     stage.node.complete(stage.node.pending[0])
     stage.node.sample()

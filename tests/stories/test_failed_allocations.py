@@ -62,13 +62,19 @@ def test_more_than_the_allowance_is_refused_with_who_holds_what() -> None:
     assert stage.orders("alice") == ["start"]
 
 
-def test_what_was_refused_is_there_after_the_cell_where_another_gpu_has_room() -> None:
+def beside_a_free_gpu() -> Stage:
+    """`alice` and `bob` share a Gpu beside a free one."""
     stage = Stage(2, min_gain=2.0)
     stage.command("first", 1.0)
     for name in ("alice", "bob"):
         stage.notebook(name, 0.25, 1.0)
     stage.ends("first")
     assert stage.gpu("alice") == stage.gpu("bob"), "a spread that gains too little moves nobody"
+    return stage
+
+
+def test_what_was_refused_is_there_after_the_cell_where_another_gpu_has_room() -> None:
+    stage = beside_a_free_gpu()
     stage.cell_starts("bob")
     stage.holds("bob", 0.4)
     answer = stage.wants("bob", 0.3)
@@ -198,11 +204,7 @@ def test_an_allocation_that_is_told_again_later_keeps_its_deadline() -> None:
 
 
 def test_who_was_refused_memory_has_its_place_and_its_neighbour_no_more_than_before_until_the_cell_ends() -> None:
-    stage = Stage(2, min_gain=2.0)
-    stage.command("first", 1.0)
-    for name in ("alice", "bob"):
-        stage.notebook(name, 0.25, 1.0)
-    stage.ends("first")
+    stage = beside_a_free_gpu()
     stage.cell_starts("bob")
     stage.holds("bob", 0.4)
     stage.wants("bob", 0.3)

@@ -67,12 +67,18 @@ def test_a_move_for_burst_alone_waits_for_the_end_of_the_cell() -> None:
     assert (stage.gpu("alice"), stage.gpu("bob")) == (0, 1)
 
 
-def test_a_notebook_that_moved_for_burst_stays_for_the_cool_down() -> None:
+def one_cools_down() -> tuple[Stage, str]:
+    """One of two has just moved for burst, and was driven home again; which."""
     stage = two_notebooks(cool_down_s=30.0)
     stage.command("first")
     stage.ends("first")
     moved = next(name for name in ("alice", "bob") if stage.workload(name).moved_at is not None)
     stage.command("second")
+    return stage, moved
+
+
+def test_a_notebook_that_moved_for_burst_stays_for_the_cool_down() -> None:
+    stage, moved = one_cools_down()
     stage.ends("second")
     before = len(stage.orders(moved))
     stage.after(29)
@@ -262,11 +268,7 @@ def test_a_command_that_could_start_again_does_not_do_so_for_a_better_spread() -
 
 
 def test_the_end_of_a_cool_down_is_waited_for_with_a_timer() -> None:
-    stage = two_notebooks(cool_down_s=30.0)
-    stage.command("first")
-    stage.ends("first")
-    moved = next(name for name in ("alice", "bob") if stage.workload(name).moved_at is not None)
-    stage.command("second")
+    stage, moved = one_cools_down()
     stage.cell_starts("bob" if moved == "alice" else "alice")
     stage.after(10)
     stage.ends("second")
