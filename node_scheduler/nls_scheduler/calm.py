@@ -20,8 +20,8 @@ def may_move_from(state: NodeState, workload: Workload) -> float:
     policy = state.policy
     times = [t + policy.cool_down_s for t in (workload.moved_at, workload.suspend_failed_at) if t is not None]
     recent = moves_of_last_hour(workload.burst_moves, state.at)
-    if recent and len(recent) >= policy.max_moves_per_hour:
-        times.append(recent[-policy.max_moves_per_hour] + HOUR_S if policy.max_moves_per_hour else recent[-1] + HOUR_S)
-    elif not policy.max_moves_per_hour:
+    if not policy.max_moves_per_hour:
         times.append(state.at + HOUR_S)
+    elif len(recent) >= policy.max_moves_per_hour:
+        times.append(recent[-policy.max_moves_per_hour] + HOUR_S)
     return max(times, default=state.at)

@@ -86,8 +86,8 @@ MUTANTS = [
         (
             "zero moves per hour mean any number",
             "With max_moves_per_hour = 0 nobody moves for burst alone.",
-            "elif not policy.max_moves_per_hour:",
-            "elif False:",
+            "if not policy.max_moves_per_hour:",
+            "if False:",
         ),
         (
             "the earliest reason to wait counts",
@@ -98,8 +98,8 @@ MUTANTS = [
         (
             "a put-off move waits an hour from the last one",
             "A move that was put off happens as soon as an hour has fewer.",
-            "recent[-policy.max_moves_per_hour] + HOUR_S if",
-            "recent[-1] + HOUR_S if",
+            "recent[-policy.max_moves_per_hour] + HOUR_S",
+            "recent[-1] + HOUR_S",
         ),
     ),
 ]

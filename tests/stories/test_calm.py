@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from nls_scheduler import events as ev
+from nls_scheduler.calm import may_move_from
 from stage import Stage
 
 
@@ -61,3 +64,34 @@ def test_a_move_that_was_put_off_happens_when_the_hour_is_over() -> None:
     assert stage.gpu("alice") == stage.gpu("bob")
     stage.after(1801)
     assert stage.gpu("alice") != stage.gpu("bob")
+
+
+def test_a_move_that_was_put_off_waits_for_the_first_of_the_hour_not_for_the_last() -> None:
+    stage = Stage(2, max_moves_per_hour=2, cool_down_s=0.0)
+    stage.command("blocker 0", 1.0)
+    stage.notebook("alice", 0.25, 1.0)
+    stage.notebook("bob", 0.25, 1.0)
+    stage.user_keeps("alice", 1e6)
+    for turn in range(3):
+        stage.ends(f"blocker {turn}")
+        if turn < 2:
+            assert stage.gpu("alice") != stage.gpu("bob")
+            stage.after(1200)
+            stage.command(f"blocker {turn + 1}", 1.0)
+    assert stage.gpu("alice") == stage.gpu("bob")
+    assert may_move_from(stage.node.state, stage.workload("bob")) == pytest.approx(3600, abs=1)
+
+
+def test_after_a_failed_suspend_of_any_kind_somebody_else_moves_for_burst() -> None:
+    stage = Stage(2, cool_down_s=60.0)
+    stage.command("blocker", 1.0)
+    for name, held in (("light", 0.1), ("heavy", 0.2)):
+        stage.notebook(name, 0.25, 1.0)
+        stage.holds(name, held)
+    light = stage.workload("light").id
+    stage.node.tell(ev.SuspendRequested(stage.node.now, light, "suspended by its user"))
+    stage.completes("light", fail=True)
+    stage.user_resumes("light")
+    assert stage.runs("light", "heavy")
+    stage.ends("blocker")
+    assert (stage.gpu("light"), stage.gpu("heavy")) == (1, 0)

@@ -50,6 +50,17 @@ def test_on_one_gpu_the_idle_goes_before_one_that_computes() -> None:
     assert stage.home("idle") == []
 
 
+def test_on_one_gpu_fewer_bytes_go_before_a_longer_idle() -> None:
+    stage = owed(1)
+    for name, held in (("large", 0.4), ("small", 0.1)):
+        stage.notebook(name, 0.5, 0.5, queue="a")
+        stage.holds(name, held)
+        stage.after(60)
+    stage.command("owner", 0.5, queue="b")
+    assert stage.runs("owner", "large")
+    assert stage.home("small") == []
+
+
 def test_what_is_scattered_is_taken_back_and_the_rest_packed() -> None:
     stage = owed(2)
     for name in ("b1", "a1", "b2", "a2"):

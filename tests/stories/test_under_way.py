@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from nls_scheduler.model import NodeState, Phase
 from nls_scheduler.planner import make_plan
-from stage import Stage
+from stage import TOTAL, Stage
 
 
 def sent(stage: Stage, cause: str | None = None, off: tuple[str, ...] = (), **moves: int) -> NodeState:
@@ -92,3 +92,18 @@ def test_who_holds_burst_yields_to_one_that_is_owed_the_place_it_was_sent_to() -
     there = stage.gpu("burster") or 0
     stage.allocates("burster", 0.39)
     assert targets(stage, sent(stage, cause="newcomer", a=there), "a") == [there]
+
+
+def test_only_a_guarantee_drives_somebody_out_not_one_on_the_way_to_burst() -> None:
+    """n0 waits longer than `owner`, and holds more than its request; `computes` has to leave for `owner`."""
+    stage = Stage(2)
+    stage.notebook("n0", 0.3, 1.0)
+    stage.notebook("computes", 0.1, 1.0)
+    stage.cell_starts("computes")
+    stage.holds("n0", 0.5)
+    stage.allocates("computes", 0.45)
+    stage.command("beside", 0.5)
+    assert (stage.gpu("n0"), stage.gpu("beside"), stage.gpu("computes")) == (0, 0, 1)
+    owner = stage.node.submit(name="owner", request_bytes=int(0.6 * TOTAL), limit_bytes=TOTAL)
+    entry = make_plan(sent(stage, off=("n0",), n0=1)).entries[stage.workload("computes").id]
+    assert (entry.target, entry.cause) == ((stage.uuid(0),), owner)
