@@ -207,7 +207,7 @@ def _advice(state: NodeState, workload: Workload, entry: PlanEntry, admission: A
             softer = "" if spec.preemptible else " A priority below 100 may go over quota."
             return [f"Its queue keeps it out: end something of that queue, or use another one.{softer}"]
         return _smaller(workload, admission)
-    if workload.return_bytes > spec.request_bytes:
+    if not workload.within_request:
         return [f"With a request of {format_bytes(workload.return_bytes)} it need not wait for others' burst."]
     cause = None if entry.cause is None else state.plan.get(entry.cause)
     if cause is not None and cause.deadline_at is not None:

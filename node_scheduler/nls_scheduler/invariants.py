@@ -238,7 +238,7 @@ def _of_deadlines(state: NodeState) -> Iterator[str]:
         leaving = [workload, *fellows(state, workload)]
         left = {uuid for w in leaving for uuid in w.current}
         claims = (
-            other.return_bytes <= other.spec.request_bytes and set(state.plan[other.id].target) & left
+            other.within_request and set(state.plan[other.id].target) & left
             for other in state.workloads.values()
             if other not in leaving
             and (other.phase is not Phase.RUNNING or other.current != state.plan[other.id].target)

@@ -339,6 +339,11 @@ class Workload:
         saved = 0 if self.saved_bytes is None else self.saved_bytes + self.context_bytes
         return max(self.spec.request_bytes, saved, unsaved)
 
+    @property
+    def within_request(self) -> bool:
+        """Whether its request covers all that it brings: if not, its coming back is burst."""
+        return self.return_bytes <= self.spec.request_bytes
+
     @cached_property
     def moved_bytes(self) -> int:
         """What a move carries, about: what is saved of what it holds on a Gpu, or all of that as long as nothing is."""

@@ -152,12 +152,17 @@ def _owner_as_cause(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...
 
 
 def _holder(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> WorkloadId | None:
-    """Who holds what `workload` waits for: whoever is on its target; without one, the largest holder anywhere."""
-    workloads = draft.state.workloads
-    for _, other in draft.holders:
-        if other != workload.id and (not target or any(uuid in target for uuid in workloads[other].current)):
-            return other
-    return None
+    """Who holds what `workload` waits for: who leaves its target, or else is on it; without one, whoever is anywhere.
+
+    The largest of them.
+    """
+    others = (other for _, other in draft.holders if other != workload.id)
+    if not target:
+        return next(others, None)
+    workloads, targets = draft.state.workloads, draft.rooms.target
+    there = [other for other in others if any(uuid in target for uuid in workloads[other].current)]
+    leaving = (other for other in there if targets.get(other, ()) != workloads[other].current)
+    return next(leaving, there[0] if there else None)
 
 
 def _reason(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], moves: Mapping[WorkloadId, GpuUuid]) -> str:

@@ -116,7 +116,7 @@ def _clear_requests(draft: Draft, gpus: list[GpuUuid]) -> list[Workload]:
 
 def _place_borrower(draft: Draft, workload: Workload) -> list[Workload]:
     """A place for one that may borrow: where it bursts most, else its home. Returns whom that drives out."""
-    if workload.return_bytes > workload.spec.request_bytes:
+    if not workload.within_request:
         # Burst comes after every guarantee.
         draft.over.append(workload)
         return []

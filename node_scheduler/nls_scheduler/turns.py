@@ -134,7 +134,7 @@ def _name_a_holder(draft: Draft, waiter: Workload) -> None:
 
 def _both_sizes(draft: Draft, waiter: Workload) -> str:
     request = format_bytes(waiter.spec.request_bytes)
-    if waiter.return_bytes > waiter.spec.request_bytes:
+    if not waiter.within_request:
         return f"its saved state of {format_bytes(waiter.return_bytes)} is more than its request of {request}"
     if not draft.rooms.is_owed(waiter):
         return f"its {request} are there on demand only, and others use them"

@@ -61,7 +61,7 @@ def _at_home(draft: Draft, waiting: list[Workload]) -> list[Workload]:
     causes = {_cause_of_leaving(draft, draft.state.workloads[key]) for key in draft.bound}
     newcomers = []
     for workload in waiting:
-        owed = workload.return_bytes <= workload.spec.request_bytes and draft.rooms.is_owed(workload)
+        owed = workload.within_request and draft.rooms.is_owed(workload)
         if workload.id in causes and workload.id not in draft.rooms.target and owed:
             draft.rooms.add(workload, draft.homes.homes[workload.id])
             newcomers.append(workload)
@@ -80,7 +80,7 @@ def in_vain(draft: Draft) -> set[WorkloadId]:
 def _send(draft: Draft, workload: Workload) -> None:
     """Place it where it is bound for; where that is for a guarantee, who holds burst there yields to it later."""
     uuid, rooms = draft.bound[workload.id], draft.rooms
-    owed = workload.return_bytes <= workload.spec.request_bytes and _cause_of_leaving(draft, workload) is not None
+    owed = workload.within_request and _cause_of_leaving(draft, workload) is not None
     if rooms.fits_on_paper(workload, uuid) if owed else rooms.fits(workload, uuid):
         rooms.add(workload, (uuid,))
 
@@ -99,7 +99,7 @@ def _may_as_well_stay(draft: Draft, bound: Workload) -> bool:
 
 def _note_cause(draft: Draft, bound: Workload) -> None:
     """Say for whom `bound` leaves its Gpu, and since when that one waits."""
-    if bound.id in draft.rooms.target and bound.return_bytes <= bound.spec.request_bytes:
+    if bound.id in draft.rooms.target and bound.within_request:
         draft.claimants.setdefault(draft.bound[bound.id], []).append(bound)
     cause = _cause_of_leaving(draft, bound)
     if cause is not None:
@@ -117,6 +117,5 @@ def _is_awaited(draft: Draft, bound: Workload) -> bool:
     """Whether a guarantee comes in this draft to where `bound` still is."""
     others = ((draft.state.workloads[key], gpus) for key, gpus in draft.rooms.target.items() if key != bound.id)
     return any(
-        set(gpus) & set(bound.current) and gpus != other.current and other.return_bytes <= other.spec.request_bytes
-        for other, gpus in others
+        set(gpus) & set(bound.current) and gpus != other.current and other.within_request for other, gpus in others
     )

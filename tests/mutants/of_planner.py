@@ -112,6 +112,12 @@ MUTANTS = mutants_of(
         "    return None\n",
     ),
     (
+        "who stays is named for one who leaves",
+        "Who waits for a place is told who leaves it.",
+        "return next(leaving, there[0] if there else None)",
+        "return there[0] if there else None",
+    ),
+    (
         "caches stay",
         "Who holds more than its request gives caches back where memory is short.",
         "draft.trim_since = trims.wanted_from(state, draft.short) | trim_for_wanted(state, draft.allowances)",

@@ -46,7 +46,7 @@ MUTANTS = [
         (
             "a burst comes before a guarantee",
             "Burst comes after every guarantee.",
-            "    if workload.return_bytes > workload.spec.request_bytes:\n        # Burst",
+            "    if not workload.within_request:\n        # Burst",
             "    if False:\n        # Burst",
         ),
         (
@@ -184,7 +184,7 @@ MUTANTS = [
         (
             "burst sets a deadline to who is on the way",
             "Only a guarantee sets a deadline.",
-            "    if bound.id in draft.rooms.target and bound.return_bytes <= bound.spec.request_bytes:\n",
+            "    if bound.id in draft.rooms.target and bound.within_request:\n",
             "    if bound.id in draft.rooms.target:\n",
         ),
     ),

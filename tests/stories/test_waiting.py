@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nls_scheduler import events as ev
+from nls_scheduler.queues import Queue
 from stage import TOTAL, Stage
 
 
@@ -39,6 +40,16 @@ def test_who_waits_reads_who_holds_the_gpu() -> None:
     stage.notebook("book")
     assert stage.reason("book") == "no room for 8 GiB on one GPU: GPU 0 is held by holder"
     assert stage.cause("book") == "holder"
+
+
+def test_who_waits_for_a_place_reads_who_leaves_it_and_not_who_stays_and_holds_more() -> None:
+    stage = Stage(1, queues=(Queue("a", over_quota_weight={"default": 0.0}), Queue("b", quota={"default": 1.0})))
+    stage.notebook("guest", 0.4, queue="a")
+    stage.cell_starts("guest")
+    stage.command("large", 0.5, queue="b")
+    stage.command("owner", 0.4, queue="b")
+    assert stage.reason("owner") == "GPU 0 is held by guest"
+    assert stage.cause("owner") == "guest"
 
 
 def test_a_smaller_request_passes_a_larger_one_by_until_that_starves() -> None:
