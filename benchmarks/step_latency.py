@@ -22,9 +22,10 @@ from growth_plot import draw
 from machine import machine, report
 
 from nls_scheduler import simulator
-from nls_scheduler.model import Kind, Policy
+from nls_scheduler.policy import Policy
 from nls_scheduler.queues import Queue
 from nls_scheduler.simulator import GIB, SimulatedNode
+from nls_scheduler.workload import Kind
 
 SEED = 7
 SIZES = ((1, 7), (2, 14), (4, 28), (8, 56), (16, 80), (16, 112))

@@ -21,11 +21,12 @@ from machine import machine, report
 
 from nls_scheduler import simulator
 from nls_scheduler.commands import StopProcess, SuspendProcess
-from nls_scheduler.model import Kind, Phase, Policy
+from nls_scheduler.policy import Policy
 from nls_scheduler.simulator import GIB, SimulatedNode
+from nls_scheduler.workload import Kind, Phase
 
 if TYPE_CHECKING:
-    from nls_scheduler.model import WorkloadId
+    from nls_scheduler.ids import WorkloadId
 
 SEED = 20261121
 DAY_S = 86400.0

@@ -13,7 +13,7 @@ from nls_scheduler.transitions import TABLE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from nls_scheduler.model import Phase
+    from nls_scheduler.workload import Phase
 
 DOCUMENT = Path(__file__).with_name("architecture.md")
 

@@ -20,7 +20,7 @@ from nls_jupyter.launch import GpuProcessDied, LaunchFailed
 from nls_jupyter.pending import RequestFailed
 from nls_jupyter.saved_state import SavedStateDamagedError, read_manifest
 from nls_jupyter.saving import Saves, Wanted
-from nls_scheduler.model import ProcessId
+from nls_scheduler.ids import ProcessId
 from nls_scheduler.processes import alive
 
 if TYPE_CHECKING:

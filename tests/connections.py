@@ -10,7 +10,7 @@ from nls_scheduler.topology import Link
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nls_scheduler.model import Gpu
+    from nls_scheduler.gpu import Gpu
 
 
 def joined(

@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING
 
 from nls_scheduler import events as ev
 from nls_scheduler.commands import InterruptCell, StartProcess, StopProcess, SuspendProcess, TrimMemory, WorkloadCommand
-from nls_scheduler.model import Kind, Phase, Policy
+from nls_scheduler.policy import Policy
 from nls_scheduler.simulator import GIB, SimulatedNode
+from nls_scheduler.workload import Kind, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nls_scheduler.model import Gpu, GpuUuid, MemoryAnswer, PlanEntry, Workload, WorkloadId
+    from nls_scheduler.gpu import Gpu
+    from nls_scheduler.ids import GpuUuid, WorkloadId
+    from nls_scheduler.model import PlanEntry
+    from nls_scheduler.workload import MemoryAnswer, Workload
 
 TOTAL = 16 * GIB
 

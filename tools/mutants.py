@@ -64,13 +64,15 @@ FIRST = {
     "explain.py": "unit/test_explain",
     "facts.py": "stories/test_evidence",
     "gangs.py": "stories/test_gangs",
-    "invariants.py": "unit/test_invariants",
+    "gpu.py": "unit/test_model",
     "homes.py": "stories/test_admission_on_paper",
+    "invariants.py": "unit/test_invariants",
     "ledger.py": "unit/test_ledger",
     "migration.py": "unit/test_migration",
     "model.py": "unit/test_model",
     "packing.py": "properties/test_packing",
     "paper.py": "stories/test_admission_on_paper",
+    "policy.py": "unit/test_model",
     "pool_config.py": "stories/test_pools",
     "pools.py": "stories/test_pools",
     "queue_access.py": "unit/test_queue_access",
@@ -87,6 +89,8 @@ FIRST = {
     "under_way.py": "stories/test_under_way",
     "victims.py": "stories/test_reclaiming",
     "wanted.py": "stories/test_failed_allocations",
+    "workload.py": "unit/test_model",
+    "workload_facts.py": "stories/test_evidence",
 }
 """The test file that is likely to catch a mutant of a module, until it is known which one does."""
 LAST = ("test_two_departments_and_a_new_pool", "test_topology", "Claims", "TestQueueHistories", "TestHistories")

@@ -6,17 +6,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.errors import Problem, impossible, malformed
-from nls_scheduler.model import Kind, WorkloadSpec
 from nls_scheduler.pools import DEFAULT
 from nls_scheduler.priorities import PRIORITY_LIMIT as PRIORITY_LIMIT
 from nls_scheduler.protocol import clean_text
 from nls_scheduler.queue_access import Who, check_priority, priority_in, queue_in
 from nls_scheduler.sizes import format_bytes, parse_size, to_bytes
+from nls_scheduler.workload import Kind, WorkloadSpec
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from nls_scheduler.model import Gpu, Policy, Workload
+    from nls_scheduler.gpu import Gpu
+    from nls_scheduler.policy import Policy
+    from nls_scheduler.workload import Workload
 
 NAME_LIMIT: Final = 100
 KEEP_LIMIT_S: Final = 30 * 24 * 3600

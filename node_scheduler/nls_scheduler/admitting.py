@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING
 
 from nls_scheduler import elastic, elastic_homes, repacking
 from nls_scheduler.displacing import displace
-from nls_scheduler.model import Phase
 from nls_scheduler.paper import Paper, admission_order, is_bound, pinned_to
+from nls_scheduler.workload import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from nls_scheduler.gangs import Gang, GangKey
-    from nls_scheduler.model import GpuUuid, NodeState, Workload
+    from nls_scheduler.ids import GpuUuid
+    from nls_scheduler.model import NodeState
+    from nls_scheduler.workload import Workload
 
 _NO_HOME_YET = "the cluster's scheduler has not said yet which GPU its pod has"
 

@@ -10,15 +10,18 @@ from nls_scheduler import admission, elastic
 from nls_scheduler.errors import Problem, malformed
 from nls_scheduler.events import WorkloadAdopted
 from nls_scheduler.homes import why_no_room
-from nls_scheduler.model import CommandId, GpuUuid, ProcessId
+from nls_scheduler.ids import CommandId, GpuUuid, ProcessId
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from nls_scheduler.admission import Defaults
     from nls_scheduler.events import PlacedUse
-    from nls_scheduler.model import Gpu, NodeState, WorkloadId, WorkloadSpec
+    from nls_scheduler.gpu import Gpu
+    from nls_scheduler.ids import WorkloadId
+    from nls_scheduler.model import NodeState
     from nls_scheduler.queue_access import Who
+    from nls_scheduler.workload import WorkloadSpec
 
 ID_PATTERN: Final = re.compile(r"[0-9a-f]{12}")
 STATE_FIELDS: Final = ("command_id", "pid", "start_time", "saved_bytes", "current", "executing")

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from nls_scheduler.model import GpuUuid, WorkloadId, WorkloadSpec
+    from nls_scheduler.ids import GpuUuid, WorkloadId
+    from nls_scheduler.workload import WorkloadSpec
 
 
 def allowances(

@@ -14,8 +14,8 @@ from tornado.iostream import StreamClosedError
 
 from nls_scheduler.answering import Answering, NotFound, WithBody
 from nls_scheduler.errors import Problem
+from nls_scheduler.ids import WorkloadId
 from nls_scheduler.metrics import CONTENT_TYPE as METRICS_TYPE
-from nls_scheduler.model import WorkloadId
 from nls_scheduler.protocol import MAX_BODY_BYTES
 from nls_scheduler.sessions import Session
 

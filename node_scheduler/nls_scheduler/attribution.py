@@ -11,7 +11,8 @@ from nls_scheduler.processes import ancestors, look_up, workload_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from nls_scheduler.model import GpuUuid, NodeState, ProcessId, WorkloadId
+    from nls_scheduler.ids import GpuUuid, ProcessId, WorkloadId
+    from nls_scheduler.model import NodeState
     from nls_scheduler.ports import GpuSample
 
 

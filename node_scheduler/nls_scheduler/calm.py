@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from nls_scheduler.model import NodeState, Workload
+    from nls_scheduler.model import NodeState
+    from nls_scheduler.workload import Workload
 
 HOUR_S: Final = 3600.0
 

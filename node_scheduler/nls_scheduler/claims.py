@@ -10,11 +10,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nls_scheduler.model import GpuOwner
+from nls_scheduler.gpu import GpuOwner
 from nls_scheduler.victims import harm
 
 if TYPE_CHECKING:
-    from nls_scheduler.model import Gpu, GpuUuid, NodeState, Owner
+    from nls_scheduler.gpu import Gpu, Owner
+    from nls_scheduler.ids import GpuUuid
+    from nls_scheduler.model import NodeState
 
 
 def settle_claims(state: NodeState) -> NodeState:

@@ -8,9 +8,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from nls_scheduler.events import Event
+    from nls_scheduler.ids import GpuUuid, ProcessId
     from nls_scheduler.metrics import Metrics
-    from nls_scheduler.model import GpuUuid, NodeState, ProcessId, WorkloadSpec
+    from nls_scheduler.model import NodeState
     from nls_scheduler.peers import Peer
+    from nls_scheduler.workload import WorkloadSpec
 
 
 class Host(Protocol):

@@ -10,13 +10,13 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any, Final
 
-from nls_scheduler import commands, events, model, topology
+from nls_scheduler import commands, events, gpu, ids, model, policy, pools, queues, topology, workload
 
 _TYPE: Final = "$"
 _MAP: Final = "map"
 _KINDS: Final[dict[str, type]] = {
     name: kind
-    for module in (model, events, commands, topology)
+    for module in (model, ids, gpu, workload, policy, pools, queues, events, commands, topology)
     for name, kind in vars(module).items()
     if isinstance(kind, type) and (is_dataclass(kind) or issubclass(kind, Enum))
 }

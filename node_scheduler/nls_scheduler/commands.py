@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from nls_scheduler.model import CommandId, GpuUuid, ProcessId, WorkloadId
+    from nls_scheduler.ids import CommandId, GpuUuid, ProcessId, WorkloadId
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from traitlets.config.loader import ConfigFileNotFound, JSONFileConfigLoader, Py
 from nls_scheduler.access import Access
 from nls_scheduler.admission import Defaults
 from nls_scheduler.daemon import DaemonSettings
-from nls_scheduler.model import Policy
 from nls_scheduler.observed import parse_address
+from nls_scheduler.policy import Policy
 from nls_scheduler.poller import PollRates
 from nls_scheduler.pool_config import check_rules, parse_pools
 from nls_scheduler.pools import Placement

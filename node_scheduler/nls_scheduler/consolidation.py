@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from nls_scheduler.model import GpuUuid, WorkloadId
+    from nls_scheduler.ids import GpuUuid, WorkloadId
 
 BUDGET: Final = 300
 """So many partial answers are looked at: a bound on the time of a step. What is found is the cheapest within it."""

@@ -17,10 +17,12 @@ from nls_scheduler.commands import EndProcess, SetTimer, StartProcess, WorkloadC
 from nls_scheduler.errors import Problem, impossible, unknown_gpu, unknown_workload
 from nls_scheduler.explain import explain
 from nls_scheduler.history import History, Recorder
+from nls_scheduler.ids import WorkloadId
 from nls_scheduler.journal import boot_id
 from nls_scheduler.metrics import Metrics
-from nls_scheduler.model import Kind, NodeState, Policy, WorkloadId
+from nls_scheduler.model import NodeState
 from nls_scheduler.peers import Leases
+from nls_scheduler.policy import Policy
 from nls_scheduler.poller import Poller, PollRates
 from nls_scheduler.processes import CONTEXT_VARIABLE, WORKLOAD_VARIABLE, alive, look_up
 from nls_scheduler.protocol import CLOSE_ENDED, CLOSE_REPLACED, encode_command, parse_event
@@ -29,17 +31,19 @@ from nls_scheduler.reaper import Reaper
 from nls_scheduler.start_environment import start_environment
 from nls_scheduler.state_machine import outstanding, step
 from nls_scheduler.views import cause_of, gpu_view, node_view, workload_view
+from nls_scheduler.workload import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
     from nls_scheduler.cluster import Cluster
     from nls_scheduler.commands import Command
+    from nls_scheduler.ids import GpuUuid, ProcessId
     from nls_scheduler.journal import Journal
-    from nls_scheduler.model import GpuUuid, ProcessId, Workload, WorkloadSpec
     from nls_scheduler.peers import Peer
     from nls_scheduler.ports import Driver
     from nls_scheduler.sessions import Session
+    from nls_scheduler.workload import Workload, WorkloadSpec
 
 # After these a Gpu's memory has changed, and somebody may wait for what the driver shows.
 _WORTH_A_SAMPLE: Final = (

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nls_scheduler.admitting import Admission
+    from nls_scheduler.ids import GpuUuid
     from nls_scheduler.ledger import Ledger
-    from nls_scheduler.model import GpuUuid, Workload
+    from nls_scheduler.workload import Workload
 
 
 def displace(admission: Admission, newcomer: Workload) -> bool:

@@ -9,9 +9,11 @@ from nls_scheduler.rooms import has_room
 from nls_scheduler.victims import harm
 
 if TYPE_CHECKING:
-    from nls_scheduler.model import GpuUuid, NodeState, Workload, WorkloadId
+    from nls_scheduler.ids import GpuUuid, WorkloadId
+    from nls_scheduler.model import NodeState
     from nls_scheduler.paper import Homes
     from nls_scheduler.rooms import Rooms
+    from nls_scheduler.workload import Workload
 
 
 @dataclass(slots=True)

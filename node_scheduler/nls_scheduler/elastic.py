@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nls_scheduler.model import Phase
 from nls_scheduler.topology import CLOSEST_FIRST, worst_link
+from nls_scheduler.workload import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from nls_scheduler.model import Gpu, GpuUuid, NodeState, Workload, WorkloadId, WorkloadSpec
+    from nls_scheduler.gpu import Gpu
+    from nls_scheduler.ids import GpuUuid, WorkloadId
+    from nls_scheduler.model import NodeState
+    from nls_scheduler.workload import Workload, WorkloadSpec
 
 
 def most(spec: WorkloadSpec) -> int:

@@ -8,8 +8,10 @@ from nls_scheduler import elastic
 from nls_scheduler.paper import admission_order
 
 if TYPE_CHECKING:
-    from nls_scheduler.model import Gpu, GpuUuid, Workload
+    from nls_scheduler.gpu import Gpu
+    from nls_scheduler.ids import GpuUuid
     from nls_scheduler.paper import Paper
+    from nls_scheduler.workload import Workload
 
 
 def grow(paper: Paper) -> None:

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from nls_scheduler.model import Claims, CommandId, Gpu, GpuUuid, Policy, ProcessId, WorkloadId, WorkloadSpec
+    from nls_scheduler.gpu import Claims, Gpu
+    from nls_scheduler.ids import CommandId, GpuUuid, ProcessId, WorkloadId
+    from nls_scheduler.policy import Policy
+    from nls_scheduler.workload import WorkloadSpec
 
 
 @dataclass(frozen=True, slots=True)

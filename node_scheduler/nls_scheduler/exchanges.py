@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from nls_scheduler.draft import Draft
-    from nls_scheduler.model import GpuUuid, Workload
+    from nls_scheduler.ids import GpuUuid
+    from nls_scheduler.workload import Workload
 
 
 def least_harm(draft: Draft, borrower: Workload, uuid: GpuUuid) -> Workload:

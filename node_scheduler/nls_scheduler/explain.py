@@ -9,14 +9,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from nls_scheduler.admitting import Admission
-from nls_scheduler.model import Phase
 from nls_scheduler.priorities import priority_word
 from nls_scheduler.queue_view import ledger_of, pool_figures
 from nls_scheduler.rooms import Rooms, has_room, is_usable, room_bytes, why_out_of_service
 from nls_scheduler.sizes import format_bytes, format_seconds
+from nls_scheduler.workload import Phase
 
 if TYPE_CHECKING:
-    from nls_scheduler.model import Gpu, NodeState, PlanEntry, Workload, WorkloadId
+    from nls_scheduler.gpu import Gpu
+    from nls_scheduler.ids import WorkloadId
+    from nls_scheduler.model import NodeState, PlanEntry
+    from nls_scheduler.workload import Workload
 
 _OFF: tuple[Phase, ...] = (Phase.QUEUED, Phase.SUSPENDED)
 

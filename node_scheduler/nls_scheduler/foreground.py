@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from nls_scheduler import guardian
-from nls_scheduler.model import ProcessId
+from nls_scheduler.ids import ProcessId
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

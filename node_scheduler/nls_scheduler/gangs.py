@@ -9,15 +9,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from nls_scheduler.events import ProcessExited
-from nls_scheduler.model import Kind, Phase
 from nls_scheduler.rooms import is_usable
 from nls_scheduler.transitions import transition
+from nls_scheduler.workload import Kind, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from nls_scheduler.draft import Draft
-    from nls_scheduler.model import Gpu, GpuUuid, NodeState, PlanEntry, Workload, WorkloadId, WorkloadSpec
+    from nls_scheduler.gpu import Gpu
+    from nls_scheduler.ids import GpuUuid, WorkloadId
+    from nls_scheduler.model import NodeState, PlanEntry
+    from nls_scheduler.workload import Workload, WorkloadSpec
 
 GangKey = tuple[int, str]
 
@@ -185,14 +188,14 @@ def after_a_death(state: NodeState, dead: Workload, why: str, at: float) -> Node
     """
     trouble = f"{dead.spec.name} of gang {dead.spec.gang} {why}"
     failures = failures_with(state, dead, at)
-    workloads = dict(state.workloads)
+    others = []
     for other in fellows(state, dead):
         changed = replace(other, failures=failures, gang_trouble=trouble)
         if failures >= state.policy.max_failures and other.phase is Phase.QUEUED:
             reason = gave_up(failures, trouble)
             changed = transition(changed, ProcessExited, Phase.FAILED, waiting_since=None, last_reason=reason)
-        workloads[other.id] = changed
-    return replace(state, workloads=workloads)
+        others.append(changed)
+    return state.having(*others)
 
 
 def failures_with(state: NodeState, dead: Workload, at: float) -> int:
@@ -204,8 +207,7 @@ def failures_with(state: NodeState, dead: Workload, at: float) -> int:
 
 def after_a_success(state: NodeState, done: Workload) -> NodeState:
     """Record in every other member that `done` has ended well."""
-    workloads = {w.id: replace(w, gang_done=w.gang_done + 1) for w in fellows(state, done)}
-    return replace(state, workloads={**state.workloads, **workloads})
+    return state.having(*(replace(w, gang_done=w.gang_done + 1) for w in fellows(state, done)))
 
 
 def gave_up(failures: int, why: str) -> str:

@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING, Any, Final
 from nls_scheduler import events
 from nls_scheduler.clock import wall_time
 from nls_scheduler.commands import InterruptCell, WorkloadCommand
-from nls_scheduler.model import Order, Phase
 from nls_scheduler.rooms import why_out_of_service
 from nls_scheduler.views import cause_view
+from nls_scheduler.workload import Order, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from nls_scheduler.commands import Command
-    from nls_scheduler.model import Gpu, GpuUuid, NodeState, Workload, WorkloadId
+    from nls_scheduler.gpu import Gpu
+    from nls_scheduler.ids import GpuUuid, WorkloadId
+    from nls_scheduler.model import NodeState
+    from nls_scheduler.workload import Workload
 
 ENTRIES_KEPT: Final = 2000
 BACKLOG_LIMIT: Final = 1000

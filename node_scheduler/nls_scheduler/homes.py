@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from nls_scheduler.gangs import Gang, GangKey
-    from nls_scheduler.model import GpuUuid, NodeState, Workload, WorkloadId
+    from nls_scheduler.ids import GpuUuid, WorkloadId
+    from nls_scheduler.model import NodeState
+    from nls_scheduler.workload import Workload
 
 
 def assign_homes(state: NodeState, workloads: Iterable[Workload]) -> Homes:

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 from nls_scheduler import elastic
 from nls_scheduler.calm import moves_of_last_hour
 from nls_scheduler.commands import InterruptCell, StartProcess, StopProcess, SuspendProcess, TrimMemory, WorkloadCommand
-from nls_scheduler.facts import above_limit
 from nls_scheduler.gangs import fellows, gangs_of
 from nls_scheduler.ledger import Ledger
-from nls_scheduler.model import Order, Phase
+from nls_scheduler.workload import Order, Phase
+from nls_scheduler.workload_facts import above_limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nls_scheduler.commands import Command
-    from nls_scheduler.model import NodeState, Pending, Workload
+    from nls_scheduler.model import NodeState
+    from nls_scheduler.workload import Pending, Workload
 
 
 class InvariantError(AssertionError):

@@ -19,14 +19,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.codec import UnknownValueError, decode, encode
 from nls_scheduler.events import MemorySampled
-from nls_scheduler.model import Claims, CommandId, GpuUuid, NodeState, ProcessId, WorkloadId
+from nls_scheduler.gpu import Claims
+from nls_scheduler.ids import CommandId, GpuUuid, ProcessId, WorkloadId
+from nls_scheduler.model import NodeState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from nls_scheduler.commands import Command
     from nls_scheduler.events import Event
-    from nls_scheduler.model import Gpu
+    from nls_scheduler.gpu import Gpu
 
 VERSION: Final = 1
 SNAPSHOT_EVERY: Final = 1000

@@ -9,15 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nls_scheduler.model import Kind
 from nls_scheduler.queues import TOLERANCE, Tree, fair_shares
 from nls_scheduler.sizes import format_amount
+from nls_scheduler.workload import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from nls_scheduler.model import GpuUuid, NodeState, Workload, WorkloadId, WorkloadSpec
+    from nls_scheduler.ids import GpuUuid, WorkloadId
+    from nls_scheduler.model import NodeState
     from nls_scheduler.queues import Queue
+    from nls_scheduler.workload import Workload, WorkloadSpec
 
 
 def demand(spec: WorkloadSpec, memory_total_bytes: int) -> float:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nls_scheduler.events import GpuReading
-    from nls_scheduler.model import GpuUuid, WorkloadId
+    from nls_scheduler.ids import GpuUuid, WorkloadId
     from nls_scheduler.ports import Driver
 
 Sizes = tuple[int, int]

@@ -15,15 +15,18 @@ from prometheus_client.registry import Collector
 from nls_scheduler import __version__
 from nls_scheduler.clock import boottime_s
 from nls_scheduler.commands import StopProcess, SuspendProcess, WorkloadCommand
-from nls_scheduler.model import Kind, Phase
 from nls_scheduler.queue_view import queue_views
 from nls_scheduler.rooms import why_out_of_service
+from nls_scheduler.workload import Kind, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from nls_scheduler.commands import Command
-    from nls_scheduler.model import Gpu, NodeState, Workload, WorkloadId
+    from nls_scheduler.gpu import Gpu
+    from nls_scheduler.ids import WorkloadId
+    from nls_scheduler.model import NodeState
+    from nls_scheduler.workload import Workload
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 REASONS: Final = ("guarantee", "turn", "burst", "user", "unhealthy", "limit", "other")

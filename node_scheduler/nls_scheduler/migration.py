@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nls_scheduler.errors import Problem, malformed, unknown_gpu
-from nls_scheduler.model import Kind, Phase
 from nls_scheduler.rooms import is_usable
 from nls_scheduler.sizes import format_bytes
+from nls_scheduler.workload import Kind, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from nls_scheduler.model import GpuUuid, NodeState, Workload
+    from nls_scheduler.ids import GpuUuid
+    from nls_scheduler.model import NodeState
+    from nls_scheduler.workload import Workload
 
 
 def wanted(body: Mapping[str, Any], workload: Workload, state: NodeState) -> GpuUuid:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from nls_scheduler.model import GpuUuid
+    from nls_scheduler.ids import GpuUuid
 
 BUDGET: Final = 500
 """So many partial fillings are looked at: a bound on the time of a step."""

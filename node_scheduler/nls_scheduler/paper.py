@@ -12,7 +12,9 @@ from nls_scheduler.rooms import usable_gpus
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nls_scheduler.model import GpuUuid, NodeState, Workload, WorkloadId
+    from nls_scheduler.ids import GpuUuid, WorkloadId
+    from nls_scheduler.model import NodeState
+    from nls_scheduler.workload import Workload
 
     FreeBytes = dict[GpuUuid, int]
     HomeOf = dict[WorkloadId, tuple[GpuUuid, ...]]

@@ -18,7 +18,8 @@ from nls_scheduler.queue_access import Who
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nls_scheduler.model import ProcessId, Workload, WorkloadId
+    from nls_scheduler.ids import ProcessId, WorkloadId
+    from nls_scheduler.workload import Workload
 
 SO_PEERPIDFD: Final = 77  # Linux 6.5; no constant in Python
 SO_PEERGROUPS: Final = 59  # Linux 4.13; no constant in Python

@@ -9,7 +9,8 @@ from nls_scheduler import trims
 from nls_scheduler.gangs import gangs_of, leave_together
 from nls_scheduler.gangs import resting as resting_gangs
 from nls_scheduler.homes import assign_homes
-from nls_scheduler.model import Kind, Phase, PlanEntry, WorkloadId
+from nls_scheduler.ids import WorkloadId
+from nls_scheduler.model import PlanEntry
 from nls_scheduler.paper import admission_order
 from nls_scheduler.rooms import has_room
 from nls_scheduler.sizes import format_bytes, format_seconds
@@ -17,12 +18,16 @@ from nls_scheduler.spreading import follow_wishes, place_together, spread
 from nls_scheduler.targets import grant_wishes, place_guarantees, place_guests
 from nls_scheduler.turns import take_turns
 from nls_scheduler.wanted import roomier, trim_for_wanted
+from nls_scheduler.workload import Kind, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from nls_scheduler.draft import Draft
-    from nls_scheduler.model import GpuOwner, GpuUuid, NodeState, Workload
+    from nls_scheduler.gpu import GpuOwner
+    from nls_scheduler.ids import GpuUuid
+    from nls_scheduler.model import NodeState
+    from nls_scheduler.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from nls_scheduler.attribution import Attribution, Known
 from nls_scheduler.clock import boottime_s
 from nls_scheduler.events import GpusDiscovered, MemorySampled
+from nls_scheduler.gpu import Gpu
 from nls_scheduler.limits import MemoryLimits
-from nls_scheduler.model import Gpu, GpuUuid, NodeState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from nls_scheduler.events import Event, GpuReading, PlacedUse
-    from nls_scheduler.model import ProcessId, WorkloadId
+    from nls_scheduler.ids import GpuUuid, ProcessId, WorkloadId
+    from nls_scheduler.model import NodeState
     from nls_scheduler.ports import Driver, GpuInfo, GpuSample
 
 T = TypeVar("T")

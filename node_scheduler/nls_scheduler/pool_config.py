@@ -11,7 +11,7 @@ from nls_scheduler.pools import DEFAULT, Placement, Pool
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from nls_scheduler.model import Gpu
+    from nls_scheduler.gpu import Gpu
 
 _FIELDS: Final = tuple(field.name for field in fields(Pool) if field.name != "name")
 _NAME_LIMIT: Final = 63

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from nls_scheduler.model import Gpu
+    from nls_scheduler.gpu import Gpu
 
 DEFAULT: Final = "default"
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from nls_scheduler.model import GpuUuid, ProcessId
+    from nls_scheduler.ids import GpuUuid, ProcessId
     from nls_scheduler.topology import Link
 
 

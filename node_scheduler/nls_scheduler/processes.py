@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.guardian import is_guardian, kill
-from nls_scheduler.model import ProcessId, WorkloadId
+from nls_scheduler.ids import ProcessId, WorkloadId
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 from nls_scheduler import __version__, events
 from nls_scheduler.commands import InterruptCell, StartProcess, StopProcess, SuspendProcess, TrimMemory
 from nls_scheduler.errors import Problem, malformed
-from nls_scheduler.model import CommandId, GpuUuid, ProcessId
+from nls_scheduler.ids import CommandId, GpuUuid, ProcessId
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from nls_scheduler.commands import WorkloadCommand
-    from nls_scheduler.model import WorkloadId
+    from nls_scheduler.ids import WorkloadId
 
 PROTOCOL_VERSION: Final = 1
 """Raised when a client or daemon of before could no longer be understood; additions do not raise it."""

@@ -14,8 +14,10 @@ from nls_scheduler.queues import DEFAULT, TOLERANCE, Tree
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from nls_scheduler.model import NodeState, Policy, Workload, WorkloadSpec
+    from nls_scheduler.model import NodeState
+    from nls_scheduler.policy import Policy
     from nls_scheduler.queues import Queue
+    from nls_scheduler.workload import Workload, WorkloadSpec
 
 _SHOWN: int = 100
 

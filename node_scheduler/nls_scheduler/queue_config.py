@@ -13,7 +13,8 @@ from nls_scheduler.sizes import format_amount
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from nls_scheduler.model import Gpu, Policy
+    from nls_scheduler.gpu import Gpu
+    from nls_scheduler.policy import Policy
     from nls_scheduler.pools import Pool
     from nls_scheduler.queues import Amounts
 

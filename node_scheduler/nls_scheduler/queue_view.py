@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nls_scheduler.ledger import Ledger
-from nls_scheduler.model import Phase
+from nls_scheduler.workload import Phase
 
 if TYPE_CHECKING:
     from nls_scheduler.model import NodeState

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from nls_scheduler.commands import EndProcess
     from nls_scheduler.events import Event
-    from nls_scheduler.model import Workload
+    from nls_scheduler.workload import Workload
 
 END_TIMEOUT_S: Final = 10.0
 log = logging.getLogger(__name__)

@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Final
 
 from nls_scheduler import topology
 from nls_scheduler.consolidation import BUDGET, Answer, Piece, cheapest
-from nls_scheduler.model import Kind, Phase
 from nls_scheduler.packing import Item, pack
 from nls_scheduler.paper import admission_order, pinned_to
+from nls_scheduler.workload import Kind, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from nls_scheduler.model import GpuUuid, Workload, WorkloadId
+    from nls_scheduler.ids import GpuUuid, WorkloadId
     from nls_scheduler.paper import Paper
+    from nls_scheduler.workload import Workload
 
 _BUDGET: Final = 60
 """The budget of a search for one that waits, and might be searched a way for after every event."""

@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nls_scheduler.allowances import allowances
-from nls_scheduler.model import Order, Phase
 from nls_scheduler.pools import Placement
+from nls_scheduler.workload import Order, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from nls_scheduler.model import Gpu, GpuUuid, NodeState, Workload, WorkloadId
+    from nls_scheduler.gpu import Gpu
+    from nls_scheduler.ids import GpuUuid, WorkloadId
+    from nls_scheduler.model import NodeState
     from nls_scheduler.pools import Pool
+    from nls_scheduler.workload import Workload
 
 
 class Rooms:

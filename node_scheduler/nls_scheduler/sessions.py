@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from nls_scheduler.commands import WorkloadCommand
     from nls_scheduler.errors import Problem
-    from nls_scheduler.model import WorkloadId
+    from nls_scheduler.ids import WorkloadId
     from nls_scheduler.peers import Peer
 
 ERRORS_KEPT: Final = 100

@@ -21,28 +21,21 @@ from nls_scheduler.commands import (
     TrimMemory,
     WorkloadCommand,
 )
+from nls_scheduler.gpu import Gpu
 from nls_scheduler.homes import why_no_room
+from nls_scheduler.ids import CommandId, GpuUuid, ProcessId, WorkloadId
 from nls_scheduler.invariants import check
-from nls_scheduler.model import (
-    CommandId,
-    Gpu,
-    GpuUuid,
-    Kind,
-    NodeState,
-    Phase,
-    Policy,
-    ProcessId,
-    WorkloadId,
-    WorkloadSpec,
-)
+from nls_scheduler.model import NodeState
+from nls_scheduler.policy import Policy
 from nls_scheduler.state_machine import step
+from nls_scheduler.workload import Kind, Phase, WorkloadSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nls_scheduler.commands import Command
     from nls_scheduler.events import Event
-    from nls_scheduler.model import Workload
+    from nls_scheduler.workload import Workload
 
 GIB = 2**30
 _MANY_TIMERS = 1000

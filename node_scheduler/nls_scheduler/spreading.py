@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.calm import may_move_from
 from nls_scheduler.consolidation import Piece, cheapest
-from nls_scheduler.model import Kind, Phase
 from nls_scheduler.packing import Item, pack
 from nls_scheduler.pools import Placement
+from nls_scheduler.workload import Kind, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from nls_scheduler.draft import Draft
-    from nls_scheduler.model import GpuUuid, Workload, WorkloadId
+    from nls_scheduler.ids import GpuUuid, WorkloadId
+    from nls_scheduler.workload import Workload
 
     Moves = dict[WorkloadId, GpuUuid]
 

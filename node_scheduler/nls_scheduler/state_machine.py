@@ -20,19 +20,24 @@ from nls_scheduler.commands import (
     SuspendProcess,
     TrimMemory,
 )
-from nls_scheduler.facts import above_limit, record, trimmed
-from nls_scheduler.model import CommandId, Kind, Order, Pending, Phase, updated
+from nls_scheduler.facts import record
+from nls_scheduler.ids import CommandId
+from nls_scheduler.model import updated
 from nls_scheduler.planner import make_plan
 from nls_scheduler.rooms import has_room
 from nls_scheduler.sizes import format_bytes
 from nls_scheduler.transitions import transition
 from nls_scheduler.victims import suspend_failed_lately
 from nls_scheduler.wanted import answer_wanted
+from nls_scheduler.workload import Kind, Order, Pending, Phase
+from nls_scheduler.workload_facts import above_limit, trimmed
 
 if TYPE_CHECKING:
     from nls_scheduler.commands import Command, WorkloadCommand
     from nls_scheduler.events import Event
-    from nls_scheduler.model import GpuUuid, NodeState, PlanEntry, Workload, WorkloadId
+    from nls_scheduler.ids import GpuUuid, WorkloadId
+    from nls_scheduler.model import NodeState, PlanEntry
+    from nls_scheduler.workload import Workload
 
 
 # What a supervisor may take to carry out a stop, after the grace, before the daemon does it itself.
@@ -79,12 +84,8 @@ def _forget_the_ended(state: NodeState) -> NodeState:
 
 
 def _give_up_trims(state: NodeState) -> NodeState:
-    late = {
-        key: trimmed(workload, state.at, state.at)
-        for key, workload in state.workloads.items()
-        if workload.trim is not None and state.at >= workload.trim.deadline_at
-    }
-    return replace(state, workloads={**state.workloads, **late}) if late else state
+    late = (w for w in state.workloads.values() if w.trim is not None and state.at >= w.trim.deadline_at)
+    return state.having(*(trimmed(workload, state.at, state.at) for workload in late))
 
 
 def _note_pressure(state: NodeState) -> NodeState:

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING
 
 from nls_scheduler.draft import Draft
 from nls_scheduler.exchanges import least_harm
-from nls_scheduler.model import Phase
 from nls_scheduler.paper import admission_order
 from nls_scheduler.rooms import Rooms
 from nls_scheduler.under_way import chosen_together, in_vain, send_on
+from nls_scheduler.workload import Phase
 
 if TYPE_CHECKING:
-    from nls_scheduler.model import GpuUuid, NodeState, Workload, WorkloadId
+    from nls_scheduler.ids import GpuUuid, WorkloadId
+    from nls_scheduler.model import NodeState
     from nls_scheduler.paper import Homes
+    from nls_scheduler.workload import Workload
 
 
 def place_guarantees(state: NodeState, homes: Homes, wanting: list[Workload]) -> Draft:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from nls_scheduler.model import Gpu, GpuUuid
+    from nls_scheduler.gpu import Gpu
+    from nls_scheduler.ids import GpuUuid
 
 
 class Link(StrEnum):

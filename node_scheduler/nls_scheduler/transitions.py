@@ -14,12 +14,12 @@ from nls_scheduler.events import (
     StartFailed,
     SuspendFailed,
 )
-from nls_scheduler.model import Phase
+from nls_scheduler.workload import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from nls_scheduler.model import Workload
+    from nls_scheduler.workload import Workload
 
 _AFTER_EXIT = frozenset({Phase.QUEUED, Phase.SUSPENDED, Phase.FAILED})
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nls_scheduler.model import Kind, Order, Phase
+from nls_scheduler.workload import Kind, Order, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from nls_scheduler.model import GpuUuid, NodeState, PlanEntry, Workload, WorkloadId
+    from nls_scheduler.ids import GpuUuid, WorkloadId
+    from nls_scheduler.model import NodeState, PlanEntry
+    from nls_scheduler.workload import Workload
 
 # Of the time until a deadline, the part that a trim may take: the other rungs need the rest.
 _PART_OF_DEADLINE = 0.25

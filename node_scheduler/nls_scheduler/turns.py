@@ -9,13 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nls_scheduler.model import Kind, Phase
 from nls_scheduler.sizes import format_bytes
 from nls_scheduler.victims import keeps_until, suspend_failed_lately
+from nls_scheduler.workload import Kind, Phase
 
 if TYPE_CHECKING:
     from nls_scheduler.draft import Draft
-    from nls_scheduler.model import GpuUuid, Workload
+    from nls_scheduler.ids import GpuUuid
+    from nls_scheduler.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)

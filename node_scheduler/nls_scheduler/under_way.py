@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nls_scheduler.model import Phase
+from nls_scheduler.workload import Phase
 
 if TYPE_CHECKING:
     from nls_scheduler.draft import Draft
-    from nls_scheduler.model import GpuUuid, NodeState, Workload, WorkloadId
+    from nls_scheduler.ids import GpuUuid, WorkloadId
+    from nls_scheduler.model import NodeState
     from nls_scheduler.paper import Homes
+    from nls_scheduler.workload import Workload
 
 
 def chosen_together(state: NodeState, homes: Homes) -> dict[WorkloadId, GpuUuid]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from nls_scheduler.model import NodeState, Workload
+    from nls_scheduler.model import NodeState
+    from nls_scheduler.workload import Workload
 
 
 def harm(workload: Workload, at: float) -> tuple[bool, int, int, int, float, float, str]:

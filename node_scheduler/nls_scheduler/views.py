@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler import __version__
 from nls_scheduler.clock import wall_time
-from nls_scheduler.model import Phase
 from nls_scheduler.protocol import PROTOCOL_VERSION, Cause
 from nls_scheduler.queue_view import queue_views
 from nls_scheduler.rooms import why_out_of_service
+from nls_scheduler.workload import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from nls_scheduler.model import Gpu, NodeState, Workload, WorkloadId
+    from nls_scheduler.gpu import Gpu
+    from nls_scheduler.ids import WorkloadId
+    from nls_scheduler.model import NodeState
+    from nls_scheduler.workload import Workload
 
 FIGURES: Final = frozenset({"memory_used_bytes", "saved_bytes", "waiting_s"})
 """Fields of a workload's entry that change all the time and are worth no message of their own."""

@@ -11,12 +11,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nls_scheduler import trims
-from nls_scheduler.model import MemoryAnswer, Phase
 from nls_scheduler.sizes import format_bytes
+from nls_scheduler.workload import MemoryAnswer, Phase
 
 if TYPE_CHECKING:
     from nls_scheduler.draft import Draft
-    from nls_scheduler.model import Gpu, GpuUuid, NodeState, PlanEntry, Wanted, Workload, WorkloadId
+    from nls_scheduler.gpu import Gpu
+    from nls_scheduler.ids import GpuUuid, WorkloadId
+    from nls_scheduler.model import NodeState, PlanEntry
+    from nls_scheduler.workload import Wanted, Workload
 
 _OWN_HELP = "del what is not needed any more and %gpu trim give memory back"
 
@@ -82,15 +85,14 @@ def roomier(draft: Draft, workload: Workload) -> GpuUuid | None:
 
 def answer_wanted(state: NodeState) -> NodeState:
     """`state` with an answer for each allocation about which enough is known by now. Called after planning."""
-    answered = {}
+    answered = []
     for workload in state.workloads.values():
         if workload.wanted is not None and (answer := _answer(state, workload, workload.wanted)) is not None:
             wanted = workload.wanted.held_bytes + workload.wanted.bytes
             wishes = not answer.granted and wanted <= workload.spec.limit_bytes
-            answered[workload.id] = replace(
-                workload, wanted=None, answer=answer, wished_bytes=wanted if wishes else workload.wished_bytes
-            )
-    return replace(state, workloads={**state.workloads, **answered}) if answered else state
+            wished = wanted if wishes else workload.wished_bytes
+            answered.append(replace(workload, wanted=None, answer=answer, wished_bytes=wished))
+    return state.having(*answered)
 
 
 def _answer(state: NodeState, workload: Workload, wanted: Wanted) -> MemoryAnswer | None:

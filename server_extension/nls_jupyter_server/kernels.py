@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from jupyter_server.services.sessions.sessionmanager import SessionManager
 
     from nls_jupyter_server.page_state import Place
-    from nls_scheduler.model import WorkloadId
+    from nls_scheduler.ids import WorkloadId
 
 
 class Kernels:

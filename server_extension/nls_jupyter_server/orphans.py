@@ -12,7 +12,7 @@ from nls_scheduler.processes import alive, ancestors, end_all, left_of, look_up,
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from nls_scheduler.model import ProcessId, WorkloadId
+    from nls_scheduler.ids import ProcessId, WorkloadId
     from nls_scheduler.processes import ProcessRecord
 
 END_TIMEOUT_S: Final = 5.0

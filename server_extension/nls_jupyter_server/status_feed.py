@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from nls_jupyter_server.kernels import Kernels
-    from nls_scheduler.model import WorkloadId
+    from nls_scheduler.ids import WorkloadId
 
 FIGURES_EVERY_S: Final = 1.0
 PULSE_EVERY_S: Final = 0.1

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nls_scheduler.model import ProcessId
+from nls_scheduler.ids import ProcessId
 from waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from nls_scheduler.model import GpuUuid
+    from nls_scheduler.ids import GpuUuid
     from nls_scheduler.ports import Driver
 
 READY_WITHIN_S = 30

@@ -23,8 +23,8 @@ from nls_scheduler.drivers.nvml import LIST_INTERVAL_S, NvmlDriver, driver_versi
 from nls_scheduler.drivers.selection import Selection
 from nls_scheduler.events import GpuReading, PlacedUse
 from nls_scheduler.guardian import read_stat
+from nls_scheduler.ids import GpuUuid, ProcessId, WorkloadId
 from nls_scheduler.limits import MemoryLimits
-from nls_scheduler.model import GpuUuid, ProcessId, WorkloadId
 from nls_scheduler.topology import Link
 from waiting import wait_until
 

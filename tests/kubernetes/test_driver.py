@@ -13,14 +13,15 @@ from api_servers import SERVERS
 from fake_api_server import FakeApiServer
 from nls_scheduler import events as ev
 from nls_scheduler.clock import boottime_s
+from nls_scheduler.ids import GpuUuid, WorkloadId
 from nls_scheduler.kubernetes_driver.api import KubernetesApi
 from nls_scheduler.kubernetes_driver.driver import ClusterSettings, KubernetesCluster
 from nls_scheduler.kubernetes_driver.first_list import UNKNOWN
 from nls_scheduler.kubernetes_driver.reflector import Pace
 from nls_scheduler.metrics import Metrics
-from nls_scheduler.model import GpuUuid, Kind, WorkloadId, WorkloadSpec
 from nls_scheduler.simulator import GIB, SimulatedNode
 from nls_scheduler.state_machine import step
+from nls_scheduler.workload import Kind, WorkloadSpec
 from objects import (
     BIND_REQUESTS,
     CONFIG_MAPS,

@@ -7,9 +7,9 @@ import os
 import pytest
 
 from nls_scheduler.errors import Problem
+from nls_scheduler.ids import ProcessId
 from nls_scheduler.kubernetes_driver import identity
 from nls_scheduler.kubernetes_driver.identity import pod_uid_in, pod_uid_of, require_visible, seen_from_here
-from nls_scheduler.model import ProcessId
 from nls_scheduler.peers import Peer
 
 UID = "0a1b2c3d-1111-2222-3333-444455556666"

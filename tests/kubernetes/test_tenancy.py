@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from nls_scheduler.errors import Problem
+from nls_scheduler.gpu import Gpu
+from nls_scheduler.ids import GpuUuid
 from nls_scheduler.kubernetes_driver.pods import PodRecord, pod_record
 from nls_scheduler.kubernetes_driver.tenancy import allotment
-from nls_scheduler.model import Gpu, GpuUuid, Kind, WorkloadSpec
+from nls_scheduler.workload import Kind, WorkloadSpec
 from objects import SOCKET_DIRECTORY, pod, shared_pod
 
 GIB = 2**30

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from nls_scheduler.gpu import Owner
+from nls_scheduler.ids import GpuUuid
 from nls_scheduler.kubernetes_driver.bind_requests import bind_request as parse_bind_request
 from nls_scheduler.kubernetes_driver.pods import pod_record
 from nls_scheduler.kubernetes_driver.view import Sources, View, look
-from nls_scheduler.model import GpuUuid, Owner
 from objects import SOCKET_DIRECTORY, bind_request, pod, reservation, shared_pod
 
 GIB = 2**30

@@ -142,8 +142,8 @@ MUTANTS = [
         (
             "what was refused is forgotten",
             "Who was refused memory moves where it may use that much.",
-            "wished_bytes=wanted if wishes else workload.wished_bytes",
-            "wished_bytes=workload.wished_bytes",
+            "wished = wanted if wishes else workload.wished_bytes",
+            "wished = workload.wished_bytes",
         ),
         (
             "a refusal does not say who holds the Gpu",

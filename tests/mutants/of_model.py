@@ -6,7 +6,7 @@ from mutants import mutants_of
 
 MUTANTS = [
     *mutants_of(
-        "model.py",
+        "workload.py",
         (
             "a member of several Gpus is moved",
             "Multi-GPU workloads and gangs are whole or not at all, never moved for burst.",
@@ -68,6 +68,15 @@ MUTANTS = [
             "                largest = max(largest, 0)\n",
         ),
         (
+            "a request may be nothing",
+            "A request is above zero and at most the limit.",
+            "if not 0 < self.request_bytes <= self.limit_bytes:",
+            "if not self.request_bytes <= self.limit_bytes:",
+        ),
+    ),
+    *mutants_of(
+        "gpu.py",
+        (
             "strangers take nothing",
             "What nobody placed owns what it uses.",
             "return max(0, self.memory_total_bytes - self.foreign_bytes)",
@@ -85,6 +94,9 @@ MUTANTS = [
             "return bool(self.unplaced or self.owners)",
             "return bool(self.unplaced)",
         ),
+    ),
+    *mutants_of(
+        "policy.py",
         (
             "a Gpu belongs to the last pool that names it",
             "A Gpu belongs to the first pool that names it.",
@@ -109,6 +121,9 @@ MUTANTS = [
             "return max(self.min_residency_s, self.residency_per_move * workload.last_move_s)",
             "return self.residency_per_move * workload.last_move_s",
         ),
+    ),
+    *mutants_of(
+        "model.py",
         (
             "a restart is quiet for ever",
             "After the grace orders are given, whoever has not reported.",
@@ -120,12 +135,6 @@ MUTANTS = [
             "After a journal was lost nobody is ordered about for the grace.",
             "return (bool(self.unreported) or self.forgetful) and self.at < self.quiet_until",
             "return bool(self.unreported) and self.at < self.quiet_until",
-        ),
-        (
-            "a request may be nothing",
-            "A request is above zero and at most the limit.",
-            "if not 0 < self.request_bytes <= self.limit_bytes:",
-            "if not self.request_bytes <= self.limit_bytes:",
         ),
     ),
     *mutants_of(

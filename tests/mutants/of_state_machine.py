@@ -267,7 +267,7 @@ MUTANTS = mutants_of(
     (
         "a trim that is not answered lasts",
         "A trim that is not answered counts as done after its time.",
-        "if workload.trim is not None and state.at >= workload.trim.deadline_at",
+        "if w.trim is not None and state.at >= w.trim.deadline_at",
         "if False",
     ),
     (

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nls_scheduler.allowances import allowances
-from nls_scheduler.model import GpuUuid, Kind, WorkloadId, WorkloadSpec
+from nls_scheduler.ids import GpuUuid, WorkloadId
+from nls_scheduler.workload import Kind, WorkloadSpec
 
 GIB = 2**30
 CAPACITY = 16 * GIB

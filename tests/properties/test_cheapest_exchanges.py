@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nls_scheduler.consolidation import Piece, cheapest
-from nls_scheduler.model import GpuUuid, WorkloadId
+from nls_scheduler.ids import GpuUuid, WorkloadId
 
 GPUS = tuple(GpuUuid(f"GPU-{n}") for n in range(3))
 NEEDS = 8

@@ -6,7 +6,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nls_scheduler import events as ev
-from nls_scheduler.model import Claims, GpuUuid, Owner, Policy
+from nls_scheduler.gpu import Claims, Owner
+from nls_scheduler.ids import GpuUuid
+from nls_scheduler.policy import Policy
 from nls_scheduler.simulator import GIB, SimulatedNode
 from properties.effort import examples
 

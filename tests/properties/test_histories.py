@@ -16,11 +16,13 @@ from connections import joined, pairs
 from nls_scheduler import events as ev
 from nls_scheduler import gangs
 from nls_scheduler.commands import StopProcess
-from nls_scheduler.model import GpuUuid, Kind, Phase, Policy, WorkloadSpec
+from nls_scheduler.ids import GpuUuid
+from nls_scheduler.policy import Policy
 from nls_scheduler.pools import Placement, Pool
 from nls_scheduler.rooms import is_usable
 from nls_scheduler.simulator import GIB, SimulatedNode
 from nls_scheduler.topology import Link
+from nls_scheduler.workload import Kind, Phase, WorkloadSpec
 from properties.effort import examples
 
 PARENT = GpuUuid("GPU-with-slices")

@@ -8,7 +8,7 @@ from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nls_scheduler.model import GpuUuid
+from nls_scheduler.ids import GpuUuid
 from nls_scheduler.packing import Item, pack
 
 GPUS = tuple(GpuUuid(f"GPU-{number}") for number in range(3))

@@ -13,10 +13,11 @@ from nls_scheduler import events as ev
 from nls_scheduler.errors import Problem
 from nls_scheduler.explain import explain
 from nls_scheduler.history import Recorder
-from nls_scheduler.model import Kind, Phase, Policy
+from nls_scheduler.policy import Policy
 from nls_scheduler.pools import Pool
 from nls_scheduler.queue_access import check_growth
 from nls_scheduler.simulator import GIB, SimulatedNode
+from nls_scheduler.workload import Kind, Phase
 from properties.effort import examples
 from properties.test_histories import Histories, connections, quarters, rules, sliced
 from properties.test_shares import NAMES, queue_sets

@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 from nls_scheduler import events as ev
 from nls_scheduler.commands import EndProcess, StartProcess, StopProcess, SuspendProcess, TrimMemory
 from nls_scheduler.facts import record
+from nls_scheduler.ids import WorkloadId
 from nls_scheduler.invariants import check
-from nls_scheduler.model import Kind, Phase, Policy, WorkloadId, WorkloadSpec
+from nls_scheduler.policy import Policy
 from nls_scheduler.pools import Pool
 from nls_scheduler.queues import Queue
 from nls_scheduler.simulator import GIB, SimulatedNode
 from nls_scheduler.state_machine import step
+from nls_scheduler.workload import Kind, Phase, WorkloadSpec
 from properties.effort import examples
 from stage import TOTAL, Stage
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from nls_scheduler import events as ev
-from nls_scheduler.model import Claims, GpuUuid, Owner
+from nls_scheduler.gpu import Claims, Owner
+from nls_scheduler.ids import GpuUuid
 from nls_scheduler.views import cause_view
 from stage import TOTAL, Stage
 

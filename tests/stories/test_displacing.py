@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from nls_scheduler.commands import StartProcess
-from nls_scheduler.model import Kind
 from nls_scheduler.queues import Queue
+from nls_scheduler.workload import Kind
 from stage import TOTAL, Stage
 
 POOL = "default"

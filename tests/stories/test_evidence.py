@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from nls_scheduler import events as ev
-from nls_scheduler.model import ProcessId
+from nls_scheduler.ids import ProcessId
 from nls_scheduler.simulator import GIB
 from stage import TOTAL, Stage
 

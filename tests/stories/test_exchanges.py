@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nls_scheduler.model import GpuUuid
+from nls_scheduler.ids import GpuUuid
 from nls_scheduler.pools import Pool
 from stage import Stage
 

@@ -5,8 +5,8 @@ import pytest
 from connections import pairs
 from nls_scheduler import events as ev
 from nls_scheduler import gangs
-from nls_scheduler.model import Kind
 from nls_scheduler.queues import Queue
+from nls_scheduler.workload import Kind
 from stage import TOTAL, Stage
 
 

@@ -74,7 +74,7 @@ def test_a_late_exit_of_the_process_before_is_not_taken_for_the_new_one_s() -> N
 
 def test_a_late_start_failed_of_an_earlier_order_changes_nothing() -> None:
     from nls_scheduler import events as ev
-    from nls_scheduler.model import CommandId
+    from nls_scheduler.ids import CommandId
 
     stage = Stage(1)
     stage.node.submit(name="alice")

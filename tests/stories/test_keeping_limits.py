@@ -6,8 +6,8 @@ import pytest
 
 from nls_scheduler import events as ev
 from nls_scheduler.commands import EndProcess, StopProcess, TrimMemory
-from nls_scheduler.model import Kind, Phase
 from nls_scheduler.simulator import GIB, SimulatedNode
+from nls_scheduler.workload import Kind, Phase
 
 
 @pytest.fixture

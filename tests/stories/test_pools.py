@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nls_scheduler.model import Policy
+from nls_scheduler.policy import Policy
 from nls_scheduler.pool_config import complaint, parse_pools
 from nls_scheduler.pools import Placement, Pool
 from stage import Stage

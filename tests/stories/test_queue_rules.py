@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from nls_scheduler import events as ev
-from nls_scheduler.model import Gpu, GpuUuid
+from nls_scheduler.gpu import Gpu
+from nls_scheduler.ids import GpuUuid
 from nls_scheduler.pools import Pool
 from nls_scheduler.queues import Queue
 from stage import TOTAL, Stage

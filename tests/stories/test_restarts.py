@@ -6,7 +6,7 @@ import pytest
 
 from nls_scheduler import events as ev
 from nls_scheduler.commands import SuspendProcess
-from nls_scheduler.model import Order
+from nls_scheduler.workload import Order
 from stage import TOTAL, Stage
 
 

@@ -1,16 +1,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
 from connections import joined, pairs
 from nls_scheduler import events as ev
 from nls_scheduler.commands import StopProcess
-from nls_scheduler.model import Gpu, GpuUuid, Kind
+from nls_scheduler.ids import GpuUuid
 from nls_scheduler.simulator import GIB, SimulatedNode
 from nls_scheduler.topology import Link
+from nls_scheduler.workload import Kind
 from stage import TOTAL, Stage
+
+if TYPE_CHECKING:
+    from nls_scheduler.gpu import Gpu
 
 
 def test_two_gpus_are_two_with_nvlink_although_others_are_fuller() -> None:

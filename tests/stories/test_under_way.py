@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from nls_scheduler.model import NodeState, Phase
 from nls_scheduler.planner import make_plan
+from nls_scheduler.workload import Phase
 from stage import TOTAL, Stage
+
+if TYPE_CHECKING:
+    from nls_scheduler.model import NodeState
 
 
 def sent(stage: Stage, cause: str | None = None, off: tuple[str, ...] = (), **moves: int) -> NodeState:

@@ -6,7 +6,10 @@ from typing import Any
 import pytest
 
 from nls_scheduler.access import Access, NameBook, ShowNames
-from nls_scheduler.model import Claims, Kind, NodeState, Owner, Workload, WorkloadId, WorkloadSpec
+from nls_scheduler.gpu import Claims, Owner
+from nls_scheduler.ids import WorkloadId
+from nls_scheduler.model import NodeState
+from nls_scheduler.workload import Kind, Workload, WorkloadSpec
 
 ANNA, BERT = 1000, 1001
 

@@ -8,8 +8,11 @@ import pytest
 from nls_scheduler import gangs
 from nls_scheduler.admission import Defaults, check_count, no_gpu, respecification, submission
 from nls_scheduler.errors import Problem
-from nls_scheduler.model import Gpu, GpuUuid, Phase, Policy, Workload, WorkloadId, WorkloadSpec
+from nls_scheduler.gpu import Gpu
+from nls_scheduler.ids import GpuUuid, WorkloadId
+from nls_scheduler.policy import Policy
 from nls_scheduler.pools import Pool
+from nls_scheduler.workload import Phase, Workload, WorkloadSpec
 
 GIB = 2**30
 GPUS = [Gpu(GpuUuid("a"), 0, "Small", 8 * GIB), Gpu(GpuUuid("b"), 1, "Large", 16 * GIB)]

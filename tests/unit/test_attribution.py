@@ -12,7 +12,7 @@ import pytest
 from nls_scheduler import guardian, processes
 from nls_scheduler.attribution import Attribution, Known
 from nls_scheduler.events import PlacedUse
-from nls_scheduler.model import GpuUuid, ProcessId, WorkloadId
+from nls_scheduler.ids import GpuUuid, ProcessId, WorkloadId
 from nls_scheduler.ports import GpuSample
 from nls_scheduler.processes import alive, ancestors, end_all, left_of, look_up, workload_of
 

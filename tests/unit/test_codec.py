@@ -7,9 +7,12 @@ import json
 import pytest
 
 from connections import pairs
-from nls_scheduler import commands, events, model
+from nls_scheduler import commands, events
 from nls_scheduler.codec import UnknownValueError, decode, encode
+from nls_scheduler.ids import CommandId, GpuUuid, ProcessId, WorkloadId
+from nls_scheduler.policy import Policy
 from nls_scheduler.simulator import GIB, SimulatedNode
+from nls_scheduler.workload import Kind, Phase
 
 
 def there_and_back(value):
@@ -23,7 +26,7 @@ def test_a_state_in_the_middle_of_a_move_comes_back_equal():
     node.settle()
     node.hold(first, 4 * GIB)
     node.hold(second, 3 * GIB)
-    node.submit(kind=model.Kind.COMMAND, request_bytes=16 * GIB)
+    node.submit(kind=Kind.COMMAND, request_bytes=16 * GIB)
     assert node.of_workload(second).pending is not None
     assert there_and_back(node.state) == node.state
 
@@ -33,12 +36,12 @@ def test_a_state_in_the_middle_of_a_move_comes_back_equal():
     [
         events.MemorySampled(
             1.5,
-            {model.GpuUuid("GPU-0"): events.GpuReading(5, (), {model.ProcessId(1, 2): None}, 0.25)},
+            {GpuUuid("GPU-0"): events.GpuReading(5, (), {ProcessId(1, 2): None}, 0.25)},
         ),
-        events.SuspendFailed(2.0, model.WorkloadId("w1"), model.CommandId(3), "full", busy=True),
-        commands.StartProcess(model.CommandId(1), model.WorkloadId("w1"), "why", None, (model.GpuUuid("GPU-0"),)),
+        events.SuspendFailed(2.0, WorkloadId("w1"), CommandId(3), "full", busy=True),
+        commands.StartProcess(CommandId(1), WorkloadId("w1"), "why", None, (GpuUuid("GPU-0"),)),
         frozenset({"a", "b"}),
-        (model.Phase.RUNNING, None, True),
+        (Phase.RUNNING, None, True),
     ],
 )
 def test_a_value_comes_back_equal(value):
@@ -46,9 +49,9 @@ def test_a_value_comes_back_equal(value):
 
 
 def test_fields_that_an_older_version_did_not_write_get_their_defaults():
-    encoded = encode(model.Policy())
+    encoded = encode(Policy())
     del encoded["starvation_s"]
-    assert decode(encoded) == model.Policy()
+    assert decode(encoded) == Policy()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nls_scheduler.config import ConfigError, NlsScheduler, load
-from nls_scheduler.model import Policy
+from nls_scheduler.policy import Policy
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,8 +8,8 @@ import pytest
 
 from nls_scheduler import cgroups
 from nls_scheduler.events import GpuReading, PlacedUse
+from nls_scheduler.ids import GpuUuid, ProcessId, WorkloadId
 from nls_scheduler.limits import MemoryLimits
-from nls_scheduler.model import GpuUuid, ProcessId, WorkloadId
 from nls_scheduler.simulator import GIB
 
 A, B = GpuUuid("GPU-a"), GpuUuid("GPU-b")

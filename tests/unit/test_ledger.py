@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from nls_scheduler.gpu import Gpu
+from nls_scheduler.ids import GpuUuid, WorkloadId
 from nls_scheduler.ledger import Ledger
-from nls_scheduler.model import Gpu, GpuUuid, Kind, NodeState, Policy, Workload, WorkloadId, WorkloadSpec
+from nls_scheduler.model import NodeState
+from nls_scheduler.policy import Policy
 from nls_scheduler.pools import Pool
 from nls_scheduler.queues import Queue
+from nls_scheduler.workload import Kind, Workload, WorkloadSpec
 from stage import TOTAL, Stage
 
 POOL = "default"

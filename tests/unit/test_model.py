@@ -7,10 +7,13 @@ from dataclasses import replace
 import pytest
 
 from nls_scheduler.commands import StartProcess
-from nls_scheduler.model import Gpu, GpuUuid, Kind, Phase, Policy, Workload, WorkloadId, WorkloadSpec
+from nls_scheduler.gpu import Gpu
+from nls_scheduler.ids import GpuUuid, WorkloadId
+from nls_scheduler.policy import Policy
 from nls_scheduler.pools import Pool
 from nls_scheduler.simulator import GIB
 from nls_scheduler.transitions import IllegalTransitionError, transition
+from nls_scheduler.workload import Kind, Phase, Workload, WorkloadSpec
 
 BOOK = WorkloadSpec("book", Kind.NOTEBOOK, 1000, 4 * GIB, 8 * GIB)
 RUN = replace(BOOK, kind=Kind.COMMAND)

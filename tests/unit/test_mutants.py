@@ -14,10 +14,11 @@ from mutants import SOURCES, Mutant, everything
 TOOL = Path(__file__).parents[2] / "tools" / "mutants.py"
 MODULES_WITH_RULES = {
     "admitting.py", "allowances.py", "calm.py", "claims.py", "consolidation.py", "displacing.py", "draft.py",
-    "elastic.py", "elastic_homes.py", "exchanges.py", "explain.py", "facts.py", "gangs.py", "homes.py", "invariants.py",
-    "ledger.py", "model.py", "packing.py", "paper.py", "planner.py", "pools.py", "queues.py", "repacking.py",
-    "rooms.py", "spreading.py", "state_machine.py", "targets.py", "topology.py", "transitions.py", "trims.py",
-    "turns.py", "under_way.py", "victims.py", "wanted.py",
+    "elastic.py", "elastic_homes.py", "exchanges.py", "explain.py", "facts.py", "gangs.py", "gpu.py", "homes.py",
+    "invariants.py", "ledger.py", "model.py", "packing.py", "paper.py", "planner.py", "policy.py", "pools.py",
+    "queues.py", "repacking.py", "rooms.py", "spreading.py", "state_machine.py", "targets.py", "topology.py",
+    "transitions.py", "trims.py", "turns.py", "under_way.py", "victims.py", "wanted.py", "workload.py",
+    "workload_facts.py",
 }  # fmt: skip
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from nls_scheduler import poller as poller_module
 from nls_scheduler.events import GpusDiscovered, MemorySampled
-from nls_scheduler.model import GpuUuid, NodeState
+from nls_scheduler.ids import GpuUuid
+from nls_scheduler.model import NodeState
 from nls_scheduler.poller import Poller, PollRates
 from nls_scheduler.ports import GpuInfo, GpuSample
 from nls_scheduler.state_machine import step

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nls_scheduler import events
 from nls_scheduler.commands import StartProcess, StopProcess, SuspendProcess
 from nls_scheduler.errors import Problem
-from nls_scheduler.model import CommandId, GpuUuid, ProcessId, WorkloadId
+from nls_scheduler.ids import CommandId, GpuUuid, ProcessId, WorkloadId
 from nls_scheduler.protocol import (
     Cause,
     CommandMessage,

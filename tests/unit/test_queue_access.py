@@ -9,10 +9,13 @@ import pytest
 
 from nls_scheduler.admission import Defaults, respecification, submission
 from nls_scheduler.errors import Problem
-from nls_scheduler.model import Gpu, GpuUuid, Kind, Policy, WorkloadSpec
+from nls_scheduler.gpu import Gpu
+from nls_scheduler.ids import GpuUuid
+from nls_scheduler.policy import Policy
 from nls_scheduler.queue_access import Who, check_growth
 from nls_scheduler.queues import Queue
 from nls_scheduler.simulator import GIB, SimulatedNode
+from nls_scheduler.workload import Kind, WorkloadSpec
 
 GPUS = [Gpu(GpuUuid("a"), 0, "Test", 16 * GIB)]
 POLICY = Policy(

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nls_scheduler.config import ConfigError, load
-from nls_scheduler.model import Gpu, GpuUuid, Policy
+from nls_scheduler.gpu import Gpu
+from nls_scheduler.ids import GpuUuid
+from nls_scheduler.policy import Policy
 from nls_scheduler.pools import Pool
 from nls_scheduler.queue_config import complaint, parse_queues
 

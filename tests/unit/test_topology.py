@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connections import joined, pairs
-from nls_scheduler.model import Gpu, GpuUuid
+from nls_scheduler.gpu import Gpu
+from nls_scheduler.ids import GpuUuid
 from nls_scheduler.topology import CLOSEST_FIRST, Link, closest, link, worst_link
 
 

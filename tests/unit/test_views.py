@@ -8,10 +8,13 @@ import pytest
 
 from nls_scheduler import events
 from nls_scheduler.commands import StartProcess, StopProcess, SuspendProcess, WorkloadCommand
+from nls_scheduler.gpu import Gpu
 from nls_scheduler.history import BACKLOG_LIMIT, ENTRIES_KEPT, History, Recorder
-from nls_scheduler.model import Gpu, GpuUuid, Kind, NodeState, ProcessId, WorkloadId, WorkloadSpec
+from nls_scheduler.ids import GpuUuid, ProcessId, WorkloadId
+from nls_scheduler.model import NodeState
 from nls_scheduler.state_machine import step
 from nls_scheduler.views import figures, node_view, settled_part, workload_view
+from nls_scheduler.workload import Kind, WorkloadSpec
 
 GIB = 2**30
 A, B = GpuUuid("GPU-a"), GpuUuid("GPU-b")

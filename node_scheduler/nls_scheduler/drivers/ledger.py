@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nls_scheduler.model import GpuUuid, ProcessId
+from nls_scheduler.ids import GpuUuid, ProcessId
 from nls_scheduler.sizes import format_bytes
 
 if TYPE_CHECKING:

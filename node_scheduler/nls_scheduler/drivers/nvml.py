@@ -17,7 +17,7 @@ from nls_scheduler.drivers.pids import HostPids
 from nls_scheduler.drivers.selection import Selection
 from nls_scheduler.drivers.xids import verdict
 from nls_scheduler.guardian import read_stat
-from nls_scheduler.model import GpuUuid, ProcessId
+from nls_scheduler.ids import GpuUuid, ProcessId
 from nls_scheduler.ports import GpuInfo, GpuSample
 from nls_scheduler.processes import alive
 

@@ -11,7 +11,7 @@ from nls_scheduler.topology import Link
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from nls_scheduler.model import GpuUuid
+    from nls_scheduler.ids import GpuUuid
 
 _NO_NUMA: Final = 0xFFFFFFFF
 _OF_LEVEL: Final = {

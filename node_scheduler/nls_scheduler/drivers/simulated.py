@@ -25,7 +25,7 @@ from nls_scheduler.drivers.ledger import (
 )
 from nls_scheduler.drivers.selection import Selection
 from nls_scheduler.drivers.topology_file import MOST_GPUS, read_topology
-from nls_scheduler.model import GpuUuid
+from nls_scheduler.ids import GpuUuid
 from nls_scheduler.ports import GpuInfo, GpuSample
 from nls_scheduler.sizes import format_bytes, parse_bytes
 from nls_scheduler.topology import Link
@@ -33,7 +33,7 @@ from nls_scheduler.topology import Link
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from nls_scheduler.model import ProcessId
+    from nls_scheduler.ids import ProcessId
 
 __all__ = [
     "SIMULATION_VARIABLE",

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.drivers.ledger import SimulatedGpuSpec
-from nls_scheduler.model import GpuUuid
+from nls_scheduler.ids import GpuUuid
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

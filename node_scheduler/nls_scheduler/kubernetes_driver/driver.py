@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 
     from nls_scheduler.cluster import Host
     from nls_scheduler.events import Event
+    from nls_scheduler.ids import GpuUuid, ProcessId
     from nls_scheduler.kubernetes_driver.bind_requests import BindRequest
-    from nls_scheduler.model import GpuUuid, ProcessId, WorkloadSpec
     from nls_scheduler.peers import Peer
+    from nls_scheduler.workload import WorkloadSpec
 
 MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
 log = logging.getLogger(__name__)

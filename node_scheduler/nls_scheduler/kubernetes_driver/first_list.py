@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from nls_scheduler.model import Owner
+from nls_scheduler.gpu import Owner
 
 if TYPE_CHECKING:
-    from nls_scheduler.model import Claims, NodeState
+    from nls_scheduler.gpu import Claims
+    from nls_scheduler.model import NodeState
 
 UNKNOWN: Final = "unknown"
 _NAME: Final = "a pod that is not known yet"

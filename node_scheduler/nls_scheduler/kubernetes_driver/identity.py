@@ -16,7 +16,7 @@ from nls_scheduler.errors import Problem
 from nls_scheduler.processes import look_up
 
 if TYPE_CHECKING:
-    from nls_scheduler.model import ProcessId
+    from nls_scheduler.ids import ProcessId
     from nls_scheduler.peers import Peer
 
 _HEX: Final = "[0-9a-f]"

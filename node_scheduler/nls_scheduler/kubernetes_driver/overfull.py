@@ -10,7 +10,9 @@ from nls_scheduler.sizes import format_bytes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from nls_scheduler.model import Gpu, GpuUuid, NodeState
+    from nls_scheduler.gpu import Gpu
+    from nls_scheduler.ids import GpuUuid
+    from nls_scheduler.model import NodeState
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,10 @@ from nls_scheduler.sizes import format_bytes, parse_size, to_bytes
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from nls_scheduler.gpu import Gpu
+    from nls_scheduler.ids import GpuUuid
     from nls_scheduler.kubernetes_driver.pods import PodRecord
-    from nls_scheduler.model import Gpu, GpuUuid, WorkloadSpec
+    from nls_scheduler.workload import WorkloadSpec
 
 _LENGTH_LIMIT: Final = 100
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from nls_scheduler.ids import GpuUuid
 from nls_scheduler.kubernetes_driver.overfull import counted_bytes
-from nls_scheduler.model import GpuUuid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

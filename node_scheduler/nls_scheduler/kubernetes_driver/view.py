@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from nls_scheduler.gpu import Claims, Owner
+from nls_scheduler.ids import GpuUuid
 from nls_scheduler.kubernetes_driver.quantities import Trouble, as_bytes
-from nls_scheduler.model import Claims, GpuUuid, Owner
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
