@@ -161,7 +161,7 @@ export function waitingNotices(model: INodeModel, trans: ITranslate): INotice[] 
     topic: 'waiting',
     severity: 'info',
     text: shortened(`${named(workload)}: ${whereText(workload, trans)}, ${workload.reason}`, TEXT_LENGTH),
-    actions: ['interrupt', 'set-request', 'open-panel'],
+    actions: [...(workload.cell_waits ? ['interrupt' as const] : []), 'set-request', 'open-panel'],
     stays: true
   }));
 }

@@ -58,6 +58,8 @@ export interface IWorkload {
   readonly saved_bytes: number | null;
   readonly allowance_bytes: number;
   readonly executing: boolean;
+  /** A cell of its waits for the GPU: interrupting the kernel ends that. */
+  readonly cell_waits: boolean;
   /** It leaves its GPU at the end of its cell, or of its turn. */
   readonly yields: boolean;
   /** It has to, for a guarantee: that its user keeps it does not help. */

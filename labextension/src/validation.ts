@@ -95,6 +95,7 @@ export const readWorkload = object<IWorkload>({
   saved_bytes: nullable(amount),
   allowance_bytes: amount,
   executing: flag,
+  cell_waits: flag,
   yields: flag,
   claimed: flag,
   moving: flag,

@@ -102,4 +102,8 @@ it('a cell that waits is told after a moment, with its place and its reason', ()
   expect(waitingNotices(model, trans).map(notice => notice.text)).toEqual([
     'bob.ipynb: waiting for a GPU, 2nd in queue, GPU 0 is held by training'
   ]);
+  expect(waitingNotices(model, trans)[0]?.actions).toEqual(['interrupt', 'set-request', 'open-panel']);
+  Object.assign(waiting.snapshot.workloads['w-bob'] ?? {}, { cell_waits: false });
+  model.received(waiting);
+  expect(waitingNotices(model, trans)[0]?.actions).toEqual(['set-request', 'open-panel']);
 });

@@ -119,6 +119,8 @@ describe('what can be done', () => {
     const waiting = workload('w-bob', { kernel_id: 'kernel-2' });
     expect(actionsFor(model, waiting)).toEqual(['interrupt', 'set-request', 'release']);
     expect(actionsFor(model, workload('w-bob'))).toEqual(['set-request', 'release']);
+    const interrupted = workload('w-bob', { kernel_id: 'kernel-2', cell_waits: false });
+    expect(actionsFor(model, interrupted)).toEqual(['set-request', 'release']);
     const suspended = workload('w-alice', { phase: 'suspended' });
     expect(actionsFor(model, suspended)).toEqual(['resume', 'set-request', 'release']);
   });

@@ -86,6 +86,7 @@ def workload_view(state: NodeState, workload: Workload, now: float) -> dict[str,
         "memory_answer": _memory_answer(workload),
         "allowance_bytes": 0 if entry is None else entry.allowance_bytes,
         "executing": workload.executing,
+        "cell_waits": workload.cell_since is not None and not workload.executing,
         "keep_until": wall_time(workload.keep_until) if workload.keep_until and workload.kept(now) else None,
         "yields": entry is not None and entry.yields,
         # Whoever has to leave for a guarantee cannot be kept by its user.

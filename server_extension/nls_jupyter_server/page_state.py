@@ -17,7 +17,13 @@ _GPU_FIELDS: Final = (
     *("uuid", "index", "name", "memory_total_bytes", "healthy", "unhealthy_reason"),
     *("pool", *sorted(GPU_FIGURES)),
 )
-_NEWER_FIELDS: Final[dict[str, Any]] = {"claimed": False, "keep_until": None, "pool": None, "queue": None}
+_NEWER_FIELDS: Final[dict[str, Any]] = {
+    "cell_waits": True,
+    "claimed": False,
+    "keep_until": None,
+    "pool": None,
+    "queue": None,
+}
 """What a daemon from before these fields means."""
 _SAME_TIME_S: Final = 1.0
 _AWAY_SINCE: Final = frozenset({"suspended", "evicted", "exited", "failed", "start_failed", "queued"})
@@ -35,7 +41,7 @@ _WORKLOAD_FIELDS: Final = (
         "current",
         "borrowed",
     ),
-    *("executing", "yields", "claimed", "keep_until", "position", "reason", "cause", "since", "queue"),
+    *("executing", "cell_waits", "yields", "claimed", "keep_until", "position", "reason", "cause", "since", "queue"),
     *sorted(WORKLOAD_FIGURES),
 )
 

@@ -55,11 +55,12 @@ def test_an_older_daemon_makes_nobody_an_administrator() -> None:
 def test_a_daemon_from_before_a_field_is_shown_without_it() -> None:
     old = status()
     for entry in (*old["gpus"], *old["workloads"]):
-        for name in ("pool", "claimed", "keep_until"):
+        for name in ("pool", "cell_waits", "claimed", "keep_until"):
             entry.pop(name, None)
     seen = shown(old)
     assert {gpu["pool"] for gpu in seen["gpus"].values()} == {None}
-    assert {(w["claimed"], w["keep_until"]) for w in seen["workloads"].values()} == {(False, None)}
+    fields = {(w["cell_waits"], w["claimed"], w["keep_until"]) for w in seen["workloads"].values()}
+    assert fields == {(True, False, None)}
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,22 @@ def test_who_waits_is_told_once(node: Node) -> None:
     assert view["reason"]
 
 
+def test_a_cell_waits_until_it_runs_or_gives_up(node: Node) -> None:
+    def shown() -> tuple[object, object]:
+        view = workload_view(node.state, node.state.workloads[book], node.at)
+        return view["cell_waits"], view["executing"]
+
+    book = node.submit("book", 8, 8)
+    assert shown() == (False, False)
+    node.apply(events.CellStarted(node.at, book))
+    assert shown() == (True, False)
+    node.apply(events.CellFinished(node.at, book))
+    assert shown() == (False, False)
+    node.apply(events.CellStarted(node.at, book))
+    node.obey()
+    assert shown() == (False, True)
+
+
 def test_ended_workloads_are_not_in_the_status(node: Node) -> None:
     name = node.submit("book", 8, 16)
     node.obey()

@@ -33,9 +33,9 @@ export function actionsFor(model: INodeModel, workload: IWorkload): WorkloadActi
 }
 
 function firstActions(workload: IWorkload): WorkloadAction[] {
-  // Only the server of a kernel can interrupt it.
-  if (workload.position !== null && workload.own && workload.kernel_id !== null) {
-    return ['interrupt'];
+  if (workload.position !== null) {
+    // Only the server of a kernel can interrupt it.
+    return workload.cell_waits && workload.own && workload.kernel_id !== null ? ['interrupt'] : [];
   }
   if (workload.phase === 'suspended' || workload.phase === 'failed') {
     return ['resume'];
