@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -83,6 +84,40 @@ def test_with_the_node_s_cgroups_in_sight_it_knows_its_own_pod_by_its_uid(monkey
 def test_pid_0_is_refused() -> None:
     with pytest.raises(Problem, match="hostPID"):
         require_visible(Peer(1000, None, -1, administrator=False))
+
+
+OTHER_UID = "99999999-1111-2222-3333-444455556666"
+ROOT = Peer(0, ProcessId(7, 1), -1, administrator=True)
+
+
+@pytest.mark.parametrize(
+    ("own_pod", "pod", "known", "not_ready", "expected"),
+    [
+        (None, None, (), "no answer yet", ROOT),
+        (UID, UID, (), "no answer yet", ROOT),
+        (None, UID, (UID,), None, replace(ROOT, tenant=UID, administrator=False)),
+        (OTHER_UID, UID, (UID,), "no answer yet", replace(ROOT, tenant=UID, administrator=False)),
+        (None, UID, (OTHER_UID,), "no answer yet", 503),
+        (OTHER_UID, UID, (OTHER_UID,), None, 403),
+    ],
+    ids=["on the node", "the daemon's own", "a pod", "known before", "not known yet", "nobody's"],
+)
+def test_root_in_a_pod_is_that_pod_and_nobody_s_pod_is_refused(
+    own_pod: str | None,
+    pod: str | None,
+    known: tuple[str, ...],
+    not_ready: str | None,
+    expected: Peer | int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(identity, "pod_uid_of", {os.getpid(): own_pod, 7: pod}.get)
+    if isinstance(expected, Peer):
+        assert identity.identified(ROOT, known.__contains__, not_ready) == expected
+        return
+    with pytest.raises(Problem) as refused:
+        identity.identified(ROOT, known.__contains__, not_ready)
+    assert refused.value.status == expected
+    assert not_ready is None or refused.value.detail == not_ready
 
 
 def test_a_process_of_the_same_pid_namespace_keeps_its_number() -> None:

@@ -138,23 +138,12 @@ class KubernetesCluster:
         return self._refused or told or self._kubelet.trouble
 
     def identified(self, peer: Peer) -> Peer:
-        """See `cluster.Cluster`.
+        """See `cluster.Cluster`."""
+        return identity.identified(peer, self._knows, self.not_ready)
 
-        Who is in a pod is never an administrator of the node, root or not; in the daemon's own pod everybody is whom
-        their user id says, as on the node itself.
-        """
-        process = identity.require_visible(peer)
-        uid = identity.pod_uid_of(process.pid)
-        if uid is None or identity.is_in_own_pod(uid):
-            return peer
-        # Whoever has a workload here stays known while the API server is away, and when its pod has vanished.
-        known = uid in self._pods.records or any(w.spec.tenant == uid for w in self._host.state.workloads.values())
-        if not known and (why := self.not_ready) is not None:
-            raise Problem(503, "Not ready", why, "node")
-        if not known:
-            detail = "This process belongs to a pod that is not known on this node: ask again in a moment."
-            raise Problem(403, "Unknown pod", detail, "node")
-        return replace(peer, tenant=uid, administrator=False)
+    def _knows(self, uid: str) -> bool:
+        """Whoever has a workload here stays known while the API server is away, and when its pod has vanished."""
+        return uid in self._pods.records or any(w.spec.tenant == uid for w in self._host.state.workloads.values())
 
     def allot(
         self, body: Mapping[str, Any], peer: Peer, instead_of: WorkloadSpec | None

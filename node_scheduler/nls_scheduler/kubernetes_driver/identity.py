@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +17,8 @@ from nls_scheduler.errors import Problem
 from nls_scheduler.processes import look_up
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nls_scheduler.ids import ProcessId
     from nls_scheduler.peers import Peer
 
@@ -61,6 +64,24 @@ def require_visible(peer: Peer) -> ProcessId:
         )
         raise Problem(403, "Unknown caller", detail, "node")
     return peer.process
+
+
+def identified(peer: Peer, knows: Callable[[str], bool], not_ready: str | None) -> Peer:
+    """`peer` with its pod as its tenant, if it is in one.
+
+    Who is in a pod is never an administrator of the node, root or not; in the daemon's own pod everybody is whom their
+    user id says, as on the node itself. `knows` says whether a pod's UID is known here, and `not_ready` why not every
+    one is. Raises Problem: 503 for an unknown pod while that holds, else 403.
+    """
+    uid = pod_uid_of(require_visible(peer).pid)
+    if uid is None or is_in_own_pod(uid):
+        return peer
+    if knows(uid):
+        return replace(peer, tenant=uid, administrator=False)
+    if not_ready is not None:
+        raise Problem(503, "Not ready", not_ready, "node")
+    detail = "This process belongs to a pod that is not known on this node: ask again in a moment."
+    raise Problem(403, "Unknown pod", detail, "node")
 
 
 def seen_from_here(process: ProcessId, peer: Peer) -> ProcessId | None:
