@@ -105,5 +105,6 @@ it('a cell that waits is told after a moment, with its place and its reason', ()
   expect(waitingNotices(model, trans)[0]?.actions).toEqual(['interrupt', 'set-request', 'open-panel']);
   Object.assign(waiting.snapshot.workloads['w-bob'] ?? {}, { cell_waits: false });
   model.received(waiting);
+  clock += 3;
   expect(waitingNotices(model, trans)[0]?.actions).toEqual(['set-request', 'open-panel']);
 });
