@@ -6,7 +6,6 @@ import contextlib
 import errno
 import os
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -272,16 +271,17 @@ class TestCost:
             restore(saver.descriptors(), namespace)
         assert np.array_equal(namespace["a"], names["a"])
 
-    def test_the_budget_holds_inside_one_large_pickle(self):
-        names = {"many": [{"n": n, "s": str(n)} for n in range(300_000)]}
-        with contextlib.closing(Saver()) as saver:
-            began = time.monotonic()
-            with pytest.raises(OverBudgetError):
-                saver.save(names, cell=None, budget_s=0.01)
-            stopped_s = time.monotonic() - began
-            began = time.monotonic()
-            saver.save(names, cell=None)
-            assert stopped_s < time.monotonic() - began
+    def test_the_budget_holds_inside_one_large_pickle(self, monkeypatch):
+        """Time is asked for so often that a stop comes in the middle of it; how often is counted, not timed."""
+        looks = []
+        monkeypatch.setattr(saved_state.saver, "deadline", lambda _: lambda: looks.append(None))
+        counts = []
+        for many in (300, 300_000):
+            looks.clear()
+            with contextlib.closing(Saver()) as saver:
+                saver.save({"many": [{"n": n, "s": str(n)} for n in range(many)]}, cell=None)
+            counts.append(len(looks))
+        assert counts[1] - counts[0] > 20
 
     def test_a_save_may_cost_a_twentieth_of_what_ran_since_the_last(self):
         run_time = RunTime()
