@@ -207,7 +207,7 @@ class GpuProcessKernel(IPythonKernel):
         def handle(stream: Any, ident: Any, parent: dict[str, Any]) -> None:
             try:
                 content = {"status": "ok", **work(parent["content"])}
-            except (Exception, KeyboardInterrupt, SystemExit, saved_state.OverBudgetError) as error:  # noqa: BLE001 - told to the kernel, which decides
+            except BaseException as error:  # noqa: BLE001 - told to the kernel, which decides; without a reply it would wait
                 content = _failed(error)
             reply_type = parent["header"]["msg_type"].removesuffix("_request") + "_reply"
             session: Any = self.session

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from nls_jupyter.saved_state import looks
+from nls_jupyter.saved_state.watchdog import StuckError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,6 +37,9 @@ _LARGE_BYTES = 4096
 _REBUILT = {"cupy", "torch"}
 # From here on a level is handled in bulk, without a look at each of its objects where that can be.
 _MANY = 100_000
+# As many objects of a level are walked at once, and looked at one by one between two ticks.
+_AT_ONCE = 1 << 17
+_BETWEEN_TICKS = 1 << 10
 
 
 @dataclass(slots=True)
@@ -123,13 +127,16 @@ class Graph:
         level: list[Any] = [value]
         try:
             while level:
-                self._tick()
-                level = self._walk(number, seen, level)
+                behind: list[Any] = []
+                for start in range(0, len(level), _AT_ONCE):
+                    self._tick()
+                    behind += self._walk(number, seen, level[start : start + _AT_ONCE])
+                level = behind
         except RuntimeError:  # a container changed its size under the walk: another thread is at work
             seen.opaque = True
 
     def _walk(self, number: int, seen: _Name, level: list[Any]) -> list[Any]:
-        """One level; returns what lies behind it."""
+        """A level, or a part of a large one; returns what lies behind it."""
         seen.digest.update(array("Q", map(id, level)))
         kinds = set(map(type, level))
         if kinds <= self._atoms:
@@ -148,9 +155,11 @@ class Graph:
         dicts = [thing for thing in fresh if type(thing) in _DICTS]
         behind = self._behind_containers(seen, sequences, dicts)
         if len(sequences) + len(dicts) < len(fresh):
-            for thing in fresh:
-                if type(thing) not in _SEQUENCES and type(thing) not in _DICTS:
-                    behind += self._look(number, seen, thing)
+            others = (thing for thing in fresh if type(thing) not in _SEQUENCES and type(thing) not in _DICTS)
+            for looked_at, thing in enumerate(others, start=1):
+                behind += self._look(number, seen, thing)
+                if looked_at % _BETWEEN_TICKS == 0:
+                    self._tick()
         return behind
 
     def _behind_containers(self, seen: _Name, sequences: Sequence[Any], dicts: Sequence[Any]) -> list[Any]:
@@ -193,7 +202,7 @@ class Graph:
             return ()
         try:
             look = looker(thing)
-        except Exception:  # noqa: BLE001 - the pickler meets the same, and names it
+        except (Exception, StuckError):  # noqa: BLE001 - the pickler meets the same, and names it
             look = None
         if look is None:
             seen.opaque = True
@@ -255,7 +264,9 @@ class Graph:
 
     def _join_overlapping(self, spans: list[tuple[int, int, int, str]], *, on_device: bool) -> None:
         begin, end, owner, whose = -1, -1, -1, ""
-        for first, last, number, library in spans:
+        for position, (first, last, number, library) in enumerate(spans):
+            if position % _BETWEEN_TICKS == 0:
+                self._tick()
             if first < end:
                 self._join(number, owner)
                 rebuilt = {library, whose} == _REBUILT and (last <= end or first == begin)

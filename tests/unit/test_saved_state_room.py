@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from nls_jupyter import saved_state
-from nls_jupyter.saved_state import MachineRoom, OverBudgetError, Saver, arena, window
+from nls_jupyter.saved_state import MachineRoom, OverBudgetError, Saver, arena, graph, window
 from nls_jupyter.saved_state.cost import RunTime
 from nls_jupyter.saved_state.room import memory_left_bytes
 from saved_state_roundtrip import restore
@@ -331,6 +331,17 @@ class EndlessWhenMade:
         threading.Event().wait(60)
 
 
+class EndlessWhenLookedAt:
+    @property
+    def __dict__(self):
+        threading.Event().wait(60)
+
+
+class Point:
+    def __init__(self, x):
+        self.x = x
+
+
 class TestStuckCode:
     def test_an_object_that_never_finishes_is_named_and_the_rest_is_saved(self):
         with contextlib.closing(Saver(patience_s=0.1)) as saver:
@@ -365,3 +376,23 @@ class TestStuckCode:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
+
+    def test_what_is_walked_between_two_questions_for_the_budget_is_bounded(self, monkeypatch):
+        looked_at = [0]
+        look = graph.looks.look_at_instance
+
+        def counting(*args):
+            looked_at[-1] += 1
+            return look(*args)
+
+        monkeypatch.setattr(graph.looks, "look_at_instance", counting)
+        walk = graph.Graph({}, (), (), lambda: looked_at.append(0))
+        walk.add("points", [Point(n) for n in range(20_000)])
+        walk.components()
+        assert sum(looked_at) == 20_000
+        assert max(looked_at) <= 2000
+
+    def test_an_object_that_never_ends_being_looked_at_stops_no_save(self):
+        with contextlib.closing(Saver(patience_s=0.1)) as saver:
+            manifest = saver.save({"a": [1], "odd": EndlessWhenLookedAt(), "b": [2]}, cell=None)
+        assert {saved.name for saved in manifest.saved} == {"a", "odd", "b"}
