@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.saved_state import other_threads
@@ -15,7 +15,7 @@ from nls_jupyter.saved_state.manifest import ChangedName, Manifest, MissingName,
 from nls_jupyter.saved_state.order import in_order
 from nls_jupyter.saved_state.pickler import Rules
 from nls_jupyter.saved_state.regions import NoRoomForError
-from nls_jupyter.saved_state.store import Layout, Places, Scratch
+from nls_jupyter.saved_state.store import Layout, Places, Scratch, Stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,19 +32,13 @@ class Part:
 
     Attributes:
         held: keeps what the digest is made of.
-        stream: the pickle stream.
-        regions: where its memory lies.
+        stored: where it lies.
         encoded: which names it holds.
     """
 
     held: list[Any]
-    stream: Blob
-    regions: Places
+    stored: Stored
     encoded: Encoded
-
-    def chunks(self) -> list[Chunk]:
-        """All that it consists of."""
-        return [*self.stream.chunks, *self.regions.chunks()]
 
 
 class OneSave:
@@ -96,7 +90,7 @@ class OneSave:
     def chunks(self) -> list[Chunk]:
         """All that the save consists of."""
         beside = self._interpreter.chunks if self._interpreter is not None else ()
-        return [*beside, *(chunk for part in self._parts for chunk in part.chunks())]
+        return [*beside, *(chunk for part in self._parts for chunk in part.stored.chunks())]
 
     def write(self, known: Mapping[bytes, Part]) -> None:
         """Look at everything and store what is not among the parts that are `known` from the save before."""
@@ -135,9 +129,7 @@ class OneSave:
         components = [
             {
                 "names": len(part.encoded.saved),  # of the manifest's, in order
-                "stream": table.add(part.stream),
-                "buffers": part.encoded.buffers,
-                **part.regions.to_index(table),
+                **part.stored.to_index(table),
             }
             for part in self._parts
         ]
@@ -156,7 +148,8 @@ class OneSave:
         if before is not None and all(key in graph.memories for key in before.encoded.keys):
             sources = [graph.memories[key].source() for key in before.encoded.keys]
             try:
-                part = Part(before.held, before.stream, self._layout.put(sources, before.encoded.keys), before.encoded)
+                placed = self._layout.put(sources, before.encoded.keys)
+                part = Part(before.held, replace(before.stored, regions=placed), before.encoded)
             except NoRoomError:
                 part = self._encode(component, graph)  # which names what does not fit
         else:
@@ -183,13 +176,13 @@ class OneSave:
                     return self._nothing_of(names, error)
                 regions.refused[key] = NoRoomForError.maker(error, regions.sources[failed[0]].size_bytes)
                 continue
-            return Part(component.held, stream, placed, encoded)
+            return Part(component.held, Stored(stream, placed, encoded.buffers), encoded)
 
     def _nothing_of(self, names: Mapping[str, Any], error: NoRoomError) -> Part:
         """What is left of a component whose stream itself has no room."""
         nothing = self._blobs.put((), self._tick)
         missing = [MissingName(name, type_name(value), reason_for(error, value)) for name, value in names.items()]
-        return Part([], nothing, Places([], nothing), Encoded(missing=missing))
+        return Part([], Stored(nothing, Places([], nothing), ()), Encoded(missing=missing))
 
 
 def _torn(name: str, value: object) -> ChangedName:

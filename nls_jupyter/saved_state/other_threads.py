@@ -40,7 +40,7 @@ def changed_memory(parts: Iterable[Part], graph: Graph, tick: Callable[[], None]
     names = []
     for part in parts:
         moved = False
-        for key, place in zip(part.encoded.keys, part.regions.places, strict=True):
+        for key, place in zip(part.encoded.keys, part.stored.regions.places, strict=True):
             if key in graph.memories and not isinstance(place, tuple):
                 again = digests(graph.memories[key].source(), tick)
                 moved |= again != [chunk.digest for chunk in place.chunks]

@@ -170,7 +170,8 @@ class Saver:
         names = iter(Manifest.from_json(content["manifest"]).saved)
         for entry in content["components"]:
             contents.progress()
-            report = decode(Reader(contents, entry), namespace, list(islice(names, entry["names"])))
+            reader = Reader(contents.arena, contents.stored(entry), contents.progress)
+            report = decode(reader, namespace, list(islice(names, entry["names"])))
             restored += report.restored
             missing += report.missing
         outputs = {name: namespace.pop(name) for name in content["outputs"] if name in namespace}

@@ -10,12 +10,12 @@ from nls_jupyter.saved_state.arena import CHUNK_BYTES, Arena, NoRoomError, diges
 from nls_jupyter.saved_state.blobs import Blob, BlobWriter, Table, pieces_of, read_blob, read_chunk, read_each
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from nls_jupyter.saved_state.blobs import Chunk
     from nls_jupyter.saved_state.manifest import Where
 
-__all__ = ["Layout", "Places", "Reader", "Scratch", "Source", "digests"]
+__all__ = ["Layout", "Places", "Reader", "Scratch", "Source", "Stored", "digests"]
 
 # Smaller regions lie together in one pack: a page each would cost more than they hold.
 _PACKED_BYTES = 1 << 16
@@ -168,10 +168,36 @@ class Places:
             if isinstance(place, Blob):
                 yield from place.chunks
 
+    def size_bytes(self, region: int) -> int:
+        """Length of a region."""
+        place = self.places[region]
+        return place.size_bytes if isinstance(place, Blob) else place[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A component where it lies.
+
+    Attributes:
+        stream: the pickle stream.
+        regions: the memory that the stream refers to.
+        buffers: which of the regions are its out-of-band buffers, in order.
+    """
+
+    stream: Blob
+    regions: Places
+    buffers: Sequence[int]
+
+    def chunks(self) -> list[Chunk]:
+        """All that it consists of."""
+        return [*self.stream.chunks, *self.regions.chunks()]
+
     def to_index(self, table: Table) -> dict[str, Any]:
         """For the index: per region `[first row, rows, size]`, or `[-1, offset in the pack, size]`."""
-        regions = [table.add(place) if isinstance(place, Blob) else [_PACK, *place] for place in self.places]
-        return {"regions": regions, "pack": table.add(self.pack)}
+        places = self.regions.places
+        regions = [table.add(place) if isinstance(place, Blob) else [_PACK, *place] for place in places]
+        pack = table.add(self.regions.pack)
+        return {"stream": table.add(self.stream), "buffers": self.buffers, "regions": regions, "pack": pack}
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,23 +219,27 @@ class Contents:
         first, count, size_bytes = entry
         return Blob(size_bytes, tuple(self.chunks[first : first + count]))
 
+    def stored(self, entry: Mapping[str, Any]) -> Stored:
+        """A component by its entry of the index."""
+        places = [(place[1], place[2]) if place[0] == _PACK else self.blob(place) for place in entry["regions"]]
+        return Stored(self.blob(entry["stream"]), Places(places, self.blob(entry["pack"])), entry["buffers"])
+
 
 class Reader:
-    """A component of a committed state.
+    """A component that is read.
 
     Attributes:
-        progress: see `Contents`.
+        progress: called now and then while it is read.
+        buffers: see `Stored`.
     """
 
-    def __init__(self, contents: Contents, entry: dict[str, Any]) -> None:
-        self._arena = contents.arena
-        self.progress = contents.progress
-        self._blob = contents.blob
-        self._stream = self._blob(entry["stream"])
-        self._regions: list[list[int]] = entry["regions"]
-        self._pack_blob = self._blob(entry["pack"])
+    def __init__(self, arena: Arena, stored: Stored, progress: Callable[[], None]) -> None:
+        self._arena = arena
+        self._stream = stored.stream
+        self._regions = stored.regions
         self._pack: memoryview | None = None
-        self.buffers: list[int] = entry["buffers"]
+        self.progress = progress
+        self.buffers = stored.buffers
 
     def stream(self) -> io.BufferedReader:
         """The pickle stream from its beginning."""
@@ -217,7 +247,7 @@ class Reader:
 
     def size_bytes(self, region: int) -> int:
         """Length of a region."""
-        return self._regions[region][2]
+        return self._regions.size_bytes(region)
 
     def read_into(self, region: int, target: memoryview, *, zeroed: bool = False) -> None:
         """Copy a region over ordinary memory of its length; `zeroed` memory stays untouched where it is to be zero.
@@ -225,11 +255,11 @@ class Reader:
         Raises SavedStateDamagedError.
         """
         self.progress()
-        first, offset, size_bytes = self._regions[region]
-        if first == _PACK:
-            target.cast("B")[:] = self._packed()[offset : offset + size_bytes]
+        place = self._regions.places[region]
+        if isinstance(place, Blob):
+            read_blob(self._arena, place, target, self.progress, zeroed=zeroed)
         else:
-            read_blob(self._arena, self._blob(self._regions[region]), target, self.progress, zeroed=zeroed)
+            target.cast("B")[:] = self._packed(*place)
 
     def read_each(
         self, region: int, staging: Callable[[], memoryview], write: Callable[[int, memoryview], None]
@@ -240,20 +270,22 @@ class Reader:
         `CHUNK_BYTES` or the region's size if that is less, until the next one. Raises SavedStateDamagedError.
         """
         self.progress()
-        first, offset, size_bytes = self._regions[region]
-        if first == _PACK:
-            content = staging()[:size_bytes]
-            content[:] = self._packed()[offset : offset + size_bytes]
-            write(0, content)
+        place = self._regions.places[region]
+        if isinstance(place, Blob):
+            read_each(self._arena, place, staging, write, self.progress)
         else:
-            read_each(self._arena, self._blob(self._regions[region]), staging, write, self.progress)
+            packed = self._packed(*place)
+            content = staging()[: packed.nbytes]
+            content[:] = packed
+            write(0, content)
 
-    def _packed(self) -> memoryview:
+    def _packed(self, offset: int, size_bytes: int) -> memoryview:
         if self._pack is None:
-            pack = memoryview(bytearray(self._pack_blob.size_bytes))
-            read_blob(self._arena, self._pack_blob, pack, self.progress)
+            blob = self._regions.pack
+            pack = memoryview(bytearray(blob.size_bytes))
+            read_blob(self._arena, blob, pack, self.progress)
             self._pack = pack  # only once it has been checked: a second attempt comes here again
-        return self._pack
+        return self._pack[offset : offset + size_bytes]
 
 
 class _StreamFile(io.RawIOBase):
