@@ -282,7 +282,7 @@ class GpuProcess:
         """Put a saved state's names into the process; descriptors stay the caller's.
 
         Returns:
-            `restored`: names; `missing`: objects with `name, type_name, reason`.
+            The fields of a `saved_state.RestoreReport`.
 
         Raises:
             RequestFailed: nothing could be restored.
@@ -290,6 +290,20 @@ class GpuProcess:
         """
         number = self._arrivals.send(descriptors)
         return accepted(await self.request("nls_restore_request", {"number": number}, timeout_s=timeout_s))
+
+    async def try_again(self) -> Message:
+        """Have what could not be restored tried once more, after the cells sent so far. Returns as `restore`.
+
+        Raises RequestFailed, GpuProcessDied.
+        """
+        return accepted(await self.request("nls_try_again_request", {}, timeout_s=None))
+
+    async def forget(self, names: Sequence[str], *, timeout_s: float | None = 10.0) -> None:
+        """Have what could not be restored of these names given up.
+
+        Raises RequestFailed, GpuProcessDied, TimeoutError.
+        """
+        accepted(await self.request("nls_forget_request", {"names": list(names)}, timeout_s=timeout_s))
 
     async def give(self, fd: int) -> None:
         """Put packed variables (`packed.pack`) into the namespace. Raises RequestFailed, OSError, GpuProcessDied."""

@@ -1,12 +1,13 @@
 """What runs in the GPU process: an IPython kernel that can also save, restore and follow its memory allowance.
 
 Beside the Jupyter protocol it answers requests of ours. On the shell channel, so that they run in the main thread and
-in order with cells: `nls_save_request`, `nls_restore_request`, `nls_give_request`, `nls_take_request`, and the messages
-of widgets as `nls_comm_*`; for a process that stands by `nls_prepare_request` and `nls_adopt_request`. On the control
-channel, so that they work in mid-cell: `nls_allowance_request`, `nls_trim_request`, `nls_reclaim_request` and
-`nls_memory_answer_request`, which answers what it asks by `nls_memory_request` on iopub. A save
-point in mid-cell goes straight to the kernel's end of the state socket. Replies hold `status: ok`, or `status: error`
-with `ename, evalue, traceback`; a failure never ends the process.
+in order with cells: `nls_save_request`, `nls_restore_request`, `nls_try_again_request`, `nls_forget_request`,
+`nls_give_request`, `nls_take_request`, and the messages of widgets as `nls_comm_*`; for a process that stands by
+`nls_prepare_request` and `nls_adopt_request`. On the control channel, so that they work in mid-cell:
+`nls_allowance_request`, `nls_trim_request`, `nls_reclaim_request` and `nls_memory_answer_request`, which answers what
+it asks by `nls_memory_request` on iopub. A save point in mid-cell goes straight to the kernel's end of the state
+socket. Replies hold `status: ok`, or `status: error` with `ename, evalue, traceback`; a failure never ends the
+process.
 """
 
 from __future__ import annotations
@@ -81,6 +82,8 @@ class GpuProcessKernel(IPythonKernel):
         self._run_time.follow(self.shell)
         self.shell_handlers["nls_save_request"] = self._answering(self._save)
         self.shell_handlers["nls_restore_request"] = self._answering(self._restore)
+        self.shell_handlers["nls_try_again_request"] = self._answering(self._try_again)
+        self.shell_handlers["nls_forget_request"] = self._answering(self._forget)
         self.shell_handlers["nls_prepare_request"] = self._answering(self._prepare)
         self.shell_handlers["nls_adopt_request"] = self._answering(self._adopt)
         self.shell_handlers["nls_recipe_request"] = self._answering(self._recipe)
@@ -241,8 +244,18 @@ class GpuProcessKernel(IPythonKernel):
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
-        missing = [{"name": m.name, "type_name": m.type_name, "reason": m.reason} for m in report.missing]
-        return {"restored": list(report.restored), "missing": missing}
+        return report.to_json()
+
+    def _try_again(self, content: dict[str, Any]) -> dict[str, Any]:
+        """What could not be restored, before the next cell."""
+        del content
+        shell: Any = self.shell
+        return self._saver.try_again(shell.user_ns).to_json()
+
+    def _forget(self, content: dict[str, Any]) -> dict[str, Any]:
+        """`%gpu forget`."""
+        self._saver.forget(content["names"])
+        return {}
 
     def _prepare(self, content: dict[str, Any]) -> dict[str, Any]:
         return {"failed": warm_imports.import_quietly(content["modules"]), "touched": warm_imports.cuda_touched()}

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.channel import GpuProcess
+from nls_jupyter.completed import Completed
 from nls_jupyter.launch import GpuProcessDied, LaunchFailed
 from nls_jupyter.pending import RequestFailed
 from nls_jupyter.saved_state import SavedStateDamagedError, read_manifest
@@ -36,6 +37,8 @@ _log = logging.getLogger(__name__)
 
 # Guardian and command exist after this, or something is badly wrong with the machine.
 _LAUNCH_TIMEOUT_S = 60.0
+# What could not be restored is tried again after this many times what the last try took.
+_PAUSE_PER_TRY = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +55,13 @@ class Restored:
 
     Attributes:
         names: restored variables.
-        missing: objects with `name, type_name, reason` that did not come back; each is told once.
+        missing: objects with `name, type_name, reason` that are gone; each is told once.
         memory_bytes: size of the saved state.
         cell: the cell after which it was saved.
         seconds: the whole way, from the launch on.
+        not_back: objects as `missing`, whose saved state is kept and tried again.
+        changed: objects with `name, type_name, change` that came back otherwise than they were.
+        gone: labels of completed cells that it does not hold.
     """
 
     names: Sequence[str]
@@ -63,6 +69,9 @@ class Restored:
     memory_bytes: int
     cell: str | None
     seconds: float
+    not_back: Sequence[Mapping[str, Any]] = ()
+    changed: Sequence[Mapping[str, Any]] = ()
+    gone: Sequence[str] = ()
 
 
 class EndedInCell(Exception):  # noqa: N818 - says what happened
@@ -89,6 +98,8 @@ class Keeper:
         process: `None` without one; set from its launch until nothing of it is left.
         usable: whether cells can be sent to `process`; ask `still_usable` before sending one.
         saved: the saved state; `None` when nothing was saved.
+        completed: which cells are not in it.
+        not_back: why each name that is saved could not be restored, until it is.
         ordered_end: why the process was ended on purpose; `None` for an end of its own.
         on_memory_wanted: gets the process, and what an allocation there lacks; see `GpuProcess`.
     """
@@ -108,6 +119,7 @@ class Keeper:
         # An end that comes in the middle of a launch waits for it: or the new process would be nobody's.
         self._launching = asyncio.Lock()
         self._cell: asyncio.Task[Message] | None = None
+        self._suspending: asyncio.Task[SavedState] | None = None
         self._following: asyncio.Task[None] | None = None
         self._answers = False
         self._allowance_bytes: int | None = None
@@ -117,6 +129,9 @@ class Keeper:
         self.process: GpuProcess | None = None
         self.usable = False
         self.saved: SavedState | None = None
+        self.completed = Completed()
+        self.not_back: dict[str, str] = {}
+        self._try_again_at = 0.0
         self.ordered_end: str | None = None
         self.on_memory_wanted: Callable[[GpuProcess, Message], None] | None = None
 
@@ -128,7 +143,8 @@ class Keeper:
     @property
     def last_cell(self) -> str | None:
         """The cell whose variables the process has now."""
-        return self.saves.cell or (self.saved.manifest.cell if self.saved is not None else None)
+        unsaved = self.completed.unsaved
+        return unsaved[-1] if unsaved else None if self.saved is None else self.saved.manifest.cell
 
     def still_usable(self) -> bool:
         """Whether a cell can be sent now. Asks the system: the news of an end takes a moment."""
@@ -172,16 +188,18 @@ class Keeper:
         """
         began = time.monotonic()
         await process.ready()
-        self._answers, self.saves.cell = True, None
+        self._answers = True
         await self.follow_allowance(allowance_bytes)
+        self._look_again()
         saved = self.saved
-        restored: Message = {"restored": [], "missing": []}
+        restored: Message = {"restored": [], "missing": [], "carried": [], "changed": []}
         if saved is not None:
             restored = await process.restore(saved.descriptors)
             _refuse_out_of_memory(restored)
         if self.ordered_end is not None:
             raise LaunchFailed(f"it was ended while it started: {self.ordered_end}")
-        self.usable = True
+        self.usable, self._try_again_at = True, 0.0
+        self._note_not_back(restored)
         self._following = asyncio.get_running_loop().create_task(self._follow_end(process))
         return self._brought_back(saved, restored, time.monotonic() - began)
 
@@ -193,13 +211,41 @@ class Keeper:
         return Restored(
             names=restored["restored"],
             missing=[
-                *restored["missing"],
+                *(name for name in restored["missing"] if name["name"] not in self.not_back),
                 *({"name": m.name, "type_name": m.type_name, "reason": m.reason} for m in lost),
             ],
             memory_bytes=manifest.memory_bytes if manifest else 0,
             cell=manifest.cell if manifest else None,
             seconds=seconds,
+            not_back=[name for name in restored["missing"] if name["name"] in self.not_back],
+            changed=restored["changed"],
+            gone=self.completed.take(),
         )
+
+    def _note_not_back(self, report: Message) -> None:
+        lost = {lost["name"]: lost["reason"] for lost in report["missing"]}
+        self.not_back = {name: lost[name] for name in report["carried"]}
+
+    @property
+    def tries_again(self) -> bool:
+        """Whether what could not be restored is due to be tried again: at most a twentieth of the time goes there."""
+        return bool(self.not_back) and self.process is not None and time.monotonic() >= self._try_again_at
+
+    async def try_again(self) -> Message:
+        """Once more what could not be restored. Returns what came of it; see `GpuProcess.restore`.
+
+        Raises RequestFailed, GpuProcessDied.
+        """
+        if self.process is None:
+            raise RuntimeError("there is no GPU process to bring anything back to")
+        began = time.monotonic()
+        try:
+            report = await self.process.try_again()
+        finally:
+            now = time.monotonic()
+            self._try_again_at = now + _PAUSE_PER_TRY * (now - began)
+        self._note_not_back(report)
+        return report
 
     async def follow_allowance(self, allowance_bytes: int | None) -> None:
         """Tell the process how much it may hold, unless it knows. One that only starts is told when it answers."""
@@ -245,7 +291,7 @@ class Keeper:
         Args:
             code: the cell's source.
             then: called when it is over, however it ended.
-            options: as `GpuProcess.execute` takes them.
+            options: as `GpuProcess.execute` takes them; `cell`, its label, is needed.
 
         Returns:
             A task for the execute reply, which raises EndedInCell.
@@ -261,7 +307,9 @@ class Keeper:
     ) -> Message:
         began = time.monotonic()
         try:
-            return await process.execute(code, **options)
+            reply = await process.execute(code, **options)
+            self.completed.ran(options["cell"])
+            return reply
         except GpuProcessDied as died:
             if self.process is process:
                 self.usable = False
@@ -278,6 +326,7 @@ class Keeper:
         if self.saved is not None:
             with contextlib.suppress(OSError, SavedStateDamagedError):
                 self.saved = SavedState(self.saved.descriptors, read_manifest(self.saved.descriptors))
+                self.completed.saved(self.saved.manifest.cell)
 
     async def cell_over(self) -> None:
         """Until no cell runs."""
@@ -300,27 +349,46 @@ class Keeper:
         if self.process is not None:
             self.process.interrupt()
 
-    async def save(self, cell: str | None, *, within_budget: bool = False) -> SavedState:
-        """Save now. Raises RequestFailed, GpuProcessDied or OSError; then the state saved before stands."""
-        if self.process is None:
+    async def save(
+        self, cell: str | None, process: GpuProcess | None = None, *, within_budget: bool = False
+    ) -> SavedState:
+        """Save now what `process` holds, by default the one that is there.
+
+        Raises RequestFailed, GpuProcessDied or OSError; then the state saved before stands.
+        """
+        process = process or self.process
+        if process is None:
             raise RuntimeError("there is no GPU process to save")
-        descriptors, manifest = await self.process.save(cell=cell, within_budget=within_budget)
-        self.drop_saved()
-        self.saved = SavedState(descriptors, manifest)
-        return self.saved
+        descriptors, manifest = await process.save(cell=cell, within_budget=within_budget)
+        return self._keep(descriptors, manifest)
+
+    @property
+    def suspending(self) -> bool:
+        """Whether a suspend is under way."""
+        return self._suspending is not None
 
     async def suspend(self) -> SavedState:
-        """Save everything, then end the process.
+        """Save everything, then end the process; who asks while that is under way waits for the same.
 
-        Not to be cancelled; `interrupt` makes a save that takes too long fail.
+        It goes on whether or not anybody waits for it; `interrupt` makes a save that takes too long fail.
 
         Raises:
             RequestFailed, GpuProcessDied, OSError: nothing was given up; a process that still lives goes on.
         """
-        process, self.usable = self.process, False
+        if self._suspending is None:
+            process, self.usable = self.process, False
+            self._suspending = asyncio.get_running_loop().create_task(self._suspend(process))
+            self._suspending.add_done_callback(self._suspended)
+        return await asyncio.shield(self._suspending)
+
+    def _suspended(self, task: asyncio.Task[SavedState]) -> None:
+        self._suspending = None
+        _take_note(task)
+
+    async def _suspend(self, process: GpuProcess | None) -> SavedState:
         try:
             await self.saves.give_way()
-            saved = await self.save(self.last_cell)
+            saved = await self.save(self.last_cell, process)
         except BaseException:
             self.usable = process is not None and self.process is process and self.ordered_end is None
             self.still_usable()
@@ -344,12 +412,24 @@ class Keeper:
 
     def take_save_point(self, descriptors: tuple[int, ...], manifest: Manifest) -> None:
         """The process has saved in mid-cell."""
-        self.drop_saved()
-        self.saved = SavedState(descriptors, manifest)
+        saved = self._keep(descriptors, manifest)
         if self._on_save_point is not None:
-            telling = asyncio.get_running_loop().create_task(self._on_save_point(self.saved))
+            telling = asyncio.get_running_loop().create_task(self._on_save_point(saved))
             self._telling.add(telling)
             telling.add_done_callback(self._telling.discard)
+
+    def _keep(self, descriptors: tuple[int, ...], manifest: Manifest) -> SavedState:
+        self.drop_saved()
+        self.saved = SavedState(descriptors, manifest)
+        self.completed.saved(manifest.cell)
+        self.not_back = {name.name: name.not_back or "" for name in manifest.carried}
+        return self.saved
+
+    def begin_anew(self) -> None:
+        """The next process starts empty, as its user wishes."""
+        self.drop_saved()
+        self.completed.take()
+        self.not_back = {}
 
     def drop_saved(self) -> None:
         """Forget what was saved; its memory is free at once."""
@@ -365,14 +445,14 @@ class Keeper:
             await self._on_own_end(process, status)
 
 
-def _take_note(cell: asyncio.Task[Message]) -> None:
-    """Nobody may be waiting any more for how a cell ended; that is no defect."""
-    if not cell.cancelled():
-        cell.exception()
+def _take_note(task: asyncio.Task[Any]) -> None:
+    """Nobody may be waiting any more for how it ended; that is no defect."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _refuse_out_of_memory(restored: Message) -> None:
     """A state that only lacked room keeps everything and is restored again where there is more."""
     for missing in restored["missing"]:
-        if "OutOfMemory" in missing["reason"]:
+        if missing["lacks_memory"]:
             raise LaunchFailed(f"no room for {missing['name']} on this GPU: {missing['reason']}")

@@ -129,6 +129,7 @@ class GpuMagics(Magics):
         %gpu trim                            give back GPU memory that is cached and that no variable uses
         %gpu save                            save the variables now
         %gpu vars                            the variables in the GPU process: saved or not, and why not
+        %gpu forget NAME [NAME ...]          give up what is saved of a variable that could not be restored
         %gpu recompute NAME: EXPRESSION      compute NAME again instead of saving it, for what cannot be saved
         %gpu auto on|off                     every cell in the GPU process, or only %%gpu cells
         %gpu log                             what happened, when and why
@@ -292,7 +293,14 @@ class GpuMagics(Magics):
         gpu = self.gpu_of_notebook
         gpu.call(gpu.supervisor.settle())
         saved = gpu.supervisor.keeper.saved
-        print(variables.table(None if saved is None else saved.manifest))  # noqa: T201 - what was asked for
+        not_back = gpu.supervisor.keeper.not_back
+        print(variables.table(None if saved is None else saved.manifest, not_back))  # noqa: T201 - what was asked for
+
+    def _forget(self, words: list[str]) -> None:
+        gpu = self.gpu_of_notebook
+        told = variables.told_of_forgetting(words, gpu.supervisor.keeper.not_back)
+        gpu.call(gpu.supervisor.forget(words))
+        print(told)  # noqa: T201 - what was asked for
 
     def _recompute(self, text: str) -> None:
         """The rest of the line as it is written: an expression is no list of words."""
@@ -313,7 +321,7 @@ class GpuMagics(Magics):
                 self.auto = False
                 gpu.call(gpu.supervisor.settle())
                 saved = gpu.supervisor.keeper.saved
-                names = len(saved.manifest.saved) + len(saved.manifest.missing) if saved else 0
+                names = len(saved.manifest.variables) + len(saved.manifest.missing) if saved else 0
                 stay = _stay(names, "GPU process; %%gpu")
                 print(f"From the next cell on, cells run in the notebook's kernel.{stay}")  # noqa: T201
             case ["on" | "off"] | []:

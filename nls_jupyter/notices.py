@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter import completed
 from nls_scheduler.sizes import format_bytes
 
 if TYPE_CHECKING:
@@ -94,9 +95,15 @@ def returned(left: Departure | None, gpu: str, restored: Restored, now: float) -
         restored: what came back.
         now: by time.monotonic().
     """
-    what = kept(restored.names, restored.missing, restored.memory_bytes)
+    text = _returned(left, gpu, restored, now)
+    lost = completed.gone(restored.gone, restored.cell)
+    return f"{text} {lost}" if lost else text
+
+
+def _returned(left: Departure | None, gpu: str, restored: Restored, now: float) -> str:
+    what = kept(restored)
     if left is None:
-        with_state = f": {what}" if restored.names or restored.missing else ""
+        with_state = f": {what}" if restored.names or restored.missing or restored.not_back else ""
         return f"GPU process ready on {gpu} after {restored.seconds:.1f} s{with_state}."
     took = f"{now - left.began:.1f} s"
     if left.died and restored.cell is None:
@@ -110,13 +117,31 @@ def returned(left: Departure | None, gpu: str, restored: Restored, now: float) -
     return text[0].upper() + text[1:]
 
 
-def kept(restored: Sequence[str], missing: Sequence[Mapping[str, Any]], memory_bytes: int) -> str:
+def kept(restored: Restored) -> str:
     """What came back: `5 variables kept (320 MiB)`, and by name what did not."""
-    came_back = f"{count(len(restored), 'variable')} kept ({format_bytes(memory_bytes)})"
-    if not missing:
-        return came_back
-    lost = ", ".join(f"{m['name']} ({m['reason']})" for m in missing)
-    return f"{came_back}; not kept: {lost}"
+    text = f"{count(len(restored.names), 'variable')} kept ({format_bytes(restored.memory_bytes)})"
+    if restored.missing:
+        text += f"; not kept: {_with_reasons(restored.missing)}"
+    if restored.not_back:
+        text += f"; saved, but could not be restored, and tried again: {_with_reasons(restored.not_back)}"
+    return text + changed(restored.changed)
+
+
+def came_later(report: Mapping[str, Any]) -> str | None:
+    """One sentence for what was tried again and is back now; `None` when nothing is."""
+    if not report["restored"]:
+        return None
+    verb = "is" if len(report["restored"]) == 1 else "are"
+    return f"{', '.join(report['restored'])} could not be restored before and {verb} back{changed(report['changed'])}."
+
+
+def changed(names: Sequence[Mapping[str, Any]]) -> str:
+    """A clause for what came back otherwise than it was; empty for nothing."""
+    return "".join(f"; {name['name']}: {name['change']}" for name in names)
+
+
+def _with_reasons(names: Sequence[Mapping[str, Any]]) -> str:
+    return ", ".join(f"{name['name']} ({name['reason']})" for name in names)
 
 
 def count(number: int, thing: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,7 @@ class Orders:
         id: the daemon's name for the workload.
         view: its status entry, as last received.
         over: its notebook has given it up; only its end is still answered.
+        departure: the last way off a Gpu, until its user has read of the return; also that of the workload before.
     """
 
     def __init__(
@@ -52,13 +54,14 @@ class Orders:
         keeper: Keeper,
         log: notices.NoticeLog,
         on_change: Callable[[], None],
+        departure: notices.Departure | None = None,
     ) -> None:
         self._keeper = keeper
         self._log = log
         self._on_change = on_change
         self._done_command = 0
         self._open: set[str] = set()
-        self._departure: notices.Departure | None = None
+        self.departure = departure
         self._exit_told: GpuProcess | None = None
         self._tasks = Tasks(self._failed)
         self.id: str = view["id"]
@@ -115,7 +118,7 @@ class Orders:
 
     def forget_departure(self) -> None:
         """Whatever comes back next does not come back from there."""
-        self._departure = None
+        self.departure = None
 
     # What the daemon orders
 
@@ -171,8 +174,9 @@ class Orders:
                 await self._tell("start_failed", command_id=command.command_id, reason=str(error))
                 self._log.add(f"The GPU process could not start: {error}", important=True)
             return
-        missing = [str(thing["name"]) for thing in restored.missing]
-        await self._tell("process_ready", command_id=command.command_id, **({"missing": missing} if missing else {}))
+        missing = [str(thing["name"]) for thing in (*restored.missing, *restored.not_back)]
+        worse = {key: value for key, value in (("missing", missing), ("lost_cells", list(restored.gone))) if value}
+        await self._tell("process_ready", command_id=command.command_id, **worse)
         self._tell_of_return(restored)
 
     async def _suspend(self, command: CommandMessage) -> None:
@@ -182,14 +186,14 @@ class Orders:
             reason = "a cell is running" if running else "the GPU process is not ready"
             await self._tell("suspend_failed", command_id=command.command_id, reason=reason, busy=True)
             return
-        stayed = self._departure
+        stayed = self.departure
         self._depart(command.reason)
         try:
             saved = await keeper.suspend()
         except GpuProcessDied:
             return  # its end is told by whoever ended it, or as an end of its own
         except CANNOT_SAVE as error:
-            self._departure = stayed
+            self.departure = stayed
             await self._tell("suspend_failed", command_id=command.command_id, reason=str(error))
             self._log.add(f"The variables could not be saved, so this notebook keeps its GPU: {error}")
             return
@@ -204,6 +208,8 @@ class Orders:
             self._log.add(f"The running cell was interrupted: {command.reason}.")
 
     async def _stop(self, command: CommandMessage) -> None:
+        if not self.over and command.grace_s > 0:
+            await self._save_first(command)
         # After it was given up, the process that is there can be that of the notebook's next workload.
         process = None if self.over else await self._end(command.reason)
         if process is None:
@@ -211,6 +217,19 @@ class Orders:
             return
         await self.tell_exit(process, command.reason)
         self._log.add(f"Taken off the GPU: {command.reason}.")
+
+    async def _save_first(self, command: CommandMessage) -> None:
+        """What ran since the last save, within the grace; a cell that runs is interrupted for that."""
+        keeper = self._keeper
+        try:
+            async with asyncio.timeout(command.grace_s):
+                if await keeper.reclaim(command.reason, command.grace_s):
+                    await keeper.cell_over()
+                if keeper.usable or keeper.suspending:
+                    self._depart(command.reason)
+                    await keeper.suspend()
+        except (TimeoutError, GpuProcessDied, *CANNOT_SAVE) as error:
+            _log.info("What ran last was not saved before the GPU process was stopped: %s", error)
 
     async def _end(self, reason: str) -> GpuProcess | None:
         if self._keeper.usable:
@@ -231,15 +250,16 @@ class Orders:
         )
 
     def _depart(self, why: str, *, died: bool = False) -> None:
-        self._departure = notices.Departure(why, self._gpus(), time.monotonic(), died)
+        self.departure = notices.Departure(why, self._gpus(), time.monotonic(), died)
 
     def _gpus(self) -> str:
         return " and ".join(self.view["gpus"]) or "the GPU"
 
     def _tell_of_return(self, restored: Restored) -> None:
-        left, self._departure = self._departure, None
+        left, self.departure = self.departure, None
         text = notices.returned(left, self._gpus(), restored, time.monotonic())
-        self._log.add(text, important=left is not None or bool(restored.missing))
+        worse = restored.missing or restored.not_back or restored.changed or restored.gone
+        self._log.add(text, important=left is not None or bool(worse))
 
     def _pass_on(self, process: GpuProcess, question: dict[str, Any]) -> None:
         self._tasks.spawn(self._questions.ask(process, question))

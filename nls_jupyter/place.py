@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from nls_jupyter.changes import Changes
     from nls_jupyter.keeper import Keeper
-    from nls_jupyter.notices import NoticeLog
+    from nls_jupyter.notices import Departure, NoticeLog
     from nls_scheduler.client import DaemonClient
 
 _log = logging.getLogger(__name__)
@@ -51,6 +51,7 @@ class Place:
         self._changes = changes
         self._client: DaemonClient | None = None
         self._before: Mapping[str, Any] | None = None
+        self._departure: Departure | None = None
         # A new workload is asked for only after the process of a lost one has ended.
         self._asking = asyncio.Lock()
         self._tasks = Tasks(self._failed)
@@ -145,7 +146,8 @@ class Place:
                 return
             client = await self.client()
             view = await client.submit(kind="notebook", **{**self._defaults(), **self._as_before(wanted), **wanted})
-            self.orders = Orders(client, view, self._keeper, self._log, self._changes.announce)
+            self.orders = Orders(client, view, self._keeper, self._log, self._changes.announce, self._departure)
+            self._departure = None
             self._tasks.spawn(self._follow(self.orders))
 
     async def _respecify(self, orders: Orders, wanted: Mapping[str, Any]) -> bool:
@@ -196,7 +198,7 @@ class Place:
         self._changes.announce()
 
     def _forget(self, orders: Orders) -> None:
-        orders.over, self.orders, self._before = True, None, orders.view
+        orders.over, self.orders, self._before, self._departure = True, None, orders.view, orders.departure
 
     async def _release(self, orders: Orders) -> None:
         client, process = await self.client(), self._keeper.process
@@ -226,10 +228,10 @@ class Place:
         self._changes.announce()
 
     async def _restart(self) -> None:
-        self._keeper.drop_saved()
+        self._keeper.begin_anew()
         process = await self._keeper.end("restarted by you")
         await self._keeper.drop_standby()  # a restart is how one gets rid of modules, too
-        self._keeper.drop_saved()
+        self._keeper.begin_anew()
         self._log.add("GPU process restarted by you; it begins without variables.")
         orders = self.orders
         if orders is not None:

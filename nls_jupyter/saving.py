@@ -62,11 +62,7 @@ class Wanted:
 
 
 class Saves:
-    """At most one save at a time. Everything here runs in the loop's thread.
-
-    Attributes:
-        cell: the label of the last cell that was to be saved, whether or not that has been done; `None` before.
-    """
+    """At most one save at a time. Everything here runs in the loop's thread."""
 
     def __init__(self, save: _Save) -> None:
         self._save = save
@@ -74,7 +70,6 @@ class Saves:
         self._rest: asyncio.Task[None] | None = None
         self._interruptible: GpuProcess | None = None
         self._hurry: asyncio.Event | None = None
-        self.cell: str | None = None
         self._run_s = 0.0
         self._cost_s = 0.0
 
@@ -98,7 +93,6 @@ class Saves:
 
     def begin(self, wanted: Wanted) -> None:
         """Save now if it costs no more than a save after a cell may, else when nobody has run a cell for a moment."""
-        self.cell = wanted.cell
         self._first = asyncio.get_running_loop().create_task(self._at_once(wanted))
         self._first.add_done_callback(lambda _: wanted.over())
 

@@ -160,6 +160,18 @@ class Supervisor:
         recipes: Mapping[str, str] = answer["recipes"]
         return recipes
 
+    async def forget(self, names: Sequence[str]) -> None:
+        """Give up what is saved of names that could not be restored. Raises GpuUnavailable without a GPU process."""
+        await self.keeper.saves.give_way()
+        process = self.keeper.process
+        if process is None or not self.keeper.still_usable() or self.keeper.executing:
+            raise GpuUnavailable("there is no idle GPU process that keeps them; run a GPU cell first.")
+        try:
+            await process.forget(names)
+        except (RequestFailed, ProcessDied, TimeoutError) as error:
+            raise GpuUnavailable(f"the GPU process did not forget them: {error}.") from None
+        await self.save()
+
     async def run(self, cell: Cell) -> Message:
         """Run a cell: waits for the GPU process, returns the execute reply.
 
@@ -274,6 +286,8 @@ class Supervisor:
                 await self._wait(cell, lambda: not self.keeper.saves.active, _saving_line)
             elif self.keeper.executing:
                 await self._wait(cell, lambda: not self.keeper.executing, _busy_line)
+            elif self.keeper.tries_again:
+                await self._try_again(cell)
             elif unread := self.log.take_unread():
                 try:
                     await cell.on_notices(unread)
@@ -284,6 +298,19 @@ class Supervisor:
                 await self.keeper.saves.give_way()
             else:
                 return
+
+    async def _try_again(self, cell: Cell) -> None:
+        """What could not be restored, before the cell that may need it."""
+        trying = asyncio.get_running_loop().create_task(self.keeper.try_again())
+        trying.add_done_callback(lambda _: self._changes.announce())
+        await self._wait(cell, trying.done, _restoring_line)
+        try:
+            told = notices.came_later(trying.result())
+        except (RequestFailed, ProcessDied) as error:
+            self.log.add(f"What could not be restored was tried again in vain: {error}.")
+        else:
+            if told is not None:
+                self.log.add(told, important=True)
 
     async def _settle_yield(self) -> None:
         """After a cell at whose end the GPU was to be given back, the next one waits for the daemon's word."""
@@ -384,7 +411,7 @@ class Supervisor:
             comes_back += "without variables, as none were saved before."
         else:
             manifest = self.keeper.saved.manifest
-            comes_back += f"with the {notices.count(len(manifest.saved), 'variable')} of cell {manifest.cell}."
+            comes_back += f"with the {notices.count(len(manifest.variables), 'variable')} of cell {manifest.cell}."
         if ended.ordered is not None:
             evicted = GpuEvicted(
                 f"the GPU was taken back in the middle of this cell: {ended.ordered}. {comes_back} Run the cell again."
@@ -398,6 +425,10 @@ class Supervisor:
 
 def _saving_line(waited_s: float) -> str:
     return f"the variables of the cell before are being saved … ({waited_s:.0f} s); Ctrl-C gives this save up"
+
+
+def _restoring_line(waited_s: float) -> str:
+    return f"what could not be restored before is tried again … ({waited_s:.0f} s); Ctrl-C goes on without it"
 
 
 def _busy_line(waited_s: float) -> str:

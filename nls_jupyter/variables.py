@@ -9,10 +9,11 @@ from nls_jupyter.notices import count
 from nls_scheduler.sizes import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from nls_jupyter.saved_state import Manifest
 
+_TRIED = "tried again with the next cell; %gpu forget gives it up"
 _HOW = "write %gpu recompute NAME: expression, or NAME: alone to save it again"
 
 
@@ -20,7 +21,9 @@ def told_of_save(manifest: Manifest) -> str:
     """What `%gpu save` answers."""
     missing = "".join(f"; not saved: {lost.name} ({lost.reason})" for lost in manifest.missing)
     changed = "".join(f"; {name.name} comes back changed: {name.change}" for name in manifest.changed)
-    return f"Saved {count(len(manifest.saved), 'variable')}, {format_bytes(manifest.memory_bytes)}{missing}{changed}."
+    return (
+        f"Saved {count(len(manifest.variables), 'variable')}, {format_bytes(manifest.memory_bytes)}{missing}{changed}."
+    )
 
 
 def told_of_trim(freed_bytes: int | None) -> str:
@@ -32,17 +35,34 @@ def told_of_trim(freed_bytes: int | None) -> str:
     return f"Gave back {format_bytes(freed_bytes)} of GPU memory that was cached."
 
 
-def table(manifest: Manifest | None) -> str:
-    """What `%gpu vars` answers: each name, where, how large, or why not."""
+def table(manifest: Manifest | None, not_back: Mapping[str, str]) -> str:
+    """What `%gpu vars` answers: each name, where, how large, or why not.
+
+    Args:
+        manifest: of what was saved last.
+        not_back: why each name that is saved could not be restored.
+    """
     if manifest is None:
         return "Nothing is saved yet: the variables are saved after each %%gpu cell."
     lines = [f"Saved after cell {manifest.cell}, {format_bytes(manifest.memory_bytes)}:"]
     changes = {name.name: f"  comes back changed: {name.change}" for name in manifest.changed}
-    for name in manifest.saved:
+    for name in (*manifest.saved, *manifest.carried):
         size = format_bytes(name.memory_bytes)
-        lines.append(f"  {name.name:<20} {name.type_name:<24} {size:>10}  {name.where}{changes.get(name.name, '')}")
+        why = not_back.get(name.name)
+        state = name.where if why is None else f"saved, could not be restored: {why}; {_TRIED}"
+        lines.append(f"  {name.name:<20} {name.type_name:<24} {size:>10}  {state}{changes.get(name.name, '')}")
     lines += [f"  {lost.name:<20} {lost.type_name:<24} not saved: {lost.reason}" for lost in manifest.missing]
     return "\n".join(lines)
+
+
+def told_of_forgetting(names: Sequence[str], not_back: Mapping[str, str]) -> str:
+    """What `%gpu forget` answers, once it is done. Raises GpuUsageError for names that nobody waits for."""
+    unknown = [name for name in names if name not in not_back]
+    if not names or unknown:
+        what = f"{unknown[0]!r} is no such name" if unknown else "give the names"
+        waited_for = f"these are: {', '.join(not_back)}" if not_back else "there is none now"
+        raise GpuUsageError(f"%gpu forget takes names that are saved and could not be restored; {what}; {waited_for}.")
+    return f"Given up: {', '.join(names)}."
 
 
 def parse_recipe(text: str) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 /** What is worth a notification, and what it says. Pure, but for what it remembers. */
 
-import { entryText, gpusText, secondsSince, shortened, shortenedName, whereText } from './statusText';
+import { cameBackWithLess, entryText, gpusText, secondsSince, shortened, shortenedName, whereText } from './statusText';
 import type { ITranslate, Units } from './statusText';
 import type { IEntry, INodeModel, IWorkload } from './tokens';
 
@@ -40,11 +40,13 @@ const KINDS: Readonly<Record<string, IKind>> = {
   interrupted: { severity: 'warning', important: true, actions: ['open-panel', 'go-to-notebook'] },
   exited: { severity: 'warning', important: true, actions: ['open-panel', 'go-to-notebook'] },
   failed: { severity: 'error', important: true, actions: ['resume', 'open-panel'] },
-  // Only where something is missing: what one asked for oneself is else no news.
+  // These two only where something is missing: what one asked for oneself is else no news.
   resumed: { severity: 'warning', important: true, actions: ['go-to-notebook', 'open-panel'] },
+  started: { severity: 'warning', important: true, actions: ['go-to-notebook', 'open-panel'] },
   restored: { severity: 'success', important: true, actions: ['go-to-notebook'] },
   released: { severity: 'info', important: true, actions: ['open-panel'] }
 };
+const BACK = new Set(['resumed', 'started']);
 const LOST_BY = new Set(['evicted', 'exited', 'failed']);
 /** The daemon says so of what its user, or the notebook itself, asked for: no news to them. */
 const ASKED_FOR = /^(suspended|released) by its user$|process that looked after it has ended/;
@@ -81,13 +83,14 @@ export class Notices {
     if (kind === undefined || wanted === 'none') {
       return null;
     }
-    if (wanted === 'important' && !kind.important && entry.missing.length === 0) {
+    const less = cameBackWithLess(entry);
+    if (wanted === 'important' && !kind.important && !less) {
       return null;
     }
-    if (ASKED_FOR.test(entry.reason) || (event === 'resumed' && entry.missing.length === 0)) {
+    if (ASKED_FOR.test(entry.reason) || (BACK.has(event) && !less)) {
       return null;
     }
-    const severity = entry.missing.length > 0 ? 'warning' : kind.severity;
+    const severity = less ? 'warning' : kind.severity;
     return {
       workload,
       topic: 'happened',

@@ -182,7 +182,8 @@ export function entryText(entry: IEntry, units: Units, trans: ITranslate): strin
   const kept = entry.bytes === null ? '' : trans.__('%1 kept', bytesText(entry.bytes, units, trans));
   const details = [took, kept].filter(part => part !== '').join(', ');
   const lost = missingText(entry.missing.length, trans);
-  const event = [eventText(entry, trans), lost].filter(part => part !== '').join(', ');
+  const older = lostCellsText(entry.lost_cells, trans);
+  const event = [eventText(entry, trans), lost, older].filter(part => part !== '').join(', ');
   const what = `${entry.name} ${event}: ${entry.reason}`;
   return details === '' ? what : `${what} (${details})`;
 }
@@ -203,6 +204,21 @@ function missingText(count: number, trans: ITranslate): string {
     return '';
   }
   return count === 1 ? trans.__('one name missing') : trans.__('%1 names missing', count);
+}
+
+/** Which completed cells are not in what came back; nothing where all are. */
+function lostCellsText(cells: readonly string[], trans: ITranslate): string {
+  if (cells.length === 0) {
+    return '';
+  }
+  return cells.length === 1
+    ? trans.__('without cell %1', cells[0])
+    : trans.__('without %1 cells from %2 to %3', cells.length, cells[0], cells[cells.length - 1]);
+}
+
+/** Whether it came back with less than there was. */
+export function cameBackWithLess(entry: IEntry): boolean {
+  return entry.missing.length > 0 || entry.lost_cells.length > 0;
 }
 
 /** Until when its user keeps it, by this machine's clock; `null`: it is not kept. */

@@ -120,6 +120,8 @@ export interface IEntry {
   readonly bytes: number | null;
   /** Names of one's own variables that did not come back. */
   readonly missing: readonly string[];
+  /** One's own cells that had completed and are not in what came back. */
+  readonly lost_cells: readonly string[];
   readonly own: boolean;
 }
 

@@ -143,6 +143,7 @@ const entry = object<IEntry>({
   seconds: nullable(amount),
   bytes: nullable(amount),
   missing: list(text),
+  lost_cells: list(text),
   own: flag
 });
 

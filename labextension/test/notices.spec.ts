@@ -62,6 +62,15 @@ it('who comes back as they were asked to, with everything, is no news; with less
   expect(notices().of([entry({ ...resumed, missing: ['handle'] })], 'all', 'binary', trans)).toHaveLength(1);
 });
 
+it('completed cells that are not in what came back are told to everybody who wants to hear anything', () => {
+  const back = entry({ ...mine, event: 'resumed', to: 'GPU 0', lost_cells: ['[4]', '[5]', '[7]'] });
+  const [told] = notices().of([back], 'important', 'binary', trans);
+  expect(told).toMatchObject({ severity: 'warning', stays: true });
+  expect(told?.text).toContain('alice.ipynb is back on GPU 0, without 3 cells from [4] to [7]: ');
+  const one = entry({ ...mine, event: 'started', to: 'GPU 0', lost_cells: ['[4]'] });
+  expect(notices().of([one], 'important', 'binary', trans)[0]?.text).toContain('without cell [4]');
+});
+
 it.each([
   ['before its cell ends, and can be kept', { executing: true, claimed: false }, ['keep', 'open-panel']],
   ['for a guarantee, and cannot be kept', { executing: true, claimed: true }, ['open-panel']],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import pickle
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.saved_state.arena import SavedStateDamagedError
@@ -14,18 +14,31 @@ from nls_jupyter.saved_state.tolerant import TolerantUnpickler, losses
 from nls_jupyter.saved_state.watchdog import StuckError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Container, Iterator, Sequence
 
-    from nls_jupyter.saved_state.manifest import SavedName
+    from nls_jupyter.saved_state.manifest import ChangedName, SavedName
     from nls_jupyter.saved_state.store import Reader
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreReport:
-    """What came back, in the order of the stream, and what could not and why."""
+    """What came back, and what could not.
+
+    Attributes:
+        restored: names, in the order of the stream.
+        missing: names and settings, with reasons.
+        carried: of those missing, the names whose saved state is carried over, to be tried again.
+        changed: of those restored, what is not as it was.
+    """
 
     restored: tuple[str, ...]
     missing: tuple[MissingName, ...]
+    carried: tuple[str, ...] = ()
+    changed: tuple[ChangedName, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dicts and lists, for messages."""
+        return asdict(self)
 
 
 class _References:
@@ -67,51 +80,69 @@ def _buffers(reader: Reader) -> Iterator[bytearray]:
         yield buffer
 
 
-def decode(reader: Reader, namespace: dict[str, Any], names: Sequence[SavedName]) -> RestoreReport:
-    """Put a component's names into `namespace`, in the stream's order: functions and classes come first."""
+def decode(
+    reader: Reader, namespace: dict[str, Any], names: Sequence[SavedName], wanted: Container[str] | None = None
+) -> RestoreReport:
+    """Put a component's names into `namespace`, in the stream's order: functions and classes come first.
+
+    Args:
+        reader: the component.
+        namespace: gets the names, and becomes the globals of functions that were defined in cells.
+        names: all of the stream.
+        wanted: those to put there; the others are only made. `None` for all.
+    """
+    wanted = wanted if wanted is not None else {saved.name for saved in names}
     try:
-        _decode_all(reader, namespace, names)
+        made = _decode_all(reader, namespace, names, wanted)
     except (Exception, SystemExit, StuckError):  # noqa: BLE001 - it happens again below, and is reported name by name
-        for saved in names:
-            namespace.pop(saved.name, None)
+        _take_back(namespace, names, wanted)
     else:
-        return RestoreReport(tuple(saved.name for saved in names), ())
+        return RestoreReport(tuple(made), ())
     reader.progress()
     try:
         gc.collect()  # what was loaded so far, Gpu memory too, may lie in cycles
-        return _decode_what_can_be(reader, namespace, names)
+        return _decode_what_can_be(reader, namespace, names, wanted)
     except (SavedStateDamagedError, StuckError) as error:
-        for saved in names:
-            namespace.pop(saved.name, None)
-        return _all_missing(names, str(error))
+        _take_back(namespace, names, wanted)
+        lost = (MissingName(saved.name, saved.type_name, str(error)) for saved in names if saved.name in wanted)
+        return RestoreReport((), tuple(lost))
 
 
-def _all_missing(names: Sequence[SavedName], reason: str) -> RestoreReport:
-    return RestoreReport((), tuple(MissingName(saved.name, saved.type_name, reason) for saved in names))
-
-
-def _decode_all(reader: Reader, namespace: dict[str, Any], names: Sequence[SavedName]) -> None:
-    unpickler = _Unpickler(reader, namespace)
+def _take_back(namespace: dict[str, Any], names: Sequence[SavedName], wanted: Container[str]) -> None:
     for saved in names:
-        [namespace[saved.name]] = unpickler.load()
+        if saved.name in wanted:
+            namespace.pop(saved.name, None)
 
 
-def _decode_what_can_be(reader: Reader, namespace: dict[str, Any], names: Sequence[SavedName]) -> RestoreReport:
+def _decode_all(
+    reader: Reader, namespace: dict[str, Any], names: Sequence[SavedName], wanted: Container[str]
+) -> list[str]:
+    unpickler = _Unpickler(reader, namespace)
+    made = []
+    for saved in names:
+        [value] = unpickler.load()
+        if saved.name in wanted:
+            namespace[saved.name] = value
+            made.append(saved.name)
+    return made
+
+
+def _decode_what_can_be(
+    reader: Reader, namespace: dict[str, Any], names: Sequence[SavedName], wanted: Container[str]
+) -> RestoreReport:
     unpickler = _Tolerant(reader, namespace)
     frames: list[Any] = []
     for saved in names:
         frames.append(unpickler.load())
-        if isinstance(frames[-1], list):
+        if isinstance(frames[-1], list) and saved.name in wanted:
             namespace[saved.name] = frames[-1][0]
-    lost = losses(frames, unpickler.broken, namespace)
-    for saved, reason in zip(names, lost, strict=True):
-        if reason is not None:
+    restored, missing = [], []
+    for saved, why in zip(names, losses(frames, unpickler.broken, namespace), strict=True):
+        if saved.name not in wanted:
+            continue
+        if why is None:
+            restored.append(saved.name)
+        else:
             namespace.pop(saved.name, None)
-    return RestoreReport(
-        tuple(saved.name for saved, reason in zip(names, lost, strict=True) if reason is None),
-        tuple(
-            MissingName(saved.name, saved.type_name, reason)
-            for saved, reason in zip(names, lost, strict=True)
-            if reason is not None
-        ),
-    )
+            missing.append(MissingName(saved.name, saved.type_name, why.reason, why.lacks_memory))
+    return RestoreReport(tuple(restored), tuple(missing))

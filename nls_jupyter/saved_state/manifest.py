@@ -24,21 +24,35 @@ class SavedName:
         type_name: for people: `ndarray`, `torch.Tensor`, `Net`.
         memory_bytes: what it adds to the saved state; what several names share counts at the first of them.
         where: `gpu` when the value, or something new in it, lives in Gpu memory.
+        not_back: why the process that holds the other names could not bring this one back; `None`: it is there.
     """
 
     name: str
     type_name: str
     memory_bytes: int
     where: Where
+    not_back: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict; the inverse is the constructor."""
+        return _as_dict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class MissingName:
-    """A name that is not in the saved state, or could not be brought back, and why."""
+    """A name that is not in the saved state, or could not be brought back, and why.
+
+    Attributes:
+        name: in the user's namespace, or a setting.
+        type_name: for people.
+        reason: one clause.
+        lacks_memory: it would come back where more Gpu memory is free.
+    """
 
     name: str
     type_name: str
     reason: str
+    lacks_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +74,7 @@ class Manifest:
         missing: what was not, with reasons.
         cell: the cell after which it was saved, as the caller named it.
         changed: names among `saved` that come back otherwise than they were.
+        carried: what earlier processes saved and nobody could bring back yet.
     """
 
     memory_bytes: int
@@ -67,11 +82,17 @@ class Manifest:
     missing: tuple[MissingName, ...]
     cell: str | None
     changed: tuple[ChangedName, ...] = ()
+    carried: tuple[SavedName, ...] = ()
 
     @property
     def gpu_bytes(self) -> int:
         """What a restore will need on the Gpu, without the CUDA context."""
-        return sum(name.memory_bytes for name in self.saved if name.where == "gpu")
+        return sum(name.memory_bytes for name in (*self.saved, *self.carried) if name.where == "gpu")
+
+    @property
+    def variables(self) -> tuple[SavedName, ...]:
+        """Of `saved` what the user named: results that IPython keeps come back beside them."""
+        return tuple(name for name in self.saved if not is_output(name.name))
 
     def to_json(self) -> dict[str, Any]:
         """Plain dicts and lists, for messages."""
@@ -81,6 +102,7 @@ class Manifest:
             "missing": [_as_dict(name) for name in self.missing],
             "cell": self.cell,
             "changed": [_as_dict(name) for name in self.changed],
+            "carried": [_as_dict(name) for name in self.carried],
         }
 
     @classmethod
@@ -92,7 +114,13 @@ class Manifest:
             missing=tuple(MissingName(**name) for name in content["missing"]),
             cell=content["cell"],
             changed=tuple(ChangedName(**name) for name in content["changed"]),
+            carried=tuple(SavedName(**name) for name in content["carried"]),
         )
+
+
+def is_output(name: str) -> bool:
+    """Whether a saved name is one of IPython's results: `Out[3]`, `_`."""
+    return name.startswith("Out[") or not name.strip("_")
 
 
 def _as_dict(record: SavedName | MissingName | ChangedName) -> dict[str, Any]:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.saved_state import index, libraries, recipes
 from nls_jupyter.saved_state.arena import Arena
 from nls_jupyter.saved_state.blobs import BlobWriter, Table, read_blob
+from nls_jupyter.saved_state.carried import Carried
 from nls_jupyter.saved_state.decoder import RestoreReport, decode
-from nls_jupyter.saved_state.manifest import Manifest, MissingName
+from nls_jupyter.saved_state.manifest import Manifest, MissingName, is_output
 from nls_jupyter.saved_state.one_save import OneSave
 from nls_jupyter.saved_state.room import MachineRoom
 from nls_jupyter.saved_state.store import Contents, Reader
 from nls_jupyter.saved_state.watchdog import OverBudgetError, Watchdog, deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from nls_jupyter.saved_state.arena import Extent, Room
     from nls_jupyter.saved_state.interpreter import Interpreter
+    from nls_jupyter.saved_state.manifest import ChangedName
     from nls_jupyter.saved_state.one_save import Part
     from nls_jupyter.saved_state.store import Fingerprints
 
@@ -53,6 +56,7 @@ class Saver:
         self._blobs: BlobWriter | None = None
         self._parts: dict[bytes, Part] = {}
         self._fingerprints: Fingerprints = {}
+        self._carried = Carried()
         self._index: Extent | None = None
 
     def descriptors(self) -> list[int]:
@@ -64,6 +68,7 @@ class Saver:
         if self._arena is not None:
             self._arena.close()
         self._arena, self._blobs, self._parts, self._fingerprints = None, None, {}, {}
+        self._carried = Carried()
 
     # -- saving -----------------------------------------------------------------------------------------------------
     def save(
@@ -113,7 +118,8 @@ class Saver:
             except OverBudgetError:
                 arena.prepare(save.memory_bytes - blobs.hashed_bytes)
                 raise
-        return self._commit(save, list(outputs), cell, arena, blobs)
+        self._carried.forget({*namespace, *outputs})
+        return self._commit(save, cell, arena, blobs)
 
     def _open(self) -> tuple[Arena, BlobWriter]:
         if self._arena is None or self._blobs is None:
@@ -121,20 +127,20 @@ class Saver:
             self._blobs = BlobWriter(self._arena)
         return self._arena, self._blobs
 
-    def _commit(self, save: OneSave, outputs: list[str], cell: str | None, arena: Arena, blobs: BlobWriter) -> Manifest:
-        manifest = save.manifest(cell)
+    def _commit(self, save: OneSave, cell: str | None, arena: Arena, blobs: BlobWriter) -> Manifest:
+        manifest = replace(save.manifest(cell), carried=self._carried.names())
         table = Table()
         content = {
             "manifest": manifest.to_json(),
             **save.to_index(table),
-            "outputs": outputs,
+            "carried": self._carried.to_index(table),
             "recipes": self.recipes,
         }
         before = self._index
         self._index = arena.commit(index.to_bytes(content, table))
         self._parts, self._fingerprints = save.by_digest, save.fingerprints
         spare_bytes = min(blobs.written_bytes, max(arena.memory_room_bytes, 0) // 2)
-        blobs.keep_only(save.chunks(), spare_bytes)
+        blobs.keep_only([*save.chunks(), *self._carried.chunks()], spare_bytes)
         if before is not None:
             arena.release([before])
         return manifest
@@ -143,8 +149,9 @@ class Saver:
     def restore(self, descriptors: Sequence[int], namespace: dict[str, Any]) -> RestoreReport:
         """Put the saved names into `namespace`, which becomes the globals of functions that were defined in cells.
 
-        Names that cannot be restored are left out and reported. What is saved next goes into the same files; the
-        descriptors themselves stay the caller's. Raises SavedStateDamagedError.
+        Names that cannot be restored are left out and reported; what was saved of them stays saved, see `try_again`.
+        What is saved next goes into the same files; the descriptors themselves stay the caller's. Raises
+        SavedStateDamagedError.
         """
         arena = Arena.adopt(descriptors, self._room)
         try:
@@ -161,26 +168,65 @@ class Saver:
         with watchdog.watching():
             return self._bring_back(content, Contents(arena, chunks, watchdog.progress), namespace)
 
+    def try_again(self, namespace: dict[str, Any]) -> RestoreReport:
+        """Once more what could not be restored, as far as its names are not bound by now."""
+        watchdog = Watchdog(self._patience_s)
+        with watchdog.watching():
+            report = self._bring_back_carried(namespace, watchdog.progress)
+        outputs = _take_outputs(namespace, report.restored)
+        if self._interpreter is not None:
+            self._interpreter.put_outputs(outputs)
+        return replace(report, restored=tuple(name for name in report.restored if name not in outputs))
+
+    def forget(self, names: Sequence[str]) -> None:
+        """Of what could not be restored, nobody wants these back."""
+        self._carried.forget(names)
+
     def _bring_back(self, content: Mapping[str, Any], contents: Contents, namespace: dict[str, Any]) -> RestoreReport:
         stored = _read_stored(contents, content["interpreter"]) if self._interpreter is not None else None
         missing: list[MissingName] = []
         restored: list[str] = []
         if self._interpreter is not None and stored:
             missing += self._interpreter.apply(stored, early=True)
+        self._carried = Carried.from_index(content["carried"], contents)
+        before = self._bring_back_carried(namespace, contents.progress)
         names = iter(Manifest.from_json(content["manifest"]).saved)
         for entry in content["components"]:
             contents.progress()
-            reader = Reader(contents.arena, contents.stored(entry), contents.progress)
-            report = decode(reader, namespace, list(islice(names, entry["names"])))
+            component, its_names = contents.stored(entry), list(islice(names, entry["names"]))
+            report = decode(Reader(contents.arena, component, contents.progress), namespace, its_names)
+            self._carried.keep(component, its_names, report.missing)
             restored += report.restored
             missing += report.missing
-        outputs = {name: namespace.pop(name) for name in content["outputs"] if name in namespace}
+        outputs = _take_outputs(namespace, (*before.restored, *restored))
         again, failed = recipes.compute(self.recipes, namespace)
         if self._interpreter is not None:
             self._interpreter.put_outputs(outputs)
             missing += self._interpreter.apply(stored, early=False) if stored else []
-        kept = [name for name in restored if name not in outputs]
-        return RestoreReport((*kept, *again), (*missing, *failed))
+        kept = [name for name in (*before.restored, *restored) if name not in outputs]
+        carried = tuple(name.name for name in self._carried.names())
+        return RestoreReport((*kept, *again), (*before.missing, *missing, *failed), carried, before.changed)
+
+    def _bring_back_carried(self, namespace: dict[str, Any], progress: Callable[[], None]) -> RestoreReport:
+        self._carried.forget(namespace)
+        restored: list[str] = []
+        missing: list[MissingName] = []
+        changed: list[ChangedName] = []
+        arena, _ = self._open()
+        for component in self._carried.components:
+            reader = Reader(arena, component.stored, progress)
+            report = decode(reader, namespace, component.names, component.reasons)
+            component.note(report)
+            changed += component.apart(report.restored)
+            restored += report.restored
+            missing += report.missing
+        carried = tuple(name.name for name in self._carried.names())
+        return RestoreReport(tuple(restored), tuple(missing), carried, tuple(changed))
+
+
+def _take_outputs(namespace: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """IPython's results among `names`, out of `namespace`: they have a place of their own."""
+    return {name: namespace.pop(name) for name in names if is_output(name)}
 
 
 def _read_stored(contents: Contents, entry: list[int] | None) -> bytes | None:

@@ -11,6 +11,7 @@ import gc
 import pickle
 import sys
 import types
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.saved_state.arena import SavedStateDamagedError
@@ -21,11 +22,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 
+@dataclass(frozen=True, slots=True)
+class Why:
+    """What an object could not be made for.
+
+    Attributes:
+        reason: one clause.
+        lacks_memory: it could be made where more Gpu memory is free.
+    """
+
+    reason: str
+    lacks_memory: bool = False
+
+
 class Lost:
     """Stands where an object could not be made."""
 
-    def __init__(self, reason: str, args: tuple[Any, ...] = ()) -> None:
-        self.reason = reason
+    def __init__(self, why: Why, args: tuple[Any, ...] = ()) -> None:
+        self.why = why
         self.args = args
 
 
@@ -38,16 +52,16 @@ class TolerantUnpickler(_PythonUnpickler):  # type: ignore[misc]
     def __init__(self, file: Any, buffers: Iterable[Any]) -> None:
         super().__init__(file, buffers=buffers)
         #: Objects that were made but not filled, by id (kept alive here), with the reason.
-        self.broken: dict[int, tuple[Any, str]] = {}
+        self.broken: dict[int, tuple[Any, Why]] = {}
 
     def _attempt(self, make: Callable[[], Any], args: tuple[Any, ...] = ()) -> Any:
         for part in args:
             if isinstance(part, Lost):
-                return Lost(part.reason, args)
+                return Lost(part.why, args)
         try:
             return make()
         except (Exception, SystemExit, StuckError) as error:  # noqa: BLE001 - the reason is told with each name that leads here
-            return Lost(_reason(error, args), args)
+            return Lost(_why(error, args), args)
 
     def _load_stack_global(self) -> None:
         name, module = self.stack.pop(), self.stack.pop()
@@ -95,7 +109,7 @@ class TolerantUnpickler(_PythonUnpickler):  # type: ignore[misc]
         # A state setter was called as `setter(object, state)`, and its result is dropped here.
         top = self.stack[-1] if self.stack else None
         if isinstance(top, Lost) and len(top.args) > 1:
-            self._break(top.args[1], top.reason)
+            self._break(top.args[1], top.why)
         super().load_pop()
 
     def _fill(self, fill: Callable[[], None], target: Any, operands: list[Any]) -> None:
@@ -115,10 +129,10 @@ class TolerantUnpickler(_PythonUnpickler):  # type: ignore[misc]
         try:
             fill()
         except (Exception, SystemExit, StuckError) as error:  # noqa: BLE001 - the reason is told with each name that leads here
-            self._break(target, _reason(error, operands))
+            self._break(target, _why(error, operands))
 
-    def _break(self, target: Any, reason: str) -> None:
-        self.broken.setdefault(id(target), (target, reason))
+    def _break(self, target: Any, why: Why) -> None:
+        self.broken.setdefault(id(target), (target, why))
 
     dispatch = _PythonUnpickler.dispatch | {
         pickle.STACK_GLOBAL[0]: _load_stack_global,
@@ -137,14 +151,14 @@ class TolerantUnpickler(_PythonUnpickler):  # type: ignore[misc]
     }
 
 
-def losses(roots: list[Any], broken: dict[int, tuple[Any, str]], namespace: dict[str, Any]) -> list[str | None]:
-    """Per root the reason why it leads to something that could not be made, or `None`.
+def losses(roots: list[Any], broken: dict[int, tuple[Any, Why]], namespace: dict[str, Any]) -> list[Why | None]:
+    """Per root why it leads to something that could not be made, or `None`.
 
     One walk over all that the roots reach, then back from what was lost to whoever refers to it.
     """
     referrers: dict[int, list[int]] = {}
     alive: dict[int, Any] = {}
-    reasons: dict[int, str] = {}
+    reasons: dict[int, Why] = {}
     todo = list(roots)
     while todo:
         node = todo.pop()
@@ -152,7 +166,7 @@ def losses(roots: list[Any], broken: dict[int, tuple[Any, str]], namespace: dict
             continue
         alive[id(node)] = node
         if isinstance(node, Lost):
-            reasons[id(node)] = node.reason
+            reasons[id(node)] = node.why
         elif id(node) in broken:
             reasons[id(node)] = broken[id(node)][1]
         for child in _children(node, namespace):
@@ -188,13 +202,21 @@ def _importable(node: Any) -> bool:
     return found is node and node.__module__ != "__main__"
 
 
-def _reason(error: BaseException, involved: Iterable[Any]) -> str:
+def _why(error: BaseException, involved: Iterable[Any]) -> Why:
     """The error, or what was lost before and made this fail."""
     if isinstance(error, (SavedStateDamagedError, StuckError)):
-        return str(error)
+        return Why(str(error))
     for part in involved:
         inside = part.values() if isinstance(part, dict) else part if isinstance(part, (list, tuple)) else (part,)
         for candidate in inside:
             if isinstance(candidate, Lost):
-                return candidate.reason
-    return describe(error)
+                return candidate.why
+    return Why(describe(error), _lacks_memory(error))
+
+
+def _lacks_memory(error: BaseException) -> bool:
+    """Whether a library says that the Gpu has no room: CuPy's and PyTorch's types, and JAX's status code."""
+    library = type(error).__module__.partition(".")[0]
+    if library in {"jax", "jaxlib"}:
+        return str(error).startswith("RESOURCE_EXHAUSTED")
+    return library in {"cupy", "nls_jupyter", "torch"} and type(error).__name__ == "OutOfMemoryError"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _AGAIN_S = 1.0
 _NEVER = float("-inf")
 _CALLBACKS = frozenset({weakref.__file__, _weakrefset.__file__})
+_IMPORTING = "<frozen importlib._bootstrap>"
 
 
 class OverBudgetError(BaseException):
@@ -32,7 +33,8 @@ class Watchdog:
     """Interrupts the main thread with SIGALRM when `progress` was not called for `patience_s`.
 
     A thread of its own could not: only a signal ends Python code that waits or runs for ever. In other threads it
-    does nothing. Code in C that does not return is beyond it; the kernel gives up such a save.
+    does nothing. Code in C that does not return is beyond it; the kernel gives up such a save. Importing is progress
+    however long it takes: a cold disk, a first compilation.
     """
 
     def __init__(self, patience_s: float | None) -> None:
@@ -73,9 +75,20 @@ class Watchdog:
     def _bark(self, _: int, frame: FrameType | None) -> None:
         if frame is not None and frame.f_code.co_filename in _CALLBACKS:
             return  # an error would be lost in its callbacks; the alarm comes again
-        if self._watching:
+        if self._watching and self._patience_s is not None:
             self._armed_at = _NEVER  # the next progress is one, however soon it comes
+            if _is_importing(frame):
+                signal.setitimer(signal.ITIMER_REAL, self._patience_s, _AGAIN_S)
+                return
             raise StuckError(f"its own code did nothing for {self._patience_s:g} s")
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename == _IMPORTING:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def deadline(budget_s: float | None) -> Callable[[], None]:

@@ -98,8 +98,8 @@ class Veil:
             cause = None if entry["cause"] is None else {**entry["cause"], "name": "somebody"}
             hidden = {"name": _somebody(entry["kind"]), "reason": HIDDEN_REASON, "cause": cause}
             hidden |= {"memory_answer": None} if "memory_answer" in entry else {}
-            # Names of somebody's variables, in an entry of the history.
-            return {**entry, **hidden, **({"missing": []} if "missing" in entry else {})}
+            # Names of somebody's variables and cells, in an entry of the history.
+            return {**entry, **hidden, **{name: [] for name in ("missing", "lost_cells") if name in entry}}
         return self.message(entry)
 
     def _is_own(self, entry: Mapping[str, Any]) -> bool:

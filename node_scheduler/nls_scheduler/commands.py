@@ -83,7 +83,7 @@ class StopProcess(WorkloadCommand):
     """End the GPU process; what was saved before stands. Answer: ProcessExited.
 
     Attributes:
-        grace_s: between SIGTERM and SIGKILL, for commands.
+        grace_s: for commands between SIGTERM and SIGKILL; a notebook may interrupt its cell and save in this time.
     """
 
     grace_s: float

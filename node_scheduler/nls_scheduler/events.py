@@ -271,9 +271,15 @@ class ProcessStarted(CommandEvent):
 
 @dataclass(frozen=True, slots=True)
 class ProcessReady(CommandEvent):
-    """StartProcess: the saved state, if any, is back but for the names in `missing`; it can be used."""
+    """StartProcess: the saved state, if any, is back; it can be used.
+
+    Attributes:
+        missing: names that are not back.
+        lost_cells: cells that had completed, and that the saved state does not hold.
+    """
 
     missing: tuple[str, ...] = ()
+    lost_cells: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

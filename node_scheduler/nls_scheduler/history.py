@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 ENTRIES_KEPT: Final = 2000
 BACKLOG_LIMIT: Final = 1000
-_ALL_THERE: Final[dict[str, list[str]]] = {"missing": []}
+_ALL_THERE: Final[dict[str, list[str]]] = {"missing": [], "lost_cells": []}
 _ON_GPU: Final = frozenset({Phase.STARTING, Phase.RUNNING, Phase.SUSPENDING})
 
 
@@ -117,8 +117,7 @@ class Recorder:
             if now is None:
                 found += self._gone(before, was, event)
             elif now.phase is Phase.RUNNING and was.phase is Phase.STARTING:
-                missing = event.missing if isinstance(event, events.ProcessReady) else ()
-                found += (entry | {"missing": list(missing)} for entry in self._arrived(before, was, after, now))
+                found += (entry | _losses(event) for entry in self._arrived(before, was, after, now))
             elif now.phase is Phase.FAILED and was.phase is not Phase.FAILED:
                 found.append(self._entry(after, now, "failed", _plan_reason(after, now)))
             else:
@@ -267,6 +266,12 @@ class History:
         """End all queues."""
         for queue in tuple(self._followers):
             self.unfollow(queue)
+
+
+def _losses(event: events.Event) -> dict[str, list[str]]:
+    if not isinstance(event, events.ProcessReady):
+        return _ALL_THERE
+    return {"missing": list(event.missing), "lost_cells": list(event.lost_cells)}
 
 
 def _has_left(was: Workload, now: Workload) -> bool:

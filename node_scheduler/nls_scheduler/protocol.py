@@ -34,12 +34,12 @@ CLOSE_REPLACED: Final = 4001
 """WebSocket close code: another supervisor of the same owner has attached."""
 REASON_LIMIT: Final = 2000
 MISSING_LIMIT: Final = 100
-"""As many names of variables that did not come back are told; a notebook's own log has all."""
+"""As many names of variables, and cells, that did not come back are told; a notebook's own log has all."""
 NAME_LIMIT: Final = 100
 
 _EVENT_FIELDS: Final[Mapping[str, Mapping[str, type]]] = {
     "process_started": {"command_id": int, "pid": int, "start_time": int},
-    "process_ready": {"command_id": int, "missing": list},
+    "process_ready": {"command_id": int, "missing": list, "lost_cells": list},
     "start_failed": {"command_id": int, "reason": str},
     "process_suspended": {"command_id": int, "saved_bytes": int},
     "suspend_failed": {"command_id": int, "reason": str, "busy": bool},
@@ -62,6 +62,7 @@ _EVENT_FIELDS: Final[Mapping[str, Mapping[str, type]]] = {
 # A stop that found no process is answered by an exit without one; who reports may have no process and nothing saved.
 _OPTIONAL: Final[Mapping[tuple[str, str], Any]] = {
     ("process_ready", "missing"): (),
+    ("process_ready", "lost_cells"): (),
     ("suspend_failed", "busy"): False,
     ("process_exited", "pid"): None,
     ("process_exited", "start_time"): None,
@@ -277,7 +278,7 @@ def _as_event(kind: str, fields: Mapping[str, Any], workload: WorkloadId, at: fl
         case "cell_interrupted":
             return events.CellInterrupted(at, workload, command_id)
         case "process_ready":
-            return events.ProcessReady(at, workload, command_id, fields["missing"])
+            return events.ProcessReady(at, workload, command_id, fields["missing"], fields["lost_cells"])
         case "start_failed":
             return events.StartFailed(at, workload, command_id, fields["reason"])
         case "process_suspended":

@@ -262,14 +262,21 @@ def _suspending(state: NodeState, workload: Workload, entry: PlanEntry) -> Workl
 
 
 def _grace_s(state: NodeState, workload: Workload, entry: PlanEntry) -> float:
-    """How long a command may take to end by itself: what is left until the deadline."""
+    """How long a command may take to end by itself, and a notebook that is released to save what it can."""
     if workload.spec.kind is not Kind.COMMAND:
-        return 0.0
+        return 0.0 if workload.release_reason is None else _time_to_save_s(state, workload, entry)
     if entry.deadline_at is None and workload.spec.resizable:
         # Nobody waits for one that is to grow: it may take its time to save what it needs.
         return state.policy.reclaim_deadline_s
     left = 0.0 if entry.deadline_at is None else entry.deadline_at - state.at
     return max(state.policy.stop_grace_s, left)
+
+
+def _time_to_save_s(state: NodeState, workload: Workload, entry: PlanEntry) -> float:
+    """Until the deadline of whoever waits for its Gpu by now, else as long as a reclaim may take."""
+    deadlines = [entry.deadline_at, workload.pending.deadline_at if workload.pending else None]
+    known = (deadline for deadline in deadlines if deadline is not None)
+    return max(0.0, min((state.at + state.policy.reclaim_deadline_s, *known)) - state.at)
 
 
 def _set_timer(

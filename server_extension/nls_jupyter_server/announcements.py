@@ -46,6 +46,6 @@ class Announcements:
         if action is not None:
             names = ("workload", "name", "reason", "from", "to", "seconds", "bytes")
             # An entry from before this was told has none.
-            missing = list(entry.get("missing", ()))
-            data = {"action": action, "cause": entry["cause"] and entry["cause"]["name"], "missing": missing}
+            losses = {name: list(entry.get(name, ())) for name in ("missing", "lost_cells")}
+            data = {"action": action, "cause": entry["cause"] and entry["cause"]["name"], **losses}
             self._event_logger.emit(schema_id=SCHEMA_ID, data=data | {name: entry[name] for name in names})

@@ -132,7 +132,8 @@ def _entry(entry: Mapping[str, Any], own_uid: int) -> dict[str, Any]:
     shown = {name: value for name, value in entry.items() if name not in ("at", "owner")}
     own = entry["owner"] == own_uid
     # The names of others' variables are nobody's business, whatever the daemon shows.
-    return {**shown, "own": own, "missing": list(entry.get("missing", ())) if own else []}
+    losses = {name: list(entry.get(name, ())) if own else [] for name in ("missing", "lost_cells")}
+    return {**shown, "own": own, **losses}
 
 
 def steadied(before: State, now: State, *, keep_figures: bool) -> State:

@@ -7,6 +7,7 @@ import pytest
 from nls_scheduler import events as ev
 from nls_scheduler.commands import StartProcess, StopProcess, SuspendProcess
 from nls_scheduler.pools import Placement, Pool
+from nls_scheduler.workload import Order
 from stage import TOTAL, Stage
 
 
@@ -197,6 +198,36 @@ def test_who_is_released_does_not_wait_for_its_suspend() -> None:
     stage.notebook("book")
     stage.node.tell(ev.SuspendRequested(0.0, stage.workload("book").id, "suspended by its user"))
     assert isinstance(stage.pending("book"), SuspendProcess)
+    stage.node.release(stage.workload("book").id)
+    assert isinstance(stage.pending("book"), StopProcess)
+
+
+def test_a_notebook_that_is_released_has_the_time_of_a_reclaim_to_save() -> None:
+    stage = Stage(1, reclaim_deadline_s=30.0)
+    stage.notebook("book")
+    stage.node.release(stage.workload("book").id)
+    stop = stage.pending("book")
+    assert isinstance(stop, StopProcess)
+    assert stop.grace_s == 30.0
+    stage.node.fire_timer()
+    assert (stage.node.now, stage.workload("book").pending.order) == (32.0, Order.END)
+
+
+def test_a_release_does_not_put_off_the_deadline_of_who_waits_for_the_gpu() -> None:
+    stage = Stage(1, reclaim_deadline_s=30.0)
+    stage.notebook("book")
+    stage.node.tell(ev.CellStarted(stage.node.now, stage.workload("book").id))
+    stage.command("training")
+    stage.after(25)
+    stage.node.release(stage.workload("book").id)
+    stop = stage.pending("book")
+    assert isinstance(stop, StopProcess)
+    assert stop.grace_s <= 5.0
+
+
+def test_a_start_of_who_is_released_has_nothing_to_save() -> None:
+    stage = Stage(1)
+    stage._ids["book"] = stage.node.submit(name="book")
     stage.node.release(stage.workload("book").id)
     assert isinstance(stage.pending("book"), StopProcess)
 

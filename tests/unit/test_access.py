@@ -51,9 +51,11 @@ def test_another_users_workload_has_no_name_no_reason_and_no_cause() -> None:
 def test_the_names_of_another_users_variables_are_hidden_and_ones_own_are_not() -> None:
     book = NameBook()
     book.note(state(("a", "diagnosis", ANNA, Kind.NOTEBOOK)))
-    told = {**entry(ANNA, "diagnosis", "it fits"), "missing": ["patients"]}
-    assert book.veil_for(BERT).entry(told)["missing"] == []
-    assert book.veil_for(ANNA).entry(told)["missing"] == ["patients"]
+    told = {**entry(ANNA, "diagnosis", "it fits"), "missing": ["patients"], "lost_cells": ["[4]"]}
+    hidden = book.veil_for(BERT).entry(told)
+    assert (hidden["missing"], hidden["lost_cells"]) == ([], [])
+    shown = book.veil_for(ANNA).entry(told)
+    assert (shown["missing"], shown["lost_cells"]) == (["patients"], ["[4]"])
     assert "missing" not in book.veil_for(BERT).entry(entry(ANNA, "diagnosis", "it fits"))
 
 

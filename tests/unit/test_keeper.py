@@ -19,7 +19,7 @@ from nls_jupyter.saved_state.manifest import MissingName, SavedName
 from nls_scheduler.processes import look_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
 
 KILLED = ExitStatus(returncode=None, signal=9)
 
@@ -29,6 +29,8 @@ class FakeProcess:
 
     launching: asyncio.Event | None = None
     on_save_point: Any = None
+    missing: Sequence[dict[str, Any]] = ()
+    carried: Sequence[str] = ()
 
     def __init__(self) -> None:
         record = look_up(os.getpid())
@@ -39,7 +41,6 @@ class FakeProcess:
         self.saving: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.reclaimed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.reclaims: list[tuple[str, float]] = []
-        self.missing: list[dict[str, str]] = []
         self.interrupts = 0
         self.begun = {"m"}
         self.budgets: list[bool] = []
@@ -63,7 +64,7 @@ class FakeProcess:
     async def restore(self, descriptors: tuple[int, ...]) -> dict[str, Any]:
         for descriptor in descriptors:
             os.fstat(descriptor)
-        return {"restored": ["x"], "missing": self.missing}
+        return {"restored": ["x"], "missing": self.missing, "carried": self.carried, "changed": []}
 
     async def reclaim(self, reason: str, grace_s: float) -> bool:
         self.reclaims.append((reason, grace_s))
@@ -126,6 +127,9 @@ class Story:
     async def saved(self, _: Any) -> None:
         self.saves += 1
 
+    def begin(self, msg_id: str = "m", *, cell: str = "[1]", then: Any = None) -> asyncio.Task[Any]:
+        return self.keeper.begin("1", then or self.nothing, msg_id=msg_id, cell=cell)
+
     def save_soon(self) -> None:
         self.keeper.save_soon("[1]", self.saved, self.failures.append, lambda: None)
 
@@ -136,7 +140,8 @@ class Story:
 @pytest.fixture(autouse=True)
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(module, "GpuProcess", FakeProcess)
-    monkeypatch.setattr(FakeProcess, "launching", None)
+    for name, value in (("launching", None), ("missing", ()), ("carried", ())):
+        monkeypatch.setattr(FakeProcess, name, value)
     return
 
 
@@ -174,7 +179,7 @@ def test_an_end_in_the_middle_of_a_launch_ends_what_was_launched() -> None:
 def test_a_process_that_dies_in_a_cell_is_not_usable_from_that_moment_on() -> None:
     async def story(it: Story) -> None:
         process = await it.start()
-        cell = it.keeper.begin("1", it.nothing, msg_id="m")
+        cell = it.begin()
         assert it.keeper.executing
         process.reply.set_exception(GpuProcessDied(KILLED))
         with pytest.raises(EndedInCell) as ended:
@@ -189,7 +194,7 @@ def test_a_process_that_dies_in_a_cell_is_not_usable_from_that_moment_on() -> No
 def test_an_ordered_end_in_mid_cell_says_why() -> None:
     async def story(it: Story) -> None:
         await it.start()
-        cell = it.keeper.begin("1", it.nothing, msg_id="m")
+        cell = it.begin()
         await asyncio.sleep(0)
         await it.keeper.end("bob needs GPU 0")
         with pytest.raises(EndedInCell) as ended:
@@ -219,7 +224,7 @@ def test_a_cell_goes_on_when_nobody_waits_for_it() -> None:
         async def then() -> None:
             over.set()
 
-        cell = it.keeper.begin("1", then, msg_id="m")
+        cell = it.begin(then=then)
         waiter = asyncio.create_task(_shielded(cell))
         await asyncio.sleep(0)
         waiter.cancel()
@@ -322,7 +327,9 @@ def test_a_state_that_only_lacked_room_is_not_taken_for_lost() -> None:
         process.saving.set_result(None)
         await it.keeper.suspend()
         process = await it.keeper.launch({})
-        process.missing = [{"name": "x", "type_name": "ndarray", "reason": "OutOfMemoryError: 1 GiB"}]
+        process.missing = [
+            {"name": "x", "type_name": "ndarray", "reason": "OutOfMemoryError: 1 GiB", "lacks_memory": True}
+        ]
         with pytest.raises(LaunchFailed, match="no room for x on this GPU"):
             await it.keeper.bring_back(process, None)
         assert it.keeper.saved is not None
@@ -354,7 +361,7 @@ def test_only_a_running_cell_is_told_to_give_the_gpu_back() -> None:
         process = await it.start()
         assert not await it.keeper.reclaim("bob needs GPU 0", 20.0)
         assert process.reclaims == []
-        cell = it.keeper.begin("1", it.nothing, msg_id="m")
+        cell = it.begin()
         process.reclaimed.set_result(True)
         assert await it.keeper.reclaim("bob needs GPU 0", 20.0)
         assert process.reclaims == [("bob needs GPU 0", 20.0)]
@@ -367,7 +374,7 @@ def test_only_a_running_cell_is_told_to_give_the_gpu_back() -> None:
 def test_a_cell_that_ended_meanwhile_or_died_was_not_interrupted() -> None:
     async def story(it: Story) -> None:
         process = await it.start()
-        it.keeper.begin("1", it.nothing, msg_id="m")
+        it.begin()
         process.reclaimed.set_result(False)
         assert not await it.keeper.reclaim("bob needs GPU 0", 20.0)
         process.reclaimed = asyncio.get_running_loop().create_future()
@@ -382,7 +389,7 @@ def test_a_cell_that_ended_meanwhile_or_died_was_not_interrupted() -> None:
 def test_a_cell_that_cannot_listen_now_counts_as_told() -> None:
     async def story(it: Story) -> None:
         process = await it.start()
-        it.keeper.begin("1", it.nothing, msg_id="m")
+        it.begin()
         process.reclaimed.set_exception(TimeoutError())
         assert await it.keeper.reclaim("bob needs GPU 0", 20.0)
 
@@ -424,7 +431,7 @@ def test_who_died_before_it_began_a_cell_is_told_apart() -> None:
     async def story(it: Story) -> None:
         for msg_id, begun in (("m", True), ("n", False)):
             process = await it.start()
-            cell = it.keeper.begin("1", it.nothing, msg_id=msg_id)
+            cell = it.begin(msg_id)
             await asyncio.sleep(0)
             process.dies()
             with pytest.raises(EndedInCell) as ended:
@@ -486,11 +493,99 @@ def test_a_suspend_names_the_cell_that_ran_last_though_its_save_let_it_pass() ->
         process = await it.start()
         await _small_cell(it, process)
         await it.keeper.saves.give_way()
-        it.keeper.saves.cell = "[2]"
+        await run(it, process, "[2]")
         assert (await it.keeper.suspend()).manifest.cell == "[2]"
         again = await it.start()
         assert it.keeper.last_cell == "[2]"
         again.dies()
+
+    play(story)
+
+
+async def run(it: Story, process: FakeProcess, cell: str) -> None:
+    """A cell that completes."""
+    process.reply = asyncio.get_running_loop().create_future()
+    process.reply.set_result({})
+    await it.begin(cell=cell)
+
+
+def test_a_return_names_the_completed_cells_that_it_does_not_hold_once() -> None:
+    async def story(it: Story) -> None:
+        process = await it.start()
+        process.saving.set_result(None)
+        await run(it, process, "[1]")
+        await it.keeper.save(it.keeper.last_cell)
+        for cell in ("[2]", "[4]"):
+            await run(it, process, cell)
+        process.reply = asyncio.get_running_loop().create_future()
+        broken = it.begin(cell="[5]")
+        await asyncio.sleep(0)
+        process.dies()
+        with pytest.raises(EndedInCell):
+            await broken
+        await it.ended.wait()
+        again = await it.keeper.launch({})
+        back = await it.keeper.bring_back(again, None)
+        assert (back.cell, back.gone) == ("[1]", ["[2]", "[4]"])
+        assert it.keeper.last_cell == "[1]"
+        assert not (await it.keeper.bring_back(await it.keeper.launch({}), None)).gone
+
+    play(story)
+
+
+def test_a_save_point_holds_the_cells_before_it_and_not_the_rest_of_its_own() -> None:
+    async def story(it: Story) -> None:
+        process = await it.start()
+        for cell in ("[1]", "[2]"):
+            await run(it, process, cell)
+        for number, left in ((1, ["[2]"]), (2, ["[2]"])):
+            process.on_save_point((os.memfd_create("point"),), Manifest(1, (), (), f"[2], save point {number}"))
+            assert it.keeper.completed.unsaved == left
+        process.on_save_point((os.memfd_create("point"),), Manifest(1, (), (), "[3], save point 1"))
+        assert it.keeper.completed.unsaved == []
+
+    play(story)
+
+
+def test_a_restart_that_the_user_wished_for_loses_nothing() -> None:
+    async def story(it: Story) -> None:
+        await run(it, await it.start(), "[1]")
+        it.keeper.begin_anew()
+        assert it.keeper.last_cell is None
+        assert not (await it.keeper.bring_back(await it.keeper.launch({}), None)).gone
+
+    play(story)
+
+
+def test_what_could_not_be_restored_is_tried_again_for_at_most_a_twentieth_of_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [100.0]
+    lost = {"name": "x", "type_name": "net.Model", "reason": "no module", "lacks_memory": False}
+
+    async def slowly(process: FakeProcess) -> dict[str, Any]:
+        now[0] += 3.0
+        return await process.restore(())
+
+    async def story(it: Story) -> None:
+        process = await it.start()
+        process.saving.set_result(None)
+        await it.keeper.save("[1]")
+        assert not it.keeper.tries_again
+        monkeypatch.setattr(FakeProcess, "missing", [lost])
+        monkeypatch.setattr(FakeProcess, "carried", ["x"])
+        monkeypatch.setattr(FakeProcess, "try_again", slowly, raising=False)
+        back = await it.keeper.bring_back(await it.keeper.launch({}), None)
+        assert (back.not_back, [m["name"] for m in back.missing]) == ([lost], ["gen"])
+        assert it.keeper.not_back == {"x": "no module"}
+        monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+        assert it.keeper.tries_again
+        await it.keeper.try_again()
+        now[0] += 59.0
+        assert not it.keeper.tries_again
+        now[0] += 2.0
+        assert it.keeper.tries_again
+        monkeypatch.undo()
 
     play(story)
 

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from nls_jupyter.keeper import Restored
-from nls_jupyter.notices import Departure, NoticeLog, clock_time, kept, ordinal, returned, waiting_line
+from nls_jupyter.notices import Departure, NoticeLog, came_later, clock_time, kept, ordinal, returned, waiting_line
 
 MIB = 2**20
 LOST = {"name": "counter", "type_name": "generator", "reason": "a generator cannot be pickled"}
 
 
-def back(*names: str, missing: tuple[Any, ...] = (), cell: str | None = "[3]") -> Restored:
-    return Restored(names=names, missing=missing, memory_bytes=MIB, cell=cell, seconds=0.5)
+def back(*names: str, missing: tuple[Any, ...] = (), cell: str | None = "[3]", **more: Any) -> Restored:
+    return Restored(names=names, missing=missing, memory_bytes=MIB, cell=cell, seconds=0.5, **more)
 
 
 RETURNS = {
@@ -48,6 +48,47 @@ RETURNS = {
         Departure("the GPU process exited with code 3", "GPU 0", 10.0, died=True),
         back(cell=None),
         "The GPU process exited with code 3; back on GPU 0 after 2.0 s without variables, as none were saved.",
+    ),
+    "completed cells that are not in it are named": (
+        Departure("the GPU process exited with code 3", "GPU 0", 10.0, died=True),
+        back("x", gone=("[4]", "[6]")),
+        (
+            "The GPU process exited with code 3; back on GPU 0 with the variables of cell [3] after 2.0 s: "
+            "1 variable kept (1 MiB). It is back as of cell [3]: cells [4] and [6] ran after it and are not in it."
+        ),
+    ),
+    "also where nobody heard why it left, and many of them": (
+        None,
+        back("x", gone=("[4]", "[5]", "[6]", "[9]")),
+        (
+            "GPU process ready on GPU 0 after 0.5 s: 1 variable kept (1 MiB). "
+            "It is back as of cell [3]: 4 cells from [4] to [9] ran after it and are not in it."
+        ),
+    ),
+    "a single one": (
+        None,
+        back("x", gone=("[4]",)),
+        (
+            "GPU process ready on GPU 0 after 0.5 s: 1 variable kept (1 MiB). "
+            "It is back as of cell [3]: cell [4] ran after it and is not in it."
+        ),
+    ),
+    "and where nothing was saved at all": (
+        Departure("the GPU process exited with code 3", "GPU 0", 10.0, died=True),
+        back(cell=None, gone=("[1]", "[2]")),
+        (
+            "The GPU process exited with code 3; back on GPU 0 after 2.0 s without variables, as none were saved. "
+            "Nothing was saved: cells [1] and [2] ran and are lost."
+        ),
+    ),
+    "what is saved and could not be restored is told apart from what is gone": (
+        Departure("training needs GPU 1", "GPU 1", 10.0),
+        back("x", missing=(LOST,), not_back=({"name": "net", "type_name": "Net", "reason": "no module"},)),
+        (
+            "Moved from GPU 1 to GPU 0 because training needs GPU 1 (2.0 s): 1 variable kept (1 MiB); "
+            "not kept: counter (a generator cannot be pickled); "
+            "saved, but could not be restored, and tried again: net (no module)."
+        ),
     ),
 }
 
@@ -110,5 +151,15 @@ def test_ordinals(number: int, word: str) -> None:
 
 
 def test_what_was_kept_is_counted() -> None:
-    assert kept([], [], 0) == "0 variables kept (0 B)"
-    assert kept(["a"], [], 3 * MIB) == "1 variable kept (3 MiB)"
+    assert kept(back()) == "0 variables kept (1 MiB)"
+    assert kept(back("a")) == "1 variable kept (1 MiB)"
+
+
+def test_what_came_back_later_is_said_and_what_it_does_not_share_any_more() -> None:
+    nothing = {"restored": [], "changed": []}
+    assert came_later(nothing) is None
+    change = {"name": "net", "change": "it came back later than w: what they shared, it has a copy of"}
+    assert came_later({"restored": ["net"], "changed": [change]}) == (
+        "net could not be restored before and is back; "
+        "net: it came back later than w: what they shared, it has a copy of."
+    )

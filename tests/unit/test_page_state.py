@@ -76,8 +76,9 @@ def test_who_left_a_gpu_to_be_on_another_moves_and_who_was_away_comes_back(last:
 
 
 def test_names_of_anothers_variables_do_not_reach_the_page() -> None:
-    entry = {**history()[1], "missing": ["secret"]}
-    assert page_state(status(), [entry], ME, {})["history"][0]["missing"] == ["secret"]
+    entry = {**history()[1], "missing": ["secret"], "lost_cells": ["[4]"]}
+    shown = page_state(status(), [entry], ME, {})["history"][0]
+    assert (shown["missing"], shown["lost_cells"]) == (["secret"], ["[4]"])
     assert "secret" not in json.dumps(page_state(status(), [entry], ME + 1, {}))
 
 

@@ -36,6 +36,11 @@ P = ProcessId(12, 99)
         ("process_started", {"command_id": 3, "pid": 12, "start_time": 99}, events.ProcessStarted(1.5, W, ID, P)),
         ("process_ready", {"command_id": 3}, events.ProcessReady(1.5, W, ID)),
         ("process_ready", {"command_id": 3, "missing": ["a", "b"]}, events.ProcessReady(1.5, W, ID, ("a", "b"))),
+        (
+            "process_ready",
+            {"command_id": 3, "lost_cells": ["[4]", "[5]"]},
+            events.ProcessReady(1.5, W, ID, (), ("[4]", "[5]")),
+        ),
         ("start_failed", {"command_id": 3, "reason": "no"}, events.StartFailed(1.5, W, ID, "no")),
         ("process_suspended", {"command_id": 3, "saved_bytes": 7}, events.ProcessSuspended(1.5, W, ID, 7)),
         ("suspend_failed", {"command_id": 3, "reason": "no"}, events.SuspendFailed(1.5, W, ID, "no", busy=False)),

@@ -124,11 +124,11 @@ def test_what_did_not_come_back_is_told_by_name_when_the_rest_is_there(node: Nod
     node.apply(events.ResumeRequested(node.at, name))
     start = node.orders.pop()
     node.apply(events.ProcessStarted(node.at, name, start.command_id, ProcessId(7, 5)))
-    node.apply(events.ProcessReady(node.at, name, start.command_id, ("handle",)))
-    assert [(entry["event"], entry["missing"]) for entry in node.told] == [
-        ("started", []),
-        ("suspended", []),
-        ("resumed", ["handle"]),
+    node.apply(events.ProcessReady(node.at, name, start.command_id, ("handle",), ("[4]",)))
+    assert [(entry["event"], entry["missing"], entry["lost_cells"]) for entry in node.told] == [
+        ("started", [], []),
+        ("suspended", [], []),
+        ("resumed", ["handle"], ["[4]"]),
     ]
 
 

@@ -61,6 +61,11 @@ function Happened(props: { context: IViewContext; entry: IEntry }): React.ReactE
         {entry.missing.length > 0 && (
           <span className="nls-Missing">{trans.__('not kept: %1', entry.missing.join(', '))}</span>
         )}
+        {entry.lost_cells.length > 0 && (
+          <span className="nls-Missing">
+            {trans.__('ran and are not in it: cells %1', entry.lost_cells.join(', '))}
+          </span>
+        )}
       </span>
     </li>
   );

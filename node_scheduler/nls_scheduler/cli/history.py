@@ -53,4 +53,6 @@ def _row(entry: dict[str, Any]) -> list[str]:
     kept = "" if entry["bytes"] is None else format_bytes(entry["bytes"])
     if missing := entry.get("missing"):
         kept = f"{kept} without {', '.join(missing)}".strip()
+    if lost := entry.get("lost_cells"):
+        kept = f"{kept} without cells {', '.join(lost)}".strip()
     return [entry["time"][11:23], entry["name"], event, seconds, kept, entry["reason"]]

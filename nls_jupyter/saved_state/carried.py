@@ -1,0 +1,97 @@
+"""Names that could not be brought back: what was saved of them is carried over from save to save until they are.
+
+A module may take long to import, or be missing for a moment; that must not cost what was saved. The whole component
+stays as it lies in the arena, for the sake of the names in it that are not back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from nls_jupyter.saved_state.manifest import ChangedName, MissingName, SavedName
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Mapping, Sequence
+
+    from nls_jupyter.saved_state.blobs import Chunk, Table
+    from nls_jupyter.saved_state.decoder import RestoreReport
+    from nls_jupyter.saved_state.store import Contents, Stored
+
+
+@dataclass(slots=True)
+class CarriedComponent:
+    """A component of an earlier save.
+
+    Attributes:
+        stored: where it lies.
+        names: all of its stream, in order.
+        reasons: why each of those that are not back is not.
+    """
+
+    stored: Stored
+    names: Sequence[SavedName]
+    reasons: dict[str, str]
+
+    def note(self, report: RestoreReport) -> None:
+        """It was tried once more."""
+        self.reasons = {lost.name: lost.reason for lost in report.missing if lost.name in self.reasons}
+
+    def apart(self, returned: Sequence[str]) -> list[ChangedName]:
+        """Of names that came back later than the others of their component, what has become of what they shared."""
+        others = [saved.name for saved in self.names if saved.name not in returned]
+        if not others:
+            return []
+        change = f"it came back later than {', '.join(others)}: what they shared, it has a copy of"
+        return [ChangedName(saved.name, saved.type_name, change) for saved in self.names if saved.name in returned]
+
+
+class Carried:
+    """All that is carried over at a time."""
+
+    def __init__(self) -> None:
+        self.components: list[CarriedComponent] = []
+
+    def keep(self, stored: Stored, names: Sequence[SavedName], missing: Sequence[MissingName]) -> None:
+        """Carry a component over for the sake of those that are missing of it."""
+        if missing:
+            self.components.append(CarriedComponent(stored, names, {lost.name: lost.reason for lost in missing}))
+
+    def forget(self, names: Container[str]) -> None:
+        """Their names are bound again, or nobody wants them back."""
+        for component in self.components:
+            component.reasons = {name: why for name, why in component.reasons.items() if name not in names}
+        self.components = [component for component in self.components if component.reasons]
+
+    def names(self) -> tuple[SavedName, ...]:
+        """For the manifest."""
+        return tuple(
+            replace(saved, not_back=component.reasons[saved.name])
+            for component in self.components
+            for saved in component.names
+            if saved.name in component.reasons
+        )
+
+    def chunks(self) -> list[Chunk]:
+        """All that has to stay in the arena for it."""
+        return [chunk for component in self.components for chunk in component.stored.chunks()]
+
+    def to_index(self, table: Table) -> list[dict[str, Any]]:
+        """For the index."""
+        return [
+            {
+                "names": [saved.to_json() for saved in component.names],
+                "reasons": component.reasons,
+                **component.stored.to_index(table),
+            }
+            for component in self.components
+        ]
+
+    @classmethod
+    def from_index(cls, entries: Sequence[Mapping[str, Any]], contents: Contents) -> Carried:
+        """The inverse of `to_index`."""
+        carried = cls()
+        for entry in entries:
+            names = [SavedName(**name) for name in entry["names"]]
+            carried.components.append(CarriedComponent(contents.stored(entry), names, dict(entry["reasons"])))
+        return carried
