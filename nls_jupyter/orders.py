@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from typing import TYPE_CHECKING, Any
@@ -161,6 +162,7 @@ class Orders:
             await self._tell("start_failed", command_id=command.command_id, reason=why)
             self._log.add(f"The GPU process could not start: {why}", important=True)
             return
+        await self._leave_first()
         try:
             process = await self._keeper.launch({**command.environment, "NLS_WORKLOAD": self.id})
             await self._tell(
@@ -178,6 +180,15 @@ class Orders:
         worse = {key: value for key, value in (("missing", missing), ("lost_cells", list(restored.gone))) if value}
         await self._tell("process_ready", command_id=command.command_id, **worse)
         self._tell_of_return(restored)
+
+    async def _leave_first(self) -> None:
+        """A daemon whose journal lost its end may not know of the process that is there: it takes its work along."""
+        if not self._keeper.still_usable():
+            return
+        self._depart("the node's daemon had lost where it was")
+        await self._keeper.cell_over()
+        with contextlib.suppress(GpuProcessDied, *CANNOT_SAVE):
+            await self._keeper.suspend()
 
     async def _suspend(self, command: CommandMessage) -> None:
         keeper, process = self._keeper, self._keeper.process

@@ -1,6 +1,14 @@
 /** What is worth a notification, and what it says. Pure, but for what it remembers. */
 
-import { cameBackWithLess, entryText, gpusText, secondsSince, shortened, shortenedName, whereText } from './statusText';
+import {
+  cameBackWithLess,
+  entryText,
+  gpusText,
+  secondsSince,
+  shortened,
+  shortenedName,
+  whereText
+} from './statusText';
 import type { ITranslate, Units } from './statusText';
 import type { IEntry, INodeModel, IWorkload } from './tokens';
 

@@ -208,12 +208,13 @@ function missingText(count: number, trans: ITranslate): string {
 
 /** Which completed cells are not in what came back; nothing where all are. */
 function lostCellsText(cells: readonly string[], trans: ITranslate): string {
-  if (cells.length === 0) {
+  const [first, last] = [cells[0], cells[cells.length - 1]];
+  if (first === undefined || last === undefined) {
     return '';
   }
   return cells.length === 1
-    ? trans.__('without cell %1', cells[0])
-    : trans.__('without %1 cells from %2 to %3', cells.length, cells[0], cells[cells.length - 1]);
+    ? trans.__('without cell %1', first)
+    : trans.__('without %1 cells from %2 to %3', cells.length, first, last);
 }
 
 /** Whether it came back with less than there was. */

@@ -224,11 +224,12 @@ class WorkloadReported(WorkloadEvent):
     """Its supervisor has connected again and says how it is.
 
     Attributes:
-        command_id: the last command it received.
+        command_id: the last command that it has answered.
         process: its GPU process, if there is one.
         ready: whether that can be used.
         executing: whether a cell runs or waits.
         saved_bytes: what it needs on a Gpu to come back; `None`: nothing is saved.
+        received: the last command that it has got, if that is known: a journal may have lost its end.
     """
 
     command_id: CommandId
@@ -236,6 +237,7 @@ class WorkloadReported(WorkloadEvent):
     ready: bool
     executing: bool
     saved_bytes: int | None
+    received: CommandId | None = None
 
 
 @dataclass(frozen=True, slots=True)

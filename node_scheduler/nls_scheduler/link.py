@@ -300,7 +300,8 @@ class SupervisorLink:
         fields = {"pid": pid, "start_time": start_time, "ready": report.ready, "executing": report.executing}
         known = {key: value for key, value in fields.items() if value is not None}
         saved = {} if report.saved_bytes is None else {"saved_bytes": report.saved_bytes}
-        return encode_event("reported", {"command_id": self._done_order, **known, **saved})
+        answered = {"command_id": self._done_order, "received": self._last_order}
+        return encode_event("reported", {**answered, **known, **saved})
 
     async def _send_all(self, connection: WebSocketClientConnection, report: str | None) -> None:
         if report is not None:

@@ -57,6 +57,7 @@ _EVENT_FIELDS: Final[Mapping[str, Mapping[str, type]]] = {
         "ready": bool,
         "executing": bool,
         "saved_bytes": int,
+        "received": int,
     },
 }
 # A stop that found no process is answered by an exit without one; who reports may have no process and nothing saved.
@@ -70,6 +71,7 @@ _OPTIONAL: Final[Mapping[tuple[str, str], Any]] = {
     ("reported", "pid"): None,
     ("reported", "start_time"): None,
     ("reported", "saved_bytes"): None,
+    ("reported", "received"): None,
 }
 _TYPE_WORDS: Final[Mapping[type, str]] = {
     int: "a whole number of 0 or more",
@@ -272,7 +274,8 @@ def _as_event(kind: str, fields: Mapping[str, Any], workload: WorkloadId, at: fl
             return events.ProcessStarted(at, workload, command_id, ProcessId(fields["pid"], fields["start_time"]))
         case "reported":
             ready, executing, saved_bytes = fields["ready"], fields["executing"], fields["saved_bytes"]
-            return events.WorkloadReported(at, workload, command_id, process, ready, executing, saved_bytes)
+            received = None if fields["received"] is None else CommandId(fields["received"])
+            return events.WorkloadReported(at, workload, command_id, process, ready, executing, saved_bytes, received)
         case "memory_trimmed":
             return events.MemoryTrimmed(at, workload, command_id)
         case "cell_interrupted":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from nls_scheduler import events as ev
 from nls_scheduler import gangs
 from nls_scheduler.gpu import Releasing
+from nls_scheduler.ids import CommandId
 from nls_scheduler.model import NodeState
 from nls_scheduler.transitions import transition
 from nls_scheduler.workload import Kind, Order, Phase, Wanted, Workload
@@ -101,7 +102,8 @@ def _(event: ev.StateSaved, workload: Workload, state: NodeState) -> NodeState:
 @record_of_workload.register
 def _(event: ev.WorkloadReported, workload: Workload, state: NodeState) -> NodeState:
     """Make up for what was said while nobody listened."""
-    state = replace(state, unreported=state.unreported - {workload.id})
+    following = max(state.next_command, CommandId((event.received or 0) + 1))
+    state = replace(state, unreported=state.unreported - {workload.id}, next_command=following)
     cell_since = (workload.cell_since or event.at) if event.executing else None
     saved_bytes = workload.saved_bytes if event.saved_bytes is None else event.saved_bytes
     workload = replace(workload, cell_since=cell_since, saved_bytes=saved_bytes)

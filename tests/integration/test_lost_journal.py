@@ -52,6 +52,28 @@ def test_notebooks_and_commands_go_on_as_if_nothing_had_happened(bench):
     assert command.poll() is None
 
 
+def test_a_journal_that_lost_its_end_loses_nothing_and_freezes_nobody(bench):
+    book = bench.open("notebook.ipynb")
+    book.gpu("from nls_jupyter import xp\nx, n = xp.arange(1000), 0")
+    state = bench.daemon.directory / "state"
+    bench.daemon.kill()
+    older = {file.name: file.read_bytes() for file in state.glob("journal*")}
+    bench.daemon.start()
+    for _ in range(3):
+        book.gpu("n += 1")
+        book.run("%gpu suspend")
+    book.gpu("n += 1")
+    bench.daemon.kill()
+    for file in state.glob("journal*"):
+        file.unlink()
+    for name, content in older.items():
+        (state / name).write_bytes(content)
+    bench.daemon.start()
+    for _ in range(2):
+        assert book.gpu("print(int(x.sum()), n)").stdout == "499500 4\n"
+        book.run("%gpu suspend")
+
+
 def test_who_has_no_gpu_process_asks_anew_with_the_next_cell_and_has_its_variables(bench):
     book = bench.open("notebook.ipynb")
     book.gpu("from nls_jupyter import xp\nx = xp.arange(1000)")

@@ -6,6 +6,8 @@ import pytest
 
 from nls_scheduler import events as ev
 from nls_scheduler.commands import SuspendProcess
+from nls_scheduler.ids import CommandId
+from nls_scheduler.state_machine import step
 from nls_scheduler.workload import Order
 from stage import TOTAL, Stage
 
@@ -29,6 +31,25 @@ def test_a_deadline_that_passed_while_the_daemon_was_away_begins_again_with_the_
     stage.completes("alice")
     assert stage.phase("alice") == "suspended"
     assert stage.orders("alice") == ["start", "suspend"]
+
+
+def test_after_a_journal_that_lost_its_end_orders_go_on_after_the_last_one_that_anybody_has_got() -> None:
+    stage = Stage(1)
+    stage.notebook("alice")
+    before = stage.node.state
+    for _ in range(3):
+        stage.node.tell(ev.SuspendRequested(stage.node.now, stage.workload("alice").id, "suspended by its user"))
+        stage.node.settle()
+        stage.node.tell(ev.ResumeRequested(stage.node.now, stage.workload("alice").id))
+        stage.node.settle()
+    newest = stage.node.state.next_command
+    stage.node.state = before
+    alice = stage.workload("alice")
+    reported = ev.WorkloadReported(
+        stage.node.now, alice.id, CommandId(newest - 1), alice.process, True, False, None, CommandId(newest - 1)
+    )
+    state, _ = step(before, reported)
+    assert state.next_command == newest
 
 
 def waiting_for_memory() -> Stage:

@@ -58,8 +58,9 @@ P = ProcessId(12, 99)
         ("memory_trimmed", {"command_id": 3}, events.MemoryTrimmed(1.5, W, ID)),
         (
             "reported",
-            {"command_id": 3, "pid": 12, "start_time": 99, "ready": True, "executing": False, "saved_bytes": 7},
-            events.WorkloadReported(1.5, W, ID, P, ready=True, executing=False, saved_bytes=7),
+            {"command_id": 3, "pid": 12, "start_time": 99, "ready": True, "executing": False, "saved_bytes": 7}
+            | {"received": 5},
+            events.WorkloadReported(1.5, W, ID, P, ready=True, executing=False, saved_bytes=7, received=CommandId(5)),
         ),
         (
             "reported",
