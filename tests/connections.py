@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from nls_scheduler.ids import GpuUuid
 from nls_scheduler.topology import Link
 
 if TYPE_CHECKING:
@@ -33,3 +34,12 @@ def joined(
 def pairs(*groups: tuple[int, ...]) -> Callable[[tuple[Gpu, ...]], tuple[Gpu, ...]]:
     """NVLink within each group."""
     return joined(*((Link.NVLINK, group) for group in groups))
+
+
+def sliced(*indexes: int) -> Callable[[tuple[Gpu, ...]], tuple[Gpu, ...]]:
+    """These are MIG slices of one Gpu."""
+
+    def connect(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+        return tuple(replace(gpu, parent=GpuUuid("GPU-x")) if gpu.index in indexes else gpu for gpu in gpus)
+
+    return connect

@@ -10,7 +10,7 @@ from nls_scheduler.paper import Paper, admission_order, is_bound, pinned_to
 from nls_scheduler.workload import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from nls_scheduler.gangs import Gang, GangKey
     from nls_scheduler.ids import GpuUuid
@@ -158,6 +158,14 @@ class Admission(Paper):
             if home is not None:
                 self.give(workload, home)
                 return True
+        return False
+
+    def readmit_together(self, unit: Sequence[Workload]) -> bool:
+        """As `readmit`, for all of `unit` or for none of them."""
+        restore = self.snapshot()
+        if all(self.readmit(workload) for workload in unit):
+            return True
+        restore()
         return False
 
     def admit_by_packing(self, newcomer: Workload) -> bool:

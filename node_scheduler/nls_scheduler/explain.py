@@ -146,6 +146,8 @@ def why_not_home(state: NodeState, workload: Workload, gpu: Gpu, admission: Admi
         return f"the pool {pool.name!r} is off"
     if not is_usable(state, gpu):
         return why_out_of_service(state, gpu) or "the driver does not tell how much memory is used"
+    if workload.spec.gpu_count > 1 and gpu.parent is not None:
+        return "it is a slice, and who needs several GPUs has whole ones only"
     if gpu.uuid not in admission.open_gpus(workload, pool.name):
         return "it runs elsewhere and cannot move"
     obstacle = None if admission.ledger is None else admission.ledger.obstacle(workload, pool.name)

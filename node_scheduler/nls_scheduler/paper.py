@@ -118,9 +118,10 @@ class Paper:
         return self.fits(workload, uuid, self.free, self.result.homes)
 
     def open_gpus(self, workload: Workload, pool: str) -> list[GpuUuid]:
-        """The Gpus of `pool` on which it may have a home when there is room."""
-        pinned = pinned_to(workload)
-        return [u for u in self.free if u in self.usable and self.is_open(pool, u) and (pinned is None or u in pinned)]
+        """The Gpus of `pool` on which it may have a home when there is room: of several, none is a slice."""
+        pinned = self.free if (current := pinned_to(workload)) is None else current
+        usable = [u for u in self.free if u in self.usable and self.is_open(pool, u) and u in pinned]
+        return usable if workload.spec.gpu_count == 1 else [u for u in usable if self.state.gpus[u].parent is None]
 
     def admitted(self) -> list[Workload]:
         """Who has a home."""

@@ -207,6 +207,15 @@ MUTANTS = [
         ),
     ),
     *mutants_of(
+        "paper.py",
+        (
+            "who needs several GPUs is offered slices",
+            "One of several Gpus is never a slice.",
+            "return usable if workload.spec.gpu_count == 1 else",
+            "return usable if True else",
+        ),
+    ),
+    *mutants_of(
         "displacing.py",
         (
             "who is not in the way is displaced all the same",
@@ -217,14 +226,14 @@ MUTANTS = [
         (
             "the most harm first",
             "The least harm first.",
-            "self.candidates = sorted(may, key=lambda w: _harm(admission, w))",
-            "self.candidates = sorted(may, key=lambda w: _harm(admission, w), reverse=True)",
+            "if self._may(unit)), key=self._harm)",
+            "if self._may(unit)), key=self._harm, reverse=True)",
         ),
         (
             "a queue is brought below its share",
             "Nobody is taken from a queue that has come down to its share meanwhile.",
-            "if w.id in homes and self._may(w))",
-            "if w.id in homes)",
+            "if unit[0].id in homes and self._may(unit))",
+            "if unit[0].id in homes)",
         ),
         (
             "what is scattered cannot be taken back",
@@ -259,14 +268,14 @@ MUTANTS = [
         (
             "who has to leave does not read for whom",
             "Who is displaced reads for whom.",
-            "            admission.result.moved_for[victim.id] = newcomer.id\n",
-            "            pass\n",
+            "            admission.result.moved_for.update({victim.id: newcomer.id for victim in unit})\n",
+            "",
         ),
         (
             "who is displaced has no other home",
             "Who is displaced has a smaller place where there is one.",
-            "if not admission.readmit(victim)]",
-            "]",
+            "if not admission.readmit_together(unit):",
+            "if True:",
         ),
         (
             "a failed attempt leaves a mess",
@@ -279,6 +288,30 @@ MUTANTS = [
             "Of those that run the latest arrival is displaced first.",
             "        order[4] = 0.0 ",
             "        order[4] = order[4] ",
+        ),
+        (
+            "one of a gang is displaced alone",
+            "A gang has all of its homes or none.",
+            "return (workload,) if key is None else tuple(",
+            "return (workload,) if True else tuple(",
+        ),
+        (
+            "a home is taken from the own gang",
+            "Nobody takes a home from its own gang.",
+            " or self._is_own_gang(unit):",
+            ":",
+        ),
+        (
+            "a gang with one that is not preemptible is displaced",
+            "Who is not preemptible is never displaced, not by leaving with its gang either.",
+            "not w.spec.preemptible or ",
+            "",
+        ),
+        (
+            "a priority takes from a gang when it is above some of it",
+            "A priority takes from a gang when it is above all of it.",
+            "asked and all(may[w.id] for w in unit if self._ledger.leaf(w) == own)",
+            "asked",
         ),
     ),
     *mutants_of(

@@ -1,21 +1,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
-from connections import joined, pairs
+from connections import joined, pairs, sliced
 from nls_scheduler import events as ev
 from nls_scheduler.commands import StopProcess
-from nls_scheduler.ids import GpuUuid
 from nls_scheduler.simulator import GIB, SimulatedNode
 from nls_scheduler.topology import Link
 from nls_scheduler.workload import Kind
 from stage import TOTAL, Stage
-
-if TYPE_CHECKING:
-    from nls_scheduler.gpu import Gpu
 
 
 def test_two_gpus_are_two_with_nvlink_although_others_are_fuller() -> None:
@@ -261,10 +256,7 @@ def test_an_elastic_command_grows_onto_no_gpu_with_a_stranger() -> None:
 def test_an_elastic_command_has_whole_gpus_or_one_slice(*, filled: bool) -> None:
     """GPU 1 and GPU 2 are slices."""
 
-    def slices(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-        return tuple(replace(gpu, parent=GpuUuid("GPU-x")) if gpu.index in (1, 2) else gpu for gpu in gpus)
-
-    stage = Stage(4, slices, cool_down_s=30.0)
+    stage = Stage(4, sliced(1, 2), cool_down_s=30.0)
     if filled:
         stage.command("zero")
         stage.command("three", 1.0)
