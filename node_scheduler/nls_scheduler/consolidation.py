@@ -17,7 +17,7 @@ from itertools import accumulate, count
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from nls_scheduler.ids import GpuUuid, WorkloadId
 
@@ -201,25 +201,49 @@ def cheapest(
     Gpu, for those who are no pieces; `slots` is how many more a Gpu takes, where that is bounded. Of two pieces with
     one cost, the first of `pieces` gives way. `in_haste` finds a way sooner, and not always the cheapest.
     """
-    order, known = count(), _Pieces(pieces, slots or {}, in_haste=in_haste)
-    heap: list[tuple[_Rank, int, _Draft, _Change | None]] = []
+    known = _Pieces(pieces, slots or {}, in_haste=in_haste)
+    firsts = []
     for gpus in sets:
         left = dict(free)
         for uuid in gpus:
             left[uuid] -= size_bytes
         works, moved = (sum(leaving.get(uuid, (0, 0))[part] for uuid in gpus) for part in (0, 1))
-        draft = known.first(gpus, left, (works, moved))
-        heapq.heappush(heap, (known.rank(draft.cost, draft.least), next(order), draft, None))
-    for _ in range(budget):
-        if not heap:
-            return None
+        firsts.append(known.first(gpus, left, (works, moved)))
+    answer, left_over = _search(known, firsts, budget, _place)
+    if in_haste:
+        return answer
+    cheaper, _ = _search(known, firsts, left_over, _place_anywhere, answer)
+    return cheaper or answer
+
+
+def _search(
+    pieces: _Pieces,
+    firsts: Sequence[_Draft],
+    budget: int,
+    place: Callable[[_Draft, _Pieces], Iterator[_Change]],
+    known: Answer | None = None,
+) -> tuple[Answer | None, int]:
+    """The cheapest way from one of `firsts`, cheaper than `known` where that is given; and what is left of `budget`."""
+    order, heap = count(), list[tuple[_Rank, int, _Draft, _Change | None]]()
+    bound = None if known is None else known.cost[:3]
+
+    def note(cost: _Cost, least: _Least, draft: _Draft, change: _Change | None) -> None:
+        rank = pieces.rank(cost, least)
+        if bound is None or rank[:3] < bound:
+            heapq.heappush(heap, (rank, next(order), draft, change))
+
+    for draft in firsts:
+        note(draft.cost, draft.least, draft, None)
+    while heap and budget > 0:
+        budget -= 1
         _, _, draft, change = heapq.heappop(heap)
-        draft = draft if change is None else known.after(draft, change)
+        draft = draft if change is None else pieces.after(draft, change)
         if not draft.least.gpus and not draft.loose:
-            return Answer(draft.gpus, {pieces[number].id: uuid for number, uuid in draft.placed}, draft.cost)
-        for change in _take_off(draft, known) if draft.least.gpus else _place(draft, known):
-            heapq.heappush(heap, (known.rank(*known.outlook(draft, change)), next(order), draft, change))
-    return None
+            moves = {pieces.all[number].id: uuid for number, uuid in draft.placed}
+            return Answer(draft.gpus, moves, draft.cost), budget
+        for change in _take_off(draft, pieces) if draft.least.gpus else place(draft, pieces):
+            note(*pieces.outlook(draft, change), draft, change)
+    return None, budget
 
 
 def _take_off(draft: _Draft, pieces: _Pieces) -> Iterator[_Change]:
@@ -257,6 +281,22 @@ def _place(draft: _Draft, pieces: _Pieces) -> Iterator[_Change]:
         possible = sorted([(free[piece.gpu], piece.gpu), *possible])
         for uuid in _tightest(possible, piece.request_bytes):
             yield number, uuid, -piece.request_bytes
+
+
+def _place_anywhere(draft: _Draft, pieces: _Pieces) -> Iterator[_Change]:
+    """The largest loose piece on each Gpu that has room for it, or gets it when others give way."""
+    number = max(draft.loose, key=lambda n: (pieces.all[n].moved_size_bytes, -n))
+    piece, touched = pieces.all[number], draft.touched()
+    for uuid in sorted(piece.others & draft.free.keys()):
+        room = draft.free[uuid]
+        if piece.request_bytes is None:  # nobody gives way to what is held above a request
+            room += sum(pieces.all[n].size_bytes for n in pieces.on.get(uuid, ()) if n not in touched)
+        if room >= piece.moved_size_bytes and pieces.has_slot(draft, uuid):
+            yield number, uuid, -piece.moved_size_bytes
+    if piece.request_bytes is not None:
+        for uuid in sorted({piece.gpu, *piece.others} & draft.free.keys()):
+            if draft.free[uuid] >= piece.request_bytes and (uuid == piece.gpu or pieces.has_slot(draft, uuid)):
+                yield number, uuid, -piece.request_bytes
 
 
 def _tightest(possible: Sequence[tuple[int, GpuUuid]], size_bytes: int) -> list[GpuUuid]:

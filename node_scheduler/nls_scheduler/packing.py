@@ -2,12 +2,13 @@
 
 The largest item left has to go somewhere: it is put on a Gpu, and of what else is left those go with it that fill that
 Gpu best (bin completion, Gent and Korf). All Gpus together may stay empty by no more than the room that is too much,
-which ends most tries early: so it is strongest where there is hardly any room, as greedy ways are weakest there.
+which ends most tries early: so it is strongest where there is hardly any room, as greedy ways are weakest there. First
+only the likely fillings are followed; where those lead nowhere, and the budget is not used up, all of them are.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 BUDGET: Final = 500
 """So many partial fillings are looked at: a bound on the time of a step."""
 _FILLINGS: Final = 4
-"""So many ways to fill a Gpu are followed, the fullest first, of `_COLLECTED` at most."""
+"""So many ways to fill a Gpu are likely, the fullest first, of `_COLLECTED` at most; of sizes alike the first go."""
 _COLLECTED: Final = 60
 _MANY: Final = 1 << 30
 
@@ -97,8 +98,11 @@ def _packed(
     """As `pack`, for sizes in bytes, the largest first, each with the Gpus that it may have."""
     packing = _Packing(dict(free), sizes, dict(slots), budget)
     slack = sum(room for _, room in free) - sum(size for size, _ in sizes)
-    if not packing.place(list(range(len(sizes))), frozenset(packing.free), slack):
-        return None
+    everybody, everywhere = list(range(len(sizes))), frozenset(packing.free)
+    if not packing.place(everybody, everywhere, slack):
+        packing.thorough = True
+        if packing.budget <= 0 or not packing.place(everybody, everywhere, slack):
+            return None
     return _Packed(tuple(packing.where[number] for number in range(len(sizes))), packing.alike())
 
 
@@ -108,6 +112,7 @@ class _Packing:
     sizes: Sequence[tuple[int, frozenset[GpuUuid]]]
     slots: Mapping[GpuUuid, int]
     budget: int
+    thorough: bool = False
     where: dict[int, GpuUuid] = field(default_factory=dict)
     kind: dict[GpuUuid, tuple[object, ...]] = field(init=False)
 
@@ -147,9 +152,12 @@ class _Packing:
     ) -> list[tuple[int, tuple[int, ...]]]:
         """Who else goes to `uuid`, where `gap` is left, so that no more than `slack` stays empty; and how much does."""
         fitting = [n for n in numbers if uuid in self.sizes[n][1] and self.sizes[n][0] <= gap]
+        if self.thorough:
+            fitting.sort(key=self._alike)
         sizes = [self.sizes[n][0] for n in fitting]
         below = [-size for size in sizes]  # ascending, as `bisect` wants it
         rest = [*accumulate(reversed(sizes), initial=0)][::-1]
+        others = self._others(fitting)
         found: list[tuple[int, int, tuple[int, ...]]] = []
 
         def fill(begin: int, gap: int, chosen: tuple[int, ...], slots: int) -> None:
@@ -158,10 +166,25 @@ class _Packing:
                 found.append((gap, len(chosen), chosen))
             place = bisect_left(below, -gap, begin) if slots > 0 else len(sizes)
             while place < len(sizes) and gap - rest[place] <= slack:
-                if self.budget <= 0 or len(found) >= _COLLECTED:
+                if self.budget <= 0 or (len(found) >= _COLLECTED and not self.thorough):
                     return
                 fill(place + 1, gap - sizes[place], (*chosen, fitting[place]), slots - 1)
-                place = bisect_right(below, below[place], place)  # of several alike the first
+                place = others[place]
 
         fill(0, gap, (), self.slots.get(uuid, _MANY) - 1)
-        return [(gap, chosen) for gap, _, chosen in sorted(found)[:_FILLINGS]]
+        likely = sorted(found)
+        return [(gap, chosen) for gap, _, chosen in (likely if self.thorough else likely[:_FILLINGS])]
+
+    def _alike(self, number: int) -> tuple[object, ...]:
+        """What two sizes have in common that can stand for each other: unless all is tried, nothing but the size."""
+        size, gpus = self.sizes[number]
+        return (-size, sorted(gpus)) if self.thorough else (-size,)
+
+    def _others(self, fitting: Sequence[int]) -> list[int]:
+        """For each place in `fitting` the next one of another kind: of several alike the first goes."""
+        others: list[int] = []
+        kinds = [self._alike(number) for number in fitting]
+        for place in reversed(range(len(kinds))):
+            same = place + 1 < len(kinds) and kinds[place] == kinds[place + 1]
+            others.append(others[-1] if same else place + 1)
+        return others[::-1]

@@ -340,8 +340,8 @@ MUTANTS = [
         (
             "who only borrows a Gpu costs nothing",
             "Sending borrowers away counts, too.",
-            "draft = known.first(gpus, left, (works, moved))",
-            "draft = known.first(gpus, left, (0, 0))",
+            "known.first(gpus, left, (works, moved))",
+            "known.first(gpus, left, (0, 0))",
         ),
         (
             "smaller ones never give way in turn",
@@ -354,6 +354,18 @@ MUTANTS = [
             "Nobody gives way to what is held above a request.",
             "    if not chosen and piece.request_bytes is None:",
             "    if not chosen:",
+        ),
+        (
+            "a guarantee gives way to burst where every way is looked at",
+            "Nobody gives way to what is held above a request.",
+            "        if piece.request_bytes is None:",
+            "        if True:",
+        ),
+        (
+            "only a likely way is found",
+            "No other exchange interrupts less work, moves fewer bytes or fewer workloads.",
+            "    return cheaper or answer\n",
+            "    return answer\n",
         ),
     ),
 ]

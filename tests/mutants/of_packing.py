@@ -37,15 +37,21 @@ MUTANTS = mutants_of(
         "(room, self.slots.get(u))",
     ),
     (
-        "the fullest way is the only one",
+        "the fullest ways are the only ones",
         "What fits is found.",
-        "for gap, _, chosen in sorted(found)[:_FILLINGS]]",
-        "for gap, _, chosen in sorted(found)[:1]]",
+        "        packing.thorough = True\n",
+        "",
+    ),
+    (
+        "sizes are alike whoever may have which Gpu",
+        "What fits is found.",
+        "return (-size, sorted(gpus)) if self.thorough else (-size,)",
+        "return (-size,)",
     ),
     (
         "of several alike none is skipped",
         "A search that leads nowhere ends early.",
-        "place = bisect_right(below, below[place], place)",
+        "place = others[place]",
         "place += 1",
     ),
     (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from itertools import product
 
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nls_scheduler.consolidation import Piece, cheapest
@@ -57,8 +58,39 @@ def every_way(free, pieces, size, sets, leaving):
                 yield cost_of(pieces, moves, gpus, leaving)
 
 
-@settings(max_examples=200, deadline=None)
+def piece(name: str, gpu: int, size: int, cost: tuple[int, int] = (0, 0), *others: int) -> Piece:
+    return Piece(WorkloadId(name), GPUS[gpu], size, size, cost, frozenset(GPUS[n] for n in others or {0, 1, 2} - {gpu}))
+
+
+def node(room: tuple[int, int, int], pieces: list[Piece], size: int, sets: list[tuple[int, ...]], *leaving: int):
+    """A node as `nodes` draws them: what is free on each Gpu, and the bytes that taking each of them costs besides."""
+    costs = zip(GPUS, leaving or (0, 0, 0), strict=True)
+    return (
+        dict(zip(GPUS, room, strict=True)),
+        sorted(pieces, key=lambda p: p.cost),
+        size,
+        [tuple(GPUS[n] for n in gpus) for gpus in sets],
+        {uuid: (0, moved) for uuid, moved in costs},
+    )
+
+
+EXCHANGED_BETWEEN_BOTH = node((4, 7, 8), [piece("a", 0, 3, (0, 0), 1), piece("b", 1, 1, (0, 0), 0)], 5, [(0, 1)])
+"""Two Gpus are wanted: who leaves the first one pushes a smaller one off the second."""
+CHEAPER_THAN_WHERE_IT_FITS = node(
+    (7, 2, 8), [piece("a", 0, 1, (0, 0), 1), piece("b", 1, 4, (0, 1), 0), piece("c", 1, 2, (0, 4), 2)], 4, [(0, 1)]
+)
+PUSHES_ONE_AS_LARGE = node((3, 3, 8), [piece("a", 1, 5, (0, 4), 0), piece("b", 0, 5, (0, 4), 2)], 4, [(1,)])
+IN_A_RING = node(
+    (4, 4, 3), [piece("a", 2, 5, (0, 0), 0), piece("b", 1, 4, (0, 3), 2), piece("c", 0, 4, (0, 4), 2)], 6, [(2,), (1,)]
+)
+
+
+@settings(max_examples=examples(400), deadline=None)
 @given(nodes())
+@example(EXCHANGED_BETWEEN_BOTH)
+@example(CHEAPER_THAN_WHERE_IT_FITS)
+@example(PUSHES_ONE_AS_LARGE)
+@example(IN_A_RING)
 def test_what_is_found_holds_and_no_other_way_interrupts_less_work_moves_fewer_bytes_or_fewer_workloads(node) -> None:
     free, pieces, size, sets, leaving = node
     answer, best = cheapest(*node), min(every_way(*node), default=None)
@@ -69,10 +101,6 @@ def test_what_is_found_holds_and_no_other_way_interrupts_less_work_moves_fewer_b
     assert holds(free, pieces, size, answer.gpus, answer.moves)
     assert all(uuid in next(p for p in pieces if p.id == key).others for key, uuid in answer.moves.items())
     assert cost_of(pieces, answer.moves, answer.gpus, leaving) == best
-
-
-def piece(name: str, gpu: int, size: int, cost: tuple[int, int] = (0, 0), *others: int) -> Piece:
-    return Piece(WorkloadId(name), GPUS[gpu], size, size, cost, frozenset(GPUS[n] for n in others or {0, 1, 2} - {gpu}))
 
 
 def test_among_equals_the_first_of_the_pieces_gives_way() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 from effort import examples
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nls_scheduler.ids import GpuUuid
@@ -35,8 +35,18 @@ def holds(free, items, slots, places) -> bool:
     )
 
 
+A, B = GPUS[:2]
+ON_A, ON_B, ON_BOTH = frozenset({A}), frozenset({B}), frozenset({A, B})
+FIVE_OF_NO_SIZE = {A: 0}, [Item(0, ON_A)] * 5, {}
+NO_SIZE_BESIDE_ONE = {A: 0, B: 4}, [Item(0, ON_BOTH), Item(2, ON_B), Item(0, ON_B)], {B: 2}
+ALIKE_BUT_FOR_THEIR_GPUS = {A: 2, B: 12}, [Item(2, ON_BOTH), Item(2, ON_B), Item(7, ON_BOTH), Item(3, ON_B)], {}
+
+
 @settings(max_examples=examples(300), deadline=None)
 @given(problems())
+@example(FIVE_OF_NO_SIZE)
+@example(NO_SIZE_BESIDE_ONE)
+@example(ALIKE_BUT_FOR_THEIR_GPUS)
 def test_what_is_packed_fits_and_what_fits_is_packed(problem):
     free, items, slots = problem
     places = pack(free, items, slots, budget=10**6)
@@ -63,9 +73,6 @@ def test_each_stays_where_it_is_best_among_gpus_alike():
 def test_the_budget_ends_a_search_that_would_take_for_ever():
     free = {GpuUuid(f"GPU-{number}"): 1001 for number in range(8)}
     assert pack(free, [Item(200 + 2 * n % 7, frozenset(free)) for n in range(40)], budget=50) is None
-
-
-A, B = GPUS[:2]
 
 
 def anywhere(sizes: list[int], gpus: int, room: int, budget: int = 500) -> list[GpuUuid] | None:
