@@ -87,6 +87,8 @@ class GuardedProcess:
         self._directory = directory
         self._report = report
         self._report_text = b""
+        self._report_closed = False
+        self._guardian_killed = False
         self._output = output
         self._output_tail = b""
         self.pid = 0
@@ -174,6 +176,9 @@ class GuardedProcess:
         chunk = _read(self._report)
         if chunk == b"":
             self._loop.remove_reader(self._report)
+            self._report_closed = True
+            if self._guardian_killed:
+                self._guardians_ended()
         elif chunk is not None:
             *lines, self._report_text = (self._report_text + chunk).split(b"\n")
             for line in lines:
@@ -215,11 +220,15 @@ class GuardedProcess:
     def _guardian_ended(self) -> None:
         self._loop.remove_reader(self._guardian_handle)
         self._read_report()
-        self._guardian.wait()
+        self._guardian_killed = self._guardian.wait() < 0
+        if not self._guardian_killed or self._report_closed:
+            self._guardians_ended()  # else the inner guardian is at work: the report ends with it
+
+    def _guardians_ended(self) -> None:
         if not self._started.done():
             self._started.set_exception(LaunchFailed(self._why_not_started()))
         if self._handle is not None and not self.ended.done():
-            # The guardian was killed: the command follows by its death signal, which takes a moment.
+            # Both guardians were killed: the command follows by its death signal, which takes a moment.
             self._loop.add_reader(self._handle, self._all_ended)
         else:
             self._all_ended()

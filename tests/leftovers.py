@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import stat
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
 
 # In the environment of each process that a test starts.
 MARK = "NLS_TEST_MARK"
@@ -27,6 +28,21 @@ def marked_processes(mark: str) -> dict[int, str]:
                 found[int(directory.name)] = (directory / "cmdline").read_bytes().replace(b"\0", b" ").decode()
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
+    return found
+
+
+def living(family: Mapping[int, int]) -> list[str]:
+    """Those of a family (start time by pid, see `guardian.descendants`) that live, as the kernel tells of them.
+
+    A process without the mark is found too: one whose environment was emptied.
+    """
+    found = []
+    for pid, start_time in family.items():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            stat, command_line = Path(f"/proc/{pid}/stat").read_text(), Path(f"/proc/{pid}/cmdline").read_bytes()
+            fields = stat.rpartition(")")[2].split()
+            if int(fields[19]) == start_time and fields[0] not in "ZX":
+                found.append(f"{command_line!r} {stat}")
     return found
 
 

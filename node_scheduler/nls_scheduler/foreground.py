@@ -69,7 +69,7 @@ class ForegroundCommand:
         return cls(ProcessId(int(first[1]), int(first[2])), pid, report)
 
     async def wait(self) -> int:
-        """Until the command and all its descendants are gone; returns its wait status. Called once."""
+        """Until both guardians, the command and all its descendants are gone; returns its wait status. Called once."""
         async for line in self._report:
             words = line.split()
             if words[0] == b"ended":
@@ -82,11 +82,11 @@ class ForegroundCommand:
             await gone.wait()
         finally:
             loop.remove_reader(self._pidfd)
-        _, guardians_status = os.waitpid(self._guardian_pid, 0)  # noqa: ASYNC222 - its pidfd says that it has ended
+        os.waitpid(self._guardian_pid, 0)  # noqa: ASYNC222 - its pidfd says that it has ended
         self._ended = True
         os.close(self._pidfd)
-        # A guardian that was killed could tell nothing; it took the command with it by the death signal.
-        return guardians_status if self._wait_status is None else self._wait_status
+        # Guardians that were killed could tell nothing; the death signal took the command with them.
+        return signal.SIGKILL if self._wait_status is None else self._wait_status
 
     def send(self, number: int) -> None:
         """Pass a signal on to the command, if it still runs."""

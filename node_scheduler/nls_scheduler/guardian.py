@@ -4,12 +4,12 @@ Started as `python -I -S guardian.py [options] -- COMMAND...` by whoever owns th
 stay a plain script: standard library only and few imports, because one copy lives as long as each GPU process does.
 
 Three things end the command's whole family of processes, in whatever session or process group they hid: the command
-ended, the guardian's parent died, or the guardian got SIGTERM. If the guardian itself is killed, the kernel's death
-signal takes the command.
+ended, the guardian's parent died, or the guardian got SIGTERM. A guardian may be killed as well, so there are two: the
+outer one guards the inner one, which guards the command. Both are subreapers: whichever is left ends the family.
 
 The report (`--report-fd`) is a pipe that gets one line per fact:
 `started PID START_TIME` after exec succeeded, or `failed ERRNO`; `ended WAIT_STATUS` once the command is dead (its
-descendants may still be dying). The guardian's own exit says that everything is gone.
+descendants may still be dying). Its end says that both guardians have ended, and so that everything is gone.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ import time
 
 USAGE = """usage: guardian.py [options] -- COMMAND [ARGUMENT...]
   --parent PID       end at once unless this is the parent process
+  --cgroup DIRECTORY begin the command in this cgroup (v2); kill what is in it and delete it at the end
   --session          own session; SIGTERM kills at once; the OOM killer prefers the command
   --grace SECONDS    without --session: time between forwarding SIGTERM and SIGKILL (default 10)
   --report-fd FD     pipe for the report
   --mask N,N,...     signals that the command begins with blocked (default: those that the guardian began with)
   --remove DIRECTORY delete this directory and the files in it at the end
-  --reraise          when a signal killed the command, die from the same signal
 """
 
 PR_SET_PDEATHSIG = 1
@@ -37,6 +37,7 @@ PR_SET_CHILD_SUBREAPER = 36
 OWN_NAME = b"guardian.py"
 OOM_SCORE_RAISE = 500
 CLEANERS_PATIENCE_S = 0.5
+INNER_PATIENCE_S = 5.0
 CLEANERS = (b"multiprocessing.resource_tracker", b"multiprocessing.semaphore_tracker", b"torch_shm_manager")
 
 # In the foreground a terminal's Ctrl-Z must stop the guardian together with the command's group.
@@ -53,17 +54,17 @@ class Options:
     def __init__(self, arguments: list[str]) -> None:
         self.parent_pid: int | None = None
         self.session = False
-        self.reraise = False
         self.grace_s = 10.0
         self.report_fd: int | None = None
         self.mask: set[int] | None = None
         self.remove: str | None = None
+        self.cgroup: str | None = None
         rest = iter(arguments)
         for option in rest:
             if option == "--":
                 break
-            if option in ("--session", "--reraise"):
-                setattr(self, option[2:], True)
+            if option == "--session":
+                self.session = True
                 continue
             value = next(rest, None)
             if value is None:
@@ -82,8 +83,8 @@ class Options:
             self.grace_s = float(value)
         elif option == "--mask":
             self.mask = {int(number) for number in value.split(",") if number}
-        elif option == "--remove":
-            self.remove = value
+        elif option in ("--remove", "--cgroup"):
+            setattr(self, option[2:], value)
         else:
             raise ValueError(f"unknown option: {option}")
 
@@ -187,11 +188,14 @@ def _unlink(path: str) -> None:
 
 
 class Guardian:
-    """Watches one command from its start to the end of its last descendant."""
+    """Watches one process from its start to the end of its last descendant: the inner one, or that one the command."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
+        self.inner = False
+        self.parent_pid = options.parent_pid or os.getppid()
         self.commands_mask: set[int] = set()
+        self.early: list[int] = []
         self.pid = 0
         self.wait_status: int | None = None
 
@@ -201,31 +205,51 @@ class Guardian:
         ours = signal.valid_signals() if options.session else signal.valid_signals() - _JOB_CONTROL
         inherited = set(signal.pthread_sigmask(signal.SIG_BLOCK, ours))
         self.commands_mask = inherited if options.mask is None else options.mask
-        set_process_control(PR_SET_CHILD_SUBREAPER, 1)
-        set_process_control(PR_SET_PDEATHSIG, signal.SIGTERM)
-        if options.parent_pid is not None and os.getppid() != options.parent_pid:
-            self._remove_directory()
+        if not self._attach():
+            self._clean_up()
             return 125
-        if options.session and os.getsid(0) != os.getpid():
-            os.setsid()
         if options.report_fd is not None:
             os.set_inheritable(options.report_fd, False)  # noqa: FBT003 - its only signature
+        self.early = [] if options.session else _taken(_ENDED_BY_TERMINALS)
+        outer_pid = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            self.inner, self.parent_pid = True, outer_pid
+            return self._run_inner()
+        return self._see_through()
+
+    def _run_inner(self) -> int:
+        if not self._attach():
+            return 125  # the command was not started, and the directory is its owner's
         number = self._start()
         if number:
             self._report(f"failed {number}")
-            sys.stderr.write(f"cannot run {options.command[0]}: {os.strerror(number)}\n")
-            self._remove_directory()
+            sys.stderr.write(f"cannot run {self.options.command[0]}: {os.strerror(number)}\n")
+            self._clean_up()
             return 127
+        return self._see_through()
+
+    def _attach(self) -> bool:
+        """Orphans come to us, and we hear of our parent's end. False when the parent has ended already."""
+        set_process_control(PR_SET_CHILD_SUBREAPER, 1)
+        # The one signal that reaches a stopped process.
+        set_process_control(PR_SET_PDEATHSIG, signal.SIGCONT)
+        if self.options.session and os.getsid(0) != os.getpid():
+            os.setsid()
+        return os.getppid() == self.parent_pid
+
+    def _see_through(self) -> int:
         self._wait()
         self._kill_family()
-        self._remove_directory()
+        self._clean_up()
         return self._exit_code()
 
     def _start(self) -> int:
         """Start the command; 0, or the errno with which exec failed."""
         guardian_pid = os.getpid()
         outcome, outcome_of_exec = os.pipe()  # closed by a successful exec, since Python's pipes are not inherited
-        early = [] if self.options.session else _taken(_ENDED_BY_TERMINALS)
+        if not self.options.session:
+            self.early += _taken(_ENDED_BY_TERMINALS)
         self.pid = os.fork()
         if self.pid == 0:
             self._exec(guardian_pid, outcome_of_exec)
@@ -237,7 +261,7 @@ class Guardian:
             return int(answer)
         stat = read_stat(self.pid)
         self._report(f"started {self.pid} {stat[1] if stat else 0}")
-        for early_signal in early:  # whatever a terminal sends from now on reaches the command itself
+        for early_signal in self.early:  # whatever a terminal sends from now on reaches the command itself
             os.kill(self.pid, early_signal)
         return 0
 
@@ -264,9 +288,9 @@ class Guardian:
             os._exit(127)
 
     def _wait(self) -> None:
-        """Until the command has ended or must end."""
+        """Until what we watch has ended or must end."""
         deadline: float | None = None
-        watched = {signal.SIGCHLD} | (_FORWARDED if not self.options.session else {signal.SIGTERM})
+        watched = {signal.SIGCHLD, signal.SIGCONT, signal.SIGTERM} | (set() if self.options.session else _FORWARDED)
         while True:
             self._reap()
             if self.wait_status is not None:
@@ -277,17 +301,29 @@ class Guardian:
                 received = signal.sigtimedwait(watched, max(0.0, deadline - time.monotonic()))
             if received is None:
                 return
-            if received.si_signo == signal.SIGCHLD:
+            number = received.si_signo
+            if number == signal.SIGCONT and deadline is None and self._parent_died(received):
+                number = signal.SIGTERM
+            if number in (signal.SIGCHLD, signal.SIGCONT):
                 continue
-            if self.options.session:
+            if number == signal.SIGTERM and self.inner and self.options.session:
                 return
-            if received.si_signo in _SENT_BY_TERMINALS and received.si_code > 0:
+            if number in _SENT_BY_TERMINALS and received.si_code > 0:
                 continue
-            # Not yet reaped, so that the pid still is the command's.
-            os.kill(self.pid, received.si_signo)
-            if received.si_signo == signal.SIGTERM and deadline is None:
+            # Not yet reaped, so that the pid still is its own.
+            os.kill(self.pid, number)
+            if number == signal.SIGTERM and deadline is None:
                 os.kill(self.pid, signal.SIGCONT)
-                deadline = time.monotonic() + self.options.grace_s
+                deadline = time.monotonic() + self._grace_s()
+
+    def _parent_died(self, received: signal.struct_siginfo) -> bool:
+        """Whether a SIGCONT is the death signal, which the end of a parent's thread sends as well."""
+        return received.si_pid == self.parent_pid or os.getppid() != self.parent_pid
+
+    def _grace_s(self) -> float:
+        """How long what we watch may take to end; the outer guardian leaves the inner one time for its own grace."""
+        grace_s = 0.0 if self.options.session else self.options.grace_s
+        return grace_s if self.inner else grace_s + INNER_PATIENCE_S
 
     def _reap(self) -> bool:
         """Collect what has died, adopted orphans included. False when no child is left at all."""
@@ -300,7 +336,8 @@ class Guardian:
                 return True
             if pid == self.pid:
                 self.wait_status = status
-                self._report(f"ended {status}")
+                if self.inner:
+                    self._report(f"ended {status}")
 
     def _kill_family(self) -> None:
         """SIGKILL until no descendant is left, but those that clean up after the others get a moment to do so.
@@ -327,7 +364,7 @@ class Guardian:
             except BrokenPipeError:
                 self.options.report_fd = None  # the reader died; the work here goes on without it
 
-    def _remove_directory(self) -> None:
+    def _clean_up(self) -> None:
         directory = self.options.remove
         if directory is None:
             return
@@ -344,7 +381,7 @@ class Guardian:
         code = os.waitstatus_to_exitcode(self.wait_status) if self.wait_status is not None else -signal.SIGKILL
         if code >= 0:
             return code
-        if self.options.reraise:
+        if self.inner:  # the outer one is to see what this one saw
             set_process_control(PR_SET_DUMPABLE, 0)  # one core dump, the command's, is enough
             if -code not in (signal.SIGKILL, signal.SIGSTOP):
                 signal.signal(-code, signal.SIG_DFL)

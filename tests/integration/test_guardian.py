@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from leftovers import marked_processes, wait_until_none
+from leftovers import living, marked_processes, wait_until_none
 from nls_scheduler import guardian
 from waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 GONE_WITHIN_S = 15.0
 
@@ -46,6 +46,18 @@ print('up', flush=True)
 """
 HAS_FAMILY_AND_SLEEPS = HAS_FAMILY + "time.sleep(600)"
 HAS_FAMILY_AND_LEAVES = HAS_FAMILY + "os._exit(4)"
+# Each of them makes a file named after itself in the directory of the first argument.
+HIDES_ITS_FAMILY = """
+import os, subprocess, sys, time
+tell = f"cd {sys.argv[1]} && touch $$ && exec sleep 600"
+subprocess.Popen(["sh", "-c", tell], start_new_session=True)
+subprocess.Popen(["env", "-i", "setsid", "sh", "-c", tell])
+subprocess.run(["env", "-i", "setsid", "sh", "-c", f"trap '' TERM; (setsid sh -c '{tell}' &)"])
+subprocess.run(["setsid", "sh", "-c", f"(env -i setsid sh -c '{tell}' &)"])
+print('up', flush=True)
+time.sleep(600)
+"""
+HIDDEN = 4
 UNCOLLECTED_MEMORY = """
 import multiprocessing, sys, time
 from multiprocessing.shared_memory import SharedMemory
@@ -104,11 +116,6 @@ def wait_for_line(process: subprocess.Popen[bytes]) -> str:
 @pytest.mark.parametrize(("command", "code"), [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", 137), ("kill -15 $$", 143)])
 def test_the_commands_exit_code_is_passed_through(command: str, code: int) -> None:
     assert finish(guard([], ["sh", "-c", command]))[0] == code
-
-
-def test_the_guardian_dies_from_the_commands_signal_when_asked() -> None:
-    assert finish(guard(["--reraise"], ["sh", "-c", "kill -9 $$"]))[0] == -signal.SIGKILL
-    assert finish(guard(["--reraise"], ["sh", "-c", "kill -6 $$"]))[0] == -signal.SIGABRT
 
 
 def test_a_signal_that_comes_before_the_command_reaches_it() -> None:
@@ -216,6 +223,74 @@ def test_the_command_dies_with_its_guardian(mark: str) -> None:
     process.kill()
     process.communicate(timeout=GONE_WITHIN_S)
     wait_until_none("processes", lambda: marked_processes(mark))
+
+
+@pytest.fixture
+def hidden_family(mark: str, tmp_path: Path) -> Iterator[HiddenFamily]:
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, guardian.__file__, *python(HIDES_ITS_FAMILY), str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as parent:
+        assert wait_for_line(parent) == "up"
+        wait_until(lambda: len(list(tmp_path.iterdir())) == HIDDEN, GONE_WITHIN_S)
+        family = HiddenFamily(parent)
+        assert len(family.members) >= HIDDEN + 3  # two guardians and the command
+        yield family
+        parent.kill()
+
+
+class HiddenFamily:
+    """A parent, the guardians below it, and a command whose descendants have left everything but their ancestry."""
+
+    def __init__(self, parent: subprocess.Popen[bytes]) -> None:
+        self.parent = parent
+        self.members = guardian.descendants(parent.pid)
+        self.outer, self.inner = (pid for pid in self.members if guardian.is_guardian(pid))
+        if guardian.read_stat(self.inner)[0] != self.outer:  # type: ignore[index] # both live
+            self.outer, self.inner = self.inner, self.outer
+
+    def kill(self, *who: str) -> None:
+        for name in who:
+            os.kill(self.parent.pid if name == "parent" else getattr(self, name), signal.SIGKILL)
+
+    def stop(self, name: str) -> None:
+        os.kill(getattr(self, name), signal.SIGSTOP)
+
+
+@pytest.mark.parametrize(
+    "killed",
+    [("outer",), ("inner",), ("parent", "outer"), ("outer", "parent"), ("parent", "inner"), ("inner", "parent")],
+)
+def test_nothing_outlives_a_killed_guardian(hidden_family: HiddenFamily, killed: tuple[str, ...]) -> None:
+    hidden_family.kill(*killed)
+    wait_until_none("processes", lambda: living(hidden_family.members))
+
+
+@pytest.mark.parametrize("stopped", ["outer", "inner"])
+def test_the_family_dies_with_the_parent_of_a_stopped_guardian(hidden_family: HiddenFamily, stopped: str) -> None:
+    hidden_family.stop(stopped)
+    hidden_family.kill("parent")
+    wait_until_none("processes", lambda: living(hidden_family.members))
+
+
+def test_a_stopped_inner_guardian_goes_on_when_the_outer_one_is_killed(hidden_family: HiddenFamily) -> None:
+    hidden_family.stop("inner")
+    hidden_family.kill("outer")
+    wait_until_none("processes", lambda: living(hidden_family.members))
+
+
+def test_the_report_ends_with_the_last_guardian(mark: str) -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(reader) as report:
+        process = guard(["--session", "--report-fd", str(writer)], python(HAS_FAMILY_AND_SLEEPS), fds=(writer,))
+        os.close(writer)
+        assert wait_for_line(process) == "up"
+        wait_until(lambda: len(marked_processes(mark)) >= 5, GONE_WITHIN_S)
+        process.kill()
+        assert [line.split()[0] for line in report] == ["started", "ended"]
+        assert not [line for line in marked_processes(mark).values() if guardian.OWN_NAME.decode() not in line]
+        finish(process)
 
 
 def test_a_killed_familys_shared_memory_is_collected() -> None:

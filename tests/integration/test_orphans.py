@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from test_standby import standby_pid
 
-from nls_scheduler.guardian import descendants, read_stat
+from leftovers import living, wait_until_none
+from nls_scheduler.guardian import descendants
 from notebooks import Bench
 from waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from notebooks import Book
 
-GONE_WITHIN_S = 15.0
 UP = "open({up!r}, 'w').close()\n"
 SLOW = """
 import os, time
@@ -95,21 +94,7 @@ def family_of(book: Book, kernel: int) -> dict[int, int]:
 def nothing_is_left_of(family: dict[int, int], kernel: int) -> None:
     assert family
     os.kill(kernel, signal.SIGKILL)
-
-    def living() -> list[int]:
-        stats = {pid: read_stat(pid) for pid in family}
-        return [pid for pid, stat in stats.items() if stat is not None and stat[1] == family[pid]]
-
-    with suppress(AssertionError):
-        wait_until(lambda: not living(), GONE_WITHIN_S)
-    assert [told(pid) for pid in living()] == []
-
-
-def told(pid: int) -> str:
-    """What the kernel says of a process, for whoever reads the failure."""
-    with suppress(FileNotFoundError, ProcessLookupError):
-        return f"{Path(f'/proc/{pid}/cmdline').read_bytes()!r} {Path(f'/proc/{pid}/stat').read_text()}"
-    return f"{pid}: gone by now"
+    wait_until_none("processes", lambda: living(family))
 
 
 @pytest.mark.parametrize("code", CELLS.values(), ids=CELLS)
