@@ -13,7 +13,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from nls_scheduler import guardian
+from nls_scheduler import cgroups, guardian
+from nls_scheduler.processes import WORKLOAD_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ _Value = TypeVar("_Value")
 _log = logging.getLogger(__name__)
 
 OUTPUT_TAIL_BYTES = 16 * 1024
+_NO_WORKLOAD = "process"
 _PIPE_READ_BYTES = 64 * 1024
 # A Jupyter server's parent poller and interrupt event are meant for the kernel that it started, not for our child.
 _NOT_INHERITED = ("JPY_PARENT_PID", "JPY_INTERRUPT_EVENT")
@@ -79,12 +81,16 @@ class GuardedProcess:
         exited: done when nothing is left: no descendant, no file in its directory.
     """
 
-    def __init__(self, guardian_process: subprocess.Popen[bytes], directory: Path, report: int, output: int) -> None:
+    def __init__(
+        self, guardian_process: subprocess.Popen[bytes], directory: Path, cgroup: Path | None, report: int, output: int
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._guardian = guardian_process
         self._guardian_handle = os.pidfd_open(guardian_process.pid)
         self._handle: int | None = None
         self._directory = directory
+        self._cgroup = cgroup
+        self._ending: asyncio.Task[None] | None = None
         self._report = report
         self._report_text = b""
         self._report_closed = False
@@ -126,7 +132,9 @@ class GuardedProcess:
         output, output_of_command = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(output, False)
         os.set_blocking(report_of_guardian, True)
+        cgroup = cgroups.make_for(environment.get(WORKLOAD_VARIABLE) or _NO_WORKLOAD)
         options = ["--session", "--parent", str(os.getpid()), "--report-fd", str(report_of_guardian)]
+        options += [] if cgroup is None else ["--cgroup", str(cgroup)]
         try:
             process = subprocess.Popen(  # noqa: ASYNC220 - the thread that forks must be the one that lives on
                 [sys.executable, "-I", "-S", guardian.__file__, *options, "--remove", str(directory), "--", *command],
@@ -141,11 +149,13 @@ class GuardedProcess:
         except OSError as error:
             os.close(report)
             os.close(output)
+            if cgroup is not None:
+                cgroup.rmdir()
             raise LaunchFailed(f"{command[0]} cannot be started: {error}") from error
         finally:
             os.close(report_of_guardian)
             os.close(output_of_command)
-        self = cls(process, directory, report, output)
+        self = cls(process, directory, cgroup, report, output)
         try:
             await self._started
         except asyncio.CancelledError:
@@ -227,8 +237,20 @@ class GuardedProcess:
     def _guardians_ended(self) -> None:
         if not self._started.done():
             self._started.set_exception(LaunchFailed(self._why_not_started()))
+        if self._cgroup is not None and self._cgroup.exists():
+            self._ending = self._loop.create_task(self._end_cgroup(self._cgroup))
+        else:
+            self._await_command()
+
+    async def _end_cgroup(self, cgroup: Path) -> None:
+        """Both guardians were killed: of what the command started only its cgroup still knows."""
+        if not await asyncio.to_thread(guardian.end_cgroup, str(cgroup), guardian.CGROUP_TIMEOUT_S):
+            _log.warning("Processes in %s do not end.", cgroup)
+        self._await_command()
+
+    def _await_command(self) -> None:
         if self._handle is not None and not self.ended.done():
-            # Both guardians were killed: the command follows by its death signal, which takes a moment.
+            # It follows its guardians by its death signal, which takes a moment.
             self._loop.add_reader(self._handle, self._all_ended)
         else:
             self._all_ended()

@@ -9,14 +9,16 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from nls_scheduler import guardian
-from nls_scheduler.ids import ProcessId
+from nls_scheduler import cgroups, guardian
+from nls_scheduler.ids import ProcessId, WorkloadId
+from nls_scheduler.processes import WORKLOAD_VARIABLE, end_all
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 # Between SIGTERM and SIGKILL when `nls run` itself is killed; a stop asked for by the daemon brings its own grace.
 ORPHAN_GRACE_S: Final = 2.0
+END_TIMEOUT_S: Final = 10.0
 # Blocked while the guardian starts: it keeps them for the command.
 _KEPT: Final = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGHUP})
 
@@ -32,8 +34,11 @@ class NotStarted(Exception):  # noqa: N818 - says what happened
 class ForegroundCommand:
     """The command's process and its guardian. It shares our terminal and process group, so that Ctrl-C reaches it."""
 
-    def __init__(self, process: ProcessId, guardian_pid: int, report: asyncio.StreamReader) -> None:
+    def __init__(
+        self, process: ProcessId, workload: WorkloadId, guardian_pid: int, report: asyncio.StreamReader
+    ) -> None:
         self.process = process
+        self._workload = workload
         self._guardian_pid = guardian_pid
         self._report = report
         self._pidfd = os.pidfd_open(guardian_pid)
@@ -44,7 +49,9 @@ class ForegroundCommand:
     async def start(
         cls, command: Sequence[str], environment: Mapping[str, str], mask: set[signal.Signals]
     ) -> ForegroundCommand:
-        """Run `command` with signal mask `mask`; returns after exec. Raises NotStarted, OSError.
+        """Run `command` with signal mask `mask`; returns after exec. `environment` names its workload.
+
+        Raises NotStarted, OSError.
 
         What a terminal sends from now on reaches the command, even if it has not begun. Call it in the thread that
         lives as long as the process: the guardian dies with the thread that started it.
@@ -54,6 +61,9 @@ class ForegroundCommand:
         arguments = [sys.executable, "-I", "-S", guardian.__file__]
         arguments += ["--parent", str(os.getpid()), "--grace", str(ORPHAN_GRACE_S), "--report-fd", str(writing)]
         arguments += ["--mask", ",".join(str(int(number)) for number in mask)]
+        workload = WorkloadId(environment[WORKLOAD_VARIABLE])
+        cgroup = cgroups.make_for(workload)
+        arguments += [] if cgroup is None else ["--cgroup", str(cgroup)]
         try:
             # Blocks for the few milliseconds of a vfork; asyncio's own way can set no signal mask.
             pid = os.posix_spawn(  # noqa: ASYNC221
@@ -66,7 +76,7 @@ class ForegroundCommand:
         if first[:1] != [b"started"]:
             os.waitpid(pid, 0)  # noqa: ASYNC222 - it closed its report, so it is ending
             raise NotStarted(int(first[1]) if first[:1] == [b"failed"] else 0)
-        return cls(ProcessId(int(first[1]), int(first[2])), pid, report)
+        return cls(ProcessId(int(first[1]), int(first[2])), workload, pid, report)
 
     async def wait(self) -> int:
         """Until both guardians, the command and all its descendants are gone; returns its wait status. Called once."""
@@ -85,8 +95,11 @@ class ForegroundCommand:
         os.waitpid(self._guardian_pid, 0)  # noqa: ASYNC222 - its pidfd says that it has ended
         self._ended = True
         os.close(self._pidfd)
+        if self._wait_status is not None:
+            return self._wait_status
         # Guardians that were killed could tell nothing; the death signal took the command with them.
-        return signal.SIGKILL if self._wait_status is None else self._wait_status
+        await asyncio.to_thread(end_all, self._workload, os.geteuid(), [self.process], END_TIMEOUT_S)
+        return signal.SIGKILL
 
     def send(self, number: int) -> None:
         """Pass a signal on to the command, if it still runs."""

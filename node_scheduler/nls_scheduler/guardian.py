@@ -38,6 +38,7 @@ OWN_NAME = b"guardian.py"
 OOM_SCORE_RAISE = 500
 CLEANERS_PATIENCE_S = 0.5
 INNER_PATIENCE_S = 5.0
+CGROUP_TIMEOUT_S = 5.0
 CLEANERS = (b"multiprocessing.resource_tracker", b"multiprocessing.semaphore_tracker", b"torch_shm_manager")
 
 # In the foreground a terminal's Ctrl-Z must stop the guardian together with the command's group.
@@ -172,6 +173,30 @@ def kill(pid: int, start_time: int) -> bool:
     return True
 
 
+def end_cgroup(directory: str, timeout_s: float) -> bool:
+    """Kill all that is in a cgroup, whoever forks there, and delete it with those below. True when it is gone."""
+    deadline = time.monotonic() + timeout_s
+    while os.path.exists(directory):  # noqa: PTH110
+        try:
+            with open(f"{directory}/cgroup.kill", "w", encoding="ascii") as file:  # noqa: PTH123
+                file.write("1")
+            for place, _, _ in os.walk(directory, topdown=False):
+                os.rmdir(place)  # noqa: PTH106
+        except OSError:  # somebody is still dying in it, or does the same work
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.002)
+    return True
+
+
+def _enter(cgroup: str) -> None:
+    try:
+        with open(f"{cgroup}/cgroup.procs", "w", encoding="ascii") as file:  # noqa: PTH123
+            file.write("0")
+    except OSError:
+        pass  # it is an additional safety, and a command that cannot have it is not to suffer
+
+
 def _taken(signals: set[signal.Signals]) -> list[int]:
     """Those of `signals` (blocked) that have come."""
     taken = []
@@ -271,6 +296,8 @@ class Guardian:
             set_process_control(PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != guardian_pid:
                 os._exit(125)
+            if self.options.cgroup is not None:
+                _enter(self.options.cgroup)
             for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
                 signal.signal(ignored_by_python, signal.SIG_DFL)
             if self.options.session:
@@ -351,6 +378,8 @@ class Guardian:
             family = descendants(guardian_pid)
             patient = time.monotonic() < patience_ends
             spared = {pid for pid in family if patient and is_cleaner(pid)}
+            if self.options.cgroup is not None and not spared:
+                end_cgroup(self.options.cgroup, 0)
             ours = [kill(pid, start_time) for pid, start_time in family.items() if pid not in spared]
             if family and not spared and not any(ours):
                 return  # only other users' processes (sudo) are left; nobody here may end them
@@ -365,6 +394,9 @@ class Guardian:
                 self.options.report_fd = None  # the reader died; the work here goes on without it
 
     def _clean_up(self) -> None:
+        cgroup = self.options.cgroup
+        if cgroup is not None and not end_cgroup(cgroup, CGROUP_TIMEOUT_S):
+            sys.stderr.write(f"cannot remove {cgroup}\n")
         directory = self.options.remove
         if directory is None:
             return

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from nls_scheduler.guardian import is_guardian, kill
+from nls_scheduler import cgroups
+from nls_scheduler.guardian import CGROUP_TIMEOUT_S, end_cgroup, is_guardian, kill
 from nls_scheduler.ids import ProcessId, WorkloadId
 
 if TYPE_CHECKING:
@@ -79,36 +80,44 @@ def workload_of(pid: int) -> WorkloadId | None:
 
 
 def left_of(workload: WorkloadId, owner: int, known: Collection[ProcessId]) -> dict[int, ProcessId]:
-    """The living processes of an ended workload by pid: the known ones, all that name it, and their descendants.
+    """The living processes of an ended workload by pid.
 
-    Only processes of its owner count, and never the caller.
+    They are those in its cgroups, and of its owner's (root's are all) the known ones, all that name it, and their
+    descendants. Never the caller.
     """
     records = dict(_living())
+    in_cgroups = {pid for place in cgroups.made_for(workload, owner) for pid in cgroups.members(place)}
     members = {p.pid for p in known if p.pid in records and records[p.pid].id == p}
     members |= {pid for pid, record in records.items() if record.uid == owner and workload_of(pid) == workload}
-    family = _with_descendants(members, records)
-    return {pid: records[pid].id for pid in family if records[pid].uid == owner and pid not in (1, os.getpid())}
+    family = {pid for pid in _with_descendants(members, records) if owner in (0, records[pid].uid)}
+    family |= in_cgroups & records.keys()
+    return {pid: records[pid].id for pid in family - {1, os.getpid()}}
 
 
 def end_all(workload: WorkloadId, owner: int, known: Collection[ProcessId], timeout_s: float) -> bool:
     """SIGKILL what is left of a workload until nothing is, or `timeout_s` has passed. True when nothing is left.
 
-    A guardian gets a moment: it ends with its family and removes their files. Blocks; for a helper thread. A process
-    that is stuck in the driver is not waited for beyond the time.
+    Guardians come last: they end with their family, remove its files, and are all that holds it together. Blocks; for a
+    helper thread. A process that is stuck in the driver is not waited for beyond the time.
     """
     began = time.monotonic()
     deadline = began + timeout_s
     pause_s = 0.002
     while left := left_of(workload, owner, known):
-        patient = time.monotonic() < began + GUARDIANS_PATIENCE_S
-        for process in left.values():
-            if not (patient and is_guardian(process.pid)):
-                kill(process.pid, process.start_time)
+        guardians = {pid for pid in left if is_guardian(pid)}
+        waited_s = time.monotonic() - began
+        patient = waited_s < GUARDIANS_PATIENCE_S
+        for place in () if patient else cgroups.made_for(workload, owner):
+            end_cgroup(str(place), 0)
+        spared = patient or (len(guardians) < len(left) and waited_s < timeout_s / 2)
+        for pid in left.keys() - (guardians if spared else set()):
+            kill(pid, left[pid].start_time)
         if time.monotonic() > deadline:
             return False
         time.sleep(pause_s)
         pause_s = min(0.1, pause_s * 2)
-    return True
+    # Guardians that were killed could not delete them.
+    return all(end_cgroup(str(place), CGROUP_TIMEOUT_S) for place in cgroups.made_for(workload, owner))
 
 
 def _living() -> Iterator[tuple[int, ProcessRecord]]:
