@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from leftovers import living, marked_processes, wait_until_none
-from nls_scheduler import guardian
+from hidden_family import HiddenFamily, code, parent_of
+from leftovers import marked_processes, wait_until_none
+from nls_scheduler import cgroups, guardian
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -46,18 +47,6 @@ print('up', flush=True)
 """
 HAS_FAMILY_AND_SLEEPS = HAS_FAMILY + "time.sleep(600)"
 HAS_FAMILY_AND_LEAVES = HAS_FAMILY + "os._exit(4)"
-# Each of them makes a file named after itself in the directory of the first argument.
-HIDES_ITS_FAMILY = """
-import os, subprocess, sys, time
-tell = f"cd {sys.argv[1]} && touch $$ && exec sleep 600"
-subprocess.Popen(["sh", "-c", tell], start_new_session=True)
-subprocess.Popen(["env", "-i", "setsid", "sh", "-c", tell])
-subprocess.run(["env", "-i", "setsid", "sh", "-c", f"trap '' TERM; (setsid sh -c '{tell}' &)"])
-subprocess.run(["setsid", "sh", "-c", f"(env -i setsid sh -c '{tell}' &)"])
-print('up', flush=True)
-time.sleep(600)
-"""
-HIDDEN = 4
 UNCOLLECTED_MEMORY = """
 import multiprocessing, sys, time
 from multiprocessing.shared_memory import SharedMemory
@@ -226,58 +215,72 @@ def test_the_command_dies_with_its_guardian(mark: str) -> None:
 
 
 @pytest.fixture
-def hidden_family(mark: str, tmp_path: Path) -> Iterator[HiddenFamily]:
+def family(mark: str, tmp_path: Path) -> Iterator[HiddenFamily]:
     with subprocess.Popen(
-        [sys.executable, "-c", PARENT, guardian.__file__, *python(HIDES_ITS_FAMILY), str(tmp_path)],
+        [sys.executable, "-c", PARENT, guardian.__file__, *python(code(tmp_path / "pids", SLEEPS))],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     ) as parent:
         assert wait_for_line(parent) == "up"
-        wait_until(lambda: len(list(tmp_path.iterdir())) == HIDDEN, GONE_WITHIN_S)
-        family = HiddenFamily(parent)
-        assert len(family.members) >= HIDDEN + 3  # two guardians and the command
-        yield family
+        yield HiddenFamily(tmp_path / "pids", parent.pid)
         parent.kill()
-
-
-class HiddenFamily:
-    """A parent, the guardians below it, and a command whose descendants have left everything but their ancestry."""
-
-    def __init__(self, parent: subprocess.Popen[bytes]) -> None:
-        self.parent = parent
-        self.members = guardian.descendants(parent.pid)
-        self.outer, self.inner = (pid for pid in self.members if guardian.is_guardian(pid))
-        if guardian.read_stat(self.inner)[0] != self.outer:  # type: ignore[index] # both live
-            self.outer, self.inner = self.inner, self.outer
-
-    def kill(self, *who: str) -> None:
-        for name in who:
-            os.kill(self.parent.pid if name == "parent" else getattr(self, name), signal.SIGKILL)
-
-    def stop(self, name: str) -> None:
-        os.kill(getattr(self, name), signal.SIGSTOP)
 
 
 @pytest.mark.parametrize(
     "killed",
-    [("outer",), ("inner",), ("parent", "outer"), ("outer", "parent"), ("parent", "inner"), ("inner", "parent")],
+    [("outer",), ("inner",), ("top", "outer"), ("outer", "top"), ("top", "inner"), ("inner", "top")],
 )
-def test_nothing_outlives_a_killed_guardian(hidden_family: HiddenFamily, killed: tuple[str, ...]) -> None:
-    hidden_family.kill(*killed)
-    wait_until_none("processes", lambda: living(hidden_family.members))
+def test_nothing_outlives_a_killed_guardian(family: HiddenFamily, killed: tuple[str, ...]) -> None:
+    for who in killed:
+        os.kill(getattr(family, who), signal.SIGKILL)
+    wait_until_none("processes", family.living)
 
 
 @pytest.mark.parametrize("stopped", ["outer", "inner"])
-def test_the_family_dies_with_the_parent_of_a_stopped_guardian(hidden_family: HiddenFamily, stopped: str) -> None:
-    hidden_family.stop(stopped)
-    hidden_family.kill("parent")
-    wait_until_none("processes", lambda: living(hidden_family.members))
+def test_the_family_dies_with_the_parent_of_a_stopped_guardian(family: HiddenFamily, stopped: str) -> None:
+    os.kill(getattr(family, stopped), signal.SIGSTOP)
+    os.kill(family.top, signal.SIGKILL)
+    wait_until_none("processes", family.living)
 
 
-def test_a_stopped_inner_guardian_goes_on_when_the_outer_one_is_killed(hidden_family: HiddenFamily) -> None:
-    hidden_family.stop("inner")
-    hidden_family.kill("outer")
-    wait_until_none("processes", lambda: living(hidden_family.members))
+def test_a_stopped_inner_guardian_goes_on_when_the_outer_one_is_killed(family: HiddenFamily) -> None:
+    os.kill(family.inner, signal.SIGSTOP)
+    os.kill(family.outer, signal.SIGKILL)
+    wait_until_none("processes", family.living)
+
+
+@pytest.fixture
+def cgroup() -> Path:
+    made = cgroups.make_for("test")
+    if made is None:
+        pytest.skip("this machine lets nobody make a cgroup")
+    return made
+
+
+def test_a_command_is_in_its_cgroup_and_the_guardians_are_not(cgroup: Path) -> None:
+    process = guard(["--session", "--cgroup", str(cgroup)], python(SLEEPS))
+    assert wait_for_line(process) == "up"
+    command = cgroups.members(cgroup)
+    assert len(command) == 1
+    assert parent_of(parent_of(*command)) == process.pid
+    assert cgroups.made_for("test", os.geteuid()) == [cgroup]
+    process.terminate()
+    finish(process)
+    assert not cgroup.exists()
+
+
+def test_a_cgroup_ends_with_all_in_it_and_below_it(cgroup: Path, mark: str) -> None:
+    (cgroup / "below").mkdir()
+    sleeper = subprocess.Popen(["sleep", "600"])
+    (cgroup / "below" / "cgroup.procs").write_text(str(sleeper.pid))
+    assert cgroups.members(cgroup) == {sleeper.pid}
+    assert guardian.end_cgroup(str(cgroup), GONE_WITHIN_S)
+    assert sleeper.wait() == -signal.SIGKILL
+    assert not cgroup.exists()
+
+
+def test_a_command_starts_without_the_cgroup_that_is_not_there(tmp_path: Path) -> None:
+    assert finish(guard(["--cgroup", str(tmp_path / "gone")], ["sh", "-c", "exit 3"]))[0] == 3
 
 
 def test_the_report_ends_with_the_last_guardian(mark: str) -> None:

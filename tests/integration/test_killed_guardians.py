@@ -1,0 +1,141 @@
+"""Guardians are killed, with all that could take their place: nothing of a command or GPU process is left."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from jupyter_client.manager import KernelManager
+
+from daemon_process import DaemonProcess
+from hidden_family import HiddenFamily, code
+from leftovers import wait_until_none
+from nls_scheduler import cgroups
+from waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CELL_TIMEOUT_S = 120.0
+WITHOUT_CGROUP = [("inner",), ("outer",), ("inner", "top"), ("outer", "top"), ("daemon", "outer", "top")]
+IN_CGROUP = [("inner", "outer"), ("inner", "outer", "top"), ("daemon", "inner", "outer", "top")]
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
+    with DaemonProcess(tmp_path, "1x1GiB", "--context-memory", "16MiB") as running:
+        yield running
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Path:
+    """The file in which the family tells that it is there."""
+    return tmp_path / "told"
+
+
+def can_make_a_cgroup() -> bool:
+    made = cgroups.make_for("test")
+    if made is not None:
+        made.rmdir()
+    return made is not None
+
+
+needs_cgroup = pytest.mark.skipif(not can_make_a_cgroup(), reason="this machine lets nobody make a cgroup")
+CASES = [*WITHOUT_CGROUP, *(pytest.param(killed, marks=needs_cgroup) for killed in IN_CGROUP)]
+IDS = ["+".join(killed) for killed in (*WITHOUT_CGROUP, *IN_CGROUP)]
+
+
+def kill_at_once(killed: tuple[str, ...], family: HiddenFamily, daemon: DaemonProcess) -> None:
+    """None of them hears of another one's death: it is stopped by then."""
+    pids = [getattr(family, who) for who in killed if who != "daemon"]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    if "daemon" in killed:
+        daemon.kill()
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+
+
+def nothing_is_left(family: HiddenFamily, workload: str, daemon: DaemonProcess) -> None:
+    if daemon.process is None:
+        daemon.start()
+    wait_until_none("processes", family.living)
+    wait_until_none("cgroups", lambda: cgroups.made_for(workload, os.geteuid()))
+
+
+@pytest.mark.parametrize("killed", CASES, ids=IDS)
+def test_nothing_is_left_of_a_command(daemon: DaemonProcess, told: Path, killed: tuple[str, ...]) -> None:
+    script = code(told, "import time; time.sleep(600)")
+    running = daemon.start_nls("run", "--name", "hides", "--", sys.executable, "-c", script)
+    family = HiddenFamily(told, running.pid)
+    workload = daemon.wait_for("hides", phase="running")["id"]
+    kill_at_once(killed, family, daemon)
+    assert running.wait(CELL_TIMEOUT_S) < 0
+    nothing_is_left(family, workload, daemon)
+    wait_until(lambda: daemon.workload("hides") is None)
+
+
+class Kernel:
+    """A notebook's kernel, without any server that would end orphans."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self.manager = KernelManager(kernel_name="python3", transport="ipc")
+        self.manager.start_kernel(env=environment, stderr=subprocess.DEVNULL)
+        self.client = self.manager.blocking_client()
+        self.client.start_channels()
+
+    def begin(self) -> None:
+        self.client.wait_for_ready(timeout=CELL_TIMEOUT_S)
+        self.run("%load_ext nls_jupyter")
+
+    @property
+    def pid(self) -> int:
+        return int(self.manager.provisioner.pid)  # type: ignore[union-attr] # it has been started
+
+    def run(self, cell: str) -> str:
+        """Standard output of a cell; its error is an error here."""
+        printed: list[str] = []
+
+        def take(message: dict[str, dict[str, str]]) -> None:
+            content = message["content"]
+            if "text" in content and content["name"] == "stdout":
+                printed.append(content["text"])
+            assert "ename" not in content, f"{content['ename']}: {content['evalue']}"
+
+        self.client.execute_interactive(cell, output_hook=take, timeout=CELL_TIMEOUT_S)
+        return "".join(printed)
+
+    def close(self) -> None:
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=not self.manager.is_alive())
+        # Files of a kernel and guardians that were killed at once are nobody's to delete.
+        shutil.rmtree(Path(os.environ["JUPYTER_RUNTIME_DIR"]) / "nls", ignore_errors=True)
+
+
+@pytest.fixture
+def kernel(daemon: DaemonProcess) -> Iterator[Kernel]:
+    opened = Kernel(daemon.environment)
+    try:
+        opened.begin()
+        yield opened
+    finally:
+        opened.close()
+
+
+@pytest.mark.parametrize("killed", CASES, ids=IDS)
+def test_nothing_is_left_of_a_gpu_process(
+    daemon: DaemonProcess, kernel: Kernel, told: Path, killed: tuple[str, ...]
+) -> None:
+    kernel.run("%%gpu\n" + code(told, ""))
+    family = HiddenFamily(told, kernel.pid)
+    (entry,) = daemon.status()["workloads"]
+    kill_at_once(killed, family, daemon)
+    nothing_is_left(family, entry["id"], daemon)
+    if "top" not in killed:
+        assert kernel.run("%%gpu\nprint('again')") == "again\n"
