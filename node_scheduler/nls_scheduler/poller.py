@@ -6,6 +6,7 @@ import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from nls_scheduler.attribution import Attribution, Known
@@ -167,7 +168,7 @@ class Poller:
     async def close(self) -> None:
         """Give the driver back, after its last call has returned."""
         await self._in_thread(self._limits.lift_all)
-        await self._in_thread(self._driver.close)
+        await self._in_thread(partial(self._driver.close, in_use=bool(self._state().workloads)))
         self._thread.shutdown(wait=False)
 
     async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:

@@ -92,5 +92,5 @@ class Driver(Protocol):
     def environment(self, gpus: Sequence[GpuUuid]) -> Mapping[str, str]:
         """Variables that mask a new GPU process to `gpus`, in this order."""
 
-    def close(self) -> None:
-        """Give back what the driver holds. Idempotent."""
+    def close(self, *, in_use: bool = False) -> None:
+        """Give back what the driver holds. Idempotent. `in_use`: workloads go on without a daemon and need the Gpus."""

@@ -329,6 +329,21 @@ class TestDirectory:
         again.close()
         assert not (tmp_path / "simulation").exists()
 
+    def test_closing_leaves_those_who_are_about_to_allocate_their_gpu(self, tmp_path, driver, gpu):
+        gpu.set_allowance(2 * GIB)
+        driver.close()
+        gpu.allocate(GIB)
+        again = SimulatedDriver(tmp_path / "simulation", SPEC, CONTEXT)
+        assert held(again, gpu.process) == CONTEXT + GIB
+        again.close()
+
+    def test_closing_leaves_the_gpus_to_workloads_whose_processes_are_yet_to_come(self, tmp_path, driver):
+        environment = driver.environment([driver.discover()[0].uuid])
+        driver.close(in_use=True)
+        assert SimulatedGpu.from_environment(environment) is not None
+        SimulatedDriver(tmp_path / "simulation", SPEC, CONTEXT).close()
+        assert not (tmp_path / "simulation").exists()
+
     def test_another_simulation_takes_the_directory_only_when_nobody_uses_the_old_one(self, tmp_path, start):
         holder = start(HOLD.format(memory_bytes=GIB))
         with pytest.raises(ValueError, match=str(holder.process.pid)):

@@ -68,7 +68,7 @@ class ScriptedDriver:
     def environment(self, gpus: Sequence[GpuUuid]) -> Mapping[str, str]:
         return {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
 
-    def close(self) -> None:
+    def close(self, *, in_use: bool = False) -> None:
         pass
 
 

@@ -12,7 +12,7 @@ import os
 import struct
 import threading
 from collections import deque
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from nls_scheduler.sizes import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
 SIMULATION_VARIABLE = "NLS_SIMULATION"
 _SPEC_FILE = "simulation.json"
@@ -277,6 +278,10 @@ class GpuLedger:
             own.allowance_bytes = _NO_ALLOWANCE if allowance_bytes is None else allowance_bytes
             _write(fd, own, records)
 
+    def locked_file(self) -> AbstractContextManager[int]:
+        """The file, which nobody else reads or writes meanwhile. Raises `SimulatedGpuLost`."""
+        return self._file(fcntl.LOCK_EX)
+
     @contextmanager
     def _file(self, lock: int) -> Iterator[int]:
         while True:
@@ -353,6 +358,17 @@ def read_simulation(directory: Path) -> tuple[GpuLedger, ...] | None:
     except (ValueError, KeyError, TypeError) as error:
         raise SimulatedGpuLost(f"{directory / _SPEC_FILE} does not describe a simulation: {error}.") from error
     return tuple(GpuLedger(directory, gpu, context_memory_bytes) for gpu in gpus)
+
+
+def remove_unused_simulation(directory: Path, ledgers: tuple[GpuLedger, ...]) -> None:
+    """`remove_simulation`, unless a living process is in it; none can come in meanwhile."""
+    with _this_process.locked(), ExitStack() as locks:
+        for ledger in ledgers:
+            with suppress(SimulatedGpuLost):
+                descriptor = locks.enter_context(ledger.locked_file())
+                if any(_lives(record.process) for record in _read(descriptor)):
+                    return
+        remove_simulation(directory, ledgers)
 
 
 def remove_simulation(directory: Path, ledgers: tuple[GpuLedger, ...]) -> None:

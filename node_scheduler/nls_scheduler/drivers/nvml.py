@@ -187,8 +187,9 @@ class NvmlDriver:
         """CUDA's own mask; by UUID it holds whatever order CUDA or the driver count in."""
         return {"CUDA_VISIBLE_DEVICES": ",".join(gpus), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
-    def close(self) -> None:
-        """Give the library back. Idempotent."""
+    def close(self, *, in_use: bool = False) -> None:
+        """Give the library back, which nobody else uses. Idempotent."""
+        del in_use
         self._parts, self._listed = {}, {}
         self._xids.close()
         if self._initialised:

@@ -21,6 +21,7 @@ from nls_scheduler.drivers.ledger import (
     current_process,
     read_simulation,
     remove_simulation,
+    remove_unused_simulation,
     write_simulation,
 )
 from nls_scheduler.drivers.selection import Selection
@@ -208,15 +209,15 @@ class SimulatedDriver:
         """Masks a process to `gpus` and leads it to the ledger."""
         return {_DEVICE_VARIABLE: ",".join(gpus), SIMULATION_VARIABLE: str(self._directory)}
 
-    def close(self) -> None:
-        """Remove the simulation's files unless living processes hold memory there. Idempotent."""
+    def close(self, *, in_use: bool = False) -> None:
+        """Remove the simulation's files unless it is `in_use`, or living processes are in them. Idempotent."""
         if self._closed:
             return
         self._closed = True
         for ledger in self._ledgers:
             self.return_to_service(ledger.gpu.uuid)
-        if not any(_holders(ledger) for ledger in self._ledgers):
-            remove_simulation(self._directory, self._ledgers)
+        if not in_use:
+            remove_unused_simulation(self._directory, self._ledgers)
 
 
 def _uuid(directory: Path, index: int) -> GpuUuid:
