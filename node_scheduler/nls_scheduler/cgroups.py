@@ -12,7 +12,7 @@ ROOT: Final = Path("/sys/fs/cgroup")
 _BESIDE_VERSION_1: Final = "unified"
 
 
-def cgroup_of(pid: int, root: Path | None = None) -> Path | None:
+def cgroup_of(pid: int, mount: Path | None = None) -> Path | None:
     """The process's cgroup v2 directory as seen from here; `None` where there is none, or it lies out of sight."""
     try:
         lines = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").splitlines()
@@ -22,7 +22,7 @@ def cgroup_of(pid: int, root: Path | None = None) -> Path | None:
     # A process of another cgroup namespace is shown with `..`, which leads nowhere in our mount.
     if where is None or ".." in Path(where).parts:
         return None
-    directory = (root or ROOT) / where
+    directory = (mount or ROOT) / where
     return directory if (directory / "cgroup.controllers").is_file() else None
 
 
@@ -32,7 +32,7 @@ def make_for(name: str) -> Path | None:
     `None` where none can be made (nobody delegated any to us), or where it could not be killed at once (before Linux
     5.14): there the guardians do alone.
     """
-    above = cgroup_of(os.getpid(), _root())
+    above = cgroup_of(os.getpid(), root())
     # Who moves a process must be allowed to take it out of the cgroup above.
     if above is None or not os.access(above / "cgroup.procs", os.W_OK):
         return None
@@ -53,7 +53,7 @@ def made_for(name: str, owner: int) -> list[Path]:
     Anybody may use the name, but what is in a user's own cgroup is that user's to kill.
     """
     found = []
-    for directory, names, _ in os.walk(_root()):
+    for directory, names, _ in os.walk(root()):
         for path in (Path(directory, below) for below in names if below.startswith(_prefix(name))):
             with suppress(FileNotFoundError):
                 if path.stat().st_uid == owner:
@@ -70,7 +70,8 @@ def members(cgroup: Path) -> set[int]:
     return pids - {0}
 
 
-def _root() -> Path:
+def root() -> Path:
+    """Where cgroup v2 is mounted: alone, or beside version 1."""
     beside = ROOT / _BESIDE_VERSION_1
     return beside if (beside / "cgroup.procs").exists() else ROOT
 

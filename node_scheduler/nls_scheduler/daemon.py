@@ -385,6 +385,8 @@ class Daemon:
             self._cluster.stepped()
         if isinstance(event, _WORTH_A_SAMPLE):
             self._poller.hurry()
+        if isinstance(event, events.MemorySampled):
+            self._reaper.end_remains(self.state)
 
     def _tell_cluster(self, before: NodeState, entry: Mapping[str, Any]) -> None:
         workload = self.state.workloads.get(entry["workload"]) or before.workloads.get(entry["workload"])

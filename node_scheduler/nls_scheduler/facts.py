@@ -7,6 +7,7 @@ from functools import singledispatch
 from typing import TYPE_CHECKING
 
 from nls_scheduler import events as ev
+from nls_scheduler.gpu import Releasing
 from nls_scheduler.ids import CommandId
 from nls_scheduler.model import NodeState, updated
 from nls_scheduler.workload import Phase, Workload
@@ -14,7 +15,7 @@ from nls_scheduler.workload_facts import record_of_workload
 
 if TYPE_CHECKING:
     from nls_scheduler.events import Event
-    from nls_scheduler.gpu import Gpu, Releasing
+    from nls_scheduler.gpu import Gpu
     from nls_scheduler.ids import GpuUuid, ProcessId, WorkloadId
 
 
@@ -103,7 +104,8 @@ def _(event: ev.MemorySampled, state: NodeState) -> NodeState:
         if reading is None:
             gpus[uuid] = replace(gpu, memory_used_bytes=None, utilisation=None)
             continue
-        gpus[uuid] = _sampled(gpu, reading, event.at)
+        away = tuple(u for u in reading.placed if u.workload in used and not _is_on(uuid, state.workloads[u.workload]))
+        gpus[uuid] = _sampled(gpu, reading, away, event.at)
         for use in reading.placed:
             if use.workload in used:
                 used[use.workload][uuid] = used[use.workload].get(uuid, 0) + (use.bytes or 0)
@@ -136,9 +138,13 @@ def _shown(workload: Workload, gpus: set[GpuUuid], at: float) -> Workload:
     return workload
 
 
-def _sampled(gpu: Gpu, reading: ev.GpuReading, at: float) -> Gpu:
+def _is_on(gpu: GpuUuid, workload: Workload) -> bool:
+    return gpu in workload.current
+
+
+def _sampled(gpu: Gpu, reading: ev.GpuReading, away: tuple[ev.PlacedUse, ...], at: float) -> Gpu:
     unplaced = dict(reading.unplaced or {})
-    releasing = tuple(r for r in gpu.releasing if r.since > at or _still_seen(r, reading))
+    releasing = _releasing(gpu, reading, away, at)
     known = {r.process for r in releasing}
     strangers = {p: b for p, b in unplaced.items() if p not in known}
     return updated(
@@ -149,6 +155,20 @@ def _sampled(gpu: Gpu, reading: ev.GpuReading, at: float) -> Gpu:
         unplaced_bytes=_unplaced_bytes(strangers, reading),
         releasing=releasing,
     )
+
+
+def _releasing(gpu: Gpu, reading: ev.GpuReading, away: tuple[ev.PlacedUse, ...], at: float) -> tuple[Releasing, ...]:
+    """`away`: what is left here of workloads that are not here any more. Nobody gets that room before it is gone."""
+    kept = [r for r in gpu.releasing if r.since > at or _still_seen(r, reading)]
+    not_shown_yet = {r.workload for r in kept if r.since > at}
+    since = {r.workload: r.since for r in gpu.releasing}
+    left = [
+        Releasing(use.process, use.workload, use.bytes, since.get(use.workload, at))
+        for use in away
+        if use.bytes is not None and use.workload not in not_shown_yet
+    ]
+    shown = {r.process for r in left}
+    return (*(r for r in kept if r.process not in shown), *left)
 
 
 def _still_seen(releasing: Releasing, reading: ev.GpuReading) -> bool:

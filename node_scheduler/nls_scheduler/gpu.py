@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Releasing:
-    """Memory of a process that ended, until the driver shows it free.
+    """Memory of a GPU process that ended, or of what it started, until the driver shows it free.
 
     Attributes:
         bytes: what it held when last sampled (its request where more was never seen).

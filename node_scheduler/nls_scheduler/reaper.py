@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.clock import boottime_s
 from nls_scheduler.events import ProcessExited, SupervisorLost
-from nls_scheduler.processes import end_all
+from nls_scheduler.guardian import kill
+from nls_scheduler.processes import end_all, look_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nls_scheduler.commands import EndProcess
     from nls_scheduler.events import Event
+    from nls_scheduler.ids import ProcessId
+    from nls_scheduler.model import NodeState
     from nls_scheduler.workload import Workload
 
 END_TIMEOUT_S: Final = 10.0
+REMAINS_PATIENCE_S: Final = 1.0
 log = logging.getLogger(__name__)
 
 
@@ -26,6 +30,24 @@ class Reaper:
 
     def __init__(self, apply: Callable[[Event], None]) -> None:
         self._apply = apply
+        self._remains: frozenset[ProcessId] = frozenset()
+
+    def end_remains(self, state: NodeState) -> None:
+        """End what the driver still shows of a workload whose GPU process is said to be gone, with all it started.
+
+        What left its guardians' and its cgroup's reach is known by its memory alone.
+        """
+        late = {r for gpu in state.gpus.values() for r in gpu.releasing if state.at > r.since + REMAINS_PATIENCE_S}
+        for releasing in late:
+            workload, record = state.workloads.get(releasing.workload), look_up(releasing.process.pid)
+            if workload is None or record is None or record.id != releasing.process:
+                continue
+            if workload.spec.owner not in (0, record.uid):
+                continue
+            if record.id not in self._remains:
+                log.warning("%s of %s (%s) has outlived its GPU process", record.id, workload.spec.name, workload.id)
+            kill(record.id.pid, record.id.start_time)
+        self._remains = frozenset(r.process for r in late)
 
     async def end_abandoned(self, workload: Workload) -> None:
         """The lease has ended: nothing of the workload may go on, and only then is its Gpu free."""

@@ -16,7 +16,8 @@ from jupyter_client.manager import KernelManager
 from daemon_process import DaemonProcess
 from hidden_family import HiddenFamily, code
 from leftovers import wait_until_none
-from nls_scheduler import cgroups
+from nls_scheduler import cgroups, guardian
+from nls_scheduler.processes import look_up
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -126,6 +127,44 @@ def kernel(daemon: DaemonProcess) -> Iterator[Kernel]:
         yield opened
     finally:
         opened.close()
+
+
+HOLDS_MEMORY = """
+import os, subprocess, sys
+environment = {name: value for name, value in os.environ.items() if name != "NLS_WORKLOAD"}
+code = "import time; from nls_jupyter import xp; a = xp.zeros(600 << 20, dtype=xp.uint8); print(flush=True); "
+code += "time.sleep(600)"
+options = {"env": environment, "start_new_session": True, "stdout": subprocess.PIPE}
+left = subprocess.Popen([sys.executable, "-c", code], **options)
+left.stdout.readline()
+print(left.pid)
+"""
+
+
+def test_a_notebook_comes_back_once_the_memory_of_what_outlived_its_guardians_is_free(
+    daemon: DaemonProcess, kernel: Kernel
+) -> None:
+    left = int(kernel.run("%%gpu\n" + HOLDS_MEMORY))
+    cgroup = cgroups.cgroup_of(left, cgroups.root())
+    if cgroup is not None and cgroup.name.startswith("nls-"):
+        (cgroup.parent / "cgroup.procs").write_text(str(left))  # as if there had never been one
+    wait_until(lambda: daemon.status()["workloads"][0]["memory_used_bytes"] > 600 << 20)
+    (outer, inner) = (pid for pid in guardian.descendants(kernel.pid) if guardian.is_guardian(pid))
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in (outer, inner):
+            os.kill(pid, number)
+    assert kernel.run("%%gpu\nprint('again')") == "again\n"
+    assert look_up(left) is None
+    assert "has outlived its GPU process" in daemon.log
+
+
+def test_a_cell_that_waited_for_the_next_daemon_has_its_variables(daemon: DaemonProcess, kernel: Kernel) -> None:
+    pid = int(kernel.run("%%gpu\nfrom nls_jupyter import xp\nimport os\nx = xp.arange(1000)\nprint(os.getpid())"))
+    wait_until(lambda: daemon.status()["workloads"][0]["saved_bytes"])
+    os.kill(pid, signal.SIGKILL)
+    daemon.stop()
+    daemon.start()
+    assert float(kernel.run("%%gpu\nprint(float(x.sum()))")) == 499500.0
 
 
 @pytest.mark.parametrize("killed", CASES, ids=IDS)

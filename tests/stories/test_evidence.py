@@ -175,3 +175,21 @@ def test_who_comes_back_waits_until_there_is_room_in_fact_for_all_that_it_brings
     stage.node.sample()
     stage.node.settle()
     assert stage.runs("alice")
+
+
+def test_nobody_gets_the_room_of_what_a_gpu_process_left_behind_not_even_its_notebook() -> None:
+    stage = Stage(1)
+    stage.notebook("book", request=0.9)
+    stage.node.now = 10.0
+    workload, orphan = stage.workload("book").id, ProcessId(4711, 1)
+    process = stage.workload("book").process
+    assert process is not None
+    stage.node.tell(ev.ProcessExited(10.0, workload, process, "was killed"))
+    left = ev.PlacedUse(workload, orphan, 4 * GIB)
+    for at in (11.0, 12.0):
+        sampled(stage, at=at, memory_used_bytes=4 * GIB, placed=(left,))
+        assert stage.phase("book") == "queued"
+        (releasing,) = stage.node.state.gpus[stage.uuid(0)].releasing
+        assert (releasing.process, releasing.bytes, releasing.since) == (orphan, 4 * GIB, 10.0)
+    sampled(stage, at=13.0)
+    assert stage.phase("book") == "starting"
