@@ -7,7 +7,6 @@ keeping these objects. Big containers are looked at in bulk, which costs less th
 
 from __future__ import annotations
 
-import collections
 import enum
 import gc
 import types
@@ -27,7 +26,8 @@ if TYPE_CHECKING:
     from nls_jupyter.saved_state.looks import Look, Memory
 
 _SEQUENCES: frozenset[type] = frozenset({list, tuple, set, frozenset})
-_DICTS: frozenset[type] = frozenset({dict, collections.OrderedDict})
+_METHODS: frozenset[type] = frozenset({types.MethodType, types.BuiltinFunctionType})
+_DICT = {dict}
 _STRINGS: frozenset[type] = frozenset({str, bytes})
 #: Classes of others have content of their own.
 _METACLASSES: frozenset[type] = frozenset({type, enum.EnumType})
@@ -109,7 +109,8 @@ class Graph:
         # Shared by everybody and without content; never a reason to belong together.
         self._owner: dict[int, int] = dict.fromkeys((id(()), id(frozenset()), *self._namespaces), -1)
         self._alive: list[Any] = []
-        self._references: set[type] = set()
+        # Objects of these types may be saved as a reference to where they can be imported from.
+        self._references: dict[type, Callable[[Any], bool]] = dict.fromkeys(_METHODS, looks.is_exported)
         self._names: list[_Name] = []
         self._labels: list[str] = []
         self._parent: list[int] = []
@@ -149,13 +150,13 @@ class Graph:
         fresh = self._new_among(number, level)
         seen.nodes += len(fresh)
         seen.digest.update(array("Q", map(id, map(type, fresh))))
-        if not kinds - _DICTS:
+        if kinds == _DICT:
             return self._behind_containers(seen, (), fresh)
         sequences = [thing for thing in fresh if type(thing) in _SEQUENCES]
-        dicts = [thing for thing in fresh if type(thing) in _DICTS]
+        dicts = [thing for thing in fresh if type(thing) is dict]
         behind = self._behind_containers(seen, sequences, dicts)
         if len(sequences) + len(dicts) < len(fresh):
-            others = (thing for thing in fresh if type(thing) not in _SEQUENCES and type(thing) not in _DICTS)
+            others = (thing for thing in fresh if type(thing) not in _SEQUENCES and type(thing) is not dict)
             for looked_at, thing in enumerate(others, start=1):
                 behind += self._look(number, seen, thing)
                 if looked_at % _BETWEEN_TICKS == 0:
@@ -196,7 +197,8 @@ class Graph:
     # -- single objects ---------------------------------------------------------------------------------------------
     def _look(self, number: int, seen: _Name, thing: Any) -> Iterable[Any]:
         looker = self._looker(type(thing))
-        if type(thing) in self._atoms or (type(thing) in self._references and looks.importable(thing)):
+        is_reference = self._references.get(type(thing))
+        if type(thing) in self._atoms or (is_reference is not None and is_reference(thing)):
             seen.held.append(thing)
             self._owner[id(thing)] = -1
             return ()
@@ -221,10 +223,10 @@ class Graph:
 
     def _find_looker(self, kind: type) -> Callable[[Any], Look | None]:
         if issubclass(kind, type):
-            self._references.add(kind)
+            self._references[kind] = looks.importable
             return looks.look_at_class if kind in _METACLASSES else _opaque
         if kind is types.FunctionType:
-            self._references.add(kind)
+            self._references[kind] = looks.importable
             return lambda function: looks.look_at_function(function, self._namespaces)
         if issubclass(kind, enum.Enum) and looks.importable(kind):
             self._atoms |= {kind}

@@ -70,8 +70,7 @@ def ATOM(_: Any) -> None:  # noqa: N802 - a constant in a table of functions
 ATOMS: frozenset[type] = frozenset(
     {
         *(type(None), bool, int, float, complex, str, bytes, range, type(...), type(NotImplemented)),
-        *(types.CodeType, types.BuiltinFunctionType, types.ModuleType, types.GetSetDescriptorType),
-        *(types.MemberDescriptorType, types.WrapperDescriptorType, types.MethodDescriptorType),
+        *(types.CodeType, types.ModuleType),
         *(datetime.date, datetime.timedelta, decimal.Decimal, fractions.Fraction, uuid.UUID, re.Pattern),
         *(pathlib.PosixPath, pathlib.PurePosixPath),
     }
@@ -90,7 +89,29 @@ def _cell(cell: types.CellType) -> Look:
 
 
 def _partial(part: functools.partial[Any]) -> Look:
-    return Look(children=(part.func, part.args, part.keywords, vars(part)))
+    return Look(children=(part.func, part.args, part.keywords, *attributes_of(part)))
+
+
+def _wrapped(method: staticmethod[..., Any] | classmethod[Any, ..., Any]) -> Look:
+    return Look(children=(method.__func__, *attributes_of(method)))
+
+
+def _ordered(found: collections.OrderedDict[Any, Any]) -> Look:
+    return Look(children=(*found, *found.values(), *attributes_of(found)))
+
+
+def _bound(method: Any) -> Look:
+    return Look(children=(method.__name__, method.__self__))
+
+
+def _of_class(descriptor: Any) -> Look:
+    return Look(children=(descriptor.__name__, descriptor.__objclass__))
+
+
+def attributes_of(thing: Any) -> tuple[dict[str, Any], ...]:
+    """An object's own attributes, unless it has none; where there are none, no dict is made for them."""
+    state = object.__getstate__(thing)
+    return (vars(thing),) if state is not None else ()
 
 
 def _look_at_buffer(content: Any, kind: bytes) -> Look:
@@ -115,11 +136,19 @@ LOOKERS: dict[type, Callable[[Any], Look | None]] = {
     types.CellType: _cell,
     types.MethodType: lambda method: Look(children=(method.__func__, method.__self__)),
     property: lambda found: Look(children=(found.fget, found.fset, found.fdel, found.__doc__)),
-    staticmethod: lambda found: Look(children=(found.__func__,)),
-    classmethod: lambda found: Look(children=(found.__func__,)),
+    types.BuiltinFunctionType: _bound,
+    types.MethodWrapperType: _bound,
+    types.GetSetDescriptorType: _of_class,
+    types.MemberDescriptorType: _of_class,
+    types.WrapperDescriptorType: _of_class,
+    types.MethodDescriptorType: _of_class,
+    types.ClassMethodDescriptorType: _of_class,
+    staticmethod: _wrapped,
+    classmethod: _wrapped,
     slice: lambda found: Look(children=(found.start, found.stop, found.step)),
     functools.partial: _partial,
     collections.deque: lambda queue: Look(str(queue.maxlen).encode(), tuple(queue)),
+    collections.OrderedDict: _ordered,
     collections.defaultdict: lambda found: Look(children=(found.default_factory, *found, *found.values())),
     bytearray: lambda content: _look_at_buffer(content, b""),
     array.array: lambda content: _look_at_buffer(content, content.typecode.encode()),
@@ -195,6 +224,15 @@ def _is_written_in_python(kind: type) -> bool:
             "typing",
         }
     )
+
+
+def is_exported(method: Any) -> bool:
+    """Whether a library's module offers this method of an instance of its own: `random.random`, `numpy.random.rand`."""
+    module = sys.modules.get(str(type(method.__self__).__module__))
+    if module is None or module.__name__ == "__main__":
+        return False
+    offered = vars(module).get(getattr(method, "__name__", ""))
+    return type(offered) is type(method) and bool(offered == method)
 
 
 def importable(found: Any) -> bool:

@@ -49,7 +49,7 @@ class Rules:
 
 
 def _own_handlers(regions: Regions) -> dict[type, Callable[[Any], Any] | None]:
-    return {types.CellType: reducers.reduce_cell, **wrappers.handlers(regions)}
+    return {**reducers.HANDLERS, **wrappers.handlers(regions)}
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
@@ -81,6 +81,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         for unsavable, what in self._unsavable:
             if issubclass(kind, unsavable):
                 return refuse(what)
+        if kind not in self.dispatch_table and reducers.has_plain_attributes(kind):
+            return reducers.reduce_instance
         return None
 
     def _reduce_function(self, function: types.FunctionType) -> Any:

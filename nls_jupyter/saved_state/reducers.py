@@ -9,10 +9,11 @@ import types
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.saved_state.looks import is_exported
 from nls_jupyter.saved_state.regions import UnsavableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 # module, type, what to call it. A module that nobody imported has no objects.
 _UNSAVABLE = (
@@ -89,7 +90,52 @@ def load_module(name: str, submodules: tuple[str, ...]) -> types.ModuleType:
     return module
 
 
-def reduce_cell(cell: types.CellType) -> Any:
+def _reduce_method(method: Any) -> Any:
+    """One that a library offers as a function of its own stays that, with the state that the library keeps for it."""
+    if is_exported(method):
+        return load_exported, (type(method.__self__).__module__, method.__name__)
+    return NotImplemented
+
+
+def load_exported(module: str, name: str) -> Any:
+    """A module's function that is a method of an instance of its own."""
+    return getattr(importlib.import_module(module), name)
+
+
+def has_plain_attributes(kind: type) -> bool:
+    """Whether pickle takes the attributes of its instances as they are, out of a dict that others may hold, too."""
+    ways = ("__reduce_ex__", "__reduce__", "__getstate__")
+    plain = all(getattr(kind, way, None) is getattr(object, way) for way in ways) and not issubclass(kind, type)
+    return plain and bool(kind.__dictoffset__) and not hasattr(kind, "__setstate__")
+
+
+def reduce_instance(thing: Any) -> Any:
+    """An instance whose dict of attributes somebody else holds (`config = vars(args)`) goes on sharing it."""
+    if _holders(thing) <= _ALONE:
+        return NotImplemented
+    make, args, state, *items = thing.__reduce_ex__(5)
+    if state is not vars(thing):  # it is empty, or there are slots beside it
+        state = (vars(thing), state[1] if isinstance(state, tuple) else {})
+    return make, args, state, *(*items, None, None)[:2], _share_attributes
+
+
+def _holders(thing: Any) -> int:
+    attributes = vars(thing)
+    return sys.getrefcount(attributes)
+
+
+_alone = types.SimpleNamespace()
+_ALONE = _holders(_alone)
+
+
+def _share_attributes(thing: Any, state: Any) -> None:
+    attributes, slots = state if isinstance(state, tuple) else (state, {})
+    thing.__dict__ = attributes
+    for name, value in slots.items():
+        setattr(thing, name, value)
+
+
+def _reduce_cell(cell: types.CellType) -> Any:
     """A closure's cell, which several functions may share; it may lead back to itself."""
     try:
         content = (cell.cell_contents,)
@@ -101,3 +147,11 @@ def reduce_cell(cell: types.CellType) -> Any:
 def set_cell(cell: types.CellType, content: tuple[Any]) -> None:
     """Fill a cell."""
     cell.cell_contents = content[0]
+
+
+#: Reducers per exact type, as a library's.
+HANDLERS: Mapping[type, Callable[[Any], Any]] = {
+    types.CellType: _reduce_cell,
+    types.MethodType: _reduce_method,
+    types.BuiltinFunctionType: _reduce_method,
+}
