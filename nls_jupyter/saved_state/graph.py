@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import gc
+import logging
 import types
 from array import array
 from dataclasses import dataclass, field
@@ -53,6 +54,7 @@ class Component:
         nodes: how many objects it has, without immutable ones.
         held: immutable objects, whose identity the digest is made of.
         has_memory: whether any of it shows memory that lies in a region.
+        identities: as `digest`, also where only a pickle tells the rest.
     """
 
     names: list[str]
@@ -60,6 +62,7 @@ class Component:
     nodes: int
     held: list[Any]
     has_memory: bool
+    identities: bytes = b""
 
 
 @dataclass(slots=True)
@@ -110,7 +113,10 @@ class Graph:
         self._owner: dict[int, int] = dict.fromkeys((id(()), id(frozenset()), *self._namespaces), -1)
         self._alive: list[Any] = []
         # Objects of these types may be saved as a reference to where they can be imported from.
-        self._references: dict[type, Callable[[Any], bool]] = dict.fromkeys(_METHODS, looks.is_exported)
+        self._references: dict[type, Callable[[Any], bool]] = {
+            **dict.fromkeys(_METHODS, looks.is_exported),
+            **dict.fromkeys((logging.Logger, logging.RootLogger), looks.is_registered),
+        }
         self._names: list[_Name] = []
         self._labels: list[str] = []
         self._parent: list[int] = []
@@ -279,16 +285,15 @@ class Graph:
 
     def _component(self, numbers: list[int]) -> Component:
         names = [self._names[number] for number in numbers]
-        digest = None
-        if not any(name.opaque for name in names):
-            digest = xxhash.xxh3_128_digest(b"".join(name.digest.digest() for name in names))
+        identities = xxhash.xxh3_128_digest(b"".join(name.digest.digest() for name in names))
         held = [thing for name in names for thing in name.held]
         return Component(
             names=[self._labels[number] for number in numbers],
-            digest=digest,
+            digest=None if any(name.opaque for name in names) else identities,
             nodes=sum(name.nodes for name in names),
             held=held,
             has_memory=any(name.has_memory for name in names),
+            identities=identities,
         )
 
     def _join(self, one: int, other: int) -> None:

@@ -16,9 +16,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.saved_state.manifest import MissingName, describe
+from nls_jupyter.saved_state.modules import UserModules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from nls_jupyter.saved_state.graph import Component
 
 _NOT_THE_USERS = ("CUDA_VISIBLE_DEVICES", "NLS_")
 
@@ -52,6 +55,9 @@ class Interpreter:
     def __init__(self, shell: Any = None) -> None:
         self._environment = dict(os.environ)
         self._shell = shell
+        self._modules = UserModules()
+        if shell is not None:
+            self._modules.follow()
         self._aspects = [*self._of_process(), *_of_libraries(), *(self._of_shell() if shell is not None else ())]
 
     def capture(self) -> tuple[bytes, list[MissingName]]:
@@ -72,7 +78,7 @@ class Interpreter:
     def apply(self, stored: bytes, *, early: bool) -> list[MissingName]:
         """Those that are needed before the names come back, or the others; what could not be applied."""
         kept: dict[str, bytes] = pickle.loads(stored)  # noqa: S301 - from this notebook's own process
-        missing = []
+        missing = [] if early else self._modules.lost()
         for aspect in self._aspects:
             if aspect.early != early or aspect.name not in kept:
                 continue
@@ -84,8 +90,15 @@ class Interpreter:
                 missing.append(MissingName(aspect.name, "setting", describe(error)))
         return missing
 
+    def is_fresh(self, component: Component) -> bool:
+        """Whether a component of `outputs` is as a new process makes it anyway."""
+        return self._modules.is_fresh(component)
+
     def outputs(self) -> dict[str, Any]:
-        """The shell's last results, by the text with which a user reaches them."""
+        """What is saved beside the user's names, by what tells it: the shell's last results, what modules hold."""
+        return {**self._results(), **self._modules.names()}
+
+    def _results(self) -> dict[str, Any]:
         if self._shell is None:
             return {}
         names = self._shell.user_ns
@@ -94,9 +107,12 @@ class Interpreter:
 
     def put_outputs(self, outputs: Mapping[str, Any]) -> None:
         """The inverse of `outputs`."""
+        self._modules.put({name: value for name, value in outputs.items() if ":" in name})
         if self._shell is None:
             return
         for name, value in outputs.items():
+            if ":" in name:
+                continue
             if name.startswith("Out["):
                 number = int(name[4:-1])
                 self._shell.user_ns["_oh"][number] = self._shell.user_ns[f"_{number}"] = value
@@ -112,6 +128,7 @@ class Interpreter:
             Aspect("warning filters", lambda: list(warnings.filters), _set_filters, early=True),
             Aspect("the recursion limit", sys.getrecursionlimit, sys.setrecursionlimit, early=True),
             Aspect("Python's random state", random.getstate, random.setstate),
+            Aspect("decimal's context", _decimal_context, _set_decimal_context, "decimal"),
         )
 
     def _changed_environment(self) -> dict[str, str | None] | None:
@@ -143,6 +160,16 @@ class Interpreter:
         count, inputs = state
         self._shell.execution_count = count
         self._shell.user_ns["_ih"][:] = inputs  # the list that `In` is, too
+
+
+def _decimal_context() -> Any:
+    decimal = sys.modules["decimal"]
+    context = decimal.getcontext()
+    return context if repr(context) != repr(decimal.DefaultContext) else None
+
+
+def _set_decimal_context(context: Any) -> None:
+    sys.modules["decimal"].setcontext(context)
 
 
 def _set_path(path: list[str]) -> None:

@@ -13,6 +13,7 @@ import decimal
 import enum
 import fractions
 import functools
+import logging
 import pathlib
 import re
 import sys
@@ -160,7 +161,7 @@ def look_at_function(function: types.FunctionType, namespaces: set[int]) -> Look
     """A function that is saved by value."""
     if (original := vars(function).get(COMPILED)) is not None:
         return Look(b"compiled", (original,))
-    if id(function.__globals__) not in namespaces:
+    if id(function.__globals__) not in namespaces and home_of(function) is None:
         return None
     names = (function.__name__, function.__qualname__, function.__module__, function.__doc__)
     parts = (function.__code__, function.__defaults__, function.__kwdefaults__, vars(function), function.__closure__)
@@ -226,6 +227,15 @@ def _is_written_in_python(kind: type) -> bool:
     )
 
 
+def home_of(function: types.FunctionType) -> str | None:
+    """The module whose globals a function has, if a new process can import it; `None` for functions of cells."""
+    name = function.__globals__.get("__name__")
+    module = sys.modules.get(name) if isinstance(name, str) else None
+    if module is None or vars(module) is not function.__globals__ or name == "__main__":
+        return None
+    return name if getattr(getattr(module, "__spec__", None), "origin", None) is not None else None
+
+
 def is_exported(method: Any) -> bool:
     """Whether a library's module offers this method of an instance of its own: `random.random`, `numpy.random.rand`."""
     module = sys.modules.get(str(type(method.__self__).__module__))
@@ -233,6 +243,11 @@ def is_exported(method: Any) -> bool:
         return False
     offered = vars(module).get(getattr(method, "__name__", ""))
     return type(offered) is type(method) and bool(offered == method)
+
+
+def is_registered(logger: logging.Logger) -> bool:
+    """Whether it is the logger of its name; it leads to all others, and to their streams."""
+    return logging.getLogger(logger.name) is logger
 
 
 def importable(found: Any) -> bool:

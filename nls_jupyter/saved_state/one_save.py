@@ -56,6 +56,7 @@ class OneSave:
         blobs: writes into it.
         tick: called now and then; what it raises stops the save.
         before: the fingerprints of the save before.
+        is_fresh: what need not be saved, because a new process has it anyway.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class OneSave:
         blobs: BlobWriter,
         tick: Callable[[], None],
         before: Fingerprints,
+        is_fresh: Callable[[Component], bool],
     ) -> None:
         self._names = namespace
         main = sys.modules.get("__main__")
@@ -73,6 +75,7 @@ class OneSave:
         self._arena = arena
         self._blobs = blobs
         self._tick = tick
+        self._is_fresh = is_fresh
         self._rules = Rules(self._namespaces)
         self._layout = Layout(blobs, tick, before)
         self._parts: list[Part] = []
@@ -98,7 +101,7 @@ class OneSave:
         self.memory_bytes = sum(memory.size_bytes for memory in graph.memories.values())
         for library in self._rules.libraries:
             library.prepare(graph.holders)
-        components = graph.components()
+        components = [component for component in graph.components() if not self._is_fresh(component)]
         self._changed += [_torn(name, self._names[name]) for name in sorted(graph.torn)]
         for component in in_order(components, self._names):
             self._add(component, graph, known)

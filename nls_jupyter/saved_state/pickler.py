@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 
 from nls_jupyter.saved_state import libraries, reducers, wrappers
-from nls_jupyter.saved_state.looks import COMPILED
+from nls_jupyter.saved_state.looks import COMPILED, home_of
 from nls_jupyter.saved_state.regions import NAMESPACE, HostMemory, Regions, refuse
 from nls_jupyter.saved_state.watchdog import StuckError
 
@@ -35,6 +35,9 @@ class Rules:
         for library in self.libraries:
             self.handlers.update(library.handlers())
             self.lookers.update(library.lookers())
+        for kind, handler in self.handlers.items():
+            if handler is not None and reducers.has_attributes(kind):
+                self.handlers[kind] = functools.partial(reducers.reduce_instance, handler)
 
     def probing(self) -> Rules:
         """The same with regions of their own, for trying."""
@@ -81,8 +84,10 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         for unsavable, what in self._unsavable:
             if issubclass(kind, unsavable):
                 return refuse(what)
-        if kind not in self.dispatch_table and reducers.has_plain_attributes(kind):
-            return reducers.reduce_instance
+        if issubclass(kind, BaseException):
+            return functools.partial(reducers.reduce_instance, functools.partial(wrappers.reduce_error, self._note))
+        if kind not in self.dispatch_table and reducers.has_attributes(kind):
+            return functools.partial(reducers.reduce_instance, None)
         return None
 
     def _reduce_function(self, function: types.FunctionType) -> Any:
@@ -95,6 +100,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         make, (code, base_globals, name, defaults, _), (attributes, slots), *rest = reduced
         if id(function.__globals__) in self._namespaces:
             base_globals, slots["__globals__"] = NAMESPACE, {}
+        elif (home := home_of(function)) is not None:
+            base_globals, slots["__globals__"] = reducers.GlobalsOf(home), {}
         # The cells themselves, not their values: functions of one scope go on sharing its variables.
         slots["__closure__"] = None
         return make, (code, base_globals, name, defaults, function.__closure__), (attributes, slots), *rest

@@ -90,6 +90,21 @@ def load_module(name: str, submodules: tuple[str, ...]) -> types.ModuleType:
     return module
 
 
+class GlobalsOf:
+    """In the stream it stands for the globals of a module that can be imported."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __reduce__(self) -> Any:
+        return load_globals, (self._module,)
+
+
+def load_globals(module: str) -> dict[str, Any]:
+    """A module's globals themselves."""
+    return vars(importlib.import_module(module))
+
+
 def _reduce_method(method: Any) -> Any:
     """One that a library offers as a function of its own stays that, with the state that the library keeps for it."""
     if is_exported(method):
@@ -102,21 +117,21 @@ def load_exported(module: str, name: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def has_plain_attributes(kind: type) -> bool:
-    """Whether pickle takes the attributes of its instances as they are, out of a dict that others may hold, too."""
-    ways = ("__reduce_ex__", "__reduce__", "__getstate__")
-    plain = all(getattr(kind, way, None) is getattr(object, way) for way in ways) and not issubclass(kind, type)
-    return plain and bool(kind.__dictoffset__) and not hasattr(kind, "__setstate__")
+def has_attributes(kind: type) -> bool:
+    """Whether its instances have a dict of attributes, which others may hold, too."""
+    found = next((vars(base)["__dict__"] for base in kind.__mro__ if "__dict__" in vars(base)), None)
+    return type(found) is types.GetSetDescriptorType and not issubclass(kind, type)
 
 
-def reduce_instance(thing: Any) -> Any:
+def reduce_instance(handler: Callable[[Any], Any] | None, thing: Any) -> Any:
     """An instance whose dict of attributes somebody else holds (`config = vars(args)`) goes on sharing it."""
-    if _holders(thing) <= _ALONE:
-        return NotImplemented
-    make, args, state, *items = thing.__reduce_ex__(5)
-    if state is not vars(thing):  # it is empty, or there are slots beside it
-        state = (vars(thing), state[1] if isinstance(state, tuple) else {})
-    return make, args, state, *(*items, None, None)[:2], _share_attributes
+    reduced = NotImplemented if handler is None else handler(thing)
+    if isinstance(reduced, str) or _holders(thing) <= _ALONE:
+        return reduced
+    if reduced is NotImplemented and isinstance(reduced := thing.__reduce_ex__(5), str):
+        return reduced
+    make, args, state, items, pairs, setter = (*reduced, None, None, None, None)[:6]
+    return make, args, (setter, state, vars(thing)), items, pairs, _share_attributes
 
 
 def _holders(thing: Any) -> int:
@@ -128,11 +143,17 @@ _alone = types.SimpleNamespace()
 _ALONE = _holders(_alone)
 
 
-def _share_attributes(thing: Any, state: Any) -> None:
-    attributes, slots = state if isinstance(state, tuple) else (state, {})
-    thing.__dict__ = attributes
-    for name, value in slots.items():
-        setattr(thing, name, value)
+def _share_attributes(thing: Any, content: tuple[Callable[..., Any] | None, Any, dict[str, Any]]) -> None:
+    setter, state, attributes = content
+    slots = state[1] if isinstance(state, tuple) and len(state) == 2 and isinstance(state[1], dict) else {}
+    if setter is not None:
+        setter(thing, state)
+    elif state is not None and hasattr(thing, "__setstate__"):
+        thing.__setstate__(state)
+    else:
+        for name, value in slots.items():
+            setattr(thing, name, value)
+    object.__setattr__(thing, "__dict__", attributes)
 
 
 def _reduce_cell(cell: types.CellType) -> Any:

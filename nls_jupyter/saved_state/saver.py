@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from nls_jupyter.saved_state.arena import Extent, Room
+    from nls_jupyter.saved_state.graph import Component
     from nls_jupyter.saved_state.interpreter import Interpreter
     from nls_jupyter.saved_state.manifest import ChangedName
     from nls_jupyter.saved_state.one_save import Part
@@ -110,7 +111,8 @@ class Saver:
         names = {name: value for name, value in namespace.items() if name not in self.recipes}
         main_globals = (namespace, function_globals or namespace)
         with watchdog.watching():
-            save = OneSave({**names, **outputs}, main_globals, arena, blobs, tick, self._fingerprints)
+            is_fresh = self._interpreter.is_fresh if self._interpreter is not None else _nothing
+            save = OneSave({**names, **outputs}, main_globals, arena, blobs, tick, self._fingerprints, is_fresh)
             try:
                 save.write(self._parts)
                 if self._interpreter is not None:
@@ -227,6 +229,10 @@ class Saver:
 def _take_outputs(namespace: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """IPython's results among `names`, out of `namespace`: they have a place of their own."""
     return {name: namespace.pop(name) for name in names if is_output(name)}
+
+
+def _nothing(_: Component) -> bool:
+    return False
 
 
 def _read_stored(contents: Contents, entry: list[int] | None) -> bytes | None:

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from nls_jupyter.saved_state.regions import Regions
 
 
+_GONE_OVER: tuple[Any, ...] = ({}, {}.values(), {}.items())
+# These find their place again only in the very object that they go over.
+_BARE_ITERATORS = (type(iter(set())), *(type(way(over)) for over in _GONE_OVER for way in (iter, reversed)))
+
+
 def handlers(regions: Regions) -> dict[type, Callable[[Any], Any]]:
     """Reducers per exact type, as a library's."""
     return {
@@ -33,6 +38,7 @@ def handlers(regions: Regions) -> dict[type, Callable[[Any], Any]]:
         functools.cached_property: _reduce_cached_property,
         types.MappingProxyType: lambda proxy: (types.MappingProxyType, tuple(gc.get_referents(proxy))),
         memoryview: functools.partial(_reduce_view, regions.note),
+        **dict.fromkeys(_BARE_ITERATORS, functools.partial(_reduce_iterator, regions.note)),
     }
 
 
@@ -50,14 +56,6 @@ def lookers() -> dict[type, Callable[[Any], Look | None]]:
         types.MappingProxyType: lambda proxy: Look(children=tuple(gc.get_referents(proxy))),
         functools.cached_property: lambda found: Look(children=(found.func, found.attrname, found.__doc__)),
     }
-
-
-def _look_at_weak(weak: Any) -> Look:
-    return Look(children=tuple(part for item in list(weak.items()) for part in item))
-
-
-def _reduce_weak(weak: Any) -> Any:
-    return type(weak), (), None, None, iter(list(weak.items()))
 
 
 def _reduce_reference(reference: weakref.ref[Any]) -> Any:
@@ -106,6 +104,11 @@ def _reduce_cached_property(found: functools.cached_property[Any]) -> Any:
     return functools.cached_property, (found.func,), state, None, None, _set_attributes
 
 
+def _reduce_iterator(note: Callable[[str], None], _: Any) -> Any:
+    note("an iterator over a dict or a set comes back with a list of what it had before it")
+    return NotImplemented
+
+
 def _reduce_view(note: Callable[[str], None], view: memoryview) -> Any:
     """A view of all of somebody's bytes stays one; of any other a copy is kept."""
     owner = view.obj
@@ -123,3 +126,10 @@ def _view(owner: bytes | bytearray, readonly: bool) -> memoryview:  # noqa: FBT0
 def _cast_view(content: bytes | bytearray, view_format: str, shape: list[int]) -> memoryview:
     whole = memoryview(content)
     return whole if view_format == "B" and len(shape) == 1 else whole.cast(view_format, shape)  # type: ignore[call-overload]
+
+
+def reduce_error(note: Callable[[str], None], error: BaseException) -> Any:
+    """Pickle keeps an exception's class, arguments and attributes."""
+    if (error.__traceback__, error.__cause__, error.__context__) != (None, None, None):
+        note("an exception comes back without its traceback and without what caused it")
+    return NotImplemented

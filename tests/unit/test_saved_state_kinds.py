@@ -8,7 +8,7 @@ import pytest
 
 import saved_state_zoo as zoo
 from nls_jupyter import saved_state
-from saved_state_roundtrip import Roundtrip
+from saved_state_roundtrip import Roundtrip, roundtrip
 from saved_state_same import same
 
 # What libraries say about each other when some of these objects are made.
@@ -65,3 +65,20 @@ def test_the_comparison_sees_differences():
             values = [zoo.namespace(setup, expression)["x"] for expression in kinds.values()]
         for position, value in enumerate(values[:-1]):
             assert not same(value, values[position + 1]), (group, position)
+
+
+@pytest.mark.parametrize(
+    ("source", "change"),
+    [
+        ("try: 1 / 0\nexcept ZeroDivisionError as error: x = error", "an exception comes back without its traceback"),
+        ("x = ValueError(1)\nx.__cause__ = KeyError(2)", "an exception comes back without its traceback"),
+        ("x = iter({'a': 1}.items())", "an iterator over a dict or a set comes back with a list"),
+        ("x = reversed({'a': 1})", "an iterator over a dict or a set comes back with a list"),
+        ("x = iter({1, 2})", "an iterator over a dict or a set comes back with a list"),
+    ],
+)
+def test_what_comes_back_otherwise_says_so(source, change):
+    result = roundtrip(source)
+    assert [changed.name for changed in result.manifest.changed] == ["x"]
+    assert result.manifest.changed[0].change.startswith(change)
+    assert type(result["x"]).__name__ in {"list_iterator", "ZeroDivisionError", "ValueError"}

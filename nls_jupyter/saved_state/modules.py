@@ -1,0 +1,216 @@
+"""What cells change in modules of the user's own: `helpers.REGISTRY["a"] = 1`, `helpers.Net.scale = 7`.
+
+A new process imports such a module anew. So what it holds is looked at right after its import, and what differs from
+that later, or is shared with a name of the user's, is saved beside the names. What an installed package holds is its
+own affair.
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib
+import sys
+import sysconfig
+import types
+from dataclasses import dataclass, field
+from importlib.abc import MetaPathFinder
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nls_jupyter.saved_state import looks
+from nls_jupyter.saved_state.graph import Graph
+from nls_jupyter.saved_state.manifest import MissingName, describe, type_name
+from nls_jupyter.saved_state.pickler import Probe, Rules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from importlib.machinery import ModuleSpec
+
+    from nls_jupyter.saved_state.graph import Component
+
+_INSTALLED = tuple(
+    {str(Path(path).resolve()) for key, path in sysconfig.get_paths().items() if key not in {"data", "scripts"}}
+)
+_PACKAGES = {"site-packages", "dist-packages"}
+_OURS = ("nls_jupyter", "nls_jupyter_server", "nls_scheduler")
+# Of a class: what Python makes of its source, and what others note there.
+_NOT_CONTENT = frozenset({"__dict__", "__weakref__", "__slotnames__", "__doc__", "__module__", "_abc_impl"})
+# What is replaced as a whole, never changed.
+_WHOLE = (property, staticmethod, classmethod, types.MemberDescriptorType, types.GetSetDescriptorType)
+
+
+class _Deleted:
+    """In place of what a cell has deleted."""
+
+
+@dataclass(slots=True)
+class _Fresh:
+    """A module as its import left it.
+
+    Attributes:
+        values: what is told apart by identity alone, by path.
+        others: the paths of everything else.
+        identities: of components, by their first label (see `graph.Component`).
+        unsavable: labels of what only a new import can make.
+        held: what the identities are made of.
+    """
+
+    values: dict[str, Any] = field(default_factory=dict)
+    others: set[str] = field(default_factory=set)
+    identities: dict[str, bytes] = field(default_factory=dict)
+    unsavable: set[str] = field(default_factory=set)
+    held: list[Any] = field(default_factory=list)
+
+
+class UserModules:
+    """The modules that are imported from the user's own files from now on."""
+
+    def __init__(self) -> None:
+        self._fresh: dict[str, _Fresh] = {}
+        self._lost: list[MissingName] = []
+
+    def follow(self) -> None:
+        """Look at each module once it is imported. Called once in a process."""
+        sys.meta_path.insert(0, _Finder(self))
+
+    def imported(self, module: types.ModuleType) -> None:
+        """Called by the import system when a module was executed, for the first time or again."""
+        fresh = self._fresh[module.__name__] = _Fresh()
+        rules = Rules(())
+        graph = Graph(rules.lookers, tuple(kind for kind, _ in rules.unsavable), (), lambda: None)
+        values = {}
+        for path, value in _contents(module):
+            if _is_whole(value):
+                fresh.values[path] = value
+            else:
+                fresh.others.add(path)
+                values[_label(module.__name__, path)] = value
+                graph.add(_label(module.__name__, path), value)
+        for component in graph.components():
+            fresh.identities[component.names[0]] = component.identities
+            fresh.held += component.held
+            if component.digest is None:
+                probe = Probe({}, rules, [])
+                fresh.unsavable |= {name for name in component.names if probe.error(values[name]) is not None}
+
+    def names(self) -> dict[str, Any]:
+        """What may have to be saved of the modules, by label; `is_fresh` tells what need not be."""
+        found: dict[str, Any] = {}
+        for name, fresh in self._fresh.items():
+            module = sys.modules.get(name)
+            if module is None:
+                continue
+            there = set()
+            for path, value in _contents(module):
+                there.add(path)
+                if not (_is_whole(value) and path in fresh.values and fresh.values[path] is value):
+                    found[_label(name, path)] = value
+            gone = (fresh.values.keys() | fresh.others) - there
+            found |= {_label(name, path): _Deleted for path in sorted(gone)}
+        return found
+
+    def is_fresh(self, component: Component) -> bool:
+        """Whether a component is as an import makes it, and no name of the user's shares it."""
+        label = component.names[0]
+        fresh = self._fresh.get(label.partition(":")[0])
+        if fresh is None or fresh.identities.get(label) != component.identities or component.has_memory:
+            return False
+        return component.digest is not None or fresh.unsavable.issuperset(component.names)
+
+    def put(self, names: Mapping[str, Any]) -> None:
+        """The inverse of `names`, in a new process."""
+        for label, value in names.items():
+            module, _, path = label.partition(":")
+            try:
+                *holders, attribute = path.split(".")
+                target: Any = importlib.import_module(module)
+                for holder in holders:
+                    target = getattr(target, holder)
+                if value is _Deleted:
+                    delattr(target, attribute)
+                else:
+                    setattr(target, attribute, value)
+            except Exception as error:  # noqa: BLE001 - named, and the others are put back
+                self._lost.append(MissingName(label, type_name(value), describe(error)))
+
+    def lost(self) -> list[MissingName]:
+        """What could not be put back, once."""
+        lost, self._lost = self._lost, []
+        return lost
+
+
+def _label(module: str, path: str) -> str:
+    return f"{module}:{path}"
+
+
+def _contents(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
+    """What a cell can change in a module: its names, its classes' and functions' attributes, and defaults."""
+    for name, value in list(vars(module).items()):
+        if isinstance(value, types.ModuleType) or (name.startswith("__") and name.endswith("__")):
+            continue
+        yield name, value
+        if isinstance(value, (type, types.FunctionType)) and value.__module__ == module.__name__:
+            yield from _contents_of(value, name)
+
+
+def _contents_of(value: type | types.FunctionType, path: str) -> Iterator[tuple[str, Any]]:
+    if value.__qualname__ != path:
+        return  # it is met under its own name
+    if isinstance(value, types.FunctionType):
+        yield from ((f"{path}.{name}", part) for name, part in vars(value).items())
+        if any(not _is_whole(part) for part in value.__defaults__ or ()):
+            yield f"{path}.__defaults__", value.__defaults__
+        return
+    if isinstance(value, enum.EnumType):
+        return
+    for name, part in list(vars(value).items()):
+        if name not in _NOT_CONTENT:
+            yield f"{path}.{name}", part
+            if isinstance(part, (type, types.FunctionType)) and part.__module__ == value.__module__:
+                yield from _contents_of(part, f"{path}.{name}")
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether it can only be replaced, or is looked at by its own name."""
+    kind = type(value)
+    if kind in looks.ATOMS or kind in _WHOLE:
+        return True
+    return isinstance(value, (type, types.FunctionType)) and looks.importable(value)
+
+
+class _Finder(MetaPathFinder):
+    """Asks the others, and has the user's own modules tell when they are executed."""
+
+    def __init__(self, modules: UserModules) -> None:
+        self._modules = modules
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: types.ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        """See the base class."""
+        others = [finder for finder in sys.meta_path if finder is not self]
+        found = (finder.find_spec(fullname, path, target) for finder in others)
+        spec = next((spec for spec in found if spec is not None), None)
+        if spec is not None and type(spec.loader) is SourceFileLoader and _is_the_users(fullname, spec.origin):
+            spec.loader.exec_module = self._telling(spec.loader)  # type: ignore[method-assign]
+        return spec
+
+    def _telling(self, loader: SourceFileLoader) -> Any:
+        execute = loader.exec_module
+
+        def exec_module(module: types.ModuleType) -> None:
+            execute(module)
+            self._modules.imported(module)
+
+        return exec_module
+
+
+def _is_the_users(name: str, origin: str | None) -> bool:
+    if origin is None or name.partition(".")[0] in _OURS:
+        return False
+    path = Path(origin).resolve()
+    return not _PACKAGES.intersection(path.parts) and not str(path).startswith(_INSTALLED)
