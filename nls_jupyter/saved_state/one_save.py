@@ -97,6 +97,7 @@ class OneSave:
 
     def write(self, known: Mapping[bytes, Part]) -> None:
         """Look at everything and store what is not among the parts that are `known` from the save before."""
+        began = other_threads.run_times_ns()
         graph = self._walk()
         self.memory_bytes = sum(memory.size_bytes for memory in graph.memories.values())
         for library in self._rules.libraries:
@@ -105,7 +106,7 @@ class OneSave:
         self._changed += [_torn(name, self._names[name]) for name in sorted(graph.torn)]
         for component in in_order(components, self._names):
             self._add(component, graph, known)
-        if other_threads.at_work():
+        if other_threads.run_times_ns() != began:
             moved = other_threads.changed_memory(self._parts, graph, self._tick)
             moved += other_threads.changed_objects(components, self._walk().components())
             self._changed += other_threads.named(moved, self._names)

@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from nls_jupyter import saved_state
-from nls_jupyter.saved_state import SavedStateDamagedError, Saver, arena, blobs, store
+from nls_jupyter.saved_state import SavedStateDamagedError, Saver, arena, blobs, graph, other_threads, store
 from nls_jupyter.saved_state.window import Window
 from saved_state_roundtrip import WITHIN_S, Roundtrip, restore
 from waiting import wait_until
@@ -352,6 +354,25 @@ class TestOthersCode:
         assert result["busy"]["deep"][0]["loss"] == 0.5
         assert result["calm"] == {"step": 1}
 
+    def test_a_thread_that_sleeps_all_the_while_costs_no_second_look(self, monkeypatch):
+        stop, walks = threading.Event(), []
+        add = graph.Graph.add
+
+        def counting(self, name, value):
+            walks.append(name)
+            add(self, name, value)
+
+        monkeypatch.setattr(graph.Graph, "add", counting)
+        thread = threading.Thread(target=stop.wait, args=(WITHIN_S,))
+        thread.start()
+        try:
+            wait_until(lambda: sleeps(thread))
+            Roundtrip({"x": [1]})
+            assert walks == ["x"]
+        finally:
+            stop.set()
+            thread.join()
+
     def test_a_container_that_another_thread_changes_meanwhile_does_not_end_the_save(self):
         busy = {}
         stop = threading.Event()
@@ -374,6 +395,14 @@ class TestOthersCode:
         finally:
             stop.set()
             thread.join()
+
+
+def sleeps(thread):
+    """Whether a thread waits for something in the kernel, and not for its turn with the interpreter."""
+    before = other_threads.run_times_ns()
+    time.sleep(0.01)  # whoever waits for a turn has one now
+    state = Path(f"/proc/self/task/{thread.native_id}/stat").read_text().rpartition(")")[2].split()[0]
+    return state == "S" and thread.native_id in before and other_threads.run_times_ns() == before
 
 
 def test_a_large_array_of_which_a_part_is_damaged_is_named_though_many_threads_read_it():
