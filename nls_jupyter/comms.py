@@ -45,6 +45,7 @@ class ProxyComm:
         comm_id: as both ends know it.
         target_name: for lists of comms.
         process: the GPU process in which the comm lives; it does not come back in another one.
+        gone: that process has ended.
     """
 
     def __init__(self, comms: GpuComms, comm_id: str, target_name: str, process: GpuProcess) -> None:
@@ -53,10 +54,12 @@ class ProxyComm:
         self.comm_id = comm_id
         self.target_name = target_name
         self.process = process
+        self.gone = False
 
     def process_has_gone(self) -> None:
         """A frontend that loads a notebook's widgets waits for those in the list of their target."""
         self.target_name = _GONE
+        self.gone = True
 
     def handle_msg(self, message: Message) -> None:
         """Called by ipykernel, in whichever thread its shell or subshell has; returns when the callback is over."""
@@ -80,6 +83,7 @@ class GpuComms:
         self._supervisor = supervisor
         self._relay = relay
         self._lost: GpuProcess | None = None
+        self._followed: GpuProcess | None = None
         self._subshell: tuple[GpuProcess, str | None] | None = None
 
     def notice(self, message: Message) -> None:
@@ -96,7 +100,21 @@ class GpuComms:
             return
         proxy = ProxyComm(self, content["comm_id"], content["target_name"], process)
         self._registry.register_comm(proxy)
-        self._thread.soon(lambda: process.exited.add_done_callback(lambda _: proxy.process_has_gone()))
+        self._thread.soon(lambda: self._follow(process))
+
+    def _follow(self, process: GpuProcess) -> None:
+        """In the loop's thread."""
+        if self._followed is not process or process.exited.done():
+            self._followed = process
+            process.exited.add_done_callback(lambda _: self._process_has_gone(process))
+
+    def _process_has_gone(self, process: GpuProcess) -> None:
+        """In the loop's thread. Who still uses its widgets is told so; those of processes before it are forgotten."""
+        for comm_id, comm in list(self._registry.comms.items()):
+            if isinstance(comm, ProxyComm) and comm.process is process:
+                comm.process_has_gone()
+            elif isinstance(comm, ProxyComm) and comm.gone:
+                self._registry.comms.pop(comm_id, None)
 
     def opener(self, own: Callable[..., Any]) -> Callable[..., Any]:
         """A handler of `comm_open` for auto mode.

@@ -174,6 +174,15 @@ def test_a_widget_of_a_gpu_process_that_has_gone_is_told_once_and_brings_nothing
     assert notebook.run("%gpu log").text().count("A widget was used whose GPU process is gone") == 1
 
 
+def test_of_gpu_processes_that_have_gone_only_the_last_ones_widgets_are_remembered(notebook: AutoKernel) -> None:
+    names = "[type(c).__name__ for c in get_ipython().kernel.comm_manager.comms.values()]"
+    for _ in range(3):
+        opened(notebook)
+        opened(notebook)
+        notebook.run("%gpu suspend")
+    wait_until(lambda: notebook.run(f"%%local\n{names}.count('ProxyComm')").result == "2")
+
+
 def test_ipywidgets_work_in_both_directions(notebook: AutoKernel) -> None:
     pytest.importorskip("ipywidgets")
     ran = notebook.run(
