@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import shutil
-import subprocess
-import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
-from nls_jupyter import begun as begun_cell
-from nls_jupyter import state_socket
 from nls_jupyter.arrivals import Arrivals
-from nls_jupyter.begun import BegunCell
 from nls_jupyter.connection import Connection
-from nls_jupyter.launch import ExitStatus, GpuProcessDied, GuardedProcess, LaunchFailed
+from nls_jupyter.launch import ExitStatus, GpuProcessDied, GuardedProcess, LaunchFailed, interpreter
 from nls_jupyter.pending import Expected, Message, accepted
 from nls_jupyter.saved_state import Manifest
+from nls_jupyter.shares import Shares
 from nls_jupyter.tasks import Tasks
 from nls_jupyter.wire import Wire
 
@@ -50,15 +47,16 @@ class GpuProcess:
         self,
         process: GuardedProcess,
         connection: Connection,
-        arrivals: Arrivals,
-        begun: BegunCell,
+        shares: Shares,
+        on_save_point: Callable[[tuple[int, ...], Manifest], None] | None,
         forward: Callable[[Message], None],
         connection_timeout_s: float,
     ) -> None:
         self._process = process
         self._wire = Wire(connection, forward, self._on_news)
-        self._arrivals = arrivals
-        self._begun = begun
+        self._shares = shares
+        self._arrivals = Arrivals(shares.states, on_save_point)
+        self._save_numbers = itertools.count(1)
         self._connection_timeout_s = connection_timeout_s
         self.modules: Sequence[str] = ()
         self.on_memory_wanted: Callable[[Message], None] | None = None
@@ -97,29 +95,20 @@ class GpuProcess:
             connection = Connection.create(directory)
         except OSError as error:
             raise LaunchFailed(f"no place for the GPU process's sockets: {error}") from error
-        states, inherited = state_socket.StateSocket.pair()
-        begun = BegunCell.create()
+        shares = Shares()
         try:
-            process = await GuardedProcess.start(
-                [*_interpreter(), "-m", "nls_jupyter.gpu_process", "-f", str(connection.file), *arguments],
-                environment={
-                    **environment,
-                    "NLS_GPU_PROCESS": "1",
-                    state_socket.VARIABLE: str(inherited.fileno()),
-                    begun_cell.VARIABLE: str(begun.descriptor),
-                },
-                directory=connection.directory,
-                pass_fds=(inherited.fileno(), begun.descriptor),
-                cwd=cwd,
-            )
+            with shares.handed_over():
+                process = await GuardedProcess.start(
+                    [*interpreter(), "-m", "nls_jupyter.gpu_process", "-f", str(connection.file), *arguments],
+                    environment={**environment, "NLS_GPU_PROCESS": "1", **shares.environment},
+                    directory=connection.directory,
+                    pass_fds=shares.pass_fds,
+                    cwd=cwd,
+                )
         except BaseException:
-            states.close()
-            begun.close()
             shutil.rmtree(connection.directory, ignore_errors=True)
             raise
-        finally:
-            inherited.close()
-        return cls(process, connection, Arrivals(states, on_save_point), begun, forward, connection_timeout_s)
+        return cls(process, connection, shares, on_save_point, forward, connection_timeout_s)
 
     @property
     def pid(self) -> int:
@@ -133,7 +122,7 @@ class GpuProcess:
 
     def began_last(self, msg_id: str) -> bool:
         """Whether the cell of this message is the last that the process began, also when it is dead by now."""
-        return self._begun.is_last(msg_id)
+        return self._shares.begun.is_last(msg_id)
 
     async def ready(self) -> None:
         """Until the process answers.
@@ -256,22 +245,45 @@ class GpuProcess:
         answer: Message = reply["content"]
         return answer
 
+    def next_save(self) -> int:
+        """The number of one more save, by which it can be stopped also before it is asked for."""
+        return next(self._save_numbers)
+
+    def stop_saves(self, number: int) -> None:
+        """Have this save and those numbered before it fail (`ename` SaveStoppedError), unless they are done."""
+        self._shares.stops.stop(number)
+
     async def save(
-        self, *, cell: str | None, within_budget: bool = False, timeout_s: float | None = None
+        self,
+        *,
+        cell: str | None,
+        number: int | None = None,
+        within_budget: bool = False,
+        timeout_s: float | None = None,
     ) -> tuple[tuple[int, ...], Manifest]:
         """Have the user's names saved, after the cells sent so far. Returns descriptors, the caller's to close.
 
+        One that nobody waits for any more is stopped.
+
         Args:
             cell: the cell's label.
+            number: from `next_save`, where somebody may stop it.
             within_budget: give up when it costs more than a save after a cell may.
             timeout_s: how long to wait.
 
         Raises:
-            RequestFailed: the process could not save at all, or (`ename` OverBudgetError) not within the budget.
+            RequestFailed: the process could not save at all, or (`ename` OverBudgetError) not within the budget, or
+                (`ename` SaveStoppedError) it was stopped.
             GpuProcessDied, TimeoutError: as in `request`.
         """
-        asked = {"cell": cell, "within_budget": within_budget}
-        return self._received(accepted(await self.request("nls_save_request", asked, timeout_s=timeout_s)))
+        number = number or self.next_save()
+        asked = {"cell": cell, "within_budget": within_budget, "number": number}
+        try:
+            answer = await self.request("nls_save_request", asked, timeout_s=timeout_s)
+        except (asyncio.CancelledError, TimeoutError):
+            self.stop_saves(number)
+            raise
+        return self._received(accepted(answer))
 
     def _received(self, content: Message) -> tuple[tuple[int, ...], Manifest]:
         self.modules = content["modules"]
@@ -388,7 +400,7 @@ class GpuProcess:
         await asyncio.shield(self._process.exited)
         self._wire.close()
         self._arrivals.close()
-        self._begun.close()
+        self._shares.close()
         if not self.exited.done():
             self.exited.set_result(status)
 
@@ -399,11 +411,3 @@ class GpuProcess:
 
 def _failed(error: BaseException) -> None:
     _log.error("What follows the end of a GPU process was lost.", exc_info=error)
-
-
-def _interpreter() -> list[str]:
-    """With the same options (-X, -W, -O) as the kernel's, as multiprocessing starts its workers."""
-    options: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    # Jupyter starts its kernels so too: debugpy, which ipykernel loads, complains about frozen modules.
-    frozen = [] if "frozen_modules" in sys._xoptions else ["-Xfrozen_modules=off"]
-    return [sys.executable, *options, *frozen]

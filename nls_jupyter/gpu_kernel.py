@@ -13,6 +13,7 @@ process.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import signal
@@ -38,6 +39,8 @@ from nls_jupyter.errors import GpuUsageError
 from nls_jupyter.packed import unpack
 from nls_jupyter.reclaim import Reclaims
 from nls_jupyter.save_points import SavePointBudget
+from nls_jupyter.save_stops import SaveStops
+from nls_jupyter.saved_state import held_signals
 from nls_jupyter.state_socket import StateSocket
 from nls_jupyter.transfer import pack_outputs
 from nls_scheduler import guardian
@@ -63,6 +66,7 @@ class GpuProcessKernel(IPythonKernel):
         super().__init__(**kwargs)  # type: ignore[no-untyped-call]
         self._state_socket = StateSocket.inherited()
         self._begun = BegunCell.inherited()
+        self._stops = SaveStops.inherited()
         self._save_numbers = itertools.count(1)
         self._save_points = 0
         self._budget = SavePointBudget()
@@ -80,12 +84,14 @@ class GpuProcessKernel(IPythonKernel):
         self._saver = saved_state.Saver(room, saved_state.Interpreter(self.shell))
         self._run_time = saved_state.RunTime()
         self._run_time.follow(self.shell)
-        self.shell_handlers["nls_save_request"] = self._answering(self._save)
-        self.shell_handlers["nls_restore_request"] = self._answering(self._restore)
-        self.shell_handlers["nls_try_again_request"] = self._answering(self._try_again)
+        # Ctrl-C is for cells, and for what is copied for one. One that comes during these comes after their answer.
+        undisturbed = held_signals.held()
+        self.shell_handlers["nls_save_request"] = undisturbed(self._answering(self._save))
+        self.shell_handlers["nls_restore_request"] = undisturbed(self._answering(self._restore))
+        self.shell_handlers["nls_try_again_request"] = undisturbed(self._answering(self._try_again))
+        self.shell_handlers["nls_prepare_request"] = undisturbed(self._answering(self._prepare))
+        self.shell_handlers["nls_adopt_request"] = undisturbed(self._answering(self._adopt))
         self.shell_handlers["nls_forget_request"] = self._answering(self._forget)
-        self.shell_handlers["nls_prepare_request"] = self._answering(self._prepare)
-        self.shell_handlers["nls_adopt_request"] = self._answering(self._adopt)
         self.shell_handlers["nls_recipe_request"] = self._answering(self._recipe)
         self.shell_handlers["nls_give_request"] = self._answering(self._give)
         self.shell_handlers["nls_take_request"] = self._answering(self._take)
@@ -197,7 +203,10 @@ class GpuProcessKernel(IPythonKernel):
         parent = self.get_parent("shell")  # type: ignore[no-untyped-call]
         number = self._save_points + 1
         try:
-            self._write_state(f"{parent.get('metadata', {}).get('nls_cell', '')}, save point {number}", save_point=True)
+            cell = f"{parent.get('metadata', {}).get('nls_cell', '')}, save point {number}"
+            self._write_state(cell, stop=_stop_for_ctrl_c, save_point=True)
+        except saved_state.SaveStoppedError:
+            return False  # the user's Ctrl-C comes next, unless the cell makes something else of it
         except OSError as error:
             warnings.warn(f"the variables could not be saved: {error}", RuntimeWarning, stacklevel=3)
             return False
@@ -220,16 +229,27 @@ class GpuProcessKernel(IPythonKernel):
 
     def _save(self, content: dict[str, Any]) -> dict[str, Any]:
         budget_s = self._run_time.budget_s() if content.get("within_budget") else None
-        return self._write_state(content["cell"], budget_s=budget_s)
+        stop = functools.partial(self._stops.check, content["number"])
+        try:
+            return self._write_state(content["cell"], budget_s=budget_s, stop=stop)
+        except saved_state.SaveStoppedError as stopped:
+            return _failed(stopped)
 
+    @held_signals.held()
     def _write_state(
-        self, cell: str | None, *, budget_s: float | None = None, save_point: bool = False
+        self,
+        cell: str | None,
+        *,
+        stop: Callable[[], None],
+        budget_s: float | None = None,
+        save_point: bool = False,
     ) -> dict[str, Any]:
         """Save the user's names and send the file. Returns what the kernel has to know about it."""
+        stop()
         began_s = time.monotonic()
         shell: Any = self.shell
         names = saved_state.user_names(shell.user_ns, shell.user_ns_hidden)
-        manifest = self._saver.save(names, cell=cell, budget_s=budget_s)
+        manifest = self._saver.save(names, cell=cell, budget_s=budget_s, stop=stop)
         self._run_time.saved()
         number = next(self._save_numbers)
         self._state_socket.send(number, self._saver.descriptors(), save_point=save_point)
@@ -318,6 +338,12 @@ class GpuProcessKernel(IPythonKernel):
         """From any thread: iopub is the one channel that takes messages in mid-cell from all of them."""
         session: Any = self.session
         session.send(self.iopub_socket, "nls_memory_request", dict(question))
+
+
+def _stop_for_ctrl_c() -> None:
+    """For a save in the middle of a cell, which is to end."""
+    if held_signals.waits(signal.SIGINT):
+        raise saved_state.SaveStoppedError("the cell was interrupted")
 
 
 def _refuse_to_exit() -> None:

@@ -119,11 +119,12 @@ class Keeper:
         # An end that comes in the middle of a launch waits for it: or the new process would be nobody's.
         self._launching = asyncio.Lock()
         self._cell: asyncio.Task[Message] | None = None
-        self._suspending: asyncio.Task[SavedState] | None = None
+        self._leaving: asyncio.Task[SavedState] | None = None
         self._following: asyncio.Task[None] | None = None
         self._answers = False
         self._allowance_bytes: int | None = None
         self._losses_told: SavedState | None = None
+        self._suspending: tuple[GpuProcess, int] | None = None
         self.saves = Saves(self.save)
         self.standby: Standby | None = None
         self.process: GpuProcess | None = None
@@ -345,56 +346,76 @@ class Keeper:
             self.saves.begin(Wanted(self.process, cell, then, failed, over))
 
     def interrupt(self) -> None:
-        """SIGINT for what the process does now: a cell, or a save, which then fails."""
+        """SIGINT for the cell that the process runs now, and for what that has started."""
         if self.process is not None:
             self.process.interrupt()
 
     async def save(
-        self, cell: str | None, process: GpuProcess | None = None, *, within_budget: bool = False
+        self,
+        cell: str | None,
+        *,
+        process: GpuProcess | None = None,
+        number: int | None = None,
+        within_budget: bool = False,
     ) -> SavedState:
-        """Save now what `process` holds, by default the one that is there.
+        """Save now. Raises RequestFailed, GpuProcessDied or OSError; then the state saved before stands.
 
-        Raises RequestFailed, GpuProcessDied or OSError; then the state saved before stands.
+        Args:
+            cell: the last cell whose variables these are.
+            process: what holds them, if not the process that is there now.
+            number: from `GpuProcess.next_save`, where it may be stopped.
+            within_budget: give up when it costs more than a save after a cell may.
         """
         process = process or self.process
         if process is None:
             raise RuntimeError("there is no GPU process to save")
-        descriptors, manifest = await process.save(cell=cell, within_budget=within_budget)
+        descriptors, manifest = await process.save(cell=cell, number=number, within_budget=within_budget)
         return self._keep(descriptors, manifest)
 
     @property
     def suspending(self) -> bool:
         """Whether a suspend is under way."""
-        return self._suspending is not None
+        return self._leaving is not None
 
     async def suspend(self) -> SavedState:
         """Save everything, then end the process; who asks while that is under way waits for the same.
 
-        It goes on whether or not anybody waits for it; `interrupt` makes a save that takes too long fail.
+        It goes on whether or not anybody waits for it; `give_up_suspend` makes one that takes too long fail.
 
         Raises:
             RequestFailed, GpuProcessDied, OSError: nothing was given up; a process that still lives goes on.
         """
-        if self._suspending is None:
+        if self._leaving is None:
             process, self.usable = self.process, False
-            self._suspending = asyncio.get_running_loop().create_task(self._suspend(process))
-            self._suspending.add_done_callback(self._suspended)
-        return await asyncio.shield(self._suspending)
+            if process is None:
+                raise RuntimeError("there is no GPU process to suspend")
+            # Numbered before it waits for another save: it can be given up from now on.
+            number = process.next_save()
+            self._suspending = process, number
+            self._leaving = asyncio.get_running_loop().create_task(self._suspend(process, number))
+            self._leaving.add_done_callback(self._left)
+        return await asyncio.shield(self._leaving)
 
-    def _suspended(self, task: asyncio.Task[SavedState]) -> None:
-        self._suspending = None
+    def _left(self, task: asyncio.Task[SavedState]) -> None:
+        self._leaving = self._suspending = None
         _take_note(task)
 
-    async def _suspend(self, process: GpuProcess | None) -> SavedState:
+    async def _suspend(self, process: GpuProcess, number: int) -> SavedState:
         try:
             await self.saves.give_way()
-            saved = await self.save(self.last_cell, process)
+            saved = await self.save(self.last_cell, process=process, number=number)
         except BaseException:
-            self.usable = process is not None and self.process is process and self.ordered_end is None
+            self.usable = self.process is process and self.ordered_end is None
             self.still_usable()
             raise
         await self.end("suspended")
         return saved
+
+    def give_up_suspend(self) -> None:
+        """Have the save of a suspend that is under way stop, however far that is."""
+        if self._suspending is not None:
+            process, number = self._suspending
+            process.stop_saves(number)
 
     async def end(self, reason: str) -> GpuProcess | None:
         """End the process, with all that it started, and wait until they are gone. Returns it, if there was one."""

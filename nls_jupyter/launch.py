@@ -276,6 +276,14 @@ class GuardedProcess:
         _finish(self.exited, self.ended.result())
 
 
+def interpreter() -> list[str]:
+    """Python with the same options (-X, -W, -O) as this one, as multiprocessing starts its workers."""
+    options: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    # Jupyter starts its kernels so too: debugpy, which ipykernel loads, complains about frozen modules.
+    frozen = [] if "frozen_modules" in sys._xoptions else ["-Xfrozen_modules=off"]
+    return [sys.executable, *options, *frozen]
+
+
 def _finish(future: asyncio.Future[_Value], value: _Value) -> None:
     if not future.done():
         future.set_result(value)

@@ -88,7 +88,7 @@ class Place:
         try:
             await asyncio.shield(self._tasks.spawn(self._release(orders)))
         except asyncio.CancelledError:
-            self._keeper.interrupt()  # a save that takes too long is given up, and nothing is released
+            self._keeper.give_up_suspend()  # a save that takes too long is given up, and nothing is released
             raise
         return True
 

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.saved_state.held_signals import handler_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from types import FrameType
@@ -70,7 +72,7 @@ class Reclaims:
 
     def ask(self, reason: str, grace_s: float) -> bool:
         """Interrupt the running cell with `GpuReclaimed`. False: none runs, or it has taken the signal for itself."""
-        if not self.running or signal.getsignal(SIGNAL) != self._on_signal:
+        if not self.running or handler_of(SIGNAL) != self._on_signal:
             return False
         self._asked = GpuReclaimed(reason, grace_s)
         signal.pthread_kill(self._main_thread, SIGNAL)

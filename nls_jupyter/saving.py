@@ -34,12 +34,13 @@ _FOLLOWS_WITHIN_S = 0.02
 _PART_OF_RUN_TIME = 0.025
 _PASSES_S = 1.0
 _OVER_BUDGET = "OverBudgetError"
+_STOPPED = "SaveStoppedError"
 
 
 class _Save(Protocol):
     """`Keeper.save`."""
 
-    async def __call__(self, cell: str | None, *, within_budget: bool = False) -> SavedState: ...
+    async def __call__(self, cell: str | None, *, number: int, within_budget: bool) -> SavedState: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class Saves:
         self._save = save
         self._first: asyncio.Task[None] | None = None
         self._rest: asyncio.Task[None] | None = None
-        self._interruptible: GpuProcess | None = None
+        self._under_way: tuple[GpuProcess, int] | None = None
         self._hurry: asyncio.Event | None = None
         self._run_s = 0.0
         self._cost_s = 0.0
@@ -118,11 +119,17 @@ class Saves:
             await asyncio.wait([self._first])
         if self._rest is None or self._rest.done():
             return
-        if self._interruptible is not None:
-            self._interruptible.interrupt()
+        if self._under_way is not None:
+            self.stop()
         else:
             self._rest.cancel()
         await asyncio.wait([self._rest])
+
+    def stop(self) -> None:
+        """Have the save that is being made stop; what it has not saved stays for the next one."""
+        if self._under_way is not None:
+            process, number = self._under_way
+            process.stop_saves(number)
 
     async def _at_once(self, wanted: Wanted) -> None:
         if self._cost_s > _PART_OF_RUN_TIME * self._run_s and self._run_s < _PASSES_S:
@@ -140,19 +147,16 @@ class Saves:
             if error.ename == _OVER_BUDGET:
                 self._rest = asyncio.get_running_loop().create_task(self._when_idle(wanted))
             else:
-                wanted.failed("it was interrupted" if error.ename == "KeyboardInterrupt" else str(error))
+                wanted.failed("it was interrupted" if error.ename == _STOPPED else str(error))
 
     async def _when_idle(self, wanted: Wanted) -> None:
         await asyncio.sleep(IDLE_S)
-        self._interruptible = wanted.process
         try:
             await self._done(wanted, within_budget=False)
         except RequestFailed as error:
             # A cell came in between: its own save takes this one's place.
-            if error.ename != "KeyboardInterrupt":
+            if error.ename != _STOPPED:
                 wanted.failed(str(error))
-        finally:
-            self._interruptible = None
 
     async def _done(self, wanted: Wanted, *, within_budget: bool) -> None:
         """Raises RequestFailed; other failures are told."""
@@ -161,15 +165,23 @@ class Saves:
             return
         began = time.monotonic()
         try:
-            async with asyncio.timeout(TIMEOUT_S):
-                saved = await self._save(wanted.cell, within_budget=within_budget)
+            saved = await self._numbered(wanted, within_budget=within_budget)
         except GpuProcessDied:
             _log.debug("The GPU process %d ended while it saved; the state saved before stands.", wanted.process.pid)
         except TimeoutError:
-            wanted.process.interrupt()
             wanted.failed(f"it took longer than {TIMEOUT_S:g} s")
         except OSError as error:
             wanted.failed(str(error))
         else:
             self._cost_s, self._run_s = time.monotonic() - began, 0.0
             await wanted.then(saved)
+
+    async def _numbered(self, wanted: Wanted, *, within_budget: bool) -> SavedState:
+        """Can be stopped meanwhile."""
+        number = wanted.process.next_save()
+        self._under_way = wanted.process, number
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                return await self._save(wanted.cell, number=number, within_budget=within_budget)
+        finally:
+            self._under_way = None

@@ -231,7 +231,7 @@ class Supervisor:
             raise GpuProcessDied(f"the GPU process {died.status.describe()}, in the middle of a request.") from None
 
     def interrupt(self) -> int:
-        """Ctrl-C: ends the wait of the cell at once; a running cell gets SIGINT and ends by itself.
+        """Ctrl-C: ends the wait of the cell at once, and the save that it waits for; a running cell gets SIGINT.
 
         A cell that does not react is given up with the third Ctrl-C: it goes on in the GPU process, and the cells
         behind it wait for it. Returns how many times the running cell was interrupted.
@@ -241,7 +241,7 @@ class Supervisor:
             return 0
         if call.work is None:
             if self.keeper.saves.active:
-                self.keeper.interrupt()
+                self.keeper.saves.stop()
             call.waiter.cancel()
         elif not call.work.done():
             if call.interrupts >= _GIVES_UP_AFTER and now >= call.interrupted_at + _REACTS_WITHIN_S:

@@ -16,7 +16,7 @@ from nls_jupyter.saved_state.manifest import ChangedName, Manifest, MissingName,
 from nls_jupyter.saved_state.recipes import check as check_recipe
 from nls_jupyter.saved_state.room import MachineRoom
 from nls_jupyter.saved_state.saver import Saver
-from nls_jupyter.saved_state.watchdog import OverBudgetError
+from nls_jupyter.saved_state.watchdog import OverBudgetError, SaveStoppedError
 
 __all__ = [
     "ChangedName",
@@ -28,6 +28,7 @@ __all__ = [
     "OverBudgetError",
     "RestoreReport",
     "RunTime",
+    "SaveStoppedError",
     "SavedName",
     "SavedStateDamagedError",
     "Saver",

@@ -11,6 +11,7 @@ from nls_jupyter.saved_state.arena import Arena
 from nls_jupyter.saved_state.blobs import BlobWriter, Table, read_blob
 from nls_jupyter.saved_state.carried import Carried
 from nls_jupyter.saved_state.decoder import RestoreReport, decode
+from nls_jupyter.saved_state.held_signals import held
 from nls_jupyter.saved_state.manifest import Manifest, MissingName, is_output
 from nls_jupyter.saved_state.one_save import OneSave
 from nls_jupyter.saved_state.room import MachineRoom
@@ -33,6 +34,8 @@ PATIENCE_S = 10.0
 
 class Saver:
     """The saved state of one process. Everything runs in one thread, the main one where objects are to be watched.
+
+    Signals that Python handles wait until a save or a restore is over.
 
     Attributes:
         recipes: expressions by name; such a name is not saved but computed again, after everything else is there.
@@ -72,6 +75,7 @@ class Saver:
         self._carried = Carried()
 
     # -- saving -----------------------------------------------------------------------------------------------------
+    @held()
     def save(
         self,
         namespace: Mapping[str, Any],
@@ -79,6 +83,7 @@ class Saver:
         cell: str | None,
         function_globals: Mapping[str, Any] | None = None,
         budget_s: float | None = None,
+        stop: Callable[[], None] | None = None,
     ) -> Manifest:
         """Save names with all that they share; those that cannot be saved are in the manifest with their reasons.
 
@@ -90,6 +95,7 @@ class Saver:
             cell: the cell after which this is, for the manifest.
             function_globals: the namespace of functions defined in cells, where it is not `__main__`'s or `namespace`.
             budget_s: what this save may cost; `None` for whatever it takes.
+            stop: called now and then; what it raises, such as SaveStoppedError, stops the save.
 
         Raises:
             OverBudgetError: it costs more than `budget_s`.
@@ -100,12 +106,14 @@ class Saver:
         arena, blobs = self._open()
         arena.begin()
         blobs.begin()
-        watchdog = Watchdog(self._patience_s)
+        watchdog = Watchdog(self._patience_s, stop)
         check = deadline(budget_s)
 
         def tick() -> None:
             watchdog.progress()
             check()
+            if stop is not None:
+                stop()
 
         outputs = self._interpreter.outputs() if self._interpreter is not None else {}
         names = {name: value for name, value in namespace.items() if name not in self.recipes}
@@ -148,6 +156,7 @@ class Saver:
         return manifest
 
     # -- restoring --------------------------------------------------------------------------------------------------
+    @held()
     def restore(self, descriptors: Sequence[int], namespace: dict[str, Any]) -> RestoreReport:
         """Put the saved names into `namespace`, which becomes the globals of functions that were defined in cells.
 

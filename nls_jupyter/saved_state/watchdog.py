@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _weakrefset
+import os
 import signal
 import threading
 import time
@@ -10,19 +11,28 @@ import weakref
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from nls_jupyter.saved_state import arena, blobs, parallel, window
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-# Code that swallows the first interruption gets another one after this.
-_AGAIN_S = 1.0
+# Code that makes no progress is looked at so often, and interrupted again when it swallows an interruption.
+_LOOK_S = 0.5
 _NEVER = float("-inf")
 _CALLBACKS = frozenset({weakref.__file__, _weakrefset.__file__})
 _IMPORTING = "<frozen importlib._bootstrap>"
+# Cut off between two of its steps, what is written would not be what is known of it.
+_WRITERS = frozenset({arena.__file__, blobs.__file__, parallel.__file__, window.__file__})
+_OWN_CODE = os.path.join(os.path.dirname(__file__), "")  # noqa: PTH118, PTH120 - compared with file names of code
 
 
 class OverBudgetError(BaseException):
     """The save has cost what it may; no `except Exception` of somebody's reducer stops this."""
+
+
+class SaveStoppedError(BaseException):
+    """Somebody wants the process for something else; no `except Exception` of somebody's reducer stops this."""
 
 
 class StuckError(BaseException):
@@ -30,15 +40,17 @@ class StuckError(BaseException):
 
 
 class Watchdog:
-    """Interrupts the main thread with SIGALRM when `progress` was not called for `patience_s`.
+    """Interrupts the main thread with SIGALRM when `progress` was not called for `patience_s`, or `look` says so.
 
     A thread of its own could not: only a signal ends Python code that waits or runs for ever. In other threads it
     does nothing. Code in C that does not return is beyond it; the kernel gives up such a save. Importing is progress
     however long it takes: a cold disk, a first compilation.
     """
 
-    def __init__(self, patience_s: float | None) -> None:
+    def __init__(self, patience_s: float | None, look: Callable[[], None] | None = None) -> None:
+        """`look` is called while there is no progress; what it raises interrupts."""
         self._patience_s = patience_s
+        self._look = look or _nothing
         self._watching = False
         self._armed_at = _NEVER
 
@@ -49,7 +61,7 @@ class Watchdog:
         now = time.monotonic()
         if now - self._armed_at > self._patience_s / 20:  # this is called often, and the system's timer costs
             self._armed_at = now
-            signal.setitimer(signal.ITIMER_REAL, self._patience_s, _AGAIN_S)
+            signal.setitimer(signal.ITIMER_REAL, min(self._patience_s, _LOOK_S), _LOOK_S)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -73,13 +85,15 @@ class Watchdog:
                 signal.setitimer(signal.ITIMER_REAL, left_s, theirs[1])
 
     def _bark(self, _: int, frame: FrameType | None) -> None:
-        if frame is not None and frame.f_code.co_filename in _CALLBACKS:
-            return  # an error would be lost in its callbacks; the alarm comes again
+        if frame is not None and (frame.f_code.co_filename in _CALLBACKS or _writes(frame)):
+            return  # an error would be lost in its callbacks, or would do harm; the alarm comes again
         if self._watching and self._patience_s is not None:
-            self._armed_at = _NEVER  # the next progress is one, however soon it comes
+            self._look()
             if _is_importing(frame):
-                signal.setitimer(signal.ITIMER_REAL, self._patience_s, _AGAIN_S)
+                self._armed_at = time.monotonic()
+            if time.monotonic() - self._armed_at < self._patience_s:
                 return
+            self._armed_at = _NEVER  # the next progress is one, however soon it comes
             raise StuckError(f"its own code did nothing for {self._patience_s:g} s")
 
 
@@ -89,6 +103,13 @@ def _is_importing(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def _writes(frame: FrameType | None) -> bool:
+    """Whether it is ourselves who write, for whomever; other people's code is interrupted."""
+    while frame is not None and not frame.f_code.co_filename.startswith(_OWN_CODE):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename in _WRITERS
 
 
 def deadline(budget_s: float | None) -> Callable[[], None]:

@@ -277,6 +277,33 @@ def test_a_save_that_hangs_holds_the_next_cell_until_ctrl_c(book: Book, tmp_path
     assert "could not be saved after cell [3]: it was interrupted; those of cell [1] stand." in outputs.stderr
 
 
+SAVED_WHEN_IDLE = """
+import pathlib, subprocess, time
+class Slow:
+    saves = 0
+    def __reduce__(self):
+        Slow.saves += 1
+        if Slow.saves == 1:
+            time.sleep(0.2)  # more than a save after a cell may cost
+            return (Slow, ())
+        pathlib.Path({begun!r}).touch()
+        time.sleep(60)
+slow, child = Slow(), subprocess.Popen(['sleep', '600'])"""
+
+
+def test_a_cell_that_runs_while_variables_are_saved_harms_nothing_that_runs_beside(
+    bench: Bench, tmp_path: Path
+) -> None:
+    begun, book = tmp_path / "begun", bench.open()
+    book.gpu(SAVED_WHEN_IDLE.format(begun=str(begun)))
+    wait_until(begun.exists)
+    outputs = book.gpu("Slow.saves, child.poll()")
+    assert (outputs.result, outputs.stderr) == ("(2, None)", "")
+    assert book.gpu("child.kill(), child.wait(), child.poll(); del slow; child.poll()").result == "-9"
+    assert "could not be saved" not in book.run("%gpu log").stdout
+    book.close()
+
+
 @pytest.mark.parametrize("end", ["close", "restart"])
 def test_a_kernel_that_ends_takes_its_gpu_process_with_it(bench: Bench, end: str) -> None:
     book = bench.open()

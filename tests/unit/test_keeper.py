@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence
 
 KILLED = ExitStatus(returncode=None, signal=9)
+STOPPED = RequestFailed({"ename": "SaveStoppedError", "evalue": ""})
 
 
 class FakeProcess:
@@ -41,7 +42,8 @@ class FakeProcess:
         self.saving: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.reclaimed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.reclaims: list[tuple[str, float]] = []
-        self.interrupts = 0
+        self.numbered = 0
+        self.stops: list[int] = []
         self.begun = {"m"}
         self.budgets: list[bool] = []
         self.too_much = False
@@ -77,18 +79,26 @@ class FakeProcess:
     def began_last(self, msg_id: str) -> bool:
         return msg_id in self.begun
 
-    async def save(self, *, cell: str | None, within_budget: bool = False) -> tuple[tuple[int, ...], Manifest]:
+    def next_save(self) -> int:
+        self.numbered += 1
+        return self.numbered
+
+    async def save(
+        self, *, cell: str | None, number: int | None = None, within_budget: bool = False
+    ) -> tuple[tuple[int, ...], Manifest]:
         self.budgets.append(within_budget)
         if within_budget and self.too_much:
             raise RequestFailed({"ename": "OverBudgetError", "evalue": ""})
+        if number is not None and number <= max(self.stops, default=0):
+            raise STOPPED
         await asyncio.shield(self.saving)
         saved, missing = (SavedName("x", "int", 1, "host"),), (MissingName("gen", "generator", "no"),)
         return (os.memfd_create("saved"),), Manifest(1, saved, missing, cell)
 
-    def interrupt(self) -> None:
-        self.interrupts += 1
-        if self.too_much and not self.saving.done():
-            self.saving.set_exception(RequestFailed({"ename": "KeyboardInterrupt", "evalue": ""}))
+    def stop_saves(self, number: int) -> None:
+        self.stops.append(number)
+        if number >= self.numbered and not self.saving.done():
+            self.saving.set_exception(STOPPED)
 
     def kill(self) -> None:
         if not self.exited.done():
@@ -257,7 +267,8 @@ def test_a_failed_save_leaves_the_state_that_was_saved_before() -> None:
         before = await it.keeper.save("[1]")
         process.saving = asyncio.get_running_loop().create_future()
         it.save_soon()
-        process.saving.set_exception(RequestFailed({"ename": "KeyboardInterrupt", "evalue": ""}))
+        await turns(lambda: len(process.budgets) == 2)
+        it.keeper.saves.stop()
         await it.keeper.saves.until_over()
         assert it.keeper.saved is before
         assert it.failures == ["it was interrupted"]
@@ -274,7 +285,7 @@ def test_a_save_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
         it.save_soon()
         await it.keeper.saves.until_over()
         assert it.failures == ["it took longer than 0.01 s"]
-        assert process.interrupts == 1
+        assert process.budgets == [True]
         assert it.keeper.usable
 
     play(story)
@@ -288,6 +299,29 @@ def test_a_suspend_that_cannot_save_gives_nothing_up() -> None:
             await it.keeper.suspend()
         assert it.keeper.usable
         assert it.keeper.process is process
+
+    play(story)
+
+
+def test_a_suspend_that_is_given_up_gives_nothing_up_however_far_it_was() -> None:
+    async def story(it: Story) -> None:
+        process = await it.start()
+        for behind_another_save in (False, True):
+            process.saving = asyncio.get_running_loop().create_future()
+            if behind_another_save:
+                it.save_soon()
+                await turns(lambda: it.keeper.saves.active)
+            suspend = asyncio.create_task(it.keeper.suspend())
+            await asyncio.sleep(0)
+            it.keeper.give_up_suspend()
+            with pytest.raises(RequestFailed, match="SaveStoppedError"):
+                await suspend
+            assert it.keeper.usable
+            await it.keeper.saves.until_over()
+        it.keeper.give_up_suspend()
+        process.saving = asyncio.get_running_loop().create_future()
+        process.saving.set_result(None)
+        await it.keeper.suspend()  # a later one is not concerned
 
     play(story)
 
@@ -417,12 +451,12 @@ def test_it_gives_way_to_the_next_cell_without_a_word(monkeypatch: pytest.Monkey
         it.save_soon()
         await turns(lambda: it.keeper.saves.waiting)
         await it.keeper.saves.give_way()
-        assert (process.budgets, process.interrupts) == ([True], 0)
+        assert (process.budgets, process.stops) == ([True], [])
         monkeypatch.setattr(saving, "IDLE_S", 0.0)
         it.save_soon()
         await turns(lambda: process.budgets == [True, True, False])
         await it.keeper.saves.give_way()
-        assert (process.interrupts, it.saves, it.failures) == (1, 0, [])
+        assert (process.stops, it.saves, it.failures) == ([process.numbered], 0, [])
 
     play(story)
 
@@ -458,7 +492,7 @@ def test_small_cells_that_follow_each_other_are_saved_together() -> None:
         await _small_cell(it, process)
         assert not it.keeper.saves.active
         await it.keeper.saves.give_way()
-        assert (it.saves, process.interrupts, it.failures) == (1, 0, [])
+        assert (it.saves, process.stops, it.failures) == (1, [], [])
         it.keeper.saves.cell_ran(saving._PASSES_S)
         it.save_soon()
         assert it.keeper.saves.active

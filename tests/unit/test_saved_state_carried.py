@@ -183,7 +183,7 @@ def test_a_module_that_imports_for_longer_than_the_patience_is_waited_for(proces
     monkeypatch.setattr(Watchdog, "_bark", lambda *args: [alarms.append(args), bark(*args)])
     modules.write("slow", "import sys\nwhile len(sys.alarms_of_a_test) < 2: pass\n" + MODEL)
     assert not processes.next(patience_s=0.5).missing
-    assert len(alarms) == 2
+    assert len(alarms) >= 2
     assert processes.names["model"].weights == [1]
 
 
