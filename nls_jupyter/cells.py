@@ -16,6 +16,7 @@ from ipykernel.iostream import OutStream
 from IPython.core.error import UsageError
 from IPython.display import DisplayHandle, clear_output
 
+from nls_jupyter.calls import Call
 from nls_jupyter.numbering import inputs_from
 from nls_jupyter.relayed_commands import carry_out
 from nls_jupyter.supervisor import Cell
@@ -241,7 +242,8 @@ class CellRunner:
     ) -> tuple[str, Message]:
         """Have the supervisor `run` the cell, and do here what belongs here until it is over."""
         todo: _Todo = queue.SimpleQueue()
-        interrupts = _Interrupts(lambda: self._thread.soon(lambda: self._interrupt(todo)))
+        call = Call()
+        interrupts = _Interrupts(lambda: self._thread.soon(lambda: self._interrupt(call, todo)))
         with interrupts.caught():
             msg_id = follow(todo.put)
             cell = Cell(
@@ -254,29 +256,30 @@ class CellRunner:
                 on_wait=lambda text: todo.put(lambda: line.show(text)),
                 on_notices=lambda notices: _done_in(todo, lambda: _print_notices(notices, line)),
                 options=options,
+                call=call,
             )
             try:
-                reply = self._until_over(run(cell), todo)
+                reply = self._until_over(run(cell), call, todo)
             except BaseException:
                 self._relay.abandon(msg_id)
                 raise
         return msg_id, reply
 
-    def _until_over(self, run: Coroutine[Any, Any, Message], todo: _Todo) -> Message:
+    def _until_over(self, run: Coroutine[Any, Any, Message], call: Call, todo: _Todo) -> Message:
         future = self._thread.submit(run)
         future.add_done_callback(lambda _: todo.put(None))
-        failure = self._work_off(todo, future)
+        failure = self._work_off(todo, future, call)
         try:
             reply = future.result()
         except CancelledError:
-            if self._supervisor.left_alone:
+            if call.left_alone:
                 _print("the cell goes on in the GPU process, which does not react; %gpu restart ends it.")
             raise KeyboardInterrupt from None
         if failure is not None:
             raise failure
         return reply
 
-    def _work_off(self, todo: _Todo, future: Future[Message]) -> Exception | None:
+    def _work_off(self, todo: _Todo, future: Future[Message], call: Call) -> Exception | None:
         """Do what belongs to this thread until the cell is over. Returns the first failure of that, if there was one.
 
         A stream that the notebook's cell put in place of its output may raise anything: the cell then ends as by
@@ -295,14 +298,14 @@ class CellRunner:
                     future.cancel()
                     return RuntimeError("the thread that looks after the GPU process has ended: restart the kernel")
             except KeyboardInterrupt:
-                self._thread.soon(self._supervisor.interrupt)
+                self._thread.soon(lambda: self._supervisor.interrupt(call))
             except Exception as error:  # noqa: BLE001 - raised when the cell is over
                 failure = error
-                self._thread.soon(self._supervisor.interrupt)
+                self._thread.soon(lambda: self._supervisor.interrupt(call))
 
-    def _interrupt(self, todo: _Todo) -> None:
+    def _interrupt(self, call: Call, todo: _Todo) -> None:
         """In the supervisor's thread."""
-        if self._supervisor.interrupt() == _INTERRUPTS_BEFORE_HINT:
+        if self._supervisor.interrupt(call) == _INTERRUPTS_BEFORE_HINT:
             todo.put(lambda: _print("interrupted again; one more Ctrl-C leaves the cell alone in the GPU process."))
 
     def _finish(self, msg_id: str, reply: Message) -> CellResult | None:

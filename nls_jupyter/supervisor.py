@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter import notices
+from nls_jupyter.calls import Call
 from nls_jupyter.changes import Changes
 from nls_jupyter.errors import GpuError, GpuEvicted, GpuProcessDied, GpuUnavailable, GpuUsageError
 from nls_jupyter.keeper import EndedInCell, Keeper
@@ -36,9 +37,6 @@ _YIELD_ANSWER_S = 2.0
 # How often the live line of a waiting cell is written again, and how short a wait shows none.
 _LIVE_LINE_S = 0.5
 _SHORT_WAIT_S = 1.0
-# A third Ctrl-C gives up a cell that has not reacted since the first one, so long ago.
-_REACTS_WITHIN_S = 3.0
-_GIVES_UP_AFTER = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +53,7 @@ class Cell:
         on_wait: gets the live line while it waits, then `None` once.
         on_notices: shows what happened since the last cell, before this one's outputs.
         options: more of `GpuProcess.execute`'s.
+        call: what the thread waits for that handed it over.
     """
 
     code: str
@@ -66,16 +65,7 @@ class Cell:
     on_wait: Callable[[str | None], None]
     on_notices: Callable[[Sequence[notices.Notice]], Awaitable[None]]
     options: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _Call:
-    """The cell that the notebook waits for: first it waits for the GPU process, then it is `work` there."""
-
-    waiter: asyncio.Task[Any] | None
-    work: asyncio.Task[Message] | None = None
-    interrupts: int = 0
-    interrupted_at: float = math.inf
+    call: Call = field(default_factory=Call)
 
 
 class Supervisor:
@@ -96,7 +86,6 @@ class Supervisor:
         standby: StandbySettings | None = None,
     ) -> None:
         self._changes = Changes()
-        self._call: _Call | None = None
         self._asked_to_yield = False
         self.log = notices.NoticeLog()
         self.keeper = Keeper(directory, forward, self._ended_by_itself, self._saved)
@@ -114,12 +103,6 @@ class Supervisor:
     def view(self) -> Mapping[str, Any] | None:
         """Its status entry, as last received."""
         return None if self.place.orders is None else self.place.orders.view
-
-    @property
-    def left_alone(self) -> bool:
-        """Whether the last cell that was sent still runs, and nobody waits for it any more."""
-        call = self._call
-        return call is not None and call.work is not None and not call.work.done()
 
     async def settle(self) -> None:
         """Until what the last cell left is saved."""
@@ -180,10 +163,11 @@ class Supervisor:
             GpuProcessDied, GpuEvicted: the process ended in the middle of the cell.
             Problem, DaemonUnreachable: the daemon refuses, or there is none.
         """
-        self._call = call = _Call(asyncio.current_task())
+        call = cell.call
+        call.begin()
         await self._wait(cell, lambda: not self.keeper.executing, _busy_line)
         while True:
-            await self._send(cell, call)
+            await self._send(cell)
             assert call.work is not None  # noqa: S101 - `_send` raises, or has sent it
             try:
                 return await asyncio.shield(call.work)
@@ -192,7 +176,8 @@ class Supervisor:
                     raise self._why_it_died(ended) from None
                 call.work = None  # the process died before it read the cell, which waits again
 
-    async def _send(self, cell: Cell, call: _Call) -> None:
+    async def _send(self, cell: Cell) -> None:
+        call = cell.call
         await self._ask_for_gpu()
         try:
             await self._until_ready(cell)
@@ -215,7 +200,8 @@ class Supervisor:
             GpuUnavailable: there is no GPU process now.
             GpuProcessDied: it ended in the middle.
         """
-        self._call = call = _Call(asyncio.current_task())
+        call = cell.call
+        call.begin()
         await self.keeper.cell_over()
         process = self.keeper.process
         if process is None or not self.keeper.still_usable():
@@ -230,26 +216,13 @@ class Supervisor:
         except ProcessDied as died:
             raise GpuProcessDied(f"the GPU process {died.status.describe()}, in the middle of a request.") from None
 
-    def interrupt(self) -> int:
+    def interrupt(self, call: Call) -> int:
         """Ctrl-C: ends the wait of the cell at once, and the save that it waits for; a running cell gets SIGINT.
 
         A cell that does not react is given up with the third Ctrl-C: it goes on in the GPU process, and the cells
         behind it wait for it. Returns how many times the running cell was interrupted.
         """
-        call, now = self._call, time.monotonic()
-        if call is None or call.waiter is None:
-            return 0
-        if call.work is None:
-            if self.keeper.saves.active:
-                self.keeper.saves.stop()
-            call.waiter.cancel()
-        elif not call.work.done():
-            if call.interrupts >= _GIVES_UP_AFTER and now >= call.interrupted_at + _REACTS_WITHIN_S:
-                call.waiter.cancel()
-            self.keeper.interrupt()
-            call.interrupts += 1
-            call.interrupted_at = min(call.interrupted_at, now)
-        return call.interrupts
+        return call.interrupt(self.keeper)
 
     def answer_stdin(self, value: str) -> None:
         """The user's answer to the last input request."""
@@ -286,6 +259,7 @@ class Supervisor:
                 await self._wait(cell, lambda: not self.keeper.saves.active, _saving_line)
             elif self.keeper.executing:
                 await self._wait(cell, lambda: not self.keeper.executing, _busy_line)
+                await self._ask_for_gpu()  # the end of that cell was told as if none waited
             elif self.keeper.tries_again:
                 await self._try_again(cell)
             elif unread := self.log.take_unread():

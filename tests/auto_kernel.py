@@ -89,6 +89,7 @@ class AutoKernel:
         self._environment.pop("PYTEST_CURRENT_TEST", None)
         self.directory = directory
         self.waiting: list[Message] = []
+        self._replies: dict[str, Message] = {}
 
     def __enter__(self) -> Self:
         self._log = (self.directory / "kernel.log").open("ab")
@@ -159,13 +160,13 @@ class AutoKernel:
         raise AssertionError(shown)
 
     def reply(self, msg_id: str, channel: str = "shell") -> Message:
-        """The reply to a request."""
+        """The reply to a request; others that come are kept."""
         deadline = time.monotonic() + PATIENCE_S
-        while True:
+        while msg_id not in self._replies:
             take = self.client.get_shell_msg if channel == "shell" else self.client.get_control_msg
             message: Message = take(timeout=max(deadline - time.monotonic(), 0.01))
-            if message["parent_header"].get("msg_id") == msg_id:
-                return message
+            self._replies[message["parent_header"].get("msg_id", "")] = message
+        return self._replies.pop(msg_id)
 
     def ask(self, msg_type: str, content: Mapping[str, Any], channel: str = "shell") -> Message:
         """Any request: the content of its reply."""

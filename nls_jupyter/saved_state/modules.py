@@ -192,7 +192,7 @@ class _Finder(MetaPathFinder):
         target: types.ModuleType | None = None,
     ) -> ModuleSpec | None:
         """See the base class."""
-        others = [finder for finder in sys.meta_path if finder is not self]
+        others = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
         found = (finder.find_spec(fullname, path, target) for finder in others)
         spec = next((spec for spec in found if spec is not None), None)
         if spec is not None and type(spec.loader) is SourceFileLoader and _is_the_users(fullname, spec.origin):
