@@ -32,7 +32,7 @@ from ipykernel.kernelapp import IPKernelApp
 from ipykernel.kernelbase import Kernel
 from traitlets import Unicode, default
 
-from nls_jupyter import numbering, saved_state, warm_imports
+from nls_jupyter import held_signals, numbering, saved_state, warm_imports
 from nls_jupyter.allocators import Answer, Asking, Follower, explain_failed_allocations
 from nls_jupyter.begun import BegunCell
 from nls_jupyter.errors import GpuUsageError
@@ -40,7 +40,6 @@ from nls_jupyter.packed import unpack
 from nls_jupyter.reclaim import Reclaims
 from nls_jupyter.save_points import SavePointBudget
 from nls_jupyter.save_stops import SaveStops
-from nls_jupyter.saved_state import held_signals
 from nls_jupyter.state_socket import StateSocket
 from nls_jupyter.transfer import pack_outputs
 from nls_scheduler import guardian

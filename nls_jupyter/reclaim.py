@@ -10,7 +10,7 @@ import threading
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from nls_jupyter.saved_state.held_signals import handler_of
+from nls_jupyter import held_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -39,10 +39,6 @@ class GpuReclaimed(KeyboardInterrupt):
         )
 
 
-# Of our own, so that what a cell sees of SIGINT, and its traceback of a Ctrl-C, is as in any kernel.
-SIGNAL = signal.SIGRTMIN + 7
-
-
 class Reclaims:
     """The requests to give the GPU back, on their way into the cell that runs. Made in the main thread.
 
@@ -59,7 +55,7 @@ class Reclaims:
         self.told = False
         self._asked: GpuReclaimed | None = None
         self._main_thread = threading.get_ident()
-        signal.signal(SIGNAL, self._on_signal)
+        signal.signal(held_signals.RECLAIM, self._on_signal)
 
     @contextlib.contextmanager
     def cell(self) -> Iterator[None]:
@@ -72,10 +68,10 @@ class Reclaims:
 
     def ask(self, reason: str, grace_s: float) -> bool:
         """Interrupt the running cell with `GpuReclaimed`. False: none runs, or it has taken the signal for itself."""
-        if not self.running or handler_of(SIGNAL) != self._on_signal:
+        if not self.running or held_signals.handler_of(held_signals.RECLAIM) != self._on_signal:
             return False
         self._asked = GpuReclaimed(reason, grace_s)
-        signal.pthread_kill(self._main_thread, SIGNAL)
+        signal.pthread_kill(self._main_thread, held_signals.RECLAIM)
         return True
 
     def forget(self) -> None:

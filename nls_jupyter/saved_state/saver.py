@@ -6,12 +6,12 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.held_signals import held
 from nls_jupyter.saved_state import index, libraries, recipes
 from nls_jupyter.saved_state.arena import Arena
 from nls_jupyter.saved_state.blobs import BlobWriter, Table, read_blob
 from nls_jupyter.saved_state.carried import Carried
 from nls_jupyter.saved_state.decoder import RestoreReport, decode
-from nls_jupyter.saved_state.held_signals import held
 from nls_jupyter.saved_state.manifest import Manifest, MissingName, is_output
 from nls_jupyter.saved_state.one_save import OneSave
 from nls_jupyter.saved_state.room import MachineRoom

@@ -12,9 +12,9 @@ import threading
 import numpy as np
 import pytest
 
-from nls_jupyter import saved_state
+from nls_jupyter import held_signals, saved_state
 from nls_jupyter.save_stops import SaveStops
-from nls_jupyter.saved_state import Saver, SaveStoppedError, arena, held_signals, window
+from nls_jupyter.saved_state import Saver, SaveStoppedError, arena, window
 from nls_jupyter.saved_state.window import Window
 from saved_state_roundtrip import restore
 
