@@ -102,6 +102,7 @@ class Keeper:
         not_back: why each name that is saved could not be restored, until it is.
         ordered_end: why the process was ended on purpose; `None` for an end of its own.
         on_memory_wanted: gets the process, and what an allocation there lacks; see `GpuProcess`.
+        on_new: gets each process that is new, before anything is restored there.
     """
 
     def __init__(
@@ -135,6 +136,7 @@ class Keeper:
         self._try_again_at = 0.0
         self.ordered_end: str | None = None
         self.on_memory_wanted: Callable[[GpuProcess, Message], None] | None = None
+        self.on_new: Callable[[GpuProcess], Awaitable[None]] | None = None
 
     @property
     def executing(self) -> bool:
@@ -191,6 +193,8 @@ class Keeper:
         await process.ready()
         self._answers = True
         await self.follow_allowance(allowance_bytes)
+        if self.on_new is not None:
+            await self.on_new(process)
         self._look_again()
         saved = self.saved
         restored: Message = {"restored": [], "missing": [], "carried": [], "changed": []}

@@ -16,6 +16,7 @@ from nls_jupyter.calls import Call
 from nls_jupyter.changes import Changes
 from nls_jupyter.errors import GpuError, GpuEvicted, GpuProcessDied, GpuUnavailable, GpuUsageError
 from nls_jupyter.keeper import EndedInCell, Keeper
+from nls_jupyter.kept_code import KeptCode
 from nls_jupyter.launch import GpuProcessDied as ProcessDied
 from nls_jupyter.orders import CANNOT_SAVE
 from nls_jupyter.pending import RequestFailed, accepted
@@ -92,6 +93,8 @@ class Supervisor:
         if standby is not None:
             self.keeper.standby = Standby(standby, directory, forward, lambda: self.keeper.executing, self.log)
             self.keeper.standby.on_save_point = self.keeper.take_save_point
+        self._kept_code = KeptCode(self.log)
+        self.keeper.on_new = self._kept_code.run_in
         self.place = Place(connect, defaults, self.keeper, self.log, self._changes)
 
     @property
@@ -196,6 +199,8 @@ class Supervisor:
     async def run_quietly(self, cell: Cell) -> Message:
         """Run what is no cell of the user's: it brings no GPU process back, and its end saves nothing.
 
+        Before there was a GPU process, it is kept for that one and answered at once, unless it asks for values.
+
         Raises:
             GpuUnavailable: there is no GPU process now.
             GpuProcessDied: it ended in the middle.
@@ -205,6 +210,8 @@ class Supervisor:
         await self.keeper.cell_over()
         process = self.keeper.process
         if process is None or not self.keeper.still_usable():
+            if not cell.options.get("user_expressions") and self._kept_code.take(cell.code):
+                return {"content": {"status": "ok", "user_expressions": {}, "payload": []}}
             raise GpuUnavailable(
                 "this notebook's GPU process is not there now, and a silent request or one that is not stored does not "
                 "bring it back; the next cell does."

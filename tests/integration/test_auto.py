@@ -57,8 +57,12 @@ def test_nothing_starts_before_the_first_cell_that_needs_it(notebook: AutoKernel
     for code in ("", "   \n", "# only a comment"):
         assert notebook.run(code).reply["status"] == "ok"
     assert notebook.client.complete("pri", reply=True, timeout=10)["content"]["matches"] == ["print"]
-    assert notebook.run("1", silent=True).reply["ename"] == "GpuUnavailable"
-    assert notebook.run("1", store_history=False).reply["evalue"].startswith(GONE)
+    for options in ({"silent": True}, {"store_history": False}):
+        ran = notebook.run("1", **options)
+        assert (ran.reply["status"], ran.reply["payload"], ran.reply["user_expressions"]) == ("ok", [], {})
+        wants_values = notebook.run("1", user_expressions={"one": "1"}, **options)
+        assert wants_values.reply["ename"] == "GpuUnavailable"
+        assert wants_values.reply["evalue"].startswith(GONE)
     assert notebook.daemon.workload(notebook.name) is None
     assert notebook.run("import os; os.getpid()").result == str(gpu_pid(notebook))
 
@@ -297,7 +301,8 @@ def test_every_real_cell_waits_with_a_line_that_offers_local_and_leaves_nothing(
     ran = waiter.finish(msg_id, shown)
     assert ran.kinds()[-2:] == ["clear_output", "error"]
     assert (ran.reply["ename"], ran.reply["execution_count"]) == ("KeyboardInterrupt", 1)
-    assert waiter.run("1", silent=True).reply["evalue"].startswith(GONE)
+    hidden = waiter.run("1", silent=True, user_expressions={"one": "1"})
+    assert hidden.reply["evalue"].startswith(GONE)
     assert waiter.run("%%local\n2").result == "2"
     holder.interrupt()
     assert holder.finish(sleeping).reply["ename"] == "KeyboardInterrupt"
@@ -318,6 +323,42 @@ def test_requests_that_are_no_cells_do_not_bring_a_suspended_gpu_process_back(no
     assert "no GPU process" in notebook.ask("debug_request", debug("initialize"), "control")["message"]
     assert notebook.entry()["phase"] == "suspended"
     assert notebook.run("kept").result == "[1]"
+
+
+# As editors send it: two ways to say that it is no cell of the user's.
+HIDDEN = (
+    ("import os, sys; os.environ['HIDDEN'] = '1'; sys.path.insert(0, '/hidden')", {"silent": True}),
+    ("__vsc_ipynb_file__ = '/x.ipynb'; setting = 'of the editor'", {"silent": False, "stop_on_error": False}),
+    ("print('unseen'); order = os.environ['HIDDEN'] + __vsc_ipynb_file__", {"silent": True}),
+)
+SEEN = "os.environ['HIDDEN'], '/hidden' in sys.path, __vsc_ipynb_file__, order"
+
+
+def test_hidden_code_before_the_first_cell_runs_in_each_new_gpu_process_before_the_users(notebook: AutoKernel) -> None:
+    for code, options in HIDDEN:
+        ran = notebook.run(code, store_history=False, **options)
+        assert ran.reply["status"] == "ok"
+        assert ran.text() == ""
+    assert notebook.daemon.workload(notebook.name) is None
+    seen = "('1', True, '/x.ipynb', '1/x.ipynb')"
+    ran = notebook.run(f"setting = 'of the user'\n{SEEN}")
+    assert (ran.result, ran.reply["execution_count"], ran.text()) == (seen, 1, "")
+    notebook.run("%gpu suspend")
+    assert notebook.run(f"({SEEN}), setting").result == f"({seen}, 'of the user')"
+    notebook.run("%gpu restart")
+    assert notebook.run(f"({SEEN}), setting").result == f"({seen}, 'of the editor')"
+    # From now on such requests are for the GPU process that is there.
+    notebook.run("later = 1", silent=True, store_history=False)
+    assert notebook.run("later").result == "1"
+
+
+def test_what_is_wrong_with_hidden_code_is_told_in_the_log(notebook: AutoKernel) -> None:
+    notebook.run("1 / 0", silent=True, store_history=False)
+    notebook.run("there = 1", silent=True, store_history=False)
+    ran = notebook.run("there")
+    assert (ran.result, ran.text("stderr")) == ("1", "")
+    told = "Hidden code of the frontend failed in the GPU process: ZeroDivisionError: division by zero."
+    assert told in notebook.run("%gpu log").text()
 
 
 def test_a_gpu_process_that_dies_in_a_cell_or_a_request_is_told_and_the_kernel_lives(notebook: AutoKernel) -> None:
