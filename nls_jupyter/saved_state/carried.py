@@ -9,13 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from nls_jupyter.saved_state.manifest import ChangedName, MissingName, SavedName
+from nls_jupyter.saved_state.manifest import ChangedName, SavedName
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
 
     from nls_jupyter.saved_state.blobs import Chunk, Table
-    from nls_jupyter.saved_state.decoder import RestoreReport
     from nls_jupyter.saved_state.store import Contents, Stored
 
 
@@ -33,17 +32,14 @@ class CarriedComponent:
     names: Sequence[SavedName]
     reasons: dict[str, str]
 
-    def note(self, report: RestoreReport) -> None:
-        """It was tried once more."""
-        self.reasons = {lost.name: lost.reason for lost in report.missing if lost.name in self.reasons}
-
-    def apart(self, returned: Sequence[str]) -> list[ChangedName]:
-        """Of names that came back later than the others of their component, what has become of what they shared."""
-        others = [saved.name for saved in self.names if saved.name not in returned]
-        if not others:
+    def apart(self, tried: Container[str]) -> list[ChangedName]:
+        """Of names of `tried` that are back, later than others of the component: what they shared with those."""
+        before = [saved.name for saved in self.names if saved.name not in tried]
+        if not before:
             return []
-        change = f"it came back later than {', '.join(others)}: what they shared, it has a copy of"
-        return [ChangedName(saved.name, saved.type_name, change) for saved in self.names if saved.name in returned]
+        change = f"it came back later than {', '.join(before)}: what they shared, it has a copy of"
+        returned = (saved for saved in self.names if saved.name in tried and saved.name not in self.reasons)
+        return [ChangedName(saved.name, saved.type_name, change) for saved in returned]
 
 
 class Carried:
@@ -52,10 +48,9 @@ class Carried:
     def __init__(self) -> None:
         self.components: list[CarriedComponent] = []
 
-    def keep(self, stored: Stored, names: Sequence[SavedName], missing: Sequence[MissingName]) -> None:
-        """Carry a component over for the sake of those that are missing of it."""
-        if missing:
-            self.components.append(CarriedComponent(stored, names, {lost.name: lost.reason for lost in missing}))
+    def add(self, stored: Stored, names: Sequence[SavedName]) -> None:
+        """A component of which nothing is back yet."""
+        self.components.append(CarriedComponent(stored, names, {saved.name: "not tried yet" for saved in names}))
 
     def forget(self, names: Container[str]) -> None:
         """Their names are bound again, or nobody wants them back."""

@@ -78,7 +78,7 @@ class Interpreter:
     def apply(self, stored: bytes, *, early: bool) -> list[MissingName]:
         """Those that are needed before the names come back, or the others; what could not be applied."""
         kept: dict[str, bytes] = pickle.loads(stored)  # noqa: S301 - from this notebook's own process
-        missing = [] if early else self._modules.lost()
+        missing = []
         for aspect in self._aspects:
             if aspect.early != early or aspect.name not in kept:
                 continue
@@ -105,11 +105,14 @@ class Interpreter:
         results = {f"Out[{number}]": value for number, value in names.get("_oh", {}).items()}
         return results | {name: names[name] for name in ("_", "__", "___") if not isinstance(names.get(name, ""), str)}
 
-    def put_outputs(self, outputs: Mapping[str, Any]) -> None:
-        """The inverse of `outputs`."""
-        self._modules.put({name: value for name, value in outputs.items() if ":" in name})
-        if self._shell is None:
-            return
+    def put_outputs(self, outputs: Mapping[str, Any]) -> list[MissingName]:
+        """The inverse of `outputs`; what could not be put where it was."""
+        lost = self._modules.put({name: value for name, value in outputs.items() if ":" in name})
+        if self._shell is not None:
+            self._put_results(outputs)
+        return lost
+
+    def _put_results(self, outputs: Mapping[str, Any]) -> None:
         for name, value in outputs.items():
             if ":" in name:
                 continue

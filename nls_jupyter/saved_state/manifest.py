@@ -91,8 +91,8 @@ class Manifest:
 
     @property
     def variables(self) -> tuple[SavedName, ...]:
-        """Of `saved` what the user named: results that IPython keeps come back beside them."""
-        return tuple(name for name in self.saved if not is_output(name.name))
+        """Of `saved` what the user named; the rest comes back beside them."""
+        return tuple(name for name in self.saved if not is_beside(name.name))
 
     def to_json(self) -> dict[str, Any]:
         """Plain dicts and lists, for messages."""
@@ -118,9 +118,9 @@ class Manifest:
         )
 
 
-def is_output(name: str) -> bool:
-    """Whether a saved name is one of IPython's results: `Out[3]`, `_`."""
-    return name.startswith("Out[") or not name.strip("_")
+def is_beside(name: str) -> bool:
+    """Whether it is saved beside the user's names: IPython's results (`Out[3]`, `_`), what modules hold (`m:path`)."""
+    return name.startswith("Out[") or ":" in name or not name.strip("_")
 
 
 def _as_dict(record: SavedName | MissingName | ChangedName) -> dict[str, Any]:

@@ -68,7 +68,6 @@ class UserModules:
 
     def __init__(self) -> None:
         self._fresh: dict[str, _Fresh] = {}
-        self._lost: list[MissingName] = []
 
     def follow(self) -> None:
         """Look at each module once it is imported. Called once in a process."""
@@ -118,8 +117,9 @@ class UserModules:
             return False
         return component.digest is not None or fresh.unsavable.issuperset(component.names)
 
-    def put(self, names: Mapping[str, Any]) -> None:
-        """The inverse of `names`, in a new process."""
+    def put(self, names: Mapping[str, Any]) -> list[MissingName]:
+        """The inverse of `names`, in a new process; what could not be put back."""
+        lost = []
         for label, value in names.items():
             module, _, path = label.partition(":")
             try:
@@ -132,11 +132,7 @@ class UserModules:
                 else:
                     setattr(target, attribute, value)
             except Exception as error:  # noqa: BLE001 - named, and the others are put back
-                self._lost.append(MissingName(label, type_name(value), describe(error)))
-
-    def lost(self) -> list[MissingName]:
-        """What could not be put back, once."""
-        lost, self._lost = self._lost, []
+                lost.append(MissingName(label, type_name(value), describe(error)))
         return lost
 
 

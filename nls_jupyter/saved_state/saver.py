@@ -12,7 +12,7 @@ from nls_jupyter.saved_state.arena import Arena
 from nls_jupyter.saved_state.blobs import BlobWriter, Table, read_blob
 from nls_jupyter.saved_state.carried import Carried
 from nls_jupyter.saved_state.decoder import RestoreReport, decode
-from nls_jupyter.saved_state.manifest import Manifest, MissingName, is_output
+from nls_jupyter.saved_state.manifest import Manifest, MissingName, is_beside
 from nls_jupyter.saved_state.one_save import OneSave
 from nls_jupyter.saved_state.room import MachineRoom
 from nls_jupyter.saved_state.store import Contents, Reader
@@ -119,7 +119,7 @@ class Saver:
         names = {name: value for name, value in namespace.items() if name not in self.recipes}
         main_globals = (namespace, function_globals or namespace)
         with watchdog.watching():
-            is_fresh = self._interpreter.is_fresh if self._interpreter is not None else _nothing
+            is_fresh = self._interpreter.is_fresh if self._interpreter is not None else _never
             save = OneSave({**names, **outputs}, main_globals, arena, blobs, tick, self._fingerprints, is_fresh)
             try:
                 save.write(self._parts)
@@ -128,8 +128,9 @@ class Saver:
             except OverBudgetError:
                 arena.prepare(save.memory_bytes - blobs.hashed_bytes)
                 raise
-        self._carried.forget({*namespace, *outputs})
-        return self._commit(save, cell, arena, blobs)
+        manifest = save.manifest(cell)
+        self._carried.forget({*namespace, *(name.name for name in manifest.saved)})
+        return self._commit(save, replace(manifest, carried=self._carried.names()), arena, blobs)
 
     def _open(self) -> tuple[Arena, BlobWriter]:
         if self._arena is None or self._blobs is None:
@@ -137,8 +138,7 @@ class Saver:
             self._blobs = BlobWriter(self._arena)
         return self._arena, self._blobs
 
-    def _commit(self, save: OneSave, cell: str | None, arena: Arena, blobs: BlobWriter) -> Manifest:
-        manifest = replace(save.manifest(cell), carried=self._carried.names())
+    def _commit(self, save: OneSave, manifest: Manifest, arena: Arena, blobs: BlobWriter) -> Manifest:
         table = Table()
         content = {
             "manifest": manifest.to_json(),
@@ -181,13 +181,10 @@ class Saver:
 
     def try_again(self, namespace: dict[str, Any]) -> RestoreReport:
         """Once more what could not be restored, as far as its names are not bound by now."""
+        self._carried.forget(namespace)
         watchdog = Watchdog(self._patience_s)
         with watchdog.watching():
-            report = self._bring_back_carried(namespace, watchdog.progress)
-        outputs = _take_outputs(namespace, report.restored)
-        if self._interpreter is not None:
-            self._interpreter.put_outputs(outputs)
-        return replace(report, restored=tuple(name for name in report.restored if name not in outputs))
+            return self._try(namespace, watchdog.progress)
 
     def forget(self, names: Sequence[str]) -> None:
         """Of what could not be restored, nobody wants these back."""
@@ -196,51 +193,50 @@ class Saver:
     def _bring_back(self, content: Mapping[str, Any], contents: Contents, namespace: dict[str, Any]) -> RestoreReport:
         stored = _read_stored(contents, content["interpreter"]) if self._interpreter is not None else None
         missing: list[MissingName] = []
-        restored: list[str] = []
         if self._interpreter is not None and stored:
             missing += self._interpreter.apply(stored, early=True)
         self._carried = Carried.from_index(content["carried"], contents)
-        before = self._bring_back_carried(namespace, contents.progress)
         names = iter(Manifest.from_json(content["manifest"]).saved)
         for entry in content["components"]:
-            contents.progress()
-            component, its_names = contents.stored(entry), list(islice(names, entry["names"]))
-            report = decode(Reader(contents.arena, component, contents.progress), namespace, its_names)
-            self._carried.keep(component, its_names, report.missing)
-            restored += report.restored
-            missing += report.missing
-        outputs = _take_outputs(namespace, (*before.restored, *restored))
+            self._carried.add(contents.stored(entry), list(islice(names, entry["names"])))
+        report = self._try(namespace, contents.progress)
         again, failed = recipes.compute(self.recipes, namespace)
-        if self._interpreter is not None:
-            self._interpreter.put_outputs(outputs)
-            missing += self._interpreter.apply(stored, early=False) if stored else []
-        kept = [name for name in (*before.restored, *restored) if name not in outputs]
-        carried = tuple(name.name for name in self._carried.names())
-        return RestoreReport((*kept, *again), (*before.missing, *missing, *failed), carried, before.changed)
+        if self._interpreter is not None and stored:
+            missing += self._interpreter.apply(stored, early=False)
+        missing += [*report.missing, *failed]
+        return replace(report, restored=(*report.restored, *again), missing=tuple(missing))
 
-    def _bring_back_carried(self, namespace: dict[str, Any], progress: Callable[[], None]) -> RestoreReport:
-        self._carried.forget(namespace)
+    def _try(self, namespace: dict[str, Any], progress: Callable[[], None]) -> RestoreReport:
+        """Bring back what is carried; what could not be brought back stays there."""
         restored: list[str] = []
         missing: list[MissingName] = []
         changed: list[ChangedName] = []
         arena, _ = self._open()
         for component in self._carried.components:
-            reader = Reader(arena, component.stored, progress)
-            report = decode(reader, namespace, component.names, component.reasons)
-            component.note(report)
-            changed += component.apart(report.restored)
-            restored += report.restored
-            missing += report.missing
+            progress()
+            wanted = set(component.reasons)
+            report = decode(Reader(arena, component.stored, progress), namespace, component.names, wanted)
+            beside, refused = self._put_beside(namespace, report.restored)
+            lost = [*report.missing, *refused]
+            component.reasons = {name.name: name.reason for name in lost}
+            changed += component.apart(wanted)
+            restored += [name for name in report.restored if name not in beside]
+            missing += lost
+        self._carried.forget(())
         carried = tuple(name.name for name in self._carried.names())
         return RestoreReport(tuple(restored), tuple(missing), carried, tuple(changed))
 
+    def _put_beside(
+        self, namespace: dict[str, Any], names: Iterable[str]
+    ) -> tuple[Mapping[str, Any], list[MissingName]]:
+        """What is no name of the user's gets to its own place; all of it, and what could not be put there."""
+        if self._interpreter is None:
+            return {}, []
+        beside = {name: namespace.pop(name) for name in names if is_beside(name)}
+        return beside, self._interpreter.put_outputs(beside)
 
-def _take_outputs(namespace: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """IPython's results among `names`, out of `namespace`: they have a place of their own."""
-    return {name: namespace.pop(name) for name in names if is_output(name)}
 
-
-def _nothing(_: Component) -> bool:
+def _never(_: Component) -> bool:
     return False
 
 

@@ -210,3 +210,32 @@ def test_results_of_cells_are_carried_over_too(modules):
         other.try_again(second.user_ns)
         assert second.user_ns["_oh"][number].weights == [1]
         assert f"Out[{number}]" not in second.user_ns
+
+
+def test_what_a_cell_left_in_a_module_of_its_own_waits_for_the_module(modules):
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from nls_jupyter.saved_state import Interpreter
+
+    def process():
+        shell = InteractiveShell()
+        return shell, Saver(None, Interpreter(shell))
+
+    with contextlib.ExitStack() as stack:
+        shell, saver = process()
+        stack.enter_context(contextlib.closing(saver))
+        modules.write("helpers", "REGISTRY = {}\n")
+        shell.run_cell("import helpers; helpers.REGISTRY['a'] = [1]; del helpers")
+        saver.save({"x": 1}, cell=None, function_globals=shell.user_ns)
+        modules.remove("helpers")
+        shell, other = process()
+        stack.enter_context(contextlib.closing(other))
+        assert other.restore(saver.descriptors(), shell.user_ns).carried == ("helpers:REGISTRY",)
+        modules.write("helpers", "REGISTRY = {}\n")
+        # The cell that mends it imports it too: as the import left it, the module is not what the user has.
+        shell.run_cell("import helpers")
+        assert [name.name for name in other.save({"x": 1}, cell=None, function_globals=shell.user_ns).carried] == [
+            "helpers:REGISTRY"
+        ]
+        assert not other.try_again(shell.user_ns).carried
+        assert sys.modules["helpers"].REGISTRY == {"a": [1]}
