@@ -213,6 +213,7 @@ class GpuMagics(Magics):
             "trim": self._trim,
             "save": self._save,
             "vars": self._vars,
+            "forget": self._forget,
             "recompute": lambda words: self._recompute(" ".join(words)),
             "auto": self._switch_auto,
             "log": self._log,

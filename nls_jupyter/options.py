@@ -90,7 +90,20 @@ def _options(parser: _Parser) -> list[str]:
 
 
 # What can follow each sub-command.
-_PLAIN = ("status", "release", "restart", "suspend", "resume", "trim", "save", "vars", "recompute", "log", "doctor")
+_PLAIN = (
+    "status",
+    "release",
+    "restart",
+    "suspend",
+    "resume",
+    "trim",
+    "save",
+    "vars",
+    "forget",
+    "recompute",
+    "log",
+    "doctor",
+)
 WORDS: dict[str, list[str]] = {
     **{name: [] for name in _PLAIN},
     "request": _options(_request_parser()),

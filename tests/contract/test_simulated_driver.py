@@ -186,6 +186,18 @@ class TestMemory:
             gpu.attach()
         assert gpu.used_bytes() == 0
 
+    def test_what_would_fit_without_its_context_says_so(self, gpu):
+        total_bytes = gpu.memory_info()[1]
+        with pytest.raises(
+            SimulatedOutOfMemory, match=r"and the CUDA context of [\d.]+ MiB on a simulated GPU"
+        ) as caught:
+            gpu.allocate(total_bytes)
+        assert (caught.value.requested_bytes, caught.value.context_bytes) == (total_bytes, CONTEXT)
+        gpu.allocate(GIB // 4)
+        with pytest.raises(SimulatedOutOfMemory) as caught:
+            gpu.allocate(total_bytes)
+        assert "context" not in str(caught.value)
+
     def test_the_error_survives_pickling(self, gpu):
         with pytest.raises(SimulatedOutOfMemory) as caught:
             gpu.allocate(100 * GIB)

@@ -397,6 +397,33 @@ def test_save_says_what_was_saved_and_what_not(book: Book) -> None:
     assert "not saved: counter" in told
 
 
+def test_what_could_not_be_restored_is_shown_kept_and_tried_again_until_it_is_forgotten(
+    book: Book, tmp_path: Path
+) -> None:
+    modules = {name: tmp_path / f"{name}.py" for name in ("net_one", "net_two")}
+    for module in modules.values():
+        module.write_text("class Net:\n    def __init__(self):\n        self.weights = [1, 2]\n")
+    book.gpu(f"import sys\nsys.dont_write_bytecode = True\nsys.path.append({str(tmp_path)!r})")
+    book.gpu("import net_one, net_two\none, two, other = net_one.Net(), net_two.Net(), 5\ndel net_one, net_two")
+    book.run("%gpu suspend")
+    for module in modules.values():
+        module.unlink()
+    back = book.gpu("print(other)")
+    assert back.stdout == "5\n"
+    assert "saved, but could not be restored, and tried again: one (ModuleNotFoundError" in back.stderr
+    for _ in range(2):
+        shown = book.run("%gpu vars").stdout
+        assert "saved, could not be restored: ModuleNotFoundError: No module named 'net_one'; tried again with" in shown
+        book.run("%gpu save")
+    assert "is no such name" in book.fails("%gpu forget other").evalue
+    assert book.run("%gpu forget two").stdout == "Given up: two.\n"
+    assert "two " not in book.run("%gpu vars").stdout
+    modules["net_one"].write_text("class Net:\n    pass\n")
+    wait_until(lambda: "one could not be restored before and is back" in book.gpu("print('next')").stderr)
+    assert book.gpu("print(one.weights)").stdout == "[1, 2]\n"
+    assert "could not be restored:" not in book.run("%gpu vars").stdout
+
+
 @pytest.mark.parametrize("command", ["suspend", "resume", "save"])
 def test_without_a_gpu_there_is_nothing_to_suspend_resume_or_save(book: Book, command: str) -> None:
     assert book.fails(f"%gpu {command}").ename == "GpuUnavailable"

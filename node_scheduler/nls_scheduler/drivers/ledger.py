@@ -45,6 +45,7 @@ class SimulatedOutOfMemory(MemoryError):  # noqa: N818 - says what happened, as 
         free_bytes: what nobody holds.
         total_bytes: the Gpu's capacity.
         others: bytes per other live process on the Gpu.
+        context_bytes: what its CUDA context needs beside that; 0 where it has one.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class SimulatedOutOfMemory(MemoryError):  # noqa: N818 - says what happened, as 
         free_bytes: int,
         total_bytes: int,
         others: Mapping[ProcessId, int],
+        context_bytes: int = 0,
     ) -> None:
         self.requested_bytes = requested_bytes
         self.used_bytes = used_bytes
@@ -63,6 +65,7 @@ class SimulatedOutOfMemory(MemoryError):  # noqa: N818 - says what happened, as 
         self.free_bytes = free_bytes
         self.total_bytes = total_bytes
         self.others = dict(others)
+        self.context_bytes = context_bytes
         super().__init__(self._sentence())
 
     def __reduce__(self) -> tuple[Callable[..., SimulatedOutOfMemory], tuple[object, ...]]:
@@ -73,9 +76,10 @@ class SimulatedOutOfMemory(MemoryError):  # noqa: N818 - says what happened, as 
         if self.allowance_bytes is not None:
             used += f" of its allowance of {format_bytes(self.allowance_bytes)}"
         held = ", ".join(f"pid {process.pid}: {format_bytes(size)}" for process, size in self.others.items())
+        context = f" and the CUDA context of {format_bytes(self.context_bytes)}" if self.context_bytes else ""
         return (
-            f"Out of memory allocating {format_bytes(self.requested_bytes)} ({self.requested_bytes:,} bytes) on a "
-            f"simulated GPU: {format_bytes(self.free_bytes)} of {format_bytes(self.total_bytes)} are free, "
+            f"Out of memory allocating {format_bytes(self.requested_bytes)} ({self.requested_bytes:,} bytes){context} "
+            f"on a simulated GPU: {format_bytes(self.free_bytes)} of {format_bytes(self.total_bytes)} are free, "
             f"this process uses {used}; others: {held or 'none'}."
         )
 
@@ -231,6 +235,7 @@ class GpuLedger:
             if capped or after_bytes + others_bytes > total_bytes:
                 raise SimulatedOutOfMemory(
                     requested_bytes=size_bytes or asked_bytes,
+                    context_bytes=asked_bytes - size_bytes if size_bytes else 0,
                     used_bytes=own.held_bytes,
                     allowance_bytes=own.cap,
                     free_bytes=max(0, total_bytes - others_bytes - own.held_bytes),
