@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _ASK_AGAIN_AFTER_S = 0.5
-# What the process sent before it died may still be in this process's own queues.
-_LAST_WORDS_S = 0.05
 
 
 class GpuProcess:
@@ -394,7 +392,7 @@ class GpuProcess:
     async def _follow_the_end(self) -> None:
         status = await asyncio.shield(self._process.ended)
         self._wire.close_for_sending(status)
-        await asyncio.sleep(_LAST_WORDS_S)
+        await self._wire.last_words()
         self._arrivals.take()
         self._wire.fail_all()
         await asyncio.shield(self._process.exited)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import uuid
@@ -36,6 +37,8 @@ FORWARDED = frozenset(
 OWN_REQUESTS = ("nls_command_request", "nls_inputs_request")
 _CHANNELS = {"shell": zmq.DEALER, "control": zmq.DEALER, "stdin": zmq.DEALER, "iopub": zmq.SUB}
 _RECONNECT_MS = 10
+# The system closes a dead process's connections at once, unless a child has inherited them: its guardian ends that.
+_CLOSED_WITHIN_S = 10.0
 
 
 class Wire:
@@ -61,13 +64,31 @@ class Wire:
         self._sockets = {name: self._connect(kind, connection.address(name)) for name, kind in _CHANNELS.items()}
         self._sockets["iopub"].subscribe(b"")
         understand = {"iopub": self._on_iopub, "stdin": self._on_stdin}
+        self._heard: set[str] = set()
+        self._closed = {name: asyncio.Event() for name in _CHANNELS}
         self._tasks = Tasks(_failed)
         for name in _CHANNELS:
             self._tasks.spawn(self._read(name, understand.get(name, self._on_reply)))
+            self._tasks.spawn(self._note_the_end(name))
 
     def close_for_sending(self, status: ExitStatus) -> None:
         """The process is dead: every further request raises GpuProcessDied; its last words may still come."""
         self._died = status
+
+    async def last_words(self) -> None:
+        """The process is dead: until all was heard that it has said."""
+        try:
+            async with asyncio.timeout(_CLOSED_WITHIN_S):
+                for channel in sorted(self._heard):
+                    await self._closed[channel].wait()
+                while self._unread():  # noqa: ASYNC110 - the readers are woken by their sockets, and take all in one go
+                    await asyncio.sleep(0)
+                await asyncio.sleep(0)
+        except TimeoutError:
+            _log.warning("The channels to a dead GPU process stayed open; what it said last may be missing.")
+
+    def _unread(self) -> bool:
+        return any(int(self._sockets[channel].get(zmq.EVENTS)) & zmq.POLLIN for channel in self._heard)
 
     def fail_all(self) -> None:
         """Its last words were heard: what still waits for an answer gets none."""
@@ -129,12 +150,18 @@ class Wire:
     async def _read(self, channel: str, understand: Callable[[Message], None]) -> None:
         while True:
             frames = await self._sockets[channel].recv_multipart()
+            self._heard.add(channel)
             try:
                 message = self._session.deserialize(self._session.feed_identities(frames)[1])
             except (ValueError, TypeError) as error:
                 _log.error("An unreadable message of the GPU process was skipped: %s", error)
                 continue
             understand(message)
+
+    async def _note_the_end(self, channel: str) -> None:
+        """Told by the socket once it has taken in all that came before the other side closed it."""
+        await self._sockets[channel].get_monitor_socket(zmq.EVENT_DISCONNECTED).recv_multipart()
+        self._closed[channel].set()
 
     def _on_reply(self, message: Message) -> None:
         if expected := self._expected.get(message["parent_header"].get("msg_id", "")):
