@@ -31,6 +31,7 @@ _UNSAVABLE = (
     ("types", "AsyncGeneratorType", "a generator"),
     ("types", "FrameType", "a frame of running code"),
     ("types", "TracebackType", "a traceback"),
+    ("weakref", "finalize", "a finalizer"),
     ("mmap", "mmap", "a memory map"),
     ("asyncio", "Future", "an asyncio future or task"),
     ("asyncio", "AbstractEventLoop", "an event loop"),

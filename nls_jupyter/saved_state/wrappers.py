@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import abc
+import collections
 import functools
 import gc
 import types
@@ -16,7 +18,8 @@ if TYPE_CHECKING:
     from nls_jupyter.saved_state.regions import Regions
 
 
-_GONE_OVER: tuple[Any, ...] = ({}, {}.values(), {}.items())
+_OVER: tuple[dict[Any, Any], ...] = ({}, collections.OrderedDict())
+_GONE_OVER: tuple[Any, ...] = tuple(part for some in _OVER for part in (some, some.values(), some.items()))
 # These find their place again only in the very object that they go over.
 _BARE_ITERATORS = (type(iter(set())), *(type(way(over)) for over in _GONE_OVER for way in (iter, reversed)))
 
@@ -36,6 +39,10 @@ def handlers(regions: Regions) -> dict[type, Callable[[Any], Any]]:
         weakref.WeakSet: lambda weak: (weakref.WeakSet, (list(weak),)),
         functools._lru_cache_wrapper: functools.partial(_reduce_cache, regions.note),
         functools.cached_property: _reduce_cached_property,
+        **dict.fromkeys(
+            (staticmethod, abc.abstractstaticmethod, classmethod, abc.abstractclassmethod), _reduce_method_wrapper
+        ),
+        abc.abstractproperty: lambda found: (abc.abstractproperty, (found.fget, found.fset, found.fdel, found.__doc__)),
         types.MappingProxyType: lambda proxy: (types.MappingProxyType, tuple(gc.get_referents(proxy))),
         memoryview: functools.partial(_reduce_view, regions.note),
         **dict.fromkeys(_BARE_ITERATORS, functools.partial(_reduce_iterator, regions.note)),
@@ -97,6 +104,10 @@ def _cached(function: Any, maxsize: int | None, typed: bool) -> Any:  # noqa: FB
 
 def _set_attributes(target: Any, attributes: dict[str, Any]) -> None:
     vars(target).update(attributes)
+
+
+def _reduce_method_wrapper(found: Any) -> Any:
+    return type(found), (found.__func__,), dict(vars(found)), None, None, _set_attributes
 
 
 def _reduce_cached_property(found: functools.cached_property[Any]) -> Any:

@@ -74,6 +74,7 @@ def test_the_comparison_sees_differences():
         ("x = ValueError(1)\nx.__cause__ = KeyError(2)", "an exception comes back without its traceback"),
         ("x = iter({'a': 1}.items())", "an iterator over a dict or a set comes back with a list"),
         ("x = reversed({'a': 1})", "an iterator over a dict or a set comes back with a list"),
+        ("import collections; x = iter(collections.OrderedDict(a=1))", "an iterator over a dict or a set comes back"),
         ("x = iter({1, 2})", "an iterator over a dict or a set comes back with a list"),
     ],
 )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 
-from saved_state_roundtrip import Roundtrip
+from nls_jupyter.saved_state import Saver, user_names
+from saved_state_roundtrip import Roundtrip, cells, restore
 
 
 def views_of(base):
@@ -134,3 +137,46 @@ def test_memory_with_gaps_is_saved_by_value():
     gaps = np.frombuffer(bytes(range(32)), np.uint8)[::2]  # a view of memory that is not an array's
     again = Roundtrip({"a": gaps})["a"]
     assert again.tolist() == list(range(0, 32, 2))
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
+@pytest.mark.parametrize(
+    ("source", "view", "check"),
+    [
+        ("x = np.matrix([[1.0, 2], [3, 4]])", "x.T", "type(y) is np.matrix and y[1, 0] == 7"),
+        ("x = np.matrix([[1.0, 2], [3, 4]])", "np.asarray(x)", "type(y) is np.ndarray and y[0, 1] == 7"),
+        (
+            "x = np.ma.masked_array([[1.0, 2]], [[True, False]])",
+            "x.data",
+            "y[0, 1] == 7 and x.mask.tolist() == [[1, 0]]",
+        ),
+        ("x = np.ma.masked_array([[1.0, 2]], fill_value=5)", "x[:, 1:]", "y[0, 0] == 7 and y.fill_value == 5"),
+        ("x = np.rec.array([(1, 2.0), (3, 4.0)], names='a,b')\nx = x.reshape(1, 2)", "x.b", "y[0, 1] == 7"),
+        (
+            "class Noted(np.ndarray): pass\nx = np.ones((2, 2)).view(Noted)\nx.note = [x]",
+            "x[0]",
+            "type(y) is Noted and y[1] == 7 and x.note[0] is x",
+        ),
+        (
+            "class Owns(np.ndarray): pass\nx = Owns((2, 2)); x[:] = 1",
+            "x[0].view(np.ndarray)",
+            "y[1] == 7 and type(x) is Owns",
+        ),
+    ],
+)
+def test_views_of_arrays_of_subclasses_go_on_sharing_their_memory(source, view, check):
+    names = cells(f"import numpy as np\n{source}\n")
+    names["y"] = eval(view, names)
+    with contextlib.closing(Saver()) as saver:
+        saver.save(user_names(names, {}), cell=None, function_globals=names)
+        field = names["x"].b if names["x"].dtype.names else names["x"]
+        field[0, 1] = 7
+        manifest = saver.save(user_names(names, {}), cell=None, function_globals=names)
+        assert not manifest.missing
+        assert not manifest.changed
+        again = {}
+        assert not restore(saver.descriptors(), again).missing
+    assert type(again["x"]).__name__ == type(names["x"]).__name__
+    assert eval(check, again)
+    assert np.shares_memory(np.asarray(again["x"]), again["y"])
+    assert np.array_equal(np.asarray(again["x"]), np.asarray(names["x"]))

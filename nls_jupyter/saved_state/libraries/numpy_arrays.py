@@ -31,24 +31,28 @@ def library(module: ModuleType, regions: Regions) -> NumpyArrays:
 
 
 class NumpyArrays:
-    """Reduces exact `numpy.ndarray`s; subclasses pickle themselves."""
+    """Reduces `numpy.ndarray`s, and those of subclasses that are such an array with attributes."""
 
     def __init__(self, _: ModuleType, regions: Regions) -> None:
         self._regions = regions
+        # Plain arrays over the memory that arrays of subclasses own, by these; one for all that show it.
+        self._plain: dict[int, tuple[Array, Array]] = {}
 
     def handlers(self) -> Mapping[type, Handler]:
         """See `Library`."""
-        return {np.ndarray: self._reduce, np.memmap: self._reduce_mapped}
+        subclasses = dict.fromkeys(_subclasses(), self._reduce_subclass)
+        return {**subclasses, np.ndarray: self._reduce, np.memmap: self._reduce_mapped}
 
     def prepare(self, values: list[Any]) -> None:
         """Nothing needs to be known beforehand."""
 
     def lookers(self) -> Mapping[type, Looker]:
         """See `Library`."""
-        return {np.ndarray: _look, **dict.fromkeys(_immutable_types(), ATOM)}
+        subclasses = dict.fromkeys(_subclasses(), _look_at_subclass)
+        return {np.ndarray: _look, **subclasses, **dict.fromkeys(_immutable_types(), ATOM)}
 
     def _reduce(self, array: Array) -> Any:
-        root = root_of(array)
+        root = self._root_of(array)
         if root is not array and (view := _as_view(array, root)) is not None:
             return view
         if array.dtype.hasobject or not array.dtype.itemsize:
@@ -67,6 +71,21 @@ class NumpyArrays:
         region = self._regions.add(HostMemory(flat.data, flat.nbytes), _key(array) if array is root else None, array)
         layout = "C" if array.flags.c_contiguous else "F" if array.flags.f_contiguous else array.strides
         return load_array, (READER, region, array.dtype, array.shape, layout, array.flags.writeable)
+
+    def _root_of(self, array: Array) -> Array:
+        """The plain array over all the memory that `array` shows."""
+        owner = root_of(array)
+        if type(owner) is np.ndarray:
+            return owner
+        return self._plain.setdefault(id(owner), (owner, as_plain(owner)))[1]
+
+    def _reduce_subclass(self, array: Array) -> Any:
+        if array.dtype.hasobject:
+            return NotImplemented
+        root, plain = self._root_of(array), as_plain(array)
+        attributes = getattr(array, "__dict__", None)
+        whole = root if _place(root) == _place(plain) else plain
+        return load_subclass, (whole, type(array)), dict(attributes) if attributes else None, None, None, set_attributes
 
     def _reduce_mapped(self, _: Any) -> Any:
         self._regions.note("a memory-mapped array comes back in ordinary memory, without its file")
@@ -88,6 +107,20 @@ def _scalar_types() -> Iterator[type]:
             yield kind
 
 
+def _subclasses() -> list[type]:
+    """Subclasses whose arrays are memory, as any array's, and attributes."""
+    ways = ("__reduce__", "__reduce_ex__", "__setstate__")
+    found: list[type] = []
+    todo: list[type] = np.ndarray.__subclasses__()
+    while todo:
+        kind = todo.pop()
+        todo += kind.__subclasses__()
+        plain = all(getattr(kind, way) is getattr(np.ndarray, way) for way in ways)
+        if kind is np.ma.MaskedArray or (plain and kind is not np.memmap):
+            found.append(kind)
+    return found
+
+
 def _dtype_types() -> list[type]:
     return [type(np.dtype(kind)) for kind in "?bBhHiIlLqQefdgFDGSUV"] + [
         type(np.dtype("M8[s]")),
@@ -104,6 +137,8 @@ def _look(array: Array) -> Look | None:
     if array.dtype.kind == "T":  # its strings lie elsewhere
         return None
     root = root_of(array)
+    if type(root) is not np.ndarray:
+        root = as_plain(root)
     if array.dtype == root.dtype == np.dtype(object):
         token = repr((array.shape, array.strides, address(array) - address(root), array.flags.writeable)).encode()
         return Look(token, (root,) if root is not array else tuple(array.flat))
@@ -121,8 +156,14 @@ def _look(array: Array) -> Look | None:
     return Look(repr((place, array.dtype, array.dtype.metadata)).encode(), (array.base,), memory)
 
 
+def _look_at_subclass(array: Array) -> Look | None:
+    look = None if array.dtype.hasobject else _look(as_plain(array))
+    attributes = getattr(array, "__dict__", None)
+    return look if look is None or not attributes else look._replace(children=(*look.children, attributes))
+
+
 def root_of(array: Array) -> Array:
-    """The plain array whose memory `array` shows; itself if it owns its memory or took it from elsewhere."""
+    """The array whose memory `array` shows; itself if it owns its memory or took it from elsewhere."""
     node = array
     while True:
         base: Any = node.base
@@ -130,9 +171,18 @@ def root_of(array: Array) -> Array:
             base = base.base
         if _shows_array(base):
             base = base.obj
-        if type(base) is not np.ndarray:
+        if not isinstance(base, np.ndarray) or isinstance(base, np.memmap):
             return node
         node = base
+
+
+def as_plain(array: Array) -> Array:
+    """The same memory without what a subclass makes of it."""
+    return np.ndarray.view(array, np.ndarray)
+
+
+def _place(array: Array) -> tuple[object, ...]:
+    return address(array), array.shape, array.strides, array.dtype, array.flags.writeable
 
 
 def as_bytes(array: Array) -> NDArray[np.uint8] | None:
@@ -221,6 +271,17 @@ def load_array(
         reader.read_into(region, flat.data)
     array.flags.writeable = writeable
     return array
+
+
+def load_subclass(plain: Array, kind: type[Array]) -> Array:
+    """An array of a subclass over a restored array's memory."""
+    return np.ndarray.view(plain, kind)
+
+
+def set_attributes(array: Array, attributes: dict[str, Any]) -> None:
+    """The attributes that it had, whatever its class gives to a new view."""
+    vars(array).clear()
+    vars(array).update(attributes)
 
 
 def load_view(
