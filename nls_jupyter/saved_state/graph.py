@@ -8,6 +8,7 @@ keeping these objects. Big containers are looked at in bulk, which costs less th
 from __future__ import annotations
 
 import enum
+import functools
 import gc
 import logging
 import types
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from nls_jupyter.saved_state import looks
+from nls_jupyter.saved_state import inline, looks
 from nls_jupyter.saved_state.watchdog import StuckError
 
 if TYPE_CHECKING:
@@ -237,7 +238,10 @@ class Graph:
         if issubclass(kind, enum.Enum) and looks.importable(kind):
             self._atoms |= {kind}
         slots = None if issubclass(kind, self._unsavable) else looks.slots_of(kind)
-        return _opaque if slots is None else lambda thing: looks.look_at_instance(slots, thing)
+        if slots is None:
+            return _opaque
+        layouts = inline.layouts_of(kind)
+        return functools.partial(looks.look_at_instance, slots, layouts.of if layouts is not None else _opaque)
 
     def _behind(self, thing: Any) -> list[Any]:
         """What an object that only its pickle tells about may lead to; rather too much than too little."""

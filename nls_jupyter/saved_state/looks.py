@@ -176,8 +176,14 @@ def look_at_class(kind: type) -> Look:
     return Look(children=(kind.__name__, type(kind), *kind.__bases__, *content, *content.values()))
 
 
-def look_at_instance(slots: tuple[str, ...], thing: Any) -> Look:
-    """An instance of a class written in Python."""
+def look_at_instance(
+    slots: tuple[str, ...],
+    inline: Callable[[Any], tuple[tuple[str, ...], tuple[Any, ...]] | None],
+    thing: Any,
+) -> Look:
+    """An instance of a class written in Python; `inline` gives its attributes where it has no dict of them."""
+    if (found := inline(thing)) is not None:
+        return Look("\0".join(found[0]).encode("utf-8", "surrogatepass"), (type(thing), *found[1]))
     values = tuple(getattr(thing, slot, _UNSET) for slot in slots)
     return Look(children=(type(thing), *values, *((vars(thing),) if hasattr(thing, "__dict__") else ())))
 

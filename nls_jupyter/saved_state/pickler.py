@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
-from nls_jupyter.saved_state import libraries, reducers, wrappers
+from nls_jupyter.saved_state import inline, libraries, reducers, wrappers
 from nls_jupyter.saved_state.looks import COMPILED, home_of
 from nls_jupyter.saved_state.regions import NAMESPACE, HostMemory, Regions, refuse
 from nls_jupyter.saved_state.watchdog import StuckError
@@ -87,7 +87,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         if issubclass(kind, BaseException):
             return functools.partial(reducers.reduce_instance, functools.partial(wrappers.reduce_error, self._note))
         if kind not in self.dispatch_table and reducers.has_attributes(kind):
-            return functools.partial(reducers.reduce_instance, None)
+            layouts = inline.layouts_of(kind)
+            return functools.partial(reducers.reduce_instance, None if layouts is None else _reduce_inline(layouts))
         return None
 
     def _reduce_function(self, function: types.FunctionType) -> Any:
@@ -105,6 +106,14 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         # The cells themselves, not their values: functions of one scope go on sharing its variables.
         slots["__closure__"] = None
         return make, (code, base_globals, name, defaults, function.__closure__), (attributes, slots), *rest
+
+
+def _reduce_inline(layouts: inline.Layouts) -> Callable[[Any], Any]:
+    def reduce(thing: Any) -> Any:
+        found = layouts.of(thing)
+        return NotImplemented if found is None else inline.reduce(thing, *found)
+
+    return reduce
 
 
 def compile_again(function: Any) -> Any:

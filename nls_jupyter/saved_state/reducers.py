@@ -9,6 +9,7 @@ import types
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.saved_state import inline
 from nls_jupyter.saved_state.looks import is_exported
 from nls_jupyter.saved_state.regions import UnsavableError
 
@@ -127,7 +128,9 @@ def has_attributes(kind: type) -> bool:
 def reduce_instance(handler: Callable[[Any], Any] | None, thing: Any) -> Any:
     """An instance whose dict of attributes somebody else holds (`config = vars(args)`) goes on sharing it."""
     reduced = NotImplemented if handler is None else handler(thing)
-    if isinstance(reduced, str) or _holders(thing) <= _ALONE:
+    if isinstance(reduced, str) or (reduced is not NotImplemented and reduced[-1] is inline.fill):
+        return reduced  # nobody holds its attributes: there is no dict of them
+    if _holders(thing) <= _ALONE:
         return reduced
     if reduced is NotImplemented and isinstance(reduced := thing.__reduce_ex__(5), str):
         return reduced

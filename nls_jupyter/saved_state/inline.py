@@ -1,0 +1,94 @@
+"""Attributes of instances, without a dict being made for each of them.
+
+CPython keeps the attributes of an instance beside it, and makes a dict of them only for whoever asks for `__dict__`, as
+pickle does; then the dict stays, and the instance takes about twice its memory. The garbage collector tells the values
+in their order; what it tells is compared, one by one, with the values under the names that other instances have.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import enum
+import gc
+import inspect
+import operator
+import weakref
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from nls_jupyter.saved_state.looks import slots_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_NONE = object()
+_MOST_ATTRIBUTES = 30  # CPython keeps no more than these without a dict
+
+
+class _Layout(NamedTuple):
+    """The names of some instances' attributes, what gets them, and what their class has under these names."""
+
+    names: tuple[str, ...]
+    get: Callable[[Any], Any]
+    defaults: tuple[tuple[int, Any], ...]
+
+
+class Layouts:
+    """The names of the attributes that instances of one class have, by how many there are."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, _Layout] = {}
+
+    def of(self, thing: Any) -> tuple[tuple[str, ...], tuple[Any, ...]] | None:
+        """Names and values, or `None` where there is a dict, or one has to be asked for."""
+        *values, kind = gc.get_referents(thing) or (None,)
+        if kind is not type(thing):
+            return None
+        if not values:
+            return (), ()
+        layout = self._known.get(len(values))
+        if layout is None:
+            self._learn(thing, kind)
+            return None
+        try:
+            found = layout.get(thing)
+        except AttributeError:
+            return None
+        found = found if len(values) > 1 else (found,)
+        if not all(map(operator.is_, found, values)) or any(found[at] is value for at, value in layout.defaults):
+            return None
+        return layout.names, found
+
+    def _learn(self, thing: Any, kind: type) -> None:
+        names = tuple(vars(thing))
+        if not 0 < len(names) <= _MOST_ATTRIBUTES or not all(
+            isinstance(name, str) and "." not in name for name in names
+        ):
+            return
+        defaults = [(at, inspect.getattr_static(kind, name, _NONE)) for at, name in enumerate(names)]
+        # What only the class has under a name must not be taken for the instance's own.
+        own = tuple((at, value) for at, value in defaults if value is not _NONE)
+        if not any(hasattr(type(value), "__set__") or hasattr(type(value), "__get__") for _, value in own):
+            self._known.setdefault(len(names), _Layout(names, operator.attrgetter(*names), own))
+
+
+_layouts: weakref.WeakKeyDictionary[type, Layouts | None] = weakref.WeakKeyDictionary()
+
+
+def layouts_of(kind: type) -> Layouts | None:
+    """How to look at instances of a class; `None` for those that do more about attributes than to have them."""
+    if kind not in _layouts:
+        plain = not issubclass(kind, enum.Enum) and slots_of(kind) == () and kind.__dictoffset__ != 0
+        asks = hasattr(kind, "__getattr__") or hasattr(kind, "__setstate__")
+        _layouts[kind] = Layouts() if plain and not asks else None
+    return _layouts[kind]
+
+
+def reduce(thing: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
+    """As `object.__reduce_ex__` does it; no dict is made when it comes back, either."""
+    return copyreg.__newobj__, (type(thing),), (names, *values), None, None, fill  # type: ignore[attr-defined]
+
+
+def fill(thing: Any, state: tuple[Any, ...]) -> None:
+    """Give an instance its attributes, past whatever its class does about setting them."""
+    for name, value in zip(state[0], state[1:], strict=True):
+        object.__setattr__(thing, name, value)
