@@ -37,7 +37,7 @@ class Rules:
             self.lookers.update(library.lookers())
         for kind, handler in self.handlers.items():
             if handler is not None and reducers.has_attributes(kind):
-                self.handlers[kind] = functools.partial(reducers.reduce_instance, handler)
+                self.handlers[kind] = functools.partial(reducers.reduce_instance, self.regions.note, handler)
 
     def probing(self) -> Rules:
         """The same with regions of their own, for trying."""
@@ -85,10 +85,14 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
             if issubclass(kind, unsavable):
                 return refuse(what)
         if issubclass(kind, BaseException):
-            return functools.partial(reducers.reduce_instance, functools.partial(wrappers.reduce_error, self._note))
+            return functools.partial(
+                reducers.reduce_instance, self._note, functools.partial(wrappers.reduce_error, self._note)
+            )
         if kind not in self.dispatch_table and reducers.has_attributes(kind):
             layouts = inline.layouts_of(kind)
-            return functools.partial(reducers.reduce_instance, None if layouts is None else _reduce_inline(layouts))
+            return functools.partial(
+                reducers.reduce_instance, self._note, None if layouts is None else _reduce_inline(layouts)
+            )
         return None
 
     def _reduce_function(self, function: types.FunctionType) -> Any:

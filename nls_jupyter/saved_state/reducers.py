@@ -122,15 +122,21 @@ def load_exported(module: str, name: str) -> Any:
 def has_attributes(kind: type) -> bool:
     """Whether its instances have a dict of attributes, which others may hold, too."""
     found = next((vars(base)["__dict__"] for base in kind.__mro__ if "__dict__" in vars(base)), None)
-    return type(found) is types.GetSetDescriptorType and not issubclass(kind, type)
+    made_by_python = type(found) in {types.GetSetDescriptorType, types.MemberDescriptorType}
+    return made_by_python and not issubclass(kind, type)
 
 
-def reduce_instance(handler: Callable[[Any], Any] | None, thing: Any) -> Any:
+def reduce_instance(note: Callable[[str], None], handler: Callable[[Any], Any] | None, thing: Any) -> Any:
     """An instance whose dict of attributes somebody else holds (`config = vars(args)`) goes on sharing it."""
     reduced = NotImplemented if handler is None else handler(thing)
     if isinstance(reduced, str) or (reduced is not NotImplemented and reduced[-1] is inline.fill):
         return reduced  # nobody holds its attributes: there is no dict of them
     if _holders(thing) <= _ALONE:
+        return reduced
+    try:
+        object.__setattr__(thing, "__dict__", vars(thing))  # which changes nothing, where it can be done
+    except (AttributeError, TypeError):
+        note("its attributes, which have a name too, come back apart from that name")
         return reduced
     if reduced is NotImplemented and isinstance(reduced := thing.__reduce_ex__(5), str):
         return reduced
