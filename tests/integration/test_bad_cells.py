@@ -89,6 +89,7 @@ def lives(book: Book) -> bool:
 def test_a_cell_that_ends_its_own_process(book: Book, code: str, text: str) -> None:
     book.run("cpu = 1")
     book.gpu("kept = 5")
+    book.run("%gpu save")
     failed = book.fails(f"%%gpu\n{code}")
     assert failed.ename == "GpuProcessDied"
     assert text in failed.evalue
