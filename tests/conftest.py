@@ -5,9 +5,13 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
+from hypothesis import core
+from hypothesis.vendor import pretty
 
 from daemon_process import DaemonProcess
+from left_out import LeftOut
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,6 +21,25 @@ if TYPE_CHECKING:
 for ignored in (signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(ignored) is signal.SIG_IGN:
         signal.signal(ignored, signal.default_int_handler if ignored is signal.SIGINT else signal.SIG_DFL)
+
+# What is drawn is the same on every machine, however busy, or a newcomer's first run may fail by chance; `make explore`
+# draws anew. Properties take the rest of their settings from the profile when they are imported.
+for profile, derandomize in (("fixed", True), ("explore", False)):
+    hypothesis.settings.register_profile(
+        profile, derandomize=derandomize, database=None, print_blob=True, deadline=None,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    )  # fmt: skip
+hypothesis.settings.load_profile("fixed")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """What is left out is said."""
+    config.pluginmanager.register(LeftOut(config))
+
+
+def pytest_collection_finish() -> None:
+    """Failing examples are printed: schemathesis swaps the printer of all properties for one that prints nothing."""
+    core.RepresentationPrinter = pretty.RepresentationPrinter
 
 
 @pytest.fixture

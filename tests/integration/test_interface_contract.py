@@ -79,9 +79,8 @@ def living(shared_daemon: DaemonProcess) -> Iterator[str]:
 
 @schema.parametrize()
 @settings(
-    max_examples=25, deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)  # fmt: skip
+    max_examples=25, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck)
+)
 def test_whatever_is_sent_the_answer_is_what_the_contract_promises(
     case: Case, session: requests.Session, living: str
 ) -> None:

@@ -7,6 +7,7 @@ import threading
 
 import numpy as np
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -102,7 +103,7 @@ def same(before, after, pairs):
             todo += zip(one, other, strict=True)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(graphs())
 def test_a_restored_namespace_is_isomorphic_to_the_saved_one(names):
     result = Roundtrip(names)
@@ -111,7 +112,7 @@ def test_a_restored_namespace_is_isomorphic_to_the_saved_one(names):
     same(names, {name: result[name] for name in names}, {})
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(graphs())
 def test_arrays_share_memory_after_a_restore_exactly_if_they_did_before(names):
     result = Roundtrip(names)
@@ -123,7 +124,7 @@ def test_arrays_share_memory_after_a_restore_exactly_if_they_did_before(names):
             assert np.shares_memory(one, other) == np.shares_memory(one_after, other_after)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(graphs(), st.data())
 def test_names_that_reach_something_unsavable_are_named_and_exactly_those(names, data):
     nodes = [node for node in names.values() if isinstance(node, (list, dict))]
@@ -137,7 +138,7 @@ def test_names_that_reach_something_unsavable_are_named_and_exactly_those(names,
     same(kept, {name: result[name] for name in kept}, {})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(graphs(), st.data())
 def test_names_that_reach_something_unrestorable_are_named_and_exactly_those(names, data):
     bad = Passing()
@@ -254,7 +255,7 @@ class KilledError(BaseException):
     """In the place of SIGKILL."""
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(graphs(), st.lists(st.tuples(edits(), st.integers(0, 12)), min_size=1, max_size=5))
 def test_after_any_edits_and_kills_the_last_whole_save_comes_back(names, cells):
     """Each cell edits the names and is saved; some saves are killed after some writes, and the process with it."""

@@ -10,6 +10,7 @@ from connections import joined, pairs
 from nls_scheduler.gpu import Gpu
 from nls_scheduler.ids import GpuUuid
 from nls_scheduler.topology import CLOSEST_FIRST, Link, closest, link, worst_link
+from properties.effort import examples
 
 
 def node(count: int, connect=lambda gpus: gpus) -> dict[GpuUuid, Gpu]:
@@ -57,7 +58,7 @@ def test_a_set_is_as_close_as_its_longest_way() -> None:
     assert worst_link(gpus) is Link.NUMA
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     links=st.lists(st.sampled_from(Link), min_size=15, max_size=15),
     count=st.integers(2, 6),
