@@ -1,4 +1,4 @@
-# `make demo` and `make test` need Python 3.11+ and nothing else; everything goes into .venv.
+# `make demo` and `make test` need Python 3.11+ and nothing else; everything goes into .venv. What each takes is in README.md.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,7 +8,11 @@ ARGS ?=
 # Side by side, each file in one process.
 WORKERS ?= --numprocesses=$(shell nproc | awk '{print ($$1 < 8) ? $$1 : 8}') --dist=loadfile --no-loadscope-reorder
 
-.PHONY: demo lab labextension test test-ipykernel6 mutants lint format docs pictures clean
+# For make explore: no round begins later; one round again.
+MINUTES ?= 2
+SEED ?=
+
+.PHONY: demo lab labextension test test-long test-ipykernel6 explore mutants lint format docs pictures clean
 
 demo: $(VENV)/.lab
 	$(BIN)/nls demo
@@ -20,14 +24,24 @@ lab: labextension
 labextension: $(VENV)/.lab
 	$(BIN)/python tools/labextension.py build
 
+# What a newcomer runs. At its end it says what is skipped, and what is left to test-long.
 test: $(VENV)/.test labextension
 	$(BIN)/python tools/check_tools.py
 	$(BIN)/python tools/labextension.py test
-	$(BIN)/python -m pytest $(WORKERS) $(ARGS)
+	$(BIN)/python -m pytest -m "not long" $(WORKERS) $(ARGS)
+
+# Whatever takes long, and nothing of the above.
+test-long: test-ipykernel6 $(VENV)/.test labextension
+	$(BIN)/python tools/check_tools.py
+	$(BIN)/python -m pytest -m long $(WORKERS) $(ARGS)
 
 # What notebooks meet, on the ipykernel that many images still have.
 test-ipykernel6: $(IPYKERNEL6)/.test
 	$(IPYKERNEL6)/bin/python -m pytest -m kernel $(WORKERS) $(ARGS)
+
+# Fresh examples for every property, which `make test` draws the same everywhere; ends with an error if one breaks.
+explore: $(VENV)/.test
+	$(BIN)/python tools/explore.py $(if $(SEED),--seed $(SEED),--minutes $(MINUTES)) $(ARGS)
 
 # Defects made by hand in the planner: each must be caught by some test. NLS_KEEP=1 keeps the outcome.
 mutants: $(VENV)/.test

@@ -6,14 +6,21 @@ A plugin of `conftest`; side by side, each process tells the one that reports wh
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 _KEY = "left_out_as_long"
+
+
+def thinned(values: Iterable[Any], every: int, why: str) -> list[Any]:
+    """For `parametrize`: one in `every`, the first to begin with, is run by `make test`; all others are long."""
+    rows = (value if isinstance(value, tuple) else (value,) for value in values)
+    long = pytest.mark.long(f"{why}: one in {every} is run here")
+    return [pytest.param(*row, marks=() if number % every == 0 else (long,)) for number, row in enumerate(rows)]
 
 
 class LeftOut:

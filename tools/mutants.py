@@ -93,7 +93,7 @@ FIRST = {
     "workload_facts.py": "stories/test_evidence",
 }
 """The test file that is likely to catch a mutant of a module, until it is known which one does."""
-LAST = ("test_two_departments_and_a_new_pool", "test_topology", "Claims", "TestQueueHistories", "TestHistories")
+LAST = ("test_two_departments_and_a_new_pool", "test_topology", "Claims", "QueueHistories", "Histories")
 """Those of them that take long, the longest last."""
 EFFORT = "0.02"
 """Part of the examples that a property tries."""
@@ -104,7 +104,7 @@ CAUGHT, SURVIVED, BROKEN = "caught", "survived", "broken"
 NO_MUTANT = "no mutant"
 _OUTCOMES = {0: SURVIVED, 1: CAUGHT}
 _QUIET = ("-q", "-x", "--tb=no", "--noconftest", "-p", "no:cacheprovider", "-p", "pytest_timeout")
-_LEFT_OUT = ("--ignore=tests/properties/test_saved_state_properties.py",)
+_LEFT_OUT = ("--ignore=tests/properties/test_saved_state_properties.py", "-k", "not every_crowd")
 
 Answer = tuple[int, str | None]
 

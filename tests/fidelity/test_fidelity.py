@@ -36,6 +36,9 @@ GROUPS = {
 }
 
 MODES = (GPU, AUTO)
+EVERY = 8
+"""One in so many cases of each group is run by `make test`, too."""
+LONG = pytest.mark.long("cells beside a plain kernel: one case in eight is enough to see that they are compared")
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +49,11 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 def parameters() -> list[object]:
     return [
-        pytest.param(name, case, mode, id=f"{name}-{mode.name}-{case.name}")
+        pytest.param(
+            name, case, mode, id=f"{name}-{mode.name}-{case.name}", marks=() if number % EVERY == 0 else (LONG,)
+        )
         for name, group in GROUPS.items()
-        for case in group.CASES
+        for number, case in enumerate(group.CASES)
         for mode in MODES
         if mode.name not in case.unlike
     ]

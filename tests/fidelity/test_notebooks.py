@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 NOTEBOOKS = sorted((Path(__file__).parent / "notebooks").glob("*.ipynb"))
 
 MODES = (GPU, AUTO)
+QUICK = {"text_words", "numpy_least_squares"}
+"""Those that `make test` runs, too."""
+LONG = pytest.mark.long("whole notebooks beside a plain kernel: two of ten are run here")
 # What %time tells.
 TIMES = ((r"(?m)(?<=times: ).*|(?<=time: ).*", "TIME"),)
 
@@ -67,7 +70,10 @@ def _event(output: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=() if path.stem in QUICK else (LONG,), id=path.stem) for path in NOTEBOOKS],
+)
 def test_a_notebook_gives_the_same_outputs(bench: Bench, path: Path, mode: Mode) -> None:
     plain = bench.once(path.stem, lambda: outputs_of(bench, path, PLAIN))
     seen = outputs_of(bench, path, mode)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from daemon_process import NLS, nls_environment
+from left_out import thinned
 from leftovers import marked_processes, wait_until_none
 
 PATIENCE_S = 110.0
@@ -48,7 +49,7 @@ def test_the_demo_plays_the_whole_story_and_leaves_nothing(mark: str, tmp_path: 
     assert traces() <= before
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", thinned([signal.SIGINT, signal.SIGTERM], 2, "signals that stop the demo"))
 def test_a_demo_that_is_stopped_leaves_nothing_either(mark: str, number: signal.Signals) -> None:
     before = traces()
     with start_demo(mark) as demo:

@@ -74,6 +74,7 @@ class Samples(jupyter_kernel_test.KernelTests):
         cls.km.cleanup_resources()
 
 
+@pytest.mark.long("the plain kernel held against Jupyter's own tests: the GPU kernel is here")
 class TestIPythonKernel(Samples):
     """The peer: if one of these fails, the sample is wrong."""
 

@@ -10,6 +10,7 @@ import nbformat
 import pytest
 
 from auto_kernel import GPU_KERNEL, install_kernelspecs
+from left_out import thinned
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +40,7 @@ def write(path: Path) -> None:
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), path)
 
 
-@pytest.mark.parametrize("tool", COMMANDS)
+@pytest.mark.parametrize("tool", thinned(COMMANDS, 3, "tools that execute notebooks"))
 def test_a_notebook_is_executed_in_the_gpu_process(daemon: DaemonProcess, tmp_path: Path, tool: str) -> None:
     write(tmp_path / "given.ipynb")
     variables = {

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from test_standby import standby_pid
 
+from left_out import thinned
 from leftovers import living, wait_until_none
 from nls_scheduler.guardian import descendants
 from notebooks import Bench
@@ -97,7 +98,7 @@ def nothing_is_left_of(family: dict[int, int], kernel: int) -> None:
     wait_until_none("processes", lambda: living(family))
 
 
-@pytest.mark.parametrize("code", CELLS.values(), ids=CELLS)
+@pytest.mark.parametrize("code", thinned(CELLS.values(), 3, "cells whose kernel is killed"), ids=CELLS)
 def test_nothing_is_left_of_a_gpu_process_whose_kernel_is_killed(book: Book, up: Path, code: str) -> None:
     kernel = book.pid()
     book.start("%%gpu\n" + code.format(up=str(up))).until(lambda _: up.exists())

@@ -63,6 +63,7 @@ def suspend(book: Book) -> None:
     assert "uspended" in book.run("%gpu suspend").stdout
 
 
+@pytest.mark.long("a training that is killed after every cell: killed, suspended and moved once each here")
 @pytest.mark.timeout(300)  # eleven times import torch
 def test_it_goes_on_to_the_same_losses_when_it_is_killed_after_every_cell(
     tmp_path_factory: pytest.TempPathFactory,

@@ -344,12 +344,6 @@ MUTANTS = [
             "known.first(gpus, left, (0, 0))",
         ),
         (
-            "smaller ones never give way in turn",
-            "Smaller ones give way in turn where that is the only way.",
-            "    if not chosen and piece.request_bytes is None:",
-            "    if False:",
-        ),
-        (
             "a guarantee gives way to burst",
             "Nobody gives way to what is held above a request.",
             "    if not chosen and piece.request_bytes is None:",

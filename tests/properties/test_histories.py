@@ -6,6 +6,7 @@ Every step is held against `invariants.check`; the sentences below hold besides.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -24,6 +25,9 @@ from nls_scheduler.simulator import GIB, SimulatedNode
 from nls_scheduler.topology import Link
 from nls_scheduler.workload import Kind, Phase, WorkloadSpec
 from properties.effort import examples
+
+if TYPE_CHECKING:
+    from unittest import TestCase
 
 PARENT = GpuUuid("GPU-with-slices")
 WITHOUT_PROCESS = (Phase.QUEUED, Phase.SUSPENDED)
@@ -347,10 +351,18 @@ class Histories(RuleBasedStateMachine):
         return left >= max(turns, default=0) and sum(turns) <= left * oversubscribe
 
 
-Histories.TestCase.settings = settings(
-    max_examples=examples(2000),
-    stateful_step_count=50,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
-TestHistories = pytest.mark.timeout(600)(Histories.TestCase)
+def tried(machine: type[Histories], usual: int, step_count: int) -> type[TestCase]:
+    """The test of so many histories of a machine."""
+    made: type[TestCase] = type(machine.__name__, (machine.TestCase,), {})
+    made.settings = settings(
+        max_examples=examples(usual),
+        stateful_step_count=step_count,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    )
+    return made
+
+
+LONG = pytest.mark.long("random histories: a tenth of them is played here")
+TestHistories = pytest.mark.timeout(300)(tried(Histories, 200, 50))
+TestManyHistories = LONG(pytest.mark.timeout(1200)(tried(Histories, 2000, 50)))

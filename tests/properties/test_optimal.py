@@ -16,9 +16,12 @@ HARD = (154, 164, 192, 212, 231)
 CROWDS = (*(number for number in range(40) if number not in LARGE), *HARD)
 
 
-@pytest.fixture(scope="module")
-def outcomes():
-    return [live_through(number) for number in CROWDS]
+LONG = pytest.mark.long("crowds held against an exact solver: a quarter of them is lived through here")
+
+
+@pytest.fixture(scope="module", params=[CROWDS[::4], pytest.param(CROWDS, marks=LONG)], ids=["some", "every_crowd"])
+def outcomes(request):
+    return [live_through(number) for number in request.param]
 
 
 def test_no_step_is_unsafe_and_whoever_fits_is_admitted(outcomes):

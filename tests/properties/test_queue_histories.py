@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
@@ -18,8 +17,7 @@ from nls_scheduler.pools import Pool
 from nls_scheduler.queue_access import check_growth
 from nls_scheduler.simulator import GIB, SimulatedNode
 from nls_scheduler.workload import Kind, Phase
-from properties.effort import examples
-from properties.test_histories import Histories, connections, quarters, rules, sliced
+from properties.test_histories import LONG, Histories, connections, quarters, rules, sliced, tried
 from properties.test_shares import NAMES, queue_sets
 
 policies = st.builds(
@@ -116,10 +114,5 @@ class QueueHistories(Histories):
             assert not takes, f"{workload} waits while it fits on {takes}: {entry.reason}"
 
 
-QueueHistories.TestCase.settings = settings(
-    max_examples=examples(150),
-    stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
-TestQueueHistories = pytest.mark.timeout(300)(QueueHistories.TestCase)
+TestQueueHistories = pytest.mark.timeout(300)(tried(QueueHistories, 60, 40))
+TestManyQueueHistories = LONG(pytest.mark.timeout(1200)(tried(QueueHistories, 600, 40)))

@@ -8,6 +8,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from playwright.sync_api import Error, expect, sync_playwright
 
 from daemon_process import ROOT
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 BUILT = ROOT / "nls_jupyter" / "labextension"
 PATIENCE_MS = 30_000
+LONG = pytest.mark.long("what people see and do in a real browser: one story is played here")
 
 
 def why_not() -> str | None:

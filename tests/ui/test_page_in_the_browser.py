@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from browsers import PATIENCE_MS
+from browsers import LONG, PATIENCE_MS
 from playwright.sync_api import expect
 
 from lab_bench import AUTHORIZER
@@ -34,6 +34,7 @@ COLOURS = """element => {
     return [parse(getComputedStyle(element).color), parse(getComputedStyle(behind).backgroundColor)];
 }"""
 expect.set_options(timeout=PATIENCE_MS)
+pytestmark = LONG
 
 
 def luminance(colour: list[float]) -> float:

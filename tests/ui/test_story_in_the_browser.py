@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from browsers import PATIENCE_MS
+from browsers import LONG, PATIENCE_MS
 from playwright.sync_api import expect
 
 from daemon_process import ROOT
@@ -65,6 +65,7 @@ def test_a_move_is_seen_with_its_reason_and_the_next_cell_works(stage: Any, pict
         assert lab.troubles == []
 
 
+@LONG
 def test_a_notebook_is_suspended_resumed_and_given_another_request_by_clicks(stage: Any, picture: Any) -> None:
     with stage("1x1GiB") as s:
         book = s.bench.open("alice.ipynb")
@@ -88,6 +89,7 @@ def test_a_notebook_is_suspended_resumed_and_given_another_request_by_clicks(sta
         expect(lab.output()).to_have_text("42")
 
 
+@LONG
 def test_what_did_not_come_back_is_told_by_name_and_auto_mode_is_seen(stage: Any) -> None:
     with stage("1x1GiB") as s:
         s.bench.open("alice.ipynb").gpu("handle = open('/dev/null'); kept = 1")
@@ -109,6 +111,7 @@ def test_what_did_not_come_back_is_told_by_name_and_auto_mode_is_seen(stage: Any
         expect(lab.panel).not_to_contain_text("kept until")
 
 
+@LONG
 def test_who_is_about_to_be_suspended_is_told_and_stays_when_they_say_so(stage: Any, picture: Any) -> None:
     patient = ["--set", "min_residency_s=600"]
     with stage("1x256MiB", daemon=patient) as s:
@@ -130,6 +133,7 @@ def test_who_is_about_to_be_suspended_is_told_and_stays_when_they_say_so(stage: 
         assert waiting.fail().ename == "KeyboardInterrupt"
 
 
+@LONG
 def test_what_is_refused_can_be_put_right_with_the_daemons_words_beside_it(stage: Any) -> None:
     with stage("1x1GiB") as s:
         book = s.bench.open("alice.ipynb")
@@ -161,6 +165,7 @@ def test_what_is_refused_can_be_put_right_with_the_daemons_words_beside_it(stage
         expect(lab.notification).to_have_count(0)
 
 
+@LONG
 def test_releasing_asks_first_and_the_notebook_lives_on(stage: Any) -> None:
     with stage("1x1GiB") as s:
         book = s.bench.open("alice.ipynb")
@@ -177,6 +182,7 @@ def test_releasing_asks_first_and_the_notebook_lives_on(stage: Any) -> None:
         expect(lab.output()).to_have_text("1")
 
 
+@LONG
 def test_a_cell_that_waits_is_told_and_can_be_interrupted(stage: Any, picture: Any) -> None:
     with stage("1x1GiB") as s:
         first = s.bench.open("alice.ipynb")
@@ -202,6 +208,7 @@ def test_a_cell_that_waits_is_told_and_can_be_interrupted(stage: Any, picture: A
         expect(lab.notification.filter(has_text="waiting for a GPU")).to_have_count(0)
 
 
+@LONG
 def test_pages_recover_from_a_killed_daemon_server_or_kernel_and_show_nothing_old_as_fresh(stage: Any) -> None:
     with stage("1x1GiB") as s:
         book = s.bench.open("alice.ipynb")
@@ -241,6 +248,7 @@ def shows_nothing(page: Any, why: str) -> None:
     expect(page.panel.locator(".nls-Bar, .nls-Workload")).to_have_count(0)
 
 
+@LONG
 def test_queues_are_seen_where_there_are_some(
     stage: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, picture: Any
 ) -> None:
@@ -265,6 +273,7 @@ def test_queues_are_seen_where_there_are_some(
         expect(lab.page.get_by_role("dialog", name="GPU of this notebook")).to_contain_text("GPU 0 · queue vision")
 
 
+@LONG
 def test_names_are_text_whatever_they_hold_and_two_hundred_of_them_are_shown(stage: Any) -> None:
     evil = "<img src=x onerror=\"document.title='owned'\">" + "W" * 40
     body = json.dumps({"kind": "notebook", "name": evil, "request": "1MiB"}).encode()

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from browsers import PATIENCE_MS, LabPage, install
+from browsers import LONG, PATIENCE_MS, LabPage, install
 from elsewhere import Elsewhere
 from playwright.sync_api import expect
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 EXPOSE = "c.LabApp.expose_app_in_browser = True\n"
 expect.set_options(timeout=PATIENCE_MS)
+pytestmark = LONG
 
 
 @pytest.mark.skipif(CANNOT is not None, reason=CANNOT or "")

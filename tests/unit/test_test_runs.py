@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
-from left_out import LeftOut
+from left_out import LeftOut, thinned
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -155,3 +155,9 @@ def test_what_nobody_asked_for_is_not_called_left_out() -> None:
     plugin = LeftOut(config("long"))
     plugin.pytest_deselected(items("slow"))
     assert told_by(plugin) == []
+
+
+def test_one_in_so_many_stays_and_the_others_are_long() -> None:
+    rows = thinned(["one", ("two", 2), "three", "four"], 3, "numbers")
+    assert [row.values for row in rows] == [("one",), ("two", 2), ("three",), ("four",)]
+    assert [[mark.name for mark in row.marks] for row in rows] == [[], ["long"], ["long"], []]
