@@ -1,4 +1,4 @@
-# `make demo` and `make test` need Python 3.11+ and nothing else; everything goes into .venv. What each takes is in README.md.
+# `make demo` and `make test` need Python 3.11+ and nothing else; everything goes into .venv.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
