@@ -8,11 +8,11 @@ ARGS ?=
 # Side by side, each file in one process.
 WORKERS ?= --numprocesses=$(shell nproc | awk '{print ($$1 < 8) ? $$1 : 8}') --dist=loadfile --no-loadscope-reorder
 
-# For make explore: no round begins later; one round again.
+# For make explore and make chaos: so many minutes; one round, or one campaign, again.
 MINUTES ?= 2
 SEED ?=
 
-.PHONY: demo lab labextension test test-long test-ipykernel6 explore mutants lint format docs pictures clean
+.PHONY: demo lab labextension test test-long test-ipykernel6 explore chaos mutants lint format docs pictures clean
 
 demo: $(VENV)/.lab
 	$(BIN)/nls demo
@@ -34,6 +34,11 @@ test: $(VENV)/.test labextension
 test-long: test-ipykernel6 $(VENV)/.test labextension
 	$(BIN)/python tools/check_tools.py
 	$(BIN)/python -m pytest -m long $(WORKERS) $(ARGS)
+
+# Notebooks and their node killed, stopped, starved and cut off as SEED draws it (a new one if none is given; it is
+# printed), and a judge who knows what each user was told. NLS_KEEP=1 keeps the figures.
+chaos: $(VENV)/.test
+	$(BIN)/python tests/chaos/campaign.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 # What notebooks meet, on the ipykernel that many images still have.
 test-ipykernel6: $(IPYKERNEL6)/.test
