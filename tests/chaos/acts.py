@@ -226,44 +226,44 @@ async def pass_a_point(
         await player.step()
         world.arm(point.name, point.passage, number.name)
         player.tell(f"armed: {number.name} at {point.name}")
-        watching = asyncio.ensure_future(_continue(player, point))
+        watching = asyncio.ensure_future(_continue(player, point, number))
         try:
             await _pass(player, point, chance)
             victims = world.fired()
+            if victims is not None:
+                await watching
+                world.count(f"{number.name} at a point of {point.step}")
+                player.tell(f"passed {point.name}: {victims}")
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
             world.disarm()
-        if victims is not None:
-            world.count(f"{number.name} at a point of {point.step}")
-            player.tell(f"passed {point.name}: {victims}")
-            for pid in victims:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGCONT)
-        await _restart_daemon_if_hit(player)
     await player.step()
     await player.step()
+    await player.count_workloads()
     return victims
 
 
-async def _restart_daemon_if_hit(player: Player) -> None:
+async def _restart_daemon_if_hit(player: Player, victims: list[int], number: signal.Signals) -> None:
     process = player.world.daemon.process
-    if process is not None and process.poll() is not None:
+    if process is not None and process.pid in victims and number is signal.SIGKILL:
+        await asyncio.to_thread(process.wait)
         with player.world.excused("no daemon"):
             await player.world.start_daemon()
 
 
-async def _continue(player: Player, point: Point) -> None:
+async def _continue(player: Player, point: Point, number: signal.Signals) -> None:
     """Whoever was stopped goes on after a moment; a daemon that was killed comes back."""
     world = player.world
     while (victims := world.fired()) is None:
         await asyncio.sleep(0.02)
     with world.excused(f"hit at {point.name}"):
-        await asyncio.sleep(1.0)
+        if number is signal.SIGSTOP:
+            await asyncio.sleep(1.0)
         for pid in victims:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
-        await _restart_daemon_if_hit(player)
+        await _restart_daemon_if_hit(player, victims, number)
 
 
 async def _pass(player: Player, point: Point, chance: random.Random) -> None:

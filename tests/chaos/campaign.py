@@ -67,6 +67,7 @@ async def live(player: Player, chance: random.Random, until_s: float, acts: dict
     await world.ensure_daemon()
     for _ in range(3):
         await player.step()
+    await player.count_workloads()
     await player.kernel_cell()
 
 

@@ -166,6 +166,16 @@ class Player:
         if shown.status == "ok":
             self.judge.kernel_counted(int(shown.outputs.stdout.split("here")[1]))
 
+    async def count_workloads(self) -> None:
+        """A notebook has one place at the daemon; another one would hold a request for nobody."""
+        try:
+            status = await asyncio.to_thread(self.world.daemon.status)
+        except (OSError, AssertionError, IndexError):
+            return  # no daemon for now
+        mine = [w["id"] for w in status["workloads"] if w["name"] == self.name and w["phase"] != "suspending"]
+        if len(mine) > 1:
+            self.found("ghost workload", f"the daemon has {len(mine)} workloads of this notebook: {mine}")
+
     # Cells in the GPU process
 
     async def step(

@@ -43,7 +43,8 @@ class Stage:
 
     def pass_by(self, point: Point) -> list[int] | None:
         """Who was hit there."""
-        # Only so much lies between here and the last point: the story is of one of them.
+        if self.player.findings:  # what is wrong with this kernel is told; the next point gets a new one
+            self._runner.run(self.player.open())
         self.player.story.clear()
         self.player.findings.clear()
         return self._runner.run(pass_a_point(self.player, point, random.Random(1)))

@@ -1,9 +1,9 @@
 """Makes the named points of `chaos_points` into places where a process can be hit. The product knows nothing of it.
 
-Python imports this file at its start in every process whose PYTHONPATH has this folder. `$CHAOS_DIRECTORY/armed` names
-the one point that is armed, and on which passage; who comes there takes the file away, so that it happens once, and
-then sends the signal: to itself, to its parent (a GPU process's guardian), to its grandchildren (a kernel's GPU processes).
-The guardian is a plain script in an isolated interpreter, so its own lines are no points.
+Python imports this file at its start in every process whose PYTHONPATH has this folder. `$CHAOS_DIRECTORY/armed`
+names the one point that is armed, and on which passage; who comes there takes the file away, so that it happens once,
+and then sends the signal: to itself, to its parent (a GPU process's guardian), to its grandchildren (a kernel's GPU
+processes). The guardian is a plain script in an isolated interpreter, so its own lines are no points.
 """
 
 from __future__ import annotations
