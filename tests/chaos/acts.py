@@ -380,21 +380,31 @@ async def disk_full(player: Player, chance: random.Random) -> None:
 
 
 async def disk_read_only(player: Player, chance: random.Random) -> None:
-    """As a file system that had an error."""
+    """As after an error of the file system: the daemon dies, and starts again on what it can only read."""
     world = player.world
     if world.disk is not None:
         return
     async with world.held():
-        remount = ["mount", "-o", "remount,ro", str(world.state)]
-        if subprocess.run(remount, check=False, capture_output=True).returncode:
-            # Somebody writes: the daemon itself, so that no read-only mount can be had now.
-            return
         world.count("read-only disk")
-        try:
-            await _life_without_disk(player, chance)
-        finally:
-            subprocess.run([*remount[:2], "remount,rw", remount[3]], check=False, capture_output=True)
+        with world.excused("no daemon"):
+            await world.kill_daemon()
+            _remount(player, "ro")
+            try:
+                await world.start_daemon()
+                await _life_without_disk(player, chance)
+            except AssertionError as error:
+                player.tell(f"the daemon does not start: {str(error)[-300:]}")
+                world.daemon.process = None
+            finally:
+                _remount(player, "rw")
+            if world.daemon.process is not None:
+                await world.kill_daemon()
+            await world.start_daemon()
     await player.step()
+
+
+def _remount(player: Player, how: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{how}", str(player.world.state)], check=True, capture_output=True)
 
 
 async def _life_without_disk(player: Player, chance: random.Random) -> None:
