@@ -55,8 +55,7 @@ def step(cell):
     dev_view[(h >> 12) % 128] += 1
     big[h % 7 :: 997] = cell % 251
     tally.add(cell)
-    if "thing" in globals():
-        thing.seen.append(cell)
+    thing.seen.append(cell)
     book["begun"] = None
 """
 
@@ -89,6 +88,13 @@ print("%(word)s " + json.dumps(look()), flush=True)
 """
 
 LOOKED, APPLIED = "chaos-look", "chaos-applied"
+
+
+def stepping(number: int) -> str:
+    """Lines that make all changes, or none while some name is not there."""
+    return (
+        f"if not (set({sorted(NAMES)!r}) - globals().keys()):\n    step({number})\n    print({APPLIED!r}, flush=True)"
+    )
 
 
 def looking() -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from expected_state import IDENTITIES, NAMES, Steps, expected
@@ -22,7 +23,15 @@ EMPTY: Steps = ()
 _LABEL = re.compile(r"\[(\d+)\]")
 _AS_OF_NOTHING = re.compile(r"without variables|without its variables|none were saved|nothing was saved|no variables")
 _AS_OF = re.compile(r"the variables of cell \[\d+\]|none were saved")
-_NOT_KEPT = re.compile(r"(?:not kept|not saved|not restored|missing|did not come back|without): (.*)")
+_NOT_KEPT = re.compile(r"(?:not kept|not saved|could not be restored[^:]*|did not come back): (.*)")
+
+
+class Verdict(Enum):
+    """How a notebook goes on: as it is, once a name that was named is back, or from the beginning."""
+
+    WHOLE = "whole"
+    LACKING = "lacking"
+    SPOILT = "spoilt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +133,18 @@ class Judge:
         behind = matched is not None and self._missed(matched) and not self._as_of(matched)
         return bool(behind) or bool(self._gone(look) - self._named_in_told())
 
-    def saw(self, look: dict[str, Any], *, in_log_only: bool = False) -> bool:
-        """Hold what a cell found against all that is known. False: the notebook has to begin anew."""
+    def saw(self, look: dict[str, Any], *, in_log_only: bool = False) -> Verdict:
+        """Hold what a cell found against all that is known."""
         if self._torn and look.get("begun") is not None:
-            return False
+            return Verdict.SPOILT
+        before = len(self.findings)
         whole = self._names(look)
         if "cells" in look or not look["names"]:
             self._state(look, tuple(look.get("cells", EMPTY)), in_log_only=in_log_only)
         self._told.clear()
-        return whole
+        if len(self.findings) > before:
+            return Verdict.SPOILT
+        return Verdict.WHOLE if whole else Verdict.LACKING
 
     def _state(self, look: dict[str, Any], steps: Steps, *, in_log_only: bool) -> None:
         matched = self._matched(steps)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from tornado.httpclient import HTTPError
 from tornado.websocket import WebSocketError
 
-from expected_state import APPLIED, LOOKED, SETUP, looking
-from judge import MOST_S, Entry, Finding, Judge
+from expected_state import APPLIED, LOOKED, SETUP, looking, stepping
+from judge import MOST_S, Entry, Finding, Judge, Verdict
 from nls_scheduler.demo.jupyter import Outputs
 from nls_scheduler.guardian import descendants
 from notebooks_of_chaos import Kernel, KernelGone
@@ -99,7 +99,7 @@ class Player:
         self._gates = 0
         self._looked_at = ""
         self._to_begin = True
-        self._lacks: set[str] = set()
+        self._lacks = False
         self.kernel: Kernel | None = None
 
     @property
@@ -121,7 +121,7 @@ class Player:
     async def open(self) -> None:
         """A new kernel, in place of one that is gone."""
         self.judge.new_kernel()
-        self._to_begin, self._lacks, self.pid, self.guardian = True, set(), None, None
+        self._to_begin, self._lacks, self.pid, self.guardian = True, False, None, None
         for attempt in range(1, OPENED_AFTER + 1):
             await self.close()
             self.kernel = Kernel(self._desk())
@@ -196,7 +196,7 @@ class Player:
         self._numbers += 1
         number = self._numbers
         lines = [SETUP] if begins else [looking()]
-        lines += [f"step({number})", f"print({APPLIED!r}, flush=True)"]
+        lines.append(stepping(number))
         gate = self._gate() if meanwhile is not None else None
         if gate is not None:
             lines.append(_waiting(gate))
@@ -327,16 +327,16 @@ class Player:
     def _judge_step(self, shown: Shown, number: int, *, begins: bool) -> None:
         refused = shown.ename in _REFUSED and not shown.applied
         expected_end = shown.status in ("ok", "lost") or shown.ename in (OWN_ERROR, *_DIED, *_INTERRUPTS)
-        empty = bool(shown.looks) and not shown.looks[0]["names"]
-        lacking = shown.ename in ("NameError", "KeyError") and (self._lacks or empty)
         absent = begins and shown.ename in ("ModuleNotFoundError", "ImportError")
-        if not (refused or expected_end or lacking or absent):
+        if not (refused or expected_end or absent):
             ended = f"cell {number} [{shown.label}] ended in {shown.ename}: {shown.evalue[:500]}"
             self.found("unexpected error", ended)
 
     def _entry(self, shown: Shown, number: int, *, begins: bool) -> Entry | None:
         """What has to be reckoned with after this cell."""
-        if shown.status == "lost" or (shown.ename in _REFUSED and not shown.applied):
+        if shown.status == "lost" or (not shown.applied and (shown.status == "ok" or shown.ename in _REFUSED)):
+            return None
+        if not shown.applied and shown.ename == OWN_ERROR:
             return None
         if shown.status == "error" and shown.ename not in (OWN_ERROR, *_DIED, *_INTERRUPTS) and not shown.applied:
             self._to_begin = True  # it failed in the middle of its changes
@@ -362,10 +362,10 @@ class Player:
         if self.judge.unsaid(look):
             await self._read_log()
             from_log = True
-        whole = self.judge.saw(look, in_log_only=from_log)
+        verdict = self.judge.saw(look, in_log_only=from_log)
         self._looked_at = _clock()
-        self._lacks = set() if whole else {"something"}
-        if not look["names"]:
+        self._lacks = verdict is Verdict.LACKING
+        if verdict is Verdict.SPOILT or not look["names"]:
             self._to_begin = True
 
     async def _read_log(self) -> None:
@@ -394,12 +394,12 @@ class Player:
         """Some name was lost and named: once its reason is gone it is back, or everything begins anew."""
         for flag in self.world.flags.iterdir():
             flag.unlink(missing_ok=True)
-        self._lacks = set()
+        self._lacks = False
         await self.command("suspend")
         shown = await self._gpu_cell(looking(), None, None, None, "look whether it is back")
         await self._judge_looks(shown, begins=False, entry=None)
         if self._lacks:
-            self._to_begin, self._lacks = True, set()
+            self._to_begin, self._lacks = True, False
 
 
 def _clock() -> str:

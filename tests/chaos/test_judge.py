@@ -12,7 +12,7 @@ import pytest
 
 from daemon_process import nls_environment
 from expected_state import LOOKED, NAMES, SETUP, expected, looking
-from judge import Entry, Judge
+from judge import Entry, Judge, Verdict
 from world import CHAOS
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def kinds(judge: Judge) -> list[str]:
 
 
 def test_the_last_state_is_right(judge: Judge) -> None:
-    assert judge.saw(look(1, 2, 3))
+    assert judge.saw(look(1, 2, 3)) is Verdict.WHOLE
     assert kinds(judge) == []
     assert judge.rollbacks_said == judge.rollbacks_unsaid == 0
 
@@ -109,17 +109,24 @@ def without(name: str, pid: int) -> dict[str, Any]:
     return look(1, 2, 3, pid=pid, names=sorted(NAMES - {name}))
 
 
-def test_a_name_that_vanishes_is_a_finding_unless_a_sentence_names_it(judge: Judge) -> None:
+@pytest.mark.parametrize(
+    "told",
+    [
+        "Moved: 17 variables kept; not kept: thing (No module named 'chaos_module')",
+        "17 variables kept (3 MiB); saved, but could not be restored, and tried again: thing (ModuleNotFoundError)",
+    ],
+)
+def test_a_name_that_vanishes_is_a_finding_unless_a_sentence_names_it(judge: Judge, told: str) -> None:
     other = copy.deepcopy(judge)
     assert judge.unsaid(without("thing", 2))
-    assert not judge.saw(without("thing", 2))
+    assert judge.saw(without("thing", 2)) is Verdict.SPOILT
     assert kinds(judge) == ["name vanished"]
-    other.told(["Moved: 17 variables kept; not kept: thing (No module named 'chaos_module')"])
+    other.told([told])
     assert not other.unsaid(without("thing", 2))
-    assert not other.saw(without("thing", 2))
-    assert not other.saw(without("thing", 2))
+    assert other.saw(without("thing", 2)) is Verdict.LACKING
+    assert other.saw(without("thing", 2)) is Verdict.LACKING
     assert kinds(other) == []
-    assert other.saw(look(1, 2, 3, pid=3))
+    assert other.saw(look(1, 2, 3, pid=3)) is Verdict.WHOLE
     assert kinds(other) == []
 
 
@@ -133,7 +140,7 @@ def test_a_name_that_was_named_has_to_be_back_in_the_next_process(judge: Judge) 
 
 def test_a_torn_cell_is_nobodys_fault(judge: Judge) -> None:
     judge.ran(Entry(4, 8, certain=False), torn=True)
-    assert not judge.saw(look(1, 2, 3, 4, begun=4, n=3))
+    assert judge.saw(look(1, 2, 3, 4, begun=4, n=3)) is Verdict.SPOILT
     assert kinds(judge) == []
 
 

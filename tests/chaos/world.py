@@ -150,6 +150,10 @@ class World:
         mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES},mode=0700", "chaos", str(self.state)]
         done = subprocess.run(mount, capture_output=True, text=True, check=False)
         self.disk = None if done.returncode == 0 else f"no disk of its own: {done.stderr.strip()}"
+        # What a simulated Gpu remembers stands for the Gpu's own memory, which no disk of the daemon's can fill.
+        gpus = self.directory / "gpus"
+        gpus.mkdir(mode=0o700)
+        (self.state / "simulated").symlink_to(gpus)
 
     async def start_daemon(self) -> None:
         """Until it answers."""
