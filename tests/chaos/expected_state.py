@@ -90,11 +90,10 @@ print("%(word)s " + json.dumps(look()), flush=True)
 LOOKED, APPLIED = "chaos-look", "chaos-applied"
 
 
-def stepping(number: int) -> str:
+def stepping(number: int, *then: str) -> str:
     """Lines that make all changes, or none while some name is not there."""
-    return (
-        f"if not (set({sorted(NAMES)!r}) - globals().keys()):\n    step({number})\n    print({APPLIED!r}, flush=True)"
-    )
+    lines = [f"step({number})", f"print({APPLIED!r}, flush=True)", *then]
+    return "\n    ".join([f"if not (set({sorted(NAMES)!r}) - globals().keys()):", *lines])
 
 
 def looking() -> str:

@@ -196,10 +196,8 @@ class Player:
         self._numbers += 1
         number = self._numbers
         lines = [SETUP] if begins else [looking()]
-        lines.append(stepping(number))
         gate = self._gate() if meanwhile is not None else None
-        if gate is not None:
-            lines.append(_waiting(gate))
+        lines.append(stepping(number, *([] if gate is None else [_waiting(gate)])))
         lines.append(_RAISE if fails else looking())
         shown = await self._gpu_cell("\n".join(lines), gate, meanwhile, at_reply, f"step {number}")
         self._judge_step(shown, number, begins=begins)
