@@ -23,9 +23,11 @@ sys.path[:0] = [str(HERE.parent), str(HERE), str(HERE / "hooks"), str(HERE.paren
 
 from machine import machine, report  # noqa: E402
 
-from acts import TO_THE_NODE, WEIGHTS, some_steps  # noqa: E402
+import acts  # noqa: E402
+import node_acts  # noqa: E402
 from notebooks_of_chaos import OwnKernel, ServersKernel  # noqa: E402
 from player import Player  # noqa: E402
+from point_acts import at_a_point  # noqa: E402
 from world import GONE_WITHIN_S, World  # noqa: E402
 
 if TYPE_CHECKING:
@@ -41,6 +43,44 @@ CAST = (
 )
 
 
+WEIGHTS: dict[Any, float] = {
+    acts.some_steps: 10,
+    acts.kernel_cell: 2,
+    acts.ctrl_c: 4,
+    acts.grandchild: 2,
+    acts.ordered: 6,
+    acts.ordered_outside: 6,
+    acts.released_after_death: 3,
+    acts.death_at_reply: 9,
+    acts.death_in_cell: 4,
+    acts.stop_in_cell: 3,
+    acts.kernel_dies: 1.5,
+    node_acts.server_dies: 0.5,
+    at_a_point: 14,
+    node_acts.daemon_dies: 5,
+    node_acts.daemon_stops: 2,
+    node_acts.socket_deleted: 1,
+    node_acts.disk_full: 1.5,
+    node_acts.disk_read_only: 1,
+    acts.no_room: 2,
+    node_acts.module_missing: 3,
+    node_acts.owner: 4,
+}
+TO_THE_NODE = frozenset(
+    {
+        at_a_point,
+        node_acts.daemon_dies,
+        node_acts.daemon_stops,
+        node_acts.disk_full,
+        node_acts.disk_read_only,
+        node_acts.module_missing,
+        node_acts.owner,
+        node_acts.server_dies,
+        node_acts.socket_deleted,
+    }
+)
+
+
 def cast(world: World, names: int) -> list[Player]:
     """The notebooks: with and without auto mode, of their own and on a server."""
 
@@ -50,14 +90,14 @@ def cast(world: World, names: int) -> list[Player]:
     return [Player(world, name, desk(kind, name), auto=auto) for name, kind, auto in CAST[:names]]
 
 
-async def live(player: Player, chance: random.Random, until_s: float, acts: dict[Any, float]) -> None:
+async def live(player: Player, chance: random.Random, until_s: float, weights: dict[Any, float]) -> None:
     """One notebook's life."""
     world = player.world
     await player.open()
     while world.now_s < until_s:
-        act = chance.choices(list(acts), list(acts.values()))[0]
+        act = chance.choices(list(weights), list(weights.values()))[0]
         if act in TO_THE_NODE and world.busy:
-            act = some_steps  # rather than wait for whoever does something to it now
+            act = acts.some_steps  # rather than wait for whoever does something to it now
         player.tell(f"--- {act.__name__}")
         # An act draws from a chance of its own: how far the one before it got changes nothing here.
         await act(player, random.Random(chance.getrandbits(64)))
@@ -79,7 +119,9 @@ async def watch_daemon(world: World) -> None:
             await world.ensure_daemon()
 
 
-async def play(seed: int, minutes: float, notebooks: int = 4, acts: dict[Any, float] | None = None) -> dict[str, Any]:
+async def play(
+    seed: int, minutes: float, notebooks: int = 4, weights: dict[Any, float] | None = None
+) -> dict[str, Any]:
     """The whole campaign: what was done, what was found, and the histories."""
     world = World(standby="0.05")
     began = time.monotonic()
@@ -89,7 +131,7 @@ async def play(seed: int, minutes: float, notebooks: int = 4, acts: dict[Any, fl
             players = cast(world, notebooks)
             watching = asyncio.ensure_future(watch_daemon(world))
             until_s = world.now_s + minutes * 60
-            lives = [live(p, random.Random(f"{seed} {p.name}"), until_s, acts or WEIGHTS) for p in players]
+            lives = [live(p, random.Random(f"{seed} {p.name}"), until_s, weights or WEIGHTS) for p in players]
             for player, outcome in zip(players, await asyncio.gather(*lives, return_exceptions=True), strict=True):
                 if isinstance(outcome, BaseException):
                     player.found("suite", f"this notebook could not be played to its end: {outcome!r}")
@@ -176,8 +218,8 @@ def main() -> int:
     seed = secrets.randbelow(10**9) if options.seed is None else options.seed
     sys.stdout.write(f"seed {seed}\n")
     sys.stdout.flush()
-    acts = {act: weight for act, weight in WEIGHTS.items() if not options.only or act.__name__ in options.only}
-    outcome = asyncio.run(play(seed, options.minutes, options.notebooks, acts))
+    weights = {act: weight for act, weight in WEIGHTS.items() if not options.only or act.__name__ in options.only}
+    outcome = asyncio.run(play(seed, options.minutes, options.notebooks, weights))
     sys.stdout.write(told(outcome, seed))
     report("chaos", {"seed": seed, **outcome["figures"]}, machine())
     return 1 if outcome["figures"]["findings"] else 0

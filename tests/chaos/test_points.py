@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from acts import pass_a_point
 from campaign import gone
 from chaos_points import OF_KERNEL, POINTS, Point
 from notebooks_of_chaos import OwnKernel
 from player import Player
+from point_acts import pass_a_point
 from world import World
 
 if TYPE_CHECKING:
