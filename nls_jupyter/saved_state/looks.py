@@ -102,11 +102,11 @@ def _ordered(found: collections.OrderedDict[Any, Any]) -> Look:
 
 
 def _bound(method: Any) -> Look:
-    return Look(children=(method.__name__, method.__self__))
+    return Look(method.__name__.encode(), (method.__self__,))  # the name is made anew each time
 
 
 def _of_class(descriptor: Any) -> Look:
-    return Look(children=(descriptor.__name__, descriptor.__objclass__))
+    return Look(descriptor.__name__.encode(), (descriptor.__objclass__,))
 
 
 def attributes_of(thing: Any) -> tuple[dict[str, Any], ...]:

@@ -65,6 +65,10 @@ def test_what_has_not_changed_is_neither_written_nor_pickled(notebook):
         "import math\nclass A:\n  def __init__(self): self.x = [1]\n"
         "many = [{'n': n, 'f': n / 7, 's': str(n), 't': (n, [n])} for n in range(3000)]\n"
         "a = A(); f = lambda x, y=[]: a; text = 'word' * 5000; deep = {'a': {'b': {1, 2}}}; b = bytearray(b'x')\n"
+        "import collections, functools, random; draw, shuffle = random.random, random.shuffle\n"
+        "class S:\n  __slots__ = ('a',)\n  @classmethod\n  def make(cls): pass\n"
+        "add, get, size, slot, make = many.append, deep.get, deep.__len__, S.a, S.make\n"
+        "ordered = collections.OrderedDict(a=1); ordered.note = [1]; part = functools.partial(add, [1]); part.note = 2\n"
     )
     notebook.names["array"] = noise(3 * MIB)
     notebook.names["view"] = notebook.names["array"][5:]
