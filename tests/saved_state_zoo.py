@@ -211,6 +211,7 @@ KEPT: dict[str, tuple[str, dict[str, str]]] = {
             "scalar": "np.float32(2.5)",
             "dtype": "np.dtype([('a', 'i4')])",
             "ufunc": "np.add",
+            "limits of a type": "[np.finfo(np.float32), np.iinfo(np.int8)]",
             "polynomial": "np.polynomial.Polynomial([1, 2])",
             "poly1d": "np.poly1d([1, 2])",
             "Generator": "np.random.default_rng(3)",

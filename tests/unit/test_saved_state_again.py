@@ -68,7 +68,8 @@ def test_what_has_not_changed_is_neither_written_nor_pickled(notebook):
         "import collections, functools, random; draw, shuffle = random.random, random.shuffle\n"
         "class S:\n  __slots__ = ('a',)\n  @classmethod\n  def make(cls): pass\n"
         "add, get, size, slot, make = many.append, deep.get, deep.__len__, S.a, S.make\n"
-        "ordered = collections.OrderedDict(a=1); ordered.note = [1]; part = functools.partial(add, [1]); part.note = 2\n"
+        "ordered = collections.OrderedDict(a=1); ordered.note = [1]\n"
+        "part = functools.partial(add, [1]); part.note = 2\n"
     )
     notebook.names["array"] = noise(3 * MIB)
     notebook.names["view"] = notebook.names["array"][5:]

@@ -41,7 +41,8 @@ class NumpyArrays:
     def handlers(self) -> Mapping[type, Handler]:
         """See `Library`."""
         subclasses = dict.fromkeys(_subclasses(), self._reduce_subclass)
-        return {**subclasses, np.ndarray: self._reduce, np.memmap: self._reduce_mapped}
+        arrays = {np.ndarray: self._reduce, np.memmap: self._reduce_mapped}
+        return {**subclasses, **arrays, np.finfo: lambda limits: (np.finfo, (limits.dtype,))}
 
     def prepare(self, values: list[Any]) -> None:
         """Nothing needs to be known beforehand."""
