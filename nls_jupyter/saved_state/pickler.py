@@ -102,6 +102,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         reduced = self._function_reduce(function)
         if reduced is NotImplemented:  # importable
             return reduced
+        if reducers.attributes_are_held(function):
+            self._note(reducers.APART)
         make, (code, base_globals, name, defaults, _), (attributes, slots), *rest = reduced
         if id(function.__globals__) in self._namespaces:
             base_globals, slots["__globals__"] = NAMESPACE, {}

@@ -119,6 +119,10 @@ def load_exported(module: str, name: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
+#: What the user reads where a dict of attributes has a name, and the two cannot be joined again.
+APART = "its attributes, which have a name too, come back apart from that name"
+
+
 def has_attributes(kind: type) -> bool:
     """Whether its instances have a dict of attributes, which others may hold, too."""
     found = next((vars(base)["__dict__"] for base in kind.__mro__ if "__dict__" in vars(base)), None)
@@ -136,12 +140,17 @@ def reduce_instance(note: Callable[[str], None], handler: Callable[[Any], Any] |
     try:
         object.__setattr__(thing, "__dict__", vars(thing))  # which changes nothing, where it can be done
     except (AttributeError, TypeError):
-        note("its attributes, which have a name too, come back apart from that name")
+        note(APART)
         return reduced
     if reduced is NotImplemented and isinstance(reduced := thing.__reduce_ex__(5), str):
         return reduced
     make, args, state, items, pairs, setter = (*reduced, None, None, None, None)[:6]
     return make, args, (setter, state, vars(thing)), items, pairs, _share_attributes
+
+
+def attributes_are_held(function: types.FunctionType) -> bool:
+    """Whether somebody holds a function's dict of attributes."""
+    return bool(vars(function)) and _holders(function) > _ALONE
 
 
 def _holders(thing: Any) -> int:

@@ -80,6 +80,7 @@ def test_the_comparison_sees_differences():
             "import types; x = types.SimpleNamespace(a=1); y = vars(x)",
             "its attributes, which have a name too, come back",
         ),
+        ("x = lambda: 1\nx.note = 1; y = vars(x)", "its attributes, which have a name too, come back"),
         ("x = iter({'a': 1}.items())", "an iterator over a dict or a set comes back with a list"),
         ("x = reversed({'a': 1})", "an iterator over a dict or a set comes back with a list"),
         ("import collections; x = iter(collections.OrderedDict(a=1))", "an iterator over a dict or a set comes back"),
@@ -91,5 +92,5 @@ def test_what_comes_back_otherwise_says_so(source, change):
     assert [changed.name for changed in result.manifest.changed] == ["x"]
     assert result.manifest.changed[0].change.startswith(change)
     assert type(result["x"]).__name__ in {
-        *("list_iterator", "ZeroDivisionError", "ValueError", "BytesIO", "SimpleNamespace")
+        *("list_iterator", "ZeroDivisionError", "ValueError", "BytesIO", "SimpleNamespace", "function")
     }
