@@ -127,7 +127,7 @@ def has_attributes(kind: type) -> bool:
     """Whether its instances have a dict of attributes, which others may hold, too."""
     found = next((vars(base)["__dict__"] for base in kind.__mro__ if "__dict__" in vars(base)), None)
     made_by_python = type(found) in {types.GetSetDescriptorType, types.MemberDescriptorType}
-    return made_by_python and not issubclass(kind, type)
+    return made_by_python and bool(kind.__dictoffset__) and not issubclass(kind, type)
 
 
 def reduce_instance(note: Callable[[str], None], handler: Callable[[Any], Any] | None, thing: Any) -> Any:
