@@ -59,6 +59,7 @@ class Player:
         self._looked_at = ""
         self._to_begin = True
         self._lacks = False
+        self._ghosts: list[str] = []
         self.kernel: Kernel | None = None
 
     @property
@@ -132,7 +133,8 @@ class Player:
         except (OSError, AssertionError, IndexError):
             return  # no daemon for now
         mine = [w["id"] for w in status["workloads"] if w["name"] == self.name and w["phase"] != "suspending"]
-        if len(mine) > 1:
+        if len(mine) > 1 and mine != self._ghosts:
+            self._ghosts = mine
             self.found("ghost workload", f"the daemon has {len(mine)} workloads of this notebook: {mine}")
 
     # Cells in the GPU process

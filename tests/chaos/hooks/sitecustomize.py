@@ -2,8 +2,8 @@
 
 Python imports this file at its start in every process whose PYTHONPATH has this folder. `$CHAOS_DIRECTORY/armed`
 names the one point that is armed, and on which passage; who comes there takes the file away, so that it happens once,
-and then sends the signal: to itself, to its parent (a GPU process's guardian), to its grandchildren (a kernel's GPU
-processes). The guardian is a plain script in an isolated interpreter, so its own lines are no points.
+and then sends the signal: to itself, to its parent (a GPU process's guardian), to the GPU processes below it (a
+kernel's). The guardian is a plain script in an isolated interpreter, so its own lines are no points.
 """
 
 from __future__ import annotations
@@ -47,21 +47,34 @@ def pass_by(point: Point) -> None:
         _ARMED.rename(mine)
     except FileNotFoundError:
         return
-    victims = {"self": [os.getpid()], "parent": [os.getppid()], "gpu": _grandchildren()}[point.victim]
+    victims = {"self": [os.getpid()], "parent": [os.getppid()], "gpu": _gpu_processes()}[point.victim]
     mine.write_text(json.dumps({**armed, "victims": victims}))
     mine.rename(_ARMED.with_name("fired"))
     for victim in victims:
         os.kill(victim, signal.Signals[armed["signal"]])
 
 
-def _grandchildren() -> list[int]:
+def _gpu_processes() -> list[int]:
+    """Those below this process, the one that stands by included, however many guardians are between."""
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             children.setdefault(int(stat.read_bytes().rpartition(b")")[2].split()[1]), []).append(int(stat.parent.name))
         except OSError:
             continue
-    return [pid for child in children.get(os.getpid(), ()) for pid in children.get(child, ())]
+    below, waiting = [], [os.getpid()]
+    while waiting:
+        below += (found := children.get(waiting.pop(), []))
+        waiting += found
+    return [pid for pid in below if _is_gpu_process(pid)]
+
+
+def _is_gpu_process(pid: int) -> bool:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return b"nls_jupyter.gpu_process" in words and b"-S" not in words  # a guardian has that among its own words
 
 
 def _wrapped(function: Callable[..., Any], points: Sequence[Point]) -> Callable[..., Any]:
