@@ -328,10 +328,13 @@ class Keeper:
 
     def _look_again(self) -> None:
         """The dead process may have finished a save whose message was lost with it."""
-        if self.saved is not None:
-            with contextlib.suppress(OSError, SavedStateDamagedError):
-                self.saved = SavedState(self.saved.descriptors, read_manifest(self.saved.descriptors))
-                self.completed.saved(self.saved.manifest.cell)
+        if self.saved is None:
+            return
+        with contextlib.suppress(OSError, SavedStateDamagedError):
+            manifest = read_manifest(self.saved.descriptors)
+            if manifest != self.saved.manifest:
+                self.saved = SavedState(self.saved.descriptors, manifest)
+                self.completed.saved(manifest.cell)
 
     async def cell_over(self) -> None:
         """Until no cell runs."""
