@@ -46,6 +46,7 @@ class Orders:
         view: its status entry, as last received.
         over: its notebook has given it up; only its end is still answered.
         departure: the last way off a Gpu, until its user has read of the return; also that of the workload before.
+        why_not_suspended: why the last suspend failed; `None` once somebody asks for another one.
     """
 
     def __init__(
@@ -63,12 +64,13 @@ class Orders:
         self._done_command = 0
         self._open: set[str] = set()
         self.departure = departure
+        self.why_not_suspended: str | None = None
         self._exit_told: GpuProcess | None = None
         self._tasks = Tasks(self._failed)
         self.id: str = view["id"]
         self.view = view
         self.over = False
-        self._link = client.supervise(self.id, self._report)
+        self._link = client.supervise(self.id, self._report, only=True)
         self._questions = MemoryQuestions(self._tell, lambda: self.connected and not self.over)
         keeper.on_memory_wanted = self._pass_on
 
@@ -204,7 +206,7 @@ class Orders:
         except GpuProcessDied:
             return  # its end is told by whoever ended it, or as an end of its own
         except CANNOT_SAVE as error:
-            self.departure = stayed
+            self.departure, self.why_not_suspended = stayed, str(error)
             await self._tell("suspend_failed", command_id=command.command_id, reason=str(error))
             self._log.add(f"The variables could not be saved, so this notebook keeps its GPU: {error}")
             return

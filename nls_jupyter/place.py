@@ -106,12 +106,20 @@ class Place:
         """Off the Gpu until the next cell or a resume; returns when the process has ended.
 
         Raises:
-            GpuUnavailable: there is no workload, or its process did not end in time.
+            GpuUnavailable: there is no workload, its variables could not be saved, or its process did not end in time.
             Problem, DaemonUnreachable: the daemon refuses, or there is none.
         """
         orders = self._own_orders("suspend")
+        orders.why_not_suspended = None
         await self.rest()
-        await self._changes.until(lambda: self._keeper.process is None, _SUSPENDED_WITHIN_S)
+        await self._changes.until(
+            lambda: self._keeper.process is None or orders.why_not_suspended is not None, _SUSPENDED_WITHIN_S
+        )
+        if self._keeper.process is not None and orders.why_not_suspended is not None:
+            await self.resume()  # or the daemon would try it again and again
+            raise GpuUnavailable(
+                f"the variables could not be saved, so this notebook keeps its GPU: {orders.why_not_suspended}."
+            )
         if self._keeper.process is not None:
             raise GpuUnavailable(f"not suspended within {_SUSPENDED_WITHIN_S:g} s: {orders.view['reason']}.")
 

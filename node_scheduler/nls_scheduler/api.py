@@ -16,7 +16,7 @@ from nls_scheduler.answering import Answering, NotFound, WithBody
 from nls_scheduler.errors import Problem
 from nls_scheduler.ids import WorkloadId
 from nls_scheduler.metrics import CONTENT_TYPE as METRICS_TYPE
-from nls_scheduler.protocol import MAX_BODY_BYTES
+from nls_scheduler.protocol import MAX_BODY_BYTES, ONLY_ARGUMENT
 from nls_scheduler.sessions import Session
 
 if TYPE_CHECKING:
@@ -207,7 +207,8 @@ class Supervisor(Answering, websocket.WebSocketHandler):
 
     def open(self, workload_id: str) -> None:
         """The connection stands."""
-        self.session = Session(WorkloadId(workload_id), self.caller, self.close)
+        only = self.get_query_argument(ONLY_ARGUMENT, "") == "true"
+        self.session = Session(WorkloadId(workload_id), self.caller, self.close, only=only)
         self.sender = asyncio.ensure_future(self.session.run(self.daemon.encode, self._send))
         self.daemon.attach(self.session)
 

@@ -144,12 +144,15 @@ class DaemonClient:
             with suppress(asyncio.CancelledError, HTTPError, StreamClosedError, OSError):
                 await fetch
 
-    def supervise(self, workload_id: str, report: Callable[[], Report] | None = None) -> SupervisorLink:
+    def supervise(
+        self, workload_id: str, report: Callable[[], Report] | None = None, *, only: bool = False
+    ) -> SupervisorLink:
         """The link of a workload's supervisor: `async with client.supervise(…) as link: async for message in link`.
 
         `report` says how the workload is; it is asked at each connection, so that a daemon that was away knows.
+        `only`: this process has no other workload; what the daemon still knows of one is over.
         """
-        return SupervisorLink(self.socket, workload_id, report, self.adopt)
+        return SupervisorLink(self.socket, workload_id, report, self.adopt, only=only)
 
     def close(self) -> None:
         """Give back what the client holds. Idempotent."""

@@ -315,10 +315,19 @@ class Daemon:
         if before is not None:
             before.close(CLOSE_REPLACED, "another supervisor of this workload has connected")
         self._take_lease(workload.id, session.peer)
+        if session.only:
+            self._end_ghosts(session)
         session.show(workload_view(self.state, workload, boottime_s()), boottime_s())
         order = outstanding(self.state, workload)
         if order is not None and not isinstance(order, EndProcess):
             session.order(order)
+
+    def _end_ghosts(self, session: Session) -> None:
+        """Workloads that its process does not know, or has given up: an answer, or the journal's end, was lost."""
+        process = session.peer.process
+        for other in tuple(self.state.workloads) if process is not None else ():
+            if other not in self._sessions and self._leases.holder(other) == process:
+                self.apply(events.SupervisorLost(boottime_s(), other, "its notebook has another place on the GPU"))
 
     def detach(self, session: Session) -> None:
         """Its connection is gone, which proves nothing about the process. Idempotent."""

@@ -19,6 +19,7 @@ from nls_scheduler.protocol import (
     CLOSE_ENDED,
     CLOSE_REPLACED,
     MAX_BODY_BYTES,
+    ONLY_ARGUMENT,
     PROTOCOL_HEADER,
     PROTOCOL_VERSION,
     CommandMessage,
@@ -82,8 +83,11 @@ class SupervisorLink:
         workload_id: str,
         report: Callable[[], Report] | None = None,
         adopt: Callable[..., Awaitable[Mapping[str, Any]]] | None = None,
+        *,
+        only: bool = False,
     ) -> None:
-        """`report` says how the workload is; `adopt` is `DaemonClient.adopt`."""
+        """`report` says how the workload is; `adopt` is `DaemonClient.adopt`; `only`: this process has no other one."""
+        self._only = only
         self.workload_id = workload_id
         self.on_connection: Callable[[bool], None] | None = None
         """Called in the loop with `connected` whenever that changes after the first connection."""
@@ -229,7 +233,7 @@ class SupervisorLink:
 
     async def _connect(self) -> WebSocketClientConnection:
         request = HTTPRequest(
-            f"ws://nls/v1/workloads/{self.workload_id}/supervisor",
+            f"ws://nls/v1/workloads/{self.workload_id}/supervisor" + (f"?{ONLY_ARGUMENT}=true" if self._only else ""),
             headers={PROTOCOL_HEADER: str(PROTOCOL_VERSION)},
             connect_timeout=CONNECT_TIMEOUT_S,
             request_timeout=CONNECT_TIMEOUT_S,

@@ -27,6 +27,8 @@ PROTOCOL_VERSION: Final = 1
 OLDEST_PROTOCOL: Final = 1
 """The oldest client that this daemon still understands."""
 PROTOCOL_HEADER: Final = "X-NLS-Protocol"
+ONLY_ARGUMENT: Final = "only"
+"""In a supervisor's query, `true`: its process looks after no other workload, whatever the daemon's journal knows."""
 MAX_BODY_BYTES: Final = 2**20
 CLOSE_ENDED: Final = 4000
 """WebSocket close code: the workload has ended; there is nothing left to supervise."""

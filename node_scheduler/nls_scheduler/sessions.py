@@ -24,9 +24,12 @@ FIGURES_INTERVAL_S: Final = 1.0
 class Session:
     """Orders, errors and the newest view for one supervisor. The daemon fills it, `run` sends."""
 
-    def __init__(self, workload: WorkloadId, peer: Peer, close: Callable[[int, str], None]) -> None:
-        """`close(code, reason)` ends the connection."""
+    def __init__(
+        self, workload: WorkloadId, peer: Peer, close: Callable[[int, str], None], *, only: bool = False
+    ) -> None:
+        """`close(code, reason)` ends the connection; `only`: its process looks after no other workload."""
         self.workload = workload
+        self.only = only
         self.peer = peer
         self.close = close
         self._commands: deque[WorkloadCommand] = deque()

@@ -250,3 +250,25 @@ async def _forgotten(daemon: DaemonProcess) -> None:
             await Inbox(link).end()
     assert heard == [False]
     client.close()
+
+
+@pytest.mark.parametrize("only", [True, False])
+def test_a_workload_that_its_process_does_not_know_ends_when_that_looks_after_its_only_one(
+    daemon: DaemonProcess, *, only: bool
+) -> None:
+    async def story() -> None:
+        client = await DaemonClient.connect(daemon.socket)
+        # As when the daemon died between its record and its answer.
+        ghost = await client.submit(kind="notebook", name="ghost", request="1GiB")
+        watched = await client.submit(kind="notebook", name="watched", request="1GiB")
+        async with client.supervise(watched["id"]) as beside:
+            known = await client.submit(kind="notebook", name="known", request="1GiB")
+            async with client.supervise(known["id"], only=only) as link:
+                await Inbox(link).next(ViewMessage)
+                names = {workload["name"] for workload in (await client.status())["workloads"]}
+                assert names == ({"watched", "known"} if only else {"ghost", "watched", "known"})
+            assert beside.connected
+        assert ghost["id"] != known["id"]
+        client.close()
+
+    asyncio.run(story())

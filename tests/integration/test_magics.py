@@ -383,6 +383,18 @@ def test_suspend_takes_the_variables_off_the_gpu_and_the_next_cell_brings_them_b
     assert book.run("%%gpu\nfloat(kept.sum())").result == "10.0"
 
 
+def test_a_suspend_that_cannot_save_says_why_at_once_and_the_notebook_goes_on(book: Book) -> None:
+    book.gpu("import resource\nunlimited = resource.getrlimit(resource.RLIMIT_FSIZE)\nkept = 5")
+    pid = gpu_pid(book)
+    book.gpu("resource.setrlimit(resource.RLIMIT_FSIZE, (1, unlimited[1]))")
+    failed = book.fails("%gpu suspend")
+    assert failed.ename == "GpuUnavailable"
+    assert "could not be saved, so this notebook keeps its GPU: OSError: [Errno 27] File too large" in failed.evalue
+    assert book.gpu("resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)\nkept").result == "5"
+    assert gpu_pid(book) == pid
+    book.run("%gpu suspend")
+
+
 def test_resume_brings_them_back_without_a_cell(book: Book) -> None:
     book.gpu("kept = 5")
     book.run("%gpu suspend")

@@ -23,7 +23,7 @@ class Link:
 
 def orders_and_link() -> tuple[Orders, Link]:
     link = Link()
-    client: Any = SimpleNamespace(supervise=lambda _id, _report: link)
+    client: Any = SimpleNamespace(supervise=lambda *_, **__: link)
     process = SimpleNamespace(pid=1, start_time=2)
     keeper: Any = SimpleNamespace(process=process, executing=False, usable=True, saved=None, still_usable=lambda: True)
     view = {"id": "w", "gpus": ["GPU 0"], "allowance_bytes": 0}

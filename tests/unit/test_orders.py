@@ -26,7 +26,7 @@ class FakeClient:
     def __init__(self) -> None:
         self.link = FakeLink()
 
-    def supervise(self, *_: object) -> FakeLink:
+    def supervise(self, *_: object, **__: object) -> FakeLink:
         return self.link
 
 
