@@ -31,14 +31,7 @@ OFTEN = {
 }
 
 
-# The record of a submission whose answer was lost stays for as long as the kernel lives: a request for nobody.
-OPEN = {"journal-daemon.Daemon.submit-exit-self"}
-
-
-def marks(point: Point) -> list[pytest.MarkDecorator]:
-    """How it is run."""
-    still_wrong = [pytest.mark.xfail(strict=True, raises=AssertionError)] if point.name in OPEN else []
-    return still_wrong if point.name in OFTEN else [pytest.mark.long, *still_wrong]
+LONG = "a death at each step of a save, a restore, a release and a move"
 
 
 class Stage:
@@ -97,7 +90,10 @@ def test_those_that_run_often_are_points() -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "point",
-    [pytest.param(point, id=point.name, marks=marks(point)) for point in POINTS],
+    [
+        pytest.param(point, id=point.name, marks=() if point.name in OFTEN else pytest.mark.long(LONG))
+        for point in POINTS
+    ],
 )
 def test_a_death_at_any_step_costs_nothing_that_is_not_said(stage: Stage, point: Point) -> None:
     victims = stage.pass_by(point)
