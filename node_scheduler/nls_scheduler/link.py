@@ -292,6 +292,8 @@ class SupervisorLink:
         if isinstance(message, ViewMessage):
             self._view = message.view
         if isinstance(message, CommandMessage):
+            if message.command_id < self._last_order:
+                return  # by a journal that has lost its end: the report tells what has become of it
             self._gpus = message.gpus or self._gpus
             if message.command_id == self._last_order:
                 self._post(*(answer for answer in self._answers if answer not in self._outgoing))

@@ -111,18 +111,18 @@ def _(event: ev.WorkloadReported, workload: Workload, state: NodeState) -> NodeS
         workload = _wanting(workload, event.at)
     state = state.having(workload)
     pending = workload.pending
-    received = pending is None or event.command_id >= pending.command_id
+    answered = pending is None or event.command_id >= pending.command_id
     if event.process is not None:
         state = state.having(replace(workload, process=event.process)) if workload.present else state
-        if event.ready and received and pending is not None and pending.order is Order.START:
+        if event.ready and answered and pending is not None and pending.order is Order.START:
             ready = ev.ProcessReady(event.at, workload.id, pending.command_id)
             return record_of_workload(ready, state.workloads[workload.id], state)
         return state
     starting = pending is not None and pending.order is Order.START
-    if not workload.present or starting:
+    if not workload.present or (starting and not answered):
         # A start is on its way to it, or being carried out: its answer is still to come.
         return state
-    if received and pending is not None and pending.order is Order.SUSPEND and event.saved_bytes is not None:
+    if answered and pending is not None and pending.order is Order.SUSPEND and event.saved_bytes is not None:
         saved = ev.ProcessSuspended(event.at, workload.id, pending.command_id, event.saved_bytes)
         return record_of_workload(saved, state.workloads[workload.id], state)
     return _ended(state, workload, event.at, "it ended while the daemon was away", ev.ProcessExited)

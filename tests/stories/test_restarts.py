@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nls_scheduler import events as ev
-from nls_scheduler.commands import SuspendProcess
+from nls_scheduler.commands import StartProcess, SuspendProcess
 from nls_scheduler.ids import CommandId
 from nls_scheduler.state_machine import step
 from nls_scheduler.workload import Order
@@ -50,6 +50,21 @@ def test_after_a_journal_that_lost_its_end_orders_go_on_after_the_last_one_that_
     )
     state, _ = step(before, reported)
     assert state.next_command == newest
+
+
+def test_a_start_that_was_answered_before_the_journal_lost_its_end_is_over() -> None:
+    stage = Stage(1)
+    stage._ids["alice"] = stage.node.submit(name="alice")
+    assert isinstance(stage.pending("alice"), StartProcess)
+    alice = stage.workload("alice")
+    newest = CommandId(alice.pending.command_id + 40)
+    reported = ev.WorkloadReported(
+        stage.node.now, alice.id, newest, None, ready=False, executing=True, saved_bytes=None, received=newest
+    )
+    state, commands = step(stage.node.state, reported)
+    (again,) = (command for command in commands if isinstance(command, StartProcess))
+    assert again.command_id > newest
+    assert state.workloads[alice.id].pending.command_id == again.command_id
 
 
 def waiting_for_memory() -> Stage:

@@ -97,6 +97,24 @@ def test_a_repeated_order_is_given_out_once_and_its_answers_are_sent_again(tmp_p
     play(tmp_path / "s", story)
 
 
+def test_an_order_from_before_the_journals_lost_end_is_not_given_out_and_changes_nothing(tmp_path: Path) -> None:
+    async def story(server: Server, link: SupervisorLink) -> None:
+        peer = await server.connections.get()
+        await peer.write_message(ORDER)
+        assert isinstance(await anext(link), CommandMessage)
+        await link.send("process_suspended", command_id=7, saved_bytes=1)
+        assert (await server.heard.get())["event"] == "process_suspended"
+        peer.close()
+        again = await server.connections.get()
+        await again.write_message(ORDER.replace("7", "5"))
+        await again.write_message(ORDER)
+        assert (await server.heard.get())["event"] == "process_suspended"
+        await again.write_message('{"view": {"phase": "suspended"}}')
+        assert isinstance(await anext(link), ViewMessage)
+
+    play(tmp_path / "s", story)
+
+
 def test_the_end_of_the_workload_ends_the_iteration_for_good(tmp_path: Path) -> None:
     async def story(server: Server, link: SupervisorLink) -> None:
         (await server.connections.get()).close(CLOSE_ENDED, "ended")
