@@ -140,7 +140,11 @@ class DaemonProcess:
         """A raw connection."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.settimeout(10)
-        connection.connect(str(self.socket))
+        try:
+            connection.connect(str(self.socket))
+        except OSError:
+            connection.close()
+            raise
         return connection
 
     def status(self) -> Any:
