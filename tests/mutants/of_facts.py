@@ -40,14 +40,14 @@ MUTANTS = [
         (
             "memory is free when a process says so",
             "Memory is free when the driver shows it.",
-            "if r.since > at or _still_seen(r, reading))",
-            "if r.since > at)",
+            "if r.since > at or _still_seen(r, reading)]",
+            "if r.since > at]",
         ),
         (
             "an old sample frees memory",
             "A sample from before a process's end says nothing about its memory.",
-            "if r.since > at or _still_seen(r, reading))",
-            "if _still_seen(r, reading))",
+            "if r.since > at or _still_seen(r, reading)]",
+            "if _still_seen(r, reading)]",
         ),
         (
             "what is being released is a stranger's",
@@ -271,13 +271,13 @@ MUTANTS = [
         (
             "who suspended it meanwhile is not heard",
             "A suspend that was carried out while the daemon was away has been carried out.",
-            "if received and pending is not None and pending.order is Order.SUSPEND and event.saved_bytes is not None:",
+            "if answered and pending is not None and pending.order is Order.SUSPEND and event.saved_bytes is not None:",
             "if False:",
         ),
         (
             "what started meanwhile is not heard",
             "A start that was carried out while the daemon was away has been carried out.",
-            "if event.ready and received and pending is not None and pending.order is Order.START:",
+            "if event.ready and answered and pending is not None and pending.order is Order.START:",
             "if False:",
         ),
         (
