@@ -52,7 +52,7 @@ def _(event: ev.SuspendRequested, workload: Workload, state: NodeState) -> NodeS
     if workload.spec.kind is Kind.COMMAND:
         return state
     off = replace(workload, wants_gpu=False, suspend_reason=event.reason, waiting_since=None, woken_by_cell=False)
-    return state.having(off)
+    return state.having(replace(off, suspend_failed_at=None))  # its user knows best whether it can be tried again
 
 
 @record_of_workload.register

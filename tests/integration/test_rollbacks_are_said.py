@@ -40,9 +40,8 @@ class Unsaved:
     def __init__(self, bench: Bench, flag: Path) -> None:
         self.book: Book = bench.open()
         self.book.gpu(SLOW.format(flag=str(flag)))
-        self.book.run("%gpu save")
         self.pid = int(self.book.entry(phase="running")["pid"])
-        self.saved_as_of = self.cell()
+        self.book.run("%gpu save")
         flag.touch()
         self.cells = [self.cell("n += 1") for _ in range(5)]
 

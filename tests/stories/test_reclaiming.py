@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from nls_scheduler import events as ev
 from nls_scheduler.commands import InterruptCell, StopProcess, SuspendProcess, TrimMemory
 from nls_scheduler.pools import Pool
 from nls_scheduler.simulator import GIB
@@ -328,6 +329,17 @@ def test_a_notebook_whose_suspend_fails_keeps_its_gpu_until_the_deadline() -> No
     assert stage.orders("alice") == ["start", "trim", "suspend"]
     stage.after(2)
     assert stage.orders("alice")[3] == "stop"
+
+
+def test_a_user_who_asks_again_after_a_failed_suspend_does_not_wait_for_a_cool_down() -> None:
+    stage = Stage(1)
+    stage.notebook("book")
+    asked = ev.SuspendRequested(stage.node.now, stage.workload("book").id, "suspended by its user")
+    stage.node.tell(asked)
+    stage.completes("book", fail=True)
+    assert stage.pending("book") is None
+    stage.node.tell(asked)
+    assert isinstance(stage.pending("book"), SuspendProcess)
 
 
 def test_a_burst_is_not_tried_again_right_after_a_failed_suspend() -> None:
