@@ -12,7 +12,7 @@ WORKERS ?= --numprocesses=$(shell nproc | awk '{print ($$1 < 8) ? $$1 : 8}') --d
 MINUTES ?= 2
 SEED ?=
 
-.PHONY: demo lab labextension test test-long test-ipykernel6 explore chaos mutants lint format docs pictures clean
+.PHONY: demo lab labextension test test-long test-ipykernel6 explore chaos types mutants lint format docs pictures clean
 
 demo: $(VENV)/.lab
 	$(BIN)/nls demo
@@ -47,6 +47,10 @@ test-ipykernel6: $(IPYKERNEL6)/.test
 # Fresh examples for every property, which `make test` draws the same everywhere; ends with an error if one breaks.
 explore: $(VENV)/.test
 	$(BIN)/python tools/explore.py $(if $(SEED),--seed $(SEED),--minutes $(MINUTES)) $(ARGS)
+
+# Objects of every type that can be imported are saved and restored, or named.
+types: $(VENV)/.test
+	NLS_ALL_TYPES=1 $(BIN)/python -m pytest -m long tests/properties/test_saved_state_types.py $(ARGS)
 
 # Defects made by hand in the planner: each must be caught by some test. NLS_KEEP=1 keeps the outcome.
 mutants: $(VENV)/.test

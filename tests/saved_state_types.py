@@ -40,6 +40,8 @@ _NOT_MADE = (
         "socketserver",
         "builtins.StgDict",
     ),
+    # Abstract bases in C, made past their own initialisation: whoever looks at one may die.
+    *("pandas._libs.tslibs.base.ABCTimestamp", "pandas._libs.tslibs.nattype._NaT"),
     # Thousands of classes that C++ code or a compiler generates, which nothing but that makes.
     *("torch.autograd.function.Generated", "torch._C", "builtins.Generated", "builtins.StreamConverter"),
 )
