@@ -81,7 +81,7 @@ def _buffers(reader: Reader) -> Iterator[bytearray]:
 
 
 def decode(
-    reader: Reader, namespace: dict[str, Any], names: Sequence[SavedName], wanted: Container[str] | None = None
+    reader: Reader, namespace: dict[str, Any], names: Sequence[SavedName], wanted: Container[str]
 ) -> RestoreReport:
     """Put a component's names into `namespace`, in the stream's order: functions and classes come first.
 
@@ -89,9 +89,8 @@ def decode(
         reader: the component.
         namespace: gets the names, and becomes the globals of functions that were defined in cells.
         names: all of the stream.
-        wanted: those to put there; the others are only made. `None` for all.
+        wanted: those to put there; the others are only made.
     """
-    wanted = wanted if wanted is not None else {saved.name for saved in names}
     try:
         made = _decode_all(reader, namespace, names, wanted)
     except (Exception, SystemExit, StuckError):  # noqa: BLE001 - it happens again below, and is reported name by name
