@@ -63,11 +63,11 @@ def kill_at_once(killed: tuple[str, ...], family: HiddenFamily, daemon: DaemonPr
         os.kill(pid, signal.SIGKILL)
 
 
-def nothing_is_left(family: HiddenFamily, workload: str, daemon: DaemonProcess) -> None:
+def nothing_is_left(family: HiddenFamily, made: list[Path], daemon: DaemonProcess) -> None:
     if daemon.process is None:
         daemon.start()
     wait_until_none("processes", family.living)
-    wait_until_none("cgroups", lambda: cgroups.made_for(workload, os.geteuid()))
+    wait_until_none("cgroups", lambda: [cgroup for cgroup in made if cgroup.exists()])
 
 
 @pytest.mark.parametrize("killed", CASES, ids=IDS)
@@ -75,10 +75,10 @@ def test_nothing_is_left_of_a_command(daemon: DaemonProcess, told: Path, killed:
     script = code(told, "import time; time.sleep(600)")
     running = daemon.start_nls("run", "--name", "hides", "--", sys.executable, "-c", script)
     family = HiddenFamily(told, running.pid)
-    workload = daemon.wait_for("hides", phase="running")["id"]
+    made = cgroups.made_for(daemon.wait_for("hides", phase="running")["id"], os.geteuid())
     kill_at_once(killed, family, daemon)
     assert running.wait(CELL_TIMEOUT_S) < 0
-    nothing_is_left(family, workload, daemon)
+    nothing_is_left(family, made, daemon)
     wait_until(lambda: daemon.workload("hides") is None)
 
 
@@ -151,7 +151,7 @@ def test_a_notebook_comes_back_once_the_memory_of_what_outlived_its_guardians_is
     wait_until(lambda: daemon.status()["workloads"][0]["memory_used_bytes"] > 600 << 20)
     (outer, inner) = (pid for pid in guardian.descendants(kernel.pid) if guardian.is_guardian(pid))
     for number in (signal.SIGSTOP, signal.SIGKILL):
-        for pid in (outer, inner):
+        for pid in (inner, outer):  # the outer one's death would wake the inner one
             os.kill(pid, number)
     assert kernel.run("%%gpu\nprint('again')") == "again\n"
     assert look_up(left) is None
@@ -174,7 +174,10 @@ def test_nothing_is_left_of_a_gpu_process(
     kernel.run("%%gpu\n" + code(told, ""))
     family = HiddenFamily(told, kernel.pid)
     (entry,) = daemon.status()["workloads"]
+    made = cgroups.made_for(entry["id"], os.geteuid())
     kill_at_once(killed, family, daemon)
-    nothing_is_left(family, entry["id"], daemon)
-    if "top" not in killed:
+    nothing_is_left(family, made, daemon)
+    if "top" in killed:
+        wait_until_none("cgroups", lambda: cgroups.made_for(entry["id"], os.geteuid()))
+    else:  # the notebook's next GPU process has a cgroup by now
         assert kernel.run("%%gpu\nprint('again')") == "again\n"
