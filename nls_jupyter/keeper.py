@@ -204,6 +204,7 @@ class Keeper:
         if self.ordered_end is not None:
             raise LaunchFailed(f"it was ended while it started: {self.ordered_end}")
         self.usable, self._try_again_at = True, 0.0
+        self.saves.all_saved()
         self._note_not_back(restored)
         self._following = asyncio.get_running_loop().create_task(self._follow_end(process))
         return self._brought_back(saved, restored, time.monotonic() - began)
@@ -450,6 +451,7 @@ class Keeper:
         self.drop_saved()
         self.saved = SavedState(descriptors, manifest)
         self.completed.saved(manifest.cell)
+        self.saves.all_saved()
         self.not_back = {name.name: name.not_back or "" for name in manifest.carried}
         return self.saved
 

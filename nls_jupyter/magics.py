@@ -17,14 +17,15 @@ from nls_jupyter.errors import GpuUnavailable, GpuUsageError, show_as_sentence
 from nls_jupyter.mode_comm import ModeComm
 from nls_jupyter.notebook import NotebookGpu
 from nls_jupyter.notices import clock_time, count
+from nls_jupyter.saving import WITHIN_S
 from nls_jupyter.standby import StandbySettings, parse_memory
-from nls_jupyter.status_view import GpuStatus
 from nls_jupyter.transfer import Transfer, names_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from nls_jupyter.relay import CellResult
+    from nls_jupyter.status_view import GpuStatus
 
 
 @magics_class
@@ -40,6 +41,13 @@ class GpuMagics(Magics):
         default_value=False, help="Run every GPU cell again whose GPU was taken away, as `%%gpu --retry` does for one."
     ).tag(config=True)
 
+    save_within = Float(
+        WITHIN_S,
+        min=0.0,
+        help="Seconds of cells that a killed process takes with it at most, beside the cell that runs. What was put "
+        "off for so long is saved before the next cell, whatever that costs; inf: only saves that cost little, or that "
+        "are made while no cell runs.",
+    ).tag(config=True)
     standby_memory = Unicode(
         "0.05",
         help="Host memory for a GPU process that stands ready with the notebook's imports: a share of what the machine "
@@ -81,10 +89,16 @@ class GpuMagics(Magics):
             raise GpuUnavailable("%gpu works in Jupyter kernels; this is a plain IPython. `nls run` serves commands.")
         if self._gpu is None:
             self._gpu = NotebookGpu(kernel, self._defaults, self._line, self._standby_settings())
+            self._save_in_time()
             self._auto_mode.answer_questions()
         if not self._gpu.belongs_here:
             raise GpuUnavailable("this is a forked child of the notebook's kernel; only the kernel itself has the GPU.")
         return self._gpu
+
+    @observe("save_within")
+    def _save_in_time(self, _: object = None) -> None:
+        if self._gpu is not None:
+            self._gpu.supervisor.keeper.saves.within_s = self.save_within
 
     def _standby_settings(self) -> StandbySettings:
         text = os.environ.get("NLS_STANDBY_MEMORY") or self.standby_memory
@@ -229,14 +243,13 @@ class GpuMagics(Magics):
 
     def _status(self, words: list[str]) -> GpuStatus:
         options.no_more("status", words)
-        gpu = self.gpu_of_notebook
-        return GpuStatus(gpu.status(), gpu.supervisor.workload_id)
+        return self.gpu_of_notebook.status()
 
     def _request(self, words: list[str]) -> GpuStatus:
         wanted = options.of_request(words)
         gpu = self.gpu_of_notebook
         gpu.call(gpu.supervisor.place.request(wanted))
-        return GpuStatus(gpu.status(), gpu.supervisor.workload_id)
+        return gpu.status()
 
     def _release(self, words: list[str]) -> None:
         options.no_more("release", words)
@@ -259,7 +272,7 @@ class GpuMagics(Magics):
         options.no_more("resume", words)
         gpu = self.gpu_of_notebook
         gpu.call(gpu.supervisor.place.resume())
-        return GpuStatus(gpu.status(), gpu.supervisor.workload_id)
+        return gpu.status()
 
     def _keep(self, words: list[str]) -> None:
         keep_s = None if words == ["off"] else options.duration(words)

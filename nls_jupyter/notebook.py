@@ -20,6 +20,7 @@ from nls_jupyter.memory_guard import MemoryGuard
 from nls_jupyter.questions import Questions
 from nls_jupyter.relay import OutputRelay
 from nls_jupyter.retry import LOST, Retries
+from nls_jupyter.status_view import GpuStatus
 from nls_jupyter.supervisor import Supervisor
 from nls_scheduler.client import DaemonClient
 from nls_scheduler.errors import DaemonUnreachable, Problem
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from nls_jupyter.pending import Message
     from nls_jupyter.relay import CellResult
     from nls_jupyter.standby import StandbySettings
-    from nls_jupyter.status_view import GpuStatus
 
 _Value = TypeVar("_Value")
 _log = logging.getLogger(__name__)
@@ -85,11 +85,14 @@ class NotebookGpu:
         except (Problem, DaemonUnreachable) as error:
             raise GpuUnavailable(str(error)) from None
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> GpuStatus:
         """The node's status. Raises GpuUnavailable when there is no daemon and none can be started."""
 
-        async def ask() -> dict[str, Any]:
-            return await (await self.supervisor.place.client()).status()
+        async def ask() -> GpuStatus:
+            status = await (await self.supervisor.place.client()).status()
+            keeper = self.supervisor.keeper
+            saved = "" if keeper.saved is None else keeper.saves.summary(keeper.saved.manifest.cell)
+            return GpuStatus(status, self.supervisor.workload_id, saved)
 
         return self.call(ask())
 

@@ -1,14 +1,16 @@
 """Saves behind the replies of cells: at once as far as that is cheap, and the rest when nobody runs a cell.
 
 Small cells that follow each other at once are saved together: a save that would cost more than a fortieth of what
-they ran lets the next cell pass if that is there already. What a killed process can take with it beyond its own cell is
-so bounded by `_PASSES_S` of cells; `%gpu` names the cell that was saved.
+they ran lets the next cell pass if that is there already, and one that costs more than a save after a cell may waits
+for a moment without cells. But not for ever: what a killed process can take with it beyond its own cell are cells of
+`WITHIN_S`, whatever a save costs. Then the next cell waits for it. `%gpu` names the cell that was saved.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -24,15 +26,20 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+# From the first cell that is not saved on; the default of `%config GpuMagics.save_within`.
+WITHIN_S = 2.0
 # Who thinks for so long between two cells does not notice a save.
 IDLE_S = 1.0
 # A save that takes longer is given up; the state saved before stands.
 TIMEOUT_S = 300.0
+# From here on users notice that cells wait for saves.
+_NOTICED_S = 0.1
 # A next cell that is already waiting is sent within this.
 _FOLLOWS_WITHIN_S = 0.02
 # Half of what a save may cost at most: the rest is for what it causes in the kernel and the daemon.
 _PART_OF_RUN_TIME = 0.025
-_PASSES_S = 1.0
+# After a save that failed, or was given up by Ctrl-C, none is due for so many times as long as that took.
+_PAUSE_PER_FAILURE = 20.0
 _OVER_BUDGET = "OverBudgetError"
 _STOPPED = "SaveStoppedError"
 
@@ -63,49 +70,83 @@ class Wanted:
 
 
 class Saves:
-    """At most one save at a time. Everything here runs in the loop's thread."""
+    """At most one save at a time. Everything here runs in the loop's thread.
 
-    def __init__(self, save: _Save) -> None:
+    Attributes:
+        within_s: when a save is due that was put off so far; infinite for never.
+    """
+
+    def __init__(self, save: _Save, clock: Callable[[], float] = time.monotonic) -> None:
         self._save = save
+        self._clock = clock
         self._first: asyncio.Task[None] | None = None
         self._rest: asyncio.Task[None] | None = None
         self._under_way: tuple[GpuProcess, int] | None = None
         self._hurry: asyncio.Event | None = None
+        self._relied_on = self._gives_way = False
         self._run_s = 0.0
         self._cost_s = 0.0
+        self._unsaved_since = math.inf
+        self._not_due_before = -math.inf
+        self.within_s = WITHIN_S
 
     @property
     def active(self) -> bool:
-        """Whether the next cell has to wait for a save."""
-        return self._first is not None and not self._first.done() and not self._lets_pass
+        """Whether the next cell has to wait for a save: the one behind the cell before it, or one that is due."""
+        return not self._lets_pass and (_runs(self._first) or (_runs(self._rest) and (self._due or self._relied_on)))
 
     @property
     def waiting(self) -> bool:
         """Whether a save waits for idleness, or is made because nobody ran a cell."""
-        return self._lets_pass or (self._rest is not None and not self._rest.done())
+        return self._lets_pass or _runs(self._rest)
 
     @property
     def _lets_pass(self) -> bool:
         return self._hurry is not None and not self._hurry.is_set()
 
+    @property
+    def _due_in_s(self) -> float:
+        return max(self._unsaved_since + self.within_s, self._not_due_before) - self._clock()
+
+    @property
+    def _due(self) -> bool:
+        """Whether what is not saved must not wait any longer."""
+        return self._due_in_s <= 0.0
+
+    def summary(self, cell: str | None) -> str:
+        """One sentence for the user: what is saved, what that cost, and what a kill can cost.
+
+        Args:
+            cell: the one after which the saved state is.
+        """
+        took = f", which took {self._cost_s:.1f} s" if self._cost_s >= _NOTICED_S else ""
+        bound = f"; a kill takes at most {self.within_s:g} s of cells before its own with it"
+        return f"The variables are saved as of cell {cell}{took}{bound if self.within_s < math.inf else ''}."
+
     def cell_ran(self, seconds: float) -> None:
-        """A cell took so long."""
+        """A cell took so long, and is not saved yet."""
         self._run_s += seconds
+        self._unsaved_since = min(self._unsaved_since, self._clock() - seconds)
+
+    def all_saved(self) -> None:
+        """There is nothing any more that was not saved."""
+        self._run_s, self._unsaved_since, self._not_due_before = 0.0, math.inf, -math.inf
 
     def begin(self, wanted: Wanted) -> None:
-        """Save now if it costs no more than a save after a cell may, else when nobody has run a cell for a moment."""
+        """Save now if it is due, or costs no more than a save after a cell may; else when no cell runs for a moment."""
+        self._relied_on = self._gives_way = False
         self._first = asyncio.get_running_loop().create_task(self._at_once(wanted))
         self._first.add_done_callback(lambda _: wanted.over())
 
     async def hurry(self) -> None:
         """Let no cell pass: the one that follows relies on what the last one left. It waits itself."""
+        self._relied_on = True
         if self._hurry is not None:
             self._hurry.set()
 
     async def until_over(self) -> None:
         """Until everything is saved, or was given up."""
-        if self._hurry is not None:
-            self._hurry.set()
+        await self.hurry()
         if self._first is not None:
             await asyncio.wait([self._first])
         if self._rest is not None:
@@ -119,6 +160,7 @@ class Saves:
             await asyncio.wait([self._first])
         if self._rest is None or self._rest.done():
             return
+        self._gives_way = True
         if self._under_way is not None:
             self.stop()
         else:
@@ -132,48 +174,50 @@ class Saves:
             process.stop_saves(number)
 
     async def _at_once(self, wanted: Wanted) -> None:
-        if self._cost_s > _PART_OF_RUN_TIME * self._run_s and self._run_s < _PASSES_S:
-            self._hurry = asyncio.Event()
-            try:
-                async with asyncio.timeout(_FOLLOWS_WITHIN_S):
-                    await self._hurry.wait()
-            except TimeoutError:
-                pass  # no cell follows
-            finally:
-                self._hurry = None
+        if self._cost_s > _PART_OF_RUN_TIME * self._run_s and not self._due:
+            await self._let_pass(_FOLLOWS_WITHIN_S)
         try:
-            await self._done(wanted, within_budget=True)
-        except RequestFailed as error:
-            if error.ename == _OVER_BUDGET:
-                self._rest = asyncio.get_running_loop().create_task(self._when_idle(wanted))
-            else:
-                wanted.failed("it was interrupted" if error.ename == _STOPPED else str(error))
+            await self._done(wanted, within_budget=not self._due)
+        except _OverBudgetError:
+            self._rest = asyncio.get_running_loop().create_task(self._when_idle(wanted))
+            self._rest.add_done_callback(lambda _: wanted.over())
 
     async def _when_idle(self, wanted: Wanted) -> None:
-        await asyncio.sleep(IDLE_S)
+        if not self._relied_on:
+            await self._let_pass(min(IDLE_S, max(0.0, self._due_in_s)))
+        await self._done(wanted, within_budget=False)
+
+    async def _let_pass(self, seconds: float) -> None:
+        """Until no cell follows for so long, or one that relies on what is saved."""
+        self._hurry = asyncio.Event()
         try:
-            await self._done(wanted, within_budget=False)
-        except RequestFailed as error:
-            # A cell came in between: its own save takes this one's place.
-            if error.ename != _STOPPED:
-                wanted.failed(str(error))
+            async with asyncio.timeout(seconds):
+                await self._hurry.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._hurry = None
 
     async def _done(self, wanted: Wanted, *, within_budget: bool) -> None:
-        """Raises RequestFailed; other failures are told."""
+        """Failures are told. Raises _OverBudgetError."""
         if wanted.process.exited.done():  # another one may be there now, with older variables
             wanted.failed("the GPU process ended before that")
             return
-        began = time.monotonic()
+        began = self._clock()
         try:
             saved = await self._numbered(wanted, within_budget=within_budget)
         except GpuProcessDied:
             _log.debug("The GPU process %d ended while it saved; the state saved before stands.", wanted.process.pid)
-        except TimeoutError:
-            wanted.failed(f"it took longer than {TIMEOUT_S:g} s")
-        except OSError as error:
-            wanted.failed(str(error))
+        except (RequestFailed, TimeoutError, OSError) as error:
+            if isinstance(error, RequestFailed) and error.ename == _OVER_BUDGET:
+                raise _OverBudgetError from None
+            if self._gives_way and isinstance(error, RequestFailed) and error.ename == _STOPPED:
+                return  # a cell came in between, and its own save takes this one's place; or a suspend, which saves
+            now = self._clock()
+            self._not_due_before = now + _PAUSE_PER_FAILURE * (now - began)
+            wanted.failed(_why(error))
         else:
-            self._cost_s, self._run_s = time.monotonic() - began, 0.0
+            self._cost_s = self._clock() - began
             await wanted.then(saved)
 
     async def _numbered(self, wanted: Wanted, *, within_budget: bool) -> SavedState:
@@ -185,3 +229,17 @@ class Saves:
                 return await self._save(wanted.cell, number=number, within_budget=within_budget)
         finally:
             self._under_way = None
+
+
+class _OverBudgetError(Exception):
+    """The save costs more than one after a cell may."""
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return f"it took longer than {TIMEOUT_S:g} s"
+    return "it was interrupted" if isinstance(error, RequestFailed) and error.ename == _STOPPED else str(error)
+
+
+def _runs(task: asyncio.Task[None] | None) -> bool:
+    return task is not None and not task.done()

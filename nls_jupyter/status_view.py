@@ -22,9 +22,11 @@ _HEADS = ("", "workload", "phase", "GPU", "used", "request", "limit", "why")
 class GpuStatus:
     """What `%gpu` returns: IPython shows the richest form that the frontend can."""
 
-    def __init__(self, status: Mapping[str, Any], own_id: str | None) -> None:
+    def __init__(self, status: Mapping[str, Any], own_id: str | None, saved: str = "") -> None:
+        """`saved` is a sentence about the notebook's saved state; empty for none."""
         self._status = status
         self._own_id = own_id
+        self._saved = saved
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         """Text, HTML and JSON of the same facts."""
@@ -47,7 +49,7 @@ class GpuStatus:
         if not self._status["gpus"]:
             return f"{message or 'This node has no GPU.'} {_WITHOUT_GPU}"
         simulated = "Simulated GPUs." if self._status["simulated"] else ""
-        return " ".join(part for part in (message, simulated, self._own()) if part)
+        return " ".join(part for part in (message, simulated, self._own(), self._saved) if part)
 
     def _own(self) -> str:
         own = next((w for w in self._status["workloads"] if w["id"] == self._own_id), None)

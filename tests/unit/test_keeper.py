@@ -493,11 +493,75 @@ def test_small_cells_that_follow_each_other_are_saved_together() -> None:
         assert not it.keeper.saves.active
         await it.keeper.saves.give_way()
         assert (it.saves, process.stops, it.failures) == (1, [], [])
-        it.keeper.saves.cell_ran(saving._PASSES_S)
+        it.keeper.saves.cell_ran(saving.WITHIN_S)
         it.save_soon()
         assert it.keeper.saves.active
         await it.keeper.saves.until_over()
         assert it.saves == 2
+
+    play(story)
+
+
+def test_a_save_that_always_costs_too_much_is_made_all_the_same_once_it_is_due() -> None:
+    async def story(it: Story) -> None:
+        process, now_s = await it.start(), 0.0
+        it.keeper.saves._clock = lambda: now_s
+        process.too_much = True
+        process.saving.set_result(None)
+        for _ in range(8):  # as Run All sends them
+            now_s += 0.5
+            it.keeper.saves.cell_ran(0.5)
+            it.save_soon()
+            await turns(lambda: not it.keeper.saves.active)
+            await it.keeper.saves.give_way()
+        assert (process.budgets, it.saves, it.failures) == ([True, True, True, False] * 2, 2, [])
+
+    play(story)
+
+
+def test_a_cell_that_follows_waits_for_a_save_that_is_due_and_was_begun_when_none_ran(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(saving, "IDLE_S", 0.0)
+
+    async def story(it: Story) -> None:
+        process, now_s = await it.start(), 0.0
+        saves = it.keeper.saves
+        saves._clock = lambda: now_s
+        process.too_much = True
+        saves.cell_ran(0.5)
+        it.save_soon()
+        await turns(lambda: process.budgets == [True, False])
+        assert not saves.active
+        now_s = saving.WITHIN_S
+        assert saves.active
+        process.saving.set_result(None)
+        await turns(lambda: not saves.active)
+        assert (it.saves, process.stops) == (1, [])
+
+    play(story)
+
+
+def test_a_save_that_is_due_and_was_given_up_is_due_again_after_twenty_times_what_it_took() -> None:
+    async def story(it: Story) -> None:
+        process, now_s = await it.start(), 100.0
+        saves = it.keeper.saves
+        saves._clock = lambda: now_s
+        process.too_much = True
+        saves.cell_ran(10.0)
+        it.save_soon()
+        await turns(lambda: process.budgets == [False])
+        now_s += 3.0
+        saves.stop()
+        await turns(lambda: not saves.active)
+        assert it.failures == ["it was interrupted"]
+        for _ in range(7):
+            now_s += 10.0
+            saves.cell_ran(1.0)
+            it.save_soon()
+            await turns(lambda: not saves.active)
+            await saves.give_way()
+        assert process.budgets == [False, *[True] * 5, False, False]
 
     play(story)
 

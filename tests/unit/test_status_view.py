@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from nls_jupyter.saving import Saves
 from nls_jupyter.status_view import GpuStatus
 
 GPU = {
@@ -39,6 +40,16 @@ def test_the_headline_is_about_this_notebook() -> None:
     assert GpuStatus(status(simulated=True), None).headline() == (
         "Simulated GPUs. This notebook has no GPU yet: %%gpu or %gpu request asks for one."
     )
+
+
+def test_the_headline_says_what_is_saved_and_what_a_kill_can_cost() -> None:
+    saves = Saves(None)  # type: ignore[arg-type]  # nothing is saved here
+    saves._cost_s = 1.25
+    headline = GpuStatus(status(), "w", saves.summary("[5]")).headline()
+    bound = "which took 1.2 s; a kill takes at most 2 s of cells before its own with it."
+    assert headline.endswith(f"<them>. The variables are saved as of cell [5], {bound}")
+    saves._cost_s, saves.within_s = 0.01, float("inf")
+    assert saves.summary("[5]") == "The variables are saved as of cell [5]."
 
 
 def test_a_message_about_the_node_comes_before_and_hides_nothing() -> None:
