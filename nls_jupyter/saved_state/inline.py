@@ -36,7 +36,7 @@ class Layouts:
     """The names of the attributes that instances of one class have, by how many there are."""
 
     def __init__(self) -> None:
-        self._known: dict[int, _Layout] = {}
+        self._known: dict[int, _Layout | None] = {}
 
     def of(self, thing: Any) -> tuple[tuple[str, ...], tuple[Any, ...]] | None:
         """Names and values, or `None` where there is a dict, or one has to be asked for."""
@@ -45,9 +45,11 @@ class Layouts:
             return None
         if not values:
             return (), ()
-        layout = self._known.get(len(values))
+        if len(values) not in self._known:
+            self._known[len(values)] = _learn(thing, kind)
+            return None
+        layout = self._known[len(values)]
         if layout is None:
-            self._learn(thing, kind)
             return None
         try:
             found = layout.get(thing)
@@ -58,17 +60,18 @@ class Layouts:
             return None
         return layout.names, found
 
-    def _learn(self, thing: Any, kind: type) -> None:
-        names = tuple(vars(thing))
-        if not 0 < len(names) <= _MOST_ATTRIBUTES or not all(
-            isinstance(name, str) and "." not in name for name in names
-        ):
-            return
-        defaults = [(at, inspect.getattr_static(kind, name, _NONE)) for at, name in enumerate(names)]
-        # What only the class has under a name must not be taken for the instance's own.
-        own = tuple((at, value) for at, value in defaults if value is not _NONE)
-        if not any(hasattr(type(value), "__set__") or hasattr(type(value), "__get__") for _, value in own):
-            self._known.setdefault(len(names), _Layout(names, operator.attrgetter(*names), own))
+
+def _learn(thing: Any, kind: type) -> _Layout | None:
+    """The layout of this instance, unless it can only be asked for."""
+    names = tuple(vars(thing))
+    if not 0 < len(names) <= _MOST_ATTRIBUTES or not all(isinstance(name, str) and "." not in name for name in names):
+        return None
+    defaults = [(at, inspect.getattr_static(kind, name, _NONE)) for at, name in enumerate(names)]
+    # What only the class has under a name must not be taken for the instance's own.
+    own = tuple((at, value) for at, value in defaults if value is not _NONE)
+    if any(hasattr(type(value), "__set__") or hasattr(type(value), "__get__") for _, value in own):
+        return None
+    return _Layout(names, operator.attrgetter(*names), own)
 
 
 _layouts: weakref.WeakKeyDictionary[type, Layouts | None] = weakref.WeakKeyDictionary()

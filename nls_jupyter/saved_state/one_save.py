@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,7 @@ class OneSave:
         memory_bytes: of all arrays that were met; known after `look`.
         by_digest: parts that the next save may find unchanged, by their component's digest.
         fingerprints: of memory on devices.
+        recurring_s: what any save of this content costs: the walk, and pickling what only its pickle tells about.
 
     Args:
         namespace: all names, outputs too.
@@ -83,6 +85,7 @@ class OneSave:
         self._missing: list[MissingName] = []
         self._interpreter: Blob | None = None
         self.memory_bytes = 0
+        self.recurring_s = 0.0
         self.by_digest: dict[bytes, Part] = {}
 
     @property
@@ -98,7 +101,9 @@ class OneSave:
     def write(self, known: Mapping[bytes, Part]) -> None:
         """Look at everything and store what is not among the parts that are `known` from the save before."""
         began = other_threads.run_times_ns()
+        began_s = time.monotonic()
         graph = self._walk()
+        self.recurring_s = time.monotonic() - began_s
         self.memory_bytes = sum(memory.size_bytes for memory in graph.memories.values())
         for library in self._rules.libraries:
             library.prepare(graph.holders)
@@ -157,7 +162,9 @@ class OneSave:
             except NoRoomError:
                 part = self._encode(component, graph)  # which names what does not fit
         else:
+            began_s = time.monotonic()
             part = self._encode(component, graph)
+            self.recurring_s += time.monotonic() - began_s if component.digest is None else 0.0
         self._parts.append(part)
         if component.digest is not None:
             self.by_digest[component.digest] = part

@@ -62,6 +62,7 @@ class Saver:
         self._fingerprints: Fingerprints = {}
         self._carried = Carried()
         self._index: Extent | None = None
+        self._recurring_s = 0.0
 
     def descriptors(self) -> list[int]:
         """Of the files that hold what was committed last, for others to copy."""
@@ -98,10 +99,12 @@ class Saver:
             stop: called now and then; what it raises, such as SaveStoppedError, stops the save.
 
         Raises:
-            OverBudgetError: it costs more than `budget_s`.
+            OverBudgetError: it costs more than `budget_s`; at once where the last save tells.
             OSError: the system refuses the memory.
             Exception: what a Gpu library raised while it was waited for or copied from.
         """
+        if budget_s is not None and self._recurring_s > budget_s:
+            raise OverBudgetError(f"the last save took {self._recurring_s:g} s even for what had not changed")
         libraries.synchronize()
         arena, blobs = self._open()
         arena.begin()
@@ -149,6 +152,7 @@ class Saver:
         before = self._index
         self._index = arena.commit(index.to_bytes(content, table))
         self._parts, self._fingerprints = save.by_digest, save.fingerprints
+        self._recurring_s = save.recurring_s
         spare_bytes = min(blobs.written_bytes, max(arena.memory_room_bytes, 0) // 2)
         blobs.keep_only([*save.chunks(), *self._carried.chunks()], spare_bytes)
         if before is not None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from nls_jupyter import saved_state
-from nls_jupyter.saved_state import MachineRoom, OverBudgetError, Saver, arena, graph, window
+from nls_jupyter.saved_state import MachineRoom, OverBudgetError, Saver, arena, graph, one_save, window
 from nls_jupyter.saved_state.cost import RunTime
 from nls_jupyter.saved_state.room import memory_left_bytes
 from saved_state_roundtrip import restore
@@ -294,6 +294,27 @@ class TestCost:
             saver.save(names, cell=None)
         assert looks_until_stopped < len(looks)
         assert len(looks) > 20
+
+    def test_a_save_whose_objects_took_too_long_each_time_is_not_even_begun(self, monkeypatch):
+        now_s = 0.0
+
+        class Costly:
+            def __reduce__(self):
+                nonlocal now_s
+                now_s += 3.0
+                return Costly, ()
+
+        monkeypatch.setattr(one_save.time, "monotonic", lambda: now_s)
+        names = {"costly": Costly()}
+        with contextlib.closing(Saver(patience_s=None)) as saver:
+            saver.save(names, cell="1")
+            took_s = now_s
+            with pytest.raises(OverBudgetError, match="the last save took"):
+                saver.save(names, cell="2", budget_s=took_s - 0.1)
+            assert now_s == took_s
+            saver.save(names, cell="2", budget_s=took_s)
+            saver.save({}, cell="3")
+            saver.save({"x": 1}, cell="4", budget_s=0.1)
 
     def test_a_save_may_cost_a_twentieth_of_what_ran_since_the_last(self):
         run_time = RunTime()

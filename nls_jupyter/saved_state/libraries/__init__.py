@@ -42,6 +42,7 @@ _OWN = {
     "nls_jupyter.simulated_cupy": "nls_jupyter.saved_state.libraries.cupy_arrays",
     "torch": "nls_jupyter.saved_state.libraries.torch_tensors",
     "jax": "nls_jupyter.saved_state.libraries.jax_arrays",
+    "numba": "nls_jupyter.saved_state.libraries.numba_functions",
 }
 #: Entry points of other packages: the name is the library's module, the object is as `library` in ours.
 ENTRY_POINTS = "nls_jupyter.codecs"

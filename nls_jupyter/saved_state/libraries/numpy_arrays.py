@@ -152,9 +152,14 @@ def _look(array: Array) -> Look | None:
     flat = as_bytes(root)
     if flat is None or (root is not array and _as_view(array, root) is None):
         return None
-    memory = Memory("host", address(root), root.nbytes, _key(root), lambda: HostMemory(flat.data, flat.nbytes))
-    place = (address(array), address(root), array.shape, array.strides, array.flags.writeable, root.shape, root.strides)
-    return Look(repr((place, array.dtype, array.dtype.metadata)).encode(), (array.base,), memory)
+    start = address(root)
+    key = ("host", start, root.nbytes)
+    memory = Memory("host", start, root.nbytes, key, lambda: HostMemory(flat.data, flat.nbytes))
+    first = start if root is array else address(array)
+    place = (first, start, array.shape, array.strides, array.flags.writeable, root.shape, root.strides)
+    # The text of a type costs more than all else here.
+    kind = array.dtype.char if array.dtype.isbuiltin == 1 else (array.dtype, array.dtype.metadata)
+    return Look(repr((place, kind)).encode(), (array.base,), memory)
 
 
 def _look_at_subclass(array: Array) -> Look | None:
@@ -188,6 +193,8 @@ def _place(array: Array) -> tuple[object, ...]:
 
 def as_bytes(array: Array) -> NDArray[np.uint8] | None:
     """A dense array's memory in address order, as a view; `None` for an array with gaps."""
+    if array.flags.c_contiguous:
+        return array.reshape(-1).view(np.uint8)
     order = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
     dense = array.transpose(order)
     return dense.reshape(-1).view(np.uint8) if dense.flags.c_contiguous else None
