@@ -212,7 +212,9 @@ class Keeper:
     def _brought_back(self, saved: SavedState | None, restored: Message, seconds: float) -> Restored:
         manifest = saved.manifest if saved else None
         # What could not be saved is gone with the first process that comes back without it, and told then.
-        lost = [] if manifest is None or self._losses_told is saved else manifest.missing
+        told = manifest is None or self._losses_told is saved
+        lost = () if manifest is None or told else manifest.missing
+        changed = () if manifest is None or told else manifest.changed
         self._losses_told = saved
         return Restored(
             names=restored["restored"],
@@ -224,7 +226,10 @@ class Keeper:
             cell=manifest.cell if manifest else None,
             seconds=seconds,
             not_back=[name for name in restored["missing"] if name["name"] in self.not_back],
-            changed=restored["changed"],
+            changed=[
+                *restored["changed"],
+                *({"name": c.name, "type_name": c.type_name, "change": c.change} for c in changed),
+            ],
             gone=self.completed.take(),
         )
 

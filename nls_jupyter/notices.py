@@ -12,11 +12,14 @@ from nls_jupyter import completed
 from nls_scheduler.sizes import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from nls_jupyter.keeper import Restored
 
 LOG_LENGTH = 500
+# Of those of whom the same is to be said, so many are named.
+_MOST_NAMED = 6
+_VARIABLE, _RESULT, _LAST_RESULT = range(3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +121,12 @@ def _returned(left: Departure | None, gpu: str, restored: Restored, now: float) 
 
 
 def kept(restored: Restored) -> str:
-    """What came back: `5 variables kept (320 MiB)`, and by name what did not."""
+    """What came back: `5 variables kept (320 MiB)`, and by name what did not, or came back otherwise."""
     text = f"{count(len(restored.names), 'variable')} kept ({format_bytes(restored.memory_bytes)})"
     if restored.missing:
-        text += f"; not kept: {_with_reasons(restored.missing)}"
+        text += f"; not kept: {_by_clause(restored.missing, 'reason')}"
     if restored.not_back:
-        text += f"; saved, but could not be restored, and tried again: {_with_reasons(restored.not_back)}"
+        text += f"; saved, but could not be restored, and tried again: {_by_clause(restored.not_back, 'reason')}"
     return text + changed(restored.changed)
 
 
@@ -137,11 +140,36 @@ def came_later(report: Mapping[str, Any]) -> str | None:
 
 def changed(names: Sequence[Mapping[str, Any]]) -> str:
     """A clause for what came back otherwise than it was; empty for nothing."""
-    return "".join(f"; {name['name']}: {name['change']}" for name in names)
+    return f"; changed: {_by_clause(names, 'change')}" if names else ""
 
 
-def _with_reasons(names: Sequence[Mapping[str, Any]]) -> str:
-    return ", ".join(f"{name['name']} ({name['reason']})" for name in names)
+def _by_clause(names: Sequence[Mapping[str, Any]], field: str) -> str:
+    """What holds of several names is said once, and of many some are named: `%gpu vars` has all."""
+    members: dict[str, list[str]] = {}
+    for name in _without_results(names, field):
+        members.setdefault(name[field], []).append(name["name"])
+    return ", ".join(f"{_listed(found)} ({clause})" for clause, found in members.items())
+
+
+def _without_results(names: Sequence[Mapping[str, Any]], field: str) -> Iterator[Mapping[str, Any]]:
+    """Without IPython's further names of a result: `_` where there is `Out[3]`, and that where a variable tells it."""
+    least: dict[tuple[str, str], int] = {}
+    for name in names:
+        kind = name["type_name"], name[field]
+        least[kind] = min(_rank(name["name"]), least.get(kind, _LAST_RESULT))
+    return (name for name in names if _rank(name["name"]) == least[name["type_name"], name[field]])
+
+
+def _rank(name: str) -> int:
+    if not name.strip("_"):
+        return _LAST_RESULT
+    return _RESULT if name.startswith("Out[") else _VARIABLE
+
+
+def _listed(names: Sequence[str]) -> str:
+    if len(names) <= _MOST_NAMED:
+        return ", ".join(names)
+    return f"{', '.join(names[: _MOST_NAMED - 1])} and {len(names) - _MOST_NAMED + 1} more"
 
 
 def count(number: int, thing: str) -> str:

@@ -15,7 +15,7 @@ from nls_jupyter.keeper import EndedInCell, Keeper
 from nls_jupyter.launch import ExitStatus, GpuProcessDied, LaunchFailed
 from nls_jupyter.pending import RequestFailed
 from nls_jupyter.saved_state import Manifest
-from nls_jupyter.saved_state.manifest import MissingName, SavedName
+from nls_jupyter.saved_state.manifest import ChangedName, MissingName, SavedName
 from nls_scheduler.processes import look_up
 
 if TYPE_CHECKING:
@@ -93,7 +93,8 @@ class FakeProcess:
             raise STOPPED
         await asyncio.shield(self.saving)
         saved, missing = (SavedName("x", "int", 1, "host"),), (MissingName("gen", "generator", "no"),)
-        return (os.memfd_create("saved"),), Manifest(1, saved, missing, cell)
+        changed = (ChangedName("x", "int", "without its graph"),)
+        return (os.memfd_create("saved"),), Manifest(1, saved, missing, cell, changed)
 
     def stop_saves(self, number: int) -> None:
         self.stops.append(number)
@@ -340,7 +341,7 @@ def test_a_stop_during_a_suspend_ends_the_process_and_the_suspend() -> None:
     play(story)
 
 
-def test_names_that_were_not_saved_are_missing_once() -> None:
+def test_names_that_were_not_saved_are_missing_once_and_what_comes_back_changed_is_told_once() -> None:
     async def story(it: Story) -> None:
         process = await it.start()
         process.saving.set_result(None)
@@ -349,6 +350,7 @@ def test_names_that_were_not_saved_are_missing_once() -> None:
             process = await it.keeper.launch({})
             restored = await it.keeper.bring_back(process, None)
             assert [missing["name"] for missing in restored.missing] == expected
+            assert [changed["name"] for changed in restored.changed] == ["x"] * len(expected)
             assert restored.cell is None
             await it.keeper.end("again")
 

@@ -155,11 +155,47 @@ def test_what_was_kept_is_counted() -> None:
     assert kept(back("a")) == "1 variable kept (1 MiB)"
 
 
+def lost(reason: str, *names: str, type_name: str = "IntSlider") -> tuple[dict[str, str], ...]:
+    return tuple({"name": name, "type_name": type_name, "reason": reason} for name in names)
+
+
+def test_what_holds_of_several_names_is_said_once() -> None:
+    missing = (*lost("it holds a lock", "a", "b"), *lost("a socket", "s"), *lost("it holds a lock", "c"))
+    assert kept(back(missing=missing)) == "0 variables kept (1 MiB); not kept: a, b, c (it holds a lock), s (a socket)"
+
+
+def test_of_many_some_are_named() -> None:
+    missing = lost("it holds a lock", *"abcdefgh")
+    assert kept(back(missing=missing)).endswith("not kept: a, b, c, d, e and 3 more (it holds a lock)")
+    assert kept(back(missing=missing[:6])).endswith("not kept: a, b, c, d, e, f (it holds a lock)")
+
+
+def test_what_is_a_result_too_is_not_said_three_times() -> None:
+    assert kept(back(missing=lost("a lock", "a", "Out[3]", "_", "__"))).endswith("not kept: a (a lock)")
+    assert kept(back(missing=lost("a lock", "_", "Out[3]"))).endswith("not kept: Out[3] (a lock)")
+    assert kept(back(missing=lost("a lock", "_"))).endswith("not kept: _ (a lock)")
+    others = (*lost("a lock", "a"), *lost("a lock", "Out[3]", type_name="Thread"))
+    assert kept(back(missing=others)).endswith("not kept: a, Out[3] (a lock)")
+
+
+def test_what_comes_back_otherwise_is_said_where_the_kept_ones_are_counted() -> None:
+    changed = tuple(
+        {"name": name, "type_name": "torch.Tensor", "change": "without its graph"} for name in ("loss", "Out[3]", "w")
+    )
+    assert kept(back("loss", "w", changed=changed)) == (
+        "2 variables kept (1 MiB); changed: loss, w (without its graph)"
+    )
+
+
 def test_what_came_back_later_is_said_and_what_it_does_not_share_any_more() -> None:
     nothing = {"restored": [], "changed": []}
     assert came_later(nothing) is None
-    change = {"name": "net", "change": "it came back later than w: what they shared, it has a copy of"}
+    change = {
+        "name": "net",
+        "type_name": "Net",
+        "change": "it came back later than w: what they shared, it has a copy of",
+    }
     assert came_later({"restored": ["net"], "changed": [change]}) == (
         "net could not be restored before and is back; "
-        "net: it came back later than w: what they shared, it has a copy of."
+        "changed: net (it came back later than w: what they shared, it has a copy of)."
     )
