@@ -163,8 +163,10 @@ class OneSave:
                 part = self._encode(component, graph)  # which names what does not fit
         else:
             began_s = time.monotonic()
-            part = self._encode(component, graph)
-            self.recurring_s += time.monotonic() - began_s if component.digest is None else 0.0
+            try:
+                part = self._encode(component, graph)
+            finally:
+                self.recurring_s += time.monotonic() - began_s if component.digest is None else 0.0
         self._parts.append(part)
         if component.digest is not None:
             self.by_digest[component.digest] = part

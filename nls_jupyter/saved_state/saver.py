@@ -104,7 +104,7 @@ class Saver:
             Exception: what a Gpu library raised while it was waited for or copied from.
         """
         if budget_s is not None and self._recurring_s > budget_s:
-            raise OverBudgetError(f"the last save took {self._recurring_s:g} s even for what had not changed")
+            raise OverBudgetError(f"the save before took {self._recurring_s:g} s for what each save does")
         libraries.synchronize()
         arena, blobs = self._open()
         arena.begin()
@@ -129,6 +129,7 @@ class Saver:
                 if self._interpreter is not None:
                     save.keep_interpreter(self._interpreter)
             except OverBudgetError:
+                self._recurring_s = save.recurring_s
                 arena.prepare(save.memory_bytes - blobs.hashed_bytes)
                 raise
         manifest = save.manifest(cell)
