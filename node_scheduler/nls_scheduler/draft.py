@@ -64,9 +64,10 @@ class Draft:
         return True
 
     def claim_since(self, claimant: Workload) -> float:
-        """Since when `claimant` waits; one who is being driven out itself inherits the wait that drives it."""
+        """Since when `claimant` waits for its home; who is being driven out itself inherits the wait that drives it."""
         if claimant.waiting_since is not None:
-            return claimant.waiting_since
+            admitted = self.state.at if claimant.home_since is None else claimant.home_since
+            return max(claimant.waiting_since, admitted)
         return self.since.get(claimant.id, self.state.at)
 
     def claimed_since(self, workload: Workload) -> float | None:
@@ -93,7 +94,7 @@ class Draft:
 
     def note_short(self, gpu: GpuUuid) -> None:
         """What is held on `gpu` is too much: since the first wait for it, or since it is so."""
-        times = [c.waiting_since for c in self.claimants.get(gpu, []) if c.waiting_since is not None]
+        times = [self.claim_since(c) for c in self.claimants.get(gpu, []) if c.waiting_since is not None]
         times += [t for t in (self.state.gpus[gpu].pressed_since,) if t is not None]
         if times:
             self.short[gpu] = min(times)

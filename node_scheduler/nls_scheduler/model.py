@@ -100,3 +100,7 @@ class NodeState:
     def label(self, gpus: tuple[GpuUuid, ...]) -> str:
         """`GPU 0` or `GPU 0 and GPU 1` for people; a vanished Gpu keeps its UUID."""
         return " and ".join(self.gpus[g].label if g in self.gpus else g for g in gpus)
+
+    def label_is(self, gpus: tuple[GpuUuid, ...]) -> str:
+        """`GPU 0 is` or `GPU 0 and GPU 1 are`."""
+        return f"{self.label(gpus)} {'is' if len(gpus) == 1 else 'are'}"

@@ -112,13 +112,13 @@ def _entry(
     target = draft.rooms.target.get(workload.id, ())
     leaves = workload.present and target != workload.current
     since = draft.claimed_since(workload) if leaves else None
-    policy = draft.state.policy
+    told_since = draft.state.at if workload.told_since is None else workload.told_since
     return PlanEntry(
         home=draft.homes.homes.get(workload.id, ()),
         target=target,
         reason=_reason(draft, workload, target, moves),
         cause=_cause(draft, workload, target) or _owner_as_cause(draft, workload, target),
-        deadline_at=None if since is None else since + policy.reclaim_deadline_s - policy.stop_grace_s,
+        deadline_at=None if since is None else draft.state.policy.deadline_at(since, told_since),
         yields=workload.id in draft.yields or (leaves and workload.id not in moves),
         allowance_bytes=draft.allowances.get(workload.id, 0),
         position=positions.get(workload.id),
@@ -191,7 +191,7 @@ def _reason(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], moves
     if workload.wish is not None and workload.wish in target and workload.wish not in workload.current:
         return f"its user wants it on {state.label(target)}"
     if workload.spec.resizable and workload.present and set(workload.current) < set(target):
-        return f"{state.label(tuple(u for u in target if u not in workload.current))} is free for it as well"
+        return f"{state.label_is(tuple(u for u in target if u not in workload.current))} free for it as well"
     if not target:
         return draft.waits.get(workload.id, "waits for a GPU")
     if workload.id in draft.yields:
@@ -219,7 +219,7 @@ def _why_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) ->
     absent = workload.phase in (Phase.QUEUED, Phase.SUSPENDED)
     if absent and not all(has_room(draft.state, workload, draft.state.gpus[uuid]) for uuid in target):
         holder = _cause(draft, workload, target)
-        return f"{label} is held by {draft.state.workloads[holder].spec.name}" if holder else f"{label} is being freed"
+        return f"{draft.state.label_is(target)} {_held_by(draft, holder)}"
     if workload.spec.burstable:
         allowance = format_bytes(draft.allowances[workload.id])
         if target != draft.homes.homes[workload.id]:
@@ -227,3 +227,7 @@ def _why_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) ->
             return f"borrows {label} to burst up to {allowance}; its home is {home}"
         return f"at home on {label}, may use up to {allowance}"
     return f"at home on {label}, {format_bytes(workload.spec.request_bytes)} guaranteed"
+
+
+def _held_by(draft: Draft, holder: WorkloadId | None) -> str:
+    return f"held by {draft.state.workloads[holder].spec.name}" if holder else "being freed"

@@ -80,9 +80,23 @@ class Policy:
             oversubscribe=self.oversubscribe,
         )
 
+    @property
+    def ladder_s(self) -> float:
+        """The least that a running cell has between the interrupt and the stop."""
+        return min(self.interrupt_grace_s, self.reclaim_deadline_s / 2)
+
     def interrupt_at(self, deadline_at: float) -> float:
         """When a cell that has not ended by itself is interrupted: it may save what it needs, and end."""
-        return deadline_at - min(self.interrupt_grace_s, self.reclaim_deadline_s / 2)
+        return deadline_at - self.ladder_s
+
+    def deadline_at(self, since: float, told_since: float) -> float:
+        """When a process that leaves for a guarantee is stopped.
+
+        Args:
+            since: since when the guarantee waits.
+            told_since: since when the victim has known.
+        """
+        return max(since + self.reclaim_deadline_s - self.stop_grace_s, told_since + self.ladder_s)
 
     def residency_s(self, workload: Workload) -> float:
         """How long `workload` may keep its burst before it yields to a waiter."""

@@ -48,9 +48,8 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
     """The state after `event` and the commands it leads to. Pure: the same input gives the same output."""
     state = _note_pressure(settle_claims(_give_up_trims(_forget_the_ended(record(state, event)))))
     plan = make_plan(state)
-    homes = {key: entry.home for key, entry in plan.entries.items()}
-    housed = {k: w if w.home == homes[k] else replace(w, home=homes[k]) for k, w in state.workloads.items()}
-    state = answer_wanted(replace(state, plan=plan.entries, workloads=housed))
+    planned = {key: _planned(workload, plan.entries[key], state.at) for key, workload in state.workloads.items()}
+    state = answer_wanted(replace(state, plan=plan.entries, workloads=planned))
     commands: list[Command] = []
     for workload_id in () if state.quiet else gangs.side_by_side(state):
         entry, workload = plan.entries[workload_id], state.workloads[workload_id]
@@ -59,6 +58,16 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
             state, command = _order(state, workload, entry, decided)
             commands.append(command)
     return _set_timer(state, plan.wake_at, commands)
+
+
+def _planned(workload: Workload, entry: PlanEntry, at: float) -> Workload:
+    """With what lasts of the plan: the home, and since when deadlines count."""
+    return updated(
+        workload,
+        home=entry.home,
+        home_since=_since(workload.home_since, at) if entry.home else None,
+        told_since=_since(workload.told_since, at) if entry.deadline_at is not None else None,
+    )
 
 
 def outstanding(state: NodeState, workload: Workload) -> WorkloadCommand | None:

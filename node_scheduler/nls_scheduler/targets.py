@@ -87,7 +87,7 @@ def _keep_present(draft: Draft, wanting: list[Workload]) -> list[Workload]:
 def _claim_home(draft: Draft, workload: Workload) -> None:
     home = draft.homes.homes[workload.id]
     if not all(uuid in draft.rooms.gpus for uuid in home):
-        draft.waits[workload.id] = f"{draft.state.label(home)} is out of service"
+        draft.waits[workload.id] = f"{draft.state.label_is(home)} out of service"
         return
     draft.rooms.add(workload, home)
     for uuid in home:

@@ -194,6 +194,8 @@ class Workload:
         home: where its request is counted; empty while it is not admitted.
         given_home: where the cluster's scheduler counts it, a fact for us; empty: it has not said yet; `None`: the home
             is ours to choose.
+        home_since: since when it has been admitted.
+        told_since: since when the plan has told it to leave for a guarantee; `None`: it does not.
         current: where its GPU process is or is about to be; empty without one.
         process: `None` until the GPU process exists.
         measured: whether a sample has been taken since its process was ready.
@@ -236,6 +238,8 @@ class Workload:
     phase: Phase = Phase.QUEUED
     home: tuple[GpuUuid, ...] = ()
     given_home: tuple[GpuUuid, ...] | None = None
+    home_since: float | None = None
+    told_since: float | None = None
     current: tuple[GpuUuid, ...] = ()
     process: ProcessId | None = None
     measured: bool = False

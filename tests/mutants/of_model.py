@@ -106,8 +106,20 @@ MUTANTS = [
         (
             "a short deadline is all for the interrupt",
             "A cell is interrupted interrupt_grace_s before the deadline, or half of it.",
-            "return deadline_at - min(self.interrupt_grace_s, self.reclaim_deadline_s / 2)",
-            "return deadline_at - self.interrupt_grace_s",
+            "return min(self.interrupt_grace_s, self.reclaim_deadline_s / 2)",
+            "return self.interrupt_grace_s",
+        ),
+        (
+            "the deadline leaves no time to stop",
+            "A guarantee is there within reclaim_deadline_s, the stop included.",
+            "since + self.reclaim_deadline_s - self.stop_grace_s",
+            "since + self.reclaim_deadline_s + self.stop_grace_s",
+        ),
+        (
+            "who is told late has no time left",
+            "A running cell is told and interrupted before it is stopped.",
+            "told_since + self.ladder_s)",
+            "since)",
         ),
         (
             "a turn is as long whatever the move takes",

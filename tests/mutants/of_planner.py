@@ -46,12 +46,6 @@ MUTANTS = mutants_of(
         "",
     ),
     (
-        "the deadline leaves no time to stop",
-        "A guarantee is there within reclaim_deadline_s, the stop included.",
-        "since + policy.reclaim_deadline_s - policy.stop_grace_s",
-        "since + policy.reclaim_deadline_s + policy.stop_grace_s",
-    ),
-    (
         "there is no deadline",
         "A guarantee sets a deadline.",
         "since = draft.claimed_since(workload) if leaves else None",

@@ -113,6 +113,12 @@ MUTANTS = [
     *mutants_of(
         "draft.py",
         (
+            "a deadline counts from before there was a home",
+            "A deadline counts from the moment a home was given.",
+            "            return max(claimant.waiting_since, admitted)\n",
+            "            return claimant.waiting_since\n",
+        ),
+        (
             "who moves for another's sake has waited since never",
             "A deadline counts from the beginning of the wait.",
             "                self.since[victim.id] = since\n",

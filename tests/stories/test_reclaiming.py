@@ -6,6 +6,7 @@ from nls_scheduler import events as ev
 from nls_scheduler.commands import InterruptCell, StopProcess, SuspendProcess, TrimMemory
 from nls_scheduler.pools import Pool
 from nls_scheduler.simulator import GIB
+from nls_scheduler.workload import Kind
 from stage import Stage
 
 ORDER_OF_HARM = {
@@ -400,3 +401,34 @@ def test_a_finished_cell_forgives_the_failures_before() -> None:
         stage.cell_starts("book")
         stage.cell_ends("book")
     assert stage.runs("book")
+
+
+def test_a_wait_without_a_home_does_not_count_against_whoever_is_in_the_way_then() -> None:
+    stage = Stage(2, reclaim_deadline_s=30.0)
+    stage.notebook("borrower", 0.5)
+    stage.notebook("owner", 1.0)
+    assert stage.gpu("borrower") != stage.gpu("owner")
+    stage.node.tell(ev.SuspendRequested(stage.node.now, stage.workload("owner").id, "by its user"))
+    stage.node.settle()
+    stage.notebook("second", 0.5)
+    stage.after(100)
+    stage.command("training", 1.0)
+    stage.after(600)
+    assert stage.workload("training").home == ()
+    for name in ("borrower", "second"):
+        stage.cell_starts(name)
+    told = stage.node.now
+    stage.node.release(stage.workload("owner").id)
+    deadlines = [entry.deadline_at for entry in stage.node.state.plan.values() if entry.deadline_at is not None]
+    assert deadlines == [told + 28.0]
+    assert not any(isinstance(command, StopProcess) for command in stage.node.history[-1][1])
+
+
+def test_a_reason_about_several_gpus_is_a_sentence() -> None:
+    stage = Stage(2)
+    stage.command("first", gpu_count=2)
+    stage.node.release(stage.workload("first").id)
+    stage.node.submit(name="second", kind=Kind.COMMAND, request_bytes=16 * GIB, limit_bytes=16 * GIB, gpu_count=2)
+    reasons = [entry.reason for entry in stage.node.state.plan.values()]
+    assert "GPU 0 and GPU 1 are held by first" in reasons
+    assert stage.node.state.label_is((stage.uuid(0),)) == "GPU 0 is"
