@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib
-import io
 import os
 import site
 import sys
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from nls_jupyter import priority
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from types import ModuleType
 
 _CUDA_NOT_INITIALIZED = 3
@@ -46,10 +45,27 @@ class Imports:
         return ours or (isinstance(spec.origin, str) and spec.origin.startswith(self._installed))
 
 
+@contextlib.contextmanager
+def as_in_a_cell(shell: Any) -> Iterator[None]:
+    """What is imported meanwhile sees what it would in a cell: many a library asks where it is, once and for all."""
+    with shell.builtin_trap, shell.display_trap:
+        yield
+
+
+@contextlib.contextmanager
+def _quiet(stream: Any) -> Iterator[None]:
+    """Nothing is written; the stream stays the one that it is, for those who look at it or keep it."""
+    stream.write = len
+    try:
+        yield
+    finally:
+        del stream.write
+
+
 def import_quietly(names: Iterable[str]) -> list[str]:
     """Import what can be imported, without a word. Returns the names that cannot."""
     failed = []
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    with _quiet(sys.stdout), _quiet(sys.stderr):
         for name in names:
             try:
                 importlib.import_module(name)

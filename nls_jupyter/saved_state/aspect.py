@@ -1,4 +1,4 @@
-"""One thing that is kept of a process beside the names."""
+"""One thing that is kept of a process beside the names: a value that can be read, and set in another process."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ class Aspect:
 
     Attributes:
         name: for the user.
-        capture: its value now; `None` for nothing to keep.
+        capture: its value now; `None` for nothing to keep. What it raises is what the user reads of it.
         apply: the inverse, in a new process.
         module: whose state it is; without it being imported there is none.
         early: needed before objects are made.
+        always: kept also when it is as it was when the process started, or as the module's import left it.
     """
 
     name: str
@@ -26,3 +27,4 @@ class Aspect:
     apply: Callable[[Any], Any]
     module: str | None = None
     early: bool = False
+    always: bool = False

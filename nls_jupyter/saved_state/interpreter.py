@@ -6,20 +6,31 @@ imported have any state.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import importlib
 import pickle
 import sys
 from typing import TYPE_CHECKING, Any
 
-from nls_jupyter.saved_state.ipython_session import of_shell
-from nls_jupyter.saved_state.library_settings import of_libraries
+from nls_jupyter.allocators.after_import import AfterImport
+from nls_jupyter.saved_state import (
+    ipython_objects,
+    ipython_session,
+    library_settings,
+    logging_settings,
+    pictures,
+    process_objects,
+    process_settings,
+)
 from nls_jupyter.saved_state.manifest import MissingName, describe
 from nls_jupyter.saved_state.modules import UserModules
-from nls_jupyter.saved_state.process_settings import of_process
+from nls_jupyter.saved_state.places import Places
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from nls_jupyter.saved_state.aspect import Aspect
     from nls_jupyter.saved_state.graph import Component
 
 
@@ -33,9 +44,21 @@ class Interpreter:
     def __init__(self, shell: Any = None) -> None:
         self._shell = shell
         self._modules = UserModules()
+        self._aspects = [
+            *process_settings.of_process(),
+            *logging_settings.of_levels(),
+            *library_settings.of_libraries(),
+        ]
+        places = [*process_objects.of_process(), logging_settings.handlers()]
+        if shell is not None:
+            self._aspects += [*ipython_session.of_shell(shell), *pictures.of_shell(shell)]
+            places += ipython_objects.of_shell(shell)
+        self._places = Places(places)
+        #: Aspects as they were when the process started, or right after their module's import.
+        self._fresh: dict[str, bytes | None] = {}
         if shell is not None:
             self._modules.follow()
-        self._aspects = [*of_process(), *of_libraries(), *(of_shell(shell) if shell is not None else ())]
+            self._look_at_fresh_ones()
 
     def capture(self) -> tuple[bytes, list[MissingName]]:
         """Everything, to be stored, and what could not be kept."""
@@ -45,11 +68,12 @@ class Interpreter:
             if aspect.module is not None and aspect.module not in sys.modules:
                 continue
             try:
-                value = aspect.capture()
-                if value is not None:
-                    kept[aspect.name] = pickle.dumps(value, protocol=5)
+                value = _captured(aspect)
             except Exception as error:  # noqa: BLE001 - named, and the others are kept
                 missing.append(MissingName(aspect.name, "setting", describe(error)))
+            else:
+                if value is not None and (aspect.always or value != self._fresh.get(aspect.name)):
+                    kept[aspect.name] = value
         return pickle.dumps(kept, protocol=5), missing
 
     def apply(self, stored: bytes, *, early: bool) -> list[MissingName]:
@@ -67,13 +91,26 @@ class Interpreter:
                 missing.append(MissingName(aspect.name, "setting", describe(error)))
         return missing
 
+    def _look_at_fresh_ones(self) -> None:
+        of_modules: dict[str, list[Aspect]] = {}
+        for aspect in self._aspects:
+            if not aspect.always:
+                of_modules.setdefault(aspect.module or "", []).append(aspect)
+        self._keep_fresh(of_modules.pop("", []))
+        AfterImport({name: functools.partial(self._keep_fresh, of) for name, of in of_modules.items()}).install()
+
+    def _keep_fresh(self, aspects: Iterable[Aspect], _: object = None) -> None:
+        for aspect in aspects:
+            with contextlib.suppress(Exception):  # it is captured again, and then its error is told
+                self._fresh[aspect.name] = _captured(aspect)
+
     def is_fresh(self, component: Component) -> bool:
         """Whether a component of `outputs` is as a new process makes it anyway."""
         return self._modules.is_fresh(component)
 
     def outputs(self) -> dict[str, Any]:
-        """What is saved beside the user's names, by what tells it: the shell's last results, what modules hold."""
-        return {**self._results(), **self._modules.names()}
+        """What is saved beside the user's names, by what tells it: last results, what modules and places hold."""
+        return {**self._results(), **self._modules.names(), **self._places.names()}
 
     def _results(self) -> dict[str, Any]:
         if self._shell is None:
@@ -84,7 +121,11 @@ class Interpreter:
 
     def put_outputs(self, outputs: Mapping[str, Any]) -> list[MissingName]:
         """The inverse of `outputs`; what could not be put where it was."""
-        lost = self._modules.put({name: value for name, value in outputs.items() if ":" in name})
+        placed = {name: value for name, value in outputs.items() if self._places.has(name)}
+        lost = self._places.put(placed)
+        lost += self._modules.put(
+            {name: value for name, value in outputs.items() if ":" in name and name not in placed}
+        )
         if self._shell is not None:
             self._put_results(outputs)
         return lost
@@ -99,3 +140,8 @@ class Interpreter:
             else:
                 self._shell.user_ns[name] = value
                 setattr(self._shell.displayhook, name, value)
+
+
+def _captured(aspect: Aspect) -> bytes | None:
+    value = aspect.capture()
+    return None if value is None else pickle.dumps(value, protocol=5)

@@ -2,27 +2,150 @@
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+import functools
+import sys
+from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.saved_state.aspect import Aspect
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    Traits = dict[str, dict[str, Any]]
+
+# Objects, which `ipython_objects` keeps.
+_PRINTERS = frozenset({"type_printers", "singleton_printers", "deferred_printers"})
+_MISSING = object()
+
 
 def of_shell(shell: Any) -> tuple[Aspect, ...]:
-    """What is kept of this shell."""
-
-    def load_extensions(names: list[str]) -> None:
-        for name in names:
-            if name not in shell.extension_manager.loaded:
-                shell.extension_manager.load_extension(name)
-
-    def inputs() -> tuple[int, list[str]]:
-        return shell.execution_count, list(shell.user_ns["_ih"])
-
-    def set_inputs(state: tuple[int, list[str]]) -> None:
-        shell.execution_count, ran = state
-        shell.user_ns["_ih"][:] = ran  # the list that `In` is, too
-
+    """What is kept of this shell. Made when the process starts: what is there then is not a change."""
+    configured = _Configured(shell)
     return (
-        Aspect("IPython's extensions", lambda: sorted(shell.extension_manager.loaded), load_extensions),
-        Aspect("In", inputs, set_inputs),
+        Aspect("IPython's extensions", lambda: sorted(shell.extension_manager.loaded), lambda n: _load(shell, n)),
+        Aspect("IPython's settings", configured.changed, configured.set),
+        Aspect("%xmode and %pdb", lambda: _of_tracebacks(shell), lambda state: _set_tracebacks(shell, state)),
+        Aspect("%autoreload", lambda: _autoreload(shell), lambda state: _set_autoreload(shell, state)),
+        Aspect("%logstart", lambda: _logging(shell), lambda _: None),
+        Aspect("In", lambda: _inputs(shell), lambda state: _set_inputs(shell, state), always=True),
     )
+
+
+def _load(shell: Any, names: list[str]) -> None:
+    for name in names:
+        if name not in shell.extension_manager.loaded:
+            shell.extension_manager.load_extension(name)
+
+
+class _Configured:
+    """Traits that `%config`, or a magic such as `%precision`, has changed."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        self._before = {id(thing): _copied(_traits(thing)) for thing in self._things()}
+
+    def changed(self) -> Traits | None:
+        """By class and name, those that are not as they were when they were first seen."""
+        found: Traits = {}
+        for thing in self._things():
+            now, before = _traits(thing), self._as_first_seen(thing)
+            for name in _settings(type(thing)) & now.keys():
+                value = now[name]
+                if before.get(name, _MISSING) is not value and value != _value_before(thing, before, name):
+                    found.setdefault(type(thing).__name__, {})[name] = copy.copy(value)
+        return found or None
+
+    def set(self, changed: Mapping[str, Mapping[str, Any]]) -> None:
+        """The inverse. Raises RuntimeError with all that could not be set."""
+        things = {type(thing).__name__: thing for thing in self._things()}
+        failed = []
+        for kind, values in changed.items():
+            for name, value in values.items():
+                try:
+                    thing = things.get(kind) or self._shell.magics_manager.registry[kind]
+                    self._as_first_seen(thing)
+                    setattr(thing, name, value)
+                except Exception as error:  # noqa: BLE001 - named, and the others are set
+                    failed.append(f"{kind}.{name}: {error!r}")
+        if failed:
+            raise RuntimeError("; ".join(failed))
+
+    def _as_first_seen(self, thing: Any) -> dict[str, Any]:
+        before = self._before.get(id(thing))
+        if before is None:
+            before = self._before[id(thing)] = _copied(_traits(thing))
+        return before
+
+    def _things(self) -> Iterator[Any]:
+        shell = self._shell
+        formatter = shell.display_formatter
+        for thing in (*shell.configurables, *formatter.formatters.values()):
+            # An application has its connections there, which are each process's own.
+            if type(thing).__name__ != "InlineBackend" and not hasattr(thing, "initialize"):
+                yield thing
+
+
+@functools.cache
+def _settings(kind: Any) -> frozenset[str]:
+    return frozenset(kind.class_trait_names(config=True)) - _PRINTERS
+
+
+def _traits(thing: Any) -> dict[str, Any]:
+    values: dict[str, Any] = thing._trait_values
+    return values
+
+
+def _copied(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values that can be changed in place are copied."""
+    return {name: copy.copy(value) if isinstance(value, (list, dict, set)) else value for name, value in values.items()}
+
+
+def _value_before(thing: Any, before: dict[str, Any], name: str) -> Any:
+    if name not in before:
+        before[name] = thing.traits()[name].default(thing)
+    return before[name]
+
+
+def _of_tracebacks(shell: Any) -> dict[str, Any]:
+    shown = shell.InteractiveTB
+    return {"mode": shown.mode, "skip_hidden": shown.skip_hidden, "pdb": shell.call_pdb}
+
+
+def _set_tracebacks(shell: Any, state: Mapping[str, Any]) -> None:
+    shell.InteractiveTB.set_mode(state["mode"])
+    shell.InteractiveTB.skip_hidden = state["skip_hidden"]
+    shell.call_pdb = state["pdb"]
+
+
+_AUTORELOAD = ("enabled", "check_all", "autoload_obj", "modules", "skip_modules", "hide_errors")
+
+
+def _reloader(shell: Any) -> Any:
+    magics = dict.get(shell.magics_manager.registry, "AutoreloadMagics")  # asked otherwise, it may be loaded
+    return getattr(magics, "_reloader", None)
+
+
+def _autoreload(shell: Any) -> dict[str, Any] | None:
+    if "IPython.extensions.autoreload" not in sys.modules or (reloader := _reloader(shell)) is None:
+        return None
+    return {name: copy.copy(getattr(reloader, name)) for name in _AUTORELOAD if hasattr(reloader, name)}
+
+
+def _set_autoreload(shell: Any, state: Mapping[str, Any]) -> None:
+    for name, value in state.items():
+        setattr(_reloader(shell), name, value)
+
+
+def _logging(shell: Any) -> None:
+    if getattr(shell.logger, "log_active", False):
+        raise NotImplementedError("the log ends with its process; start it again")
+
+
+def _inputs(shell: Any) -> tuple[int, list[str]]:
+    return shell.execution_count, list(shell.user_ns["_ih"])
+
+
+def _set_inputs(shell: Any, state: tuple[int, list[str]]) -> None:
+    shell.execution_count, inputs = state
+    shell.user_ns["_ih"][:] = inputs  # the list that `In` is, too

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import inspect
+import operator
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -13,16 +16,54 @@ if TYPE_CHECKING:
 
 
 def of_libraries() -> tuple[Aspect, ...]:
-    """What is kept of libraries."""
+    """What is kept of libraries, but for matplotlib's pictures."""
     return (
-        Aspect("NumPy's random state", _numpy_random, _set_numpy_random, "numpy"),
+        Aspect("NumPy's random state", _numpy_random, _set_numpy_random, "numpy", always=True),
         Aspect("NumPy's settings", _numpy_settings, _set_numpy_settings, "numpy"),
         Aspect("CuPy's random state", _cupy_random, lambda _: None, "cupy"),
-        Aspect("PyTorch's random state", _torch_random, _set_torch_random, "torch"),
+        Aspect("PyTorch's random state", _torch_random, _set_torch_random, "torch", always=True),
         Aspect("PyTorch's settings", _torch_settings, _set_torch_settings, "torch"),
-        Aspect("matplotlib's rcParams", _rc_params, _set_rc_params, "matplotlib"),
+        Aspect(
+            "PyTorch's threads",
+            lambda: _of("torch").get_num_threads(),
+            lambda n: _of("torch").set_num_threads(n),
+            "torch",
+        ),
+        Aspect("PyTorch's print options", _torch_printing, _set_torch_printing, "torch"),
         Aspect("pandas' options", _pandas_options, _set_pandas_options, "pandas"),
+        Aspect("tqdm.pandas()", _tqdm_of_pandas, _set_tqdm_of_pandas, "pandas"),
+        Aspect("plotly's renderers", _plotly, _set_plotly, "plotly.io"),
+        _options("xarray", "get_options", "set_options"),
+        _options("sklearn", "get_config", "set_config"),
+        Aspect(
+            "polars' settings",
+            lambda: _of("polars").Config.save(),
+            lambda kept: _of("polars").Config.load(kept),
+            "polars",
+        ),
+        Aspect("altair's settings", _altair, _set_altair, "altair"),
+        Aspect("bokeh's notebook mode", _bokeh, _set_bokeh, "bokeh.io"),
+        Aspect("JAX's settings", _jax, _set_jax, "jax"),
+        Aspect("SymPy's printing", _sympy, _set_sympy, "sympy"),
     )
+
+
+def _of(module: str) -> Any:
+    return sys.modules[module]
+
+
+def _options(module: str, getter: str, setter: str) -> Aspect:
+    """Of a library that has all its options in one dict; those that differ are set, as keywords."""
+
+    def get() -> dict[str, Any]:
+        return dict(getattr(_of(module), getter)())
+
+    def put(kept: Mapping[str, Any]) -> None:
+        now = get()
+        if changed := {name: value for name, value in kept.items() if name in now and now[name] != value}:
+            getattr(_of(module), setter)(**changed)
+
+    return Aspect(f"{module}'s options", get, put, module)
 
 
 def _numpy_random() -> Any:
@@ -111,25 +152,15 @@ def _backend_flag(flag: str) -> bool | None:
     return value
 
 
-def _rc_params() -> dict[str, Any]:
-    matplotlib = sys.modules["matplotlib"]
-    # Read as a plain dict: asking for the backend would choose one.
-    default = dict(dict.items(matplotlib.rcParamsDefault))
-    now = dict(dict.items(matplotlib.rcParams))
-    return {key: value for key, value in now.items() if key != "backend" and value != default.get(key)}
-
-
-def _set_rc_params(changed: Mapping[str, Any]) -> None:
-    sys.modules["matplotlib"].rcParams.update(changed)
-
-
 def _pandas_options() -> dict[str, Any] | None:
     config = importlib.import_module("pandas._config.config")
-    changed = {
-        key: config.get_option(key)
-        for key, option in config._registered_options.items()
-        if key not in config._deprecated_options and config.get_option(key) != option.defval
-    }
+    changed = {}
+    for key, option in config._registered_options.items():
+        *groups, name = key.split(".")
+        # `get_option` takes ten times as long, for each of some eighty.
+        now = functools.reduce(operator.getitem, groups, config._global_config)[name]
+        if now is not option.defval and now != option.defval and key not in config._deprecated_options:
+            changed[key] = now
     return changed or None
 
 
@@ -137,3 +168,76 @@ def _set_pandas_options(changed: Mapping[str, Any]) -> None:
     config = importlib.import_module("pandas._config.config")
     for key, value in changed.items():
         config.set_option(key, value)
+
+
+def _torch_printing() -> dict[str, Any]:
+    return dict(vars(_of("torch._tensor_str").PRINT_OPTS))
+
+
+def _set_torch_printing(options: Mapping[str, Any]) -> None:
+    _of("torch").set_printoptions(**options)
+
+
+def _tqdm_of_pandas() -> tuple[type, dict[str, Any]] | None:
+    """The bar and its options, which the methods that `tqdm.pandas()` put on pandas' classes hold."""
+    apply = getattr(_of("pandas").DataFrame, "progress_apply", None)
+    if apply is None:
+        return None
+    held = inspect.getclosurevars(apply).nonlocals
+    return held["cls"], held["tqdm_kwargs"]
+
+
+def _set_tqdm_of_pandas(state: tuple[Any, dict[str, Any]]) -> None:
+    bar, options = state
+    bar.pandas(**options)
+
+
+def _plotly() -> tuple[str, str]:
+    return _of("plotly.io").renderers.default, _of("plotly.io").templates.default
+
+
+def _set_plotly(state: tuple[str, str]) -> None:
+    _of("plotly.io").renderers.default, _of("plotly.io").templates.default = state
+
+
+_ALTAIR = ("data_transformers", "renderers")
+
+
+def _altair() -> dict[str, tuple[str, dict[str, Any]]]:
+    registries = {name: getattr(_of("altair"), name) for name in _ALTAIR}
+    return {name: (registry.active, dict(registry.options)) for name, registry in registries.items()}
+
+
+def _set_altair(state: Mapping[str, tuple[str, dict[str, Any]]]) -> None:
+    for name, (active, options) in state.items():
+        getattr(_of("altair"), name).enable(active, **options)
+
+
+def _bokeh() -> str | None:
+    state = _of("bokeh.io.state").curstate()
+    return state.notebook_type if state.notebook else None
+
+
+def _set_bokeh(notebook_type: Any) -> None:
+    """Its scripts are in the page already."""
+    _of("bokeh.io.state").curstate().output_notebook(notebook_type)
+
+
+def _jax() -> dict[str, Any]:
+    return dict(_of("jax").config.values)
+
+
+def _set_jax(kept: Mapping[str, Any]) -> None:
+    config = _of("jax").config
+    for name, value in kept.items():
+        if name in config.values and config.values[name] != value:
+            config.update(name, value)
+
+
+def _sympy() -> dict[str, Any] | None:
+    """What `init_printing` gives all printers; the printers of types themselves are kept as objects."""
+    return dict(_of("sympy.printing.printer").Printer._global_settings) or None
+
+
+def _set_sympy(settings: Mapping[str, Any]) -> None:
+    _of("sympy.printing.printer").Printer.set_global_settings(**settings)

@@ -8,6 +8,7 @@ own affair.
 from __future__ import annotations
 
 import enum
+import functools
 import importlib
 import sys
 import sysconfig
@@ -191,7 +192,7 @@ class _Finder(MetaPathFinder):
         others = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
         found = (finder.find_spec(fullname, path, target) for finder in others)
         spec = next((spec for spec in found if spec is not None), None)
-        if spec is not None and type(spec.loader) is SourceFileLoader and _is_the_users(fullname, spec.origin):
+        if spec is not None and type(spec.loader) is SourceFileLoader and is_the_users(fullname, spec.origin):
             spec.loader.exec_module = self._telling(spec.loader)  # type: ignore[method-assign]
         return spec
 
@@ -205,7 +206,9 @@ class _Finder(MetaPathFinder):
         return exec_module
 
 
-def _is_the_users(name: str, origin: str | None) -> bool:
+@functools.cache
+def is_the_users(name: str, origin: str | None) -> bool:
+    """Whether a module of this name from this file is of the user's own, not an installed one."""
     if origin is None or name.partition(".")[0] in _OURS:
         return False
     path = Path(origin).resolve()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
-from nls_jupyter.saved_state import inline, libraries, reducers, wrappers
+from nls_jupyter.saved_state import inline, ipython_parts, libraries, reducers, wrappers
 from nls_jupyter.saved_state.looks import COMPILED, home_of
 from nls_jupyter.saved_state.regions import NAMESPACE, HostMemory, Regions, refuse
 from nls_jupyter.saved_state.watchdog import StuckError
@@ -38,6 +38,8 @@ class Rules:
         for kind, handler in self.handlers.items():
             if handler is not None and reducers.has_attributes(kind):
                 self.handlers[kind] = functools.partial(reducers.reduce_instance, self.regions.note, handler)
+        self.handlers.update(ipython_parts.handlers())
+        self.lookers.update(ipython_parts.lookers())
 
     def probing(self) -> Rules:
         """The same with regions of their own, for trying."""
@@ -48,6 +50,7 @@ class Rules:
         rules.handlers = _own_handlers(rules.regions)
         for library in rules.libraries:
             rules.handlers.update(library.handlers())
+        rules.handlers.update(ipython_parts.handlers())
         return rules
 
 

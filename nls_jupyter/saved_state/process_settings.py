@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import locale
 import os
 import random
 import sys
+import time
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.saved_state.aspect import Aspect
@@ -20,14 +24,60 @@ def of_process() -> tuple[Aspect, ...]:
     """Made when the process starts: what is there then is not a change."""
     environment = dict(os.environ)
     return (
-        Aspect("the working directory", os.getcwd, os.chdir, early=True),
-        Aspect("sys.path", lambda: list(sys.path), _set_path, early=True),
+        Aspect("the working directory", os.getcwd, os.chdir, early=True, always=True),
+        Aspect("sys.path", lambda: list(sys.path), _set_path, early=True, always=True),
         Aspect("os.environ", lambda: _changed_since(environment), _set_environment, early=True),
-        Aspect("warning filters", lambda: list(warnings.filters), _set_filters, early=True),
+        Aspect("the time zone", lambda: time.tzname, lambda _: time.tzset(), early=True),
+        Aspect("the locale", lambda: locale.setlocale(locale.LC_ALL), _set_locale, early=True),
+        Aspect("os.umask", _umask, os.umask, early=True),
+        Aspect("warning filters", lambda: list(warnings.filters), _set_filters, early=True, always=True),
         Aspect("the recursion limit", sys.getrecursionlimit, sys.setrecursionlimit, early=True),
-        Aspect("Python's random state", random.getstate, random.setstate),
+        Aspect("the limit of digits", sys.get_int_max_str_digits, sys.set_int_max_str_digits, early=True),
+        Aspect("the switch interval", sys.getswitchinterval, sys.setswitchinterval),
+        Aspect("garbage collection", _garbage_collection, _set_garbage_collection),
+        Aspect("Python's random state", random.getstate, random.setstate, always=True),
         Aspect("decimal's context", _decimal_context, _set_decimal_context, "decimal"),
+        Aspect(
+            "csv's field limit", lambda: _of("csv").field_size_limit(), lambda n: _of("csv").field_size_limit(n), "csv"
+        ),
+        Aspect(
+            "the start method of processes",
+            lambda: _of("multiprocessing").get_start_method(allow_none=True),
+            lambda method: _of("multiprocessing").set_start_method(method, force=True),
+            "multiprocessing",
+        ),
+        Aspect(
+            "sockets' timeout",
+            lambda: _of("socket").getdefaulttimeout(),
+            lambda timeout_s: _of("socket").setdefaulttimeout(timeout_s),
+            "socket",
+        ),
     )
+
+
+def _of(module: str) -> Any:
+    return sys.modules[module]
+
+
+def _umask() -> int:
+    """Without changing it for a moment, as `os.umask` does."""
+    status = Path("/proc/self/status").read_bytes()
+    return int(status.partition(b"\nUmask:")[2].split(maxsplit=1)[0], 8)
+
+
+def _set_locale(name: str) -> None:
+    locale.setlocale(locale.LC_ALL, name)
+
+
+def _garbage_collection() -> tuple[bool, tuple[int, int, int], int]:
+    return gc.isenabled(), gc.get_threshold(), gc.get_debug()
+
+
+def _set_garbage_collection(state: tuple[bool, tuple[int, int, int], int]) -> None:
+    enabled, threshold, debug = state
+    (gc.enable if enabled else gc.disable)()
+    gc.set_threshold(*threshold)
+    gc.set_debug(debug)
 
 
 def _changed_since(before: Mapping[str, str]) -> dict[str, str | None] | None:

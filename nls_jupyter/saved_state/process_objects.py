@@ -1,0 +1,74 @@
+"""Objects of the user's that the process holds for everybody: handlers of signals, import hooks, builtins."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from nls_jupyter.held_signals import handler_of
+from nls_jupyter.saved_state.places import Place, is_librarys_code, is_librarys_object, of_list
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator
+
+    from nls_jupyter.saved_state.places import Entry
+
+# Those that people write handlers for (to ask for all costs more), without Ctrl-C's: that one is the kernel's.
+_SIGNALS = (
+    *(signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD),
+    *(signal.SIGPIPE, signal.SIGWINCH, signal.SIGCONT, signal.SIGTSTP, signal.SIGVTALRM, signal.SIGPROF),
+)
+# IPython's own come and go with each cell.
+_COME_AND_GO = frozenset(
+    {"_", "get_ipython", "display", "exit", "quit", "copyright", "credits", "license", "__IPYTHON__"}
+)
+_HOOKS = {
+    "sys.excepthook": sys,
+    "sys.unraisablehook": sys,
+    "sys.breakpointhook": sys,
+    "threading.excepthook": threading,
+}
+
+
+def of_process() -> tuple[Place, ...]:
+    """The places that every process has."""
+    return (
+        Place("signal handler", _signal_handlers, _set_signal_handler, _name_of_signal, is_librarys_code),
+        Place("builtin", _builtins, functools.partial(setattr, builtins)),
+        Place("hook", _hooks, _set_hook, comes_by_itself=is_librarys_object),
+        of_list("import hook", lambda: sys.meta_path, is_librarys_object),
+        of_list("path hook", lambda: sys.path_hooks, is_librarys_object),
+    )
+
+
+def _signal_handlers() -> Iterator[tuple[Hashable, Entry]]:
+    for number in _SIGNALS:
+        if (handler := handler_of(number)) is not None:  # else it is none of Python's
+            yield number, (number, handler)
+
+
+def _set_signal_handler(number: signal.Signals, handler: Any) -> None:
+    signal.signal(number, handler)
+
+
+def _name_of_signal(number: signal.Signals, _: Entry) -> str:
+    return number.name
+
+
+def _builtins() -> Iterator[tuple[Hashable, Entry]]:
+    for name, value in list(vars(builtins).items()):
+        if name not in _COME_AND_GO:
+            yield name, (name, value)
+
+
+def _hooks() -> Iterator[tuple[Hashable, Entry]]:
+    for path, module in _HOOKS.items():
+        yield path, (path, getattr(module, path.partition(".")[2]))
+
+
+def _set_hook(path: str, hook: Any) -> None:
+    setattr(_HOOKS[path], path.partition(".")[2], hook)

@@ -1,0 +1,134 @@
+"""What cells have made of the session beside names: magics, printers, hooks, `%config`, settings of the process."""
+
+from __future__ import annotations
+
+import pytest
+
+from saved_state_processes import carried_on
+
+MAGICS = (
+    "from IPython.core.magic import Magics, line_magic, magics_class, register_line_magic\n"
+    "seen = []\n"
+    "@register_line_magic\n"
+    "def mine(line):\n"
+    "    seen.append(line)\n"
+    "    return 'mine ' + line\n"
+    "@magics_class\n"
+    "class Many(Magics):\n"
+    "    @line_magic\n"
+    "    def one(self, line): return self.shell is get_ipython(), line\n"
+    "get_ipython().register_magics(Many)\n#%%\n"
+    "%alias hey echo hey %l\n%alias_magic tt timeit\n"
+)
+PRINTERS = (
+    "class Shown: pass\n"
+    "formatters = get_ipython().display_formatter.formatters\n"
+    "html = formatters['text/html']\n"
+    "html.for_type(Shown, lambda shown: '<b>shown</b>')\n"
+    "html.for_type_by_name('fractions', 'Fraction', lambda fraction: '<i>fraction</i>')\n"
+    "shown = Shown()\n"
+)
+HOOKS = (
+    "import gc\n"
+    "ip = get_ipython()\n"
+    "counted = []\n"
+    "class Watcher:\n"
+    "    def after(self, result): counted.append(self)\n"
+    "watcher = Watcher()\n"
+    "ip.events.register('post_run_cell', watcher.after)\n"
+    "ip.events.register('pre_execute', gc.collect)\n"
+    "def answer(lines): return [line.replace('the_answer', '42') for line in lines]\n"
+    "ip.input_transformers_post.append(answer)\n"
+    "class Mine(Exception): pass\n"
+    "ip.set_custom_exc((Mine,), lambda shell, kind, error, trace, tb_offset=None: counted.append(error))\n"
+)
+FINDER = (
+    "import sys, importlib.abc, importlib.machinery\n"
+    "class Loader(importlib.abc.Loader):\n"
+    "    def create_module(self, spec): return None\n"
+    "    def exec_module(self, module): module.v = 3\n"
+    "class Finder(importlib.abc.MetaPathFinder):\n"
+    "    def find_spec(self, name, path, target=None):\n"
+    "        if name == 'virtual': return importlib.machinery.ModuleSpec(name, Loader())\n"
+    "sys.meta_path.insert(0, Finder())\n"
+)
+PROCESS = (
+    "import builtins, contextlib, csv, gc, locale, logging, os, signal, socket, sys, threading, time\n"
+    "logging.basicConfig(level=logging.INFO, format='<%(message)s>', stream=sys.stderr)\n"
+    "logging.getLogger('mine').setLevel(logging.ERROR); logging.disable(logging.DEBUG)\n"
+    "gc.disable(); gc.set_threshold(701, 11, 12); os.umask(0o027); sys.setswitchinterval(0.25)\n"
+    "csv.field_size_limit(1 << 20); socket.setdefaulttimeout(7.0); sys.set_int_max_str_digits(5000)\n"
+    "got = []\n"
+    "signal.signal(signal.SIGUSR1, lambda number, frame: got.append(number))\n"
+    "signal.signal(signal.SIGUSR2, signal.SIG_IGN)\n"
+    "builtins.zork = got; threading.excepthook = lambda arguments: got.append('thread')\n"
+    "os.environ['TZ'] = 'Asia/Tokyo'; time.tzset(); locale.setlocale(locale.LC_NUMERIC, 'C.UTF-8')\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            MAGICS,
+            (
+                "result = get_ipython().run_line_magic('mine', 'x'); assert (result, seen) == ('mine x', ['x'])\n"
+                "assert get_ipython().run_line_magic('one', '2') == (True, '2')\n"
+                "assert ('hey', 'echo hey %l') in get_ipython().alias_manager.aliases\n"
+                "assert get_ipython().find_line_magic('tt').magic_name == 'timeit'"
+            ),
+        ),
+        (
+            PRINTERS,
+            (
+                "from fractions import Fraction\n"
+                "assert html is get_ipython().display_formatter.formatters['text/html']\n"
+                "assert (html(shown), html(Fraction(1, 2))) == ('<b>shown</b>', '<i>fraction</i>')"
+            ),
+        ),
+        (
+            HOOKS,
+            (
+                "assert ip is get_ipython() and counted == [watcher] * 2\n#%%\n"
+                "assert counted == [watcher] * 3 and the_answer == 42\n"
+                "assert ip.events.callbacks['pre_execute'].count(gc.collect) == 1\n"
+                "assert ip.custom_exceptions == (Mine,)\n"
+                "ip.CustomTB(Mine, Mine('x'), None); assert isinstance(counted[-1], Mine)"
+            ),
+        ),
+        (
+            (
+                "%precision 3\n%xmode Plain\n%config InteractiveShell.ast_node_interactivity = 'all'\n"
+                "%config Completer.use_jedi = False\n%automagic off\n%pdb on\n%load_ext autoreload\n#%%\n"
+                "%autoreload 2\n%aimport -json"
+            ),
+            (
+                "ip = get_ipython()\n"
+                "assert ip.display_formatter.formatters['text/plain'].float_precision == '3'\n"
+                "assert ip.InteractiveTB.mode == 'Plain' and ip.ast_node_interactivity == 'all' and ip.call_pdb\n"
+                "assert not ip.Completer.use_jedi and not ip.automagic\n"
+                "reloader = ip.magics_manager.registry['AutoreloadMagics']._reloader\n"
+                "assert reloader.enabled and reloader.check_all and reloader.skip_modules == {'json': True}"
+            ),
+        ),
+        (FINDER, "import virtual; assert virtual.v == 3; assert sys.meta_path[0].__class__ is Finder"),
+        (
+            PROCESS,
+            (
+                "form = '<%(message)s>'; handler, = logging.root.handlers\n"
+                "assert (logging.root.level, handler.stream, handler.formatter._fmt) == (20, sys.stderr, form)\n"
+                "assert logging.getLogger('mine').level == 40 and logging.root.manager.disable == 10\n"
+                "assert not gc.isenabled() and gc.get_threshold() == (701, 11, 12) and os.umask(0) == 0o027\n"
+                "assert sys.getswitchinterval() == 0.25 and csv.field_size_limit() == 1 << 20\n"
+                "assert socket.getdefaulttimeout() == 7.0 and sys.get_int_max_str_digits() == 5000\n"
+                "signal.raise_signal(signal.SIGUSR1); assert got == [signal.SIGUSR1] and zork is got\n"
+                "assert signal.getsignal(signal.SIGUSR2) is signal.SIG_IGN\n"
+                "threading.excepthook(None); assert got[-1] == 'thread'\n"
+                "assert time.tzname[0] == 'JST' and 'UTF-8' in locale.setlocale(locale.LC_NUMERIC)\n"
+            ),
+        ),
+    ],
+    ids=["magics", "printers", "hooks", "config", "import hooks", "process"],
+)
+def test_it_is_as_it_was_in_the_next_process_but_one(before, after):
+    assert carried_on(before, after) == []
