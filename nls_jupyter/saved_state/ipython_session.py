@@ -50,10 +50,11 @@ class _Configured:
         found: Traits = {}
         for thing in self._things():
             now, before = _traits(thing), self._as_first_seen(thing)
-            for name in _settings(type(thing)) & now.keys():
+            kind: Any = type(thing)
+            for name in _settings(kind) & now.keys():
                 value = now[name]
                 if before.get(name, _MISSING) is not value and value != _value_before(thing, before, name):
-                    found.setdefault(type(thing).__name__, {})[name] = copy.copy(value)
+                    found.setdefault(kind.__name__, {})[name] = copy.copy(value)
         return found or None
 
     def set(self, changed: Mapping[str, Mapping[str, Any]]) -> None:

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+import builtins
 import csv
 import os
 import sys
 import types
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from typing import Any
 
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 
 from nls_jupyter import priority, warm_imports
-from nls_jupyter.warm_imports import Imports, adopt, cuda_touched, import_quietly
+from nls_jupyter.warm_imports import Imports, adopt, as_in_a_cell, cuda_touched, import_quietly
 
 
 def test_modules_that_print_fail_or_exit_are_imported_quietly_or_skipped(
@@ -28,6 +31,25 @@ def test_modules_that_print_fail_or_exit_are_imported_quietly_or_skipped(
         for name in codes:
             sys.modules.pop(name, None)
     assert capsys.readouterr() == ("", "")
+
+
+def test_an_import_in_advance_sees_what_one_in_a_cell_sees_and_may_keep_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    code = "import sys; shell, hook, out, err = get_ipython(), sys.displayhook, sys.stdout, sys.stderr; print('hello')"
+    (tmp_path / "nls_looks.py").write_text(code)
+    shell = InteractiveShell(history_length=0)
+    try:
+        with as_in_a_cell(shell):
+            assert import_quietly(["nls_looks"]) == []
+        looked: Any = sys.modules["nls_looks"]
+        assert (looked.shell, looked.hook, looked.out, looked.err) == (shell, shell.displayhook, sys.stdout, sys.stderr)
+        print("heard", file=looked.out)
+    finally:
+        sys.modules.pop("nls_looks", None)
+    assert capsys.readouterr() == ("heard\n", "")
+    assert not hasattr(builtins, "get_ipython")
 
 
 def module(name: str, origin: str | None) -> types.ModuleType:

@@ -1,0 +1,67 @@
+"""A notebook's session in a real kernel: what a suspend or a kill of its GPU process leaves as it was."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from auto_kernel import AutoKernel
+from daemon_process import DaemonProcess
+from waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.kernel
+
+CELLS = (
+    "%matplotlib inline\nimport matplotlib, pandas as pd\nfrom matplotlib import pyplot as plt",
+    "%config InlineBackend.figure_format = 'svg'\n%precision 3",
+    "from IPython.core.magic import register_line_magic\n@register_line_magic\ndef mine(line): return 'mine ' + line",
+    "import logging, sys\nlogging.basicConfig(level=logging.INFO, format='<%(message)s>')",
+    "ran = []\nget_ipython().events.register('post_run_cell', lambda result: ran.append(1))",
+)
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    with DaemonProcess(tmp_path_factory.mktemp("one"), "1x256MiB", "--context-memory", "16MiB") as running:
+        yield running
+
+
+@pytest.fixture
+def notebook(daemon: DaemonProcess, tmp_path: Path) -> Iterator[AutoKernel]:
+    with AutoKernel(tmp_path, daemon) as kernel:
+        yield kernel
+
+
+def is_as_it_was(notebook: AutoKernel) -> None:
+    assert notebook.run("pd.get_option('display.max_columns'), matplotlib.get_backend()").result == "(20, 'inline')"
+    assert "image/svg+xml" in notebook.run("plt.plot([1, 2]);").last("display_data")["data"]
+    assert notebook.run("3.14159265").result == "3.142"
+    assert notebook.run("%mine x").result == "'mine x'"
+    assert notebook.run("logging.info('told')").text("stderr") == "<told>\n"
+    before = int(notebook.run("len(ran)").result)
+    assert notebook.run("len(ran)").result == str(before + 1)
+
+
+@pytest.mark.parametrize("how", ["suspend", "kill"])
+def test_settings_pictures_magics_and_hooks_are_in_force_again(notebook: AutoKernel, how: str) -> None:
+    for cell in CELLS:
+        assert notebook.run(cell).reply["status"] == "ok"
+    is_as_it_was(notebook)
+    if how == "suspend":
+        notebook.run("%gpu suspend")
+    else:
+        notebook.run("%gpu save")
+        pid = notebook.entry(phase="running")["pid"]
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: (notebook.entry()["phase"], notebook.entry()["pid"]) != ("running", pid))
+    said = notebook.run("1").text("stderr")
+    assert "kept" in said
+    assert "not kept" not in said
+    is_as_it_was(notebook)
