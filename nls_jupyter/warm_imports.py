@@ -10,15 +10,16 @@ import site
 import sys
 import sysconfig
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter import priority
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from types import ModuleType
 
 _CUDA_NOT_INITIALIZED = 3
+_CONTENT: Any = vars(ModuleType)["__dict__"]
 
 
 class Imports:
@@ -33,8 +34,12 @@ class Imports:
     def names(self, namespace: Mapping[str, Any]) -> list[str]:
         """Modules to import in advance: packages that were loaded, and modules that are values of the user's names."""
         packages = [name for name in sys.modules if "." not in name and name not in self._before]
-        values = [value.__name__ for value in namespace.values() if isinstance(value, type(sys))]
-        wanted = dict.fromkeys([*packages, *(name for name in values if name not in self._before)])
+        # By what they are, never by what they say: a value of the user's may raise when it is asked.
+        modules = [value for value in namespace.values() if issubclass(type(value), ModuleType)]
+        values = [_CONTENT.__get__(module).get("__name__") for module in modules]
+        wanted = dict.fromkeys(
+            [*packages, *(name for name in values if type(name) is str and name not in self._before)]
+        )
         return [name for name in wanted if self._can_be_imported(name, sys.modules.get(name))]
 
     def _can_be_imported(self, name: str, module: ModuleType | None) -> bool:

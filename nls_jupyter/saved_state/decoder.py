@@ -7,11 +7,10 @@ import pickle
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from nls_jupyter.saved_state.arena import SavedStateDamagedError
 from nls_jupyter.saved_state.manifest import MissingName
 from nls_jupyter.saved_state.regions import resolve
-from nls_jupyter.saved_state.tolerant import TolerantUnpickler, losses
-from nls_jupyter.saved_state.watchdog import StuckError
+from nls_jupyter.saved_state.tolerant import TolerantUnpickler, losses, why
+from nls_jupyter.saved_state.watchdog import SaveEndsError
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
@@ -93,7 +92,9 @@ def decode(
     """
     try:
         made = _decode_all(reader, namespace, names, wanted)
-    except (Exception, SystemExit, StuckError):  # noqa: BLE001 - it happens again below, and is reported name by name
+    except SaveEndsError:
+        raise
+    except BaseException:  # noqa: BLE001 - it happens again below, and is reported name by name
         _take_back(namespace, names, wanted)
     else:
         return RestoreReport(tuple(made), ())
@@ -101,9 +102,12 @@ def decode(
     try:
         gc.collect()  # what was loaded so far, Gpu memory too, may lie in cycles
         return _decode_what_can_be(reader, namespace, names, wanted)
-    except (SavedStateDamagedError, StuckError) as error:
+    except SaveEndsError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - outside of all guards; the other components come back all the same
         _take_back(namespace, names, wanted)
-        lost = (MissingName(saved.name, saved.type_name, str(error)) for saved in names if saved.name in wanted)
+        reason = why(error).reason
+        lost = (MissingName(saved.name, saved.type_name, reason) for saved in names if saved.name in wanted)
         return RestoreReport((), tuple(lost))
 
 
@@ -133,15 +137,15 @@ def _decode_what_can_be(
     frames: list[Any] = []
     for saved in names:
         frames.append(unpickler.load())
-        if isinstance(frames[-1], list) and saved.name in wanted:
+        if type(frames[-1]) is list and saved.name in wanted:
             namespace[saved.name] = frames[-1][0]
     restored, missing = [], []
-    for saved, why in zip(names, losses(frames, unpickler.broken, namespace), strict=True):
+    for saved, loss in zip(names, losses(frames, unpickler.broken, namespace), strict=True):
         if saved.name not in wanted:
             continue
-        if why is None:
+        if loss is None:
             restored.append(saved.name)
         else:
             namespace.pop(saved.name, None)
-            missing.append(MissingName(saved.name, saved.type_name, why.reason, why.lacks_memory))
+            missing.append(MissingName(saved.name, saved.type_name, loss.reason, loss.lacks_memory))
     return RestoreReport(tuple(restored), tuple(missing))

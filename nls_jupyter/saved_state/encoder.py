@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.saved_state.arena import NoRoomError
+from nls_jupyter.saved_state.kinds import is_of, module_of, text_of
 from nls_jupyter.saved_state.manifest import ChangedName, MissingName, SavedName, Where, describe, type_name
 from nls_jupyter.saved_state.pickler import Pickler, Probe, Rules
 from nls_jupyter.saved_state.regions import UnsavableError
-from nls_jupyter.saved_state.watchdog import StuckError
+from nls_jupyter.saved_state.watchdog import SaveEndsError, StuckError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,7 +71,9 @@ class Encoder:
         frame = [value]
         try:
             self._pickler.dump(frame)
-        except (Exception, SystemExit, StuckError) as error:  # noqa: BLE001 - the user is told which name, and why
+        except SaveEndsError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the user is told which name, and why
             self._encoded.missing.append(MissingName(name, type_name(value), reason_for(error, value)))
             self._forget(frame, position, first_region)
             return
@@ -100,15 +103,15 @@ def rank(value: Any) -> int:
         return 0
     if issubclass(type(value), (type, types.FunctionType)):
         return 1
-    return 2 if type(value).__module__ != "builtins" else 3
+    return 2 if module_of(type(value)) != "builtins" else 3
 
 
 def reason_for(error: BaseException, value: Any) -> str:
     """Why `value` is not saved, for the user."""
-    if isinstance(error, UnsavableError):
+    if is_of(error, UnsavableError):
         return error.reason_for(value)
-    if isinstance(error, NoRoomError):
+    if is_of(error, NoRoomError):
         return f"it does not fit in what is left for saved state ({error.why_no_spill})"
-    if isinstance(error, (RecursionError, pickle.PicklingError)) and "recursion" in str(error):
+    if issubclass(type(error), (RecursionError, pickle.PicklingError)) and "recursion" in text_of(error):
         return "it is nested too deeply to be saved"
-    return str(error) if isinstance(error, StuckError) else describe(error)
+    return str(error) if is_of(error, StuckError) else describe(error)

@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from nls_jupyter.saved_state import inline, looks
-from nls_jupyter.saved_state.watchdog import StuckError
+from nls_jupyter.saved_state.kinds import module_of
+from nls_jupyter.saved_state.looks import held_by_array
+from nls_jupyter.saved_state.watchdog import SaveEndsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -140,13 +142,20 @@ class Graph:
                     self._tick()
                     behind += self._walk(number, seen, level[start : start + _AT_ONCE])
                 level = behind
-        except RuntimeError:  # a container changed its size under the walk: another thread is at work
+        except SaveEndsError:
+            raise
+        except BaseException:  # noqa: BLE001 - a container changed its size under the walk: a thread is at work; or worse
             seen.opaque = True
 
     def _walk(self, number: int, seen: _Name, level: list[Any]) -> list[Any]:
         """A level, or a part of a large one; returns what lies behind it."""
         seen.digest.update(array("Q", map(id, level)))
-        kinds = set(map(type, level))
+        try:
+            kinds = set(map(type, level))
+        except SaveEndsError:
+            raise
+        except BaseException:  # noqa: BLE001 - there is a class that cannot be told from others
+            return self._one_by_one(number, seen, level)
         if kinds <= self._atoms:
             self._hold(number, seen, level)
             return []
@@ -169,6 +178,13 @@ class Graph:
                 if looked_at % _BETWEEN_TICKS == 0:
                     self._tick()
         return behind
+
+    def _one_by_one(self, number: int, seen: _Name, level: list[Any]) -> list[Any]:
+        """As `_walk`; what has a class without a hash is left to the pickler, which names it."""
+        if len(level) > 1:
+            return [behind for thing in level for behind in self._walk(number, seen, [thing])]
+        seen.opaque = True
+        return self._behind(level[0]) if self._is_new(number, level[0]) else []
 
     def _behind_containers(self, seen: _Name, sequences: Sequence[Any], dicts: Sequence[Any]) -> list[Any]:
         seen.digest.update(array("Q", map(len, chain(sequences, dicts))))
@@ -203,15 +219,17 @@ class Graph:
 
     # -- single objects ---------------------------------------------------------------------------------------------
     def _look(self, number: int, seen: _Name, thing: Any) -> Iterable[Any]:
-        looker = self._looker(type(thing))
-        is_reference = self._references.get(type(thing))
-        if type(thing) in self._atoms or (is_reference is not None and is_reference(thing)):
-            seen.held.append(thing)
-            self._owner[id(thing)] = -1
-            return ()
         try:
+            looker = self._looker(type(thing))
+            is_reference = self._references.get(type(thing))
+            if type(thing) in self._atoms or (is_reference is not None and is_reference(thing)):
+                seen.held.append(thing)
+                self._owner[id(thing)] = -1
+                return ()
             look = looker(thing)
-        except (Exception, StuckError):  # noqa: BLE001 - the pickler meets the same, and names it
+        except SaveEndsError:
+            raise
+        except BaseException:  # noqa: BLE001 - the pickler meets the same, and names it
             look = None
         if look is None:
             seen.opaque = True
@@ -249,8 +267,9 @@ class Graph:
         kind = type(thing)
         if issubclass(kind, (*self._unsavable, types.ModuleType)):
             return []
-        if kind.__module__.partition(".")[0] == "numpy" and getattr(getattr(thing, "dtype", 0), "hasobject", False):
-            return list(thing.flat)  # the garbage collector does not see into an array of objects
+        if inside := held_by_array(thing):
+            self._alive.append(inside)
+            return inside
         outside = id(thing.__globals__) if kind is types.FunctionType else None
         return [behind for behind in gc.get_referents(thing) if id(behind) != outside]
 
@@ -259,7 +278,7 @@ class Graph:
         self.holders.append(thing)
         self._names[number].has_memory = True
         if memory.size_bytes:
-            span = (memory.start, memory.start + memory.size_bytes, number, type(thing).__module__.partition(".")[0])
+            span = (memory.start, memory.start + memory.size_bytes, number, module_of(type(thing)).partition(".")[0])
             self._spans.setdefault(memory.space, []).append(span)
 
     # -- components -------------------------------------------------------------------------------------------------

@@ -117,7 +117,9 @@ class Interpreter:
             return {}
         names = self._shell.user_ns
         results = {f"Out[{number}]": value for number, value in names.get("_oh", {}).items()}
-        return results | {name: names[name] for name in ("_", "__", "___") if not isinstance(names.get(name, ""), str)}
+        return results | {
+            name: names[name] for name in ("_", "__", "___") if not issubclass(type(names.get(name, "")), str)
+        }
 
     def put_outputs(self, outputs: Mapping[str, Any]) -> list[MissingName]:
         """The inverse of `outputs`; what could not be put where it was."""

@@ -256,6 +256,25 @@ def is_registered(logger: logging.Logger) -> bool:
     return logging.getLogger(logger.name) is logger
 
 
+def held_by_array(thing: Any) -> list[Any]:
+    """What an array of objects of NumPy's holds; the garbage collector does not see into it. Nothing for all else."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not issubclass(type(thing), (numpy.ndarray, numpy.void)):
+        return []
+    kind = numpy.ndarray if issubclass(type(thing), numpy.ndarray) else numpy.generic
+    dtype = kind.dtype.__get__(thing)
+    if not dtype.hasobject:
+        return []
+    # An element of several fields would be seen as a new array of them, without end.
+    return (
+        [kind.item(thing)]
+        if kind is numpy.generic
+        else list(kind.flat.__get__(thing))
+        if dtype.kind == "O"
+        else kind.tolist(thing)
+    )
+
+
 def importable(found: Any) -> bool:
     """Whether a class or function is saved as a reference to where it can be imported from."""
     if found.__module__ in {"__main__", None}:

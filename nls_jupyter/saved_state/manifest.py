@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from nls_jupyter.saved_state.kinds import module_of, name_of, text_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -133,20 +135,23 @@ def user_names(user_ns: Mapping[str, Any], user_ns_hidden: Mapping[str, Any]) ->
     return {
         name: value
         for name, value in user_ns.items()
-        if not _IPYTHONS.fullmatch(name) and not (name in user_ns_hidden and user_ns_hidden[name] is value)
+        if issubclass(type(name), str)
+        and not _IPYTHONS.fullmatch(name)
+        and not (name in user_ns_hidden and user_ns_hidden[name] is value)
     }
 
 
 def type_name(value: object) -> str:
     """A type's name as people know it: with the library's name, without its inner modules."""
     kind = type(value)
-    package = kind.__module__.partition(".")[0]
+    package = module_of(kind).partition(".")[0]
     package = "xp" if package == "nls_jupyter" else package
-    name = kind.__qualname__
-    return name if package in {"builtins", "types"} or package.startswith("_") else f"{package}.{name}"
+    name = name_of(kind)
+    return name if package in {"", "builtins", "types"} or package.startswith("_") else f"{package}.{name}"
 
 
 def describe(error: BaseException) -> str:
     """An error as a reason: its type and the beginning of its text, on one line."""
-    text = " ".join(str(error).split())[:300]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    text = " ".join(text_of(error).split())[:300]
+    name = name_of(type(error)).rpartition(".")[2]
+    return f"{name}: {text}" if text else name

@@ -19,10 +19,13 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.held_signals import held
 from nls_jupyter.saved_state import looks
 from nls_jupyter.saved_state.graph import Graph
+from nls_jupyter.saved_state.kinds import content_of, is_of, module_of, name_of
 from nls_jupyter.saved_state.manifest import MissingName, describe, type_name
 from nls_jupyter.saved_state.pickler import Probe, Rules
+from nls_jupyter.saved_state.watchdog import SaveEndsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -74,6 +77,7 @@ class UserModules:
         """Look at each module once it is imported. Called once in a process."""
         sys.meta_path.insert(0, _Finder(self))
 
+    @held()
     def imported(self, module: types.ModuleType) -> None:
         """Called by the import system when a module was executed, for the first time or again."""
         fresh = self._fresh[module.__name__] = _Fresh()
@@ -99,7 +103,7 @@ class UserModules:
         found: dict[str, Any] = {}
         for name, fresh in self._fresh.items():
             module = sys.modules.get(name)
-            if module is None:
+            if not is_of(module, types.ModuleType):
                 continue
             there = set()
             for path, value in _contents(module):
@@ -132,7 +136,9 @@ class UserModules:
                     delattr(target, attribute)
                 else:
                     setattr(target, attribute, value)
-            except Exception as error:  # noqa: BLE001 - named, and the others are put back
+            except SaveEndsError:
+                raise
+            except BaseException as error:  # noqa: BLE001 - named, and the others are put back
                 lost.append(MissingName(label, type_name(value), describe(error)))
         return lost
 
@@ -144,36 +150,49 @@ def _label(module: str, path: str) -> str:
 def _contents(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
     """What a cell can change in a module: its names, its classes' and functions' attributes, and defaults."""
     for name, value in list(vars(module).items()):
-        if isinstance(value, types.ModuleType) or (name.startswith("__") and name.endswith("__")):
+        if is_of(value, types.ModuleType) or (name.startswith("__") and name.endswith("__")):
             continue
         yield name, value
-        if isinstance(value, (type, types.FunctionType)) and value.__module__ == module.__name__:
+        if _is_code(value) and _home_of(value) == module.__name__:
             yield from _contents_of(value, name)
 
 
 def _contents_of(value: type | types.FunctionType, path: str) -> Iterator[tuple[str, Any]]:
-    if value.__qualname__ != path:
-        return  # it is met under its own name
-    if isinstance(value, types.FunctionType):
+    if is_of(value, types.FunctionType):
+        if value.__qualname__ != path:
+            return  # it is met under its own name
         yield from ((f"{path}.{name}", part) for name, part in vars(value).items())
         if any(not _is_whole(part) for part in value.__defaults__ or ()):
             yield f"{path}.__defaults__", value.__defaults__
         return
-    if isinstance(value, enum.EnumType):
+    if not is_of(value, type) or is_of(value, enum.EnumType) or name_of(value) != path:
         return
-    for name, part in list(vars(value).items()):
+    for name, part in list(content_of(value).items()):
         if name not in _NOT_CONTENT:
             yield f"{path}.{name}", part
-            if isinstance(part, (type, types.FunctionType)) and part.__module__ == value.__module__:
+            if _is_code(part) and _home_of(part) == _home_of(value):
                 yield from _contents_of(part, f"{path}.{name}")
 
 
 def _is_whole(value: Any) -> bool:
     """Whether it can only be replaced, or is looked at by its own name."""
     kind = type(value)
-    if kind in looks.ATOMS or kind in _WHOLE:
-        return True
-    return isinstance(value, (type, types.FunctionType)) and looks.importable(value)
+    try:
+        return kind in looks.ATOMS or kind in _WHOLE or (_is_code(value) and looks.importable(value))
+    except SaveEndsError:
+        raise
+    except BaseException:  # noqa: BLE001 - whoever raises when asked what it is is left to the pickler, which names it
+        return False
+
+
+def _is_code(value: Any) -> bool:
+    return issubclass(type(value), (type, types.FunctionType))
+
+
+def _home_of(code: Any) -> str:
+    if is_of(code, type):
+        return module_of(code)
+    return code.__module__ if type(code.__module__) is str else ""
 
 
 class _Finder(MetaPathFinder):

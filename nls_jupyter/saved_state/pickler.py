@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import functools
 import types
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import cloudpickle
 from nls_jupyter.saved_state import inline, ipython_parts, libraries, reducers, wrappers
 from nls_jupyter.saved_state.looks import COMPILED, home_of
 from nls_jupyter.saved_state.regions import NAMESPACE, HostMemory, Regions, refuse
-from nls_jupyter.saved_state.watchdog import StuckError
+from nls_jupyter.saved_state.watchdog import SaveEndsError
 
 if TYPE_CHECKING:
     import pickle
@@ -107,14 +108,15 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
             return reduced
         if reducers.attributes_are_held(function):
             self._note(reducers.APART)
-        make, (code, base_globals, name, defaults, _), (attributes, slots), *rest = reduced
+        make, (code, base_globals, name, defaults, _), (attributes, slots), *_, fill = reduced
         if id(function.__globals__) in self._namespaces:
             base_globals, slots["__globals__"] = NAMESPACE, {}
         elif (home := home_of(function)) is not None:
             base_globals, slots["__globals__"] = reducers.GlobalsOf(home), {}
         # The cells themselves, not their values: functions of one scope go on sharing its variables.
         slots["__closure__"] = None
-        return make, (code, base_globals, name, defaults, function.__closure__), (attributes, slots), *rest
+        made_of = (code, base_globals, name, defaults, function.__closure__)
+        return make, made_of, (fill, (attributes, slots)), None, None, fill_function
 
 
 def _reduce_inline(layouts: inline.Layouts) -> Callable[[Any], Any]:
@@ -130,6 +132,14 @@ def compile_again(function: Any) -> Any:
     import torch
 
     return torch.compile(function)
+
+
+def fill_function(function: types.FunctionType, content: tuple[Callable[[Any, Any], None], Any]) -> None:
+    """Give a function its attributes as cloudpickle does, which puts a dict in the place of the module of builtins."""
+    fill, state = content
+    found = function.__globals__.get("__builtins__", builtins)
+    fill(function, state)
+    function.__globals__["__builtins__"] = found
 
 
 def _take_buffer(regions: Regions, buffer: pickle.PickleBuffer) -> bool:
@@ -160,7 +170,9 @@ class Probe:
         """Why `value` cannot be pickled, or `None`; what it consists of is known from then on."""
         try:
             self._pickler.dump([value])
-        except (Exception, SystemExit, StuckError) as error:  # noqa: BLE001 - any object may raise anything; the user is told which and why
+        except SaveEndsError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - any object may raise anything; the user is told which and why
             return error
         else:
             made = self._pickler.memo.copy()

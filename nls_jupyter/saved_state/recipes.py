@@ -27,7 +27,7 @@ def compute(recipes: Mapping[str, str], namespace: dict[str, Any]) -> tuple[list
     for name, expression in recipes.items():
         try:
             namespace[name] = eval(expression.strip(), namespace)  # noqa: S307 - the user's own words, as in a cell
-        except Exception as error:  # noqa: BLE001 - named, with its recipe
+        except BaseException as error:  # noqa: BLE001 - named, with its recipe
             reason = f"its recipe {expression!r} failed: {describe(error)}"
             failed.append(MissingName(name, "recomputed", reason))
         else:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import gc
 import pickle
-import sys
 import types
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.saved_state.arena import SavedStateDamagedError
+from nls_jupyter.saved_state.kinds import is_of, module_of, name_of, text_of
+from nls_jupyter.saved_state.looks import held_by_array, importable
 from nls_jupyter.saved_state.manifest import describe
-from nls_jupyter.saved_state.watchdog import StuckError
+from nls_jupyter.saved_state.watchdog import SaveEndsError, StuckError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -56,12 +57,14 @@ class TolerantUnpickler(_PythonUnpickler):  # type: ignore[misc]
 
     def _attempt(self, make: Callable[[], Any], args: tuple[Any, ...] = ()) -> Any:
         for part in args:
-            if isinstance(part, Lost):
+            if type(part) is Lost:
                 return Lost(part.why, args)
         try:
             return make()
-        except (Exception, SystemExit, StuckError) as error:  # noqa: BLE001 - the reason is told with each name that leads here
-            return Lost(_why(error, args), args)
+        except SaveEndsError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the reason is told with each name that leads here
+            return Lost(why(error, args), args)
 
     def _load_stack_global(self) -> None:
         name, module = self.stack.pop(), self.stack.pop()
@@ -108,7 +111,7 @@ class TolerantUnpickler(_PythonUnpickler):  # type: ignore[misc]
     def _load_pop(self) -> None:
         # A state setter was called as `setter(object, state)`, and its result is dropped here.
         top = self.stack[-1] if self.stack else None
-        if isinstance(top, Lost) and len(top.args) > 1:
+        if type(top) is Lost and len(top.args) > 1:
             self._break(top.args[1], top.why)
         super().load_pop()
 
@@ -124,12 +127,14 @@ class TolerantUnpickler(_PythonUnpickler):  # type: ignore[misc]
             self.pop_mark()
 
     def _guard(self, fill: Callable[[], None], target: Any, operands: list[Any]) -> None:
-        if isinstance(target, Lost):
+        if type(target) is Lost:
             return
         try:
             fill()
-        except (Exception, SystemExit, StuckError) as error:  # noqa: BLE001 - the reason is told with each name that leads here
-            self._break(target, _why(error, operands))
+        except SaveEndsError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the reason is told with each name that leads here
+            self._break(target, why(error, operands))
 
     def _break(self, target: Any, why: Why) -> None:
         self.broken.setdefault(id(target), (target, why))
@@ -165,7 +170,7 @@ def losses(roots: list[Any], broken: dict[int, tuple[Any, Why]], namespace: dict
         if id(node) in alive:
             continue
         alive[id(node)] = node
-        if isinstance(node, Lost):
+        if type(node) is Lost:
             reasons[id(node)] = node.why
         elif id(node) in broken:
             reasons[id(node)] = broken[id(node)][1]
@@ -183,40 +188,41 @@ def losses(roots: list[Any], broken: dict[int, tuple[Any, Why]], namespace: dict
 
 
 def _children(node: Any, namespace: dict[str, Any]) -> Iterator[Any]:
-    if isinstance(node, (str, bytes, int, float, types.ModuleType, Lost)) or node is namespace:
+    if issubclass(type(node), (str, bytes, int, float, types.ModuleType, Lost)) or node is namespace:
         return
-    if isinstance(node, (type, types.FunctionType, types.BuiltinFunctionType)) and _importable(node):
+    if issubclass(type(node), (type, types.FunctionType, types.BuiltinFunctionType)) and _importable(node):
         return
-    function_globals = node.__globals__ if isinstance(node, types.FunctionType) else None
-    if type(node).__module__ == "numpy" and getattr(getattr(node, "dtype", None), "hasobject", False):
-        yield from node.flat  # the garbage collector does not see into an array of objects
+    function_globals = node.__globals__ if is_of(node, types.FunctionType) else None
+    yield from held_by_array(node)
     for child in gc.get_referents(node):
         if child is not function_globals:
             yield child
 
 
 def _importable(node: Any) -> bool:
-    found: Any = sys.modules.get(str(node.__module__))
-    for part in node.__qualname__.split("."):
-        found = getattr(found, part, None)
-    return found is node and node.__module__ != "__main__"
+    try:
+        return importable(node)
+    except SaveEndsError:
+        raise
+    except BaseException:  # noqa: BLE001 - whoever raises when asked where it is from is looked into
+        return False
 
 
-def _why(error: BaseException, involved: Iterable[Any]) -> Why:
+def why(error: BaseException, involved: Iterable[Any] = ()) -> Why:
     """The error, or what was lost before and made this fail."""
-    if isinstance(error, (SavedStateDamagedError, StuckError)):
+    if issubclass(type(error), (SavedStateDamagedError, StuckError)):
         return Why(str(error))
     for part in involved:
-        inside = part.values() if isinstance(part, dict) else part if isinstance(part, (list, tuple)) else (part,)
+        inside = part.values() if type(part) is dict else part if type(part) in {list, tuple} else (part,)
         for candidate in inside:
-            if isinstance(candidate, Lost):
+            if type(candidate) is Lost:
                 return candidate.why
     return Why(describe(error), _lacks_memory(error))
 
 
 def _lacks_memory(error: BaseException) -> bool:
     """Whether a library says that the Gpu has no room: CuPy's and PyTorch's types, and JAX's status code."""
-    library = type(error).__module__.partition(".")[0]
+    library = module_of(type(error)).partition(".")[0]
     if library in {"jax", "jaxlib"}:
-        return str(error).startswith("RESOURCE_EXHAUSTED")
-    return library in {"cupy", "nls_jupyter", "torch"} and type(error).__name__ == "OutOfMemoryError"
+        return text_of(error).startswith("RESOURCE_EXHAUSTED")
+    return library in {"cupy", "nls_jupyter", "torch"} and name_of(type(error)) == "OutOfMemoryError"

@@ -27,11 +27,15 @@ _WRITERS = frozenset({arena.__file__, blobs.__file__, parallel.__file__, window.
 _OWN_CODE = os.path.join(os.path.dirname(__file__), "")  # noqa: PTH118, PTH120 - compared with file names of code
 
 
-class OverBudgetError(BaseException):
+class SaveEndsError(BaseException):
+    """A save ends here and now. Whatever else is raised while other people's code runs is that code's own failure."""
+
+
+class OverBudgetError(SaveEndsError):
     """The save has cost what it may; no `except Exception` of somebody's reducer stops this."""
 
 
-class SaveStoppedError(BaseException):
+class SaveStoppedError(SaveEndsError):
     """Somebody wants the process for something else; no `except Exception` of somebody's reducer stops this."""
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from nls_jupyter import saved_state
-from nls_jupyter.saved_state import Manifest, MissingName, SavedStateDamagedError, user_names
+from nls_jupyter.saved_state import Manifest, MissingName, SavedStateDamagedError, SaveStoppedError, user_names
 from saved_state_roundtrip import Roundtrip, check_in_a_new_process, restore, roundtrip, saved
 
 
@@ -76,10 +76,10 @@ class TestFileDescriptor:
     def test_an_interrupted_save_leaves_nothing_open(self):
         class Interrupts:
             def __reduce__(self):
-                raise KeyboardInterrupt
+                raise SaveStoppedError
 
         before = open_files()
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(SaveStoppedError):
             Roundtrip({"x": Interrupts()})
         gc.collect()
         assert open_files() == before

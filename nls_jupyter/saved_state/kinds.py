@@ -1,0 +1,55 @@
+"""What classes and errors of other people say of themselves, read past whatever they do about being asked.
+
+`isinstance` asks an object for its `__class__`, `kind.__module__` asks a metaclass, `str(error)` runs the error's own
+code; each of them may raise anything. What looks at objects that it does not know asks here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
+
+from nls_jupyter.saved_state.watchdog import SaveEndsError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_T = TypeVar("_T")
+_MODULE: Any = type.__dict__["__module__"]
+_QUALNAME: Any = type.__dict__["__qualname__"]
+_CONTENT: Any = type.__dict__["__dict__"]
+
+
+def is_of(thing: object, kind: type[_T]) -> TypeGuard[_T]:
+    """As `isinstance`, by what an object is and not by what it says that it is."""
+    return issubclass(type(thing), kind)
+
+
+def module_of(kind: type) -> str:
+    """The module that a class says it is of; empty where it says nothing of use."""
+    try:
+        found = _MODULE.__get__(kind)
+    except AttributeError:
+        return ""
+    return found if type(found) is str else ""
+
+
+def name_of(kind: type) -> str:
+    """A class's name, with those of the classes and functions that it was made in."""
+    name: str = _QUALNAME.__get__(kind)
+    return name
+
+
+def content_of(kind: type) -> Mapping[str, Any]:
+    """What a class itself has, by name."""
+    content: Mapping[str, Any] = _CONTENT.__get__(kind)
+    return content
+
+
+def text_of(error: BaseException) -> str:
+    """What an error says; empty where even that fails."""
+    try:
+        return "".join(str(error))
+    except SaveEndsError:
+        raise
+    except BaseException:  # noqa: BLE001 - its type is left to be told
+        return ""
