@@ -108,7 +108,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
             return reduced
         if reducers.attributes_are_held(function):
             self._note(reducers.APART)
-        make, (code, base_globals, name, defaults, _), (attributes, slots), *_, fill = reduced
+        _, (code, base_globals, name, defaults, _), (attributes, slots), *_, fill = reduced
         if id(function.__globals__) in self._namespaces:
             base_globals, slots["__globals__"] = NAMESPACE, {}
         elif (home := home_of(function)) is not None:
@@ -116,7 +116,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         # The cells themselves, not their values: functions of one scope go on sharing its variables.
         slots["__closure__"] = None
         made_of = (code, base_globals, name, defaults, function.__closure__)
-        return make, made_of, (fill, (attributes, slots)), None, None, fill_function
+        return make_function, made_of, (fill, (attributes, slots)), None, None, fill_function
 
 
 def _reduce_inline(layouts: inline.Layouts) -> Callable[[Any], Any]:
@@ -134,10 +134,22 @@ def compile_again(function: Any) -> Any:
     return torch.compile(function)
 
 
+def make_function(
+    code: types.CodeType,
+    function_globals: dict[str, Any],
+    name: str,
+    defaults: tuple[Any, ...] | None,
+    closure: tuple[types.CellType, ...] | None,
+) -> types.FunctionType:
+    """As cloudpickle does it, which puts a dict in the place of the module of builtins; called by the unpickler."""
+    function_globals.setdefault("__builtins__", builtins)
+    return types.FunctionType(code, function_globals, name, defaults, closure)
+
+
 def fill_function(function: types.FunctionType, content: tuple[Callable[[Any, Any], None], Any]) -> None:
-    """Give a function its attributes as cloudpickle does, which puts a dict in the place of the module of builtins."""
+    """Give a function its attributes; see `make_function`."""
     fill, state = content
-    found = function.__globals__.get("__builtins__", builtins)
+    found = function.__globals__["__builtins__"]
     fill(function, state)
     function.__globals__["__builtins__"] = found
 
