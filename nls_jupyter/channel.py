@@ -288,8 +288,24 @@ class GpuProcess:
         manifest = Manifest.from_json(content["manifest"])
         return self._arrivals.sent(content["number"]), manifest
 
-    async def restore(self, descriptors: Sequence[int], *, timeout_s: float | None = None) -> Message:
+    @property
+    def restored_last(self) -> str | None:
+        """The component of the saved state that the process brings back, or brought back when it died."""
+        return self._shares.restored.key
+
+    async def restore(
+        self,
+        descriptors: Sequence[int],
+        *,
+        deaths: Mapping[str, int] | None = None,
+        timeout_s: float | None = None,
+    ) -> Message:
         """Put a saved state's names into the process; descriptors stay the caller's.
+
+        Args:
+            descriptors: of its files.
+            deaths: how many processes died of a component of it; what killed one is left out.
+            timeout_s: how long to wait.
 
         Returns:
             The fields of a `saved_state.RestoreReport`.
@@ -298,15 +314,15 @@ class GpuProcess:
             RequestFailed: nothing could be restored.
             GpuProcessDied, TimeoutError: as in `request`.
         """
-        number = self._arrivals.send(descriptors)
-        return accepted(await self.request("nls_restore_request", {"number": number}, timeout_s=timeout_s))
+        asked = {"number": self._arrivals.send(descriptors), "deaths": dict(deaths or {})}
+        return accepted(await self.request("nls_restore_request", asked, timeout_s=timeout_s))
 
-    async def try_again(self) -> Message:
+    async def try_again(self, *, asked: bool) -> Message:
         """Have what could not be restored tried once more, after the cells sent so far. Returns as `restore`.
 
-        Raises RequestFailed, GpuProcessDied.
+        `asked` for by the user: what killed processes, too. Raises RequestFailed, GpuProcessDied.
         """
-        return accepted(await self.request("nls_try_again_request", {}, timeout_s=None))
+        return accepted(await self.request("nls_try_again_request", {"asked": asked}, timeout_s=None))
 
     async def forget(self, names: Sequence[str], *, timeout_s: float | None = 10.0) -> None:
         """Have what could not be restored of these names given up.

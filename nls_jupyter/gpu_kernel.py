@@ -38,6 +38,7 @@ from nls_jupyter.begun import BegunCell
 from nls_jupyter.errors import GpuUsageError
 from nls_jupyter.packed import unpack
 from nls_jupyter.reclaim import Reclaims
+from nls_jupyter.restoring import RestoredComponent
 from nls_jupyter.save_points import SavePointBudget
 from nls_jupyter.save_stops import SaveStops
 from nls_jupyter.state_socket import StateSocket
@@ -81,6 +82,7 @@ class GpuProcessKernel(IPythonKernel):
         shell.ask_exit = _refuse_to_exit
         room = saved_state.MachineRoom(Path(self.spill_folder) if self.spill_folder else None)
         self._saver = saved_state.Saver(room, saved_state.Interpreter(self.shell))
+        self._saver.on_component = RestoredComponent.inherited().note
         self._run_time = saved_state.RunTime()
         self._run_time.follow(self.shell)
         # Ctrl-C is for cells, and for what is copied for one. One that comes during these comes after their answer.
@@ -260,7 +262,7 @@ class GpuProcessKernel(IPythonKernel):
         shell: Any = self.shell
         descriptors = self._state_socket.receive(content["number"])
         try:
-            report = self._saver.restore(descriptors, shell.user_ns)
+            report = self._saver.restore(descriptors, shell.user_ns, content["deaths"])
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -268,9 +270,8 @@ class GpuProcessKernel(IPythonKernel):
 
     def _try_again(self, content: dict[str, Any]) -> dict[str, Any]:
         """What could not be restored, before the next cell."""
-        del content
         shell: Any = self.shell
-        return self._saver.try_again(shell.user_ns).to_json()
+        return self._saver.try_again(shell.user_ns, asked=content["asked"]).to_json()
 
     def _forget(self, content: dict[str, Any]) -> dict[str, Any]:
         """`%gpu forget`."""

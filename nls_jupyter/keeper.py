@@ -19,13 +19,14 @@ from nls_jupyter.channel import GpuProcess
 from nls_jupyter.completed import Completed
 from nls_jupyter.launch import GpuProcessDied, LaunchFailed
 from nls_jupyter.pending import RequestFailed
-from nls_jupyter.saved_state import SavedStateDamagedError, read_manifest
+from nls_jupyter.restoring import Deaths
+from nls_jupyter.saved_state import WAITS, SavedStateDamagedError, read_manifest
 from nls_jupyter.saving import Saves, Wanted
 from nls_scheduler.ids import ProcessId
 from nls_scheduler.processes import alive
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from nls_jupyter.launch import ExitStatus
@@ -134,6 +135,8 @@ class Keeper:
         self.completed = Completed()
         self.not_back: dict[str, str] = {}
         self._try_again_at = 0.0
+        self._asked_for = False
+        self._deaths = Deaths()
         self.ordered_end: str | None = None
         self.on_memory_wanted: Callable[[GpuProcess, Message], None] | None = None
         self.on_new: Callable[[GpuProcess], Awaitable[None]] | None = None
@@ -199,7 +202,8 @@ class Keeper:
         saved = self.saved
         restored: Message = {"restored": [], "missing": [], "carried": [], "changed": []}
         if saved is not None:
-            restored = await process.restore(saved.descriptors)
+            with self._counting_deaths(process):
+                restored = await process.restore(saved.descriptors, deaths=self._deaths.counts)
             _refuse_out_of_memory(restored)
         if self.ordered_end is not None:
             raise LaunchFailed(f"it was ended while it started: {self.ordered_end}")
@@ -240,7 +244,12 @@ class Keeper:
     @property
     def tries_again(self) -> bool:
         """Whether what could not be restored is due to be tried again: at most a twentieth of the time goes there."""
-        return bool(self.not_back) and self.process is not None and time.monotonic() >= self._try_again_at
+        due = self._asked_for or any(why != WAITS for why in self.not_back.values())
+        return due and bool(self.not_back) and self.process is not None and time.monotonic() >= self._try_again_at
+
+    async def ask_again(self) -> None:
+        """The user wants back what could not be restored, whatever it does to the process."""
+        self._asked_for, self._try_again_at = True, 0.0
 
     async def try_again(self) -> Message:
         """Once more what could not be restored. Returns what came of it; see `GpuProcess.restore`.
@@ -250,13 +259,25 @@ class Keeper:
         if self.process is None:
             raise RuntimeError("there is no GPU process to bring anything back to")
         began = time.monotonic()
+        asked, self._asked_for = self._asked_for, False
         try:
-            report = await self.process.try_again()
+            with self._counting_deaths(self.process):
+                report = await self.process.try_again(asked=asked)
         finally:
             now = time.monotonic()
             self._try_again_at = now + _PAUSE_PER_TRY * (now - began)
         self._note_not_back(report)
         return report
+
+    @contextlib.contextmanager
+    def _counting_deaths(self, process: GpuProcess) -> Iterator[None]:
+        """Of what is brought back meanwhile; who was ended on purpose did not die of it."""
+        try:
+            yield
+        except GpuProcessDied:
+            if self.ordered_end is None:
+                self._deaths.note(process.restored_last)
+            raise
 
     async def follow_allowance(self, allowance_bytes: int | None) -> None:
         """Tell the process how much it may hold, unless it knows. One that only starts is told when it answers."""
@@ -340,6 +361,7 @@ class Keeper:
             manifest = read_manifest(self.saved.descriptors)
             if manifest != self.saved.manifest:
                 self.saved = SavedState(self.saved.descriptors, manifest)
+                self._deaths.forget()
                 self.completed.saved(manifest.cell)
 
     async def cell_over(self) -> None:
@@ -454,6 +476,7 @@ class Keeper:
 
     def _keep(self, descriptors: tuple[int, ...], manifest: Manifest) -> SavedState:
         self.drop_saved()
+        self._deaths.forget()
         self.saved = SavedState(descriptors, manifest)
         self.completed.saved(manifest.cell)
         self.saves.all_saved()

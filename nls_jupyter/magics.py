@@ -248,6 +248,7 @@ class GpuMagics(Magics):
     def _request(self, words: list[str]) -> GpuStatus:
         wanted = options.of_request(words)
         gpu = self.gpu_of_notebook
+        gpu.call(gpu.supervisor.keeper.ask_again())
         gpu.call(gpu.supervisor.place.request(wanted))
         return gpu.status()
 

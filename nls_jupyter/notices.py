@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter import completed
+from nls_jupyter.saved_state import WAITS
 from nls_scheduler.sizes import format_bytes
 
 if TYPE_CHECKING:
@@ -125,8 +126,12 @@ def kept(restored: Restored) -> str:
     text = f"{count(len(restored.names), 'variable')} kept ({format_bytes(restored.memory_bytes)})"
     if restored.missing:
         text += f"; not kept: {_by_clause(restored.missing, 'reason')}"
-    if restored.not_back:
-        text += f"; saved, but could not be restored, and tried again: {_by_clause(restored.not_back, 'reason')}"
+    for what, waits in (
+        ("saved, but could not be restored, and tried again", False),
+        ("saved, but not restored", True),
+    ):
+        if names := [name for name in restored.not_back if (name["reason"] == WAITS) is waits]:
+            text += f"; {what}: {_by_clause(names, 'reason')}"
     return text + changed(restored.changed)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from nls_jupyter import state_socket
 from nls_jupyter.begun import BegunCell
+from nls_jupyter.restoring import RestoredComponent
 from nls_jupyter.save_stops import SaveStops
 
 if TYPE_CHECKING:
@@ -20,17 +21,19 @@ class Shares:
         states: for the files of saved state.
         begun: which cell the process began last.
         stops: which saves are to stop.
+        restored: which component of the saved state the process brings back.
         environment: says to the process where its ends are.
         pass_fds: which the process has to inherit.
     """
 
     def __init__(self) -> None:
-        self.begun, self.stops = BegunCell.create(), SaveStops.create()
+        self.begun, self.stops, self.restored = BegunCell.create(), SaveStops.create(), RestoredComponent.create()
         self.states, self._inherited = state_socket.StateSocket.pair()
         self.environment: Mapping[str, str] = {
             state_socket.VARIABLE: str(self._inherited.fileno()),
             BegunCell.variable: str(self.begun.descriptor),
             SaveStops.variable: str(self.stops.descriptor),
+            RestoredComponent.variable: str(self.restored.descriptor),
         }
         self.pass_fds: Sequence[int] = tuple(map(int, self.environment.values()))
 
@@ -50,3 +53,4 @@ class Shares:
         """Let go of all but `states`, which whoever reads it closes. Idempotent."""
         self.begun.close()
         self.stops.close()
+        self.restored.close()

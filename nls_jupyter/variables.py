@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from nls_jupyter.errors import GpuUsageError
 from nls_jupyter.notices import count
+from nls_jupyter.saved_state import WAITS
 from nls_scheduler.sizes import format_bytes
 
 if TYPE_CHECKING:
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
 
     from nls_jupyter.saved_state import Manifest
 
-_TRIED = "tried again with the next cell; %gpu forget gives it up"
+_TRIED = "tried again with the next cell; "
+_GIVEN_UP = "%gpu forget gives it up"
 _HOW = "write %gpu recompute NAME: expression, or NAME: alone to save it again"
 
 
@@ -49,7 +51,8 @@ def table(manifest: Manifest | None, not_back: Mapping[str, str]) -> str:
     for name in (*manifest.saved, *manifest.carried):
         size = format_bytes(name.memory_bytes)
         why = not_back.get(name.name)
-        state = name.where if why is None else f"saved, could not be restored: {why}; {_TRIED}"
+        tried = "" if why == WAITS else _TRIED
+        state = name.where if why is None else f"saved, could not be restored: {why}; {tried}{_GIVEN_UP}"
         lines.append(f"  {name.name:<20} {name.type_name:<24} {size:>10}  {state}{changes.get(name.name, '')}")
     lines += [f"  {lost.name:<20} {lost.type_name:<24} not saved: {lost.reason}" for lost in manifest.missing]
     return "\n".join(lines)

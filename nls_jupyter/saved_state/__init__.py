@@ -8,6 +8,7 @@ manifest.
 from __future__ import annotations
 
 from nls_jupyter.saved_state.arena import NoRoomError, SavedStateDamagedError
+from nls_jupyter.saved_state.carried import WAITS
 from nls_jupyter.saved_state.cost import RunTime
 from nls_jupyter.saved_state.decoder import RestoreReport
 from nls_jupyter.saved_state.index import read_manifest
@@ -19,6 +20,7 @@ from nls_jupyter.saved_state.saver import Saver
 from nls_jupyter.saved_state.watchdog import OverBudgetError, SaveStoppedError
 
 __all__ = [
+    "WAITS",
     "ChangedName",
     "Interpreter",
     "MachineRoom",

@@ -2,20 +2,29 @@
 
 A module may take long to import, or be missing for a moment; that must not cost what was saved. The whole component
 stays as it lies in the arena, for the sake of the names in it that are not back.
+
+A component that ends the process is tried once more, in a process that has everything else; if that dies too, it waits
+until its user asks for it.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from nls_jupyter.saved_state.manifest import ChangedName, SavedName
+from nls_jupyter.saved_state.manifest import ChangedName, MissingName, SavedName
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
 
     from nls_jupyter.saved_state.blobs import Chunk, Table
     from nls_jupyter.saved_state.store import Contents, Stored
+
+
+#: Why a component was left out, and why it is not tried again unasked.
+DIED = "the GPU process died while it was brought back"
+WAITS = "the GPU process died twice while it was brought back; %gpu request tries once more"
 
 
 @dataclass(slots=True)
@@ -31,6 +40,27 @@ class CarriedComponent:
     stored: Stored
     names: Sequence[SavedName]
     reasons: dict[str, str]
+
+    @property
+    def key(self) -> str:
+        """What tells it from the others also in another process: 16 bytes in hexadecimal."""
+        names = "\0".join(saved.name for saved in self.names)
+        return hashlib.blake2b(names.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is tried only if its user asks for it."""
+        return WAITS in self.reasons.values()
+
+    def leave_out(self, deaths: int) -> None:
+        """So many processes died of it since it was saved."""
+        why = WAITS if self.waits or deaths > 1 else DIED
+        self.reasons = dict.fromkeys(self.reasons, why)
+
+    def left_out(self) -> list[MissingName]:
+        """Those of its names that are not back, with their reasons."""
+        names = (saved for saved in self.names if saved.name in self.reasons)
+        return [MissingName(saved.name, saved.type_name, self.reasons[saved.name]) for saved in names]
 
     def apart(self, tried: Container[str]) -> list[ChangedName]:
         """Of names of `tried` that are back, later than others of the component: what they shared with those."""

@@ -12,16 +12,17 @@ from nls_jupyter.saved_state.arena import Arena
 from nls_jupyter.saved_state.blobs import BlobWriter, Table, read_blob
 from nls_jupyter.saved_state.carried import Carried
 from nls_jupyter.saved_state.decoder import RestoreReport, decode
-from nls_jupyter.saved_state.manifest import Manifest, MissingName, is_beside
+from nls_jupyter.saved_state.manifest import Manifest, MissingName, describe, is_beside
 from nls_jupyter.saved_state.one_save import OneSave
 from nls_jupyter.saved_state.room import MachineRoom
 from nls_jupyter.saved_state.store import Contents, Reader
-from nls_jupyter.saved_state.watchdog import OverBudgetError, Watchdog, deadline
+from nls_jupyter.saved_state.watchdog import OverBudgetError, SaveEndsError, Watchdog, deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from nls_jupyter.saved_state.arena import Extent, Room
+    from nls_jupyter.saved_state.carried import CarriedComponent
     from nls_jupyter.saved_state.graph import Component
     from nls_jupyter.saved_state.interpreter import Interpreter
     from nls_jupyter.saved_state.manifest import ChangedName
@@ -39,6 +40,7 @@ class Saver:
 
     Attributes:
         recipes: expressions by name; such a name is not saved but computed again, after everything else is there.
+        on_component: gets the key of each component that is brought back now, and `None` once none is.
 
     Args:
         room: how much there is room for.
@@ -53,6 +55,7 @@ class Saver:
         patience_s: float | None = PATIENCE_S,
     ) -> None:
         self.recipes: dict[str, str] = {}
+        self.on_component: Callable[[str | None], None] = _unheard
         self._interpreter = interpreter
         self._room = room or MachineRoom()
         self._patience_s = patience_s
@@ -162,12 +165,19 @@ class Saver:
 
     # -- restoring --------------------------------------------------------------------------------------------------
     @held()
-    def restore(self, descriptors: Sequence[int], namespace: dict[str, Any]) -> RestoreReport:
+    def restore(
+        self, descriptors: Sequence[int], namespace: dict[str, Any], deaths: Mapping[str, int] | None = None
+    ) -> RestoreReport:
         """Put the saved names into `namespace`, which becomes the globals of functions that were defined in cells.
 
         Names that cannot be restored are left out and reported; what was saved of them stays saved, see `try_again`.
         What is saved next goes into the same files; the descriptors themselves stay the caller's. Raises
         SavedStateDamagedError.
+
+        Args:
+            descriptors: of the files.
+            namespace: the user's.
+            deaths: how many processes died while they restored a component of these files, by its key.
         """
         arena = Arena.adopt(descriptors, self._room)
         try:
@@ -182,43 +192,58 @@ class Saver:
         self.recipes = dict(content["recipes"])
         watchdog = Watchdog(self._patience_s)
         with watchdog.watching():
-            return self._bring_back(content, Contents(arena, chunks, watchdog.progress), namespace)
+            return self._bring_back(content, Contents(arena, chunks, watchdog.progress), namespace, deaths or {})
 
-    def try_again(self, namespace: dict[str, Any]) -> RestoreReport:
-        """Once more what could not be restored, as far as its names are not bound by now."""
+    def try_again(self, namespace: dict[str, Any], *, asked: bool = False) -> RestoreReport:
+        """Once more what could not be restored, as far as its names are not bound by now.
+
+        `asked` for by the user: what ends processes is tried, too.
+        """
         self._carried.forget(namespace)
         watchdog = Watchdog(self._patience_s)
         with watchdog.watching():
-            return self._try(namespace, watchdog.progress)
+            return self._try(namespace, watchdog.progress, lambda component: asked or not component.waits)
 
     def forget(self, names: Sequence[str]) -> None:
         """Of what could not be restored, nobody wants these back."""
         self._carried.forget(names)
 
-    def _bring_back(self, content: Mapping[str, Any], contents: Contents, namespace: dict[str, Any]) -> RestoreReport:
+    def _bring_back(
+        self, content: Mapping[str, Any], contents: Contents, namespace: dict[str, Any], deaths: Mapping[str, int]
+    ) -> RestoreReport:
         stored = _read_stored(contents, content["interpreter"]) if self._interpreter is not None else None
         missing: list[MissingName] = []
         if self._interpreter is not None and stored:
-            missing += self._interpreter.apply(stored, early=True)
+            missing += _applied(self._interpreter, stored, early=True)
         self._carried = Carried.from_index(content["carried"], contents)
         names = iter(Manifest.from_json(content["manifest"]).saved)
         for entry in content["components"]:
             self._carried.add(contents.stored(entry), list(islice(names, entry["names"])))
-        report = self._try(namespace, contents.progress)
+        for component in self._carried.components:
+            if component.key in deaths:
+                component.leave_out(deaths[component.key])
+        dead = {component.key for component in self._carried.components if component.key in deaths or component.waits}
+        report = self._try(namespace, contents.progress, lambda component: component.key not in dead)
         again, failed = recipes.compute(self.recipes, namespace)
         if self._interpreter is not None and stored:
-            missing += self._interpreter.apply(stored, early=False)
+            missing += _applied(self._interpreter, stored, early=False)
         missing += [*report.missing, *failed]
         return replace(report, restored=(*report.restored, *again), missing=tuple(missing))
 
-    def _try(self, namespace: dict[str, Any], progress: Callable[[], None]) -> RestoreReport:
-        """Bring back what is carried; what could not be brought back stays there."""
+    def _try(
+        self, namespace: dict[str, Any], progress: Callable[[], None], due: Callable[[CarriedComponent], bool]
+    ) -> RestoreReport:
+        """Bring back what is carried and `due`; what could not be brought back stays there."""
         restored: list[str] = []
         missing: list[MissingName] = []
         changed: list[ChangedName] = []
         arena, _ = self._open()
         for component in self._carried.components:
             progress()
+            if not due(component):
+                missing += component.left_out()
+                continue
+            self.on_component(component.key)
             wanted = set(component.reasons)
             report = decode(Reader(arena, component.stored, progress), namespace, component.names, wanted)
             beside, refused = self._put_beside(namespace, report.restored)
@@ -227,6 +252,7 @@ class Saver:
             changed += component.apart(wanted)
             restored += [name for name in report.restored if name not in beside]
             missing += lost
+        self.on_component(None)
         self._carried.forget(())
         carried = tuple(name.name for name in self._carried.names())
         return RestoreReport(tuple(restored), tuple(missing), carried, tuple(changed))
@@ -241,8 +267,22 @@ class Saver:
         return beside, self._interpreter.put_outputs(beside)
 
 
+def _unheard(_: str | None) -> None:
+    """Nobody wants to know."""
+
+
 def _never(_: Component) -> bool:
     return False
+
+
+def _applied(interpreter: Interpreter, stored: bytes, *, early: bool) -> list[MissingName]:
+    """What of the settings could not be applied; they never cost the names."""
+    try:
+        return interpreter.apply(stored, early=early)
+    except SaveEndsError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - an extension of the user's may raise anything; it is named
+        return [MissingName("settings", "setting", describe(error))]
 
 
 def _read_stored(contents: Contents, entry: list[int] | None) -> bytes | None:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hostile_objects import HOSTILE, hostile
-from nls_jupyter.saved_state import Saver
+from nls_jupyter.saved_state import Interpreter, Saver
 from nls_jupyter.saved_state.modules import UserModules
 from nls_jupyter.warm_imports import Imports
 from saved_state_roundtrip import restore
@@ -106,3 +106,16 @@ def test_a_hostile_object_in_a_module_of_the_users_own_costs_neither_its_import_
 @pytest.mark.parametrize("what", HOSTILE)
 def test_which_modules_to_import_early_is_told_whatever_else_there_is(what):
     assert Imports().names({"ill": hostile(what)[0]}) == []
+
+
+def test_settings_whose_return_fails_as_a_whole_are_named_and_cost_no_name():
+    class Exits(Interpreter):
+        def apply(self, stored, *, early):
+            raise SystemExit(3)
+
+    with contextlib.closing(Saver(None, Interpreter())) as saver:
+        saver.save(HEALTHY, cell=None)
+        with contextlib.closing(Saver(None, Exits())) as second:
+            report = second.restore(saver.descriptors(), {})
+    assert set(report.restored) == set(HEALTHY)
+    assert {(lost.name, lost.reason) for lost in report.missing} == {("settings", "SystemExit: 3")}

@@ -14,12 +14,12 @@ from nls_jupyter import saving
 from nls_jupyter.keeper import EndedInCell, Keeper
 from nls_jupyter.launch import ExitStatus, GpuProcessDied, LaunchFailed
 from nls_jupyter.pending import RequestFailed
-from nls_jupyter.saved_state import Manifest
+from nls_jupyter.saved_state import WAITS, Manifest
 from nls_jupyter.saved_state.manifest import ChangedName, MissingName, SavedName
 from nls_scheduler.processes import look_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 
 KILLED = ExitStatus(returncode=None, signal=9)
 STOPPED = RequestFailed({"ename": "SaveStoppedError", "evalue": ""})
@@ -32,6 +32,9 @@ class FakeProcess:
     on_save_point: Any = None
     missing: Sequence[dict[str, Any]] = ()
     carried: Sequence[str] = ()
+    dies_of: str | None = None
+    restored_last: str | None = None
+    deaths: Mapping[str, int] | None = None
 
     def __init__(self) -> None:
         record = look_up(os.getpid())
@@ -63,7 +66,11 @@ class FakeProcess:
     async def follow_allowance(self, allowance_bytes: int) -> None:
         pass
 
-    async def restore(self, descriptors: tuple[int, ...]) -> dict[str, Any]:
+    async def restore(self, descriptors: tuple[int, ...], deaths: Mapping[str, int] | None = None) -> dict[str, Any]:
+        self.deaths = deaths
+        if self.dies_of is not None and self.dies_of not in (deaths or {}):
+            self.restored_last = self.dies_of
+            raise GpuProcessDied(KILLED)
         for descriptor in descriptors:
             os.fstat(descriptor)
         return {"restored": ["x"], "missing": self.missing, "carried": self.carried, "changed": []}
@@ -663,7 +670,7 @@ def test_what_could_not_be_restored_is_tried_again_for_at_most_a_twentieth_of_th
     now = [100.0]
     lost = {"name": "x", "type_name": "net.Model", "reason": "no module", "lacks_memory": False}
 
-    async def slowly(process: FakeProcess) -> dict[str, Any]:
+    async def slowly(process: FakeProcess, **_: Any) -> dict[str, Any]:
         now[0] += 3.0
         return await process.restore(())
 
@@ -688,6 +695,63 @@ def test_what_could_not_be_restored_is_tried_again_for_at_most_a_twentieth_of_th
         monkeypatch.undo()
 
     play(story)
+
+
+def test_what_processes_die_of_is_told_to_the_next_one_and_an_end_on_purpose_is_nobodys_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(it: Story) -> None:
+        process = await it.start()
+        process.saving.set_result(None)
+        await it.keeper.save("[1]")
+        monkeypatch.setattr(FakeProcess, "dies_of", "ab")
+        with pytest.raises(GpuProcessDied):
+            await it.keeper.bring_back(await it.keeper.launch({}), None)
+        again = await it.keeper.launch({})
+        await it.keeper.bring_back(again, None)
+        assert again.deaths == {"ab": 1}
+        monkeypatch.setattr(FakeProcess, "dies_of", "cd")
+        stopped = await it.keeper.launch({})
+        it.keeper.ordered_end = "evicted"
+        with pytest.raises(GpuProcessDied):
+            await it.keeper.bring_back(stopped, None)
+        monkeypatch.setattr(FakeProcess, "dies_of", None)
+        back = await it.keeper.launch({})
+        await it.keeper.bring_back(back, None)
+        assert back.deaths == {"ab": 1}
+        back.saving.set_result(None)
+        await it.keeper.save("[2]")  # which says itself what is not tried again
+        last = await it.keeper.launch({})
+        await it.keeper.bring_back(last, None)
+        assert last.deaths == {}
+
+    play(story)
+
+
+def test_what_killed_two_processes_is_tried_again_only_if_the_user_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = {"name": "x", "type_name": "net.Model", "reason": WAITS, "lacks_memory": False}
+
+    async def try_again(process: FakeProcess, *, asked: bool) -> dict[str, Any]:
+        tried.append(asked)
+        return await process.restore(())
+
+    async def story(it: Story) -> None:
+        process = await it.start()
+        process.saving.set_result(None)
+        await it.keeper.save("[1]")
+        monkeypatch.setattr(FakeProcess, "missing", [lost])
+        monkeypatch.setattr(FakeProcess, "carried", ["x"])
+        monkeypatch.setattr(FakeProcess, "try_again", try_again, raising=False)
+        await it.keeper.bring_back(await it.keeper.launch({}), None)
+        assert not it.keeper.tries_again
+        await it.keeper.ask_again()
+        assert it.keeper.tries_again
+        await it.keeper.try_again()
+        assert not it.keeper.tries_again
+
+    tried: list[bool] = []
+    play(story)
+    assert tried == [True]
 
 
 def test_a_process_that_ended_while_its_save_let_pass_is_said() -> None:
