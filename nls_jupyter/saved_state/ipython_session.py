@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.saved_state.aspect import Aspect
+from nls_jupyter.saved_state.sources import Sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,7 +22,7 @@ _MISSING = object()
 
 def of_shell(shell: Any) -> tuple[Aspect, ...]:
     """What is kept of this shell. Made when the process starts: what is there then is not a change."""
-    configured = _Configured(shell)
+    configured, sources = _Configured(shell), Sources(shell.compile)
     return (
         Aspect("IPython's extensions", lambda: sorted(shell.extension_manager.loaded), lambda n: _load(shell, n)),
         Aspect("IPython's settings", configured.changed, configured.set),
@@ -29,6 +30,7 @@ def of_shell(shell: Any) -> tuple[Aspect, ...]:
         Aspect("%autoreload", lambda: _autoreload(shell), lambda state: _set_autoreload(shell, state)),
         Aspect("%logstart", lambda: _logging(shell), lambda _: None),
         Aspect("In", lambda: _inputs(shell), lambda state: _set_inputs(shell, state), always=True),
+        Aspect("the cells' sources", sources.capture, sources.apply),
     )
 
 

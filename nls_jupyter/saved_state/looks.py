@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import array
 import collections
+import contextlib
 import copyreg
 import datetime
 import decimal
 import enum
 import fractions
 import functools
+import importlib
 import logging
 import pathlib
 import re
@@ -275,11 +277,19 @@ def held_by_array(thing: Any) -> list[Any]:
     )
 
 
+def _module_called(name: str) -> types.ModuleType | None:
+    """A module of a package that is there; imported now where nobody did, as pickle does (`numpy.rec`)."""
+    if name not in sys.modules and "." in name and name.partition(".")[0] in sys.modules:
+        with contextlib.suppress(Exception):
+            importlib.import_module(name)
+    return sys.modules.get(name)
+
+
 def importable(found: Any) -> bool:
     """Whether a class or function is saved as a reference to where it can be imported from."""
     if found.__module__ in {"__main__", None}:
         return False
-    at: Any = sys.modules.get(str(found.__module__))
+    at: Any = _module_called(str(found.__module__))
     for part in found.__qualname__.split("."):
         at = getattr(at, part, None)
     return at is found

@@ -110,7 +110,7 @@ def test_which_modules_to_import_early_is_told_whatever_else_there_is(what):
 
 def test_settings_whose_return_fails_as_a_whole_are_named_and_cost_no_name():
     class Exits(Interpreter):
-        def apply(self, stored, *, early):
+        def apply(self, *_, **__):
             raise SystemExit(3)
 
     with contextlib.closing(Saver(None, Interpreter())) as saver:

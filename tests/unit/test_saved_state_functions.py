@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
+import inspect
+import linecache
+import traceback
 
-from nls_jupyter.saved_state import user_names
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+from nls_jupyter.saved_state import Interpreter, Saver, user_names
 from saved_state_roundtrip import cells, restore, saved
 
 
@@ -15,3 +22,28 @@ def test_functions_that_come_back_leave_the_namespace_the_module_of_builtins():
         restore(descriptors, namespace)
     assert namespace["__builtins__"] is builtins
     assert namespace["largest"]([1, 3, 2]) == 3
+
+
+def test_the_sources_of_cells_come_back_for_tracebacks_and_for_whoever_asks(monkeypatch):
+    monkeypatch.setattr(linecache, "cache", {})
+    shell = InteractiveShell()
+    saver = Saver(None, Interpreter(shell))
+    try:
+        shell.run_cell("def work(n):\n    return 1 / n\n", store_history=True)
+        expected = inspect.getsource(shell.user_ns["work"])
+        for _ in range(2):  # the second one from a process that has never compiled the cell
+            saver.save(user_names(shell.user_ns, shell.user_ns_hidden), cell=None, function_globals=shell.user_ns)
+            linecache.cache.clear()
+            shell = InteractiveShell()
+            with contextlib.closing(saver):
+                descriptors = saver.descriptors()
+                saver = Saver(None, Interpreter(shell))
+                saver.restore(descriptors, shell.user_ns)
+            function = shell.user_ns["work"]
+            assert inspect.getsource(function) == expected == "def work(n):\n    return 1 / n\n"
+            assert shell.compile.format_code_name(function.__code__.co_filename) == ("Cell", "In[1]")
+            with pytest.raises(ZeroDivisionError) as raised:
+                function(0)
+            assert traceback.extract_tb(raised.value.__traceback__)[-1].line == "return 1 / n"
+    finally:
+        saver.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 
 import numpy as np
 import pytest
@@ -180,3 +181,12 @@ def test_views_of_arrays_of_subclasses_go_on_sharing_their_memory(source, view, 
     assert eval(check, again)
     assert np.shares_memory(np.asarray(again["x"]), again["y"])
     assert np.array_equal(np.asarray(again["x"]), np.asarray(names["x"]))
+
+
+def test_a_class_of_a_module_that_nobody_imported_comes_back_as_the_library_s_own():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delitem(sys.modules, "numpy.rec", raising=False)
+        table = np.zeros(4, dtype=[("name", "U10"), ("age", "i4")]).view(np.recarray)
+        result = Roundtrip({"table": table, "kind": np.recarray})
+    assert type(result["table"]) is result["kind"] is np.recarray
+    assert list(result["table"].age) == [0, 0, 0, 0]
