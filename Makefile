@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 IPYKERNEL6 := $(VENV)/ipykernel6
+CORPUS := $(VENV)/corpus
 # Further arguments, as in: make test ARGS="-k story", make lab ARGS=--no-browser
 ARGS ?=
 # Side by side, each file in one process.
@@ -12,7 +13,7 @@ WORKERS ?= --numprocesses=$(shell nproc | awk '{print ($$1 < 8) ? $$1 : 8}') --d
 MINUTES ?= 2
 SEED ?=
 
-.PHONY: demo lab labextension test test-long test-ipykernel6 explore chaos types mutants lint format docs pictures clean
+.PHONY: demo lab labextension test test-long test-ipykernel6 explore chaos corpus types mutants lint format docs pictures clean
 
 demo: $(VENV)/.lab
 	$(BIN)/nls demo
@@ -39,6 +40,12 @@ test-long: test-ipykernel6 $(VENV)/.test labextension
 # printed), and a judge who knows what each user was told. NLS_KEEP=1 keeps the figures.
 chaos: $(VENV)/.test
 	$(BIN)/python tests/chaos/campaign.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+# Over a hundred public notebooks, fetched at their commits into a cache (NLS_CORPUS): the same outputs as in a plain
+# kernel, also when their GPU processes are suspended, killed and moved as SEED draws it, or a sentence that says what is
+# lost. NLS_KEEP=1 keeps the figures; ARGS="--only numba --report differing.json" looks into a part.
+corpus: $(CORPUS)/.corpus
+	$(CORPUS)/bin/python tests/corpus/corpus.py $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 # What notebooks meet, on the ipykernel that many images still have.
 test-ipykernel6: $(IPYKERNEL6)/.test
@@ -100,6 +107,13 @@ $(IPYKERNEL6)/.test: $(VENV)/.test
 	$(IPYKERNEL6)/bin/python -m pip install --quiet --no-deps editables 'ipykernel==6.31.*' nest-asyncio
 	$(IPYKERNEL6)/bin/python -m pip install --quiet --no-deps --editable .
 	$(IPYKERNEL6)/bin/python tools/share_packages.py $(VENV)
+	touch $@
+
+# What public notebooks import, and nothing more: the rest, torch for CPUs too, is that of the first environment.
+$(CORPUS)/.corpus: $(VENV)/.test tests/corpus/requirements.txt
+	$(BIN)/python -m venv $(CORPUS)
+	$(CORPUS)/bin/python -m pip install --quiet --no-deps --requirement tests/corpus/requirements.txt
+	$(CORPUS)/bin/python tools/share_packages.py $(VENV)
 	touch $@
 
 $(VENV)/.lint: $(VENV)/.base
