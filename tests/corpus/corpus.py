@@ -13,6 +13,7 @@ import asyncio
 import fnmatch
 import json
 import os
+import random
 import sys
 import time
 from collections import Counter
@@ -24,7 +25,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "fidelity"), str(
 
 from machine import machine, report  # noqa: E402
 
-from listed import LIST, Listed, NotFetched, fetched, repositories  # noqa: E402
+from listed import LIST, Listed, NotFetched, Repository, fetched, repositories  # noqa: E402
 from trial import KINDS, UNDISTURBED, Outcome, Trial, World  # noqa: E402
 from verdicts import Verdict  # noqa: E402
 
@@ -34,21 +35,27 @@ ROWS = (UNDISTURBED, *KINDS)
 CACHE = Path(os.environ.get("NLS_CORPUS") or Path.home() / ".cache" / "nls-jupyter" / "corpus")
 
 
-def chosen(only: list[str], limit: int | None) -> tuple[list[tuple[Listed, Path]], list[str]]:
-    """Those to be played with their checkouts, and why others cannot be."""
-    found: list[tuple[Listed, Path]] = []
+def chosen(options: argparse.Namespace) -> tuple[list[tuple[Listed, Path]], list[str]]:
+    """Those to be played with their checkouts, and why others cannot be.
+
+    In an order of the seed's: the first minutes show something of everything.
+    """
+    listed = [
+        Listed(repository, path)
+        for repository in repositories(LIST.read_text(encoding="utf-8"))
+        for path in repository.notebooks
+    ]
+    listed = [notebook for notebook in listed if _matches(notebook, options.only)]
+    random.Random(options.seed).shuffle(listed)
+    listed = listed[: options.limit]
+    checkouts: dict[Repository, Path] = {}
     unfetched = []
-    for repository in repositories(LIST.read_text(encoding="utf-8")):
-        wanted = [listed for path in repository.notebooks if _matches(listed := Listed(repository, path), only)]
-        if not wanted or (limit is not None and len(found) >= limit):
-            continue
+    for repository in dict.fromkeys(notebook.repository for notebook in listed):
         try:
-            checkout = fetched(repository, CACHE)
+            checkouts[repository] = fetched(repository, CACHE)
         except NotFetched as why:
             unfetched.append(f"{repository.name}: {why}")
-            continue
-        found += [(listed, checkout) for listed in wanted]
-    return found[:limit], unfetched
+    return [(it, checkouts[it.repository]) for it in listed if it.repository in checkouts], unfetched
 
 
 def _matches(listed: Listed, only: list[str]) -> bool:
@@ -149,7 +156,7 @@ def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--only", action="append", default=[], help="names that contain this, as in a shell; repeatable"
     )
-    parser.add_argument("--limit", type=int, help="the first so many")
+    parser.add_argument("--limit", type=int, help="so many of them, as the seed draws them")
     parser.add_argument(
         "--seed", type=int, default=SEED, help="which cells are disturbed, and how (default: %(default)s)"
     )
@@ -165,7 +172,7 @@ def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
 def main() -> int:
     """Exit code 0: no bar is missed."""
     options = options_of()
-    notebooks, unfetched = chosen(options.only, options.limit)
+    notebooks, unfetched = chosen(options)
     for why in unfetched:
         print(f"not fetched: {why}", file=sys.stderr)
     if not notebooks or (unfetched and os.environ.get("CI") == "true"):
