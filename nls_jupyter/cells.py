@@ -255,6 +255,7 @@ class CellRunner:
                 on_stdin=lambda message: todo.put(lambda: self._answer(message, interrupts)),
                 on_wait=lambda text: todo.put(lambda: line.show(text)),
                 on_notices=lambda notices: _done_in(todo, lambda: _print_notices(notices, line)),
+                caught_up=lambda: _done_in(todo, lambda: None),
                 options=options,
                 call=call,
             )

@@ -53,6 +53,7 @@ class Cell:
         on_stdin: gets each request for input, and those of `channel.OWN_REQUESTS`.
         on_wait: gets the live line while it waits, then `None` once.
         on_notices: shows what happened since the last cell, before this one's outputs.
+        caught_up: returns once all is shown that was to be shown before.
         options: more of `GpuProcess.execute`'s.
         call: what the thread waits for that handed it over.
     """
@@ -65,6 +66,7 @@ class Cell:
     on_stdin: Callable[[Message], Awaitable[None] | None]
     on_wait: Callable[[str | None], None]
     on_notices: Callable[[Sequence[notices.Notice]], Awaitable[None]]
+    caught_up: Callable[[], Awaitable[None]]
     options: Mapping[str, Any] = field(default_factory=dict)
     call: Call = field(default_factory=Call)
 
@@ -351,6 +353,9 @@ class Supervisor:
         finally:
             if shown:
                 cell.on_wait(None)
+        if shown:
+            # What a cell of auto mode puts out takes no way through its thread: a line cleared later takes that along.
+            await cell.caught_up()
 
     def _waiting_line(self, waited_s: float) -> str | None:
         orders = self.place.orders

@@ -308,6 +308,29 @@ def test_every_real_cell_waits_with_a_line_that_offers_local_and_leaves_nothing(
     assert holder.finish(sleeping).reply["ename"] == "KeyboardInterrupt"
 
 
+SLOW_TO_TAKE_AWAY = """%%local
+import time
+from nls_jupyter.cells import LiveLine
+show = LiveLine.show
+def slowly(self, text):
+    time.sleep(1 if text is None else 0)
+    show(self, text)
+LiveLine.show = slowly
+"""
+
+
+def test_what_a_cell_puts_out_after_its_wait_stays_however_late_the_line_goes(
+    rivals: tuple[AutoKernel, AutoKernel],
+) -> None:
+    holder, waiter = rivals
+    waiter.run(SLOW_TO_TAKE_AWAY, store_history=False)  # the first cell needs no inputs of earlier ones
+    msg_id = waiter.client.execute("1 + 1")
+    shown = waiter.until(msg_id, lambda ran: "display_data" in ran.kinds())
+    holder.run("%gpu release")
+    ran = waiter.finish(msg_id, shown)
+    assert ran.kinds()[-2:] == ["clear_output", "execute_result"]
+
+
 def test_requests_that_are_no_cells_do_not_bring_a_suspended_gpu_process_back(notebook: AutoKernel) -> None:
     notebook.run("kept = [1]")
     notebook.run("%gpu suspend")
