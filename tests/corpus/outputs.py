@@ -52,6 +52,16 @@ class Shown:
         parts = ("stdout", "stderr", "rich", "error")
         return [part for part in parts if getattr(self, part) != getattr(other, part)]
 
+    def excerpts(self, other: Shown) -> list[str]:
+        """For each part that differs, where it begins to: of this one, and of the other."""
+        found = []
+        for part in self.differs(other):
+            one, two = str(getattr(self, part)), str(getattr(other, part))
+            at = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
+            begin = max(0, at - 60)
+            found.append(f"{part}: {one[begin : at + 100]!r} | {two[begin : at + 100]!r}")
+        return found
+
     def as_json(self) -> dict[str, Any]:
         """For the report."""
         rich = [{kind: text[:2000] for kind, text in bundle} for bundle in self.rich]

@@ -126,7 +126,6 @@ class Outcome:
 
     def _row(self, row: str) -> dict[str, Any]:
         run = self.runs[row]
-        shown = {Verdict.NAMED, Verdict.UNNAMED}
         return {
             "counts": {verdict.value: count for verdict, count in self.counts(row).items()},
             "done": run.done,
@@ -134,17 +133,24 @@ class Outcome:
             "log": run.log.splitlines(),
             "again": sorted(run.again),
             "cells": [
-                {
-                    "cell": place,
-                    "verdict": verdict.value,
-                    "differs": run.shown[place].differs(self.plain[0].shown[place]),
-                    "source": self.cells[place][:3000],
-                    "plain": self.plain[0].shown[place].as_json(),
-                    "seen": run.shown[place].as_json(),
-                }
+                self._cell(row, place)
                 for place, verdict in enumerate(self.verdicts[row])
-                if verdict in shown
+                if verdict is not Verdict.SAME
             ],
+        }
+
+    def _cell(self, row: str, place: int) -> dict[str, Any]:
+        verdict, plain, seen = self.verdicts[row][place], self.plain[0].shown[place], self.runs[row].shown[place]
+        if verdict is Verdict.VARIES:
+            others = [run.shown[place] for run in self.plain[1:]]
+            return {"cell": place, "verdict": verdict.value, "among plain": [plain.excerpts(other) for other in others]}
+        return {
+            "cell": place,
+            "verdict": verdict.value,
+            "begins to differ": plain.excerpts(seen),
+            "source": self.cells[place][:3000],
+            "plain": plain.as_json(),
+            "seen": seen.as_json(),
         }
 
 
