@@ -111,6 +111,7 @@ def table(outcomes: list[Outcome]) -> dict[str, dict[str, int]]:
         rows[row] = {
             "notebooks": len(here),
             "the same to the end": sum(outcome.same(row) for outcome in here),
+            "orders refused": sum("refused" in what for outcome in here for what in outcome.runs[row].done),
             "cells": cells.total(),
             **{verdict.value: cells[verdict] for verdict in Verdict},
         }

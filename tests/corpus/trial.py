@@ -33,6 +33,13 @@ UNDISTURBED = "undisturbed"
 MORE_PLAIN = 2
 _SETTINGS = ("residency_per_move=0", "min_residency_s=0", "cool_down_s=0")
 _GPUS = "2x16GiB"
+# As a first cell, for what a notebook mentions: what it draws at random can then be compared, and has to go on where it
+# was after a move.
+_SEEDED = {
+    "random": "__import__('random').seed(0)",
+    "numpy": "__import__('numpy').random.seed(0)",
+    "torch": "__import__('torch').manual_seed(0);",
+}
 
 
 class Unfit(Exception):  # noqa: N818 - says what it is
@@ -85,6 +92,12 @@ def _without_us(specification: Path) -> None:
     content = json.loads(specification.read_text())
     content["argv"] = [word for word in content["argv"] if not word.startswith("--ext")]
     specification.write_text(json.dumps(content))
+
+
+def with_seeds(cells: list[str]) -> list[str]:
+    """The cells, and before them one that makes their chance the same in each run, where they leave that to chance."""
+    wanted = [line for name, line in _SEEDED.items() if any(name in cell for cell in cells)]
+    return ["\n".join(wanted), *cells] if wanted else cells
 
 
 @dataclass(slots=True)
@@ -168,7 +181,7 @@ class Trial:
         """All of it."""
         outcome = self._outcome
         notebook = nbformat.read(self._checkout / self._listed.path, as_version=4)
-        outcome.cells = [c.source for c in notebook.cells if c.cell_type == "code" and c.source.strip()]
+        outcome.cells = with_seeds([c.source for c in notebook.cells if c.cell_type == "code" and c.source.strip()])
         try:
             await self._plain()
             await self._plain()
