@@ -18,7 +18,7 @@ from waiting import wait_until
 if TYPE_CHECKING:
     from pathlib import Path
 
-KILLS = (10, pytest.param(100, marks=pytest.mark.long("a daemon killed a hundred times: ten times here")))
+KILLS = (8, pytest.param(40, marks=pytest.mark.long("a daemon killed forty times: eight times here")))
 SEED = 20261121
 CELL_TIMEOUT_S = 60.0
 

@@ -15,7 +15,8 @@ HARD = (154, 164, 192, 212, 231)
 """In these a set of moves that is not carried out as it was chosen is far from the best, or never ends."""
 CROWDS = (*(number for number in range(40) if number not in LARGE), *HARD)
 
-
+# All crowds are lived through before the first test; a busy machine takes its time.
+pytestmark = pytest.mark.timeout(900)
 LONG = pytest.mark.long("crowds held against an exact solver: a quarter of them is lived through here")
 
 
