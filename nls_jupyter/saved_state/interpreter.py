@@ -44,20 +44,18 @@ class Interpreter:
     def __init__(self, shell: Any = None) -> None:
         self._shell = shell
         self._modules = UserModules()
-        self._aspects = [
-            *process_settings.of_process(),
-            *logging_settings.of_levels(),
-            *library_settings.of_libraries(),
-        ]
-        places = [*process_objects.of_process(), logging_settings.handlers()]
+        logs = logging_settings.Logging()
+        self._aspects = [*process_settings.of_process(), *logs.aspects(), *library_settings.of_libraries()]
+        places = [*process_objects.of_process(), logs.place()]
         if shell is not None:
             self._aspects += [*ipython_session.of_shell(shell), *pictures.of_shell(shell)]
-            places += ipython_objects.of_shell(shell)
+            places += [process_objects.at_exit(), *ipython_objects.of_shell(shell)]
         self._places = Places(places)
         #: Aspects as they were when the process started, or right after their module's import.
         self._fresh: dict[str, bytes | None] = {}
         if shell is not None:
             self._modules.follow()
+            logs.follow()
             self._look_at_fresh_ones()
 
     def capture(self) -> tuple[bytes, list[MissingName]]:

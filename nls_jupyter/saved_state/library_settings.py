@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 def of_libraries() -> tuple[Aspect, ...]:
     """What is kept of libraries, but for matplotlib's pictures."""
     return (
-        Aspect("NumPy's random state", _numpy_random, _set_numpy_random, "numpy", always=True),
+        Aspect("NumPy's random state", _numpy_random, _set_numpy_random, "numpy"),
         Aspect("NumPy's settings", _numpy_settings, _set_numpy_settings, "numpy"),
         Aspect("CuPy's random state", _cupy_random, lambda _: None, "cupy"),
-        Aspect("PyTorch's random state", _torch_random, _set_torch_random, "torch", always=True),
+        Aspect("PyTorch's random state", _torch_random, _set_torch_random, "torch"),
         Aspect("PyTorch's settings", _torch_settings, _set_torch_settings, "torch"),
         Aspect(
             "PyTorch's threads",

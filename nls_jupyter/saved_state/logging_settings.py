@@ -1,14 +1,14 @@
-"""What cells have set of `logging`: levels, and handlers of the root logger and of loggers of the user's own."""
+"""What cells have set of `logging`: levels and handlers of loggers."""
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.saved_state.aspect import Aspect
-from nls_jupyter.saved_state.modules import is_the_users
-from nls_jupyter.saved_state.places import Place, name_of
+from nls_jupyter.saved_state.places import Place, asked_by_a_cell, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
@@ -20,56 +20,79 @@ if TYPE_CHECKING:
 _STREAMS = ("stdout", "stderr")
 
 
-def of_levels() -> tuple[Aspect, ...]:
-    """Made when the process starts: what is there then is not a change."""
-    before = _levels()
+class Logging:
+    """What cells ask of `logging`, which does not tell it from what libraries ask when they are imported."""
 
-    def changed() -> Levels | None:
-        return {name: state for name, state in _levels().items() if state != before.get(name, _UNTOUCHED)} or None
+    def __init__(self) -> None:
+        self._loggers: set[str] = set()
+        self._handlers: list[tuple[str, logging.Handler]] = []
 
-    return (
-        Aspect("logging's levels", changed, _set_levels),
-        Aspect("logging.disable", lambda: logging.root.manager.disable, logging.disable),
-    )
+    def follow(self) -> None:
+        """Listen from now on. Called once in a process."""
+        add, set_level = logging.Logger.addHandler, logging.Logger.setLevel
 
+        @functools.wraps(add)
+        def add_handler(logger: logging.Logger, hdlr: logging.Handler) -> None:
+            add(logger, hdlr)
+            if asked_by_a_cell():
+                self._note(logger, hdlr)
 
-_UNTOUCHED = (logging.NOTSET, True, False)
+        @functools.wraps(set_level)
+        def note_level(logger: logging.Logger, level: int | str) -> None:
+            set_level(logger, level)
+            if asked_by_a_cell():
+                self._note(logger)
 
+        for name, method in ("addHandler", add_handler), ("setLevel", note_level):
+            setattr(logging.Logger, name, method)
 
-def _loggers() -> Iterator[logging.Logger]:
-    yield logging.root
-    for logger in list(logging.root.manager.loggerDict.values()):
-        if isinstance(logger, logging.Logger):
-            yield logger
+    def aspects(self) -> tuple[Aspect, ...]:
+        """Plain values."""
+        return (
+            Aspect("logging's levels", self._levels, self._set_levels),
+            Aspect("logging.disable", lambda: logging.root.manager.disable, logging.disable),
+        )
 
+    def place(self) -> Place:
+        """Objects."""
+        return Place("log handler", self._entries, self._put, lambda _, parts: f"{name_of(parts[1])} of {parts[0]}")
 
-def _levels() -> Levels:
-    return {logger.name: (logger.level, logger.propagate, logger.disabled) for logger in _loggers()}
+    def _note(self, logger: logging.Logger, *handlers: logging.Handler) -> None:
+        self._loggers.add(logger.name)
+        self._handlers += [(logger.name, handler) for handler in handlers]
 
+    def _levels(self) -> Levels | None:
+        loggers = [_named(name) for name in sorted(self._loggers)]
+        return {logger.name: (logger.level, logger.propagate, logger.disabled) for logger in loggers} or None
 
-def _set_levels(levels: Levels) -> None:
-    for name, (level, propagate, disabled) in levels.items():
+    def _set_levels(self, levels: Levels) -> None:
+        for name, (level, propagate, disabled) in levels.items():
+            logger = _named(name)
+            logger.setLevel(level)
+            logger.propagate, logger.disabled = propagate, disabled
+            self._note(logger)
+
+    def _entries(self) -> Iterator[tuple[Hashable, Entry]]:
+        for name, handler in self._handlers:
+            if handler in _named(name).handlers:
+                yield (name, id(handler)), (name, *_described(handler))
+
+    def _put(self, name: str, kind: type[Any], level: int, formatter: logging.Formatter | None, *others: Any) -> None:
+        *filters, target = others
         logger = _named(name)
-        logger.setLevel(level)
-        logger.propagate, logger.disabled = propagate, disabled
+        if any(type(there) is kind and _described(there)[-1] == target for there in logger.handlers):
+            return  # a module of the user's has asked for it again
+        handler = target if isinstance(target, logging.Handler) else _made(kind, target)
+        handler.setLevel(level)
+        handler.setFormatter(formatter)
+        for accepts in filters:
+            handler.addFilter(accepts)
+        logger.addHandler(handler)
+        self._note(logger, handler)
 
 
 def _named(name: str) -> logging.Logger:
     return logging.getLogger(None if name == logging.root.name else name)
-
-
-def handlers() -> Place:
-    """Those that were added since. Handlers of a library's own loggers come with the library."""
-    before = {id(handler): handler for logger in _loggers() for handler in logger.handlers}
-
-    def entries() -> Iterator[tuple[Hashable, Entry]]:
-        for logger in _loggers():
-            if logger.handlers and not _is_a_librarys(logger):
-                for handler in logger.handlers:
-                    if id(handler) not in before and type(handler) is not logging.NullHandler:
-                        yield (logger.name, id(handler)), (logger.name, *_described(handler))
-
-    return Place("log handler", entries, _put, lambda _, parts: f"{name_of(parts[1])} of {parts[0]}")
 
 
 def _described(handler: logging.Handler) -> Entry:
@@ -83,24 +106,5 @@ def _described(handler: logging.Handler) -> Entry:
     return type(handler), handler.level, handler.formatter, *handler.filters, target
 
 
-def _put(logger: str, kind: type[Any], level: int, formatter: logging.Formatter | None, *others: Any) -> None:
-    *filters, target = others
-    if any(type(there) is kind and _described(there)[-1] == target for there in _named(logger).handlers):
-        return  # an import has brought it
-    handler = target if isinstance(target, logging.Handler) else _made(kind, target)
-    handler.setLevel(level)
-    handler.setFormatter(formatter)
-    for accepts in filters:
-        handler.addFilter(accepts)
-    _named(logger).addHandler(handler)
-
-
 def _made(kind: type[Any], target: str) -> Any:
     return kind(getattr(sys, target) if target in _STREAMS else target)
-
-
-def _is_a_librarys(logger: logging.Logger) -> bool:
-    module = sys.modules.get(logger.name.partition(".")[0])
-    if logger is logging.root or module is None or module.__name__ == "__main__":
-        return False
-    return not is_the_users(module.__name__, getattr(module.__spec__, "origin", None))

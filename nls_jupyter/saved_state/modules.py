@@ -37,6 +37,7 @@ _INSTALLED = tuple(
     {str(Path(path).resolve()) for key, path in sysconfig.get_paths().items() if key not in {"data", "scripts"}}
 )
 _PACKAGES = {"site-packages", "dist-packages"}
+_NO_FILES = (None, "built-in", "frozen")
 _OURS = ("nls_jupyter", "nls_jupyter_server", "nls_scheduler")
 # Of a class: what Python makes of its source, and what others note there.
 _NOT_CONTENT = frozenset({"__dict__", "__weakref__", "__slotnames__", "__doc__", "__module__", "_abc_impl"})
@@ -228,7 +229,7 @@ class _Finder(MetaPathFinder):
 @functools.cache
 def is_the_users(name: str, origin: str | None) -> bool:
     """Whether a module of this name from this file is of the user's own, not an installed one."""
-    if origin is None or name.partition(".")[0] in _OURS:
+    if origin in _NO_FILES or name.partition(".")[0] in _OURS:
         return False
-    path = Path(origin).resolve()
+    path = Path(str(origin)).resolve()
     return not _PACKAGES.intersection(path.parts) and not str(path).startswith(_INSTALLED)

@@ -102,6 +102,20 @@ def name_of(thing: Any) -> str:
     return name.replace("<locals>.", "")
 
 
+def asked_by_a_cell() -> bool:
+    """Whether the caller is called by the user's code, and not by an import, which a new process does again."""
+    frame: types.FrameType | None = sys._getframe(1)
+    the_users = vars(sys.modules["__main__"])
+    while frame is not None:
+        name = frame.f_globals.get("__name__")
+        if frame.f_globals is the_users or (name != "__main__" and name in sys.modules and is_the_users_module(name)):
+            return True
+        if name == "importlib._bootstrap":
+            return False
+        frame = frame.f_back
+    return False
+
+
 def is_librarys_code(thing: Any) -> bool:
     """Whether only a library's own code can have put this function there; it does so again when it is imported.
 
@@ -110,7 +124,7 @@ def is_librarys_code(thing: Any) -> bool:
     if isinstance(thing, functools.partial):
         return is_librarys_code(thing.func) and not any(map(_is_the_users_code, thing.args))
     if isinstance(thing, types.MethodType):
-        return not _is_the_users_module(type(thing.__self__).__module__)
+        return not is_the_users_module(type(thing.__self__).__module__)
     return isinstance(thing, types.FunctionType) and not (_is_the_users_code(thing) or importable(thing))
 
 
@@ -119,15 +133,18 @@ def is_librarys_object(thing: Any) -> bool:
     if isinstance(thing, (functools.partial, types.MethodType, types.FunctionType)):
         return is_librarys_code(thing)
     if isinstance(thing, type):
-        return not _is_the_users_module(thing.__module__)
-    return not isinstance(thing, (enum.Enum, *ATOMS)) and not _is_the_users_module(type(thing).__module__)
+        return not is_the_users_module(thing.__module__)
+    return not isinstance(thing, (enum.Enum, types.BuiltinFunctionType, *ATOMS)) and not is_the_users_module(
+        type(thing).__module__
+    )
 
 
 def _is_the_users_code(thing: Any) -> bool:
-    return isinstance(thing, types.FunctionType) and _is_the_users_module(thing.__module__)
+    return isinstance(thing, types.FunctionType) and is_the_users_module(thing.__module__)
 
 
-def _is_the_users_module(name: str | None) -> bool:
+def is_the_users_module(name: str | None) -> bool:
+    """Whether it is the notebook itself, or a module that is not installed."""
     if name is None or name == "__main__" or name not in sys.modules:
         return True
     return is_the_users(name, getattr(getattr(sys.modules[name], "__spec__", None), "origin", None))

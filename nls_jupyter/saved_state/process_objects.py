@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import builtins
 import functools
 import signal
@@ -10,10 +11,17 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.held_signals import handler_of
-from nls_jupyter.saved_state.places import Place, is_librarys_code, is_librarys_object, of_list
+from nls_jupyter.saved_state.places import (
+    Place,
+    asked_by_a_cell,
+    is_librarys_code,
+    is_librarys_object,
+    name_of,
+    of_list,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Callable, Hashable, Iterator
 
     from nls_jupyter.saved_state.places import Entry
 
@@ -72,3 +80,33 @@ def _hooks() -> Iterator[tuple[Hashable, Entry]]:
 
 def _set_hook(path: str, hook: Any) -> None:
     setattr(_HOOKS[path], path.partition(".")[2], hook)
+
+
+def at_exit() -> Place:
+    """Functions that cells gave to `atexit`, which tells nobody what it has: so it is listened to from now on."""
+    given: dict[int, Entry] = {}
+    register: Callable[..., Any] = atexit.register
+    unregister = atexit.unregister
+
+    def put(args: tuple[Any, ...], options: dict[str, Any], function: Any) -> None:
+        given[len(given)] = (args, options, function)
+        register(function, *args, **options)
+
+    @functools.wraps(register)
+    def listening(function: Any, /, *args: Any, **options: Any) -> Any:
+        if asked_by_a_cell():
+            put(args, options, function)
+        else:
+            register(function, *args, **options)
+        return function
+
+    @functools.wraps(unregister)
+    def no_longer(function: Any) -> None:
+        unregister(function)
+        for number in [number for number, entry in given.items() if entry[-1] == function]:
+            given[number] = ()
+
+    atexit.register, atexit.unregister = listening, no_longer
+    return Place(
+        "atexit", lambda: [item for item in given.items() if item[1]], put, lambda _, parts: name_of(parts[-1])
+    )

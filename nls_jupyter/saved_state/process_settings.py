@@ -35,7 +35,7 @@ def of_process() -> tuple[Aspect, ...]:
         Aspect("the limit of digits", sys.get_int_max_str_digits, sys.set_int_max_str_digits, early=True),
         Aspect("the switch interval", sys.getswitchinterval, sys.setswitchinterval),
         Aspect("garbage collection", _garbage_collection, _set_garbage_collection),
-        Aspect("Python's random state", random.getstate, random.setstate, always=True),
+        Aspect("Python's random state", random.getstate, random.setstate),
         Aspect("decimal's context", _decimal_context, _set_decimal_context, "decimal"),
         Aspect(
             "csv's field limit", lambda: _of("csv").field_size_limit(), lambda n: _of("csv").field_size_limit(n), "csv"

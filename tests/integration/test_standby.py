@@ -75,6 +75,15 @@ def test_a_notebook_comes_back_in_the_process_that_stood_by(bench: Bench, book: 
     assert standby_pid(book) not in (first, standby)
 
 
+def test_what_it_has_imported_takes_the_notebook_for_a_notebook(book: Book) -> None:
+    shown = "import pandas\nprint(pandas.get_option('display.max_columns'), pandas.get_option('display.width'))"
+    before = book.gpu(shown).stdout
+    standby = standby_pid(book)
+    book.run("%gpu suspend")
+    assert book.gpu(shown).stdout == before == "20 80\n"
+    assert gpu_pid(book) == standby
+
+
 def test_it_is_masked_as_the_gpu_that_it_comes_to(bench: Bench, book: Book) -> None:
     bob = bench.open()
     book.gpu("from nls_jupyter import xp\nx = xp.ones(1 << 21)")  # bob, who has less, is the one to move

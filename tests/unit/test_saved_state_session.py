@@ -66,6 +66,17 @@ PROCESS = (
 )
 
 
+AT_EXIT = (
+    "import atexit, sys\n"
+    "told = []\n"
+    "def tell(what, more=''): told.append(what + more)\n"
+    "atexit.register(tell, 'twice', more='!')\n"
+    "@atexit.register\n"
+    "def gone(): told.append('gone')\n"
+    "atexit.unregister(gone)\n"
+)
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -111,6 +122,10 @@ PROCESS = (
                 "assert reloader.enabled and reloader.check_all and reloader.skip_modules == {'json': True}"
             ),
         ),
+        (
+            AT_EXIT,
+            "atexit.unregister(get_ipython().atexit_operations); atexit._run_exitfuncs(); assert told == ['twice!']",
+        ),
         (FINDER, "import virtual; assert virtual.v == 3; assert sys.meta_path[0].__class__ is Finder"),
         (
             PROCESS,
@@ -128,7 +143,7 @@ PROCESS = (
             ),
         ),
     ],
-    ids=["magics", "printers", "hooks", "config", "import hooks", "process"],
+    ids=["magics", "printers", "hooks", "config", "atexit", "import hooks", "process"],
 )
 def test_it_is_as_it_was_in_the_next_process_but_one(before, after):
     assert carried_on(before, after) == []

@@ -1,0 +1,69 @@
+"""Settings of libraries that notebooks show things with are in force in the next process."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+from saved_state_processes import carried_on
+
+CASES = {
+    "altair": (
+        "import altair as alt; alt.data_transformers.disable_max_rows(); alt.renderers.enable('mimetype')",
+        "assert alt.data_transformers.options == {'max_rows': None} and alt.renderers.active == 'mimetype'",
+    ),
+    "bokeh": (
+        "import bokeh.io; bokeh.io.output_notebook(hide_banner=True)",
+        "assert bokeh.io.state.curstate().notebook_type == 'jupyter' and bokeh.io.state.curstate().notebook",
+    ),
+    "jax": (
+        "import jax; jax.config.update('jax_enable_x64', True)",
+        "assert jax.numpy.arange(3.0).dtype == 'float64'",
+    ),
+    "plotly": (
+        "import plotly.io; plotly.io.renderers.default = 'json'; plotly.io.templates.default = 'ggplot2'",
+        "assert (plotly.io.renderers.default, plotly.io.templates.default) == ('json', 'ggplot2')",
+    ),
+    "polars": (
+        "import polars; polars.Config.set_tbl_rows(3); polars.Config.set_thousands_separator(True)",
+        "assert '1,234' in str(polars.DataFrame({'a': [1234] * 9})) and '…' in str(polars.DataFrame({'a': [1] * 9}))",
+    ),
+    "sklearn": (
+        "import sklearn; sklearn.set_config(transform_output='pandas')",
+        "assert sklearn.get_config()['transform_output'] == 'pandas'",
+    ),
+    "sympy": (
+        "import sympy; sympy.init_printing(order='grevlex', use_latex='mathjax'); x = sympy.symbols('x')",
+        (
+            "assert get_ipython().display_formatter.format(x**2)[0]['text/latex'] == r'$\\displaystyle x^{2}$'\n"
+            "assert sympy.printing.printer.Printer._global_settings['order'] == 'grevlex'"
+        ),
+    ),
+    "torch": (
+        "import torch; torch.set_printoptions(precision=2); torch.set_num_threads(1)",
+        "assert (str(torch.tensor([1.23456])), torch.get_num_threads()) == ('tensor([1.23])', 1)",
+    ),
+    "tqdm": (
+        "import pandas as pd; from tqdm import tqdm; tqdm.pandas(desc='mine', disable=True)",
+        "assert pd.Series([1, 2]).progress_apply(lambda x: x + 1).sum() == 5",
+    ),
+    "xarray": (
+        "import xarray; xarray.set_options(display_style='text')",
+        "assert xarray.get_options()['display_style'] == 'text'",
+    ),
+}
+
+
+@pytest.mark.parametrize("library", CASES)
+def test_its_settings_are_in_force_in_the_next_process_but_one(library):
+    if importlib.util.find_spec(library) is None:
+        pytest.skip(f"pip install {library} to check its settings with it")
+    assert carried_on(*CASES[library]) == []
+
+
+@pytest.mark.parametrize("library", ["pandas", "matplotlib", "altair", "jax", "plotly", "polars", "sklearn", "xarray"])
+def test_without_a_change_a_restore_does_not_import_it(library):
+    if importlib.util.find_spec(library) is None:
+        pytest.skip(f"pip install {library} to check its settings with it")
+    assert carried_on(f"import {library}; del {library}", f"import sys; assert {library!r} not in sys.modules") == []
