@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.launch import GpuProcessDied
 from nls_jupyter.pending import RequestFailed, accepted
+from nls_jupyter.saved_state import COMM_BACK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,7 +90,7 @@ class GpuComms:
     def notice(self, message: Message) -> None:
         """Called in the loop's thread for each message of the GPU process, before it is shown."""
         msg_type, content = message["header"]["msg_type"], message["content"]
-        if msg_type == "comm_open":
+        if msg_type in {"comm_open", COMM_BACK}:
             self._add(content)
         elif msg_type == "comm_close" and isinstance(self._registry.comms.get(content["comm_id"]), ProxyComm):
             del self._registry.comms[content["comm_id"]]
@@ -195,7 +196,8 @@ class GpuComms:
         if self._lost is not process:
             self._lost = process
             self._supervisor.log.add(
-                "A widget was used whose GPU process is gone, so nothing happened; run its cell again for a new one."
+                "A widget was used whose GPU process is gone, so nothing happened; it works again once a cell brought "
+                "it back."
             )
 
 

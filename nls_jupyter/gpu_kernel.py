@@ -266,12 +266,19 @@ class GpuProcessKernel(IPythonKernel):
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
+        return self._reconnected(report)
+
+    def _reconnected(self, report: saved_state.RestoreReport) -> dict[str, Any]:
+        """Widgets that are back go on with the page."""
+        session: Any = self.session
+        tell = functools.partial(session.send, self.iopub_socket, saved_state.COMM_BACK)
+        saved_state.reconnect(tell, all_back=not report.missing)
         return report.to_json()
 
     def _try_again(self, content: dict[str, Any]) -> dict[str, Any]:
         """What could not be restored, before the next cell."""
         shell: Any = self.shell
-        return self._saver.try_again(shell.user_ns, asked=content["asked"]).to_json()
+        return self._reconnected(self._saver.try_again(shell.user_ns, asked=content["asked"]))
 
     def _forget(self, content: dict[str, Any]) -> dict[str, Any]:
         """`%gpu forget`."""

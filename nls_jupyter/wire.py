@@ -14,6 +14,7 @@ from jupyter_client.session import Session
 
 from nls_jupyter.connection import SIGNATURE_SCHEME
 from nls_jupyter.launch import GpuProcessDied
+from nls_jupyter.saved_state import COMM_BACK
 from nls_jupyter.tasks import Tasks
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _log = logging.getLogger(__name__)
 FORWARDED = frozenset(
     {
         *("stream", "display_data", "update_display_data", "clear_output", "execute_result", "error"),
-        *("comm_open", "comm_msg", "comm_close", "debug_event"),
+        *("comm_open", "comm_msg", "comm_close", COMM_BACK, "debug_event"),
     }
 )
 # What the GPU process asks beside the user's input, whether or not the frontend allows that: a `%gpu` line in a cell is
@@ -172,13 +173,13 @@ class Wire:
         if msg_type == "status" and message["content"]["execution_state"] == "idle":
             if expected := self._expected.get(message["parent_header"].get("msg_id", "")):
                 expected.idle()
-        elif msg_type.startswith("nls_"):
-            self._on_news(message)
         elif msg_type in FORWARDED:
             try:
                 self._forward(message)
             except Exception:  # noqa: BLE001 - reported, and one bad output must not cost the next ones
                 _log.exception("An output of the GPU process (%s) could not be shown.", msg_type)
+        elif msg_type.startswith("nls_"):
+            self._on_news(message)
 
     def _on_stdin(self, message: Message) -> None:
         expected = self._expected.get(message["parent_header"].get("msg_id", ""))

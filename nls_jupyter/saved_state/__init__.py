@@ -18,8 +18,11 @@ from nls_jupyter.saved_state.recipes import check as check_recipe
 from nls_jupyter.saved_state.room import MachineRoom
 from nls_jupyter.saved_state.saver import Saver
 from nls_jupyter.saved_state.watchdog import OverBudgetError, SaveStoppedError
+from nls_jupyter.saved_state.widgets import BACK as COMM_BACK
+from nls_jupyter.saved_state.widgets import reconnect
 
 __all__ = [
+    "COMM_BACK",
     "WAITS",
     "ChangedName",
     "Interpreter",
@@ -36,5 +39,6 @@ __all__ = [
     "Saver",
     "check_recipe",
     "read_manifest",
+    "reconnect",
     "user_names",
 ]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from nls_jupyter.saved_state import inline, looks
+from nls_jupyter.saved_state import handles, inline, looks, widgets
 from nls_jupyter.saved_state.kinds import module_of
 from nls_jupyter.saved_state.looks import held_by_array
 from nls_jupyter.saved_state.watchdog import SaveEndsError
@@ -99,7 +99,7 @@ class Graph:
     def __init__(
         self,
         lookers: Mapping[type, Callable[[Any], Look | None]],
-        unsavable: tuple[type, ...],
+        leaves: tuple[type, ...],
         namespaces: Iterable[Mapping[str, Any]],
         tick: Callable[[], None],
     ) -> None:
@@ -108,7 +108,7 @@ class Graph:
         self.torn: set[str] = set()
         self._lookers = {**looks.LOOKERS, **lookers}
         immutable = {kind for kind, looker in lookers.items() if looker is looks.ATOM}
-        self._unsavable = unsavable
+        self._leaves = leaves
         self._namespaces = {id(namespace) for namespace in namespaces}
         self._tick = tick
         self._atoms = looks.ATOMS | immutable
@@ -119,6 +119,7 @@ class Graph:
         self._references: dict[type, Callable[[Any], bool]] = {
             **dict.fromkeys(_METHODS, looks.is_exported),
             **dict.fromkeys((logging.Logger, logging.RootLogger), looks.is_registered),
+            **dict.fromkeys(handles.streams(), handles.is_standard),
         }
         self._names: list[_Name] = []
         self._labels: list[str] = []
@@ -253,9 +254,11 @@ class Graph:
         if kind is types.FunctionType:
             self._references[kind] = looks.importable
             return lambda function: looks.look_at_function(function, self._namespaces)
+        if (looker := widgets.looker(kind)) is not None:
+            return looker
         if issubclass(kind, enum.Enum) and looks.importable(kind):
             self._atoms |= {kind}
-        slots = None if issubclass(kind, self._unsavable) else looks.slots_of(kind)
+        slots = None if issubclass(kind, self._leaves) else looks.slots_of(kind)
         if slots is None:
             return _opaque
         layouts = inline.layouts_of(kind)
@@ -265,7 +268,7 @@ class Graph:
         """What an object that only its pickle tells about may lead to; rather too much than too little."""
         # Never isinstance: it asks the object itself, and a proxy whose object is gone raises.
         kind = type(thing)
-        if issubclass(kind, (*self._unsavable, types.ModuleType)):
+        if issubclass(kind, (*self._leaves, types.ModuleType)):
             return []
         if inside := held_by_array(thing):
             self._alive.append(inside)

@@ -83,7 +83,7 @@ class UserModules:
         """Called by the import system when a module was executed, for the first time or again."""
         fresh = self._fresh[module.__name__] = _Fresh()
         rules = Rules(())
-        graph = Graph(rules.lookers, tuple(kind for kind, _ in rules.unsavable), (), lambda: None)
+        graph = Graph(rules.lookers, rules.leaves, (), lambda: None)
         values = {}
         for path, value in _contents(module):
             if _is_whole(value):

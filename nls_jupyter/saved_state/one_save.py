@@ -146,8 +146,7 @@ class OneSave:
         return {"components": components, "interpreter": interpreter}
 
     def _walk(self) -> Graph:
-        unsavable = tuple(kind for kind, _ in self._rules.unsavable)
-        graph = Graph(self._rules.lookers, unsavable, self._namespaces, self._tick)
+        graph = Graph(self._rules.lookers, self._rules.leaves, self._namespaces, self._tick)
         for name, value in self._names.items():
             graph.add(name, value)
         return graph

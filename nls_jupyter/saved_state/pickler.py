@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
-from nls_jupyter.saved_state import inline, ipython_parts, libraries, reducers, wrappers
+from nls_jupyter.saved_state import handles, inline, ipython_parts, libraries, reducers, widgets, wrappers
 from nls_jupyter.saved_state.looks import COMPILED, home_of
 from nls_jupyter.saved_state.regions import NAMESPACE, HostMemory, Regions, refuse
 from nls_jupyter.saved_state.watchdog import SaveEndsError
@@ -31,6 +31,7 @@ class Rules:
         self.namespaces = {id(namespace) for namespace in namespaces}
         self.libraries = libraries.loaded(self.regions)
         self.unsavable = tuple(reducers.unsavable_types())
+        self.families = (*widgets.families(), *handles.families())
         self.handlers: dict[type, Callable[[Any], Any] | None] = _own_handlers(self.regions)
         self.lookers: dict[type, Looker] = wrappers.lookers()
         for library in self.libraries:
@@ -42,11 +43,16 @@ class Rules:
         self.handlers.update(ipython_parts.handlers())
         self.lookers.update(ipython_parts.lookers())
 
+    @property
+    def leaves(self) -> tuple[type, ...]:
+        """Types of which a walk does not look into instances: nothing behind these is the user's."""
+        return (*(kind for kind, _ in self.unsavable), *(kind for kind, _ in handles.families()))
+
     def probing(self) -> Rules:
         """The same with regions of their own, for trying."""
         rules = Rules.__new__(Rules)
         rules.regions = Regions()
-        rules.namespaces, rules.unsavable = self.namespaces, self.unsavable
+        rules.namespaces, rules.unsavable, rules.families = self.namespaces, self.unsavable, self.families
         rules.libraries = libraries.loaded(rules.regions)
         rules.handlers = _own_handlers(rules.regions)
         for library in rules.libraries:
@@ -69,6 +75,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         self._namespaces = rules.namespaces
         self._handlers = rules.handlers
         self._unsavable = rules.unsavable
+        self._families = rules.families
         self._note = rules.regions.note
 
     def reducer_override(self, obj: Any) -> Any:
@@ -88,14 +95,19 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         for unsavable, what in self._unsavable:
             if issubclass(kind, unsavable):
                 return refuse(what)
+        for base, reduce in self._families:
+            if issubclass(kind, base):
+                with_attributes = functools.partial(reducers.reduce_instance, self._note, reduce)
+                return with_attributes if reducers.has_attributes(kind) else reduce
         if issubclass(kind, BaseException):
             return functools.partial(
                 reducers.reduce_instance, self._note, functools.partial(wrappers.reduce_error, self._note)
             )
         if kind not in self.dispatch_table and reducers.has_attributes(kind):
             layouts = inline.layouts_of(kind)
+            plain = reducers.reduce_delegating if reducers.delegates(kind) else None
             return functools.partial(
-                reducers.reduce_instance, self._note, None if layouts is None else _reduce_inline(layouts)
+                reducers.reduce_instance, self._note, plain if layouts is None else _reduce_inline(layouts)
             )
         return None
 

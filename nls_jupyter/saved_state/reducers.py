@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import importlib
 import importlib.util
 import sys
@@ -18,15 +19,8 @@ if TYPE_CHECKING:
 
 # module, type, what to call it. A module that nobody imported has no objects.
 _UNSAVABLE = (
-    ("io", "TextIOWrapper", "an open file"),
-    ("io", "BufferedReader", "an open file"),
-    ("io", "BufferedWriter", "an open file"),
-    ("io", "BufferedRandom", "an open file"),
-    ("io", "FileIO", "an open file"),
     ("socket", "socket", "a socket"),
     ("threading", "Thread", "a thread"),
-    ("_thread", "LockType", "a lock"),
-    ("_thread", "RLock", "a lock"),
     ("types", "GeneratorType", "a generator"),
     ("types", "CoroutineType", "a coroutine"),
     ("types", "AsyncGeneratorType", "a generator"),
@@ -146,6 +140,27 @@ def reduce_instance(note: Callable[[str], None], handler: Callable[[Any], Any] |
         return reduced
     make, args, state, items, pairs, setter = (*reduced, None, None, None, None)[:6]
     return make, args, (setter, state, vars(thing)), items, pairs, _share_attributes
+
+
+def delegates(kind: type) -> bool:
+    """Whether its instances are asked for attributes that they lack, and are pickled like any other object."""
+    ways = ("__reduce__", "__reduce_ex__")
+    plain = all(getattr(kind, way) is getattr(object, way) for way in ways)
+    return plain and hasattr(kind, "__getattr__") and not hasattr(kind, "__setstate__")
+
+
+def reduce_delegating(thing: Any) -> Any:
+    """One whose `__getattr__` may need attributes that it gets only now: nobody asks it for `__setstate__`."""
+    reduced = thing.__reduce_ex__(5)
+    if type(reduced) is tuple and len(reduced) > 2 and type(reduced[2]) is dict and reduced[0] is copyreg.__newobj__:  # type: ignore[attr-defined]
+        make, args, state, items, pairs = (*reduced, None, None)[:5]
+        return make, args, state, items, pairs, set_attributes
+    return reduced
+
+
+def set_attributes(thing: Any, state: dict[str, Any]) -> None:
+    """As pickle does it for an object that has no way of its own."""
+    vars(thing).update(state)
 
 
 def attributes_are_held(function: types.FunctionType) -> bool:

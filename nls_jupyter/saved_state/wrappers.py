@@ -11,6 +11,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.saved_state.looks import Look, importable
+from nls_jupyter.saved_state.reducers import set_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +29,7 @@ def handlers(regions: Regions) -> dict[type, Callable[[Any], Any]]:
     """Reducers per exact type, as a library's."""
     return {
         weakref.ref: _reduce_reference,
+        **dict.fromkeys(weakref.ProxyTypes, _reduce_proxy),
         weakref.WeakKeyDictionary: lambda weak: (weakref.WeakKeyDictionary, (), None, None, iter(list(weak.items()))),
         weakref.WeakValueDictionary: lambda weak: (
             weakref.WeakValueDictionary,
@@ -53,6 +55,7 @@ def lookers() -> dict[type, Callable[[Any], Look | None]]:
     """How a walk sees them: what is only weakly held belongs together too, or it would be two objects."""
     return {
         weakref.ref: lambda reference: Look(children=(reference(), reference.__callback__)),
+        **dict.fromkeys(weakref.ProxyTypes, lambda proxy: Look(children=(_behind_proxy(proxy),))),
         weakref.WeakKeyDictionary: lambda weak: Look(
             children=tuple(part for item in list(weak.items()) for part in item)
         ),
@@ -69,6 +72,16 @@ def _reduce_reference(reference: weakref.ref[Any]) -> Any:
     if (target := reference()) is None:
         return _dead_reference, ()
     return weakref.ref, (target, *((reference.__callback__,) if reference.__callback__ is not None else ()))
+
+
+def _reduce_proxy(proxy: Any) -> Any:
+    """Raises ReferenceError for one whose object is gone."""
+    return weakref.proxy, (_behind_proxy(proxy),)
+
+
+def _behind_proxy(proxy: Any) -> Any:
+    """A proxy passes on even this, so the method is its object's own. One that Python code replaced tells it, too."""
+    return proxy.__reduce_ex__.__self__
 
 
 def _dead_reference() -> Any:
@@ -94,7 +107,7 @@ def _reduce_cache(note: Callable[[str], None], cached: Any) -> Any:
         attributes,
         None,
         None,
-        _set_attributes,
+        set_attributes,
     )
 
 
@@ -102,17 +115,13 @@ def _cached(function: Any, maxsize: int | None, typed: bool) -> Any:  # noqa: FB
     return functools.lru_cache(maxsize, typed)(function)
 
 
-def _set_attributes(target: Any, attributes: dict[str, Any]) -> None:
-    vars(target).update(attributes)
-
-
 def _reduce_method_wrapper(found: Any) -> Any:
-    return type(found), (found.__func__,), dict(vars(found)), None, None, _set_attributes
+    return type(found), (found.__func__,), dict(vars(found)), None, None, set_attributes
 
 
 def _reduce_cached_property(found: functools.cached_property[Any]) -> Any:
     state = {"attrname": found.attrname, "__doc__": found.__doc__}
-    return functools.cached_property, (found.func,), state, None, None, _set_attributes
+    return functools.cached_property, (found.func,), state, None, None, set_attributes
 
 
 def _reduce_iterator(note: Callable[[str], None], _: Any) -> Any:

@@ -180,7 +180,8 @@ def test_of_gpu_processes_that_have_gone_only_the_last_ones_widgets_are_remember
         opened(notebook)
         opened(notebook)
         notebook.run("%gpu suspend")
-    wait_until(lambda: notebook.run(f"%%local\n{names}.count('ProxyComm')").result == "2")
+    # The two that it opened, and the one that had come back to it.
+    wait_until(lambda: notebook.run(f"%%local\n{names}.count('ProxyComm')").result == "3")
 
 
 def test_ipywidgets_work_in_both_directions(notebook: AutoKernel) -> None:
@@ -202,6 +203,34 @@ def test_ipywidgets_work_in_both_directions(notebook: AutoKernel) -> None:
     asked = notebook.send("comm_msg", {"comm_id": "control", "data": {"method": "request_states"}})
     (states,) = (m["content"]["data"] for m in notebook.done(asked) if m["msg_type"] == "comm_msg")
     assert states["states"][comm_id]["state"]["value"] == 2
+
+
+@pytest.mark.parametrize("how", ["suspended", "killed"])
+def test_widgets_that_come_back_go_on_with_the_views_that_are_open(notebook: AutoKernel, how: str) -> None:
+    pytest.importorskip("ipywidgets")
+    ran = notebook.run(
+        "import ipywidgets\nseen = []\ns = ipywidgets.IntSlider(value=3)\n"
+        "s.observe(lambda change: print('now', change['new']), 'value')\ns.comm.comm_id"
+    )
+    comm_id = ran.result.strip("'")
+    notebook.run("%gpu vars")  # waits for the save
+    pid = notebook.entry(phase="running")["pid"]
+    if how == "suspended":
+        notebook.run("%gpu suspend")
+    else:
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: notebook.entry()["pid"] != pid)
+    assert notebook.run("s.value").result == "3"
+    assert notebook.entry(phase="running")["pid"] != pid
+    assert comm_id in comms(notebook, "jupyter.widget")
+    update = {"comm_id": comm_id, "data": {"method": "update", "state": {"value": 8}}}
+    shown = notebook.done(notebook.send("comm_msg", update))
+    assert "".join(m["content"]["text"] for m in shown if m["msg_type"] == "stream") == "now 8\n"
+    assert {m["content"]["comm_id"] for m in shown if m["msg_type"].startswith("comm_")} == {comm_id}
+    assert notebook.run("s.value").result == "8"
+    assert "not kept" not in notebook.run("%gpu log").text()
+    closed_or_opened = {"comm_open", "comm_close"} & set(kinds(notebook.waiting))
+    assert not closed_or_opened
 
 
 def test_a_frontend_learns_whether_auto_mode_is_on_and_hears_of_each_change(

@@ -1,0 +1,150 @@
+"""Widgets, and what they are made of: objects with traits and those who observe them, and comms with their ids.
+
+A comm that comes back has the id that it had, so that the views on the page go on with it: nothing is opened anew.
+Until all of a restore is done it is silent: one that did not come back after all must not close what is open there.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import sys
+import warnings
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from nls_jupyter.saved_state.kinds import is_of
+from nls_jupyter.saved_state.looks import Look
+from nls_jupyter.saved_state.manifest import describe, type_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+#: Tells the notebook's kernel of a comm that is back: its `comm_id` and `target_name`.
+BACK = "nls_comm_back"
+
+# What an object has anew once it is made: its own class's handlers, which are no content.
+_OF_CLASS = ("_trait_notifiers", "_trait_validators")
+_made: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def families() -> Iterator[tuple[type, Callable[[Any], Any]]]:
+    """Base classes and the reducers of all their instances, as far as anybody has imported them."""
+    if (comms := sys.modules.get("comm.base_comm")) is not None:
+        yield comms.BaseComm, _reduce_comm
+    if (traitlets := sys.modules.get("traitlets.traitlets")) is not None:
+        yield traitlets.HasTraits, _reduce_traits
+
+
+def looker(kind: type) -> Callable[[Any], Look | None] | None:
+    """How a walk sees instances of a class: behind a comm there is the whole kernel, which is not its content."""
+    comms = sys.modules.get("comm.base_comm")
+    return _look_at_comm if comms is not None and issubclass(kind, comms.BaseComm) else None
+
+
+def _look_at_comm(comm: Any) -> Look:
+    token = repr((comm.comm_id, comm.target_name, comm.target_module, comm._closed)).encode()
+    return Look(token, (comm._msg_callback, comm._close_callback))
+
+
+def _reduce_comm(comm: Any) -> Any:
+    made_of = (comm.comm_id, comm.target_name, comm.target_module)
+    owner = getattr(comm._msg_callback, "__self__", None)
+    # A widget's own, which it has anew: another process's would be a copy of the function.
+    callback = None if _is_widget(owner) else comm._msg_callback
+    state = (comm._closed, owner if callback is None else None, callback, comm._close_callback)
+    return _make_comm, made_of, state, None, None, _fill_comm
+
+
+def _make_comm(comm_id: str, target_name: str, target_module: str | None) -> Any:
+    create: Any = importlib.import_module("comm").create_comm
+    made = create(target_name=target_name, comm_id=comm_id, target_module=target_module, primary=False)
+    made._closed = True  # silent until `reconnect`
+    return made
+
+
+def _fill_comm(comm: Any, state: tuple[bool, Any, Any, Any]) -> None:
+    closed, owner, callback, close_callback = state
+    comm.on_msg(callback if owner is None else owner._handle_msg)
+    comm.on_close(close_callback)
+    if not closed:
+        _made.add(comm)
+
+
+def _reduce_traits(thing: Any) -> Any:
+    reduced = thing.__reduce_ex__(5)
+    if isinstance(reduced, str):
+        return reduced
+    make, args, state, items, pairs, setter = (*reduced, None, None, None, None)[:6]
+    traitlets: Any = sys.modules["traitlets.traitlets"]
+    plain = type(thing).__setstate__ is traitlets.HasTraits.__setstate__ and setter is None and type(state) is dict
+    if plain:
+        state = {name: value for name, value in state.items() if name not in _OF_CLASS}
+    observers = [
+        (None if name is traitlets.All else name, None if kind is traitlets.All else kind, handler)
+        for name, kinds in thing._trait_notifiers.items()
+        for kind, handlers in kinds.items()
+        for handler in handlers
+        if not is_of(handler, traitlets.EventHandler)
+    ]
+    return make, args, (setter, state, observers, plain), items, pairs, _fill_traits
+
+
+def _fill_traits(thing: Any, content: tuple[Callable[[Any, Any], None] | None, Any, list[Any], bool]) -> None:
+    setter, state, observers, plain = content
+    if setter is not None:
+        setter(thing, state)
+    elif plain:
+        vars(thing).update(state)
+    elif state is not None:
+        thing.__setstate__(state)
+    every = sys.modules["traitlets.traitlets"].All
+    for name, kind, handler in observers:
+        thing._add_notifiers(handler, every if name is None else name, every if kind is None else kind)
+
+
+def _is_widget(thing: Any) -> bool:
+    widgets = sys.modules.get("ipywidgets.widgets.widget")
+    return widgets is not None and is_of(thing, widgets.Widget)
+
+
+def reconnect(tell: Callable[[Mapping[str, str]], None], *, all_back: bool) -> None:
+    """Connect all comms that have come back since the last call; widgets send their state.
+
+    Args:
+        tell: gets what the notebook's kernel has to know of each of them.
+        all_back: whether everything came back that was to.
+    """
+    if _made and not all_back:
+        gc.collect()  # what failed with others of its component
+    owners = []
+    while _made:
+        comm = _made.pop()
+        manager = sys.modules["comm"].get_comm_manager()
+        if comm.comm_id in manager.comms:
+            continue
+        comm._closed = False
+        _attach(comm)
+        manager.register_comm(comm)
+        tell({"comm_id": comm.comm_id, "target_name": comm.target_name})
+        owner = getattr(comm._msg_callback, "__self__", None)
+        if _is_widget(owner):
+            sys.modules["ipywidgets.widgets.widget"]._instances[comm.comm_id] = owner
+            owners.append(owner)
+    for owner in owners:
+        _send_state(owner)
+
+
+def _attach(comm: Any) -> None:
+    """A comm of ipykernel's learns of its kernel with the message that opens it; until then a widget sends nothing."""
+    kernels = sys.modules.get("ipykernel.kernelbase")
+    if kernels is not None and getattr(comm, "kernel", comm) is None and kernels.Kernel.initialized():
+        comm.kernel = kernels.Kernel.instance()
+
+
+def _send_state(widget: Any) -> None:
+    """What the page shows may be older, or newer, than what was saved."""
+    try:
+        widget.send_state()
+    except BaseException as error:  # noqa: BLE001 - code of the user's; the others send theirs
+        warnings.warn(f"{type_name(widget)} could not send its state: {describe(error)}", RuntimeWarning, stacklevel=2)
