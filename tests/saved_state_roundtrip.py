@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter import saved_state
@@ -31,6 +32,13 @@ class Roundtrip:
     @property
     def unsaved(self) -> dict[str, str]:
         return {missing.name: missing.reason for missing in self.manifest.missing}
+
+
+def taken(lock: Any = None) -> Any:
+    """A lock that somebody has: what no process can give to another one."""
+    lock = threading.Lock() if lock is None else lock
+    lock.acquire()
+    return lock
 
 
 def restore(descriptors: Sequence[int], namespace: dict[str, Any]) -> saved_state.RestoreReport:

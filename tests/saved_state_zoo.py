@@ -365,25 +365,24 @@ NAMED: dict[str, tuple[str, dict[str, str]]] = {
             "def frame(): return sys._getframe()\n"
             "def generator():\n  yield 1\n"
             "async def agenerator():\n  yield 1\n"
+            "def taken(lock): return lock.acquire() and lock\n"
             "def error():\n  try: 1 / 0\n  except ZeroDivisionError as e: return e.__traceback__\n"
         ),
         {
             "generator": "generator()",
             "async generator": "agenerator()",
             "coroutine": "(lambda c: (c.close(), c)[1])(coroutine())",
-            "open file": "keep(open(os.devnull))",
-            "binary file": "keep(open(os.devnull, 'rb'))",
+            "file that is written": "keep(open(os.devnull, 'w'))",
+            "open device": "keep(open(os.devnull, 'rb'))",
             "temporary file": "keep(tempfile.TemporaryFile())",
             "socket": "keep(socket.socket())",
-            "lock": "threading.Lock()",
-            "re-entrant lock": "threading.RLock()",
-            "condition": "threading.Condition()",
-            "event": "threading.Event()",
+            "lock that is taken": "taken(threading.Lock())",
+            "re-entrant lock that is taken": "taken(threading.RLock())",
+            "condition that is taken": "taken(threading.Condition())",
             "finalizer": "weakref.finalize(thing, print)",
             "temporary folder": "keep(tempfile.TemporaryDirectory(), 'cleanup')",
             "thread": "threading.Thread()",
             "thread-local data": "threading.local()",
-            "queue": "__import__('queue').Queue()",
             "pool of workers": "keep(concurrent.futures.ThreadPoolExecutor(), 'shutdown')",
             "future": "concurrent.futures.Future()",
             "event loop": "keep(asyncio.new_event_loop())",

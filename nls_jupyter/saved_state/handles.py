@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
@@ -66,10 +67,12 @@ def _is_only_read(file: Any) -> bool:
     """From a file of the disk that still has the name under which it was opened."""
     if not file.seekable() or file.writable() or not isinstance(file.name, (str, bytes)):
         return False
+    status = os.fstat(file.fileno())
     try:
-        return os.path.samestat(os.fstat(file.fileno()), os.stat(file.name))  # noqa: PTH116 - a name may be bytes
+        same = os.path.samestat(status, os.stat(file.name))  # noqa: PTH116 - a name may be bytes
     except OSError:
         return False
+    return same and stat.S_ISREG(status.st_mode)
 
 
 def _position_of(file: Any) -> int:

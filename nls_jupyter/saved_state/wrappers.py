@@ -6,6 +6,8 @@ import abc
 import collections
 import functools
 import gc
+import queue
+import sys
 import types
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -46,6 +48,7 @@ def handlers(regions: Regions) -> dict[type, Callable[[Any], Any]]:
         ),
         abc.abstractproperty: lambda found: (abc.abstractproperty, (found.fget, found.fset, found.fdel, found.__doc__)),
         types.MappingProxyType: lambda proxy: (types.MappingProxyType, tuple(gc.get_referents(proxy))),
+        queue.SimpleQueue: lambda line: (queue.SimpleQueue, (), (_waiting_in(line),), None, None, _line_up),
         memoryview: functools.partial(_reduce_view, regions.note),
         **dict.fromkeys(_BARE_ITERATORS, functools.partial(_reduce_iterator, regions.note)),
     }
@@ -64,6 +67,7 @@ def lookers() -> dict[type, Callable[[Any], Look | None]]:
         ),
         weakref.WeakSet: lambda weak: Look(children=tuple(weak)),
         types.MappingProxyType: lambda proxy: Look(children=tuple(gc.get_referents(proxy))),
+        queue.SimpleQueue: lambda line: Look(children=tuple(_waiting_in(line))),
         functools.cached_property: lambda found: Look(children=(found.func, found.attrname, found.__doc__)),
     }
 
@@ -72,6 +76,17 @@ def _reduce_reference(reference: weakref.ref[Any]) -> Any:
     if (target := reference()) is None:
         return _dead_reference, ()
     return weakref.ref, (target, *((reference.__callback__,) if reference.__callback__ is not None else ()))
+
+
+def _waiting_in(line: queue.SimpleQueue[Any]) -> list[Any]:
+    """What is in a queue that cannot be asked: until Python 3.12 at the end of a list of its own."""
+    *inside, _ = gc.get_referents(line)  # its class comes last
+    return inside if sys.version_info >= (3, 13) else inside[0][len(inside[0]) - line.qsize() :]
+
+
+def _line_up(line: queue.SimpleQueue[Any], content: tuple[list[Any]]) -> None:
+    for item in content[0]:
+        line.put(item)
 
 
 def _reduce_proxy(proxy: Any) -> Any:

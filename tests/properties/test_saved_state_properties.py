@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from nls_jupyter.saved_state import Saver, arena
 from nls_jupyter.saved_state.window import Window
-from saved_state_roundtrip import Roundtrip, restore
+from saved_state_roundtrip import Roundtrip, restore, taken
 
 
 class Node:
@@ -128,7 +127,7 @@ def test_arrays_share_memory_after_a_restore_exactly_if_they_did_before(names):
 @given(graphs(), st.data())
 def test_names_that_reach_something_unsavable_are_named_and_exactly_those(names, data):
     nodes = [node for node in names.values() if isinstance(node, (list, dict))]
-    bad = threading.Lock()
+    bad = taken()
     for node in data.draw(st.lists(st.sampled_from(nodes), max_size=2)) if nodes else []:
         connect(node, 99, bad)
     result = Roundtrip(names)

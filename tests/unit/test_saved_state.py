@@ -17,7 +17,7 @@ import pytest
 
 from nls_jupyter import saved_state
 from nls_jupyter.saved_state import Manifest, MissingName, SavedStateDamagedError, SaveStoppedError, user_names
-from saved_state_roundtrip import Roundtrip, check_in_a_new_process, restore, roundtrip, saved
+from saved_state_roundtrip import Roundtrip, check_in_a_new_process, restore, roundtrip, saved, taken
 
 
 def open_files():
@@ -45,12 +45,12 @@ class TestUserNames:
 
 class TestManifest:
     def test_it_names_what_was_saved_and_what_was_not(self):
-        result = roundtrip("import math\nx = list(range(1000))\ndef f(): pass\nlock = __import__('threading').Lock()")
+        result = roundtrip("import math\nx = list(range(1000))\ndef f(): pass\nlock = (i for i in ())")
         saved = {name.name: name for name in result.manifest.saved}
         assert {name: saved[name].type_name for name in saved} == {"math": "module", "x": "list", "f": "function"}
         assert saved["x"].memory_bytes > 1000
         assert {name.where for name in saved.values()} == {"host"}
-        assert result.manifest.missing == (MissingName("lock", "lock", "a lock cannot be saved"),)
+        assert result.manifest.missing == (MissingName("lock", "generator", "a generator cannot be saved"),)
         assert result.manifest.memory_bytes == sum(name.memory_bytes for name in saved.values())
         assert result.manifest.cell == "5"
         assert result.report.restored == ("math", "f", "x")
@@ -76,7 +76,7 @@ class TestFileDescriptor:
 
     def test_nothing_stays_open_but_the_result(self):
         before = open_files()
-        Roundtrip({"x": 1, "lock": threading.Lock()})
+        Roundtrip({"x": 1, "lock": taken()})
         assert open_files() == before
 
     def test_an_interrupted_save_leaves_nothing_open(self):
@@ -117,7 +117,7 @@ class TestFileDescriptor:
         gone = weakref.ref(thing)
         gc.disable()  # Gpu memory must not wait for the collector
         try:
-            Roundtrip({"thing": thing, "bad": [thing, threading.Lock()], "after": 1})
+            Roundtrip({"thing": thing, "bad": [thing, taken()], "after": 1})
             del thing
             assert gone() is None
         finally:
@@ -174,8 +174,8 @@ class TestCells:
         assert result["seen"] == [1]
 
     def test_a_function_does_not_bring_back_a_name_that_was_not_saved(self):
-        result = roundtrip("lock = __import__('threading').Lock()\ndef f(): return lock")
-        assert result.unsaved == {"lock": "a lock cannot be saved"}
+        result = roundtrip("lock = __import__('threading').Lock(); taken = lock.acquire()\ndef f(): return lock")
+        assert result.unsaved == {"lock": "a lock that is taken cannot be saved"}
         with pytest.raises(NameError, match="lock"):
             result["f"]()
 
@@ -271,9 +271,9 @@ class TestWhatCannotBeSaved:
                     "before": [1],
                     "file": file,
                     "generator": (i for i in ()),
-                    "lock": threading.Lock(),
+                    "lock": taken(),
                     "thread": threading.Thread(),
-                    "holder": {"deep": [threading.RLock()]},
+                    "holder": {"deep": [taken(threading.RLock())]},
                     "refuses": Refuses(),
                     "silent": Refuses(ValueError()),
                     "local": threading.local(),
@@ -284,20 +284,20 @@ class TestWhatCannotBeSaved:
         assert result.unsaved == {
             "file": "an open file cannot be saved",
             "generator": "a generator cannot be saved",
-            "lock": "a lock cannot be saved",
+            "lock": "a lock that is taken cannot be saved",
             "thread": "a thread cannot be saved",
-            "holder": "it holds a lock",
+            "holder": "it holds a lock that is taken",
             "refuses": "ValueError: no way",
             "silent": "ValueError",
             "local": "TypeError: cannot pickle '_thread._local' object",
         }
 
     def test_an_open_file_is_not_turned_into_its_content(self):
-        with open(__file__, encoding="utf-8") as file:  # noqa: PTH123 - as users do
+        with open(__file__, "r+", encoding="utf-8") as file:  # noqa: PTH123 - as users do
             assert Roundtrip({"file": file}).unsaved == {"file": "an open file cannot be saved"}
 
     def test_whoever_shares_a_part_with_it_is_kept_and_whoever_holds_it_is_not(self):
-        part, bad = [1], [threading.Lock()]
+        part, bad = [1], [taken()]
         result = Roundtrip({"bad": [part, bad], "good": [part], "also_bad": bad, "part": part})
         assert set(result.unsaved) == {"bad", "also_bad"}
         assert result["good"][0] is result["part"]
