@@ -14,7 +14,7 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
 
 from normalise import Normaliser
-from outputs import TIMES, Collected, Shown
+from outputs import HIDDEN, Collected, Shown
 from verdicts import Told, died, lost
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Kernel:
         manager = KernelSpecManager(kernel_dirs=[str(specs)])
         self._manager = AsyncKernelManager(kernel_name=name, kernel_spec_manager=manager)
         self._folder, self._environment, self._log_path = folder, dict(environment), log
-        self._cleaner = Normaliser(str(folder), TIMES)
+        self._cleaner = Normaliser(str(folder), HIDDEN)
         self._client: Any = None
 
     async def __aenter__(self) -> Kernel:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from normalise import Normaliser
-from outputs import TIMES, Collected, Shown
+from outputs import HIDDEN, Collected, Shown
 from verdicts import Told, Verdict, bound, lost, mentioned, verdicts
 
 SOURCES = ["a = 1", "b = a + 1", "c = 3", "print(b)", "print(c)"]
@@ -107,7 +107,7 @@ def shown(*messages: tuple[str, dict[str, Any]]) -> Shown:
     collected = Collected()
     for kind, content in messages:
         collected.take({"header": {"msg_type": kind}, "content": content})
-    return collected.shown(Normaliser("/nowhere", TIMES))
+    return collected.shown(Normaliser("/nowhere", HIDDEN))
 
 
 def stream(text: str, name: str = "stdout") -> tuple[str, dict[str, Any]]:
