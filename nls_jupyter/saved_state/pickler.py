@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 
 from nls_jupyter.saved_state import handles, inline, ipython_parts, libraries, reducers, widgets, wrappers
-from nls_jupyter.saved_state.looks import COMPILED, home_of
+from nls_jupyter.saved_state.looks import COMPILED, home_of, importable
 from nls_jupyter.saved_state.regions import NAMESPACE, HostMemory, Regions, refuse
 from nls_jupyter.saved_state.watchdog import SaveEndsError
 
@@ -87,7 +87,11 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
             handler = self._handlers[kind]
         except KeyError:
             handler = self._handlers[kind] = self._find_handler(kind)
-        return super().reducer_override(obj) if handler is None else handler(obj)
+        if handler is not None:
+            return handler(obj)
+        if issubclass(kind, type):
+            importable(obj)  # cloudpickle refers only to what somebody has imported
+        return super().reducer_override(obj)
 
     def _find_handler(self, kind: type) -> Callable[[Any], Any] | None:
         if issubclass(kind, types.ModuleType):

@@ -37,22 +37,58 @@ def families() -> Iterator[tuple[type, Callable[[Any], Any]]]:
 
 
 def looker(kind: type) -> Callable[[Any], Look | None] | None:
-    """How a walk sees instances of a class: behind a comm there is the whole kernel, which is not its content."""
-    comms = sys.modules.get("comm.base_comm")
-    return _look_at_comm if comms is not None and issubclass(kind, comms.BaseComm) else None
+    """How a walk sees instances of a class: behind a comm there is the whole kernel, and behind traits their class."""
+    comms, traitlets = sys.modules.get("comm.base_comm"), sys.modules.get("traitlets.traitlets")
+    if comms is not None and issubclass(kind, comms.BaseComm):
+        return _look_at_comm
+    if traitlets is not None and issubclass(kind, traitlets.HasTraits) and _is_plain(kind):
+        return _look_at_traits
+    return None
 
 
 def _look_at_comm(comm: Any) -> Look:
     token = repr((comm.comm_id, comm.target_name, comm.target_module, comm._closed)).encode()
-    return Look(token, (comm._msg_callback, comm._close_callback))
+    return Look(token, (*_called_by(comm), comm._close_callback))
+
+
+def _called_by(comm: Any) -> tuple[Any, Any]:
+    """The widget that a comm's messages go to, or what else they go to.
+
+    A widget has its own method anew; another process's would be a copy of the function.
+    """
+    owner = getattr(comm._msg_callback, "__self__", None)
+    return (owner, None) if _is_widget(owner) else (None, comm._msg_callback)
+
+
+def _look_at_traits(thing: Any) -> Look:
+    content = {name: value for name, value in vars(thing).items() if name not in _OF_CLASS}
+    observers = (part for observer in _observers(thing) for part in observer)
+    return Look("\0".join(content).encode("utf-8", "surrogatepass"), (type(thing), *content.values(), *observers))
+
+
+def _is_plain(kind: Any) -> bool:
+    """Whether instances are pickled as `HasTraits` does it."""
+    traitlets: Any = sys.modules["traitlets.traitlets"]
+    ways = (("__reduce_ex__", object), ("__reduce__", object), ("__getstate__", traitlets.HasTraits))
+    plain = all(getattr(kind, way) is getattr(base, way) for way, base in ways)
+    return plain and kind.__setstate__ is traitlets.HasTraits.__setstate__
+
+
+def _observers(thing: Any) -> list[tuple[str | None, str | None, Any]]:
+    """Trait, kind of change and handler, beside those of its class; `None`: all of them."""
+    traitlets: Any = sys.modules["traitlets.traitlets"]
+    return [
+        (None if name is traitlets.All else name, None if kind is traitlets.All else kind, handler)
+        for name, kinds in thing._trait_notifiers.items()
+        for kind, handlers in kinds.items()
+        for handler in handlers
+        if not is_of(handler, traitlets.EventHandler)
+    ]
 
 
 def _reduce_comm(comm: Any) -> Any:
     made_of = (comm.comm_id, comm.target_name, comm.target_module)
-    owner = getattr(comm._msg_callback, "__self__", None)
-    # A widget's own, which it has anew: another process's would be a copy of the function.
-    callback = None if _is_widget(owner) else comm._msg_callback
-    state = (comm._closed, owner if callback is None else None, callback, comm._close_callback)
+    state = (comm._closed, *_called_by(comm), comm._close_callback)
     return _make_comm, made_of, state, None, None, _fill_comm
 
 
@@ -76,18 +112,10 @@ def _reduce_traits(thing: Any) -> Any:
     if isinstance(reduced, str):
         return reduced
     make, args, state, items, pairs, setter = (*reduced, None, None, None, None)[:6]
-    traitlets: Any = sys.modules["traitlets.traitlets"]
-    plain = type(thing).__setstate__ is traitlets.HasTraits.__setstate__ and setter is None and type(state) is dict
+    plain = _is_plain(type(thing)) and setter is None and type(state) is dict
     if plain:
         state = {name: value for name, value in state.items() if name not in _OF_CLASS}
-    observers = [
-        (None if name is traitlets.All else name, None if kind is traitlets.All else kind, handler)
-        for name, kinds in thing._trait_notifiers.items()
-        for kind, handlers in kinds.items()
-        for handler in handlers
-        if not is_of(handler, traitlets.EventHandler)
-    ]
-    return make, args, (setter, state, observers, plain), items, pairs, _fill_traits
+    return make, args, (setter, state, _observers(thing), plain), items, pairs, _fill_traits
 
 
 def _fill_traits(thing: Any, content: tuple[Callable[[Any, Any], None] | None, Any, list[Any], bool]) -> None:
@@ -127,8 +155,8 @@ def reconnect(tell: Callable[[Mapping[str, str]], None], *, all_back: bool) -> N
         _attach(comm)
         manager.register_comm(comm)
         tell({"comm_id": comm.comm_id, "target_name": comm.target_name})
-        owner = getattr(comm._msg_callback, "__self__", None)
-        if _is_widget(owner):
+        owner, _ = _called_by(comm)
+        if owner is not None:
             sys.modules["ipywidgets.widgets.widget"]._instances[comm.comm_id] = owner
             owners.append(owner)
     for owner in owners:

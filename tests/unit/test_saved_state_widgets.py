@@ -11,6 +11,8 @@ from comm.base_comm import BaseComm, CommManager
 
 from nls_jupyter import saved_state
 from nls_jupyter.saved_state import Saver, user_names
+from nls_jupyter.saved_state.graph import Graph
+from nls_jupyter.saved_state.pickler import Rules
 from saved_state_roundtrip import cells
 
 ipywidgets = pytest.importorskip("ipywidgets")
@@ -152,3 +154,23 @@ def test_a_bar_of_tqdm_comes_back(page):
     names = page.next_process("from tqdm.notebook import tqdm\nbar = tqdm(range(3), display=False)\nbar.update(1)")
     assert not page.missing
     assert names["bar"].n == 1
+
+
+def test_widgets_that_share_nothing_are_saved_apart_and_again_only_when_they_have_changed():
+    names = {f"slider{number}": ipywidgets.IntSlider() for number in range(3)}
+
+    def digests():
+        rules = Rules(())
+        graph = Graph(rules.lookers, rules.leaves, (), lambda: None)
+        for name, value in names.items():
+            graph.add(name, value)
+        return {component.names[0]: component.digest for component in graph.components()}
+
+    before = digests()
+    assert before.keys() == names.keys()
+    assert None not in before.values()
+    assert digests() == before
+    names["slider1"].value = 5
+    names["slider2"].observe(print, "value")
+    after = digests()
+    assert [after[name] == before[name] for name in names] == [True, False, False]
