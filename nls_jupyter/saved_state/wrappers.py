@@ -12,7 +12,7 @@ import types
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from nls_jupyter.saved_state.looks import Look, importable
+from nls_jupyter.saved_state.looks import Look, attributes_of, importable
 from nls_jupyter.saved_state.reducers import set_attributes
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def lookers() -> dict[type, Callable[[Any], Look | None]]:
         weakref.WeakSet: lambda weak: Look(children=tuple(weak)),
         types.MappingProxyType: lambda proxy: Look(children=tuple(gc.get_referents(proxy))),
         queue.SimpleQueue: lambda line: Look(children=tuple(_waiting_in(line))),
-        functools.cached_property: lambda found: Look(children=(found.func, found.attrname, found.__doc__)),
+        functools.cached_property: lambda found: Look(children=attributes_of(found)),
     }
 
 
@@ -135,7 +135,7 @@ def _reduce_method_wrapper(found: Any) -> Any:
 
 
 def _reduce_cached_property(found: functools.cached_property[Any]) -> Any:
-    state = {"attrname": found.attrname, "__doc__": found.__doc__}
+    state = {name: value for name, value in vars(found).items() if name not in {"func", "lock"}}
     return functools.cached_property, (found.func,), state, None, None, set_attributes
 
 

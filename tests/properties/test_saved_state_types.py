@@ -26,6 +26,7 @@ ACCEPTED = {
     "numpy.ma.core.MaskedConstant": "its views are arrays of their own, as it is one for everybody",
     "numpy.ma.MaskedArray": "looked at, it fills in its fill value; `vars` of it is a dict of its own",
     "pickle.PickleBuffer": "pickle itself makes a memory view of it",
+    "tqdm.gui.tqdm_gui": "a figure of matplotlib's is to be drawn anew once it was pickled, in any way",
     "torch.distributions.gumbel.Gumbel": "its transforms drop their inverses when they are pickled, in any way",
     "torch.storage.UntypedStorage": "`vars` of it is a dict of its own",
 }
