@@ -41,6 +41,7 @@ from nls_jupyter.reclaim import Reclaims
 from nls_jupyter.restoring import RestoredComponent
 from nls_jupyter.save_points import SavePointBudget
 from nls_jupyter.save_stops import SaveStops
+from nls_jupyter.saved_state.kinds import text_of
 from nls_jupyter.state_socket import StateSocket
 from nls_jupyter.transfer import pack_outputs
 from nls_scheduler import guardian
@@ -363,7 +364,7 @@ def _failed(error: BaseException) -> dict[str, Any]:
     return {
         "status": "error",
         "ename": type(error).__name__,
-        "evalue": str(error),
+        "evalue": text_of(error),
         "traceback": traceback.format_exception(error),
     }
 

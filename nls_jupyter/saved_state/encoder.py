@@ -11,7 +11,7 @@ from nls_jupyter.saved_state.arena import NoRoomError
 from nls_jupyter.saved_state.kinds import is_of, module_of, text_of
 from nls_jupyter.saved_state.manifest import ChangedName, MissingName, SavedName, Where, describe, type_name
 from nls_jupyter.saved_state.pickler import Pickler, Probe, Rules
-from nls_jupyter.saved_state.regions import UnsavableError
+from nls_jupyter.saved_state.regions import NAMESPACE, UnsavableError
 from nls_jupyter.saved_state.watchdog import SaveEndsError, StuckError
 
 if TYPE_CHECKING:
@@ -64,11 +64,13 @@ class Encoder:
         position, first_region = self._scratch.tell(), len(self._regions.sources)
         self._regions.met_gpu = False
         self._regions.notes = []
-        if self._probe is not None and (error := self._probe.error(value)) is not None:
+        # `everything = globals()` is the new process's.
+        content = NAMESPACE if id(value) in self._rules.namespaces else value
+        if self._probe is not None and (error := self._probe.error(content)) is not None:
             self._encoded.missing.append(MissingName(name, type_name(value), reason_for(error, value)))
             return
         # A list of its own around each value: its place in the memo tells where this name began.
-        frame = [value]
+        frame = [content]
         try:
             self._pickler.dump(frame)
         except SaveEndsError:

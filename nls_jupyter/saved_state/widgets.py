@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.saved_state.kinds import is_of
 from nls_jupyter.saved_state.looks import Look
-from nls_jupyter.saved_state.manifest import describe, type_name
+from nls_jupyter.saved_state.manifest import describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -145,22 +145,34 @@ def reconnect(tell: Callable[[Mapping[str, str]], None], *, all_back: bool) -> N
     """
     if _made and not all_back:
         gc.collect()  # what failed with others of its component
-    owners = []
-    while _made:
-        comm = _made.pop()
-        manager = sys.modules["comm"].get_comm_manager()
-        if comm.comm_id in manager.comms:
-            continue
-        comm._closed = False
-        _attach(comm)
-        manager.register_comm(comm)
-        tell({"comm_id": comm.comm_id, "target_name": comm.target_name})
-        owner, _ = _called_by(comm)
-        if owner is not None:
-            sys.modules["ipywidgets.widgets.widget"]._instances[comm.comm_id] = owner
-            owners.append(owner)
+    owners = [owner for comm in list(_made) if (owner := _guarded(_connect, comm, tell)) is not None]
+    _made.clear()
     for owner in owners:
-        _send_state(owner)
+        _guarded(owner.send_state)  # what the page shows may be older, or newer, than what was saved
+
+
+def _guarded(work: Callable[..., Any], *args: Any) -> Any:
+    """What a widget's own code raises costs the others nothing."""
+    try:
+        return work(*args)
+    except BaseException as error:  # noqa: BLE001 - told, and the others are connected
+        warnings.warn(f"a widget could not be connected again: {describe(error)}", RuntimeWarning, stacklevel=2)
+    return None
+
+
+def _connect(comm: Any, tell: Callable[[Mapping[str, str]], None]) -> Any:
+    """Register a comm; the widget that it belongs to, if it does."""
+    manager = sys.modules["comm"].get_comm_manager()
+    if comm.comm_id in manager.comms:
+        return None
+    comm._closed = False
+    _attach(comm)
+    manager.register_comm(comm)
+    tell({"comm_id": comm.comm_id, "target_name": comm.target_name})
+    owner, _ = _called_by(comm)
+    if owner is not None:
+        sys.modules["ipywidgets.widgets.widget"]._instances[comm.comm_id] = owner
+    return owner
 
 
 def _attach(comm: Any) -> None:
@@ -168,11 +180,3 @@ def _attach(comm: Any) -> None:
     kernels = sys.modules.get("ipykernel.kernelbase")
     if kernels is not None and getattr(comm, "kernel", comm) is None and kernels.Kernel.initialized():
         comm.kernel = kernels.Kernel.instance()
-
-
-def _send_state(widget: Any) -> None:
-    """What the page shows may be older, or newer, than what was saved."""
-    try:
-        widget.send_state()
-    except BaseException as error:  # noqa: BLE001 - code of the user's; the others send theirs
-        warnings.warn(f"{type_name(widget)} could not send its state: {describe(error)}", RuntimeWarning, stacklevel=2)

@@ -47,3 +47,14 @@ def test_the_sources_of_cells_come_back_for_tracebacks_and_for_whoever_asks(monk
             assert traceback.extract_tb(raised.value.__traceback__)[-1].line == "return 1 / n"
     finally:
         saver.close()
+
+
+def test_a_name_for_the_namespace_itself_is_the_new_one():
+    before = cells("everything = globals()\nx = 1")
+    namespace = {}
+    with saved(user_names(before, {}), function_globals=before) as (descriptors, manifest):
+        assert not manifest.missing
+        assert {name.name: name.type_name for name in manifest.saved} == {"everything": "dict", "x": "int"}
+        restore(descriptors, namespace)
+    assert namespace["everything"] is namespace
+    assert namespace["x"] == 1

@@ -174,3 +174,17 @@ def test_widgets_that_share_nothing_are_saved_apart_and_again_only_when_they_hav
     names["slider2"].observe(print, "value")
     after = digests()
     assert [after[name] == before[name] for name in names] == [True, False, False]
+
+
+def test_a_widget_that_cannot_send_its_state_costs_the_others_nothing(page):
+    with pytest.warns(RuntimeWarning, match=r"a widget could not be connected again: ValueError: no state"):
+        names = page.next_process(
+            "class Bad(widgets.IntSlider):\n"
+            "    def get_state(self, *args, **more):\n"
+            "        if seen: raise ValueError('no state')\n"
+            "        return super().get_state(*args, **more)\n"
+            "bad, good = Bad(), widgets.IntSlider(value=3)\nseen.append(1)"
+        )
+    assert not page.missing
+    page.sends(names["good"], value=5)
+    assert names["good"].value == 5
