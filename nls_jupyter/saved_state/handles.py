@@ -60,12 +60,13 @@ def _reduce_file(file: Any) -> Any:
     text = (file.encoding, file.errors) if type(file) is io.TextIOWrapper else None
     if text is not None and b"\r" in os.pread(file.fileno(), _LOOKED_AT_BYTES, 0):
         raise UnsavableError("an open file with line ends that nobody can ask it about", file)
-    return open_again, (path, _position_of(file), text, known)
+    return open_again, (file.name, path, _position_of(file), text, known)
 
 
 def _is_only_read(file: Any) -> bool:
     """From a file of the disk that still has the name under which it was opened."""
-    if not file.seekable() or file.writable() or not isinstance(file.name, (str, bytes)):
+    raw = getattr(file, "buffer", file).raw  # what is unpacked while it is read has no place of its own
+    if type(raw) is not io.FileIO or not file.seekable() or file.writable() or not isinstance(raw.name, (str, bytes)):
         return False
     status = os.fstat(file.fileno())
     try:
@@ -83,12 +84,17 @@ def _position_of(file: Any) -> int:
     return position
 
 
-def open_again(path: Any, position: int, text: tuple[str, str] | None, known: tuple[int, ...]) -> Any:
-    """A file that was read, where it was read to. Raises OSError where it is gone or another one."""
+def open_again(name: Any, path: Any, position: int, text: tuple[str, str] | None, known: tuple[int, ...]) -> Any:
+    """A file that was read, where it was read to. Raises OSError where it is gone or another one.
+
+    `name` is what it was opened by, perhaps in another folder.
+    """
     status = os.stat(path)  # noqa: PTH116 - a name may be bytes
     if (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns) != known:
         raise OSError(f"{os.fsdecode(path)} has changed since it was opened")
-    file: Any = open(path, "rb") if text is None else open(path, encoding=text[0], errors=text[1])  # noqa: PTH123, SIM115
+    how: dict[str, Any] = {"mode": "rb"} if text is None else {"encoding": text[0], "errors": text[1]}
+    # Whoever reads it closes it, as before.
+    file: Any = open(name, opener=lambda _, flags: os.open(path, flags), **how)  # noqa: SIM115
     file.seek(position)
     return file
 

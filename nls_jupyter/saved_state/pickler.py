@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 
 from nls_jupyter.saved_state import handles, inline, ipython_parts, libraries, reducers, widgets, wrappers
+from nls_jupyter.saved_state.kinds import name_of
 from nls_jupyter.saved_state.looks import COMPILED, home_of, importable
 from nls_jupyter.saved_state.regions import NAMESPACE, HostMemory, Regions, refuse
 from nls_jupyter.saved_state.watchdog import SaveEndsError
@@ -89,9 +90,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
             handler = self._handlers[kind] = self._find_handler(kind)
         if handler is not None:
             return handler(obj)
-        if issubclass(kind, type):
-            importable(obj)  # cloudpickle refers only to what somebody has imported
-        return super().reducer_override(obj)
+        return self._reduce_class(obj) if issubclass(kind, type) else super().reducer_override(obj)
 
     def _find_handler(self, kind: type) -> Callable[[Any], Any] | None:
         if issubclass(kind, types.ModuleType):
@@ -114,6 +113,13 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
                 reducers.reduce_instance, self._note, plain if layouts is None else _reduce_inline(layouts)
             )
         return None
+
+    def _reduce_class(self, kind: type) -> Any:
+        importable(kind)  # cloudpickle refers only to what somebody has imported
+        reduced = super().reducer_override(kind)
+        if type(reduced) is tuple and len(reduced) > 2 and name_of(kind) != kind.__name__:
+            reduced[2][0].setdefault("__qualname__", name_of(kind))
+        return reduced
 
     def _reduce_function(self, function: types.FunctionType) -> Any:
         if (original := vars(function).get(COMPILED)) is not None:

@@ -8,6 +8,7 @@ import inspect
 import linecache
 import traceback
 
+import cloudpickle
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
@@ -58,3 +59,17 @@ def test_a_name_for_the_namespace_itself_is_the_new_one():
         restore(descriptors, namespace)
     assert namespace["everything"] is namespace
     assert namespace["x"] == 1
+
+
+def test_a_class_that_a_function_made_keeps_its_whole_name():
+    before = cells(
+        "def make():\n    class Inner: pass\n    return Inner\nkind = make()\nclass Outer:\n    class Inner: pass"
+    )
+    cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.clear()
+    namespace = {}
+    with saved(user_names(before, {}), function_globals=before) as (descriptors, _):
+        cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.clear()  # as in a new process
+        restore(descriptors, namespace)
+    assert namespace["kind"] is not before["kind"]
+    assert namespace["kind"].__qualname__ == "make.<locals>.Inner"
+    assert namespace["Outer"].Inner.__qualname__ == "Outer.Inner"

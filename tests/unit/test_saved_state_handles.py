@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import queue
 import sys
@@ -76,16 +77,18 @@ def test_who_waits_for_a_queue_or_has_a_lock_is_named_and_not_waited_for():
 
 
 @pytest.mark.parametrize("mode", ["r", "rb"])
-def test_a_file_that_is_read_goes_on_where_it_was(tmp_path, mode):
-    path = tmp_path / "lines"
+def test_a_file_that_is_read_goes_on_where_it_was(tmp_path, monkeypatch, mode):
+    monkeypatch.chdir(tmp_path)
+    name = "lines"
+    path = tmp_path / name
     path.write_text("first\nsécond\nthird\n", encoding="utf-8")
-    with open(path, mode, **({} if "b" in mode else {"encoding": "utf-8", "errors": "replace"})) as file:  # noqa: PTH123
+    with open(name, mode, **({} if "b" in mode else {"encoding": "utf-8", "errors": "replace"})) as file:  # noqa: PTH123
         file.readline()
         result = Roundtrip({"file": file, "same": file})
         assert not result.unsaved
         with result["file"] as again:
             assert again is result["same"]
-            assert (again.name, again.mode, type(again)) == (str(path), mode, type(file))
+            assert (again.name, again.mode, type(again)) == (name, mode, type(file))
             assert getattr(again, "errors", None) == getattr(file, "errors", None)
             assert again.tell() == file.tell()
             assert again.read() == file.read()
@@ -118,3 +121,10 @@ def test_standard_streams_are_those_of_the_process():
     assert not result.unsaved
     assert result["out"] is sys.stdout
     assert result["held"][0] is sys.stderr
+
+
+def test_a_file_that_is_unpacked_while_it_is_read_is_named(tmp_path):
+    with gzip.open(tmp_path / "lines.gz", "wt") as file:
+        file.write("a\n")
+    with gzip.open(tmp_path / "lines.gz") as file:
+        assert Roundtrip({"file": file}).unsaved == {"file": "it holds an open file"}
