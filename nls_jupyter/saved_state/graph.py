@@ -254,7 +254,7 @@ class Graph:
         if kind is types.FunctionType:
             self._references[kind] = looks.importable
             return lambda function: looks.look_at_function(function, self._namespaces)
-        if (looker := widgets.looker(kind)) is not None:
+        if not issubclass(kind, self._leaves) and (looker := widgets.looker(kind)) is not None:
             return looker
         if issubclass(kind, enum.Enum) and looks.importable(kind):
             self._atoms |= {kind}

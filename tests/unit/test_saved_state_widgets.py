@@ -8,6 +8,7 @@ import gc
 import comm
 import pytest
 from comm.base_comm import BaseComm, CommManager
+from IPython.core.interactiveshell import InteractiveShell
 
 from nls_jupyter import saved_state
 from nls_jupyter.saved_state import Saver, user_names
@@ -174,6 +175,16 @@ def test_widgets_that_share_nothing_are_saved_apart_and_again_only_when_they_hav
     names["slider2"].observe(print, "value")
     after = digests()
     assert [after[name] == before[name] for name in names] == [True, False, False]
+
+
+def test_nothing_behind_ipython_itself_is_looked_at():
+    shell, shared = InteractiveShell(), [1]
+    shell.user_ns["shared"] = shared
+    rules = Rules(())
+    graph = Graph(rules.lookers, rules.leaves, (), lambda: None)
+    graph.add("ip", shell)
+    graph.add("shared", shared)
+    assert [component.names for component in graph.components()] == [["ip"], ["shared"]]
 
 
 def test_a_widget_that_cannot_send_its_state_costs_the_others_nothing(page):
