@@ -163,8 +163,8 @@ def make_function(
     defaults: tuple[Any, ...] | None,
     closure: tuple[types.CellType, ...] | None,
 ) -> types.FunctionType:
-    """As cloudpickle does it, which puts a dict in the place of the module of builtins; called by the unpickler."""
-    function_globals.setdefault("__builtins__", builtins)
+    """As cloudpickle does it, which puts a dict in the place of a notebook's module; called by the unpickler."""
+    function_globals.setdefault("__builtins__", vars(builtins))
     return types.FunctionType(code, function_globals, name, defaults, closure)
 
 
