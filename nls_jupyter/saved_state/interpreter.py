@@ -46,7 +46,7 @@ class Interpreter:
         self._modules = UserModules()
         logs = logging_settings.Logging()
         self._aspects = [*process_settings.of_process(), *logs.aspects(), *library_settings.of_libraries()]
-        places = [*process_objects.of_process(), logs.place()]
+        places = [*process_objects.of_process(), logs.place(), library_settings.sympy_printers()]
         if shell is not None:
             self._aspects += [*ipython_session.of_shell(shell), *pictures.of_shell(shell)]
             places += [process_objects.at_exit(), *ipython_objects.of_shell(shell)]

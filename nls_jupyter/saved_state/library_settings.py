@@ -10,9 +10,12 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.saved_state.aspect import Aspect
+from nls_jupyter.saved_state.places import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Hashable, Iterator, Mapping
+
+    from nls_jupyter.saved_state.places import Entry
 
 
 def of_libraries() -> tuple[Aspect, ...]:
@@ -241,3 +244,19 @@ def _sympy() -> dict[str, Any] | None:
 
 def _set_sympy(settings: Mapping[str, Any]) -> None:
     _of("sympy.printing.printer").Printer.set_global_settings(**settings)
+
+
+def sympy_printers() -> Place:
+    """What `init_printing` gives SymPy's own objects as methods: closures, which lead to how to print."""
+
+    def entries() -> Iterator[tuple[Hashable, Entry]]:
+        if (helpers := sys.modules.get("sympy.core._print_helpers")) is not None:
+            for name in ("_repr_latex_", "_repr_png_", "_repr_svg_"):
+                method = vars(helpers.Printable)[name]
+                if method.__name__ != name and not (name != "_repr_latex_" and method.__name__ == "_repr_disabled"):
+                    yield name, (name, method)
+
+    def put(name: str, method: Any) -> None:
+        setattr(importlib.import_module("sympy.core._print_helpers").Printable, name, method)
+
+    return Place("printing of SymPy", entries, put)

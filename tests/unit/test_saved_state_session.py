@@ -119,6 +119,8 @@ AT_EXIT = (
                 "assert ip.InteractiveTB.mode == 'Plain' and ip.ast_node_interactivity == 'all' and ip.call_pdb\n"
                 "assert not ip.Completer.use_jedi and not ip.automagic\n"
                 "reloader = ip.magics_manager.registry['AutoreloadMagics']._reloader\n"
+                "assert [type(hook.__self__).__name__ for hook in ip.events.callbacks['pre_run_cell']].count(\n"
+                "    'AutoreloadMagics') == 1\n"
                 "assert reloader.enabled and reloader.check_all and reloader.skip_modules == {'json': True}"
             ),
         ),
