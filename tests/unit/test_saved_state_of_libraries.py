@@ -34,8 +34,10 @@ CASES = {
         "assert sklearn.get_config()['transform_output'] == 'pandas'",
     ),
     "sympy": (
-        "import sympy; sympy.init_printing(order='grevlex', use_latex='matplotlib'); x = sympy.symbols('x')\n"
-        "shown, _ = get_ipython().display_formatter.format(x**2)",
+        (
+            "import sympy; sympy.init_printing(order='grevlex', use_latex='matplotlib'); x = sympy.symbols('x')\n"
+            "shown, _ = get_ipython().display_formatter.format(x**2)"
+        ),
         (
             "again, _ = get_ipython().display_formatter.format(x**2)\n"
             "assert 'image/png' in again and again.keys() == shown.keys(), (again, shown)\n"
