@@ -72,7 +72,9 @@ async def play(notebooks: list[tuple[Listed, Path]], options: argparse.Namespace
                 listed, checkout = todo.pop()
                 trial = Trial(world, listed, checkout, options.seed, options.cell_timeout, options.every)
                 start = time.monotonic()
-                outcome = await trial.run()
+                (outcome,) = await asyncio.gather(trial.run(), return_exceptions=True)
+                if isinstance(outcome, BaseException):
+                    outcome = Outcome(listed, unfit=f"it could not be played to its end: {outcome!r}")
                 outcome.seconds = time.monotonic() - start
                 outcomes.append(outcome)
                 elapsed_s = time.monotonic() - began

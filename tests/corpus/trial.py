@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -206,10 +207,10 @@ class Trial:
 
     async def _plain(self) -> None:
         run = await self._play(PLAIN)
-        self._outcome.plain.append(run)
         stopped = [s.error for s in run.shown if s.error is not None and s.error[0] in ("KernelGone", "CellTimeout")]
         if stopped:
             raise Unfit(f"in a plain kernel: {stopped[0][0]}, {stopped[0][1]}")
+        self._outcome.plain.append(run)
 
     async def _row(self, row: str, disturbances: Sequence[Disturbance]) -> None:
         self._outcome.runs[row] = await self._play(GPU_KERNEL, disturbances)
@@ -217,7 +218,8 @@ class Trial:
         for _ in range(MORE_PLAIN):
             if self._outcome.same(row):
                 return
-            await self._plain()
+            with contextlib.suppress(Unfit):
+                await self._plain()
             for judged in self._outcome.verdicts:
                 self._judge(judged)
 
