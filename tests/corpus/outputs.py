@@ -18,12 +18,13 @@ Message = dict[str, Any]
 OURS = "GPU: "
 # What is left of the line below a waiting cell.
 _TAKEN_AWAY = {"text/plain": ""}
-# What %time and %timeit tell, how fast a bar of tqdm's went; and whose method `input` is there.
+# What %time and %timeit tell, how fast a bar of tqdm's went; and addresses; whose method `input` is there.
 HIDDEN = (
     (r"(?m)(?<=times: ).*|(?<=time: ).*", "TIME"),
     (r"(?m)[\d.,]+ ?(?:[mnuµμ]?s|min) ±.*", "TIME"),
     (r"(?m)The slowest run took.*\n|\d+ loops, best of.*", "TIME"),
     (r"\d+:\d\d<[\d:?]+, +[\d.?]+(?:it/s|s/it)", "TIME"),
+    (r"(?<= at )[0-9a-f]{8,}\b", "ADDRESS"),
     (r"<(?:ipykernel\.ipkernel\.IPythonKernel|nls_jupyter\.gpu_kernel\.\w+) object", "<KERNEL object"),
 )
 _PICTURES = ("image/png", "image/jpeg")
