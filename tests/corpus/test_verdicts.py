@@ -66,6 +66,14 @@ def test_a_cell_that_ran_again_as_told_may_differ_with_what_it_makes() -> None:
     assert judged(with_other(0), [Told(2, AS_OF)], {1, 2})[0] is Verdict.UNNAMED
 
 
+def test_cells_that_ran_again_have_other_numbers_and_show_them() -> None:
+    sources = ["a = 1", "print(a)", "dir()[:10]"]
+    plain = SHOWN[:3]
+    seen = [*plain[:2], OTHER]
+    assert verdicts(sources, [plain, plain], seen, [Told(1, AS_OF)], {1})[2] is Verdict.NAMED
+    assert verdicts(sources, [plain, plain], seen, [Told(1, AS_OF)])[2] is Verdict.UNNAMED
+
+
 def test_a_move_that_says_nothing_of_losses_explains_nothing() -> None:
     moved = "Moved from GPU 0 to GPU 1 because its user wants it on GPU 1 (2.0 s): 3 variables kept (1 MiB)."
     assert judged(with_other(3), [Told(2, moved)])[3] is Verdict.UNNAMED

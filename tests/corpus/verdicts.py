@@ -26,6 +26,8 @@ _RESULT = re.compile(r"Out\[(\d+)\]")
 _FROM_TO = re.compile(r"\d+ cells from \[(\d+)\] to \[(\d+)\] ran")
 _SOME = re.compile(r"cells? ((?:\[\d+\](?:, | and )?)+) ran")
 _DIED = ("GpuProcessDied", "GpuEvicted", "GpuReclaimed")
+# What shows that cells which ran again have other numbers.
+_OF_NUMBERS = {"In", "Out", "dir", "globals", "locals"}
 _ALL = "without variables, as none were saved"
 
 
@@ -118,7 +120,8 @@ def _is_named(place: int, sources: Sequence[str], told: Sequence[Told], again: C
     if place in again or any(loss.everything or loss.settings for loss in losses):
         return True
     names = {name for loss in losses for name in loss.names}
-    names |= {name for cell in again if cell < place for name in bound(sources[cell])}
+    before = [cell for cell in again if cell < place]
+    names |= {name for cell in before for name in bound(sources[cell])} | (_OF_NUMBERS if before else set())
     return bool(reached(names, sources[: place + 1]) & mentioned(sources[place]))
 
 
