@@ -223,9 +223,9 @@ class Standby:
         self._idle = asyncio.get_running_loop().call_later(self._settings.idle_s, self._end_if_idle)
 
     def _end_if_idle(self) -> None:
-        if self._busy():
+        if self._busy() or self._preparing is not None:
             self._wait_for_idleness()
-        elif self._preparing is None:
+        else:
             _log.debug("No cell ran for %g s: the process that stood by is ended.", self._settings.idle_s)
             self._retire(self._process)
 

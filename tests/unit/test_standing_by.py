@@ -255,3 +255,23 @@ def test_an_end_in_the_middle_of_the_preparation_leaves_nothing(monkeypatch: pyt
         assert (it.standby.ready, it.standby.pid) == (False, None)
 
     play(story)
+
+
+def test_one_that_was_still_being_prepared_when_the_notebook_fell_idle_is_ended_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(it: Story) -> None:
+        it.standby._settings = StandbySettings(1 << 40, idle_s=0.001)
+        FakeProcess.answers["nls_prepare_request"] = prepared = asyncio.get_running_loop().create_future()
+        asked = asyncio.Event()
+        monkeypatch.setattr(FakeProcess, "was_asked", asked)
+        assert await it.standby.take({"MASK": "first"}) is None
+        it.standby.consider(["numpy"])
+        await asked.wait()
+        (process,) = FakeProcess.made
+        it.standby._end_if_idle()
+        assert not process.exited.done()
+        prepared.set_result(PREPARED)
+        await process.exited
+
+    play(story)
