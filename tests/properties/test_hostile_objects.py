@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import sys
 
@@ -18,6 +19,7 @@ from nls_jupyter.saved_state.modules import UserModules
 from nls_jupyter.warm_imports import Imports
 from saved_state_roundtrip import restore
 
+OF_A_TEST = "hostile_of_a_test"
 HEALTHY = {"number": 5, "list": [1, [2]], "text": "three", "pairs": {"a": (1, 2)}}
 CONTAINERS = {
     "itself": lambda thing: thing,
@@ -34,9 +36,13 @@ class Holder:
 
 
 @pytest.fixture(autouse=True)
-def unraisable(monkeypatch):
-    """What an object raises at its end nobody can catch; Python says so, and pytest would fail for it."""
-    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+def unraisable():
+    """What an object raises at its end nobody can catch; pytest would fail for it, here or in a later test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "unraisablehook", lambda _: None)
+        yield
+        vars(sys).pop(OF_A_TEST, None)
+        gc.collect()
 
 
 def came_back(names, function_globals):
@@ -89,8 +95,8 @@ def test_a_hostile_object_in_a_module_of_the_users_own_costs_neither_its_import_
     thing, _ = hostile(what)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    monkeypatch.setattr(sys, "hostile_of_a_test", thing, raising=False)
-    (tmp_path / "helpers_beside.py").write_text("import sys\nILL = sys.hostile_of_a_test\nWELL = [1]\n")
+    setattr(sys, OF_A_TEST, thing)
+    (tmp_path / "helpers_beside.py").write_text(f"import sys\nILL = sys.{OF_A_TEST}\nWELL = [1]\n")
     modules = UserModules()
     modules.follow()
     try:
