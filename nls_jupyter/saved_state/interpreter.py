@@ -138,7 +138,8 @@ class Interpreter:
                 number = int(name[4:-1])
                 self._shell.user_ns["_oh"][number] = self._shell.user_ns[f"_{number}"] = value
             else:
-                self._shell.user_ns[name] = value
+                # Not as the user's: IPython never again binds what it takes for that.
+                self._shell.push({name: value}, interactive=False)
                 setattr(self._shell.displayhook, name, value)
 
 
