@@ -115,9 +115,7 @@ class Interpreter:
             return {}
         names = self._shell.user_ns
         results = {f"Out[{number}]": value for number, value in names.get("_oh", {}).items()}
-        return results | {
-            name: names[name] for name in ("_", "__", "___") if not issubclass(type(names.get(name, "")), str)
-        }
+        return results | {name: names[name] for name in ("_", "__", "___") if not _is_empty(names.get(name, ""))}
 
     def put_outputs(self, outputs: Mapping[str, Any]) -> list[MissingName]:
         """The inverse of `outputs`; what could not be put where it was."""
@@ -146,3 +144,8 @@ class Interpreter:
 def _captured(aspect: Aspect) -> bytes | None:
     value = aspect.capture()
     return None if value is None else pickle.dumps(value, protocol=5)
+
+
+def _is_empty(result: Any) -> bool:
+    """Whether there was no such result: IPython has an empty text in its place."""
+    return type(result) is str and not result
