@@ -253,7 +253,7 @@ class Graph:
             return looks.look_at_class if kind in _METACLASSES else _opaque
         if kind is types.FunctionType:
             self._references[kind] = looks.importable
-            return lambda function: looks.look_at_function(function, self._namespaces)
+            return functools.partial(looks.look_at_function, self._namespaces)  # never `self`: a cycle keeps all it met
         if not issubclass(kind, self._leaves) and (looker := widgets.looker(kind)) is not None:
             return looker
         if issubclass(kind, enum.Enum) and looks.importable(kind):

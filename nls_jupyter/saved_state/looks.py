@@ -159,7 +159,7 @@ LOOKERS: dict[type, Callable[[Any], Look | None]] = {
 }
 
 
-def look_at_function(function: types.FunctionType, namespaces: set[int]) -> Look | None:
+def look_at_function(namespaces: set[int], function: types.FunctionType) -> Look | None:
     """A function that is saved by value."""
     if (original := vars(function).get(COMPILED)) is not None:
         return Look(b"compiled", (original,))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     Entry = tuple[Any, ...]
 
 _SEPARATOR = ": "
+_OURS = __name__.partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,9 @@ def is_librarys_code(thing: Any) -> bool:
         return is_librarys_code(thing.func) and not any(map(_is_the_users_code, thing.args))
     if isinstance(thing, types.MethodType):
         return not is_the_users_module(type(thing.__self__).__module__)
-    return isinstance(thing, types.FunctionType) and not (_is_the_users_code(thing) or importable(thing))
+    if not isinstance(thing, types.FunctionType) or _is_the_users_code(thing):
+        return False
+    return not importable(thing) or thing.__module__.partition(".")[0] == _OURS
 
 
 def is_librarys_object(thing: Any) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import random
+import weakref
 
 import numpy as np
 import pytest
@@ -308,3 +310,22 @@ def library_look():
     from nls_jupyter.saved_state.libraries.numpy_arrays import _look
 
     return _look
+
+
+@pytest.mark.parametrize(
+    "beside", ["", "def function(): return x", "class Kind:\n    def method(self): pass\nk = Kind()"]
+)
+def test_a_save_keeps_nothing_alive_that_the_user_gives_up(beside):
+    """Without the garbage collector: memory of a Gpu is to be free at once."""
+    gc.collect()
+    gc.disable()
+    try:
+        shell = cells(f"import numpy as np\nclass Array(np.ndarray): pass\nx = np.ones(1000).view(Array)\n{beside}")
+        alive = weakref.ref(shell["x"])
+        with contextlib.closing(saved_state.Saver()) as saver:
+            for _ in range(2):
+                saver.save(saved_state.user_names(shell, {}), cell=None, function_globals=shell)
+            shell["x"] = None
+            assert alive() is None
+    finally:
+        gc.enable()
