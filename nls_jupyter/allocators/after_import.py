@@ -34,13 +34,12 @@ class AfterImport:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """What the other finders find, with a loader that tells when it is done."""
+        """What the finders behind this one find, with a loader that tells when it is done."""
         if name not in self._wanted or name in self._finding:
             return None
         self._finding.add(name)
         try:
-            finders = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
-            spec = next((s for finder in finders if (s := finder.find_spec(name, path, target)) is not None), None)
+            spec = found_behind(self, name, path, target)
         finally:
             self._finding.discard(name)
         if spec is not None and spec.loader is not None:
@@ -66,3 +65,14 @@ class AfterImport:
             wanted(module)
         except Exception:  # noqa: BLE001 - whatever an unknown version of the library raises
             _log.exception("%s does not follow the memory allowance of this GPU process.", name)
+
+
+def found_behind(
+    finder: object, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+) -> ModuleSpec | None:
+    """What is found by those who are asked after `finder`: asked for the others too, several such would ask in circles."""
+    finders = iter([*sys.meta_path])
+    if not any(each is finder for each in finders):
+        return None
+    found = (each.find_spec(name, path, target) for each in finders if hasattr(each, "find_spec"))
+    return next((spec for spec in found if spec is not None), None)

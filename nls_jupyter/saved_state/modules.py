@@ -19,6 +19,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.allocators.after_import import found_behind
 from nls_jupyter.held_signals import held
 from nls_jupyter.saved_state import looks
 from nls_jupyter.saved_state.graph import Graph
@@ -197,7 +198,7 @@ def _home_of(code: Any) -> str:
 
 
 class _Finder(MetaPathFinder):
-    """Asks the others, and has the user's own modules tell when they are executed."""
+    """Asks those behind it, and has the user's own modules tell when they are executed."""
 
     def __init__(self, modules: UserModules) -> None:
         self._modules = modules
@@ -209,9 +210,7 @@ class _Finder(MetaPathFinder):
         target: types.ModuleType | None = None,
     ) -> ModuleSpec | None:
         """See the base class."""
-        others = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
-        found = (finder.find_spec(fullname, path, target) for finder in others)
-        spec = next((spec for spec in found if spec is not None), None)
+        spec = found_behind(self, fullname, path, target)
         if spec is not None and type(spec.loader) is SourceFileLoader and is_the_users(fullname, spec.origin):
             spec.loader.exec_module = self._telling(spec.loader)  # type: ignore[method-assign]
         return spec

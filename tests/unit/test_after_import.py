@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from nls_jupyter.allocators.after_import import AfterImport
+from nls_jupyter.saved_state.modules import UserModules
 
 
 @pytest.fixture
@@ -80,3 +81,19 @@ def test_what_fails_here_does_not_fail_the_users_import(library, caplog):
     finally:
         hook.remove()
     assert "a_library does not follow the memory allowance" in caplog.text
+
+
+def test_many_of_them_ask_everybody_else_once(library, monkeypatch):
+    asked = []
+
+    class Asked:
+        def find_spec(self, name, *_):
+            asked.append(name)
+
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    sys.meta_path.insert(0, Asked())
+    for _ in range(12):
+        AfterImport({library: lambda _: None}).install()
+        UserModules().follow()
+    importlib.import_module(library)
+    assert asked == [library]

@@ -15,6 +15,7 @@ from nls_scheduler.events import PlacedUse
 from nls_scheduler.ids import GpuUuid, ProcessId, WorkloadId
 from nls_scheduler.ports import GpuSample
 from nls_scheduler.processes import alive, ancestors, end_all, left_of, look_up, workload_of
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,6 +42,9 @@ class Family:
         self.child = int(self.parent.stdout.readline())
         self.stray = subprocess.Popen(["sleep", "600"], env={"NLS_WORKLOAD": W})
         self.stranger = subprocess.Popen(["sleep", "600"], env={"NLS_WORKLOAD": "another"})
+        # A process that has just been started has no environment yet.
+        for process in (self.stray, self.stranger):
+            wait_until(lambda pid=process.pid: Path(f"/proc/{pid}/environ").read_bytes())
 
     def id(self, pid: int) -> ProcessId:
         record = look_up(pid)

@@ -202,7 +202,7 @@ class TestMemoryOfTwoLibraries:
 
 
 def test_only_imported_libraries_are_touched(monkeypatch):
-    for name in ("cupy", "torch", "nls_jupyter.simulated_cupy"):
+    for name in ("cupy", "numba", "torch", "nls_jupyter.simulated_cupy"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     before = set(sys.modules)
     from nls_jupyter.saved_state.regions import Regions
