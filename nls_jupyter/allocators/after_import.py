@@ -70,7 +70,7 @@ class AfterImport:
 def found_behind(
     finder: object, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
 ) -> ModuleSpec | None:
-    """What is found by those who are asked after `finder`: asked for the others too, several such would ask in circles."""
+    """What is found by those who are asked after `finder`. Several that asked all others would ask in circles."""
     finders = iter([*sys.meta_path])
     if not any(each is finder for each in finders):
         return None
