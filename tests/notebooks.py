@@ -26,6 +26,8 @@ class RunningCell:
         self.outputs = Outputs()
         self._bench = bench
         self._task = bench.loop.create_task(notebook.run(code, PATIENCE_S, self.outputs))
+        # How a cell ended that a test leaves alone is nothing to tell the test in which it is collected.
+        self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     def until(self, holds: Callable[[Outputs], object]) -> Outputs:
         """Wait until its outputs are so."""
