@@ -12,7 +12,7 @@ import functools
 import logging
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.channel import GpuProcess
@@ -216,9 +216,8 @@ class Keeper:
     def _brought_back(self, saved: SavedState | None, restored: Message, seconds: float) -> Restored:
         manifest = saved.manifest if saved else None
         # What could not be saved is gone with the first process that comes back without it, and told then.
-        told = manifest is None or self._losses_told is saved
-        lost = () if manifest is None or told else manifest.missing
-        changed = () if manifest is None or told else manifest.changed
+        untold = None if self._losses_told is saved else manifest
+        lost, changed = ((), ()) if untold is None else (untold.missing, untold.changed)
         self._losses_told = saved
         return Restored(
             names=restored["restored"],
@@ -230,10 +229,7 @@ class Keeper:
             cell=manifest.cell if manifest else None,
             seconds=seconds,
             not_back=[name for name in restored["missing"] if name["name"] in self.not_back],
-            changed=[
-                *restored["changed"],
-                *({"name": c.name, "type_name": c.type_name, "change": c.change} for c in changed),
-            ],
+            changed=[*restored["changed"], *map(asdict, changed)],
             gone=self.completed.take(),
         )
 

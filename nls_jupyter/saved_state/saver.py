@@ -222,8 +222,9 @@ class Saver:
         for component in self._carried.components:
             if component.key in deaths:
                 component.leave_out(deaths[component.key])
-        dead = {component.key for component in self._carried.components if component.key in deaths or component.waits}
-        report = self._try(namespace, contents.progress, lambda component: component.key not in dead)
+        report = self._try(
+            namespace, contents.progress, lambda component: component.key not in deaths and not component.waits
+        )
         again, failed = recipes.compute(self.recipes, namespace)
         if self._interpreter is not None and stored:
             missing += _applied(self._interpreter, stored, early=False)
