@@ -30,7 +30,8 @@ def _reason(setup: str, expression: str) -> str:
         finally:
             for close in names["__opened__"]:
                 close()
-    return missing.reason.partition(". ")[0]
+    sentence, _, _ = missing.reason.partition(". ")
+    return sentence + ")" * (sentence.count("(") - sentence.count(")"))
 
 
 if __name__ == "__main__":

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pickle
+import re
 import types
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.saved_state.arena import NoRoomError
-from nls_jupyter.saved_state.kinds import is_of, module_of, text_of
+from nls_jupyter.saved_state.kinds import is_of, module_of, name_of, text_of
 from nls_jupyter.saved_state.manifest import ChangedName, MissingName, SavedName, Where, describe, type_name
 from nls_jupyter.saved_state.pickler import Pickler, Probe, Rules
 from nls_jupyter.saved_state.regions import NAMESPACE, UnsavableError
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from nls_jupyter.saved_state.store import Scratch
+
+# What pickle says of types that give it no way.
+_REFUSED = re.compile(r"can(?:not|'t) pickle '?([\w.]+)'?")
 
 
 @dataclass(slots=True)
@@ -116,4 +120,9 @@ def reason_for(error: BaseException, value: Any) -> str:
         return f"it does not fit in what is left for saved state ({error.why_no_spill})"
     if issubclass(type(error), (RecursionError, pickle.PicklingError)) and "recursion" in text_of(error):
         return "it is nested too deeply to be saved"
-    return str(error) if is_of(error, StuckError) else describe(error)
+    if is_of(error, StuckError):
+        return str(error)
+    if (refused := _REFUSED.search(text_of(error))) is not None:
+        inside, own = (name.rpartition(".")[2] for name in (refused[1], name_of(type(value))))
+        return f"it{'' if inside == own else f' holds a {inside}, which'} cannot be pickled"
+    return f"it cannot be pickled ({describe(error)})"
