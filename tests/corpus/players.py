@@ -53,7 +53,7 @@ class Run:
         shown: each cell, as the document shows it at the end.
         seconds: each cell's, of its first run.
         told: what the user could read.
-        again: places of cells that were run again.
+        repeats: places of cells that were run again, by the place after which they were, in this order.
         done: what was done to the GPU process, and what came of that.
         log: what `%gpu log` tells at the end.
     """
@@ -61,9 +61,14 @@ class Run:
     shown: list[Shown] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     told: list[Told] = field(default_factory=list)
-    again: set[int] = field(default_factory=set)
+    repeats: dict[int, list[int]] = field(default_factory=dict)
     done: list[str] = field(default_factory=list)
     log: str = ""
+
+    @property
+    def again(self) -> set[int]:
+        """Places of cells that were run again."""
+        return {place for places in self.repeats.values() for place in places}
 
 
 class KernelGone(Exception):  # noqa: N818 - says what happened
@@ -126,10 +131,12 @@ class Player:
         disturbances: Sequence[Disturbance] = (),
         node: Node | None = None,
         plain_seconds: Sequence[float] = (),
+        repeats: Mapping[int, Sequence[int]] | None = None,
     ) -> None:
         self._kernel, self._cells, self._timeout_s = kernel, cells, timeout_s
         self._disturbances, self._node, self._plain_seconds = disturbances, node, plain_seconds
         self._labels: dict[int, int] = {}
+        self._repeats = repeats or {}
         self.run = Run()
 
     async def play(self) -> Run:
@@ -141,6 +148,7 @@ class Player:
                 shown = await self._disturbed(place)
                 run.seconds.append(time.monotonic() - began)
                 run.shown.append(shown)
+                await self._again(place, self._repeats.get(place, ()))
                 await self._mend(place)
             if self._node is not None:
                 run.log = (await self._kernel.run("%gpu log", self._timeout_s))[0].stdout
@@ -171,9 +179,12 @@ class Player:
             places = self._to_run_again(shown, place)
             if not places and not died(shown):
                 return
-            for earlier in [*places, place]:
-                run.again.add(earlier)
-                run.shown[earlier] = await self._cell(earlier)
+            await self._again(place, [*places, place])
+
+    async def _again(self, place: int, places: Sequence[int]) -> None:
+        for earlier in places:
+            self.run.repeats.setdefault(place, []).append(earlier)
+            self.run.shown[earlier] = await self._cell(earlier)
 
     def _to_run_again(self, shown: Shown, place: int) -> list[int]:
         losses = [lost(text) for text in shown.said]

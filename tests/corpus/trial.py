@@ -23,7 +23,7 @@ from players import Disturbance, Kernel, Node, Player, Run
 from verdicts import Verdict, verdicts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from listed import Listed
 
@@ -205,21 +205,22 @@ class Trial:
         within = [self._chance.choice([None, self._chance.uniform(0.2, 0.8)]) for _ in places]
         return [Disturbance(kind, place, part) for place, part in zip(sorted(places), within, strict=True)]
 
-    async def _plain(self) -> None:
-        run = await self._play(PLAIN)
+    async def _plain(self, repeats: Mapping[int, Sequence[int]] | None = None) -> None:
+        run = await self._play(PLAIN, repeats=repeats)
         stopped = [s.error for s in run.shown if s.error is not None and s.error[0] in ("KernelGone", "CellTimeout")]
         if stopped:
             raise Unfit(f"in a plain kernel: {stopped[0][0]}, {stopped[0][1]}")
         self._outcome.plain.append(run)
 
     async def _row(self, row: str, disturbances: Sequence[Disturbance]) -> None:
+        """A cell that is run again may do something again, as append to a file: so it does in more plain runs."""
         self._outcome.runs[row] = await self._play(GPU_KERNEL, disturbances)
         self._judge(row)
         for _ in range(MORE_PLAIN):
             if self._outcome.same(row):
                 return
             with contextlib.suppress(Unfit):
-                await self._plain()
+                await self._plain(self._outcome.runs[row].repeats)
             for judged in self._outcome.verdicts:
                 self._judge(judged)
 
@@ -228,7 +229,12 @@ class Trial:
         plain = [plain.shown for plain in outcome.plain]
         outcome.verdicts[row] = verdicts(outcome.cells, plain, run.shown, run.told, run.again)
 
-    async def _play(self, kernel_name: str, disturbances: Sequence[Disturbance] = ()) -> Run:
+    async def _play(
+        self,
+        kernel_name: str,
+        disturbances: Sequence[Disturbance] = (),
+        repeats: Mapping[int, Sequence[int]] | None = None,
+    ) -> Run:
         """Always in the same folder, as it was."""
         world = self._world
         place = world.directory / self._name
@@ -242,7 +248,7 @@ class Trial:
         try:
             log = world.directory / f"{self._name}.log"
             async with Kernel(kernel_name, world.specs, folder, environment, log) as kernel:
-                player = Player(kernel, self._outcome.cells, self._timeout_s, disturbances, node, seconds)
+                player = Player(kernel, self._outcome.cells, self._timeout_s, disturbances, node, seconds, repeats)
                 return await player.play()
         finally:
             shutil.rmtree(place, ignore_errors=True)
