@@ -305,6 +305,7 @@ class Supervisor:
     async def _wait_for_gpu(self, cell: Cell) -> None:
         if not cell.wait:
             await self._refuse_to_wait()
+        await self._ask_for_gpu()  # it may have gone, suspended by its user as well, since this cell was told of
         deadline = math.inf if cell.wait_timeout_s is None else time.monotonic() + cell.wait_timeout_s
 
         def done() -> bool:

@@ -248,10 +248,13 @@ class Daemon:
         self.apply(events.WorkloadReleased(boottime_s(), workload_id, f"released by {_who(peer, workload)}"))
 
     def suspend(self, workload_id: WorkloadId, peer: Peer) -> None:
-        """Take a notebook off its Gpu until its next cell. Raises Problem."""
+        """Take a notebook off its Gpu until its next cell, if none waits already. Raises Problem."""
         workload = self._own(workload_id, peer)
         if workload.spec.kind is Kind.COMMAND:
             detail = "A command has no saved state to come back with: only notebooks can be suspended."
+            raise Problem(409, "Not possible", detail)
+        if workload.cell_waits:
+            detail = "A cell of it waits for the GPU, and brings it back: interrupt the cell, or wait for its end."
             raise Problem(409, "Not possible", detail)
         self.apply(events.SuspendRequested(boottime_s(), workload_id, f"suspended by {_who(peer, workload)}"))
 

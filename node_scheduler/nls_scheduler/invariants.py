@@ -29,6 +29,7 @@ def check(before: NodeState, state: NodeState, commands: tuple[Command, ...]) ->
     broken = [
         *_of_requests(state),
         *_of_phases(state),
+        *_of_waits(before, state),
         *_of_plans(state),
         *_of_queues(before, state),
         *_of_deadlines(state),
@@ -74,6 +75,16 @@ def _of_phases(state: NodeState) -> Iterator[str]:
         waits = workload.wants_gpu and not has_gpu and workload.phase is not Phase.FAILED
         if waits and workload.waiting_since is None:
             yield f"{workload.id} waits, but since when is not known"
+
+
+def _of_waits(before: NodeState, state: NodeState) -> Iterator[str]:
+    """A cell that waits for its Gpu gets it, or is interrupted: nobody else ends the wish for it."""
+    for workload in state.workloads.values():
+        was = before.workloads.get(workload.id)
+        over = workload.release_reason is not None or workload.phase is Phase.FAILED
+        waits = was is not None and was.wants_gpu and was.cell_waits and workload.cell_waits
+        if waits and not workload.wants_gpu and not over:
+            yield f"a cell of {workload.id} waits, and nothing brings its Gpu back any more"
 
 
 def _pending_is(workload: Workload, *orders: Order) -> bool:

@@ -291,6 +291,11 @@ class Workload:
         """Whether somebody is waiting for results: a cell runs or waits, or a command wants to run."""
         return self.cell_since is not None or self.spec.kind is Kind.COMMAND
 
+    @property
+    def cell_waits(self) -> bool:
+        """Whether a notebook's cell waits for the GPU process, or for the GPU."""
+        return self.cell_since is not None and self.phase is not Phase.RUNNING
+
     def kept(self, at: float) -> bool:
         """Whether its user holds it at `at`: then only a guarantee takes it off its Gpu."""
         return self.keep_until is not None and at < self.keep_until

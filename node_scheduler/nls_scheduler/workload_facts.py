@@ -49,8 +49,8 @@ def _(event: ev.SupervisorLost, workload: Workload, state: NodeState) -> NodeSta
 
 @record_of_workload.register
 def _(event: ev.SuspendRequested, workload: Workload, state: NodeState) -> NodeState:
-    if workload.spec.kind is Kind.COMMAND:
-        return state
+    if workload.spec.kind is Kind.COMMAND or workload.cell_waits:
+        return state  # a cell that waits brings it back, as the next one would
     off = replace(workload, wants_gpu=False, suspend_reason=event.reason, waiting_since=None, woken_by_cell=False)
     return state.having(replace(off, suspend_failed_at=None))  # its user knows best whether it can be tried again
 

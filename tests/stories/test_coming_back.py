@@ -30,6 +30,20 @@ def test_a_suspend_that_met_a_cell_is_tried_again_as_soon_as_the_cell_has_ended(
     assert stage.runs("alice")
 
 
+def test_a_suspend_never_keeps_a_cell_waiting_for_ever() -> None:
+    """The second of two comes when the next cell waits already."""
+    stage = Stage(1)
+    stage.notebook("alice")
+    stage.node.tell(ev.SuspendRequested(stage.node.now, stage.workload("alice").id, "suspended by its user"))
+    stage.node.start_cell(stage.workload("alice").id)
+    assert stage.phase("alice") == "suspending"
+    stage.user_suspends("alice")
+    assert stage.runs("alice")
+    stage.cell_ends("alice")
+    stage.user_suspends("alice")
+    assert stage.phase("alice") == "suspended"
+
+
 def test_who_could_not_be_suspended_stays_when_the_reason_to_leave_is_gone() -> None:
     stage = Stage(1, cool_down_s=10.0)
     stage.notebook("alice")
