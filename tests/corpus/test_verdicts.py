@@ -94,10 +94,8 @@ def test_the_cells_that_a_sentence_takes_back_are_read(text: str, labels: set[in
 
 
 def test_the_names_that_a_sentence_lists_are_read() -> None:
-    text = (
-        "2 variables kept (381 B); not kept: g (a generator cannot be saved), Out[2] (a generator, too); f: it is new."
-    )
-    assert lost(text).names == {"g", "Out", "_2", "f"}
+    text = "2 variables kept (381 B); not kept: g, h (a generator (of old)), Out[2] (a lock); changed: y, z (detached)."
+    assert lost(text).names == {"g", "h", "Out", "_2", "y", "z"}
     assert lost("1 variable kept (1 B); not kept: the working directory (it is gone)").settings == {
         "the working directory"
     }

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from outputs import Shown
 
-_LIST = re.compile(r"(?:not kept|not saved|could not be restored[^:]*|did not come back): (.*)")
-_LISTED = re.compile(r"(?:^|, )([^,()]+?) \(")
-_CHANGED = re.compile(r"; ([A-Za-z_]\w*): ")
+_LIST = re.compile(r"(?:not kept|not saved|could not be restored[^:]*|did not come back|changed): (.*)")
+# Those of which one clause holds, before it.
+_LISTED = re.compile(r"(?:^|\), |: )([^():]+?) \(")
 _RESULT = re.compile(r"Out\[(\d+)\]")
 _FROM_TO = re.compile(r"\d+ cells from \[(\d+)\] to \[(\d+)\] ran")
 _SOME = re.compile(r"cells? ((?:\[\d+\](?:, | and )?)+) ran")
@@ -70,9 +70,9 @@ class Lost:
 
 def lost(text: str) -> Lost:
     """What a sentence tells."""
-    listed = [name for part in _LIST.findall(text) for name in _LISTED.findall(part)]
+    listed = [name for part in _LIST.findall(text) for names in _LISTED.findall(part) for name in names.split(", ")]
     results = {name for number in _RESULT.findall(" ".join(listed)) for name in ("Out", f"_{number}")}
-    names = {name for name in listed if name.isidentifier()} | set(_CHANGED.findall(text)) | results
+    names = {name for name in listed if name.isidentifier()} | results
     labels = {int(label) for part in _SOME.findall(text) for label in re.findall(r"\d+", part)}
     for first, last in _FROM_TO.findall(text):
         labels |= set(range(int(first), int(last) + 1))
