@@ -193,6 +193,9 @@ class GpuProcessKernel(IPythonKernel):
                 return _failed(error) | {"execution_count": getattr(self.shell, "execution_count", 1) - 1}
 
     async def _do_execute(self, *args: Any, **options: Any) -> dict[str, Any]:
+        if "cell_meta" in options:  # IPython shows it to hooks, which are not to see what is only between us
+            told = options["cell_meta"] or {}
+            options["cell_meta"] = {key: value for key, value in told.items() if not key.startswith("nls_")}
         reply: dict[str, Any] = await super().do_execute(*args, **options)  # type: ignore[no-untyped-call]
         return reply
 

@@ -23,6 +23,7 @@ from nls_jupyter.saved_state import (
     process_objects,
     process_settings,
 )
+from nls_jupyter.saved_state.hidden_names import HiddenNames
 from nls_jupyter.saved_state.manifest import MissingName, describe
 from nls_jupyter.saved_state.modules import UserModules
 from nls_jupyter.saved_state.places import Places
@@ -48,8 +49,9 @@ class Interpreter:
         self._aspects = [*process_settings.of_process(), *logs.aspects(), *library_settings.of_libraries()]
         places = [*process_objects.of_process(), logs.place(), library_settings.sympy_printers()]
         if shell is not None:
-            self._aspects += [*ipython_session.of_shell(shell), *pictures.of_shell(shell)]
-            places += [process_objects.at_exit(), *ipython_objects.of_shell(shell)]
+            hidden = HiddenNames(shell)
+            self._aspects += [*ipython_session.of_shell(shell), *pictures.of_shell(shell), hidden.aspect()]
+            places += [process_objects.at_exit(), *ipython_objects.of_shell(shell), hidden.place()]
         self._places = Places(places)
         #: Aspects as they were when the process started, or right after their module's import.
         self._fresh: dict[str, bytes | None] = {}

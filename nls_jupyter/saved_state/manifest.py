@@ -130,13 +130,18 @@ def _as_dict(record: SavedName | MissingName | ChangedName) -> dict[str, Any]:
     return {field: getattr(record, field) for field in record.__slots__}
 
 
+def is_ipythons(name: str) -> bool:
+    """Whether IPython binds it in every session: its results, its cells and what ends it."""
+    return _IPYTHONS.fullmatch(name) is not None
+
+
 def user_names(user_ns: Mapping[str, Any], user_ns_hidden: Mapping[str, Any]) -> dict[str, Any]:
     """The names that are the user's: none of IPython's; those with one leading underscore are."""
     return {
         name: value
         for name, value in user_ns.items()
         if issubclass(type(name), str)
-        and not _IPYTHONS.fullmatch(name)
+        and not is_ipythons(name)
         and not (name in user_ns_hidden and user_ns_hidden[name] is value)
     }
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
-from nls_jupyter.saved_state import handles, inline, ipython_parts, libraries, reducers, widgets, wrappers
+from nls_jupyter.saved_state import handles, held, inline, ipython_parts, libraries, reducers, widgets, wrappers
 from nls_jupyter.saved_state.kinds import name_of
 from nls_jupyter.saved_state.looks import COMPILED, home_of, importable
 from nls_jupyter.saved_state.regions import NAMESPACE, HostMemory, Regions, refuse
@@ -87,7 +87,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         try:
             handler = self._handlers[kind]
         except KeyError:
-            handler = self._handlers[kind] = self._find_handler(kind)
+            handler = self._handlers[kind] = held.by_place(kind, self._find_handler(kind))
         if handler is not None:
             return handler(obj)
         return self._reduce_class(obj) if issubclass(kind, type) else super().reducer_override(obj)

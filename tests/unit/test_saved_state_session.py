@@ -42,6 +42,13 @@ HOOKS = (
     "class Mine(Exception): pass\n"
     "ip.set_custom_exc((Mine,), lambda shell, kind, error, trace, tb_offset=None: counted.append(error))\n"
 )
+PYLAB = (
+    "from IPython.core.pylabtools import import_pylab as _import_pylab\n"
+    "rows, _imported = [1], {}\n"
+    "_import_pylab(_imported)\n"
+    "get_ipython().push({**_imported, 'pushed': rows}, interactive=False)\n"
+    "del _imported\n"
+)
 FINDER = (
     "import sys, importlib.abc, importlib.machinery\n"
     "class Loader(importlib.abc.Loader):\n"
@@ -148,4 +155,31 @@ AT_EXIT = (
     ids=["magics", "printers", "hooks", "config", "atexit", "import hooks", "process"],
 )
 def test_it_is_as_it_was_in_the_next_process_but_one(before, after):
+    assert carried_on(before, after) == []
+
+
+def test_what_pylab_imports_and_extensions_push_is_there_again_and_still_not_listed():
+    after = (
+        "assert plot.__module__ == 'matplotlib.pyplot' and np.linspace(0, 1, 3)[1] == 0.5 and figsize(3, 2) is None\n"
+        "assert pushed is rows and rows == [1]\n"
+        "assert get_ipython().run_line_magic('who_ls', '') == ['rows']\n"
+    )
+    assert carried_on(PYLAB, after) == []
+
+
+def test_what_a_library_holds_once_is_the_librarys_under_a_name_of_the_users_too():
+    before = (
+        "import matplotlib, pandas\nfrom matplotlib import rcParams, colormaps\nfrom numpy import s_, r_\n"
+        "from os import environ\noptions = pandas.options\n"
+        "kept = {'in': rcParams, 'own': matplotlib.RcParams({'font.size': 3})}\n"
+        "rcParams['lines.linewidth'] = 7; environ['MINE'] = '1'; options.display.width = 33\n"
+    )
+    after = (
+        "import numpy, os\n"
+        "assert rcParams is matplotlib.rcParams is kept['in'] and matplotlib.rcParams['lines.linewidth'] == 7\n"
+        "assert colormaps is matplotlib.colormaps and s_ is numpy.s_ and r_ is numpy.r_\n"
+        "assert environ is os.environ and os.environ['MINE'] == '1'\n"
+        "options.display.width = 44; assert pandas.get_option('display.width') == 44\n"
+        "assert type(kept['own']) is type(rcParams) and kept['own']['font.size'] == 3\n"
+    )
     assert carried_on(before, after) == []
