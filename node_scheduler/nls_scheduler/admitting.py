@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from nls_scheduler import elastic, elastic_homes, repacking
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from nls_scheduler.gangs import Gang, GangKey
-    from nls_scheduler.ids import GpuUuid
+    from nls_scheduler.ids import GpuUuid, WorkloadId
     from nls_scheduler.model import NodeState
     from nls_scheduler.workload import Workload
 
@@ -26,6 +27,8 @@ class Admission(Paper):
     Attributes:
         displaced: who has lost a home to somebody whose queue is owed it.
         exchanged: how often others had to change or lose a home for somebody.
+
+    Room that is kept for one that has waited long is not usable for those behind it in the line.
     """
 
     def __init__(self, state: NodeState) -> None:
@@ -33,6 +36,8 @@ class Admission(Paper):
         self.displaced: list[Workload] = []
         self.exchanged = 0
         self._too_large: dict[tuple[object, ...], int] = {}
+        self._reserved: dict[GpuUuid, Workload] = {}
+        self._usable_for: dict[WorkloadId, frozenset[GpuUuid]] = {}
 
     def keep_given(self, ordered: list[Workload]) -> None:
         """The homes that a cluster's scheduler chose; where they are more than a Gpu has, the last ones wait."""
@@ -94,6 +99,34 @@ class Admission(Paper):
                     without.append(workload)
         return without
 
+    def go_on_with(self, unit: list[Workload]) -> None:
+        """It is the turn of `unit`: what is kept for those before it is not usable for it, now and later."""
+        for workload in unit:
+            self.usable = self._usable_for.setdefault(workload.id, self._all_usable.difference(self._reserved))
+
+    def reserve_for(self, unit: list[Workload]) -> None:
+        """Keep for `unit` every Gpu that it may get one day; nothing is kept for one that could never be admitted."""
+        empty = self._empty
+        could = {u for w in unit for u in empty.usable if empty.is_offered(w, u, empty.free, empty.result.homes)}
+        if could <= self._reserved.keys():
+            return
+        restore = empty.snapshot()
+        if empty.admit_together(unit):
+            self._reserved = {**dict.fromkeys(could, unit[0]), **self._reserved}
+        restore()
+
+    @cached_property
+    def _empty(self) -> Admission:
+        """This round as if nobody had a home."""
+        return Admission(self.state)
+
+    def kept_for(self, workload: Workload) -> Workload | None:
+        """For whom the room is kept that `workload` would have; `None`: there is none."""
+        usable, self.usable = self.usable, self._all_usable - self._usable_for.get(workload.id, self._all_usable)
+        kept = [u for u in self.usable if self.is_offered(workload, u, self.free, self.result.homes)]
+        self.usable = usable
+        return self._reserved[min(kept)] if kept else None
+
     def admit_together(self, unit: list[Workload]) -> bool:
         """A home for each of `unit`, or for none of them."""
         if len(unit) == 1:
@@ -123,7 +156,7 @@ class Admission(Paper):
     def admit(self, workload: Workload) -> bool:
         """A home for `workload`, if need be by giving others another one, or none. False: it has to wait."""
         spec, pools = workload.spec, tuple(self.pools_for(workload))
-        kind: tuple[object, ...] = (spec.gpu_count, pools, spec.can_take_turns, pinned_to(workload))
+        kind: tuple[object, ...] = (spec.gpu_count, pools, spec.can_take_turns, pinned_to(workload), self.usable)
         if pools and self._may_find_room(kind, spec.request_bytes):
             if repacking.settle_in(self, workload) or self.readmit(workload):
                 return True

@@ -39,25 +39,22 @@ def assign_homes(state: NodeState, workloads: Iterable[Workload]) -> Homes:
         ledger.ask(workloads, result.homes)
     heads = [unit[0] for unit in units.values()]
     waiting: list[Workload] = []
-    line = iter(heads if ledger is None else ledger.in_turn(heads))
-    for position, head in enumerate(line, start=1):
+    for position, head in enumerate(heads if ledger is None else ledger.in_turn(heads), start=1):
         unit = units[head.id]
         result.line += [w.id for w in unit]
         changes = admission.exchanged
+        admission.go_on_with(unit)
         if admission.admit_together(unit):
             if admission.exchanged > changes:
                 waiting = _try_again(admission, waiting, units)
             continue
         waiting += unit
-        if admission.is_held_back(head):
-            continue  # for its queue's sake: nobody keeps room free for it
-        starves_at = max(_waiting_since(w) for w in unit) + state.policy.starvation_s
+        starves_at = _starves_at(state, unit)
+        if admission.is_held_back(head) or starves_at is None:
+            continue  # for its queue's sake, or on a Gpu as long as nobody needs that: nobody keeps room free for it
         if state.at >= starves_at:
-            for later in (w for other in line for w in units[other.id]):
-                result.line.append(later.id)
-                result.waits[later.id] = f"room is reserved for {head.spec.name}, which has waited longer"
-            break
-        if len(heads) > position:
+            admission.reserve_for(unit)
+        elif len(heads) > position:
             result.wake_at.append(starves_at)
     displaced = [w for w in admission.displaced if w.id not in result.homes]
     result.line += [w.id for w in displaced if w.id not in result.line]
@@ -73,6 +70,7 @@ def _try_again(
 ) -> list[Workload]:
     """Others have changed their homes: who waits goes before who comes later in the line. Returns who still waits."""
     for head in [w for w in waiting if w.id in units]:
+        admission.go_on_with(units[head.id])
         if admission.admit_together(units[head.id]):
             return _try_again(admission, [w for w in waiting if w not in units[head.id]], units)
     return waiting
@@ -93,7 +91,9 @@ def _say_why(state: NodeState, admission: Admission, waiting: list[Workload]) ->
     held = ""
     for workload in waiting:
         why = admission.is_held_back(workload)
-        if why is None:
+        if why is None and (before := admission.kept_for(workload)) is not None:
+            why = f"room is reserved for {before.spec.name}, which has waited longer"
+        elif why is None:
             held = held or "; ".join(_holders(state, admission.result)) or "this node has no GPU in service"
             why = f"no room for {_demand(workload)}: {held}"
             if admission.ledger is not None:
@@ -122,8 +122,10 @@ def _demand(workload: Workload) -> str:
     return f"{format_bytes(spec.request_bytes)} on {gpus}{gang}"
 
 
-def _waiting_since(workload: Workload) -> float:
-    return workload.submitted_at if workload.waiting_since is None else workload.waiting_since
+def _starves_at(state: NodeState, unit: list[Workload]) -> float | None:
+    """From when on room is kept free for `unit`; `None`: not while one of it is on a Gpu, or wants none."""
+    since = [w.waiting_since for w in unit if w.waiting_since is not None]
+    return max(since) + state.policy.starvation_s if len(since) == len(unit) else None
 
 
 def _holders(state: NodeState, result: Homes) -> list[str]:

@@ -81,7 +81,7 @@ class Paper:
         self.free = {
             uuid: self._pools[uuid].home_capacity_bytes(gpu) for uuid, gpu in state.gpus.items() if gpu.healthy
         }
-        self.usable = set(usable_gpus(state))
+        self.usable = self._all_usable = frozenset(usable_gpus(state))
         self._present = dict.fromkeys(state.gpus, 0)
         for workload in state.workloads.values():
             for uuid in workload.current:

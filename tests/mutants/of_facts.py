@@ -121,8 +121,14 @@ MUTANTS = [
         (
             "a command can be suspended by its user",
             "A command has nothing to be resumed with.",
-            "    if workload.spec.kind is Kind.COMMAND:\n        return state\n    off =",
-            "    off =",
+            "    if workload.spec.kind is Kind.COMMAND or workload.cell_waits:",
+            "    if workload.cell_waits:",
+        ),
+        (
+            "a suspend takes the Gpu from a cell that waits for it",
+            "A cell that waits brings its notebook back.",
+            "    if workload.spec.kind is Kind.COMMAND or workload.cell_waits:",
+            "    if workload.spec.kind is Kind.COMMAND:",
         ),
         (
             "a cell that gave up waiting goes on wanting",

@@ -34,8 +34,20 @@ MUTANTS = [
         (
             "room is kept for who waits for its own queue",
             "Nobody keeps room for a workload that waits because of its own queue.",
-            "            continue  # for its queue's sake: nobody keeps room free for it",
-            "            pass",
+            "if admission.is_held_back(head) or starves_at is None:",
+            "if starves_at is None:",
+        ),
+        (
+            "one that is on a Gpu starves",
+            "Nothing is kept for one that is on a Gpu.",
+            "since = [w.waiting_since for w in unit if w.waiting_since is not None]",
+            "since = [w.waiting_since or w.submitted_at for w in unit]",
+        ),
+        (
+            "who starves keeps nothing when somebody else changes homes",
+            "What is kept for one is kept when those behind it are looked at again.",
+            "        admission.go_on_with(units[head.id])\n",
+            "",
         ),
         (
             "starvation wakes nobody",
@@ -133,8 +145,8 @@ MUTANTS = [
         (
             "a broken Gpu is a home",
             "A Gpu out of service is nobody's new home.",
-            "self.usable = set(usable_gpus(state))",
-            "self.usable = set(state.gpus)",
+            "self.usable = self._all_usable = frozenset(usable_gpus(state))",
+            "self.usable = self._all_usable = frozenset(state.gpus)",
         ),
         (
             "who is there already does not matter",
@@ -145,6 +157,18 @@ MUTANTS = [
     ),
     *mutants_of(
         "admitting.py",
+        (
+            "what is kept for one is everybody's",
+            "What is kept for one that starves is usable for nobody behind it.",
+            "self._all_usable.difference(self._reserved)",
+            "self._all_usable",
+        ),
+        (
+            "room is kept for one that can never be admitted",
+            "Nothing is kept for one that could not be admitted though everybody left.",
+            "        if empty.admit_together(unit):\n",
+            "        if True:\n",
+        ),
         (
             "half a gang keeps its homes",
             "All of a gang have room, or none.",

@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nls_scheduler import events as ev
+from nls_scheduler.pools import Pool
 from nls_scheduler.queues import Queue
 from stage import TOTAL, Stage
 
@@ -176,3 +177,39 @@ def test_memory_that_is_not_free_in_time_puts_the_gpu_out_of_service_without_any
     process.lingers = True
     stage.ends("holder")
     assert stage.node.state.timer_at == stage.node.now + 10.0
+
+
+def test_room_is_kept_only_where_the_one_that_starves_could_have_it() -> None:
+    """In its own pools, and not at all for one that could not be admitted though everybody left."""
+    stage = Stage(2, starvation_s=300.0, pools=(Pool("second", gpus=("1",)),))
+    stage.command("holder")
+    stage.command("large")
+    stage.after(301)
+    stage.command("other", pools=("second",))
+    assert stage.runs("other")
+    stage = Stage(2, starvation_s=300.0)
+    stage.health(1, healthy=False)
+    stage.command("both", gpu_count=2)
+    stage.after(301)
+    stage.command("small", 0.25)
+    assert stage.runs("small")
+    stage.health(1, healthy=True)
+    stage.command("behind", 0.5)
+    assert stage.reason("behind") == "room is reserved for both, which has waited longer"
+    stage.ends("small")
+    assert stage.runs("both")
+
+
+def test_nothing_is_kept_for_a_guest_nor_for_one_that_wants_no_gpu() -> None:
+    """Both have no home, and lack nothing."""
+    stage = Stage(
+        2, starvation_s=300.0, queues=(Queue("a", quota={"default": 1.0}), Queue("b", quota={"default": 1.0}))
+    )
+    stage.notebook("a1", 0.75, queue="a")
+    stage.notebook("a2", 0.75, queue="a")
+    stage.after(400)
+    stage.cell_starts("a1")
+    stage.cell_starts("a2")
+    stage.command("b", 0.625, queue="b")
+    stage.command("c", 0.125, queue="a")
+    assert stage.runs("c")

@@ -457,9 +457,7 @@ class TestWhatCannotBeRestored:
 REASONS = {
     "import hashlib; x = hashlib.md5()": "it cannot be pickled",
     "import hashlib; x = [hashlib.md5()]": "it holds a HASH, which cannot be pickled",
-    "class K:\n    def __reduce__(self): raise ValueError('no')\nx = K()": (
-        "it cannot be pickled (ValueError: no)"
-    ),
+    "class K:\n    def __reduce__(self): raise ValueError('no')\nx = K()": ("it cannot be pickled (ValueError: no)"),
 }
 
 
