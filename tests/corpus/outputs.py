@@ -19,7 +19,7 @@ OURS = "GPU: "
 # What is left of the line below a waiting cell.
 _TAKEN_AWAY = {"text/plain": ""}
 # What %time and %timeit tell, how fast a bar of tqdm's went; and addresses; whose method `input` is there; and
-# that there is one magic more.
+# that there are more magics.
 HIDDEN = (
     (r"(?m)(?<=times: ).*|(?<=time: ).*", "TIME"),
     (r"(?m)[\d.,]+ ?(?:[mnuµμ]?s|min) ±.*", "TIME"),
@@ -27,7 +27,7 @@ HIDDEN = (
     (r"\d+:\d\d<[\d:?]+, +[\d.?]+(?:it/s|s/it)", "TIME"),
     (r"(?<= at )[0-9a-f]{8,}\b", "ADDRESS"),
     (r"<(?:ipykernel\.ipkernel\.IPythonKernel|nls_jupyter\.gpu_kernel\.\w+) object", "<KERNEL object"),
-    (r"  %gpu\b|  %%gpu\b", ""),
+    (r"  %gpu\b|  %%(?:gpu|local)\b", ""),
 )
 _PICTURES = ("image/png", "image/jpeg")
 # Which widget is shown; what it is called differs from run to run, and its text is beside it.
