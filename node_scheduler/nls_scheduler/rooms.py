@@ -23,6 +23,7 @@ class Rooms:
 
     Attributes:
         target: the draft: Gpus per placed workload.
+        kept_for: whose turn comes next on a Gpu where nobody else goes before it.
         pools: the pool of each Gpu.
     """
 
@@ -31,6 +32,7 @@ class Rooms:
         self._homes = homes
         self.gpus: dict[GpuUuid, Gpu] = usable_gpus(state)
         self.target: dict[WorkloadId, tuple[GpuUuid, ...]] = {}
+        self.kept_for: dict[GpuUuid, WorkloadId] = {}
         self._members: dict[GpuUuid, dict[WorkloadId, Workload]] = {uuid: {} for uuid in state.gpus}
         self._requests: dict[GpuUuid, int] = dict.fromkeys(state.gpus, 0)
         self._sizes: dict[GpuUuid, int] = dict.fromkeys(state.gpus, 0)
@@ -138,7 +140,13 @@ class Rooms:
             self._requests[uuid] + workload.spec.request_bytes <= self._capacity[uuid]
             and self.may_use(workload, uuid)
             and not self.is_full(uuid)
+            and not self._is_kept_from(workload, uuid)
         )
+
+    def _is_kept_from(self, workload: Workload, uuid: GpuUuid) -> bool:
+        """Whether `uuid` is kept for another; who is there stays."""
+        stays = workload.phase in (Phase.STARTING, Phase.RUNNING) and uuid in workload.current
+        return self.kept_for.get(uuid, workload.id) != workload.id and not stays
 
     def holds_guest(self, guest: Workload, uuid: GpuUuid) -> bool:
         """Whether one that has lost its home may stay on `uuid`: beside everybody in the draft, and no stranger."""

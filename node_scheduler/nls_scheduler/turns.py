@@ -1,7 +1,8 @@
 """Taking turns: notebooks that hold more than their requests share the burst, first come first served.
 
 A waiting cell may have the place of idle notebooks once they had it for their residency; a running cell is only asked
-to yield at its end. A notebook without a waiting cell never drives anybody out.
+to yield at its end. Who holds a Gpu together leaves together, unless the cell that waits for them has starved: then each
+leaves when it can, and nobody else gets its room. A notebook without a waiting cell never drives anybody out.
 """
 
 from __future__ import annotations
@@ -64,20 +65,29 @@ def _waits_actively(waiter: Workload) -> bool:
 def _replace_holders(draft: Draft, waiter: Workload) -> None:
     options = [o for uuid in draft.rooms.gpus if (o := _option(draft, waiter, uuid)) is not None]
     if not options:
-        draft.waits[waiter.id] = _both_sizes(draft, waiter) + "; nobody who holds a GPU can yield that much"
+        kept = next(iter(draft.rooms.kept_for.items()), None)
+        why = "nobody who holds a GPU can yield that much"
+        if kept is not None:
+            name = draft.state.workloads[kept[1]].spec.name
+            why = f"{draft.rooms.gpus[kept[0]].label} is kept for {name}, whose cell has waited longer"
+        draft.waits[waiter.id] = f"{_both_sizes(draft, waiter)}; {why}"
         _name_a_holder(draft, waiter)
         return
     option = min(options, key=lambda o: o.rank)
     if waiter.waiting_since is not None:
         draft.short.setdefault(option.uuid, waiter.waiting_since)
     label = draft.rooms.gpus[option.uuid].label
-    if not option.later:
+    starves = _starves(draft, waiter)
+    if starves or not option.later:
         for holder in option.now:
             draft.rooms.remove(holder)
             draft.cause[holder.id] = waiter.id
             draft.waits[holder.id] = f"idle, and a cell of {waiter.spec.name} needs {label}"
+    if not option.later:
         draft.rooms.add(waiter, (option.uuid,))
         return
+    if starves:
+        draft.rooms.kept_for[option.uuid] = waiter.id
     names = " and ".join(w.spec.name for w in option.later)
     draft.waits[waiter.id] = f"{_both_sizes(draft, waiter)}; {label} is held by {names}, whose turn ends first"
     draft.cause[waiter.id] = option.later[0].id
@@ -87,10 +97,19 @@ def _replace_holders(draft: Draft, waiter: Workload) -> None:
             draft.wake_at.append(keeps_until(draft.state, holder))
 
 
+def _starves(draft: Draft, waiter: Workload) -> bool:
+    """Whether its cell has waited so long that room is kept for it; when it has, the plan is made again."""
+    if waiter.waiting_since is None:
+        return False
+    starves_at = waiter.waiting_since + draft.state.policy.starvation_s
+    draft.wake_at.append(starves_at)
+    return draft.state.at >= starves_at
+
+
 def _option(draft: Draft, waiter: Workload, uuid: GpuUuid) -> _Option | None:
     """The holders to replace on `uuid`, least harm first; `None` when even all of them are not enough."""
     rooms = draft.rooms
-    if not rooms.may_use(waiter, uuid):
+    if not rooms.may_use(waiter, uuid) or rooms.kept_for.get(uuid, waiter.id) != waiter.id:
         return None
     holders = sorted((w for w in rooms.members(uuid) if _may_yield(draft, w, uuid)), key=draft.harm)
     holders.sort(key=lambda w: not _yields_now(draft, w))

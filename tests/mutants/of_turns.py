@@ -7,6 +7,24 @@ from mutants import mutants_of
 MUTANTS = mutants_of(
     "turns.py",
     (
+        "holders that alternate never leave",
+        "Who holds a Gpu together leaves one by one for a cell that starves.",
+        "    if starves or not option.later:\n",
+        "    if not option.later:\n",
+    ),
+    (
+        "nothing is kept for a cell that starves",
+        "Nobody gets the room that is kept for a cell that starves.",
+        "        draft.rooms.kept_for[option.uuid] = waiter.id\n",
+        "        pass\n",
+    ),
+    (
+        "nobody looks again when a cell starves",
+        "When a cell has waited for starvation_s, the plan is made again.",
+        "    draft.wake_at.append(starves_at)\n",
+        "",
+    ),
+    (
         "who has no cell that waits goes first",
         "Whose cell waits goes before who only wants to be back.",
         "            not _waits_actively(w),\n",

@@ -281,3 +281,46 @@ def test_a_command_that_holds_burst_takes_no_turns() -> None:
     assert stage.orders("train") == ["start"]
     assert not stage.plan("train").yields
     assert "nobody who holds a GPU can yield that much" in stage.reason("alice")
+
+
+def alternating(**policy: object) -> Stage:
+    """alice's cell waits for what one and two hold together, and one of these always runs a cell."""
+    stage = Stage(1, min_residency_s=2.0, residency_per_move=0.0, **policy)
+    for name, share in (("alice", 0.7), ("one", 0.4), ("two", 0.4)):
+        stage.notebook(name, 0.125)
+        stage.holds(name, share)
+        stage.user_suspends(name)
+    stage.cell_starts("one")
+    stage.cell_starts("two")
+    stage.after(5)
+    stage.cell_starts("alice")
+    assert stage.phase("alice") == "suspended"
+    assert stage.runs("one", "two")
+    return stage
+
+
+def test_who_holds_a_gpu_together_leaves_together_until_the_cell_that_waits_for_them_starves() -> None:
+    stage = alternating(starvation_s=300.0)
+    stage.cell_ends("one")
+    stage.after(290)
+    assert stage.runs("one", "two")
+    stage.after(10)
+    assert stage.phase("one") == "suspended"
+    stage.cell_starts("one")
+    assert "GPU 0 is kept for alice, whose cell has waited longer" in stage.reason("one")
+    assert stage.runs("two")
+    stage.cell_ends("two")
+    assert stage.runs("alice")
+    assert stage.phase("one") == stage.phase("two") == "suspended"
+
+
+def test_who_comes_later_does_not_get_the_room_that_is_kept_for_a_cell() -> None:
+    stage = alternating(starvation_s=300.0)
+    stage.after(300)
+    stage.cell_ends("one")
+    assert stage.phase("one") == "suspended"
+    stage.notebook("new", 0.125)
+    assert stage.runs("new"), "its request is guaranteed"
+    stage.cell_starts("one")
+    assert stage.phase("one") == "suspended"
+    assert stage.runs("two")
