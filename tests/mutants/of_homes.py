@@ -44,12 +44,6 @@ MUTANTS = [
             "since = [w.waiting_since or w.submitted_at for w in unit]",
         ),
         (
-            "who starves keeps nothing when somebody else changes homes",
-            "What is kept for one is kept when those behind it are looked at again.",
-            "        admission.go_on_with(units[head.id])\n",
-            "",
-        ),
-        (
             "starvation wakes nobody",
             "Room is reserved when the wait is over, without any other event.",
             "            result.wake_at.append(starves_at)",

@@ -303,6 +303,7 @@ def test_who_holds_a_gpu_together_leaves_together_until_the_cell_that_waits_for_
     stage = alternating(starvation_s=300.0)
     stage.cell_ends("one")
     stage.after(290)
+    assert stage.node.state.timer_at == stage.workload("alice").waiting_since + 300.0
     assert stage.runs("one", "two")
     stage.after(10)
     assert stage.phase("one") == "suspended"
