@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from acts import hit, some_steps, stopped
 from daemon_process import NLS
 
 if TYPE_CHECKING:
-    import random
+    from collections.abc import Coroutine
 
     from player import Player
+
+
+# So long an outage lasts for a cell that cannot go on before it is over.
+OUTAGE_S = 20.0
 
 
 async def daemon_dies(player: Player, chance: random.Random) -> None:
@@ -26,15 +31,27 @@ async def daemon_dies(player: Player, chance: random.Random) -> None:
         with world.excused("no daemon"):
             world.count("SIGKILL daemon")
             await world.kill_daemon()
-            if player.pid is not None:
-                await some_steps(player, chance)
-                if chance.random() < 0.6:
-                    await player.step(at_reply=lambda: hit(player, player.pid, "GPU process"))
+            life = await _for_a_while(_life_without_daemon(player, random.Random(chance.getrandbits(64))))
             _damage(player, chance)
             await world.start_daemon()
         world.tell("the daemon is back")
+        await life
     await player.step()
     await player.step()
+
+
+async def _life_without_daemon(player: Player, chance: random.Random) -> None:
+    if player.pid is not None:
+        await some_steps(player, chance)
+        if chance.random() < 0.6:
+            await player.step(at_reply=lambda: hit(player, player.pid, "GPU process"))
+
+
+async def _for_a_while(life: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Begin it. Returns when it is over, or has lasted: a cell of it may wait for what comes after the outage."""
+    living = asyncio.create_task(life)
+    await asyncio.wait([living], timeout=OUTAGE_S)
+    return living
 
 
 def _damage(player: Player, chance: random.Random) -> None:
@@ -114,9 +131,12 @@ async def disk_full(player: Player, chance: random.Random) -> None:
             while True:
                 file.write(bytes(1 << 14))
         try:
-            await _life_without_disk(player, chance)
+            life = await _for_a_while(_life_without_disk(player, chance))
         finally:
             filling.unlink()
+        with world.excused("no daemon"):
+            await _back(player)
+        await life
     await player.step()
 
 
@@ -130,9 +150,10 @@ async def disk_read_only(player: Player, chance: random.Random) -> None:
         with world.excused("no daemon"):
             await world.kill_daemon()
             _remount(player, "ro")
+            life = None
             try:
                 await world.start_daemon()
-                await _life_without_disk(player, chance)
+                life = await _for_a_while(_life_without_disk(player, chance))
             except AssertionError as error:
                 player.tell(f"the daemon does not start: {str(error)[-300:]}")
                 world.daemon.process = None
@@ -141,7 +162,17 @@ async def disk_read_only(player: Player, chance: random.Random) -> None:
             if world.daemon.process is not None:
                 await world.kill_daemon()
             await world.start_daemon()
+        if life is not None:
+            await life
     await player.step()
+
+
+async def _back(player: Player) -> None:
+    """As a service manager has it."""
+    process = player.world.daemon.process
+    if process is not None and process.poll() is not None:
+        player.tell(f"the daemon ended: {process.returncode}")
+        await player.world.start_daemon()
 
 
 def _remount(player: Player, how: str) -> None:
@@ -149,14 +180,11 @@ def _remount(player: Player, how: str) -> None:
 
 
 async def _life_without_disk(player: Player, chance: random.Random) -> None:
-    world = player.world
     await player.step()
     await player.command(chance.choice(["suspend", "save", "release"]))
     if chance.random() < 0.5:
         hit(player, player.pid, "GPU process")
     await player.step()
-    if world.daemon.process is not None and world.daemon.process.poll() is not None:
-        player.tell(f"the daemon ended: {world.daemon.process.returncode}")
 
 
 # What cells import
