@@ -12,6 +12,7 @@ import tempfile
 import time
 import uuid
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -33,6 +34,8 @@ DISK_BYTES = 8 << 20
 # Nothing may be left this long after the last notebook was closed.
 GONE_WITHIN_S = 30.0
 _KERNELS_OWN_SOCKETS = "-ipc-"
+# Whether this task does something to the whole node, or was begun by one that does.
+_HOLDS: ContextVar[bool] = ContextVar("holds the node", default=False)
 
 
 class World:
@@ -53,7 +56,6 @@ class World:
         self.story: list[str] = []
         self.kills: dict[str, int] = {}
         self._lock = asyncio.Lock()
-        self._holder: asyncio.Task[Any] | None = None
         self.server: JupyterServer | None = None
         self.server_pid: int | None = None
         self.disk: str | None = None
@@ -172,15 +174,15 @@ class World:
     async def held(self) -> AsyncIterator[None]:
         """Only one does something to the whole node at a time."""
         async with self._lock:
-            self._holder = asyncio.current_task()
+            token = _HOLDS.set(True)
             try:
                 yield
             finally:
-                self._holder = None
+                _HOLDS.reset(token)
 
     async def ensure_daemon(self) -> None:
         """It may have been hit at a point; whoever took it away on purpose brings it back."""
-        if self._holder is asyncio.current_task():
+        if _HOLDS.get():
             return
         async with self.held():
             process = self.daemon.process
