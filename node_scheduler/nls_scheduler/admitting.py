@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from nls_scheduler import elastic, elastic_homes, repacking
 from nls_scheduler.displacing import displace
-from nls_scheduler.paper import Paper, admission_order, is_bound, pinned_to
+from nls_scheduler.ledger import ledger_of
+from nls_scheduler.paper import Paper, admission_order, counts, is_bound, pinned_to
 from nls_scheduler.workload import Phase
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from nls_scheduler.gangs import Gang, GangKey
     from nls_scheduler.ids import GpuUuid, WorkloadId
+    from nls_scheduler.ledger import Ledger
     from nls_scheduler.model import NodeState
     from nls_scheduler.workload import Workload
 
@@ -78,13 +80,30 @@ class Admission(Paper):
         """Its home, or the Gpu that its user wishes, or what is left of an elastic one's; `None`: it has none."""
         homes, wish = self.result.homes, workload.wish
         waits = workload.phase is not Phase.STARTING and workload.spec.movable
-        if wish is not None and waits and self.is_offered(workload, wish, self.free, homes):
+        may = wish is not None and waits and bool(workload.home) and self._may_go_to(workload, wish)
+        if wish is not None and may and self.is_offered(workload, wish, self.free, homes):
             return (wish,)
         left = tuple(uuid for uuid in workload.home if self.fits(workload, uuid, self.free, homes))
         if workload.spec.resizable:
             return left[: elastic.most(workload.spec)] if len(left) >= workload.spec.gpu_count else None
         asked = workload.spec.gpu_count <= len(left) <= elastic.most(workload.spec) or workload.present
         return left if left and left == workload.home and asked else None
+
+    def _may_go_to(self, workload: Workload, uuid: GpuUuid) -> bool:
+        """Whether its queue lets its home go there: within its pool always, as nothing changes for its queue."""
+        pool = self.state.policy.pool_of(self.state.gpus[uuid]).name if uuid in self.state.gpus else None
+        if self.ledger is None or pool is None or pool == self.ledger.pool_of_home(workload.home):
+            return True
+        if self._standing.obstacle(workload, pool, count=len(workload.home)) is not None:
+            return False
+        self._standing.count(workload, workload.home, -1)
+        self._standing.count(workload, (uuid,))
+        return True
+
+    @cached_property
+    def _standing(self) -> Ledger:
+        """What each queue has with the homes that stand when this round begins, and the wishes granted in it."""
+        return ledger_of(self.state)
 
     def give_up_incomplete(self, gangs: Mapping[GangKey, Gang]) -> list[Workload]:
         """Take the homes of gangs that are not whole, or do not all have one; who is on a Gpu keeps its own."""
@@ -155,6 +174,12 @@ class Admission(Paper):
 
     def admit(self, workload: Workload) -> bool:
         """A home for `workload`, if need be by giving others another one, or none. False: it has to wait."""
+        admitted = self._admit(workload)
+        if admitted and elastic_homes.keep_within_limit(self, workload):
+            self._note_exchange()
+        return admitted
+
+    def _admit(self, workload: Workload) -> bool:
         spec, pools = workload.spec, tuple(self.pools_for(workload))
         kind: tuple[object, ...] = (spec.gpu_count, pools, spec.can_take_turns, pinned_to(workload), self.usable)
         if pools and self._may_find_room(kind, spec.request_bytes):
@@ -186,7 +211,7 @@ class Admission(Paper):
 
     def readmit(self, workload: Workload) -> bool:
         """A home for `workload` beside the others, who keep theirs. False: there is no room."""
-        for count in elastic.counts(workload.spec):
+        for count in counts(workload):
             home = self.best_fit(workload, self.free, self.result.homes, count)
             if home is not None:
                 self.give(workload, home)

@@ -198,7 +198,7 @@ class _Attempt:
         for number, (victim, home) in enumerate(zip(unit, old, strict=True)):
             pool = self._ledger.pool_of_home(home) or self._pool
             room = all(self._admission.has_home_room(victim, uuid) for uuid in home)
-            if not room or self._ledger.obstacle(victim, pool) is not None:
+            if not room or self._ledger.obstacle(victim, pool, count=len(home)) is not None:
                 for before in unit[:number]:
                     self._admission.take(before)
                 return False

@@ -21,12 +21,19 @@ def grow(paper: Paper) -> None:
     for workload in sorted(elastics, key=admission_order):
         home = homes[workload.id]
         missing = elastic.most(workload.spec) - len(home)
-        extra = _extra(paper, workload, home) if missing > 0 else []
+        extra = _extra(paper, workload, home)[:missing] if missing > 0 else []
         if extra:
             paper.take(workload)
-            whole = (*home, *extra[:missing])
-            order = tuple(sorted(whole, key=lambda uuid: paper.state.gpus[uuid].index))
+            while extra and not _may_have(paper, workload, (*home, *extra)):
+                extra.pop()
+            order = tuple(sorted((*home, *extra), key=lambda uuid: paper.state.gpus[uuid].index))
             paper.give(workload, order)
+
+
+def _may_have(paper: Paper, workload: Workload, home: tuple[GpuUuid, ...]) -> bool:
+    """Whether its queue lets it have so many in that pool."""
+    pool = None if paper.ledger is None else paper.ledger.pool_of_home(home)
+    return paper.ledger is None or pool is None or paper.ledger.obstacle(workload, pool, count=len(home)) is None
 
 
 def _extra(paper: Paper, workload: Workload, home: tuple[GpuUuid, ...]) -> list[GpuUuid]:
@@ -36,6 +43,8 @@ def _extra(paper: Paper, workload: Workload, home: tuple[GpuUuid, ...]) -> list[
         return []  # a process sees one slice at most, and nothing besides
     for uuid in gpus:
         whole = gpus[uuid].parent is None
+        if paper.ledger is not None and paper.ledger.pool_of_home((uuid,)) != paper.ledger.pool_of_home(home):
+            continue  # it is counted in one pool
         if uuid in home or not whole or not paper.is_offered(workload, uuid, paper.free, paper.result.homes):
             continue
         grows_at = elastic.grows_at(paper.state, workload, gpus[uuid])
@@ -73,6 +82,23 @@ def shrink(paper: Paper, newcomer: Workload) -> bool:
     changed = {giver.id for giver, _ in given if homes[giver.id] != before[giver.id]}
     paper.result.moved_for.update(dict.fromkeys(changed, newcomer.id))
     return True
+
+
+def keep_within_limit(paper: Paper, newcomer: Workload) -> bool:
+    """Elastic ones of its queues give back what these have above their limits with `newcomer`. Whether any had to."""
+    ledger, homes = paper.ledger, paper.result.homes
+    pool = None if ledger is None else ledger.pool_of_home(homes[newcomer.id])
+    changed = False
+    while ledger is not None and pool is not None and (queue := ledger.above_limit(newcomer, pool)) is not None:
+        there = {key: home for key, home in homes.items() if ledger.pool_of_home(home) == pool}
+        givers = elastic.givers(paper.state.workloads, there, newcomer)
+        giver = next((w for w in givers if queue in ledger.tree.chain(ledger.leaf(w))), None)
+        if giver is None:
+            break
+        _give_up(paper, giver, _to_give(paper, giver, newcomer)[0])
+        paper.result.moved_for[giver.id] = newcomer.id
+        changed = True
+    return changed
 
 
 def _to_give(paper: Paper, giver: Workload, newcomer: Workload) -> list[GpuUuid]:

@@ -36,6 +36,8 @@ def _may_exchange(draft: Draft, owner: Workload, borrower: Workload, uuid: GpuUu
         return False
     if owner.spec.request_bytes < borrower.spec.request_bytes:
         return False
+    if draft.state.policy.queues and rooms.pools[uuid].name != rooms.pools[away].name:
+        return False  # what their queues have in each pool would change
     others = sum(
         draft.state.workloads[key].spec.request_bytes
         for key, home in homes.items()

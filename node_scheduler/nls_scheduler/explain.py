@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from nls_scheduler.admitting import Admission
+from nls_scheduler.ledger import ledger_of
 from nls_scheduler.priorities import priority_word
-from nls_scheduler.queue_view import ledger_of, pool_figures
+from nls_scheduler.queue_view import pool_figures
 from nls_scheduler.rooms import Rooms, has_room, is_usable, room_bytes, why_out_of_service
 from nls_scheduler.sizes import format_bytes, format_seconds
 from nls_scheduler.workload import Phase

@@ -8,7 +8,7 @@ from nls_scheduler import elastic
 from nls_scheduler.calm import moves_of_last_hour
 from nls_scheduler.commands import InterruptCell, StartProcess, StopProcess, SuspendProcess, TrimMemory, WorkloadCommand
 from nls_scheduler.gangs import fellows, gangs_of
-from nls_scheduler.ledger import Ledger
+from nls_scheduler.queues import TOLERANCE, Tree
 from nls_scheduler.workload import Order, Phase
 from nls_scheduler.workload_facts import above_limit
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nls_scheduler.commands import Command
+    from nls_scheduler.gpu import Gpu
+    from nls_scheduler.ids import WorkloadId
     from nls_scheduler.model import NodeState
     from nls_scheduler.workload import Pending, Workload
 
@@ -110,25 +112,50 @@ def _of_plans(state: NodeState) -> Iterator[str]:
 
 
 def _of_queues(before: NodeState, state: NodeState) -> Iterator[str]:
-    """Nobody is admitted beyond a limit, nor without being preemptible beyond a quota."""
+    """Nobody gets a home, or more of one, beyond a limit, nor without being preemptible beyond a quota."""
     if not state.policy.queues:
         return
-    ledger = Ledger(state)
-    admitted = [w for w in state.workloads.values() if w.home]
-    for workload in admitted:
-        pool = ledger.pool_of_home(workload.home)
-        if pool is not None:
-            ledger.count(workload, pool)
-    for workload in admitted:
-        pool, was = ledger.pool_of_home(workload.home), before.workloads.get(workload.id)
+    tree, taken = Tree(state.policy.queues), _taken(state)
+    for key, here in taken.items():
+        workload, was = state.workloads[key], before.workloads.get(key)
         adopted = was is None and workload.present and not _pending_is(workload, Order.START)
-        stays = was is not None and ledger.pool_of_home(was.home) == pool
-        if pool is None or adopted or stays:
+        stays = was is not None and set(workload.home) <= set(was.home)
+        if adopted or stays or workload.given_home is not None:
             continue
-        ledger.count(workload, pool, -1)
-        if (obstacle := ledger.obstacle(workload, pool)) is not None:
-            yield f"{workload.id} is admitted although {obstacle.text}"
-        ledger.count(workload, pool)
+        had = {} if was is None else _homes_by_pool(before, was)
+        for pool in (p for p, gpus in _homes_by_pool(state, workload).items() if len(gpus) > len(had.get(p, ()))):
+            for queue in tree.chain(tree.leaf(workload.spec.queue)):
+                members = [k for k in taken if queue in tree.chain(tree.leaf(state.workloads[k].spec.queue))]
+                used = sum(taken[k].get(pool, 0.0) for k in members)
+                firm = sum(taken[k].get(pool, 0.0) for k in members if not state.workloads[k].spec.preemptible)
+                limit, quota = queue.limit_in(pool), queue.quota_in(pool)
+                if limit is not None and used > limit + TOLERANCE:
+                    yield f"{key} got {here[pool]} of {pool}, with which {queue.name} is above its limit"
+                if quota is not None and not workload.spec.preemptible and firm > quota + TOLERANCE:
+                    yield f"{key} got {here[pool]} of {pool}, with which {queue.name} is above its quota in firm use"
+
+
+def _homes_by_pool(state: NodeState, workload: Workload) -> dict[str, list[Gpu]]:
+    by_pool: dict[str, list[Gpu]] = {}
+    for gpu in (state.gpus[uuid] for uuid in workload.home if uuid in state.gpus):
+        by_pool.setdefault(state.policy.pool_of(gpu).name, []).append(gpu)
+    return by_pool
+
+
+def _taken(state: NodeState) -> dict[WorkloadId, dict[str, float]]:
+    """What each has at home, by pool, in Gpus of the pool's largest size."""
+    largest: dict[str, int] = {}
+    for gpu in state.gpus.values():
+        pool = state.policy.pool_of(gpu).name
+        largest[pool] = max(largest.get(pool, 1), gpu.memory_total_bytes)
+    return {
+        workload.id: {
+            pool: len(gpus) * workload.spec.request_bytes / largest[pool]
+            for pool, gpus in _homes_by_pool(state, workload).items()
+        }
+        for workload in state.workloads.values()
+        if workload.home
+    }
 
 
 def _of_starts(state: NodeState, commands: tuple[Command, ...]) -> Iterator[str]:

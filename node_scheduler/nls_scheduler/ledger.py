@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nls_scheduler import elastic
 from nls_scheduler.queues import TOLERANCE, Tree, fair_shares
 from nls_scheduler.sizes import format_amount
-from nls_scheduler.workload import Kind
+from nls_scheduler.workload import Kind, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
     from nls_scheduler.workload import Workload, WorkloadSpec
 
 
-def demand(spec: WorkloadSpec, memory_total_bytes: int) -> float:
-    """What `spec` asks for in all, in Gpus of `memory_total_bytes`: it is admitted with all of it or not at all."""
-    return spec.request_bytes * spec.gpu_count / memory_total_bytes
+def demand(spec: WorkloadSpec, memory_total_bytes: int, count: int | None = None) -> float:
+    """What `spec` asks for on `count` Gpus (its fewest), in Gpus of `memory_total_bytes`."""
+    return spec.request_bytes * (count or spec.gpu_count) / memory_total_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class Ledger:
                 self.capacity[own.name] += own.home_capacity_bytes(gpu) / self._largest[own.name]
         self._used: dict[tuple[str, str], float] = {}
         self._firm: dict[tuple[str, str], float] = {}
+        self._spare: dict[tuple[str, str], float] = {}
         self._asked: dict[str, dict[str, float]] = {}
         self._fair: dict[str, dict[str, float]] = {}
 
@@ -67,20 +69,25 @@ class Ledger:
         """The pool in which a home counts; `None` where its Gpus are gone."""
         return next((self._pool_of[uuid].name for uuid in home if uuid in self._pool_of), None)
 
-    def demand(self, spec: WorkloadSpec, pool: str) -> float:
-        """What `spec` asks for, in Gpus of `pool`."""
-        return demand(spec, self._largest.get(pool, 1))
+    def demand(self, spec: WorkloadSpec, pool: str, count: int | None = None) -> float:
+        """What `spec` asks for on `count` Gpus (its fewest), in Gpus of `pool`."""
+        return demand(spec, self._largest.get(pool, 1), count)
 
     def leaf(self, workload: Workload) -> str:
         """The queue in which `workload` counts."""
         return self.tree.leaf(workload.spec.queue)
 
-    def count(self, workload: Workload, pool: str, sign: int = 1) -> None:
-        """`workload` has its home in `pool` from now on, or (`sign` -1) no longer."""
-        amount = sign * self.demand(workload.spec, pool)
+    def count(self, workload: Workload, home: Sequence[GpuUuid], sign: int = 1) -> None:
+        """`workload` has `home` from now on, all of it, or (`sign` -1) no longer."""
+        pool = self.pool_of_home(home)
+        if pool is None:
+            return
+        amount = sign * self.demand(workload.spec, pool, len(home))
+        spare = sign * self.demand(workload.spec, pool, 1) * elastic.spare(workload, home)
         for queue in self.tree.chain(self.leaf(workload)):
             key = (pool, queue.name)
             self._used[key] = self._used.get(key, 0.0) + amount
+            self._spare[key] = self._spare.get(key, 0.0) + spare
             if not workload.spec.preemptible:
                 self._firm[key] = self._firm.get(key, 0.0) + amount
 
@@ -88,11 +95,12 @@ class Ledger:
         """What everybody asks for: who has a home, in its pool; who waits, in each of the pools that it may use."""
         self._asked = {pool: {} for pool in self._largest}
         for workload in workloads:
-            own = self.pool_of_home(homes.get(workload.id, ()))
+            home = homes.get(workload.id, ())
+            own = self.pool_of_home(home)
             for pool in workload.spec.pools if own is None else (own,):
                 if pool in self._asked:
                     asked, leaf = self._asked[pool], self.leaf(workload)
-                    asked[leaf] = asked.get(leaf, 0.0) + self.demand(workload.spec, pool)
+                    asked[leaf] = asked.get(leaf, 0.0) + self.demand(workload.spec, pool, len(home))
         self._fair = {}
 
     def used(self, queue: str, pool: str) -> float:
@@ -114,22 +122,34 @@ class Ledger:
             self._fair[pool] = fair_shares(self.tree, pool, asked, capacity)
         return self._fair[pool][queue]
 
-    def copied(self) -> tuple[dict[tuple[str, str], float], dict[tuple[str, str], float]]:
+    def copied(self) -> tuple[dict[tuple[str, str], float], ...]:
         """What is counted now, for `restore`."""
-        return dict(self._used), dict(self._firm)
+        return dict(self._used), dict(self._firm), dict(self._spare)
 
-    def restore(self, counted: tuple[dict[tuple[str, str], float], dict[tuple[str, str], float]]) -> None:
+    def restore(self, counted: tuple[dict[tuple[str, str], float], ...]) -> None:
         """Count again what was counted then."""
-        self._used, self._firm = counted
+        self._used, self._firm, self._spare = counted
 
     # What is allowed
 
-    def obstacle(self, workload: Workload, pool: str, spec: WorkloadSpec | None = None) -> Obstacle | None:
-        """Why `workload` (asking for `spec`) may have no home in `pool` however much room there is; `None`: it may."""
+    def obstacle(
+        self, workload: Workload, pool: str, spec: WorkloadSpec | None = None, count: int | None = None
+    ) -> Obstacle | None:
+        """Why `workload` may have no home in `pool` however much room there is; `None`: it may.
+
+        Args:
+            workload: who asks, and is not counted yet.
+            pool: where.
+            spec: what it asks for, where that is to change.
+            count: on how many Gpus; if not given, on its fewest, for which elastic ones of its queue give back what
+                they have above theirs (`above_limit`).
+        """
         spec = spec or workload.spec
-        amount, firm = self.demand(spec, pool), not spec.preemptible
+        amount, firm = self.demand(spec, pool, count), not spec.preemptible
         for queue in self.tree.chain(self.tree.leaf(spec.queue)):
             used, limit = self.used(queue.name, pool), queue.limit_in(pool)
+            if count is None:
+                used = max(0.0, used - self._spare.get((pool, queue.name), 0.0))
             if limit is not None and used + amount > limit + TOLERANCE:
                 has = f"queue {queue.name!r} has {format_amount(used)} of the {format_amount(limit)} GPUs"
                 return Obstacle(queue, f"{has} of pool {pool!r} that it may have")
@@ -138,6 +158,14 @@ class Ledger:
                 has = f"queue {queue.name!r} has {format_amount(used_firm)} of its {format_amount(quota)} GPUs"
                 what = f"with priority {spec.priority} it is not preemptible, which only a quota allows"
                 return Obstacle(queue, f"{what}: {has} of pool {pool!r} in such use")
+        return None
+
+    def above_limit(self, workload: Workload, pool: str) -> Queue | None:
+        """The first of its queues that has more of `pool` than it may."""
+        for queue in self.tree.chain(self.leaf(workload)):
+            limit = queue.limit_in(pool)
+            if limit is not None and self.used(queue.name, pool) > limit + TOLERANCE:
+                return queue
         return None
 
     def reclaimable(self, newcomer: Workload, pool: str) -> set[str]:
@@ -213,6 +241,16 @@ class Ledger:
         return (
             f"queue {leaf!r} has {format_amount(used)} GPUs of pool {pool!r}, its fair share is {format_amount(fair)}"
         )
+
+
+def ledger_of(state: NodeState) -> Ledger:
+    """The ledger of everybody who is admitted as the plan stands."""
+    ledger = Ledger(state)
+    alive = [w for w in state.workloads.values() if w.release_reason is None and w.phase is not Phase.FAILED]
+    for workload in alive:
+        ledger.count(workload, workload.home)
+    ledger.ask(alive, {workload.id: workload.home for workload in alive if workload.home})
+    return ledger
 
 
 def comes_back(workload: Workload) -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from nls_scheduler import topology
+from nls_scheduler import elastic, topology
 from nls_scheduler.ledger import Ledger
 from nls_scheduler.rooms import usable_gpus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from nls_scheduler.ids import GpuUuid, WorkloadId
     from nls_scheduler.model import NodeState
@@ -56,6 +56,11 @@ def is_bound(workload: Workload) -> bool:
 def pinned_to(workload: Workload) -> tuple[GpuUuid, ...] | None:
     """Where its home can only be: one that runs and cannot move stays where it is."""
     return workload.current if is_bound(workload) else None
+
+
+def counts(workload: Workload) -> Sequence[int]:
+    """On how many Gpus its home can be, the most wanted first: one that runs and cannot move has as many as it has."""
+    return (len(workload.current),) if is_bound(workload) else elastic.counts(workload.spec)
 
 
 class Paper:
@@ -109,9 +114,8 @@ class Paper:
 
     def count(self, workload: Workload, home: tuple[GpuUuid, ...], sign: int) -> None:
         """Tell the ledger, if there is one, that `workload` has (1) or has not (-1) a home there."""
-        pool = None if self.ledger is None else self.ledger.pool_of_home(home)
-        if self.ledger is not None and pool is not None:
-            self.ledger.count(workload, pool, sign)
+        if self.ledger is not None:
+            self.ledger.count(workload, home, sign)
 
     def has_home_room(self, workload: Workload, uuid: GpuUuid) -> bool:
         """Whether the request of `workload` may be counted on `uuid` as things are."""
@@ -150,18 +154,18 @@ class Paper:
         self, workload: Workload, free: FreeBytes, homes: HomeOf, count: int | None = None
     ) -> tuple[GpuUuid, ...] | None:
         """The Gpus of the first of its pools that have room: the fullest; then where it is; then the least present."""
-        wanted = workload.spec.gpu_count if count is None else count
-        found = (self._best_fit_in(pool, workload, free, homes, wanted) for pool in self.pools_for(workload))
+        wanted = counts(workload)[-1] if count is None else count
+        found = (self._best_fit_in(pool, workload, free, homes, wanted) for pool in self.pools_for(workload, wanted))
         return next((home for home in found if home is not None), None)
 
-    def pools_for(self, workload: Workload) -> list[str]:
-        """The pools that its queue lets it into; who has a home is given another one in the same pool only."""
+    def pools_for(self, workload: Workload, count: int | None = None) -> list[str]:
+        """The pools that its queue lets it into with `count` Gpus; who has a home is given another in its pool only."""
         if self.ledger is None:
             return list(workload.spec.pools)
         own = self.ledger.pool_of_home(self.result.homes.get(workload.id, ()))
         if own is not None:
             return [own]
-        return [pool for pool in workload.spec.pools if self.ledger.obstacle(workload, pool) is None]
+        return [pool for pool in workload.spec.pools if self.ledger.obstacle(workload, pool, count=count) is None]
 
     def _best_fit_in(
         self, pool: str, workload: Workload, free: FreeBytes, homes: HomeOf, count: int

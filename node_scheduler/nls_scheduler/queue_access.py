@@ -96,9 +96,8 @@ def check_growth(state: NodeState, workload: Workload, spec: WorkloadSpec) -> No
     if pool is None:
         return
     for other in state.workloads.values():
-        own = ledger.pool_of_home(other.home) if other.id != workload.id else None
-        if own is not None:
-            ledger.count(other, own)
+        if other.id != workload.id:
+            ledger.count(other, other.home)
     grows = ledger.demand(spec, pool) > ledger.demand(workload.spec, pool) + TOLERANCE
     firmer = workload.spec.preemptible and not spec.preemptible
     elsewhere = ledger.tree.leaf(spec.queue) != ledger.leaf(workload)

@@ -4,24 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nls_scheduler.ledger import Ledger
+from nls_scheduler.ledger import ledger_of
 from nls_scheduler.workload import Phase
 
 if TYPE_CHECKING:
+    from nls_scheduler.ledger import Ledger
     from nls_scheduler.model import NodeState
     from nls_scheduler.queues import Queue
-
-
-def ledger_of(state: NodeState) -> Ledger:
-    """The ledger of everybody who is admitted as the plan stands."""
-    ledger = Ledger(state)
-    alive = [w for w in state.workloads.values() if w.release_reason is None and w.phase is not Phase.FAILED]
-    for workload in alive:
-        pool = ledger.pool_of_home(workload.home)
-        if pool is not None:
-            ledger.count(workload, pool)
-    ledger.ask(alive, {workload.id: workload.home for workload in alive if workload.home})
-    return ledger
 
 
 def queue_views(state: NodeState) -> list[dict[str, Any]]:

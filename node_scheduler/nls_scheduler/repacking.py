@@ -109,8 +109,11 @@ def _pack_again(paper: Paper, newcomer: Workload, candidates: list[Workload]) ->
         if new_home is None:
             return False
         paper.put(workload, new_home, free, trial)
-    moved = [w.id for w in candidates if trial[w.id] != old[w.id]]
-    paper.result.moved_for.update(dict.fromkeys(moved, newcomer.id))
+    moved = [w for w in candidates if trial[w.id] != old[w.id]]
+    for workload in moved:
+        paper.count(workload, old[workload.id], -1)
+        paper.count(workload, trial[workload.id], 1)
+    paper.result.moved_for.update(dict.fromkeys((w.id for w in moved), newcomer.id))
     paper.result.homes.update(trial)
     paper.free = free
     paper.count(newcomer, home, 1)

@@ -182,7 +182,7 @@ def grant_wishes(draft: Draft) -> None:
         wish = workload.wish
         if wish is None or wish in gpus or not workload.spec.may_borrow or gpus != workload.current:
             continue
-        if workload.phase is not Phase.RUNNING:
-            continue
+        if workload.phase is not Phase.RUNNING or workload_id not in draft.homes.homes:
+            continue  # a guest stays where it is, or leaves
         draft.rooms.remove(workload)
         draft.rooms.add(workload, (wish,) if draft.rooms.fits(workload, wish) else gpus)

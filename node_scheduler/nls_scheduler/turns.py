@@ -1,8 +1,8 @@
 """Taking turns: notebooks that hold more than their requests share the burst, first come first served.
 
 A waiting cell may have the place of idle notebooks once they had it for their residency; a running cell is only asked
-to yield at its end. Who holds a Gpu together leaves together, unless the cell that waits for them has starved: then each
-leaves when it can, and nobody else gets its room. A notebook without a waiting cell never drives anybody out.
+to yield at its end. Who holds a Gpu together leaves together, unless the cell that waits for them has starved: then
+each leaves when it can, and nobody else gets its room. A notebook without a waiting cell never drives anybody out.
 """
 
 from __future__ import annotations

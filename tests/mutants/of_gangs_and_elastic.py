@@ -220,8 +220,20 @@ MUTANTS = [
         (
             "it grows above its most",
             "An elastic command takes no more than its most.",
-            "*extra[:missing])",
-            "*extra)",
+            "extra = _extra(paper, workload, home)[:missing] if",
+            "extra = _extra(paper, workload, home) if",
+        ),
+        (
+            "it grows above its queue's limit",
+            "An elastic command counts with all the Gpus that it has, and grows no further than its queue may.",
+            "while extra and not _may_have(paper, workload, (*home, *extra)):",
+            "while False:",
+        ),
+        (
+            "it grows into another pool",
+            "Where there are queues, an elastic command is counted in one pool.",
+            "if paper.ledger is not None and paper.ledger.pool_of_home((uuid,)) != paper.ledger.pool_of_home(home):",
+            "if False:",
         ),
         (
             "it grows onto slices",

@@ -64,8 +64,8 @@ MUTANTS = mutants_of(
     (
         "queues",
         "Nobody is admitted beyond a limit.",
-        "if (obstacle := ledger.obstacle(workload, pool)) is not None:",
-        "if (obstacle := ledger.obstacle(workload, pool)) is False:",
+        "if limit is not None and used > limit + TOLERANCE:",
+        "if limit is not None and used > limit + 100:",
     ),
     (
         "room in fact",

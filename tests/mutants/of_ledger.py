@@ -105,8 +105,14 @@ MUTANTS = mutants_of(
     (
         "several Gpus count as one",
         "A workload counts with all the Gpus that it asks for.",
-        "return spec.request_bytes * spec.gpu_count / memory_total_bytes",
+        "return spec.request_bytes * (count or spec.gpu_count) / memory_total_bytes",
         "return spec.request_bytes / memory_total_bytes",
+    ),
+    (
+        "what an elastic one has above its fewest is not counted",
+        "An elastic command counts with all the Gpus that it has.",
+        "amount = sign * self.demand(workload.spec, pool, len(home))",
+        "amount = sign * self.demand(workload.spec, pool)",
     ),
     (
         "inside a queue the last comes first",

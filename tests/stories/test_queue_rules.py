@@ -237,3 +237,89 @@ def test_two_departments_and_a_new_pool() -> None:
     for number in range(10):
         stage.ends(f"b{number}")
     assert sum(stage.runs(f"a{n}") for n in range(20)) == 20, "what B leaves is A's again"
+
+
+def test_an_elastic_command_counts_with_all_its_gpus_and_takes_no_more_than_its_queue_may_have() -> None:
+    stage = Stage(4, queues=(Queue("a", limit={"default": 2.0}),))
+    stage.command("elastic", gpu_count=1, gpu_count_max=4, requeue=True, queue="a")
+    stage.after(200)
+    assert stage.gpus("elastic") == [0, 1]
+    stage.command("other", queue="a")
+    assert stage.runs("other", "elastic")
+    assert len(stage.gpus("elastic")) == 1
+
+
+def test_an_elastic_command_grows_in_its_own_pool_as_far_as_its_queue_may() -> None:
+    pools = (Pool("second", gpus=("3",)),)
+    stage = Stage(4, pools=pools, queues=(Queue("a", limit={"default": 2.0}), Queue("b")), cool_down_s=10.0)
+    for name in ("first", "second"):
+        stage.command(name, queue="b")
+    stage.command("elastic", gpu_count=1, gpu_count_max=4, requeue=True, queue="a", pools=("default", "second"))
+    stage.after(60)
+    assert stage.gpus("elastic") == [2]
+    stage.ends("first")
+    stage.ends("second")
+    stage.after(60)
+    assert stage.gpus("elastic") in ([0, 2], [1, 2])
+
+
+def test_a_fixed_command_that_took_more_than_its_queue_is_owed_makes_room_for_another_queue() -> None:
+    """It may not shrink, and so it goes."""
+    queues = (Queue("a", quota={"default": 1.0}), Queue("b", quota={"default": 3.0}))
+    stage = Stage(4, queues=queues)
+    stage.command("elastic", gpu_count=1, gpu_count_max=4, queue="a")
+    assert stage.gpus("elastic") == [0, 1, 2, 3]
+    stage.command("b", queue="b")
+    stage.after(60)
+    assert stage.runs("b")
+
+
+@pytest.mark.parametrize("limit", [0.0, 0.5])
+def test_a_wish_moves_no_home_into_a_pool_in_which_its_queue_may_have_no_more(limit: float) -> None:
+    queues = (Queue("a"), Queue("b", limit={"second": limit}))
+    stage = Stage(2, pools=(Pool("second", gpus=("1",)),), queues=queues)
+    stage.notebook("book", 0.5, queue="b", pools=("default", "second"))
+    stage.notebook("fellow", 0.25, queue="a", pools=("second",))
+    stage.user_migrates("book", 1)
+    assert stage.home("book") == ([0] if limit < 0.5 else [1])
+    assert stage.runs("book")
+
+
+def test_two_homes_in_two_pools_are_not_exchanged_where_queues_count_them() -> None:
+    pools = (Pool("p", gpus=("0",)),)
+    queues = (
+        Queue("a", quota={"p": 1.0, "default": 1.0}),
+        Queue("b", quota={"default": 1.0}, limit={"p": 0.0}),
+    )
+    stage = Stage(2, pools=pools, queues=queues)
+    both = ("p", "default")
+    stage.notebook("b1", 0.25, queue="b", pools=both)
+    stage.notebook("f", 0.25, queue="a", pools=("default",))
+    stage.notebook("g", 0.125, queue="a", pools=("default",))
+    stage.after(60)
+    stage.notebook("o", 0.25, queue="a", pools=both)
+    stage.after(60)
+    stage.cell_starts("b1")
+    stage.command("n", 0.75, queue="a", pools=("p",))
+    assert stage.home("o") == [0]
+    assert stage.home("b1") == [1]
+    assert stage.runs("o")
+
+
+def test_a_guest_is_moved_by_no_wish() -> None:
+    queues = (Queue("a", quota={"default": 0.5}), Queue("b", quota={"default": 1.5}))
+    stage = Stage(2, queues=queues)
+    stage.notebook("guest", 0.75, queue="a")
+    stage.notebook("fellow", 0.75, queue="a")
+    stage.after(60)
+    stage.cell_starts("guest")
+    stage.cell_starts("fellow")
+    stage.command("b", 0.75, queue="b")
+    guests = [name for name in ("guest", "fellow") if not stage.home(name)]
+    for name in guests:
+        before = stage.gpus(name)
+        for gpu in (0, 1):
+            stage.user_migrates(name, gpu)
+        assert stage.home(name) == []
+        assert stage.gpus(name) in (before, [])
+    assert guests

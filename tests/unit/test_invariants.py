@@ -216,7 +216,7 @@ def test_an_admission_beyond_a_limit_is_said() -> None:
         stage.command(name, queue="a")
     assert stage.phase("second") == "queued"
     state = record(stage, "second", home=(stage.uuid(1),))
-    a_sentence_is_broken((stage.node.state, state, ()), "is admitted although queue 'a' has 1 of the 1 GPUs")
+    a_sentence_is_broken((stage.node.state, state, ()), "with which a is above its limit")
 
 
 def test_a_home_from_before_a_lowered_limit_may_stay() -> None:

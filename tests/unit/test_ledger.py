@@ -15,6 +15,7 @@ from nls_scheduler.workload import Kind, Workload, WorkloadSpec
 from stage import TOTAL, Stage
 
 POOL = "default"
+HOME = (GpuUuid("GPU-0"),)
 PLAIN = WorkloadSpec("w", Kind.COMMAND, 1000, TOTAL, TOTAL, requeue=True)
 
 
@@ -38,7 +39,7 @@ def turns(state: NodeState, having: str, waiting: str) -> list[str]:
     have, wait = ([workload(name) for name in names.split()] for names in (having, waiting))
     ledger.ask([*have, *wait], {w.id: (GpuUuid("GPU-0"),) for w in have})
     for each in have:
-        ledger.count(each, POOL)
+        ledger.count(each, HOME)
     return [w.id for w in ledger.in_turn(wait)]
 
 
@@ -95,9 +96,9 @@ def test_three_tenths_are_no_more_than_three_tenths() -> None:
     ledger = Ledger(replace(state, gpus=ten))
     tenths = [workload(f"a{n}", request_bytes=1, limit_bytes=1) for n in range(4)]
     for each in tenths[:2]:
-        ledger.count(each, POOL)
+        ledger.count(each, HOME)
     assert ledger.obstacle(tenths[2], POOL) is None
-    ledger.count(tenths[2], POOL)
+    ledger.count(tenths[2], HOME)
     assert ledger.obstacle(tenths[3], POOL) is not None
 
 
@@ -115,10 +116,10 @@ def test_who_would_be_above_its_share_takes_nothing_back() -> None:
     having, newcomer = [workload(name) for name in ("a1", "a2", "a3", "b1", "b2")], workload("b3")
     ledger.ask([*having, newcomer], {w.id: (GpuUuid("GPU-0"),) for w in having})
     for each in having:
-        ledger.count(each, POOL)
+        ledger.count(each, HOME)
     assert (ledger.fair("a", POOL), ledger.fair("b", POOL)) == (2.0, 2.0)
     assert not ledger.may_displace(newcomer, having[0], POOL)
-    ledger.count(having[-1], POOL, -1)
+    ledger.count(having[-1], HOME, -1)
     assert ledger.may_displace(newcomer, having[0], POOL)
 
 
