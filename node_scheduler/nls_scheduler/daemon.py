@@ -245,7 +245,7 @@ class Daemon:
     def release(self, workload_id: WorkloadId, peer: Peer) -> None:
         """End a workload. Raises Problem."""
         workload = self._own(workload_id, peer)
-        self.apply(events.WorkloadReleased(boottime_s(), workload_id, f"released by {_who(peer, workload)}"))
+        self.apply(events.WorkloadReleased(boottime_s(), workload_id, f"released by {peer.role(workload)}"))
 
     def suspend(self, workload_id: WorkloadId, peer: Peer) -> None:
         """Take a notebook off its Gpu until its next cell, if none waits already. Raises Problem."""
@@ -256,7 +256,7 @@ class Daemon:
         if workload.cell_waits:
             detail = "A cell of it waits for the GPU, and brings it back: interrupt the cell, or wait for its end."
             raise Problem(409, "Not possible", detail)
-        self.apply(events.SuspendRequested(boottime_s(), workload_id, f"suspended by {_who(peer, workload)}"))
+        self.apply(events.SuspendRequested(boottime_s(), workload_id, f"suspended by {peer.role(workload)}"))
 
     def resume(self, workload_id: WorkloadId, peer: Peer) -> None:
         """Bring a notebook back, or give a failed workload another try. Raises Problem."""
@@ -505,10 +505,6 @@ class Daemon:
         workload = self._known(workload_id)
         peer.require(workload)
         return workload
-
-
-def _who(peer: Peer, workload: Workload) -> str:
-    return "its user" if peer.uid == workload.spec.owner else "an administrator"
 
 
 def _check_process(process: ProcessId, peer: Peer) -> None:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from nls_scheduler.model import NodeState, PlanEntry
     from nls_scheduler.workload import Workload, WorkloadSpec
 
-GangKey = tuple[int, str]
+GangKey = tuple[int, str, str]
+"""User id, tenant and name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +78,8 @@ class Gang:
 
 
 def key_of(spec: WorkloadSpec) -> GangKey | None:
-    """Names are an owner's own: two users' gangs of one name are two gangs."""
-    return None if spec.gang is None else (spec.owner, spec.gang)
+    """Names are an owner's own, and a tenant's where users share an id: two users' gangs of one name are two gangs."""
+    return None if spec.gang is None else (spec.owner, spec.tenant, spec.gang)
 
 
 def gangs_of(workloads: Iterable[Workload]) -> dict[GangKey, Gang]:
@@ -94,7 +95,7 @@ def gangs_of(workloads: Iterable[Workload]) -> dict[GangKey, Gang]:
 def _gang(key: GangKey, everybody: list[Workload]) -> Gang:
     alive = [w for w in everybody if w.release_reason is None and w.phase is not Phase.FAILED]
     ordered = tuple(sorted(alive, key=lambda w: (w.submitted_at, w.id)))
-    return Gang(key[1], max(w.spec.gang_size for w in everybody), ordered, any(w.present for w in set_aside(everybody)))
+    return Gang(key[2], max(w.spec.gang_size for w in everybody), ordered, any(w.present for w in set_aside(everybody)))
 
 
 def set_aside(everybody: Iterable[Workload]) -> list[Workload]:

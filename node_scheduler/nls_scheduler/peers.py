@@ -85,6 +85,10 @@ class Peer:
         """Whether the workload is its own user's."""
         return (workload.spec.owner, workload.spec.tenant) == (self.uid, self.tenant)
 
+    def role(self, workload: Workload) -> str:
+        """Who acts on `workload`, for its user to read."""
+        return "its user" if self.owns(workload) else "an administrator"
+
     def require_administrator(self) -> None:
         """Raises Problem unless it may act on the node itself."""
         if not self.administrator:

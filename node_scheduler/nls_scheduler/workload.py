@@ -50,7 +50,7 @@ class WorkloadSpec:
         limit_bytes: hard cap on each of its Gpus, at least the request.
         gpu_count: how many Gpus it spans; of an elastic one, the fewest.
         gpu_count_max: an elastic command takes up to so many Gpus; `None`: as many as `gpu_count`, always.
-        gang: its owner's name for commands that start together or not at all; `None`: it is in no gang.
+        gang: its owner's (its tenant's) name for commands that start together or not at all; `None`: it is in no gang.
         gang_size: how many commands that gang has.
         priority: higher goes first.
         requeue: a command that may be stopped and started again from the beginning.

@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 
 from nls_scheduler.errors import Problem
-from nls_scheduler.ids import ProcessId
+from nls_scheduler.ids import ProcessId, WorkloadId
 from nls_scheduler.kubernetes_driver import identity
 from nls_scheduler.kubernetes_driver.identity import pod_uid_in, pod_uid_of, require_visible, seen_from_here
 from nls_scheduler.peers import Peer
+from nls_scheduler.workload import Kind, Workload, WorkloadSpec
 
 UID = "0a1b2c3d-1111-2222-3333-444455556666"
 UNDERSCORED = UID.replace("-", "_")
@@ -118,6 +119,13 @@ def test_root_in_a_pod_is_that_pod_and_nobody_s_pod_is_refused(
         identity.identified(ROOT, known.__contains__, not_ready)
     assert refused.value.status == expected
     assert not_ready is None or refused.value.detail == not_ready
+
+
+def test_the_node_s_root_is_not_the_user_of_a_pod_s_root() -> None:
+    spec = WorkloadSpec("book", Kind.NOTEBOOK, owner=0, request_bytes=1, limit_bytes=1, tenant=UID)
+    workload = Workload(WorkloadId("w1"), spec, submitted_at=0.0)
+    assert ROOT.role(workload) == "an administrator"
+    assert replace(ROOT, tenant=UID).role(workload) == "its user"
 
 
 def test_a_process_of_the_same_pid_namespace_keeps_its_number() -> None:

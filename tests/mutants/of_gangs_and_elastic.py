@@ -40,8 +40,14 @@ MUTANTS = [
         (
             "two users share a gang",
             "A gang's name is its owner's own.",
-            "(spec.owner, spec.gang)",
-            "(0, spec.gang)",
+            "(spec.owner, spec.tenant, spec.gang)",
+            "(0, spec.tenant, spec.gang)",
+        ),
+        (
+            "two tenants with one user id share a gang",
+            "A gang's name is a tenant's own where tenants share a user id.",
+            "(spec.owner, spec.tenant, spec.gang)",
+            "(spec.owner, '', spec.gang)",
         ),
         (
             "somebody comes between the members",

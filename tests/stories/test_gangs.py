@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from connections import pairs
@@ -122,6 +124,26 @@ def test_two_users_gangs_of_one_name_are_two_gangs() -> None:
     stage.gang("g", 1, size=2, owner=1)
     stage.command("other", gang="g", gang_size=2, owner=2)
     assert [stage.phase("g-0"), stage.phase("other")] == ["queued", "queued"]
+
+
+def test_two_tenants_gangs_of_one_name_are_two_gangs_although_their_user_ids_are_the_same() -> None:
+    stage = Stage(2)
+    stage.gang("g", 1, size=2, tenant="pod-a")
+    stage.command("other", gang="g", gang_size=2, tenant="pod-b")
+    assert [stage.phase("g-0"), stage.phase("other")] == ["queued", "queued"]
+    stage.command("g-1", gang="g", gang_size=2, tenant="pod-a")
+    assert stage.runs("g-0", "g-1")
+    assert [gangs.rank(stage.node.state, stage.workload(name)) for name in ("g-0", "g-1", "other")] == [0, 1, 0]
+    assert gangs.fellows(stage.node.state, stage.workload("other")) == []
+
+
+def test_a_gang_that_is_full_refuses_nobody_of_another_tenant() -> None:
+    stage = Stage(2)
+    stage.gang("g", 2, tenant="pod-a")
+    state, member = stage.node.state, stage.workload("g-0").spec
+    assert gangs.refusal(member, state.workloads.values(), state.gpus.values()) is not None
+    other = replace(member, tenant="pod-b", gang_size=1)
+    assert gangs.refusal(other, state.workloads.values(), state.gpus.values()) is None
 
 
 def test_a_gang_waits_for_a_member_on_its_way_out_before_it_starts_with_another_one() -> None:
