@@ -236,14 +236,14 @@ def why_out_of_service(state: NodeState, gpu: Gpu) -> str | None:
 
 
 def stuck_gpus(state: NodeState) -> set[GpuUuid]:
-    """Those that a process which should be gone keeps longer than the policy allows."""
+    """Those that a process which should be gone still keeps when the time that the policy allows has passed."""
     stuck: set[GpuUuid] = set()
     timeout_s = state.policy.stop_timeout_s
     for workload in state.workloads.values():
         ending = workload.pending
-        if ending is not None and ending.order is Order.END and state.at > ending.deadline_at:
+        if ending is not None and ending.order is Order.END and state.at >= ending.deadline_at:
             stuck.update(workload.current)
-    return stuck | {u for u, gpu in state.gpus.items() if any(state.at > r.since + timeout_s for r in gpu.releasing)}
+    return stuck | {u for u, gpu in state.gpus.items() if any(state.at >= r.since + timeout_s for r in gpu.releasing)}
 
 
 def has_room(state: NodeState, workload: Workload, gpu: Gpu) -> bool:

@@ -123,8 +123,20 @@ MUTANTS = mutants_of(
     (
         "memory that is not let go of is no trouble",
         "Memory not released at the deadline: the Gpu is quarantined.",
-        "if any(state.at > r.since + timeout_s for r in gpu.releasing)}",
+        "if any(state.at >= r.since + timeout_s for r in gpu.releasing)}",
         "if False}",
+    ),
+    (
+        "nobody looks again for memory that is not let go of",
+        "A Gpu is out of service at the very moment for which the plan asked to be woken.",
+        "if any(state.at >= r.since + timeout_s for r in gpu.releasing)}",
+        "if any(state.at > r.since + timeout_s for r in gpu.releasing)}",
+    ),
+    (
+        "nobody looks again for a process that cannot be ended",
+        "A Gpu is out of service at the very moment for which the plan asked to be woken.",
+        "ending.order is Order.END and state.at >= ending.deadline_at:",
+        "ending.order is Order.END and state.at > ending.deadline_at:",
     ),
     (
         "a process that cannot be ended is no trouble",

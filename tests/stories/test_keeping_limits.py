@@ -6,6 +6,7 @@ import pytest
 
 from nls_scheduler import events as ev
 from nls_scheduler.commands import EndProcess, StopProcess, TrimMemory
+from nls_scheduler.rooms import why_out_of_service
 from nls_scheduler.simulator import GIB, SimulatedNode
 from nls_scheduler.workload import Kind, Phase
 
@@ -173,3 +174,26 @@ def test_the_only_gpu_gets_nothing_new_while_a_process_there_cannot_be_ended():
     node.sample()
     assert node.where(other) == "queued"
     assert not node.of_workload(other).home
+
+
+def out_of_service(node):
+    """After every time for which the plan asked to be woken; nothing else happens."""
+    node.pending.clear()
+    while node.state.timer_at is not None:
+        node.fire_timer()
+        node.pending.clear()
+    return [gpu.index for gpu in node.state.gpus.values() if why_out_of_service(node.state, gpu) is not None]
+
+
+def test_a_gpu_whose_process_cannot_be_ended_is_out_of_service_when_the_plan_is_woken_for_that(node):
+    book = a_notebook(node)
+    node.release(book)
+    assert out_of_service(node) == [0]
+
+
+def test_a_gpu_whose_memory_is_not_let_go_of_is_out_of_service_when_the_plan_is_woken_for_that(node):
+    book = a_notebook(node)
+    node.workloads[book].process.lingers = True
+    node.release(book)
+    node.kill(book)
+    assert out_of_service(node) == [0]
