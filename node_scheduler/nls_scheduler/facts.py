@@ -11,7 +11,7 @@ from nls_scheduler.gpu import Releasing
 from nls_scheduler.ids import CommandId
 from nls_scheduler.model import NodeState, updated
 from nls_scheduler.workload import Phase, Workload
-from nls_scheduler.workload_facts import record_of_workload
+from nls_scheduler.workload_facts import polls_above_limit, record_of_workload
 
 if TYPE_CHECKING:
     from nls_scheduler.events import Event
@@ -115,16 +115,15 @@ def _(event: ev.MemorySampled, state: NodeState) -> NodeState:
 
 
 def _measured(workload: Workload, used: dict[GpuUuid, int], at: float) -> Workload:
-    """Count the samples in a row that show it above its limit; one on its way out leaves for what was counted."""
     since_ready = workload.resident_since is not None and at >= workload.resident_since
     above = workload.phase is Phase.RUNNING and max(used.values(), default=0) > workload.spec.limit_bytes
-    counted = workload.over_limit_polls if above or workload.phase is Phase.SUSPENDING else 0
+    polls = polls_above_limit(workload, above=above)
     return updated(
         workload,
         memory_used=used,
         measured=workload.measured or since_ready,
-        over_limit_polls=counted + above,
-        trimmed=workload.trimmed and above,
+        over_limit_polls=polls,
+        trimmed=workload.trimmed and polls > 0,
     )
 
 

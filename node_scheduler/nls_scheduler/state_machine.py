@@ -151,7 +151,7 @@ def _hurry(state: NodeState, workload: Workload, entry: PlanEntry) -> Order | No
 
 
 def _keep_limit(workload: Workload) -> Order | None:
-    """Above its limit in two samples: trim, and if that did not help, stop."""
+    """Above its limit in too many samples: trim, and if that did not help, stop."""
     if workload.phase is not Phase.RUNNING or not above_limit(workload) or workload.trim is not None:
         return None
     may_trim = workload.spec.kind is Kind.NOTEBOOK and not workload.trimmed
@@ -227,7 +227,8 @@ def _trim(
     """It goes on meanwhile; after the timeout it counts as trimmed, whatever its allocators did."""
     deadline_at = trims.deadline_at(state, entry)
     trim = Pending(Order.TRIM, command.command_id, state.at, deadline_at, command.reason)
-    workloads = {**state.workloads, workload.id: replace(workload, trim=trim)}
+    told = replace(workload, trim=trim, trimmed=workload.trimmed or above_limit(workload))
+    workloads = {**state.workloads, workload.id: told}
     return replace(state, workloads=workloads, next_command=CommandId(command.command_id + 1)), command
 
 

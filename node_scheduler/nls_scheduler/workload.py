@@ -213,9 +213,9 @@ class Workload:
         moved_at: when it last moved for burst alone; a cool-down follows.
         burst_moves: when it did so within the last hour, oldest first.
         suspend_failed_at: when a suspend last failed; none is tried for a burst for a while after.
-        over_limit_polls: how many samples in a row have shown it above its limit.
-        trim: the trim that was ordered for that, until it is answered.
-        trimmed: whether its caches have been given back since it went above its limit.
+        over_limit_polls: samples that have shown it above its limit, less what those within have taken back.
+        trim: the trim that was ordered, for that or because memory is short, until it is answered.
+        trimmed: whether it has been told to give its caches back for its limit since those began to add up.
         trimmed_at: when caches were last given back, for whatever cause.
         trim_shows_by: what that freed is to be sampled yet, and waited for until then; `None`: it was.
         wanted: an allocation of its that has failed and is not answered yet.
@@ -256,7 +256,7 @@ class Workload:
     last_move_s: float = 0.0
     moved_at: float | None = None
     suspend_failed_at: float | None = None
-    over_limit_polls: int = 0
+    over_limit_polls: float = 0.0
     trim: Pending | None = None
     trimmed: bool = False
     trimmed_at: float | None = None

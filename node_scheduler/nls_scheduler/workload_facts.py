@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # One sample may have met a process in the middle of giving memory back.
 _POLLS_ABOVE_LIMIT = 2
+# Above in one sample of three is forgiven; more often, it adds up.
+_FORGIVEN_BY_ONE_WITHIN = 0.5
 
 
 @singledispatch
@@ -137,7 +139,7 @@ def _(event: ev.MemoryTrimmed, workload: Workload, state: NodeState) -> NodeStat
 
 def trimmed(workload: Workload, at: float, shows_by: float) -> Workload:
     """Its trim is answered, or given up; the driver shows what that freed by `shows_by`."""
-    return replace(workload, trim=None, trimmed=True, trimmed_at=at, trim_shows_by=shows_by, over_limit_polls=0)
+    return replace(workload, trim=None, trimmed_at=at, trim_shows_by=shows_by)
 
 
 @record_of_workload.register
@@ -275,7 +277,7 @@ def _off_the_gpu(workload: Workload, at: float) -> Workload:
         answer=None,
         wished_bytes=0,
         interrupt=None,
-        over_limit_polls=0,
+        over_limit_polls=0.0,
         memory_used={},
         resident_since=None,
         waiting_since=at if workload.wants_gpu else None,
@@ -286,9 +288,27 @@ def _told_to_end(workload: Workload) -> bool:
     return workload.pending is not None and workload.pending.order in (Order.STOP, Order.END)
 
 
+def polls_above_limit(workload: Workload, *, above: bool) -> float:
+    """What the samples amount to after one that shows it `above` its limit, or within.
+
+    One above counts 1, one within takes half of that back: not only samples in a row add up. No more is counted where
+    something is to be done already, and who is on its way out leaves for what was counted.
+    """
+    if workload.phase is Phase.SUSPENDING:
+        return workload.over_limit_polls
+    if above:
+        return workload.over_limit_polls + (0 if above_limit(workload) else 1)
+    return max(0.0, workload.over_limit_polls - _FORGIVEN_BY_ONE_WITHIN)
+
+
 def above_limit(workload: Workload) -> bool:
-    """Whether two samples in a row have shown more than its limit."""
-    return workload.over_limit_polls >= _POLLS_ABOVE_LIMIT
+    """Whether the samples amount to so much that it is to be trimmed, or stopped where it has been trimmed for that."""
+    return workload.over_limit_polls >= _polls_to_act(workload)
+
+
+def _polls_to_act(workload: Workload) -> int:
+    """As much again after a trim: what that gives back has to show first."""
+    return _POLLS_ABOVE_LIMIT * (2 if workload.trimmed and workload.trim is None else 1)
 
 
 def _ended(

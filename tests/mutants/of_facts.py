@@ -8,16 +8,10 @@ MUTANTS = [
     *mutants_of(
         "facts.py",
         (
-            "two samples above the limit need not follow each other",
-            "Two samples in a row have to show it.",
-            "workload.over_limit_polls if above or workload.phase is Phase.SUSPENDING else 0",
-            "workload.over_limit_polls",
-        ),
-        (
-            "a sample on the way out forgives",
-            "Who is stopped for its limit has failed, however often it is sampled on its way out.",
-            "workload.over_limit_polls if above or workload.phase is Phase.SUSPENDING else 0",
-            "workload.over_limit_polls if above else 0",
+            "a trim for the limit is forgotten with the next sample within",
+            "Who goes above its limit and back, again and again, is stopped in the end.",
+            "trimmed=workload.trimmed and polls > 0,",
+            "trimmed=workload.trimmed and above,",
         ),
         (
             "an old sample measures a new process",
@@ -100,6 +94,36 @@ MUTANTS = [
     ),
     *mutants_of(
         "workload_facts.py",
+        (
+            "one sample within its limit forgives everything",
+            "Samples above the limit add up although others lie between them.",
+            "return max(0.0, workload.over_limit_polls - _FORGIVEN_BY_ONE_WITHIN)",
+            "return 0.0",
+        ),
+        (
+            "samples within the limit forgive nothing",
+            "Who is above its limit in few samples is left alone.",
+            "return max(0.0, workload.over_limit_polls - _FORGIVEN_BY_ONE_WITHIN)",
+            "return workload.over_limit_polls",
+        ),
+        (
+            "a sample on the way out forgives",
+            "Who is stopped for its limit has failed, however often it is sampled on its way out.",
+            "    if workload.phase is Phase.SUSPENDING:\n        return workload.over_limit_polls\n",
+            "",
+        ),
+        (
+            "what nobody could act upon is counted without end",
+            "The last sample before a trim or a stop for the limit has shown it above.",
+            "return workload.over_limit_polls + (0 if above_limit(workload) else 1)",
+            "return workload.over_limit_polls + 1",
+        ),
+        (
+            "a trim gets no time to show",
+            "After a trim for the limit it takes as much again to stop it.",
+            "_POLLS_ABOVE_LIMIT * (2 if workload.trimmed and workload.trim is None else 1)",
+            "_POLLS_ABOVE_LIMIT",
+        ),
         (
             "one sample above the limit is enough",
             "A process above its limit is dealt with after two samples.",

@@ -73,6 +73,12 @@ MUTANTS = mutants_of(
         "may_trim = workload.spec.kind is Kind.NOTEBOOK",
     ),
     (
+        "who is told to trim for its limit may forget it",
+        "Who goes above its limit and back, again and again, is stopped in the end.",
+        "trimmed=workload.trimmed or above_limit(workload))",
+        "trimmed=workload.trimmed)",
+    ),
+    (
         "a limit is kept without trimming",
         "Above its limit, it is trimmed before it is evicted.",
         "may_trim = workload.spec.kind is Kind.NOTEBOOK and not workload.trimmed",

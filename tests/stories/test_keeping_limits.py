@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nls_scheduler import events as ev
-from nls_scheduler.commands import EndProcess, StopProcess, TrimMemory
+from nls_scheduler.commands import EndProcess, StopProcess, TrimMemory, WorkloadCommand
 from nls_scheduler.rooms import why_out_of_service
 from nls_scheduler.simulator import GIB, SimulatedNode
 from nls_scheduler.workload import Kind, Phase
@@ -44,6 +44,37 @@ def test_two_samples_above_the_limit_lead_to_a_trim_that_says_why(node):
     assert isinstance(trim, TrimMemory)
     assert trim.reason == "it used 13 GiB, above its limit of 12 GiB"
     assert node.where(book) == "running on 0"
+
+
+def test_one_above_its_limit_on_and_off_is_trimmed_and_then_stopped(node):
+    """The trim helps nothing; that it is answered while the notebook is within its limit helps nothing either."""
+    book = a_notebook(node)
+    ordered = {}
+    for pulse in range(1, 8):
+        for order in [c for c in sampled_with(node, book, 13 * GIB) if isinstance(c, WorkloadCommand)]:
+            ordered[pulse] = type(order)
+        sampled_with(node, book, 12 * GIB)
+        for command in list(node.pending):
+            node.complete(command)
+    assert ordered == {3: TrimMemory, 7: StopProcess}
+
+
+def test_one_that_is_above_its_limit_in_every_third_sample_is_left_alone(node):
+    book = a_notebook(node)
+    for _ in range(20):
+        assert [sampled_with(node, book, size * GIB) for size in (13, 12, 12)] == [(), (), ()]
+
+
+def test_what_was_sampled_while_nothing_could_be_ordered_is_no_reason_when_it_is_over(node):
+    book, other = a_notebook(node), a_notebook(node)
+    node.go_down()
+    node.come_back()
+    node.report(other)
+    for _ in range(10):
+        assert sampled_with(node, book, 13 * GIB) == ()
+    assert sampled_with(node, book, 12 * GIB) == ()
+    node.report(book)
+    assert node.history[-1][1] == ()
 
 
 def test_a_notebook_whose_caches_were_the_excess_goes_on(node):
