@@ -55,7 +55,7 @@ def grows_at(state: NodeState, workload: Workload, gpu: Gpu) -> float | None:
         return state.at
     if not workload.spec.resizable or workload.phase is not Phase.RUNNING or workload.resident_since is None:
         return None
-    if gpu.unclaimed_since is None or gpu.has_foreigners:
+    if gpu.unclaimed_since is None or gpu.has_foreigners or gpu.unplaced:
         return None
     return max(workload.resident_since, gpu.unclaimed_since) + state.policy.cool_down_s
 

@@ -170,7 +170,7 @@ def _why_not_place(state: NodeState, workload: Workload, gpu: Gpu, rooms: Rooms)
         home = gpu.uuid in workload.home
         if not home and not workload.spec.may_borrow:
             return "it is not its home, and only one that may burst and move can borrow"
-        return "processes that nobody placed use it" if gpu.unplaced else "it is in a pool that it may not use now"
+        return "processes that nobody placed use it" if gpu.confirmed else "it is in a pool that it may not use now"
     if rooms.is_full(gpu.uuid):
         return f"as many workloads as its pool allows ({rooms.pools[gpu.uuid].max_workloads_per_gpu}) are to be there"
     requests, sizes = rooms.left_bytes(gpu.uuid)

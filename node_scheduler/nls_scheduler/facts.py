@@ -146,12 +146,15 @@ def _sampled(gpu: Gpu, reading: ev.GpuReading, away: tuple[ev.PlacedUse, ...], a
     releasing = _releasing(gpu, reading, away, at)
     known = {r.process for r in releasing}
     strangers = {p: b for p, b in unplaced.items() if p not in known}
+    unplaced_bytes = _unplaced_bytes(strangers, reading)
     return updated(
         gpu,
         memory_used_bytes=reading.memory_used_bytes,
         utilisation=reading.utilisation,
         unplaced=tuple(sorted(strangers)),
-        unplaced_bytes=_unplaced_bytes(strangers, reading),
+        unplaced_bytes=unplaced_bytes,
+        confirmed=bool(strangers and gpu.unplaced),
+        confirmed_bytes=min(gpu.unplaced_bytes, unplaced_bytes),
         releasing=releasing,
     )
 
@@ -230,7 +233,14 @@ def _without_adopted(gpu: Gpu, uses: tuple[ev.PlacedUse, ...]) -> Gpu:
     adopted = {use.process for use in uses} & set(gpu.unplaced)
     freed = sum(use.bytes or 0 for use in uses if use.process in adopted)
     strangers = tuple(process for process in gpu.unplaced if process not in adopted)
-    return replace(gpu, unplaced=strangers, unplaced_bytes=max(0, gpu.unplaced_bytes - freed) if strangers else 0)
+    left = max(0, gpu.unplaced_bytes - freed) if strangers else 0
+    return replace(
+        gpu,
+        unplaced=strangers,
+        unplaced_bytes=left,
+        confirmed=gpu.confirmed and bool(strangers),
+        confirmed_bytes=min(gpu.confirmed_bytes, left),
+    )
 
 
 @_record.register

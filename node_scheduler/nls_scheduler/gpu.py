@@ -80,8 +80,10 @@ class Gpu:
         memory_total_bytes: what can be handed out.
         healthy: an unhealthy Gpu gets nothing new and is vacated.
         memory_used_bytes: by everybody; `None` when the driver did not say, which stops planning for this Gpu.
-        unplaced_bytes: used by processes that nobody placed; they own what they use.
+        unplaced_bytes: used by processes that nobody placed, as last sampled; they own what they use.
         unplaced: those processes.
+        confirmed_bytes: what of that the sample before has shown as well: nobody has to leave for more.
+        confirmed: whether the sample before has shown processes that nobody placed as well.
         owners: who has a right to memory here and is not looked after by us.
         releasing: memory on its way back.
         unhealthy_reason: why it is out of service, for people.
@@ -101,6 +103,8 @@ class Gpu:
     memory_used_bytes: int | None = None
     unplaced_bytes: int = 0
     unplaced: tuple[ProcessId, ...] = ()
+    confirmed_bytes: int = 0
+    confirmed: bool = False
     owners: tuple[GpuOwner, ...] = ()
     utilisation: float | None = None
     releasing: tuple[Releasing, ...] = ()
@@ -112,21 +116,28 @@ class Gpu:
 
     @property
     def capacity_bytes(self) -> int:
-        """What is left for workloads beside those whom we do not look after."""
-        return max(0, self.memory_total_bytes - self.foreign_bytes)
+        """What is left for workloads beside those whom we do not look after: what plans are made with.
+
+        One sample may have met a process between two of its names. So a start has to fit beside `foreign_bytes`.
+        """
+        return max(0, self.memory_total_bytes - max(self.confirmed_bytes, self._owned_bytes))
 
     @property
     def foreign_bytes(self) -> int:
-        """What those whom we do not look after have a right to or use, whichever is more.
+        """What those whom we do not look after have a right to or use as last sampled, whichever is more.
 
         An owner's processes are among those that nobody placed: adding both up would count them twice.
         """
-        return max(self.unplaced_bytes, min(self.memory_total_bytes, sum(owner.bytes for owner in self.owners)))
+        return max(self.unplaced_bytes, self._owned_bytes)
+
+    @property
+    def _owned_bytes(self) -> int:
+        return min(self.memory_total_bytes, sum(owner.bytes for owner in self.owners))
 
     @property
     def has_foreigners(self) -> bool:
         """Whether somebody is or is about to be here whom we do not look after: then nobody borrows it."""
-        return bool(self.unplaced or self.owners)
+        return bool(self.confirmed or self.owners)
 
     @property
     def label(self) -> str:

@@ -248,7 +248,17 @@ def stuck_gpus(state: NodeState) -> set[GpuUuid]:
 
 def has_room(state: NodeState, workload: Workload, gpu: Gpu) -> bool:
     """Whether `gpu` has room for `workload` in fact: nothing counts as free before the driver shows it."""
-    return is_usable(state, gpu) and room_bytes(state, workload, gpu) >= workload.return_bytes
+    if not is_usable(state, gpu) or borrows_beside_a_stranger(workload, gpu):
+        return False
+    return room_bytes(state, workload, gpu) >= workload.return_bytes
+
+
+def borrows_beside_a_stranger(workload: Workload, gpu: Gpu) -> bool:
+    """Whether `workload` would come to borrow where a process was seen that nobody placed.
+
+    The next sample says whether that one is there to stay.
+    """
+    return bool(gpu.unplaced) and gpu.uuid not in workload.home
 
 
 def room_bytes(state: NodeState, workload: Workload, gpu: Gpu) -> int:

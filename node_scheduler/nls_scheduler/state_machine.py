@@ -24,7 +24,7 @@ from nls_scheduler.facts import record
 from nls_scheduler.ids import CommandId
 from nls_scheduler.model import updated
 from nls_scheduler.planner import make_plan
-from nls_scheduler.rooms import has_room
+from nls_scheduler.rooms import borrows_beside_a_stranger, has_room
 from nls_scheduler.sizes import format_bytes
 from nls_scheduler.transitions import transition
 from nls_scheduler.victims import suspend_failed_lately
@@ -176,6 +176,9 @@ def _leave(state: NodeState, workload: Workload, entry: PlanEntry) -> Order | No
         return None
     if workload.executing:
         return Order.INTERRUPT if _interrupt_is_due(state, workload, entry) else None
+    in_doubt = any(borrows_beside_a_stranger(workload, state.gpus[uuid]) for uuid in entry.target)
+    if in_doubt and entry.deadline_at is None:
+        return None
     return None if suspend_failed_lately(state, workload) else Order.SUSPEND
 
 

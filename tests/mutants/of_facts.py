@@ -56,6 +56,36 @@ MUTANTS = [
             "return 0",
         ),
         (
+            "one sample shows strangers who stay",
+            "Nobody leaves for what one sample alone has shown.",
+            "confirmed=bool(strangers and gpu.unplaced),",
+            "confirmed=bool(strangers),",
+        ),
+        (
+            "what a stranger takes at once counts at once",
+            "Nobody leaves for what one sample alone has shown.",
+            "confirmed_bytes=min(gpu.unplaced_bytes, unplaced_bytes),",
+            "confirmed_bytes=unplaced_bytes,",
+        ),
+        (
+            "what a stranger has given back still counts",
+            "What is free is free.",
+            "confirmed_bytes=min(gpu.unplaced_bytes, unplaced_bytes),",
+            "confirmed_bytes=gpu.unplaced_bytes,",
+        ),
+        (
+            "who is brought back is still a stranger that was confirmed",
+            "Who is brought back is no stranger any more.",
+            "confirmed=gpu.confirmed and bool(strangers),",
+            "confirmed=gpu.confirmed,",
+        ),
+        (
+            "what was brought back still counts as a stranger's",
+            "Who is brought back is no stranger any more.",
+            "confirmed_bytes=min(gpu.confirmed_bytes, left),",
+            "confirmed_bytes=gpu.confirmed_bytes,",
+        ),
+        (
             "a restart hurries who was away with it",
             "After a restart deadlines of orders begin again with the grace.",
             "pending=replace(pending, deadline_at=max(pending.deadline_at, later))",

@@ -205,8 +205,14 @@ MUTANTS = [
         (
             "one grows beside strangers",
             "An elastic command grows onto no Gpu with a stranger.",
-            "if gpu.unclaimed_since is None or gpu.has_foreigners:",
+            "if gpu.unclaimed_since is None or gpu.has_foreigners or gpu.unplaced:",
             "if gpu.unclaimed_since is None:",
+        ),
+        (
+            "one starts again to grow where a stranger has just been seen",
+            "A command does not start again for a Gpu on which a process was seen that nobody placed.",
+            "if gpu.unclaimed_since is None or gpu.has_foreigners or gpu.unplaced:",
+            "if gpu.unclaimed_since is None or gpu.has_foreigners:",
         ),
         (
             "who cannot start again grows",

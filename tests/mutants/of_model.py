@@ -79,20 +79,32 @@ MUTANTS = [
         (
             "strangers take nothing",
             "What nobody placed owns what it uses.",
+            "return max(0, self.memory_total_bytes - max(self.confirmed_bytes, self._owned_bytes))",
+            "return max(0, self.memory_total_bytes - self._owned_bytes)",
+        ),
+        (
+            "one sample with a stranger takes room away",
+            "Nobody leaves for what one sample alone has shown.",
+            "return max(0, self.memory_total_bytes - max(self.confirmed_bytes, self._owned_bytes))",
             "return max(0, self.memory_total_bytes - self.foreign_bytes)",
-            "return self.memory_total_bytes",
         ),
         (
             "owners who use less have less",
             "An owner counts with its request or what it uses, whichever is more.",
-            "return max(self.unplaced_bytes, min(",
-            "return min(self.unplaced_bytes, min(",
+            "return max(self.unplaced_bytes, self._owned_bytes)",
+            "return min(self.unplaced_bytes, self._owned_bytes)",
         ),
         (
             "an owner may be borrowed from",
             "Where somebody owns a part whom nobody here looks after, nobody borrows.",
+            "return bool(self.confirmed or self.owners)",
+            "return self.confirmed",
+        ),
+        (
+            "a borrower leaves for one sample with a stranger",
+            "Nobody leaves for what one sample alone has shown.",
+            "return bool(self.confirmed or self.owners)",
             "return bool(self.unplaced or self.owners)",
-            "return bool(self.unplaced)",
         ),
     ),
     *mutants_of(

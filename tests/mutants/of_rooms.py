@@ -145,6 +145,18 @@ MUTANTS = mutants_of(
         "            pass\n",
     ),
     (
+        "one comes to borrow where a stranger has just been seen",
+        "Who borrows starts only where no process is seen that nobody placed.",
+        "if not is_usable(state, gpu) or borrows_beside_a_stranger(workload, gpu):",
+        "if not is_usable(state, gpu):",
+    ),
+    (
+        "nobody comes home where a stranger has just been seen",
+        "A home is there beside a stranger, as far as there is room.",
+        "return bool(gpu.unplaced) and gpu.uuid not in workload.home",
+        "return bool(gpu.unplaced)",
+    ),
+    (
         "what is being released is free in fact",
         "What is being released counts as taken until the driver shows it free.",
         "taken = gpu.foreign_bytes + sum(r.bytes for r in gpu.releasing)",

@@ -241,6 +241,18 @@ MUTANTS = mutants_of(
         "over_full = False",
     ),
     (
+        "one moves for burst to where a stranger has just been seen",
+        "Nobody leaves a place for another one that may be gone with the next sample.",
+        "    if in_doubt and entry.deadline_at is None:\n        return None\n",
+        "",
+    ),
+    (
+        "who has a deadline waits for the next sample",
+        "A guarantee waits for nobody's doubts.",
+        "    if in_doubt and entry.deadline_at is None:\n",
+        "    if in_doubt:\n",
+    ),
+    (
         "a stranger intrudes on nobody",
         "A borrower leaves a Gpu on which a stranger is, by a deadline.",
         "intruded = gpu.has_foreigners and any(w.borrowed for w in present)",

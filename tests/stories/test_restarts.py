@@ -126,9 +126,12 @@ def test_who_is_brought_back_is_no_stranger_any_more_and_ids_of_orders_go_on() -
     last = stage.node.workloads[stage.workload("alice").id].last_command
     stage.node.go_down()
     stage.node.come_back_forgetful()
-    assert stage.node.state.gpus[stage.uuid(0)].unplaced != ()
+    stage.node.sample()
+    gpu = stage.node.state.gpus[stage.uuid(0)]
+    assert (gpu.unplaced != (), gpu.confirmed, gpu.confirmed_bytes) == (True, True, gpu.unplaced_bytes)
     assert stage.node.bring_back(stage._ids["alice"])
-    assert stage.node.state.gpus[stage.uuid(0)].unplaced == ()
+    gpu = stage.node.state.gpus[stage.uuid(0)]
+    assert (gpu.unplaced, gpu.confirmed, gpu.confirmed_bytes) == ((), False, 0)
     assert stage.node.state.next_command == last + 1
 
 

@@ -24,7 +24,7 @@ def workload(id_: WorkloadId, **fields: object) -> Workload:
 def node(**entry: object) -> NodeState:
     """The notebook borrows GPU b, and the other one waits since 10."""
     gpus = {
-        A: Gpu(A, 0, "H200", 16 * GIB, memory_used_bytes=GIB, unplaced_bytes=GIB, utilisation=0.5),
+        A: Gpu(A, 0, "H200", 16 * GIB, memory_used_bytes=GIB, unplaced_bytes=GIB, confirmed_bytes=GIB, utilisation=0.5),
         B: Gpu(B, 1, "H200", 16 * GIB, memory_used_bytes=None),
     }
     holder = workload(NB, phase=Phase.RUNNING, home=(A,), current=(B,), memory_used={B: 6 * GIB})
