@@ -8,6 +8,7 @@ their own home. What is held above requests yields in the order of `victims.harm
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nls_scheduler.draft import Draft
@@ -36,7 +37,8 @@ def place_guarantees(state: NodeState, homes: Homes, wanting: list[Workload]) ->
 
 
 def _place(state: NodeState, homes: Homes, wanting: list[Workload], bound: dict[WorkloadId, GpuUuid]) -> Draft:
-    draft = Draft(state, homes, Rooms(state, homes.homes), bound=bound)
+    own = replace(homes, homes=dict(homes.homes))  # exchanges are the draft's own: it may be thrown away
+    draft = Draft(state, own, Rooms(state, own.homes), bound=bound)
     waiting = _keep_present(draft, wanting)
     pinned = [w for w in waiting if not w.spec.may_borrow]
     for workload in sorted(pinned, key=lambda w: (w.spec.can_take_turns, _line(draft, w))):

@@ -8,6 +8,12 @@ MUTANTS = [
     *mutants_of(
         "targets.py",
         (
+            "a draft that is thrown away leaves its exchanges behind",
+            "Nobody's home changes for a plan that is not made.",
+            "own = replace(homes, homes=dict(homes.homes))",
+            "own = homes",
+        ),
+        (
             "who came first has the next turn, whoever waits",
             "Where more is promised than there is, who has waited longest is next.",
             "    if not workload.spec.can_take_turns or all(pool.oversubscribe <= 1.0 for pool in pools):\n",

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nls_scheduler.planner import make_plan
+from nls_scheduler.pools import Pool
 from nls_scheduler.workload import Phase
 from stage import TOTAL, Stage
 
@@ -111,3 +112,33 @@ def test_only_a_guarantee_drives_somebody_out_not_one_on_the_way_to_burst() -> N
     owner = stage.node.submit(name="owner", request_bytes=int(0.6 * TOTAL), limit_bytes=TOTAL)
     entry = make_plan(sent(stage, off=("n0",), n0=1)).entries[stage.workload("computes").id]
     assert (entry.target, entry.cause) == ((stage.uuid(0),), owner)
+
+
+def test_a_plan_that_is_thrown_away_leaves_no_exchange_of_homes_behind() -> None:
+    """`sent` leaves for `coming`, which comes elsewhere after all: it stays, and `back` gets the place it was to get.
+
+    While it was to go there, `back` was to go home instead, where `owner` and `borrower` would have exchanged homes.
+    """
+    stage = Stage(5, pools=tuple(Pool(name, gpus=(name,)) for name in ("1", "2", "3", "4")))
+    stage.command("blocker", 0.75)
+    stage.notebook("back", 0.75, pools=("1", "3"))
+    stage.user_suspends("back")
+    for name in ("borrower", "owner"):
+        stage.notebook(name, 0.25, pools=("default", "1"))
+    stage.cell_starts("borrower")
+    stage.notebook("wide", 0.1, pools=("2",))
+    stage.notebook("sent", 0.25, pools=("2", "3"))
+    stage.notebook("coming", 0.5, pools=("2", "4"))
+    stage.user_migrates("sent", 2)
+    stage.holds("sent", 0.75)
+    names = ("back", "owner", "borrower", "sent", "coming")
+    homes = [stage.home(name) for name in names]
+    assert homes == [[1], [1], [0], [2], [2]]
+    assert [stage.gpus(name) for name in names] == [[], [1], [1], [2], [4]]
+    state = sent(stage, cause="coming", sent=3)
+    back = replace(stage.workload("back"), wants_gpu=True, suspend_reason=None, waiting_since=0.0)
+    coming = replace(stage.workload("coming"), phase=Phase.SUSPENDED, current=(), process=None, waiting_since=0.0)
+    state = state.having(back, coming)
+    assert targets(stage, state, *names) == [3, 1, 1, 2, 4]
+    entries = make_plan(state).entries
+    assert [[int(uuid[-1]) for uuid in entries[stage.workload(name).id].home] for name in names] == homes
