@@ -8,6 +8,7 @@ each leaves when it can, and nobody else gets its room. A notebook without a wai
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING
 
 from nls_scheduler.sizes import format_bytes
@@ -35,12 +36,11 @@ class _Option:
 
 def take_turns(draft: Draft) -> None:
     """Give those who wait for burst a place where there is one; else let holders yield to the first in line."""
-    state = draft.state
     order = sorted(
         draft.over,
         key=lambda w: (
             not _waits_actively(w),
-            state.at if w.waiting_since is None else w.waiting_since,
+            inf if w.waiting_since is None else w.waiting_since,
             w.submitted_at,
             w.id,
         ),
@@ -74,6 +74,9 @@ def _replace_holders(draft: Draft, waiter: Workload) -> None:
         _name_a_holder(draft, waiter)
         return
     option = min(options, key=lambda o: o.rank)
+    # Whose residency ends first may be the one to replace then, on whichever Gpu.
+    residencies = (keeps_until(draft.state, holder) for option in options for holder in option.later)
+    draft.wake_at += (at for at in residencies if at > draft.state.at)
     if waiter.waiting_since is not None:
         draft.short.setdefault(option.uuid, waiter.waiting_since)
     label = draft.rooms.gpus[option.uuid].label
@@ -93,8 +96,6 @@ def _replace_holders(draft: Draft, waiter: Workload) -> None:
     draft.cause[waiter.id] = option.later[0].id
     for holder in option.later:
         draft.yields.setdefault(holder.id, waiter.id)
-        if keeps_until(draft.state, holder) > draft.state.at:
-            draft.wake_at.append(keeps_until(draft.state, holder))
 
 
 def _starves(draft: Draft, waiter: Workload) -> bool:

@@ -8,6 +8,12 @@ MUTANTS = [
     *mutants_of(
         "targets.py",
         (
+            "who does not wait has waited as long as who begins to",
+            "Nothing that time alone changes waits for another event.",
+            "since = inf if workload.waiting_since is None",
+            "since = draft.state.at if workload.waiting_since is None",
+        ),
+        (
             "a draft that is thrown away leaves its exchanges behind",
             "Nobody's home changes for a plan that is not made.",
             "own = replace(homes, homes=dict(homes.homes))",

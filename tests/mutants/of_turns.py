@@ -33,7 +33,7 @@ MUTANTS = mutants_of(
     (
         "last come, first served",
         "Who waits for burst is served in the order of arrival.",
-        "            state.at if w.waiting_since is None else w.waiting_since,",
+        "            inf if w.waiting_since is None else w.waiting_since,",
         "            -(w.waiting_since or 0.0),",
     ),
     (
@@ -63,8 +63,14 @@ MUTANTS = mutants_of(
     (
         "the end of a residency wakes nobody",
         "A waiter gets the place when the residency is over, without any other event.",
-        "        if keeps_until(draft.state, holder) > draft.state.at:",
-        "        if False:",
+        "    draft.wake_at += (at for at in residencies if at > draft.state.at)\n",
+        "",
+    ),
+    (
+        "only the end of the residency that is waited for wakes somebody",
+        "Nothing that time alone changes waits for another event.",
+        "for option in options for holder in option.later)",
+        "for holder in option.later)",
     ),
     (
         "keep does not hold against a turn",

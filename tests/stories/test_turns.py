@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from stage import Stage
+from nls_scheduler import events as ev
+from nls_scheduler.planner import make_plan
+from stage import TOTAL, Stage
 
 
 def rivals(request: float = 0.5, **policy: object) -> Stage:
@@ -325,3 +329,36 @@ def test_who_comes_later_does_not_get_the_room_that_is_kept_for_a_cell() -> None
     stage.cell_starts("one")
     assert stage.phase("one") == "suspended"
     assert stage.runs("two")
+
+
+def test_the_first_residency_that_ends_is_waited_for_though_another_holder_would_be_cheaper_now() -> None:
+    stage = Stage(2, min_residency_s=100.0, residency_per_move=0.0)
+    stage.notebook("alice", 0.25)
+    stage.holds("alice", 0.7)
+    stage.user_suspends("alice")
+    stage.notebook("carol", 0.25)
+    stage.holds("carol", 0.9)
+    stage.after(50)
+    stage.notebook("bob", 0.25)
+    stage.holds("bob", 0.8)
+    assert stage.gpu("carol") != stage.gpu("bob")
+    stage.cell_starts("alice")
+    assert stage.cause("alice") == "bob"
+    assert stage.node.state.timer_at == 100.0
+    stage.node.fire_timer()
+    stage.node.settle()
+    assert stage.runs("alice", "bob")
+
+
+@pytest.mark.parametrize("limit", [0.75, 1.0])
+def test_who_begins_to_wait_goes_before_who_is_on_its_way_out_at_once_and_later(limit: float) -> None:
+    """Who is still on the Gpu has waited for nothing: not even for as long as who begins to wait at this moment."""
+    stage = Stage(1, oversubscribe=2.0)
+    stage.notebook("first", 0.75, limit)
+    first = stage.workload("first").id
+    stage.node.tell(ev.SuspendRequested(stage.node.now, first, "suspended by its user"))
+    stage.node.tell(ev.ResumeRequested(stage.node.now, first))
+    second = stage.node.submit(request_bytes=int(0.75 * TOTAL), limit_bytes=int(limit * TOTAL))
+    for later_s in (0.0, 1.0):
+        entries = make_plan(replace(stage.node.state, at=stage.node.now + later_s)).entries
+        assert [bool(entries[key].target) for key in (first, second)] == [False, True]
