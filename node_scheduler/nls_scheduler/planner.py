@@ -218,9 +218,10 @@ def _why_guest(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) ->
 def _why_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> str:
     label = draft.state.label(target)
     absent = workload.phase in (Phase.QUEUED, Phase.SUSPENDED)
-    if absent and not all(has_room(draft.state, workload, draft.state.gpus[uuid]) for uuid in target):
-        holder = _cause(draft, workload, target)
-        return f"{draft.state.label_is(target)} {_held_by(draft, holder)}"
+    lacking = tuple(u for u in target if absent and not has_room(draft.state, workload, draft.state.gpus[u]))
+    if lacking:
+        holder = _cause(draft, workload, lacking)
+        return f"{draft.state.label_is(lacking)} {_held_by(draft, holder)}"
     if workload.spec.burstable:
         allowance = format_bytes(draft.allowances[workload.id])
         if target != draft.homes.homes[workload.id]:

@@ -90,7 +90,8 @@ def _keep_present(draft: Draft, wanting: list[Workload]) -> list[Workload]:
 def _claim_home(draft: Draft, workload: Workload) -> None:
     home = draft.homes.homes[workload.id]
     if not all(uuid in draft.rooms.gpus for uuid in home):
-        draft.waits[workload.id] = f"{draft.state.label_is(home)} out of service"
+        out = tuple(uuid for uuid in home if uuid not in draft.rooms.gpus)
+        draft.waits[workload.id] = f"{draft.state.label_is(out)} out of service"
         return
     draft.rooms.add(workload, home)
     for uuid in home:

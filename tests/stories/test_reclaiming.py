@@ -432,3 +432,12 @@ def test_a_reason_about_several_gpus_is_a_sentence() -> None:
     reasons = [entry.reason for entry in stage.node.state.plan.values()]
     assert "GPU 0 and GPU 1 are held by first" in reasons
     assert stage.node.state.label_is((stage.uuid(0),)) == "GPU 0 is"
+
+
+def test_of_several_gpus_those_are_named_that_are_not_free_yet() -> None:
+    stage = Stage(2)
+    stage.command("first")
+    stage.node.release(stage.workload("first").id)
+    fields = {"request_bytes": 16 * GIB, "limit_bytes": 16 * GIB, "gpu_count": 2}
+    second = stage.node.submit(name="second", kind=Kind.COMMAND, **fields)
+    assert stage.node.state.plan[second].reason == "GPU 0 is held by first"
