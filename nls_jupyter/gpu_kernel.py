@@ -392,6 +392,10 @@ class GpuProcessApp(IPKernelApp):
         del context.sockopts[zmq.SNDHWM]
 
 
+# `%config` knows it by this name.
+GpuProcessApp.__name__ = IPKernelApp.__name__
+
+
 def _raise_oom_score() -> None:
     """The guardian did this already, unless somebody started the module by hand."""
     own, parents = (Path(f"/proc/{process}/oom_score_adj") for process in ("self", os.getppid()))

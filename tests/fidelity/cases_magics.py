@@ -60,9 +60,12 @@ CASES = (
     case("%load_ext twice", "%load_ext autoreload"),
     case(
         "%config",
+        "%config",
+        "%config IPKernelApp.name",
         "%config InlineBackend.figure_format",
         "%config IPCompleter.greedy = True",
         "%config NoSuchClass.x = 1",
+        hide=((r" +GpuMagics\n", ""),),
     ),
     case(
         "%matplotlib",
