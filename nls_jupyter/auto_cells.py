@@ -6,12 +6,15 @@ import re
 
 _LOCAL = re.compile(r"\s*%%local\b")
 _GPU_CELL = re.compile(r"\s*%%gpu\b")
-_GPU_LINE = re.compile(r"\s*(\?{1,2}\s*)?%gpu\b")
+_GPU_LINE = re.compile(r"\s*(\?{1,2}\s*)?%(gpu|config\s+GpuMagics)\b")
 _NOTHING = re.compile(r"\s*(#.*)?$")
 
 
 def stays_in_kernel(code: str) -> bool:
-    """Whether auto mode leaves this cell to the notebook's kernel: a `%%local` cell, only `%gpu` lines, or no code."""
+    """Whether auto mode leaves this cell to the notebook's kernel: a `%%local` cell, no code, or only lines of ours.
+
+    Those are `%gpu` and `%config GpuMagics`.
+    """
     if _LOCAL.match(code):
         return True
     return all(_NOTHING.match(line) or _GPU_LINE.match(line) for line in code.splitlines())

@@ -14,6 +14,7 @@ from nls_jupyter.auto_cells import asks_in_kernel, is_gpu_cell, stays_in_kernel,
         "%gpu status",
         "# first\n%gpu request 0.5  # a half\n\n%gpu",
         "%gpu?",
+        "%config GpuMagics.save_within = 10",
         "?%gpu",
         "",
         " \n\t\n",
@@ -26,7 +27,19 @@ def test_these_cells_need_no_gpu(code: str) -> None:
 
 @pytest.mark.parametrize(
     "code",
-    ["1 + 1", "%gpu\n1", "x = %gpu", "%%gpu\n1", "%gpus", "%%locally\n1", "x\n%%local", "%time 1", "'''\n%gpu\n'''"],
+    [
+        "1 + 1",
+        "%config GpuMagicsToo.x",
+        "%config InlineBackend",
+        "%gpu\n1",
+        "x = %gpu",
+        "%%gpu\n1",
+        "%gpus",
+        "%%locally\n1",
+        "x\n%%local",
+        "%time 1",
+        "'''\n%gpu\n'''",
+    ],
 )
 def test_every_other_cell_goes_to_the_gpu_process(code: str) -> None:
     assert not stays_in_kernel(code)
