@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from effort import examples
 
+from left_out import thinned
 from nls_scheduler.policy import Policy
 from nls_scheduler.pools import Pool
 from nls_scheduler.simulator import GIB, SimulatedNode
@@ -119,6 +120,6 @@ class Node:
         return starves and gpu in could and len(could) >= other.spec.gpu_count
 
 
-@pytest.mark.parametrize("seed", range(examples(12)))
+@pytest.mark.parametrize("seed", thinned(range(examples(12)), 4, "histories of waiting"))
 def test_nobody_waits_beside_room_nor_for_longer_than_starvation_and_those_before_it(seed: int) -> None:
     Node(random.Random(seed)).play()

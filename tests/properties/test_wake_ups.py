@@ -16,7 +16,7 @@ from hypothesis.stateful import invariant
 
 from nls_scheduler.commands import WorkloadCommand
 from nls_scheduler.planner import make_plan
-from properties.test_histories import Histories, tried
+from properties.test_histories import LONG, Histories, tried
 
 if TYPE_CHECKING:
     from nls_scheduler.model import PlanEntry
@@ -59,4 +59,5 @@ class WakeUps(Histories):
         assert isclose(later.deadline_at - entry.deadline_at, elapsed_s, abs_tol=1e-6)
 
 
-TestWakeUps = pytest.mark.timeout(300)(tried(WakeUps, 60, 40))
+TestWakeUps = pytest.mark.timeout(300)(tried(WakeUps, 12, 40))
+TestManyWakeUps = LONG(pytest.mark.timeout(1200)(tried(WakeUps, 60, 40)))
