@@ -26,6 +26,7 @@ from nls_jupyter.saved_state import (
 from nls_jupyter.saved_state.hidden_names import HiddenNames
 from nls_jupyter.saved_state.manifest import MissingName, describe
 from nls_jupyter.saved_state.modules import UserModules
+from nls_jupyter.saved_state.patches import Patches
 from nls_jupyter.saved_state.places import Places
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Interpreter:
             hidden = HiddenNames(shell)
             self._aspects += [*ipython_session.of_shell(shell), *pictures.of_shell(shell), hidden.aspect()]
             places += [process_objects.at_exit(), *ipython_objects.of_shell(shell), hidden.place()]
+            places.append(Patches(shell).place())
         self._places = Places(places)
         #: Aspects as they were when the process started, or right after their module's import.
         self._fresh: dict[str, bytes | None] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from saved_state_processes import carried_on
+from saved_state_processes import carried, carried_on
 
 MAGICS = (
     "from IPython.core.magic import Magics, line_magic, magics_class, register_line_magic\n"
@@ -183,3 +183,25 @@ def test_what_a_library_holds_once_is_the_librarys_under_a_name_of_the_users_too
         "assert type(kept['own']) is type(rcParams) and kept['own']['font.size'] == 3\n"
     )
     assert carried_on(before, after) == []
+
+
+def test_what_cells_set_on_modules_and_classes_of_libraries_is_set_again():
+    before = (
+        "import math, pandas as pd\nrows = [1]\n"
+        "def shares(self): return self / self.sum()\n#%%\n"
+        "pd.DataFrame.shares = shares\nmath.tau2 = 2 * math.tau\nsetattr(pd.Series, 'rows', rows)\n"
+        "math.table = {'rows': rows}; del math.table\n"
+    )
+    after = (
+        "rows[0] = 2\n"
+        "assert pd.DataFrame({'a': [1, 3]}).shares()['a'].tolist() == [0.25, 0.75] and math.tau2 == 2 * math.tau\n"
+        "assert pd.Series.rows is rows and not hasattr(math, 'table')\n"
+        "assert pd.DataFrame.shares is shares\n"
+    )
+    assert carried_on(before, after) == []
+
+
+def test_a_function_in_the_place_of_a_librarys_own_is_named():
+    before = "import math\nplain = math.sqrt\nmath.sqrt = lambda x: plain(x) + 1\n"
+    (lost,) = [missing for missing in carried(before, "assert math.sqrt(4) == 2") if missing[0].startswith("attribute")]
+    assert lost == ["attribute: math.sqrt", "RuntimeError: it takes the place of the library's own: run its cell again"]

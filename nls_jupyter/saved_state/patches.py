@@ -1,0 +1,97 @@
+"""What cells set on modules and classes of libraries: `pd.DataFrame.shares = shares`, `tqdm.monitor_interval = 0`.
+
+Which attributes these are is read in the cells: to compare whole libraries after each cell would take too long.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import types
+from typing import TYPE_CHECKING, Any, Final
+
+from nls_jupyter.saved_state.places import Place, is_the_users_module
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator, Mapping
+
+    from nls_jupyter.saved_state.places import Entry
+
+    Owner = types.ModuleType | type
+
+_MAY_SET = re.compile(r"\.\s*\w+[^=\n]*=(?!=)|\bsetattr\b")
+# What is set there is kept by other means, or each process's own.
+_KEPT_OTHERWISE: Final = frozenset({"sys", "builtins", "os", "__main__"})
+
+
+class Patches:
+    """Those of a shell's cells."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        self._looked_at = 0
+        self._found: dict[str, tuple[Owner, str]] = {}
+
+    def place(self) -> Place:
+        """Each with its owner, which comes back with its library."""
+        return Place("attribute", self._entries, self._put)
+
+    def _entries(self) -> Iterator[tuple[Hashable, Entry]]:
+        cells = self._shell.history_manager.input_hist_parsed
+        # The last one may be another one by now: two parts of a notebook's cell have one number.
+        for cell in cells[min(self._looked_at, max(0, len(cells) - 1)) :]:
+            for owner, name in _set_in(cell, self._shell.user_ns):
+                self._note(owner, name)
+        self._looked_at = len(cells)
+        for label, (owner, name) in self._found.items():
+            if name in vars(owner):
+                yield label, (owner, name, vars(owner)[name])
+
+    def _note(self, owner: Owner, name: str) -> None:
+        prefix = "" if isinstance(owner, types.ModuleType) else f"{owner.__module__}."
+        self._found[f"{prefix}{owner.__name__}.{name}"] = owner, name
+
+    def _put(self, owner: Owner, name: str, value: Any) -> None:
+        """Raises RuntimeError for a function in the place of the library's own: without that one it could not go on."""
+        own = vars(owner).get(name, value)
+        if isinstance(value, types.FunctionType) and own is not value:
+            raise RuntimeError("it takes the place of the library's own: run its cell again")
+        setattr(owner, name, value)
+        self._note(owner, name)
+
+
+def _set_in(cell: str, names: Mapping[str, Any]) -> Iterator[tuple[Owner, str]]:
+    """Owner and name of each attribute that `cell` sets on what a library holds."""
+    if not _MAY_SET.search(cell):
+        return
+    try:
+        tree = ast.parse(cell)
+    except SyntaxError:
+        return
+    for node in ast.walk(tree):
+        for whose, name in _targets(node):
+            owner = _owner(whose, names)
+            if owner is not None:
+                yield owner, name
+
+
+def _targets(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
+    match node:
+        case ast.Attribute(value=whose, attr=name, ctx=ast.Store()):
+            yield whose, name
+        case ast.Call(func=ast.Name(id="setattr"), args=[whose, ast.Constant(value=str(name)), _]):
+            yield whose, name
+
+
+def _owner(whose: ast.expr, names: Mapping[str, Any]) -> Owner | None:
+    """The library's module or class that an expression such as `pd.DataFrame` means; `None`: something else."""
+    if isinstance(whose, ast.Name):
+        found = names.get(whose.id)
+    elif isinstance(whose, ast.Attribute) and (outer := _owner(whose.value, names)) is not None:
+        found = getattr(outer, whose.attr, None)
+    else:
+        return None
+    if not isinstance(found, (types.ModuleType, type)):
+        return None
+    module = found.__name__ if isinstance(found, types.ModuleType) else found.__module__
+    return None if module in _KEPT_OTHERWISE or is_the_users_module(module) else found
