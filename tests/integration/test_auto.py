@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+LONG = pytest.mark.long("auto mode in rare cases: the common ones are tried here")
+
 pytestmark = pytest.mark.kernel
 
 GONE = "this notebook's GPU process is not there now"
@@ -99,6 +101,7 @@ def test_switching_says_what_stays_where_and_leaves_the_kernel_as_it_was(
         assert kernel.run("%gpu auto maybe").reply["evalue"] == "%gpu auto takes on or off, and got 'maybe'."
 
 
+@LONG
 def test_the_configuration_switches_it_on_and_off_in_any_kernel(two_gpus: DaemonProcess, tmp_path: Path) -> None:
     with AutoKernel(tmp_path, two_gpus, "python3", arguments=["--GpuMagics.auto=True"]) as kernel:
         where = "import sys; 'nls_jupyter.gpu_kernel' in sys.modules"
@@ -107,6 +110,7 @@ def test_the_configuration_switches_it_on_and_off_in_any_kernel(two_gpus: Daemon
         assert kernel.run(where).result == "False"
 
 
+@LONG
 def test_a_kernel_that_a_cell_starts_is_not_in_auto_mode(steady: AutoKernel) -> None:
     ran = steady.run(
         "from jupyter_client.manager import start_new_kernel\n"
@@ -149,6 +153,7 @@ def test_numbers_go_on_after_a_move_and_history_is_the_kernels(notebook: AutoKer
     assert [entry[2][0] for entry in notebook.ask("history_request", spans)["history"]] == ["first"]
 
 
+@LONG
 def test_two_gpu_cells_in_one_cell_neither_lose_the_count_nor_complain(two_gpus: DaemonProcess, tmp_path: Path) -> None:
     with AutoKernel(tmp_path, two_gpus, "python3") as kernel:
         kernel.run("magic = get_ipython().run_cell_magic")
@@ -286,6 +291,7 @@ def rivals(tmp_path: Path) -> Iterator[tuple[AutoKernel, AutoKernel]]:
         yield kernels[0], kernels[1]
 
 
+@LONG
 def test_every_real_cell_waits_with_a_line_that_offers_local_and_leaves_nothing(
     rivals: tuple[AutoKernel, AutoKernel],
 ) -> None:
@@ -331,6 +337,7 @@ def test_what_a_cell_puts_out_after_its_wait_stays_however_late_the_line_goes(
     assert ran.kinds()[-2:] == ["clear_output", "execute_result"]
 
 
+@LONG
 def test_requests_that_are_no_cells_do_not_bring_a_suspended_gpu_process_back(notebook: AutoKernel) -> None:
     notebook.run("kept = [1]")
     notebook.run("%gpu suspend")
@@ -383,6 +390,7 @@ def test_hidden_code_before_the_first_cell_runs_in_each_new_gpu_process_before_t
     assert notebook.run("later").result == "1"
 
 
+@LONG
 def test_what_is_wrong_with_hidden_code_is_told_in_the_log(notebook: AutoKernel) -> None:
     notebook.run("1 / 0", silent=True, store_history=False)
     notebook.run("there = 1", silent=True, store_history=False)
@@ -408,6 +416,7 @@ def test_a_gpu_process_that_dies_in_a_cell_or_a_request_is_told_and_the_kernel_l
 # Completion and help
 
 
+@LONG
 def test_with_retry_a_cell_whose_process_was_killed_runs_again_on_the_saved_variables(notebook: AutoKernel) -> None:
     notebook.run("%%local\n%config GpuMagics.retry = True")
     notebook.run("kept = 5")
@@ -434,6 +443,7 @@ def test_completion_and_help_know_the_gpu_processs_names(steady: AutoKernel) -> 
     assert local["matches"] == []
 
 
+@LONG
 def test_completion_in_a_gpu_cell_of_an_ordinary_notebook_asks_the_gpu_process(
     two_gpus: DaemonProcess, tmp_path: Path
 ) -> None:

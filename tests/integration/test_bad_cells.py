@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from notebooks import Book
 
+LONG = pytest.mark.long("cells that do harm at length")
+
 SLEEP = "print('up', flush=True)\nimport time\ntime.sleep(600)"
 # What ends the GPU process: the name of the error and what its text has.
 DEADLY = {
@@ -136,6 +138,7 @@ def test_a_child_that_floods_the_output_stops_nobody(book: Book) -> None:
     assert lives(book)
 
 
+@LONG
 def test_ten_thousand_updates_of_a_display_stop_nobody(book: Book) -> None:
     book.gpu("1")  # so that the first display is not the line that says what it waits for
     outputs = book.run(

@@ -16,6 +16,8 @@ from waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+LONG = pytest.mark.long("journals that lost something: the whole one is lost here")
+
 NEW_ID = "0123456789ab"
 
 
@@ -52,6 +54,7 @@ def test_notebooks_and_commands_go_on_as_if_nothing_had_happened(bench):
     assert command.poll() is None
 
 
+@LONG
 def test_a_journal_that_lost_its_end_loses_nothing_and_freezes_nobody(bench):
     book = bench.open("notebook.ipynb")
     book.gpu("from nls_jupyter import xp\nx, n = xp.arange(1000), 0")
@@ -74,6 +77,7 @@ def test_a_journal_that_lost_its_end_loses_nothing_and_freezes_nobody(bench):
         book.run("%gpu suspend")
 
 
+@LONG
 def test_who_has_no_gpu_process_asks_anew_with_the_next_cell_and_has_its_variables(bench):
     book = bench.open("notebook.ipynb")
     book.gpu("from nls_jupyter import xp\nx = xp.arange(1000)")

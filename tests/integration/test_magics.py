@@ -16,6 +16,8 @@ from waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+LONG = pytest.mark.long("%gpu in rare cases: the common ones are tried here")
+
 pytestmark = pytest.mark.kernel
 
 SLEEP = "import time\nprint('up', flush=True)\ntime.sleep(60)"
@@ -195,6 +197,7 @@ def test_names_that_cannot_be_kept_are_told_once(book: Book) -> None:
         assert "was killed by SIGKILL (signal 9), as the out-of-memory killer does; back on GPU 0" in outputs.stderr
 
 
+@LONG
 def test_a_restart_begins_empty_and_costs_no_try(book: Book) -> None:
     for _ in range(4):
         book.gpu("x = 1")
@@ -218,6 +221,7 @@ def test_vars_says_what_is_saved_and_what_is_not_and_why(book: Book) -> None:
     assert "not saved: " in told["counter"]
 
 
+@LONG
 def test_the_log_tells_what_happened_and_when(book: Book) -> None:
     assert "Nothing has happened" in book.run("%gpu log").stdout
     book.gpu("x = 1")
@@ -243,6 +247,7 @@ def test_ctrl_c_interrupts_the_cell_and_keeps_everything(book: Book) -> None:
     assert (book.pid(), gpu_pid(book)) == pids
 
 
+@LONG
 def test_a_cell_that_ignores_ctrl_c_can_be_left_and_ended(book: Book) -> None:
     book.fails("1 / 0")  # IPython imports what shows a traceback now: an interrupt in that import would break it
     cell = book.start(f"%%gpu\n{DEAF}")
@@ -262,6 +267,7 @@ def test_a_cell_that_ignores_ctrl_c_can_be_left_and_ended(book: Book) -> None:
     assert book.gpu("1").result == "1"
 
 
+@LONG
 def test_a_save_that_hangs_holds_the_next_cell_until_ctrl_c(book: Book, tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     book.gpu("quick = 0")
@@ -292,6 +298,7 @@ class Slow(list):
 slow, child = Slow(), subprocess.Popen(['sleep', '600'])"""
 
 
+@LONG
 def test_a_cell_that_runs_while_variables_are_saved_harms_nothing_that_runs_beside(
     bench: Bench, tmp_path: Path
 ) -> None:
@@ -318,6 +325,7 @@ def test_a_kernel_that_ends_takes_its_gpu_process_with_it(bench: Bench, end: str
         book.close()
 
 
+@LONG
 def test_a_forked_child_of_the_kernel_neither_uses_nor_ends_the_gpu_process(book: Book) -> None:
     book.gpu("x = 1")
     pid = gpu_pid(book)
@@ -342,6 +350,7 @@ def test_inside_the_gpu_process_the_magics_are_plain(book: Book) -> None:
     assert "would wait for the end of the cell" in book.fails("%%gpu\n%gpu suspend").evalue
 
 
+@LONG
 def test_a_kernel_that_a_gpu_cell_starts_is_a_kernel_like_any_other(book: Book) -> None:
     outputs = book.gpu(
         "from jupyter_client.manager import start_new_kernel\n"
@@ -395,6 +404,7 @@ def test_a_suspend_that_cannot_save_says_why_at_once_and_the_notebook_goes_on(bo
     book.run("%gpu suspend")
 
 
+@LONG
 def test_resume_brings_them_back_without_a_cell(book: Book) -> None:
     book.gpu("kept = 5")
     book.run("%gpu suspend")

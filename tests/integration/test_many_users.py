@@ -13,9 +13,12 @@ from pages import named
 if TYPE_CHECKING:
     import pathlib
 
+LONG = pytest.mark.long("two users with a server each")
+
 pytestmark = pytest.mark.skipif(CANNOT is not None, reason=CANNOT or "")
 
 
+@LONG
 def test_each_sees_and_controls_their_own(tmp_path_factory: pytest.TempPathFactory) -> None:
     def make(name: str) -> pathlib.Path:
         return tmp_path_factory.mktemp(name)

@@ -14,6 +14,8 @@ from waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+LONG = pytest.mark.long("cells that run again: the plainest one runs again here")
+
 AGAIN = """
 import os, pathlib, time
 first = not pathlib.Path({marker!r}).exists()
@@ -81,6 +83,7 @@ def test_without_retry_it_does_not(book: Book) -> None:
     assert "again" not in cell.outputs.stdout
 
 
+@LONG
 def test_a_cell_that_kills_its_process_twice_has_failed(book: Book) -> None:
     book.run("%config GpuMagics.retry = True")
     # What a process prints in its last moment may be lost with it; what it writes to a file is not.
@@ -91,6 +94,7 @@ def test_a_cell_that_kills_its_process_twice_has_failed(book: Book) -> None:
     assert book.gpu("1").result == "1"
 
 
+@LONG
 def test_a_cell_that_was_driven_out_goes_on_when_its_gpu_is_free_again(bench: Bench, book: Book) -> None:
     book.run("%gpu request 0.25 --limit 1.0")
     book.gpu("from nls_jupyter import xp\nkept = 7")
@@ -114,6 +118,7 @@ def test_a_reclaimed_cell_says_why_and_its_variables_are_there(book: Book) -> No
     assert book.gpu("0 <= kept < 10**6").result == "True"
 
 
+@LONG
 def test_a_reclaimed_cell_with_retry_goes_on_where_it_was(book: Book) -> None:
     book.gpu("step = 0")
     book.run(RECLAIM)
@@ -136,6 +141,7 @@ def test_a_save_point_is_what_a_killed_cell_comes_back_with(bench: Bench, book: 
     assert "on the variables of cell [2], save point 1 (attempt 2)" in outputs.stderr
 
 
+@LONG
 def test_a_notebook_is_kept_until_its_user_says_otherwise(bench: Bench, book: Book) -> None:
     book.gpu("1")
     assert "Kept until " in book.run("%gpu keep 2h").stdout

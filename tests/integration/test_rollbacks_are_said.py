@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+LONG = pytest.mark.long("ways in which cells are lost and said: the plainest are tried here")
+
 pytestmark = pytest.mark.kernel
 # While the file is there, no save is finished before the next cell, or the kill, comes.
 SLOW = """
@@ -77,6 +79,7 @@ def test_a_death_that_nobody_heard_of_is_told_with_the_cells_it_took(bench: Benc
     assert unsaved.book.gpu("n").stderr == ""
 
 
+@LONG
 def test_so_is_one_together_with_the_journal(bench: Bench, unsaved: Unsaved) -> None:
     bench.daemon.kill()
     unsaved.kill()
@@ -87,6 +90,7 @@ def test_so_is_one_together_with_the_journal(bench: Bench, unsaved: Unsaved) -> 
     assert lost_cells(back.stderr) == 5 - int(back.stdout) > 0
 
 
+@LONG
 def test_the_history_that_jupyterlab_shows_names_the_cells(bench: Bench, unsaved: Unsaved) -> None:
     unsaved.kill()
     back = unsaved.book.gpu("print(n)")
@@ -95,6 +99,7 @@ def test_the_history_that_jupyterlab_shows_names_the_cells(bench: Bench, unsaved
     assert told == [unsaved.cells[int(back.stdout) :]]
 
 
+@LONG
 def test_a_release_from_elsewhere_saves_first(bench: Bench, unsaved: Unsaved) -> None:
     release(bench, unsaved.book)
     back = unsaved.book.gpu("print(n)")

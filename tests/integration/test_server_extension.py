@@ -20,6 +20,8 @@ from waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+LONG = pytest.mark.long("what a page sees in rare cases: the common ones are seen here")
+
 BASE_URL = 'c.ServerApp.base_url = "/user/some%40one/"\n'
 ANY = "nothing-of-that-name"
 
@@ -55,6 +57,7 @@ def test_a_page_sees_a_notebooks_gpu_as_it_comes_and_goes(bench: LabBench) -> No
     assert other.messages[-1]["version"] <= page.messages[-1]["version"]
 
 
+@LONG
 def test_a_notebook_that_only_waits_is_known_as_its_kernels(directory: Path) -> None:
     with lab_bench(directory, "1x256MiB") as bench:
         page, first, second = bench.page(), bench.open(), bench.open()
@@ -85,6 +88,7 @@ def test_request_and_limit_can_be_changed_and_nothing_else(bench: LabBench) -> N
     assert book.entry()["priority"] == 0
 
 
+@LONG
 def test_the_feed_comes_back_after_a_daemons_restart(bench: LabBench) -> None:
     page, book = bench.page(), bench.open()
     book.gpu("1")
@@ -113,6 +117,7 @@ def test_a_page_never_starts_a_daemon(directory: Path) -> None:
         assert bench.open().run("1 + 1").result == "2"
 
 
+@LONG
 @pytest.mark.skipif(has_gpus(), reason="this machine has GPUs")
 def test_a_node_without_gpus_is_said_to_have_none(directory: Path) -> None:
     enable_extension(directory)
@@ -124,6 +129,7 @@ def test_a_node_without_gpus_is_said_to_have_none(directory: Path) -> None:
         assert "There is no NVIDIA driver on this machine" in state["daemon"]["message"]
 
 
+@LONG
 def test_two_hundred_workloads_reach_the_page_and_a_change_of_one_is_a_small_message(directory: Path) -> None:
     with lab_bench(directory) as bench:
         ids = []
@@ -138,6 +144,7 @@ def test_two_hundred_workloads_reach_the_page_and_a_change_of_one_is_a_small_mes
         assert page.bytes - before < 20_000
 
 
+@LONG
 def test_ten_pages_cost_the_daemon_no_more_connections_than_one(bench: LabBench) -> None:
     def connections() -> int:
         lines = Path("/proc/net/unix").read_text().splitlines()
@@ -151,6 +158,7 @@ def test_ten_pages_cost_the_daemon_no_more_connections_than_one(bench: LabBench)
     wait_until(lambda: connections() <= one)
 
 
+@LONG
 def test_what_happens_is_on_jupyters_event_bus_without_any_page_or_kernel(directory: Path) -> None:
     with lab_bench(directory) as bench:
         listener = bench.wait(bench.listen())
@@ -192,6 +200,7 @@ stray("stray-1", "-m", "nls_jupyter.gpu_process"), stray("stray-2", "-m", "somet
 """
 
 
+@LONG
 def test_what_a_gpu_process_of_a_killed_kernel_left_is_ended_by_the_server_and_nothing_else(bench: LabBench) -> None:
     page, book = bench.page(), bench.open()
     gpu_process, other = eval(book.run(STRAY).result or "")

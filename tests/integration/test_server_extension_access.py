@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from daemon_process import DaemonProcess
 
+LONG = pytest.mark.long("servers with permissions of their own: tokens and cookies are tried here")
+
 BASE_URL = 'c.ServerApp.base_url = "/user/some%40one/"\n'
 ANY = "nothing-of-that-name"
 
@@ -96,6 +98,7 @@ def test_a_workload_that_does_not_exist_is_404(bench: LabBench) -> None:
     assert bench.ask("POST", f"workloads/{ANY}/explode", {}).code == 404
 
 
+@LONG
 def test_who_may_only_read_sees_everything_and_orders_nothing(directory: Path) -> None:
     with lab_bench(directory, settings=AUTHORIZER.format(actions=["read"])) as bench:
         book = bench.open()
@@ -110,6 +113,7 @@ def test_who_may_only_read_sees_everything_and_orders_nothing(directory: Path) -
         assert book.entry()["phase"] == "running"
 
 
+@LONG
 def test_who_may_not_even_read_sees_nothing(directory: Path) -> None:
     with lab_bench(directory, settings=AUTHORIZER.format(actions=[])) as bench:
         assert bench.ask("GET", "status").code == 403
@@ -118,6 +122,7 @@ def test_who_may_not_even_read_sees_nothing(directory: Path) -> None:
         assert refused.value.code == 403
 
 
+@LONG
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_others_workloads_need_the_permission_to_administer(directory: Path) -> None:
     settings = AUTHORIZER.format(actions=["read", "write"])

@@ -16,6 +16,10 @@ from waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+LONG = pytest.mark.long(
+    "processes that stand by, and all that may be wrong with them: coming back in one is tried here"
+)
+
 KEEPER = "get_ipython().magics_manager.registry['GpuMagics'].gpu_of_notebook.supervisor.keeper"
 STANDBY = f"{KEEPER}.standby"
 GONE_WITHIN_S = 15.0
@@ -75,6 +79,7 @@ def test_a_notebook_comes_back_in_the_process_that_stood_by(bench: Bench, book: 
     assert standby_pid(book) not in (first, standby)
 
 
+@LONG
 def test_what_it_has_imported_takes_the_notebook_for_a_notebook(book: Book) -> None:
     shown = "import pandas\nprint(pandas.get_option('display.max_columns'), pandas.get_option('display.width'))"
     before = book.gpu(shown).stdout
@@ -84,6 +89,7 @@ def test_what_it_has_imported_takes_the_notebook_for_a_notebook(book: Book) -> N
     assert gpu_pid(book) == standby
 
 
+@LONG
 def test_it_is_masked_as_the_gpu_that_it_comes_to(bench: Bench, book: Book) -> None:
     bob = bench.open()
     book.gpu("from nls_jupyter import xp\nx = xp.ones(1 << 21)")  # bob, who has less, is the one to move
@@ -103,6 +109,7 @@ def test_it_is_masked_as_the_gpu_that_it_comes_to(bench: Bench, book: Book) -> N
         wait_until(lambda: not [w for w in bench.daemon.status()["workloads"] if w["name"] in ("training", bob.name)])
 
 
+@LONG
 @pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
 def test_whatever_is_wrong_with_it_the_notebook_starts_cold(book: Book, fault: signal.Signals) -> None:
     book.gpu("x = 5")
@@ -126,6 +133,7 @@ def test_it_is_dropped_with_the_gpu(book: Book, command: str) -> None:
     assert gone(standby)
 
 
+@LONG
 def test_other_packages_or_variables_make_it_useless(book: Book) -> None:
     book.gpu("x = 5")
     standby = standby_pid(book)
@@ -135,6 +143,7 @@ def test_other_packages_or_variables_make_it_useless(book: Book) -> None:
     assert gpu_pid(book) != standby
 
 
+@LONG
 def test_it_ends_when_the_notebook_is_idle(book: Book) -> None:
     book.run("%config GpuMagics.standby_idle = 3.0")
     book.gpu("1")
@@ -142,6 +151,7 @@ def test_it_ends_when_the_notebook_is_idle(book: Book) -> None:
     wait_until(partial(gone, standby))
 
 
+@LONG
 def test_one_that_needs_too_much_memory_is_ended_and_the_log_says_so(book: Book) -> None:
     book.run("import os; os.environ['NLS_STANDBY_MEMORY'] = '1MiB'")
     book.gpu("import numpy")
@@ -154,6 +164,7 @@ def test_a_wrong_setting_is_named(book: Book) -> None:
     assert "NLS_STANDBY_MEMORY or GpuMagics.standby_memory: 'lots' is not a size" in book.fails("%%gpu\n1").evalue
 
 
+@LONG
 def test_a_release_is_no_loss_while_the_process_that_stands_by_takes_its_time_to_end(book: Book) -> None:
     book.gpu("kept = 1")
     standby_pid(book)

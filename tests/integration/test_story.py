@@ -18,6 +18,8 @@ from waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+LONG = pytest.mark.long("waits, turns and deaths of real notebooks: a move, a death and a turn are lived through here")
+
 
 QUICK_TURNS = ("--set", "residency_per_move=0", "--set", "min_residency_s=0", "--set", "cool_down_s=0")
 QUICK_RECLAIM = ("--set", "reclaim_deadline_s=3", "--set", "stop_grace_s=1")
@@ -179,6 +181,7 @@ def test_a_gpu_process_killed_in_mid_cell_costs_the_cell_and_nothing_else(book: 
     assert (book.pid(), book.run("cpu").result) == (kernel, "1")
 
 
+@LONG
 def test_a_second_cell_right_after_the_death_waits_for_the_new_process(book: Book) -> None:
     book.gpu("x = 1")
     for code in ("import os; os._exit(3)", "import os; os.kill(os.getpid(), 9)"):
@@ -197,6 +200,7 @@ def test_two_notebooks_that_do_not_fit_take_turns_and_lose_nothing(rivals: tuple
         assert other.entry()["phase"] == "suspended"
 
 
+@LONG
 def test_the_live_line_says_position_holder_and_since_when_and_leaves_nothing(
     full: Callable[[], None], book: Book
 ) -> None:
@@ -214,6 +218,7 @@ def test_the_live_line_says_position_holder_and_since_when_and_leaves_nothing(
     assert outputs.stderr == ""
 
 
+@LONG
 def test_a_wait_in_the_middle_of_a_cell_does_not_clear_what_it_put_out(full: Callable[[], None], book: Book) -> None:
     cell = book.start("print('before')\nget_ipython().run_cell_magic('gpu', '', 'print(1)')")
     cell.until(lambda outputs: outputs.displays)
@@ -237,6 +242,7 @@ def test_ctrl_c_ends_the_wait_and_the_cell_has_not_run(full: Callable[[], None],
     assert book.gpu("'ran' in globals()").result == "False"
 
 
+@LONG
 def test_no_wait_fails_at_once_and_timeout_bounds_the_wait_only(full: Callable[[], None], book: Book) -> None:
     failed = book.fails("%%gpu --no-wait\n1")
     assert failed.ename == "GpuUnavailable"
@@ -252,6 +258,7 @@ def test_no_wait_fails_at_once_and_timeout_bounds_the_wait_only(full: Callable[[
     assert book.run("%%gpu --timeout 0\nimport time; time.sleep(0.5); 2").result == "2"
 
 
+@LONG
 def test_who_waits_has_its_request_at_the_deadline_though_the_other_goes_on_executing(
     rivals: tuple[Book, Book],
 ) -> None:
@@ -272,6 +279,7 @@ def test_who_waits_has_its_request_at_the_deadline_though_the_other_goes_on_exec
     assert f"because {bob.name} needs GPU 0" in outputs.stderr
 
 
+@LONG
 def test_a_cell_that_must_yield_is_interrupted_in_time_and_loses_nothing(rivals: tuple[Book, Book]) -> None:
     alice, bob = rivals
     alice.gpu("kept = 1")
@@ -287,6 +295,7 @@ def test_a_cell_that_must_yield_is_interrupted_in_time_and_loses_nothing(rivals:
     assert f"because {bob.name} needs GPU 0" in outputs.stderr
 
 
+@LONG
 def test_a_daemon_that_dies_costs_nobody_their_gpu_process(one_gpu: Bench, rivals: tuple[Book, Book]) -> None:
     alice, bob = rivals
     alice.gpu("x = [1]")

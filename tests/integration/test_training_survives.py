@@ -80,6 +80,7 @@ def test_it_goes_on_to_the_same_losses_when_it_is_killed_after_every_cell(
         assert len(pids) == len(CELLS) + 2
 
 
+@pytest.mark.long("a training that is killed, suspended and moved")
 def test_it_goes_on_to_the_same_losses_when_it_is_killed_suspended_and_moved(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:

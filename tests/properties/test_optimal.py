@@ -17,10 +17,10 @@ CROWDS = (*(number for number in range(40) if number not in LARGE), *HARD)
 
 # All crowds are lived through before the first test; a busy machine takes its time.
 pytestmark = pytest.mark.timeout(900)
-LONG = pytest.mark.long("crowds held against an exact solver: a quarter of them is lived through here")
+LONG = pytest.mark.long("crowds held against an exact solver: some of them are lived through here")
 
 
-@pytest.fixture(scope="module", params=[CROWDS[::4], pytest.param(CROWDS, marks=LONG)], ids=["some", "every_crowd"])
+@pytest.fixture(scope="module", params=[CROWDS[::8], pytest.param(CROWDS, marks=LONG)], ids=["some", "every_crowd"])
 def outcomes(request):
     return [live_through(number) for number in request.param]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 BUILT = ROOT / "nls_jupyter" / "labextension"
 PATIENCE_MS = 30_000
-LONG = pytest.mark.long("what people see and do in a real browser: one story is played here")
+LONG = pytest.mark.long("what people see and do in a real browser")
 
 
 def why_not() -> str | None:

@@ -35,6 +35,7 @@ def picture(tmp_path: Path) -> Callable[[Any, str], None]:
     return lambda lab, name: lab.picture(directory / f"{name}.png")
 
 
+@LONG
 def test_a_move_is_seen_with_its_reason_and_the_next_cell_works(stage: Any, picture: Any) -> None:
     with stage("2x1GiB") as s:
         # She holds more than bob will, so that he is the one to move.

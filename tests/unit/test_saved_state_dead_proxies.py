@@ -23,8 +23,8 @@ def test_a_proxy_whose_object_is_gone_is_named_and_the_rest_is_saved():
             manifest = saver.save({"holder": holder, "proxy": proxy, "x": 1}, cell=cell)
             assert [name.name for name in manifest.saved] == ["x"]
             assert {(lost.name, lost.reason.partition(":")[0]) for lost in manifest.missing} == {
-                ("holder", "ReferenceError"),
-                ("proxy", "ReferenceError"),
+                ("holder", "it cannot be pickled (ReferenceError"),
+                ("proxy", "it cannot be pickled (ReferenceError"),
             }
     finally:
         saver.close()

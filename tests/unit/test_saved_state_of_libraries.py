@@ -6,6 +6,7 @@ import importlib.util
 
 import pytest
 
+from left_out import thinned
 from saved_state_processes import carried_on
 
 CASES = {
@@ -59,7 +60,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("library", CASES)
+@pytest.mark.parametrize("library", thinned(CASES, 4, "settings of libraries"))
 def test_its_settings_are_in_force_in_the_next_process_but_one(library):
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"pip install {library} to check its settings with it")
