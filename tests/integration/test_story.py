@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from left_out import thinned
 from notebooks import Bench, Book
 from waiting import wait_until
 
@@ -126,7 +127,7 @@ def seen_holding(book: Book, share: float) -> None:
     wait_until(lambda: book.entry()["memory_used_bytes"] >= share * TOTAL)
 
 
-@pytest.mark.parametrize("request_of_third", ["1.0", "0.6"])
+@pytest.mark.parametrize("request_of_third", thinned(["1.0", "0.6"], 2, "sizes of a third workload"))
 def test_one_notebook_moves_for_a_third_workload_and_back(
     two_gpus: Bench, pair: tuple[Book, Book], request_of_third: str
 ) -> None:

@@ -67,7 +67,10 @@ def test_its_settings_are_in_force_in_the_next_process_but_one(library):
     assert carried_on(*CASES[library]) == []
 
 
-@pytest.mark.parametrize("library", ["pandas", "matplotlib", "altair", "jax", "plotly", "polars", "sklearn", "xarray"])
+OFTEN_IMPORTED = ("pandas", "matplotlib", "altair", "jax", "plotly", "polars", "sklearn", "xarray")
+
+
+@pytest.mark.parametrize("library", thinned(OFTEN_IMPORTED, 4, "settings of libraries"))
 def test_without_a_change_a_restore_does_not_import_it(library):
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"pip install {library} to check its settings with it")
