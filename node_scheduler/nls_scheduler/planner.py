@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 from typing import TYPE_CHECKING
 
 from nls_scheduler import trims
@@ -100,7 +99,7 @@ def _positions(state: NodeState, alive: list[Workload], draft: Draft) -> dict[Wo
     turns = {key: turn for turn, key in enumerate(draft.homes.line)} if state.policy.queues else {}
 
     def rank(workload: Workload) -> tuple[bool, int, int, float, str]:
-        since = inf if workload.waiting_since is None else workload.waiting_since
+        since = workload.in_line_since
         turn = turns.get(workload.id, -1)
         return (workload.id not in draft.rooms.target, turn, -workload.spec.priority, since, workload.id)
 

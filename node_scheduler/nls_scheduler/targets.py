@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
-from math import inf
 from typing import TYPE_CHECKING
 
 from nls_scheduler.draft import Draft
@@ -62,8 +61,7 @@ def _line(draft: Draft, workload: Workload) -> tuple[bool, bool, float, int, flo
     pools = [draft.rooms.pools[uuid] for uuid in draft.homes.homes[workload.id] if uuid in draft.rooms.pools]
     if not workload.spec.can_take_turns or all(pool.oversubscribe <= 1.0 for pool in pools):
         return (False, False, 0.0, *admission_order(workload))
-    since = inf if workload.waiting_since is None else workload.waiting_since
-    return (True, not workload.active or workload.present, since, *admission_order(workload))
+    return (True, not workload.active or workload.present, workload.in_line_since, *admission_order(workload))
 
 
 def _keep_present(draft: Draft, wanting: list[Workload]) -> list[Workload]:

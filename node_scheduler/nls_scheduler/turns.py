@@ -8,7 +8,6 @@ each leaves when it can, and nobody else gets its room. A notebook without a wai
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 from typing import TYPE_CHECKING
 
 from nls_scheduler.sizes import format_bytes
@@ -40,7 +39,7 @@ def take_turns(draft: Draft) -> None:
         draft.over,
         key=lambda w: (
             not _waits_actively(w),
-            inf if w.waiting_since is None else w.waiting_since,
+            w.in_line_since,
             w.submitted_at,
             w.id,
         ),
@@ -110,7 +109,7 @@ def _starves(draft: Draft, waiter: Workload) -> bool:
 def _option(draft: Draft, waiter: Workload, uuid: GpuUuid) -> _Option | None:
     """The holders to replace on `uuid`, least harm first; `None` when even all of them are not enough."""
     rooms = draft.rooms
-    if not rooms.may_use(waiter, uuid) or rooms.kept_for.get(uuid, waiter.id) != waiter.id:
+    if not rooms.may_use(waiter, uuid):
         return None
     holders = sorted((w for w in rooms.members(uuid) if _may_yield(draft, w, uuid)), key=draft.harm)
     holders.sort(key=lambda w: not _yields_now(draft, w))

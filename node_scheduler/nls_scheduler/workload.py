@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING
 
 from nls_scheduler.pools import DEFAULT as DEFAULT_POOL
@@ -295,6 +296,11 @@ class Workload:
     def cell_waits(self) -> bool:
         """Whether a notebook's cell waits for the GPU process, or for the GPU."""
         return self.cell_since is not None and self.phase is not Phase.RUNNING
+
+    @property
+    def in_line_since(self) -> float:
+        """Since when it wants a Gpu and has none; after everybody else, who does not wait."""
+        return inf if self.waiting_since is None else self.waiting_since
 
     def kept(self, at: float) -> bool:
         """Whether its user holds it at `at`: then only a guarantee takes it off its Gpu."""

@@ -10,8 +10,8 @@ MUTANTS = [
         (
             "who does not wait has waited as long as who begins to",
             "Nothing that time alone changes waits for another event.",
-            "since = inf if workload.waiting_since is None",
-            "since = draft.state.at if workload.waiting_since is None",
+            "workload.present, workload.in_line_since, *",
+            "workload.present, workload.waiting_since or draft.state.at, *",
         ),
         (
             "a draft that is thrown away leaves its exchanges behind",

@@ -33,7 +33,7 @@ MUTANTS = mutants_of(
     (
         "last come, first served",
         "Who waits for burst is served in the order of arrival.",
-        "            inf if w.waiting_since is None else w.waiting_since,",
+        "            w.in_line_since,",
         "            -(w.waiting_since or 0.0),",
     ),
     (
