@@ -19,11 +19,11 @@ from pathlib import Path
 
 from machine import machine, report
 
-from nls_scheduler.client import DaemonClient
-from nls_scheduler.errors import DaemonUnreachable
-from nls_scheduler.link import Report
-from nls_scheduler.processes import look_up
-from nls_scheduler.protocol import CommandMessage
+from nls_scheduler.client.daemon_client import DaemonClient
+from nls_scheduler.client.link import Report
+from nls_scheduler.processes.proc import look_up
+from nls_scheduler.wire.errors import DaemonUnreachable
+from nls_scheduler.wire.protocol import CommandMessage
 
 TICKS = os.sysconf("SC_CLK_TCK")
 

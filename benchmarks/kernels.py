@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from jupyter_client.manager import AsyncKernelManager
 
-from nls_scheduler import locate
+from nls_scheduler.wire import locate
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

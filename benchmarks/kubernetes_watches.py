@@ -30,13 +30,13 @@ from machine import machine, report
 
 from api_servers import REAL, SERVERS
 from cluster_bench import ClusterBench
-from nls_scheduler import events as ev
+from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.simulator import GIB, SimulatedNode
+from nls_scheduler.core.step import step
 from nls_scheduler.kubernetes_driver.api import KubernetesApi
 from nls_scheduler.kubernetes_driver.pods import PodRecord, pod_record
 from nls_scheduler.kubernetes_driver.reflector import Pace, Reflector
 from nls_scheduler.kubernetes_driver.view import Sources, look
-from nls_scheduler.simulator import GIB, SimulatedNode
-from nls_scheduler.state_machine import step
 from objects import BIND_REQUESTS, PODS, reservation, shared_pod
 from waiting import wait_until
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from machine import machine, report
 
 from kernels import Kernel, daemon
-from nls_scheduler.client import DaemonClient
-from nls_scheduler.protocol import CommandMessage
+from nls_scheduler.client.daemon_client import DaemonClient
+from nls_scheduler.wire.protocol import CommandMessage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

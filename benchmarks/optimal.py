@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from machine import machine, report
 
-from nls_scheduler.invariants import InvariantError
+from nls_scheduler.core.invariants import InvariantError
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 

@@ -21,11 +21,11 @@ from multiprocessing import get_context
 from growth_plot import draw
 from machine import machine, report
 
-from nls_scheduler import simulator
-from nls_scheduler.policy import Policy
-from nls_scheduler.queues import Queue
-from nls_scheduler.simulator import GIB, SimulatedNode
-from nls_scheduler.workload import Kind
+from nls_scheduler.core import simulator
+from nls_scheduler.core.model.policy import Policy
+from nls_scheduler.core.model.queues import Queue
+from nls_scheduler.core.model.workload import Kind
+from nls_scheduler.core.simulator import GIB, SimulatedNode
 
 SEED = 7
 SIZES = ((1, 7), (2, 14), (4, 28), (8, 56), (16, 80), (16, 112))

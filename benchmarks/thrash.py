@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 from machine import machine, report
 
-from nls_scheduler import simulator
-from nls_scheduler.commands import StopProcess, SuspendProcess
-from nls_scheduler.policy import Policy
-from nls_scheduler.simulator import GIB, SimulatedNode
-from nls_scheduler.workload import Kind, Phase
+from nls_scheduler.core import simulator
+from nls_scheduler.core.model.commands import StopProcess, SuspendProcess
+from nls_scheduler.core.model.policy import Policy
+from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.simulator import GIB, SimulatedNode
 
 if TYPE_CHECKING:
-    from nls_scheduler.ids import WorkloadId
+    from nls_scheduler.core.model.ids import WorkloadId
 
 SEED = 20261121
 DAY_S = 86400.0

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from blocks import rewrite
 
-from nls_scheduler.commands import Command
-from nls_scheduler.transitions import TABLE
+from nls_scheduler.core.model.commands import Command
+from nls_scheduler.core.model.transitions import TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from nls_scheduler.workload import Phase
+    from nls_scheduler.core.model.workload import Phase
 
 DOCUMENT = Path(__file__).with_name("architecture.md")
 

@@ -11,8 +11,8 @@ from blocks import rewrite, table
 
 from nls_jupyter import magics, options
 from nls_scheduler import cli
-from nls_scheduler.api import application
-from nls_scheduler.config import SECTION, NlsScheduler
+from nls_scheduler.daemon.config import SECTION, NlsScheduler
+from nls_scheduler.daemon.http.api import application
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -44,8 +44,8 @@ from nls_jupyter.save_stops import SaveStops
 from nls_jupyter.saved_state.kinds import text_of
 from nls_jupyter.state_socket import StateSocket
 from nls_jupyter.transfer import pack_outputs
-from nls_scheduler import guardian
 from nls_scheduler.drivers.simulated import SimulatedGpu
+from nls_scheduler.processes import guardian
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -22,8 +22,8 @@ from nls_jupyter.pending import RequestFailed
 from nls_jupyter.restoring import Deaths
 from nls_jupyter.saved_state import WAITS, SavedStateDamagedError, read_manifest
 from nls_jupyter.saving import Saves, Wanted
-from nls_scheduler.ids import ProcessId
-from nls_scheduler.processes import alive
+from nls_scheduler.core.model.ids import ProcessId
+from nls_scheduler.processes.proc import alive
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence

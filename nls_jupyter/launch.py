@@ -13,8 +13,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from nls_scheduler import cgroups, guardian
-from nls_scheduler.processes import WORKLOAD_VARIABLE
+from nls_scheduler.processes import cgroups, guardian
+from nls_scheduler.processes.proc import WORKLOAD_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from nls_jupyter.errors import GpuUnavailable
 from nls_jupyter.host_memory import container_room
-from nls_scheduler.errors import DaemonUnreachable, Problem
-from nls_scheduler.sizes import format_bytes
+from nls_scheduler.units.sizes import format_bytes
+from nls_scheduler.wire.errors import DaemonUnreachable, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

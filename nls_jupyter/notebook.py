@@ -22,8 +22,8 @@ from nls_jupyter.relay import OutputRelay
 from nls_jupyter.retry import LOST, Retries
 from nls_jupyter.status_view import GpuStatus
 from nls_jupyter.supervisor import Supervisor
-from nls_scheduler.client import DaemonClient
-from nls_scheduler.errors import DaemonUnreachable, Problem
+from nls_scheduler.client.daemon_client import DaemonClient
+from nls_scheduler.wire.errors import DaemonUnreachable, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nls_jupyter import completed
 from nls_jupyter.saved_state import WAITS
-from nls_scheduler.sizes import format_bytes
+from nls_scheduler.units.sizes import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

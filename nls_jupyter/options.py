@@ -8,9 +8,9 @@ import shlex
 from typing import Any, NoReturn
 
 from nls_jupyter.errors import GpuUsageError
-from nls_scheduler.durations import parse_duration
-from nls_scheduler.priorities import parse_priority
-from nls_scheduler.sizes import parse_size
+from nls_scheduler.core.model.priorities import parse_priority
+from nls_scheduler.units.durations import parse_duration
+from nls_scheduler.units.sizes import parse_size
 
 
 class HelpShown(Exception):  # noqa: N818 - ends the parsing after --help

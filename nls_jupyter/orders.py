@@ -14,9 +14,9 @@ from nls_jupyter.memory_guard import no_room
 from nls_jupyter.memory_questions import MemoryQuestions
 from nls_jupyter.pending import RequestFailed
 from nls_jupyter.tasks import Tasks
-from nls_scheduler.errors import DaemonUnreachable, Problem
-from nls_scheduler.link import Report
-from nls_scheduler.protocol import CommandMessage, ErrorMessage, ViewMessage
+from nls_scheduler.client.link import Report
+from nls_scheduler.wire.errors import DaemonUnreachable, Problem
+from nls_scheduler.wire.protocol import CommandMessage, ErrorMessage, ViewMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from nls_jupyter.channel import GpuProcess
     from nls_jupyter.keeper import Keeper, Restored, SavedState
     from nls_jupyter.launch import ExitStatus
-    from nls_scheduler.client import DaemonClient
-    from nls_scheduler.protocol import DaemonMessage
+    from nls_scheduler.client.daemon_client import DaemonClient
+    from nls_scheduler.wire.protocol import DaemonMessage
 
 _log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from nls_jupyter.errors import GpuError, GpuUnavailable
 from nls_jupyter.launch import GpuProcessDied
 from nls_jupyter.orders import CANNOT_SAVE, Orders
 from nls_jupyter.tasks import Tasks
-from nls_scheduler.errors import DaemonUnreachable, Problem
+from nls_scheduler.wire.errors import DaemonUnreachable, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nls_jupyter.changes import Changes
     from nls_jupyter.keeper import Keeper
     from nls_jupyter.notices import Departure, NoticeLog
-    from nls_scheduler.client import DaemonClient
+    from nls_scheduler.client.daemon_client import DaemonClient
 
 _log = logging.getLogger(__name__)
 

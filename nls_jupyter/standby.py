@@ -19,7 +19,7 @@ from nls_jupyter import host_memory
 from nls_jupyter.channel import GpuProcess
 from nls_jupyter.launch import GpuProcessDied, LaunchFailed
 from nls_jupyter.pending import RequestFailed, accepted
-from nls_scheduler.sizes import format_bytes, parse_size, to_bytes
+from nls_scheduler.units.sizes import format_bytes, parse_size, to_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.notices import clock_time, ordinal
 from nls_jupyter.status_bars import bar
-from nls_scheduler.sizes import format_bytes
+from nls_scheduler.units.sizes import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from nls_jupyter.keeper import SavedState
     from nls_jupyter.launch import ExitStatus
     from nls_jupyter.pending import Message
-    from nls_scheduler.client import DaemonClient
+    from nls_scheduler.client.daemon_client import DaemonClient
 
 # A cell that follows one after which the GPU was to be given back waits this long for the daemon's word.
 _YIELD_ANSWER_S = 2.0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from nls_jupyter.errors import GpuUsageError
 from nls_jupyter.notices import count
 from nls_jupyter.saved_state import WAITS
-from nls_scheduler.sizes import format_bytes
+from nls_scheduler.units.sizes import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

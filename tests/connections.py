@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nls_scheduler.ids import GpuUuid
-from nls_scheduler.topology import Link
+from nls_scheduler.core.model.ids import GpuUuid
+from nls_scheduler.core.model.topology import Link
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nls_scheduler.gpu import Gpu
+    from nls_scheduler.core.model.gpu import Gpu
 
 
 def joined(

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Final
 
 from crowds import GPU_GIB, crowd
 from exact_plan import Item, admitted, fewest_bytes, largest_smallest_share
-from nls_scheduler import events as ev
-from nls_scheduler.commands import StopProcess, SuspendProcess
-from nls_scheduler.paper import admission_order
-from nls_scheduler.policy import Policy
-from nls_scheduler.simulator import GIB, SimulatedNode
-from nls_scheduler.workload import Kind, Phase
+from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.model.commands import StopProcess, SuspendProcess
+from nls_scheduler.core.model.policy import Policy
+from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.planning.homes.paper import admission_order
+from nls_scheduler.core.simulator import GIB, SimulatedNode
 
 if TYPE_CHECKING:
     from crowds import Crowd, Demand
-    from nls_scheduler.ids import WorkloadId
-    from nls_scheduler.workload import Workload
+    from nls_scheduler.core.model.ids import WorkloadId
+    from nls_scheduler.core.model.workload import Workload
 
 EVERY_GAIN: Final = Policy(
     min_gain=0.001, cool_down_s=0.0, max_moves_per_hour=10**6, max_workloads_per_gpu=None, starvation_s=1e9

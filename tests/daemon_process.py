@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from leftovers import MARK
-from nls_scheduler import locate
+from nls_scheduler.wire import locate
 from openapi_contract import check_response
 from waiting import wait_until
 

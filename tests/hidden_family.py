@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from leftovers import living
-from nls_scheduler import guardian
+from nls_scheduler.processes import guardian
 from waiting import wait_until
 
 if TYPE_CHECKING:

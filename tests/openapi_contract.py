@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator, FormatChecker
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
-SPEC: Final[dict[str, Any]] = json.loads(resources.files("nls_scheduler").joinpath("openapi.json").read_bytes())
+SPEC: Final[dict[str, Any]] = json.loads(resources.files("nls_scheduler.wire").joinpath("openapi.json").read_bytes())
 _REGISTRY: Final = Registry().with_resource("nls:", Resource(SPEC, DRAFT202012))
 _PATHS: Final = [
     (re.compile(re.sub(r"\{\w+\}", "[^/]+", re.escape(path).replace(r"\{", "{").replace(r"\}", "}"))), path)

@@ -5,19 +5,26 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nls_scheduler import events as ev
-from nls_scheduler.commands import InterruptCell, StartProcess, StopProcess, SuspendProcess, TrimMemory, WorkloadCommand
-from nls_scheduler.policy import Policy
-from nls_scheduler.simulator import GIB, SimulatedNode
-from nls_scheduler.workload import Kind, Phase
+from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.model.commands import (
+    InterruptCell,
+    StartProcess,
+    StopProcess,
+    SuspendProcess,
+    TrimMemory,
+    WorkloadCommand,
+)
+from nls_scheduler.core.model.policy import Policy
+from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.simulator import GIB, SimulatedNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nls_scheduler.gpu import Gpu
-    from nls_scheduler.ids import GpuUuid, WorkloadId
-    from nls_scheduler.model import PlanEntry
-    from nls_scheduler.workload import MemoryAnswer, Workload
+    from nls_scheduler.core.model.gpu import Gpu
+    from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
+    from nls_scheduler.core.model.state import PlanEntry
+    from nls_scheduler.core.model.workload import MemoryAnswer, Workload
 
 TOTAL = 16 * GIB
 

@@ -4,9 +4,9 @@ import os
 import sys
 from pathlib import Path
 
-from nls_scheduler import locate
 from nls_scheduler.demo.stage import idle_gpus
-from nls_scheduler.errors import DaemonUnreachable
+from nls_scheduler.wire import locate
+from nls_scheduler.wire.errors import DaemonUnreachable
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 # Room for a CUDA context and for arrays to play with; what a notebook really writes to is this machine's own memory.

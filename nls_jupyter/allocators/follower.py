@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Protocol
 
 from nls_jupyter.allocators.after_import import AfterImport
-from nls_scheduler.processes import CONTEXT_VARIABLE
+from nls_scheduler.processes.proc import CONTEXT_VARIABLE
 
 if TYPE_CHECKING:
     from types import ModuleType

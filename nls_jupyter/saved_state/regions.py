@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.saved_state.blobs import pieces_of
-from nls_scheduler.sizes import format_bytes
+from nls_scheduler.units.sizes import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -18,12 +18,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from nls_scheduler import __version__, locate
-from nls_scheduler.errors import DaemonUnreachable
-from nls_scheduler.peers import SO_PEERPIDFD
-from nls_scheduler.protocol import PROTOCOL_VERSION
-from nls_scheduler.sizes import format_bytes
-from nls_scheduler.topology import Link
+from nls_scheduler import __version__
+from nls_scheduler.core.model.topology import Link
+from nls_scheduler.daemon.peers import SO_PEERPIDFD
+from nls_scheduler.units.sizes import format_bytes
+from nls_scheduler.wire import locate
+from nls_scheduler.wire.errors import DaemonUnreachable
+from nls_scheduler.wire.protocol import PROTOCOL_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -253,7 +254,7 @@ def shared_memory(shm: Path) -> list[Finding]:
 def kernel(environ: Mapping[str, str]) -> Iterator[Finding]:
     """Features of Linux that make identities and ends certain."""
     from nls_scheduler.drivers.pids import HOST_PROC_VARIABLE, in_first_namespace
-    from nls_scheduler.guardian import set_process_control
+    from nls_scheduler.processes.guardian import set_process_control
 
     missing = []
     try:

@@ -8,13 +8,13 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from nls_scheduler.errors import DaemonUnreachable, Problem
+from nls_scheduler.wire.errors import DaemonUnreachable, Problem
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import Awaitable, Callable
 
-    from nls_scheduler.client import DaemonClient
+    from nls_scheduler.client.daemon_client import DaemonClient
 
 RETRY_FIRST_S: Final = 0.5
 RETRY_LONGEST_S: Final = 5.0

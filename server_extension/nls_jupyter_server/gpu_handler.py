@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from jupyter_core.utils import ensure_async
 from jupyter_server.base.handlers import APIHandler
 
-from nls_scheduler.errors import CONTENT_TYPE, DaemonUnreachable, Problem, malformed
-from nls_scheduler.protocol import MAX_BODY_BYTES, parse_object
+from nls_scheduler.wire.errors import CONTENT_TYPE, DaemonUnreachable, Problem, malformed
+from nls_scheduler.wire.protocol import MAX_BODY_BYTES, parse_object
 
 if TYPE_CHECKING:
     from types import TracebackType

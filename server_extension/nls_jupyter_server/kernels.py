@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nls_scheduler.processes import ancestors
+from nls_scheduler.processes.proc import ancestors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from jupyter_server.services.sessions.sessionmanager import SessionManager
 
     from nls_jupyter_server.page_state import Place
-    from nls_scheduler.ids import WorkloadId
+    from nls_scheduler.core.model.ids import WorkloadId
 
 
 class Kernels:

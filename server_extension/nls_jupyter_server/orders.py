@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from nls_jupyter_server.page_state import unreachable
-from nls_scheduler.errors import DaemonUnreachable, Problem, unknown_workload
+from nls_scheduler.wire.errors import DaemonUnreachable, Problem, unknown_workload
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from nls_jupyter_server.page_state import State
     from nls_jupyter_server.status_feed import StatusFeed
-    from nls_scheduler.client import DaemonClient
+    from nls_scheduler.client.daemon_client import DaemonClient
 
 
 class Orders:

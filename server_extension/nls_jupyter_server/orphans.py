@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from nls_scheduler.processes import alive, ancestors, end_all, left_of, look_up, workload_of
+from nls_scheduler.processes.proc import alive, ancestors, end_all, left_of, look_up, workload_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from nls_scheduler.ids import ProcessId, WorkloadId
-    from nls_scheduler.processes import ProcessRecord
+    from nls_scheduler.core.model.ids import ProcessId, WorkloadId
+    from nls_scheduler.processes.proc import ProcessRecord
 
 END_TIMEOUT_S: Final = 5.0
 _MODULE: Final = b"nls_jupyter.gpu_process"

@@ -14,14 +14,14 @@ from traitlets import Float, Unicode
 from traitlets.config import LoggingConfigurable
 
 from nls_jupyter_server.page_state import State, difference, page_state, steadied, unreachable
-from nls_scheduler.client import DaemonClient
-from nls_scheduler.errors import DaemonUnreachable, Problem
+from nls_scheduler.client.daemon_client import DaemonClient
+from nls_scheduler.wire.errors import DaemonUnreachable, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from nls_jupyter_server.kernels import Kernels
-    from nls_scheduler.ids import WorkloadId
+    from nls_scheduler.core.model.ids import WorkloadId
 
 FIGURES_EVERY_S: Final = 1.0
 PULSE_EVERY_S: Final = 0.1

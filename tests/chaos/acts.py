@@ -10,7 +10,7 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nls_scheduler.guardian import descendants
+from nls_scheduler.processes.guardian import descendants
 
 if TYPE_CHECKING:
     import random

@@ -14,7 +14,7 @@ from tornado.httpclient import HTTPError
 from tornado.websocket import WebSocketError
 
 from nls_scheduler.demo.jupyter import CellFailed, Outputs
-from nls_scheduler.guardian import read_stat
+from nls_scheduler.processes.guardian import read_stat
 
 if TYPE_CHECKING:
     from nls_scheduler.demo.jupyter import Notebook

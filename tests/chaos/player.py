@@ -15,7 +15,7 @@ from tornado.websocket import WebSocketError
 from expected_state import APPLIED, LOOKED, SETUP, looking, stepping
 from judge import MOST_S, Entry, Finding, Judge, Verdict
 from nls_scheduler.demo.jupyter import Outputs
-from nls_scheduler.guardian import descendants
+from nls_scheduler.processes.guardian import descendants
 from notebooks_of_chaos import Kernel, KernelGone
 from shown import Shown
 

@@ -1,4 +1,4 @@
-"""What every `nls_scheduler.ports.Driver` promises; each driver's tests inherit this and say how to use memory."""
+"""What each `nls_scheduler.daemon.ports.Driver` promises; its tests inherit this and say how to use memory."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nls_scheduler.ids import ProcessId
+from nls_scheduler.core.model.ids import ProcessId
 from waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from nls_scheduler.ids import GpuUuid
-    from nls_scheduler.ports import Driver
+    from nls_scheduler.core.model.ids import GpuUuid
+    from nls_scheduler.daemon.ports import Driver
 
 READY_WITHIN_S = 30
 

@@ -17,15 +17,15 @@ import pytest
 from driver_contract import DriverContract
 
 from daemon_process import NLS, nls_environment
-from nls_scheduler import locate
+from nls_scheduler.core.model.events import GpuReading, PlacedUse
+from nls_scheduler.core.model.ids import GpuUuid, ProcessId, WorkloadId
+from nls_scheduler.core.model.topology import Link
+from nls_scheduler.daemon.limits import MemoryLimits
 from nls_scheduler.drivers import nvml
 from nls_scheduler.drivers.nvml import LIST_INTERVAL_S, NvmlDriver, driver_version, survey
 from nls_scheduler.drivers.selection import Selection
-from nls_scheduler.events import GpuReading, PlacedUse
-from nls_scheduler.guardian import read_stat
-from nls_scheduler.ids import GpuUuid, ProcessId, WorkloadId
-from nls_scheduler.limits import MemoryLimits
-from nls_scheduler.topology import Link
+from nls_scheduler.processes.guardian import read_stat
+from nls_scheduler.wire import locate
 from waiting import wait_until
 
 if TYPE_CHECKING:

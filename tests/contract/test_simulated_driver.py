@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from driver_contract import READY_WITHIN_S, DriverContract, Holder
 
-from nls_scheduler.drivers import ledger
+from nls_scheduler.drivers import simulated_memory
 from nls_scheduler.drivers.selection import Selection
 from nls_scheduler.drivers.simulated import (
     SimulatedDriver,
@@ -228,7 +228,7 @@ class TestMemory:
 
     def test_a_finalizer_that_runs_while_the_ledger_is_locked_waits_for_its_turn(self, gpu):
         gpu.allocate(GIB)
-        with ledger._this_process.locked():
+        with simulated_memory._this_process.locked():
             gpu.free_deferred(GIB)  # must not wait for the lock that this thread holds
         assert gpu.used_bytes() == CONTEXT
 
@@ -260,7 +260,7 @@ class TestProcesses:
 
     def test_a_reused_pid_does_not_inherit_the_memory(self, driver, gpu):
         gpu.allocate(GIB)
-        path = ledger.read_simulation(driver_directory(driver))[0].path
+        path = simulated_memory.read_simulation(driver_directory(driver))[0].path
         content = bytearray(path.read_bytes())
         start_time = gpu.process.start_time.to_bytes(8, "little")
         at = content.index(start_time)
@@ -272,8 +272,8 @@ class TestProcesses:
         for _ in range(3):
             start(HOLD.format(memory_bytes=GIB)).close()
         gpu.attach()
-        path = ledger.read_simulation(driver_directory(driver))[0].path
-        assert path.stat().st_size == ledger._RECORD.size
+        path = simulated_memory.read_simulation(driver_directory(driver))[0].path
+        assert path.stat().st_size == simulated_memory._RECORD.size
 
 
 def driver_directory(driver):
@@ -372,7 +372,7 @@ class TestDirectory:
 
     def test_a_gpu_without_its_ledger_has_vanished(self, driver, gpu):
         gpu.allocate(GIB)
-        ledger.read_simulation(driver_directory(driver))[0].path.unlink()
+        simulated_memory.read_simulation(driver_directory(driver))[0].path.unlink()
         assert list(driver.sample()) == [driver.discover()[0].uuid]
         assert driver.discover()[0].index == 1
         with pytest.raises(SimulatedGpuLost):
@@ -380,7 +380,7 @@ class TestDirectory:
         gpu.free_deferred(GIB)  # a finalizer has nobody to complain to
 
     def test_without_any_ledger_the_driver_says_why_there_is_none(self, driver):
-        for one in ledger.read_simulation(driver_directory(driver)):
+        for one in simulated_memory.read_simulation(driver_directory(driver)):
             one.path.unlink()
         assert driver.discover() == ()
         assert "gone" in driver.why_none()

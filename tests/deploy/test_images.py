@@ -130,7 +130,7 @@ def test_the_image_s_directories_are_those_that_the_daemon_set_mounts() -> None:
 
 @pytest.mark.parametrize("overlay", ["plain", "kai", "runai"])
 def test_the_policy_of_an_overlay_is_one_that_the_daemon_accepts(overlay: str) -> None:
-    from nls_scheduler import config
+    from nls_scheduler.daemon import config
     from nls_scheduler.kubernetes_driver import policy
 
     data = only(rendered(KUBERNETES / "overlays" / overlay), "ConfigMap")["data"]

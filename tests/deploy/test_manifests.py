@@ -12,8 +12,9 @@ import kubernetes_validate
 import pytest
 from manifests import COMPONENTS, EXAMPLES, KUBERNETES, OVERLAYS, daemon_container, name, of_kind, only, read, rendered
 
-from nls_scheduler import __version__, locate
-from nls_scheduler.observed import parse_address
+from nls_scheduler import __version__
+from nls_scheduler.daemon.http.observed import parse_address
+from nls_scheduler.wire import locate
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,8 +18,8 @@ import yaml
 from manifests import KUBERNETES, read
 from prometheus_client.parser import text_string_to_metric_families
 
-from nls_scheduler.metrics import REASONS, Metrics
-from nls_scheduler.model import NodeState
+from nls_scheduler.core.model.state import NodeState
+from nls_scheduler.views.metrics import REASONS, Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from leftovers import MARK, marked_processes, named_or_socket, wait_until_none
-from nls_scheduler.client import DaemonClient
-from nls_scheduler.link import SupervisorLink
+from nls_scheduler.client.daemon_client import DaemonClient
+from nls_scheduler.client.link import SupervisorLink
 from openapi_contract import check_response, check_schema
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 from left_out import thinned
 from nls_scheduler.demo.jupyter import CellFailed
-from nls_scheduler.guardian import descendants
+from nls_scheduler.processes.guardian import descendants
 from notebooks import Bench
 from waiting import wait_until
 

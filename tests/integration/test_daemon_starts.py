@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from daemon_process import NLS, DaemonProcess, nls_environment
-from nls_scheduler import locate
+from nls_scheduler.wire import locate
 from waiting import wait_until
 
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from nls_scheduler.client import DaemonClient
-from nls_scheduler.errors import DaemonUnreachable, Problem
-from nls_scheduler.guardian import read_stat
-from nls_scheduler.protocol import CommandMessage, DaemonMessage, ErrorMessage, ViewMessage
+from nls_scheduler.client.daemon_client import DaemonClient
+from nls_scheduler.processes.guardian import read_stat
+from nls_scheduler.wire.errors import DaemonUnreachable, Problem
+from nls_scheduler.wire.protocol import CommandMessage, DaemonMessage, ErrorMessage, ViewMessage
 from waiting import eventually, wait_until
 
 if TYPE_CHECKING:
     from daemon_process import DaemonProcess
-    from nls_scheduler.link import SupervisorLink
+    from nls_scheduler.client.link import SupervisorLink
 
 
 T = TypeVar("T", CommandMessage, ViewMessage, ErrorMessage)

@@ -13,7 +13,7 @@ import pytest
 
 from hidden_family import HiddenFamily, code, parent_of
 from leftovers import marked_processes, wait_until_none
-from nls_scheduler import cgroups, guardian
+from nls_scheduler.processes import cgroups, guardian
 from waiting import wait_until
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from daemon_process import DaemonProcess
-from nls_scheduler.api import Status
-from nls_scheduler.client import DaemonClient
-from nls_scheduler.errors import Problem
+from nls_scheduler.client.daemon_client import DaemonClient
+from nls_scheduler.daemon.http.api import Status
+from nls_scheduler.wire.errors import Problem
 from waiting import eventually, wait_until
 
 

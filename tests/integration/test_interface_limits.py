@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon_process import DaemonProcess, parsed
-from nls_scheduler.client import DaemonClient
-from nls_scheduler.errors import Problem
+from nls_scheduler.client.daemon_client import DaemonClient
+from nls_scheduler.wire.errors import Problem
 from waiting import wait_until
 
 if TYPE_CHECKING:

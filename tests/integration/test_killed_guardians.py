@@ -16,8 +16,8 @@ from jupyter_client.manager import KernelManager
 from daemon_process import DaemonProcess
 from hidden_family import HiddenFamily, code
 from leftovers import wait_until_none
-from nls_scheduler import cgroups, guardian
-from nls_scheduler.processes import look_up
+from nls_scheduler.processes import cgroups, guardian
+from nls_scheduler.processes.proc import look_up
 from waiting import wait_until
 
 if TYPE_CHECKING:

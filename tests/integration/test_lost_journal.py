@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon_process import DaemonProcess
-from nls_scheduler.processes import look_up
+from nls_scheduler.processes.proc import look_up
 from notebooks import Bench
 from waiting import wait_until
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hub import ANNA, BERT, CANNOT, hub
-from nls_scheduler.processes import look_up
+from nls_scheduler.processes.proc import look_up
 from pages import named
 
 if TYPE_CHECKING:

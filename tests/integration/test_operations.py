@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from daemon_process import NLS, ROOT, DaemonProcess
-from nls_scheduler.client import DaemonClient
+from nls_scheduler.client.daemon_client import DaemonClient
 from waiting import wait_until
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from test_standby import standby_pid
 
 from left_out import thinned
 from leftovers import living, wait_until_none
-from nls_scheduler.guardian import descendants
+from nls_scheduler.processes.guardian import descendants
 from notebooks import Bench
 from waiting import wait_until
 

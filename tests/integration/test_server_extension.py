@@ -13,7 +13,7 @@ from test_magics_without_gpu import has_gpus
 
 from daemon_process import NLS
 from lab_bench import LabBench, lab_bench
-from nls_scheduler.processes import look_up
+from nls_scheduler.processes.proc import look_up
 from pages import enable_extension, named
 from waiting import wait_until
 

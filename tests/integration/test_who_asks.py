@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon_process import DaemonProcess, parsed
-from nls_scheduler.processes import look_up
+from nls_scheduler.processes.proc import look_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

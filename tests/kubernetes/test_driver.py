@@ -11,17 +11,17 @@ import pytest
 
 from api_servers import SERVERS
 from fake_api_server import FakeApiServer
-from nls_scheduler import events as ev
-from nls_scheduler.clock import boottime_s
-from nls_scheduler.ids import GpuUuid, WorkloadId
+from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
+from nls_scheduler.core.model.workload import Kind, WorkloadSpec
+from nls_scheduler.core.simulator import GIB, SimulatedNode
+from nls_scheduler.core.step import step
 from nls_scheduler.kubernetes_driver.api import KubernetesApi
 from nls_scheduler.kubernetes_driver.driver import ClusterSettings, KubernetesCluster
 from nls_scheduler.kubernetes_driver.first_list import UNKNOWN
 from nls_scheduler.kubernetes_driver.reflector import Pace
-from nls_scheduler.metrics import Metrics
-from nls_scheduler.simulator import GIB, SimulatedNode
-from nls_scheduler.state_machine import step
-from nls_scheduler.workload import Kind, WorkloadSpec
+from nls_scheduler.units.clock import boottime_s
+from nls_scheduler.views.metrics import Metrics
 from objects import (
     BIND_REQUESTS,
     CONFIG_MAPS,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from api_servers import ApiServer
-    from nls_scheduler.model import NodeState
+    from nls_scheduler.core.model.state import NodeState
 
 ZERO, ONE = GpuUuid("GPU-0"), GpuUuid("GPU-1")
 PACE = Pace(spread_s=0.0, watch_s=1.0, slack_s=0.5, least_s=0.01, most_s=0.1, absent_s=0.05)

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from nls_scheduler.errors import Problem
-from nls_scheduler.ids import ProcessId, WorkloadId
+from nls_scheduler.core.model.ids import ProcessId, WorkloadId
+from nls_scheduler.core.model.workload import Kind, Workload, WorkloadSpec
+from nls_scheduler.daemon.peers import Peer
 from nls_scheduler.kubernetes_driver import identity
 from nls_scheduler.kubernetes_driver.identity import pod_uid_in, pod_uid_of, require_visible, seen_from_here
-from nls_scheduler.peers import Peer
-from nls_scheduler.workload import Kind, Workload, WorkloadSpec
+from nls_scheduler.wire.errors import Problem
 
 UID = "0a1b2c3d-1111-2222-3333-444455556666"
 UNDERSCORED = UID.replace("-", "_")

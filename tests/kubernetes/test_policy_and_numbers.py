@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nls_scheduler import config
-from nls_scheduler.gpu import Claims, Owner
-from nls_scheduler.ids import GpuUuid
+from nls_scheduler.core.model.gpu import Claims, Owner
+from nls_scheduler.core.model.ids import GpuUuid
+from nls_scheduler.core.simulator import SimulatedNode
+from nls_scheduler.daemon import config
 from nls_scheduler.kubernetes_driver.events_out import EventWriter
 from nls_scheduler.kubernetes_driver.pods import PodRecord
 from nls_scheduler.kubernetes_driver.policy import DEFAULTS, chosen, unit_bytes
 from nls_scheduler.kubernetes_driver.reflector import ApiError
 from nls_scheduler.kubernetes_driver.vacating import Vacating
-from nls_scheduler.simulator import SimulatedNode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from nls_scheduler.model import NodeState
+    from nls_scheduler.core.model.state import NodeState
 
 ZERO, ONE = GpuUuid("GPU-0"), GpuUuid("GPU-1")
 POD = PodRecord("uid-1", "default", "train")

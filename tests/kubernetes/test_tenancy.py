@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from nls_scheduler.errors import Problem
-from nls_scheduler.gpu import Gpu
-from nls_scheduler.ids import GpuUuid
+from nls_scheduler.core.model.gpu import Gpu
+from nls_scheduler.core.model.ids import GpuUuid
+from nls_scheduler.core.model.workload import Kind, WorkloadSpec
 from nls_scheduler.kubernetes_driver.pods import PodRecord, pod_record
 from nls_scheduler.kubernetes_driver.tenancy import allotment
-from nls_scheduler.workload import Kind, WorkloadSpec
+from nls_scheduler.wire.errors import Problem
 from objects import SOCKET_DIRECTORY, pod, shared_pod
 
 GIB = 2**30

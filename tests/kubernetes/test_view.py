@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from nls_scheduler.gpu import Owner
-from nls_scheduler.ids import GpuUuid
+from nls_scheduler.core.model.gpu import Owner
+from nls_scheduler.core.model.ids import GpuUuid
 from nls_scheduler.kubernetes_driver.bind_requests import bind_request as parse_bind_request
 from nls_scheduler.kubernetes_driver.pods import pod_record
 from nls_scheduler.kubernetes_driver.view import Sources, View, look

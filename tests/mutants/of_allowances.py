@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutants import mutants_of
 
 MUTANTS = mutants_of(
-    "allowances.py",
+    "core/planning/making_room/allowances.py",
     (
         "nobody has a share of the room",
         "Who may burst is allowed its request and its share of the room.",

@@ -6,7 +6,7 @@ from mutants import mutants_of
 
 MUTANTS = [
     *mutants_of(
-        "claims.py",
+        "core/planning/claims.py",
         (
             "a device to come needs no room",
             "As many Gpus are kept free as devices are promised.",
@@ -45,7 +45,7 @@ MUTANTS = [
         ),
     ),
     *mutants_of(
-        "trims.py",
+        "core/planning/places/trims.py",
         (
             "who is within its request gives caches back",
             "Who holds no more than its request keeps its caches.",
@@ -102,7 +102,7 @@ MUTANTS = [
         ),
     ),
     *mutants_of(
-        "wanted.py",
+        "core/planning/places/failed_allocations.py",
         (
             "more than the limit is granted",
             "More than the limit is refused at once.",

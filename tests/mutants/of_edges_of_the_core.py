@@ -6,7 +6,7 @@ from mutants import mutants_of
 
 MUTANTS = [
     *mutants_of(
-        "admission.py",
+        "requests/submission.py",
         (
             "what no Gpu has is waited for",
             "A request beyond any Gpu is refused at once, with the largest that fits.",
@@ -57,7 +57,7 @@ MUTANTS = [
         ),
     ),
     *mutants_of(
-        "queue_config.py",
+        "requests/queue_config.py",
         (
             "queues go round in a circle",
             "Queues in a circle are refused.",
@@ -96,7 +96,7 @@ MUTANTS = [
         ),
     ),
     *mutants_of(
-        "pool_config.py",
+        "requests/pool_config.py",
         (
             "a pool without a Gpu is not told",
             "A pool that matches nothing is told.",
@@ -117,7 +117,7 @@ MUTANTS = [
         ),
     ),
     *mutants_of(
-        "queue_access.py",
+        "requests/queue_access.py",
         (
             "anybody uses any queue",
             "A queue that names users is for those.",
@@ -156,7 +156,7 @@ MUTANTS = [
         ),
     ),
     *mutants_of(
-        "explain.py",
+        "views/explain.py",
         (
             "the queue's rule is not told",
             "explain says which queue's rule keeps a workload out.",
@@ -201,7 +201,7 @@ MUTANTS = [
         ),
     ),
     *mutants_of(
-        "migration.py",
+        "requests/migration.py",
         (
             "a gang's member is moved by hand",
             "A workload of several GPUs or of a gang is never moved.",

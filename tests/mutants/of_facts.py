@@ -6,7 +6,7 @@ from mutants import mutants_of
 
 MUTANTS = [
     *mutants_of(
-        "facts.py",
+        "core/recording/of_the_node.py",
         (
             "a trim for the limit is forgotten with the next sample within",
             "Who goes above its limit and back, again and again, is stopped in the end.",
@@ -123,7 +123,7 @@ MUTANTS = [
         ),
     ),
     *mutants_of(
-        "workload_facts.py",
+        "core/recording/of_a_workload.py",
         (
             "one sample within its limit forgives everything",
             "Samples above the limit add up although others lie between them.",
@@ -313,7 +313,7 @@ MUTANTS = [
         (
             "the dead member says nothing to the others",
             "A gang with a dead member starts again whole.",
-            "    state = gangs.after_a_death(state, workload, reason, at)\n",
+            "    state = of_a_gang.after_a_death(state, workload, reason, at)\n",
             "",
         ),
         (

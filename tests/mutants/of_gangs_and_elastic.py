@@ -6,7 +6,7 @@ from mutants import mutants_of
 
 MUTANTS = [
     *mutants_of(
-        "gangs.py",
+        "core/model/gangs.py",
         (
             "a gang starts before all have come",
             "A gang starts when every member is here.",
@@ -56,11 +56,20 @@ MUTANTS = [
             "return sorted(state.workloads)",
         ),
         (
-            "two members on one Gpu need room for one",
-            "A gang starts when all of it has room in fact, together.",
-            "needed[uuid] = needed.get(uuid, 0) + member.return_bytes",
-            "needed[uuid] = member.return_bytes",
+            "the last to come is first",
+            "Ranks are in the order of arrival.",
+            "return sorted(members, key=lambda w: (w.submitted_at, w.id)).index(workload)",
+            "return sorted(members, key=lambda w: (w.submitted_at, w.id), reverse=True).index(workload)",
         ),
+        (
+            "a dead member is not named",
+            "A gang that stops reads which member died, and how.",
+            'return again if trouble is None else f"{trouble}; {again}"',
+            "return again",
+        ),
+    ),
+    *mutants_of(
+        "core/recording/of_a_gang.py",
         (
             "a gang dies again and again",
             "After max_failures deaths in a row a gang is given up.",
@@ -91,24 +100,9 @@ MUTANTS = [
             "gang_done=w.gang_done + 1)",
             "gang_done=w.gang_done)",
         ),
-        (
-            "the last to come is first",
-            "Ranks are in the order of arrival.",
-            "return sorted(members, key=lambda w: (w.submitted_at, w.id)).index(workload)",
-            "return sorted(members, key=lambda w: (w.submitted_at, w.id), reverse=True).index(workload)",
-        ),
-        (
-            "a part of a gang leaves",
-            "A gang leaves whole or not at all.",
-            "if not placed or not without:",
-            "if True:",
-        ),
-        (
-            "the rest of a gang has no deadline",
-            "A gang leaves whole by one deadline.",
-            "                draft.since[workload.id] = since\n",
-            "                pass\n",
-        ),
+    ),
+    *mutants_of(
+        "requests/joining.py",
         (
             "members may differ in the gang's size",
             "Members that differ in the size are refused.",
@@ -133,15 +127,30 @@ MUTANTS = [
             "if shares > slots or sum(size * count for size, count in demands) > sum(offered):",
             "if shares > slots:",
         ),
+    ),
+    *mutants_of(
+        "core/planning/gangs.py",
         (
-            "a dead member is not named",
-            "A gang that stops reads which member died, and how.",
-            'return again if trouble is None else f"{trouble}; {again}"',
-            "return again",
+            "two members on one Gpu need room for one",
+            "A gang starts when all of it has room in fact, together.",
+            "needed[uuid] = needed.get(uuid, 0) + member.return_bytes",
+            "needed[uuid] = member.return_bytes",
+        ),
+        (
+            "a part of a gang leaves",
+            "A gang leaves whole or not at all.",
+            "if not placed or not without:",
+            "if True:",
+        ),
+        (
+            "the rest of a gang has no deadline",
+            "A gang leaves whole by one deadline.",
+            "                draft.since[workload.id] = since\n",
+            "                pass\n",
         ),
     ),
     *mutants_of(
-        "elastic.py",
+        "core/planning/homes/elastic_counts.py",
         (
             "nobody takes more than its fewest",
             "An elastic command starts with as many Gpus as there are.",
@@ -228,7 +237,7 @@ MUTANTS = [
         ),
     ),
     *mutants_of(
-        "elastic_homes.py",
+        "core/planning/homes/elastic.py",
         (
             "it grows above its most",
             "An elastic command takes no more than its most.",
@@ -297,7 +306,7 @@ MUTANTS = [
         ),
     ),
     *mutants_of(
-        "topology.py",
+        "core/model/topology.py",
         (
             "slices are linked",
             "Two slices of one Gpu have no NVLink between them.",
@@ -336,7 +345,7 @@ MUTANTS = [
         ),
     ),
     *mutants_of(
-        "consolidation.py",
+        "core/planning/making_room/cheapest_moves.py",
         (
             "running work is interrupted to move fewer bytes",
             "Running work is interrupted only where idle work does not suffice.",

@@ -6,7 +6,7 @@ from mutants import mutants_of
 
 MUTANTS = [
     *mutants_of(
-        "homes.py",
+        "core/planning/homes/assign.py",
         (
             "who is to follow its home forgets for whom",
             "Who has to leave reads for whom.",
@@ -75,7 +75,7 @@ MUTANTS = [
         ),
     ),
     *mutants_of(
-        "paper.py",
+        "core/planning/homes/paper.py",
         (
             "the emptiest Gpu wins",
             "Whole Gpus are kept free on paper: the fullest that fits wins.",
@@ -150,7 +150,7 @@ MUTANTS = [
         ),
     ),
     *mutants_of(
-        "admitting.py",
+        "core/planning/homes/admission.py",
         (
             "what is kept for one is everybody's",
             "What is kept for one that starves is usable for nobody behind it.",
@@ -190,13 +190,13 @@ MUTANTS = [
         (
             "nobody gives way to a newcomer",
             "Homes are exchanged where a newcomer fits in no other way.",
-            "elastic_homes.shrink(self, newcomer) or repacking.repack(self, newcomer)",
-            "elastic_homes.shrink(self, newcomer)",
+            "elastic.shrink(self, newcomer) or repacking.repack(self, newcomer)",
+            "elastic.shrink(self, newcomer)",
         ),
         (
             "elastic commands give nothing back",
             "Elastic commands shrink for a guarantee.",
-            "elastic_homes.shrink(self, newcomer) or repacking.repack(self, newcomer)",
+            "elastic.shrink(self, newcomer) or repacking.repack(self, newcomer)",
             "repacking.repack(self, newcomer)",
         ),
         (
@@ -225,7 +225,7 @@ MUTANTS = [
         ),
     ),
     *mutants_of(
-        "paper.py",
+        "core/planning/homes/paper.py",
         (
             "who needs several GPUs is offered slices",
             "One of several Gpus is never a slice.",
@@ -234,7 +234,7 @@ MUTANTS = [
         ),
     ),
     *mutants_of(
-        "displacing.py",
+        "core/planning/homes/displacing.py",
         (
             "who is not in the way is displaced all the same",
             "As little is taken back as is needed.",
@@ -333,7 +333,7 @@ MUTANTS = [
         ),
     ),
     *mutants_of(
-        "repacking.py",
+        "core/planning/homes/repacking.py",
         (
             "homes are packed as they come",
             "Homes are exchanged such that the fewest bytes move.",
@@ -390,7 +390,7 @@ MUTANTS = [
         ),
     ),
     *mutants_of(
-        "exchanges.py",
+        "core/planning/places/exchanges.py",
         (
             "the borrower always goes",
             "The one whose leaving harms less goes, at home or not.",

@@ -6,7 +6,7 @@ from mutants import mutants_of
 
 _SAYS = "What is broken is said."
 MUTANTS = mutants_of(
-    "invariants.py",
+    "core/invariants.py",
     ("no sentence is broken", _SAYS, "    if broken:\n", "    if False:\n"),
     ("requests now", "Requests now on a Gpu never exceed it.", "if now > gpu.memory_total_bytes:", "if False:"),
     (
@@ -152,7 +152,7 @@ MUTANTS = mutants_of(
     (
         "how many Gpus",
         "Nobody starts on fewer Gpus than it asks for, nor more.",
-        "if target and not workload.present and not spec.gpu_count <= len(target) <= elastic.most(spec):",
+        "if target and not workload.present and not spec.gpu_count <= len(target) <= elastic_counts.most(spec):",
         "if False:",
     ),
     (

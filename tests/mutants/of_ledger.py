@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutants import mutants_of
 
 MUTANTS = mutants_of(
-    "ledger.py",
+    "core/planning/homes/queue_ledger.py",
     (
         "a limit holds nobody back",
         "Nobody is admitted beyond a limit.",

@@ -6,7 +6,7 @@ from mutants import mutants_of
 
 MUTANTS = [
     *mutants_of(
-        "workload.py",
+        "core/model/workload.py",
         (
             "a member of several Gpus is moved",
             "Multi-GPU workloads and gangs are whole or not at all, never moved for burst.",
@@ -75,7 +75,7 @@ MUTANTS = [
         ),
     ),
     *mutants_of(
-        "gpu.py",
+        "core/model/gpu.py",
         (
             "strangers take nothing",
             "What nobody placed owns what it uses.",
@@ -108,7 +108,7 @@ MUTANTS = [
         ),
     ),
     *mutants_of(
-        "policy.py",
+        "core/model/policy.py",
         (
             "a Gpu belongs to the last pool that names it",
             "A Gpu belongs to the first pool that names it.",
@@ -147,7 +147,7 @@ MUTANTS = [
         ),
     ),
     *mutants_of(
-        "model.py",
+        "core/model/state.py",
         (
             "a restart is quiet for ever",
             "After the grace orders are given, whoever has not reported.",
@@ -162,7 +162,7 @@ MUTANTS = [
         ),
     ),
     *mutants_of(
-        "pools.py",
+        "core/model/pools.py",
         (
             "slices are not named by their Gpu",
             "A pool that names a Gpu names its slices.",
@@ -189,7 +189,7 @@ MUTANTS = [
         ),
     ),
     *mutants_of(
-        "transitions.py",
+        "core/model/transitions.py",
         (
             "everything leads everywhere",
             "An illegal transition is a defect that is told with the record.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutants import mutants_of
 
 MUTANTS = mutants_of(
-    "packing.py",
+    "core/planning/making_room/packing.py",
     (
         "where somebody else is too much, others go",
         "Below zero nothing helps, as somebody has to go who is none of them.",

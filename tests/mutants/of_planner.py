@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutants import mutants_of
 
 MUTANTS = mutants_of(
-    "planner.py",
+    "core/planning/plan.py",
     (
         "keep does not hold against idleness",
         "A kept notebook is not suspended for being idle.",

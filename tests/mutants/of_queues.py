@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutants import mutants_of
 
 MUTANTS = mutants_of(
-    "queues.py",
+    "core/model/queues.py",
     (
         "a quota is had without asking",
         "Everybody gets their quota as far as they ask for it.",

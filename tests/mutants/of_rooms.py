@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutants import mutants_of
 
 MUTANTS = mutants_of(
-    "rooms.py",
+    "core/planning/making_room/rooms.py",
     (
         "a Gpu takes any number",
         "No Gpu takes more workloads than its pool allows.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutants import mutants_of
 
 MUTANTS = mutants_of(
-    "spreading.py",
+    "core/planning/places/spreading.py",
     (
         "keep does not hold against a spread",
         "A kept notebook is not moved for a better spread.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutants import mutants_of
 
 MUTANTS = mutants_of(
-    "state_machine.py",
+    "core/step.py",
     (
         "orders cross reports after a restart",
         "Nothing is ordered before supervisors have reported, or the grace is over.",
@@ -33,7 +33,7 @@ MUTANTS = mutants_of(
     (
         "a gang starts one by one",
         "A gang starts when all of it has room in fact.",
-        "if fits and gangs.have_room(state, state.plan, workload) else None",
+        "if fits and have_room(state, state.plan, workload) else None",
         "if fits else None",
     ),
     (

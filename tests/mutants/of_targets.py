@@ -6,7 +6,7 @@ from mutants import mutants_of
 
 MUTANTS = [
     *mutants_of(
-        "targets.py",
+        "core/planning/places/guarantees.py",
         (
             "who does not wait has waited as long as who begins to",
             "Nothing that time alone changes waits for another event.",
@@ -123,7 +123,7 @@ MUTANTS = [
         ),
     ),
     *mutants_of(
-        "draft.py",
+        "core/planning/places/draft.py",
         (
             "a deadline counts from before there was a home",
             "A deadline counts from the moment a home was given.",
@@ -162,7 +162,7 @@ MUTANTS = [
         ),
     ),
     *mutants_of(
-        "under_way.py",
+        "core/planning/places/under_way.py",
         (
             "who was chosen is forgotten while it runs a cell",
             "Several that were chosen together move as they were chosen.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutants import mutants_of
 
 MUTANTS = mutants_of(
-    "turns.py",
+    "core/planning/places/turns.py",
     (
         "holders that alternate never leave",
         "Who holds a Gpu together leaves one by one for a cell that starves.",

@@ -6,7 +6,7 @@ from mutants import mutants_of
 
 MUTANTS = [
     *mutants_of(
-        "victims.py",
+        "core/planning/making_room/victims.py",
         (
             "a running cell is as good a victim as an idle notebook",
             "Idle goes before executing.",
@@ -58,7 +58,7 @@ MUTANTS = [
         ),
     ),
     *mutants_of(
-        "calm.py",
+        "core/planning/places/burst_moves.py",
         (
             "every move is forgotten at once",
             "The moves of the last hour count against the bound.",

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nls_scheduler.allowances import allowances
-from nls_scheduler.ids import GpuUuid, WorkloadId
-from nls_scheduler.workload import Kind, WorkloadSpec
+from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
+from nls_scheduler.core.model.workload import Kind, WorkloadSpec
+from nls_scheduler.core.planning.making_room.allowances import allowances
 
 GIB = 2**30
 CAPACITY = 16 * GIB

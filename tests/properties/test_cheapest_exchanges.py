@@ -8,8 +8,8 @@ from effort import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nls_scheduler.consolidation import Piece, cheapest
-from nls_scheduler.ids import GpuUuid, WorkloadId
+from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
+from nls_scheduler.core.planning.making_room.cheapest_moves import Piece, cheapest
 
 GPUS = tuple(GpuUuid(f"GPU-{n}") for n in range(3))
 NEEDS = 8

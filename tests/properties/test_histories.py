@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from connections import joined, pairs
-from nls_scheduler import events as ev
-from nls_scheduler import gangs
-from nls_scheduler.commands import StopProcess
-from nls_scheduler.ids import GpuUuid
-from nls_scheduler.policy import Policy
-from nls_scheduler.pools import Placement, Pool
-from nls_scheduler.rooms import is_usable
-from nls_scheduler.simulator import GIB, SimulatedNode
-from nls_scheduler.topology import Link
-from nls_scheduler.workload import Kind, Phase, WorkloadSpec
+from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.model.commands import StopProcess
+from nls_scheduler.core.model.ids import GpuUuid
+from nls_scheduler.core.model.policy import Policy
+from nls_scheduler.core.model.pools import Placement, Pool
+from nls_scheduler.core.model.topology import Link
+from nls_scheduler.core.model.workload import Kind, Phase, WorkloadSpec
+from nls_scheduler.core.planning.making_room.rooms import is_usable
+from nls_scheduler.core.simulator import GIB, SimulatedNode
+from nls_scheduler.requests import joining
 from properties.effort import examples
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Histories(RuleBasedStateMachine):
             fields |= {"kind": Kind.COMMAND, "priority": priority, "requeue": requeue, "gang_size": members + missing}
             spec = WorkloadSpec(name=name, owner=1000, **fields)
             state = self.node.state
-            if gangs.refusal(spec, state.workloads.values(), state.gpus.values()) is None:
+            if joining.refusal(spec, state.workloads.values(), state.gpus.values()) is None:
                 self.node.submit(**fields)
 
     @rule(

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 import pytest
 from effort import examples
 
-from nls_scheduler.commands import InterruptCell, StopProcess
-from nls_scheduler.events import SupervisorLost
-from nls_scheduler.simulator import GIB, SimulatedNode
-from nls_scheduler.workload import Kind
+from nls_scheduler.core.model.commands import InterruptCell, StopProcess
+from nls_scheduler.core.model.events import SupervisorLost
+from nls_scheduler.core.model.workload import Kind
+from nls_scheduler.core.simulator import GIB, SimulatedNode
 
 if TYPE_CHECKING:
-    from nls_scheduler.commands import Command
-    from nls_scheduler.events import Event
-    from nls_scheduler.ids import WorkloadId
-    from nls_scheduler.workload import Workload
+    from nls_scheduler.core.model.commands import Command
+    from nls_scheduler.core.model.events import Event
+    from nls_scheduler.core.model.ids import WorkloadId
+    from nls_scheduler.core.model.workload import Workload
 
 GPUS = 2
 MOST_WORKLOADS = 8

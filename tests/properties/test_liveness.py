@@ -13,15 +13,15 @@ import pytest
 from effort import examples
 
 from left_out import thinned
-from nls_scheduler.policy import Policy
-from nls_scheduler.pools import Pool
-from nls_scheduler.simulator import GIB, SimulatedNode
-from nls_scheduler.workload import Kind
+from nls_scheduler.core.model.policy import Policy
+from nls_scheduler.core.model.pools import Pool
+from nls_scheduler.core.model.workload import Kind
+from nls_scheduler.core.simulator import GIB, SimulatedNode
 
 if TYPE_CHECKING:
-    from nls_scheduler.gpu import Gpu
-    from nls_scheduler.ids import WorkloadId
-    from nls_scheduler.workload import Workload
+    from nls_scheduler.core.model.gpu import Gpu
+    from nls_scheduler.core.model.ids import WorkloadId
+    from nls_scheduler.core.model.workload import Workload
 
 GPUS = 4
 SECOND = ("2", "3")

@@ -8,8 +8,8 @@ from effort import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nls_scheduler.ids import GpuUuid
-from nls_scheduler.packing import Item, pack
+from nls_scheduler.core.model.ids import GpuUuid
+from nls_scheduler.core.planning.making_room.packing import Item, pack
 
 GPUS = tuple(GpuUuid(f"GPU-{number}") for number in range(3))
 

@@ -11,9 +11,9 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nls_scheduler.commands import StopProcess, TrimMemory, WorkloadCommand
-from nls_scheduler.simulator import GIB, SimulatedNode
-from nls_scheduler.workload import Kind
+from nls_scheduler.core.model.commands import StopProcess, TrimMemory, WorkloadCommand
+from nls_scheduler.core.model.workload import Kind
+from nls_scheduler.core.simulator import GIB, SimulatedNode
 from properties.test_rules import cheap
 
 patterns = st.lists(st.booleans(), min_size=1, max_size=40)

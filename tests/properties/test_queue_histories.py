@@ -8,15 +8,15 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from nls_scheduler import events as ev
-from nls_scheduler.errors import Problem
-from nls_scheduler.explain import explain
-from nls_scheduler.history import Recorder
-from nls_scheduler.policy import Policy
-from nls_scheduler.pools import Pool
-from nls_scheduler.queue_access import check_growth
-from nls_scheduler.simulator import GIB, SimulatedNode
-from nls_scheduler.workload import Kind, Phase
+from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.model.policy import Policy
+from nls_scheduler.core.model.pools import Pool
+from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.simulator import GIB, SimulatedNode
+from nls_scheduler.requests.queue_access import check_growth
+from nls_scheduler.views.explain import explain
+from nls_scheduler.views.history import Recorder
+from nls_scheduler.wire.errors import Problem
 from properties.test_histories import LONG, Histories, connections, quarters, rules, sliced, tried
 from properties.test_shares import NAMES, queue_sets
 

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nls_scheduler.config import ConfigError, load
-from nls_scheduler.gpu import Gpu
-from nls_scheduler.ids import GpuUuid
-from nls_scheduler.model import NodeState
-from nls_scheduler.pool_config import complaint as pool_complaint
-from nls_scheduler.queue_config import complaint
-from nls_scheduler.simulator import GIB, SimulatedNode
+from nls_scheduler.core.model.gpu import Gpu
+from nls_scheduler.core.model.ids import GpuUuid
+from nls_scheduler.core.model.state import NodeState
+from nls_scheduler.core.simulator import GIB, SimulatedNode
+from nls_scheduler.daemon.config import ConfigError, load
+from nls_scheduler.requests.pool_config import complaint as pool_complaint
+from nls_scheduler.requests.queue_config import complaint
 from properties.effort import examples
 
 if TYPE_CHECKING:
-    from nls_scheduler.policy import Policy
+    from nls_scheduler.core.model.policy import Policy
 
 anything = st.recursive(
     st.one_of(

@@ -8,17 +8,23 @@ from itertools import pairwise
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from nls_scheduler import events as ev
-from nls_scheduler.commands import EndProcess, StartProcess, StopProcess, SuspendProcess, TrimMemory
-from nls_scheduler.facts import record
-from nls_scheduler.ids import WorkloadId
-from nls_scheduler.invariants import check
-from nls_scheduler.policy import Policy
-from nls_scheduler.pools import Pool
-from nls_scheduler.queues import Queue
-from nls_scheduler.simulator import GIB, SimulatedNode
-from nls_scheduler.state_machine import step
-from nls_scheduler.workload import Kind, Phase, WorkloadSpec
+from nls_scheduler.core.invariants import check
+from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.model.commands import (
+    EndProcess,
+    StartProcess,
+    StopProcess,
+    SuspendProcess,
+    TrimMemory,
+)
+from nls_scheduler.core.model.ids import WorkloadId
+from nls_scheduler.core.model.policy import Policy
+from nls_scheduler.core.model.pools import Pool
+from nls_scheduler.core.model.queues import Queue
+from nls_scheduler.core.model.workload import Kind, Phase, WorkloadSpec
+from nls_scheduler.core.recording.of_the_node import record
+from nls_scheduler.core.simulator import GIB, SimulatedNode
+from nls_scheduler.core.step import step
 from properties.effort import examples
 from stage import TOTAL, Stage
 

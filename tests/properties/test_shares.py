@@ -6,8 +6,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from nls_scheduler.queue_config import parse_queues
-from nls_scheduler.queues import Queue, Tree, fair_shares
+from nls_scheduler.core.model.queues import Queue, Tree, fair_shares
+from nls_scheduler.requests.queue_config import parse_queues
 
 POOL = "default"
 amounts = st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.0])

@@ -10,13 +10,13 @@ import pytest
 from effort import examples
 
 from left_out import thinned
-from nls_scheduler import events as ev
-from nls_scheduler.policy import Policy
-from nls_scheduler.simulator import GIB, SimulatedNode
-from nls_scheduler.workload import Phase
+from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.model.policy import Policy
+from nls_scheduler.core.model.workload import Phase
+from nls_scheduler.core.simulator import GIB, SimulatedNode
 
 if TYPE_CHECKING:
-    from nls_scheduler.ids import WorkloadId
+    from nls_scheduler.core.model.ids import WorkloadId
 
 STARVES_S = 60.0
 LONGEST_CELL_S = 20

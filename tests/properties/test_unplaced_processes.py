@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nls_scheduler.commands import Command, InterruptCell, StopProcess, SuspendProcess, TrimMemory
-from nls_scheduler.ids import GpuUuid
-from nls_scheduler.policy import Policy
-from nls_scheduler.simulator import GIB, SimulatedNode
-from nls_scheduler.workload import Kind
+from nls_scheduler.core.model.commands import Command, InterruptCell, StopProcess, SuspendProcess, TrimMemory
+from nls_scheduler.core.model.ids import GpuUuid
+from nls_scheduler.core.model.policy import Policy
+from nls_scheduler.core.model.workload import Kind
+from nls_scheduler.core.simulator import GIB, SimulatedNode
 from properties.test_rules import bursters, cheap, filled
 from stage import TOTAL
 

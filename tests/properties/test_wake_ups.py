@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis.stateful import invariant
 
-from nls_scheduler.commands import WorkloadCommand
-from nls_scheduler.planner import make_plan
+from nls_scheduler.core.model.commands import WorkloadCommand
+from nls_scheduler.core.planning.plan import make_plan
 from properties.test_histories import LONG, Histories, tried
 
 if TYPE_CHECKING:
-    from nls_scheduler.model import PlanEntry
+    from nls_scheduler.core.model.state import PlanEntry
 
 DAY_S = 86400.0
 DURATION = re.compile(r"\d+(\.\d+)? ?(s|min|h)\b")

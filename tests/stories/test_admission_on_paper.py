@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nls_scheduler.queues import Queue
-from nls_scheduler.workload import Kind
+from nls_scheduler.core.model.queues import Queue
+from nls_scheduler.core.model.workload import Kind
 from stage import TOTAL, Stage
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nls_scheduler import events as ev
-from nls_scheduler.calm import may_move_from
+from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.planning.places.burst_moves import may_move_from
 from stage import Stage
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from nls_scheduler import events as ev
-from nls_scheduler.gpu import Claims, Owner
-from nls_scheduler.ids import GpuUuid
-from nls_scheduler.views import cause_view
+from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.model.gpu import Claims, Owner
+from nls_scheduler.core.model.ids import GpuUuid
+from nls_scheduler.views.status import cause_view
 from stage import TOTAL, Stage
 
 ZERO, ONE, TWO = GpuUuid("GPU-0"), GpuUuid("GPU-1"), GpuUuid("GPU-2")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nls_scheduler import events as ev
-from nls_scheduler.commands import StartProcess, SuspendProcess
+from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.model.commands import StartProcess, SuspendProcess
 from stage import TOTAL, Stage
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from connections import pairs
-from nls_scheduler import events as ev
+from nls_scheduler.core.model import events as ev
 from stage import Stage
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from nls_scheduler.commands import StartProcess
-from nls_scheduler.queues import Queue
-from nls_scheduler.workload import Kind
+from nls_scheduler.core.model.commands import StartProcess
+from nls_scheduler.core.model.queues import Queue
+from nls_scheduler.core.model.workload import Kind
 from stage import TOTAL, Stage
 
 POOL = "default"

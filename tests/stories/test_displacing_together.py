@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from connections import sliced
-from nls_scheduler.explain import explain
-from nls_scheduler.queues import Queue
+from nls_scheduler.core.model.queues import Queue
+from nls_scheduler.views.explain import explain
 from stage import Stage
 
 POOL = "default"

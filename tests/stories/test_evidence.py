@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from nls_scheduler import events as ev
-from nls_scheduler.ids import ProcessId
-from nls_scheduler.simulator import GIB
+from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.model.ids import ProcessId
+from nls_scheduler.core.simulator import GIB
 from stage import TOTAL, Stage
 
 

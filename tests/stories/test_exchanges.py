@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nls_scheduler.ids import GpuUuid
-from nls_scheduler.pools import Pool
+from nls_scheduler.core.model.ids import GpuUuid
+from nls_scheduler.core.model.pools import Pool
 from stage import Stage
 
 if TYPE_CHECKING:

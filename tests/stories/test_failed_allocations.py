@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nls_scheduler import events as ev
-from nls_scheduler.commands import SuspendProcess, TrimMemory
+from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.model.commands import SuspendProcess, TrimMemory
 from stage import TOTAL, Stage
 
 

@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from connections import pairs
-from nls_scheduler import events as ev
-from nls_scheduler import gangs
-from nls_scheduler.queues import Queue
-from nls_scheduler.workload import Kind
+from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.model import gangs
+from nls_scheduler.core.model.queues import Queue
+from nls_scheduler.core.model.workload import Kind
+from nls_scheduler.requests import joining
 from stage import TOTAL, Stage
 
 
@@ -141,9 +142,9 @@ def test_a_gang_that_is_full_refuses_nobody_of_another_tenant() -> None:
     stage = Stage(2)
     stage.gang("g", 2, tenant="pod-a")
     state, member = stage.node.state, stage.workload("g-0").spec
-    assert gangs.refusal(member, state.workloads.values(), state.gpus.values()) is not None
+    assert joining.refusal(member, state.workloads.values(), state.gpus.values()) is not None
     other = replace(member, tenant="pod-b", gang_size=1)
-    assert gangs.refusal(other, state.workloads.values(), state.gpus.values()) is None
+    assert joining.refusal(other, state.workloads.values(), state.gpus.values()) is None
 
 
 def test_a_gang_waits_for_a_member_on_its_way_out_before_it_starts_with_another_one() -> None:

@@ -60,7 +60,7 @@ def test_the_reason_names_who_needed_the_room_although_it_came_before_the_sample
 
 def test_a_late_exit_of_the_process_before_is_not_taken_for_the_new_one_s() -> None:
     """ProcessExited(old process) while STARTING with process None counts as a failed start."""
-    from nls_scheduler import events as ev
+    from nls_scheduler.core.model import events as ev
 
     stage = Stage(1)
     stage.notebook("alice")
@@ -73,8 +73,8 @@ def test_a_late_exit_of_the_process_before_is_not_taken_for_the_new_one_s() -> N
 
 
 def test_a_late_start_failed_of_an_earlier_order_changes_nothing() -> None:
-    from nls_scheduler import events as ev
-    from nls_scheduler.ids import CommandId
+    from nls_scheduler.core.model import events as ev
+    from nls_scheduler.core.model.ids import CommandId
 
     stage = Stage(1)
     stage.node.submit(name="alice")
@@ -87,7 +87,7 @@ def test_a_late_start_failed_of_an_earlier_order_changes_nothing() -> None:
 
 
 def test_a_stop_that_found_no_process_does_not_end_the_start_after_it_when_it_is_told_twice() -> None:
-    from nls_scheduler import events as ev
+    from nls_scheduler.core.model import events as ev
 
     stage = Stage(1)
     stage._ids["alice"] = alice = stage.node.submit(name="alice")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from test_turns import rivals
 
-from nls_scheduler.commands import SuspendProcess
-from nls_scheduler.queues import Queue
+from nls_scheduler.core.model.commands import SuspendProcess
+from nls_scheduler.core.model.queues import Queue
 from stage import Stage
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from nls_scheduler import events as ev
-from nls_scheduler.commands import EndProcess, StopProcess, TrimMemory, WorkloadCommand
-from nls_scheduler.rooms import why_out_of_service
-from nls_scheduler.simulator import GIB, SimulatedNode
-from nls_scheduler.workload import Kind, Phase
+from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.model.commands import EndProcess, StopProcess, TrimMemory, WorkloadCommand
+from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.planning.making_room.rooms import why_out_of_service
+from nls_scheduler.core.simulator import GIB, SimulatedNode
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nls_scheduler.policy import Policy
-from nls_scheduler.pool_config import complaint, parse_pools
-from nls_scheduler.pools import Placement, Pool
+from nls_scheduler.core.model.policy import Policy
+from nls_scheduler.core.model.pools import Placement, Pool
+from nls_scheduler.requests.pool_config import complaint, parse_pools
 from stage import Stage
 
 FAST = Pool("fast", ("0", "1"))

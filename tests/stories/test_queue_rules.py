@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from nls_scheduler import events as ev
-from nls_scheduler.gpu import Gpu
-from nls_scheduler.ids import GpuUuid
-from nls_scheduler.pools import Pool
-from nls_scheduler.queues import Queue
+from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.model.gpu import Gpu
+from nls_scheduler.core.model.ids import GpuUuid
+from nls_scheduler.core.model.pools import Pool
+from nls_scheduler.core.model.queues import Queue
 from stage import TOTAL, Stage
 
 A, B = Queue("a", quota={"default": 2.0}), Queue("b", quota={"default": 2.0})

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from nls_scheduler import events as ev
-from nls_scheduler.commands import InterruptCell, StopProcess, SuspendProcess, TrimMemory
-from nls_scheduler.pools import Pool
-from nls_scheduler.simulator import GIB
-from nls_scheduler.workload import Kind
+from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.model.commands import InterruptCell, StopProcess, SuspendProcess, TrimMemory
+from nls_scheduler.core.model.pools import Pool
+from nls_scheduler.core.model.workload import Kind
+from nls_scheduler.core.simulator import GIB
 from stage import Stage
 
 ORDER_OF_HARM = {

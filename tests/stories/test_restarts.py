@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from nls_scheduler import events as ev
-from nls_scheduler.commands import StartProcess, SuspendProcess
-from nls_scheduler.ids import CommandId
-from nls_scheduler.state_machine import step
-from nls_scheduler.workload import Order
+from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.model.commands import StartProcess, SuspendProcess
+from nls_scheduler.core.model.ids import CommandId
+from nls_scheduler.core.model.workload import Order
+from nls_scheduler.core.step import step
 from stage import TOTAL, Stage
 
 

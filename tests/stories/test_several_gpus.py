@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from connections import joined, pairs, sliced
-from nls_scheduler import events as ev
-from nls_scheduler.commands import StopProcess
-from nls_scheduler.simulator import GIB, SimulatedNode
-from nls_scheduler.topology import Link
-from nls_scheduler.workload import Kind
+from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.model.commands import StopProcess
+from nls_scheduler.core.model.topology import Link
+from nls_scheduler.core.model.workload import Kind
+from nls_scheduler.core.simulator import GIB, SimulatedNode
 from stage import TOTAL, Stage
 
 

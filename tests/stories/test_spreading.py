@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from nls_scheduler import events as ev
-from nls_scheduler.commands import StartProcess, StopProcess, SuspendProcess
-from nls_scheduler.pools import Placement, Pool
-from nls_scheduler.workload import Order
+from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.model.commands import StartProcess, StopProcess, SuspendProcess
+from nls_scheduler.core.model.pools import Placement, Pool
+from nls_scheduler.core.model.workload import Order
 from stage import TOTAL, Stage
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from nls_scheduler import events as ev
-from nls_scheduler.commands import SetTimer
-from nls_scheduler.gpu import Claims, Owner
-from nls_scheduler.ids import GpuUuid, ProcessId
-from nls_scheduler.simulator import GIB
+from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.model.commands import SetTimer
+from nls_scheduler.core.model.gpu import Claims, Owner
+from nls_scheduler.core.model.ids import GpuUuid, ProcessId
+from nls_scheduler.core.simulator import GIB
 from stage import TOTAL, Stage
 
 ZERO, ONE = GpuUuid("GPU-0"), GpuUuid("GPU-1")

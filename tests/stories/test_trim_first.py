@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nls_scheduler.commands import SuspendProcess, TrimMemory
+from nls_scheduler.core.model.commands import SuspendProcess, TrimMemory
 from stage import Stage
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from nls_scheduler import events as ev
-from nls_scheduler.planner import make_plan
+from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.planning.plan import make_plan
 from stage import TOTAL, Stage
 
 

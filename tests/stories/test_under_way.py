@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nls_scheduler.planner import make_plan
-from nls_scheduler.pools import Pool
-from nls_scheduler.workload import Phase
+from nls_scheduler.core.model.pools import Pool
+from nls_scheduler.core.model.workload import Phase
+from nls_scheduler.core.planning.plan import make_plan
 from stage import TOTAL, Stage
 
 if TYPE_CHECKING:
-    from nls_scheduler.model import NodeState
+    from nls_scheduler.core.model.state import NodeState
 
 
 def sent(stage: Stage, cause: str | None = None, off: tuple[str, ...] = (), **moves: int) -> NodeState:

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nls_scheduler import events as ev
-from nls_scheduler.pools import Pool
-from nls_scheduler.queues import Queue
+from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.model.pools import Pool
+from nls_scheduler.core.model.queues import Queue
 from stage import TOTAL, Stage
 
 

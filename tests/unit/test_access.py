@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from nls_scheduler.access import Access, NameBook, ShowNames
-from nls_scheduler.gpu import Claims, Owner
-from nls_scheduler.ids import WorkloadId
-from nls_scheduler.model import NodeState
-from nls_scheduler.workload import Kind, Workload, WorkloadSpec
+from nls_scheduler.core.model.gpu import Claims, Owner
+from nls_scheduler.core.model.ids import WorkloadId
+from nls_scheduler.core.model.state import NodeState
+from nls_scheduler.core.model.workload import Kind, Workload, WorkloadSpec
+from nls_scheduler.views.veil import Access, NameBook, ShowNames
 
 ANNA, BERT = 1000, 1001
 

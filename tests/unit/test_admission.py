@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from nls_scheduler import gangs
-from nls_scheduler.admission import Defaults, check_count, no_gpu, respecification, submission
-from nls_scheduler.errors import Problem
-from nls_scheduler.gpu import Gpu
-from nls_scheduler.ids import GpuUuid, WorkloadId
-from nls_scheduler.policy import Policy
-from nls_scheduler.pools import Pool
-from nls_scheduler.workload import Phase, Workload, WorkloadSpec
+from nls_scheduler.core.model.gpu import Gpu
+from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
+from nls_scheduler.core.model.policy import Policy
+from nls_scheduler.core.model.pools import Pool
+from nls_scheduler.core.model.workload import Phase, Workload, WorkloadSpec
+from nls_scheduler.requests import joining
+from nls_scheduler.requests.submission import Defaults, check_count, no_gpu, respecification, submission
+from nls_scheduler.wire.errors import Problem
 
 GIB = 2**30
 GPUS = [Gpu(GpuUuid("a"), 0, "Small", 8 * GIB), Gpu(GpuUuid("b"), 1, "Large", 16 * GIB)]
@@ -117,7 +117,7 @@ def test_a_gang_that_can_never_fit_is_refused_at_once(
 ) -> None:
     spec = submit(kind="command", request=f"{request_gib}GiB", gang="g", gang_size=size)
     members = [Workload(WorkloadId(str(n)), spec, 0.0) for n in range(there)]
-    refused = gangs.refusal(spec, members, GPUS)
+    refused = joining.refusal(spec, members, GPUS)
     assert says in refused if says and refused else refused == says
 
 
@@ -125,7 +125,7 @@ def test_a_gang_that_asks_for_more_than_the_node_has_in_all_is_refused() -> None
     large = [submit(kind="command", request=f"{size}GiB", gang="g", gang_size=3) for size in (12, 12)]
     members = [Workload(WorkloadId(str(n)), spec, 0.0) for n, spec in enumerate(large)]
     small = submit(kind="command", request="1GiB", gang="g", gang_size=3)
-    refused = gangs.refusal(small, members, GPUS)
+    refused = joining.refusal(small, members, GPUS)
     assert refused is not None
     assert "can never fit" in refused
 
@@ -133,7 +133,7 @@ def test_a_gang_that_asks_for_more_than_the_node_has_in_all_is_refused() -> None
 def test_members_that_differ_in_the_gang_s_size_are_refused() -> None:
     first = Workload(WorkloadId("a"), submit(kind="command", request="4GiB", gang="g", gang_size=2), 0.0)
     other = submit(kind="command", request="4GiB", gang="g", gang_size=3)
-    assert gangs.refusal(other, [first], GPUS) == "Gang g has 2 members, not 3: say the same size for all of them."
+    assert joining.refusal(other, [first], GPUS) == "Gang g has 2 members, not 3: say the same size for all of them."
 
 
 def test_a_change_keeps_what_it_does_not_name_and_a_guarantee_stays_one() -> None:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nls_scheduler import guardian, processes
-from nls_scheduler.attribution import Attribution, Known
-from nls_scheduler.events import PlacedUse
-from nls_scheduler.ids import GpuUuid, ProcessId, WorkloadId
-from nls_scheduler.ports import GpuSample
-from nls_scheduler.processes import alive, ancestors, end_all, left_of, look_up, workload_of
+from nls_scheduler.core.model.events import PlacedUse
+from nls_scheduler.core.model.ids import GpuUuid, ProcessId, WorkloadId
+from nls_scheduler.daemon.attribution import Attribution, Known
+from nls_scheduler.daemon.ports import GpuSample
+from nls_scheduler.processes import guardian, proc
+from nls_scheduler.processes.proc import alive, ancestors, end_all, left_of, look_up, workload_of
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def test_a_guardian_whose_family_is_ended_removes_what_it_was_to_remove(tmp_path
 def test_a_process_that_only_calls_itself_a_guardian_is_ended_after_its_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "GUARDIANS_PATIENCE_S", 0.1)
+    monkeypatch.setattr(proc, "GUARDIANS_PATIENCE_S", 0.1)
     pretender = tmp_path / "guardian.py"
     pretender.write_text("print('up', flush=True)\nimport time; time.sleep(600)")
     with guarded(pretender, tmp_path / "none", "") as process:

@@ -14,9 +14,9 @@ from nls_scheduler.cli import _parser, main
 from nls_scheduler.cli.history import render as render_history
 from nls_scheduler.cli.output import table
 from nls_scheduler.cli.status import render
+from nls_scheduler.cli.waiting_line import WaitingLine
 from nls_scheduler.cli.workload import find
-from nls_scheduler.errors import Problem
-from nls_scheduler.waiting_line import WaitingLine
+from nls_scheduler.wire.errors import Problem
 
 GIB = 2**30
 WORKLOAD: dict[str, Any] = {

@@ -7,12 +7,12 @@ import json
 import pytest
 
 from connections import pairs
-from nls_scheduler import commands, events
-from nls_scheduler.codec import UnknownValueError, decode, encode
-from nls_scheduler.ids import CommandId, GpuUuid, ProcessId, WorkloadId
-from nls_scheduler.policy import Policy
-from nls_scheduler.simulator import GIB, SimulatedNode
-from nls_scheduler.workload import Kind, Phase
+from nls_scheduler.core.model import commands, events
+from nls_scheduler.core.model.codec import UnknownValueError, decode, encode
+from nls_scheduler.core.model.ids import CommandId, GpuUuid, ProcessId, WorkloadId
+from nls_scheduler.core.model.policy import Policy
+from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.simulator import GIB, SimulatedNode
 
 
 def there_and_back(value):

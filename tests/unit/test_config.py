@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nls_scheduler.config import ConfigError, NlsScheduler, load
-from nls_scheduler.policy import Policy
+from nls_scheduler.core.model.policy import Policy
+from nls_scheduler.daemon.config import ConfigError, NlsScheduler, load
 
 if TYPE_CHECKING:
     from pathlib import Path

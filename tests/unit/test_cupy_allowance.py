@@ -10,7 +10,7 @@ import pytest
 from nls_jupyter import simulated_cupy as cupy
 from nls_jupyter.allocators import Answer, Asking, Follower
 from nls_jupyter.allocators.cupy_pool import CupyPool
-from nls_scheduler.processes import CONTEXT_VARIABLE
+from nls_scheduler.processes.proc import CONTEXT_VARIABLE
 from simulation import CONTEXT, GIB, simulated_gpus
 
 OutOfMemoryError = cupy.cuda.memory.OutOfMemoryError

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nls_scheduler import __version__, doctor, locate
+from nls_scheduler import __version__, doctor
 from nls_scheduler.cli.doctor import render
 from nls_scheduler.doctor import Finding
 from nls_scheduler.drivers import nvml, pids
+from nls_scheduler.wire import locate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

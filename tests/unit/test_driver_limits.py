@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from nls_scheduler import cgroups
-from nls_scheduler.events import GpuReading, PlacedUse
-from nls_scheduler.ids import GpuUuid, ProcessId, WorkloadId
-from nls_scheduler.limits import MemoryLimits
-from nls_scheduler.simulator import GIB
+from nls_scheduler.core.model.events import GpuReading, PlacedUse
+from nls_scheduler.core.model.ids import GpuUuid, ProcessId, WorkloadId
+from nls_scheduler.core.simulator import GIB
+from nls_scheduler.daemon.limits import MemoryLimits
+from nls_scheduler.processes import cgroups
 
 A, B = GpuUuid("GPU-a"), GpuUuid("GPU-b")
 ONE, TWO = WorkloadId("one"), WorkloadId("two")

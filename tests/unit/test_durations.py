@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nls_scheduler.durations import parse_duration
+from nls_scheduler.units.durations import parse_duration
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from nls_scheduler.errors import Problem, impossible, malformed, problem_in, unknown_workload
+from nls_scheduler.wire.errors import Problem, impossible, malformed, problem_in, unknown_workload
 
 
 def test_a_problem_object_survives_the_wire() -> None:

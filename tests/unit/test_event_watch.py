@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from nls_jupyter_server import event_watch
 from nls_jupyter_server.event_watch import EventWatch
-from nls_scheduler.errors import DaemonUnreachable
+from nls_scheduler.wire.errors import DaemonUnreachable
 from waiting import eventually
 
 if TYPE_CHECKING:

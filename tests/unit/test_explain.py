@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from nls_scheduler.access import Veil
 from nls_scheduler.cli.explain import render
-from nls_scheduler.explain import explain
-from nls_scheduler.pools import Pool
-from nls_scheduler.queues import Queue
+from nls_scheduler.core.model.pools import Pool
+from nls_scheduler.core.model.queues import Queue
+from nls_scheduler.views.explain import explain
+from nls_scheduler.views.veil import Veil
 from stage import Stage
 
 

@@ -7,18 +7,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nls_scheduler import events as ev
-from nls_scheduler.commands import InterruptCell, StartProcess, StopProcess, SuspendProcess, TrimMemory
-from nls_scheduler.ids import CommandId
-from nls_scheduler.invariants import InvariantError, check
-from nls_scheduler.queues import Queue
-from nls_scheduler.workload import Order, Pending, Phase
+from nls_scheduler.core.invariants import InvariantError, check
+from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.model.commands import (
+    InterruptCell,
+    StartProcess,
+    StopProcess,
+    SuspendProcess,
+    TrimMemory,
+)
+from nls_scheduler.core.model.ids import CommandId
+from nls_scheduler.core.model.queues import Queue
+from nls_scheduler.core.model.workload import Order, Pending, Phase
 from stage import TOTAL, Stage
 
 if TYPE_CHECKING:
-    from nls_scheduler.commands import Command
-    from nls_scheduler.model import NodeState
-    from nls_scheduler.workload import Workload
+    from nls_scheduler.core.model.commands import Command
+    from nls_scheduler.core.model.state import NodeState
+    from nls_scheduler.core.model.workload import Workload
 
 Break = tuple["NodeState", "NodeState", tuple["Command", ...]]
 NOW = 50.0

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from nls_scheduler import journal as journal_module
-from nls_scheduler.ids import ProcessId, WorkloadId
-from nls_scheduler.journal import Journal, JournalError, NewerJournalError, Retention, read_events
-from nls_scheduler.model import NodeState
-from nls_scheduler.simulator import GIB, SimulatedNode
-from nls_scheduler.state_machine import step
-from nls_scheduler.workload import Kind
+from nls_scheduler.core.model.ids import ProcessId, WorkloadId
+from nls_scheduler.core.model.state import NodeState
+from nls_scheduler.core.model.workload import Kind
+from nls_scheduler.core.simulator import GIB, SimulatedNode
+from nls_scheduler.core.step import step
+from nls_scheduler.daemon import journal as journal_module
+from nls_scheduler.daemon.journal import Journal, JournalError, NewerJournalError, Retention, read_events
 
 
 class Recording:

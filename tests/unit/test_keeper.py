@@ -16,7 +16,7 @@ from nls_jupyter.launch import ExitStatus, GpuProcessDied, LaunchFailed
 from nls_jupyter.pending import RequestFailed
 from nls_jupyter.saved_state import WAITS, Manifest
 from nls_jupyter.saved_state.manifest import ChangedName, MissingName, SavedName
-from nls_scheduler.processes import look_up
+from nls_scheduler.processes.proc import look_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nls_scheduler.gpu import Gpu
-from nls_scheduler.ids import GpuUuid, WorkloadId
-from nls_scheduler.ledger import Ledger
-from nls_scheduler.model import NodeState
-from nls_scheduler.policy import Policy
-from nls_scheduler.pools import Pool
-from nls_scheduler.queues import Queue
-from nls_scheduler.workload import Kind, Workload, WorkloadSpec
+from nls_scheduler.core.model.gpu import Gpu
+from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
+from nls_scheduler.core.model.policy import Policy
+from nls_scheduler.core.model.pools import Pool
+from nls_scheduler.core.model.queues import Queue
+from nls_scheduler.core.model.state import NodeState
+from nls_scheduler.core.model.workload import Kind, Workload, WorkloadSpec
+from nls_scheduler.core.planning.homes.queue_ledger import Ledger
 from stage import TOTAL, Stage
 
 POOL = "default"

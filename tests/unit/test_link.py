@@ -11,9 +11,9 @@ from tornado import web, websocket
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_unix_socket
 
-from nls_scheduler.errors import DaemonUnreachable, Problem
-from nls_scheduler.link import SupervisorLink
-from nls_scheduler.protocol import CLOSE_ENDED, CommandMessage, ErrorMessage, ViewMessage
+from nls_scheduler.client.link import SupervisorLink
+from nls_scheduler.wire.errors import DaemonUnreachable, Problem
+from nls_scheduler.wire.protocol import CLOSE_ENDED, CommandMessage, ErrorMessage, ViewMessage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

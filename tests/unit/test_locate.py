@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nls_scheduler import locate
-from nls_scheduler.errors import DaemonUnreachable
+from nls_scheduler.wire import locate
+from nls_scheduler.wire.errors import DaemonUnreachable
 
 if TYPE_CHECKING:
     from pathlib import Path

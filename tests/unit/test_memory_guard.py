@@ -10,7 +10,7 @@ import pytest
 from nls_jupyter.host_memory import container_room
 from nls_jupyter.memory_guard import MemoryGuard, no_room
 from nls_jupyter.notices import NoticeLog
-from nls_scheduler.errors import DaemonUnreachable
+from nls_scheduler.wire.errors import DaemonUnreachable
 
 if TYPE_CHECKING:
     from pathlib import Path

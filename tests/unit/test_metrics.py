@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from nls_scheduler.commands import StopProcess, SuspendProcess
-from nls_scheduler.gpu import Gpu
-from nls_scheduler.ids import CommandId, GpuUuid, WorkloadId
-from nls_scheduler.metrics import CONTENT_TYPE, REASONS, Metrics, why_it_leaves
-from nls_scheduler.model import NodeState, PlanEntry
-from nls_scheduler.workload import Kind, Phase, Workload, WorkloadSpec
+from nls_scheduler.core.model.commands import StopProcess, SuspendProcess
+from nls_scheduler.core.model.gpu import Gpu
+from nls_scheduler.core.model.ids import CommandId, GpuUuid, WorkloadId
+from nls_scheduler.core.model.state import NodeState, PlanEntry
+from nls_scheduler.core.model.workload import Kind, Phase, Workload, WorkloadSpec
+from nls_scheduler.views.metrics import CONTENT_TYPE, REASONS, Metrics, why_it_leaves
 
 A, B = GpuUuid("GPU-a"), GpuUuid("GPU-b")
 NB, RUN = WorkloadId("nb"), WorkloadId("run")

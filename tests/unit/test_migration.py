@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from nls_scheduler import events as ev
-from nls_scheduler.errors import Problem
-from nls_scheduler.migration import check, wanted
-from nls_scheduler.pools import Pool
-from nls_scheduler.state_machine import step
+from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.model.pools import Pool
+from nls_scheduler.core.step import step
+from nls_scheduler.requests.migration import check, wanted
+from nls_scheduler.wire.errors import Problem
 from stage import Stage
 
 

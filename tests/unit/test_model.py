@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from nls_scheduler.commands import StartProcess
-from nls_scheduler.gpu import Gpu
-from nls_scheduler.ids import GpuUuid, WorkloadId
-from nls_scheduler.policy import Policy
-from nls_scheduler.pools import Pool
-from nls_scheduler.simulator import GIB
-from nls_scheduler.transitions import IllegalTransitionError, transition
-from nls_scheduler.workload import Kind, Phase, Workload, WorkloadSpec
+from nls_scheduler.core.model.commands import StartProcess
+from nls_scheduler.core.model.gpu import Gpu
+from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
+from nls_scheduler.core.model.policy import Policy
+from nls_scheduler.core.model.pools import Pool
+from nls_scheduler.core.model.transitions import IllegalTransitionError, transition
+from nls_scheduler.core.model.workload import Kind, Phase, Workload, WorkloadSpec
+from nls_scheduler.core.simulator import GIB
 
 BOOK = WorkloadSpec("book", Kind.NOTEBOOK, 1000, 4 * GIB, 8 * GIB)
 RUN = replace(BOOK, kind=Kind.COMMAND)

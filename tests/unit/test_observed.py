@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nls_scheduler import observed
-from nls_scheduler.config import ConfigError, load
-from nls_scheduler.metrics import Metrics
-from nls_scheduler.model import NodeState
-from nls_scheduler.observed import Observed, parse_address
+from nls_scheduler.core.model.state import NodeState
+from nls_scheduler.daemon.config import ConfigError, load
+from nls_scheduler.daemon.http import observed
+from nls_scheduler.daemon.http.observed import Observed, parse_address
+from nls_scheduler.views.metrics import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

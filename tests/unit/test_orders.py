@@ -9,7 +9,7 @@ import pytest
 
 from nls_jupyter.notices import NoticeLog
 from nls_jupyter.orders import Orders
-from nls_scheduler.protocol import CommandMessage
+from nls_scheduler.wire.protocol import CommandMessage
 
 INTERRUPT = CommandMessage("interrupt_cell", 7, "bob needs GPU 0", grace_s=20.0)
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from daemon_process import ROOT
 from nls_jupyter_server.page_state import difference, page_state, steadied, unreachable
-from nls_scheduler.queues import Queue
-from nls_scheduler.views import node_view
+from nls_scheduler.core.model.queues import Queue
+from nls_scheduler.views.status import node_view
 from pages import apply
 from stage import Stage
 

@@ -7,13 +7,13 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nls_scheduler import poller as poller_module
-from nls_scheduler.events import GpusDiscovered, MemorySampled
-from nls_scheduler.ids import GpuUuid
-from nls_scheduler.model import NodeState
-from nls_scheduler.poller import Poller, PollRates
-from nls_scheduler.ports import GpuInfo, GpuSample
-from nls_scheduler.state_machine import step
+from nls_scheduler.core.model.events import GpusDiscovered, MemorySampled
+from nls_scheduler.core.model.ids import GpuUuid
+from nls_scheduler.core.model.state import NodeState
+from nls_scheduler.core.step import step
+from nls_scheduler.daemon import poller as poller_module
+from nls_scheduler.daemon.poller import Poller, PollRates
+from nls_scheduler.daemon.ports import GpuInfo, GpuSample
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from nls_scheduler.events import Event
+    from nls_scheduler.core.model.events import Event
 
 A, B = GpuUuid("GPU-a"), GpuUuid("GPU-b")
 GIB = 2**30

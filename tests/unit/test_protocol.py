@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nls_scheduler import events
-from nls_scheduler.commands import StartProcess, StopProcess, SuspendProcess
-from nls_scheduler.errors import Problem
-from nls_scheduler.ids import CommandId, GpuUuid, ProcessId, WorkloadId
-from nls_scheduler.protocol import (
+from nls_scheduler.core.model import events
+from nls_scheduler.core.model.commands import StartProcess, StopProcess, SuspendProcess
+from nls_scheduler.core.model.ids import CommandId, GpuUuid, ProcessId, WorkloadId
+from nls_scheduler.wire.errors import Problem
+from nls_scheduler.wire.protocol import (
     Cause,
     CommandMessage,
     ErrorMessage,

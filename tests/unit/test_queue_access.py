@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from nls_scheduler.admission import Defaults, respecification, submission
-from nls_scheduler.errors import Problem
-from nls_scheduler.gpu import Gpu
-from nls_scheduler.ids import GpuUuid
-from nls_scheduler.policy import Policy
-from nls_scheduler.queue_access import Who, check_growth
-from nls_scheduler.queues import Queue
-from nls_scheduler.simulator import GIB, SimulatedNode
-from nls_scheduler.workload import Kind, WorkloadSpec
+from nls_scheduler.core.model.gpu import Gpu
+from nls_scheduler.core.model.ids import GpuUuid
+from nls_scheduler.core.model.policy import Policy
+from nls_scheduler.core.model.queues import Queue
+from nls_scheduler.core.model.workload import Kind, WorkloadSpec
+from nls_scheduler.core.simulator import GIB, SimulatedNode
+from nls_scheduler.requests.queue_access import Who, check_growth
+from nls_scheduler.requests.submission import Defaults, respecification, submission
+from nls_scheduler.wire.errors import Problem
 
 GPUS = [Gpu(GpuUuid("a"), 0, "Test", 16 * GIB)]
 POLICY = Policy(

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nls_scheduler.config import ConfigError, load
-from nls_scheduler.gpu import Gpu
-from nls_scheduler.ids import GpuUuid
-from nls_scheduler.policy import Policy
-from nls_scheduler.pools import Pool
-from nls_scheduler.queue_config import complaint, parse_queues
+from nls_scheduler.core.model.gpu import Gpu
+from nls_scheduler.core.model.ids import GpuUuid
+from nls_scheduler.core.model.policy import Policy
+from nls_scheduler.core.model.pools import Pool
+from nls_scheduler.daemon.config import ConfigError, load
+from nls_scheduler.requests.queue_config import complaint, parse_queues
 
 if TYPE_CHECKING:
-    from nls_scheduler.queues import Queue
+    from nls_scheduler.core.model.queues import Queue
 
 POOLS = (Pool("v100", ("Tesla V100*",)),)
 

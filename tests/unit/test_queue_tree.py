@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nls_scheduler.queues import FIRM_FROM, Queue, Tree, fair_shares
+from nls_scheduler.core.model.queues import FIRM_FROM, Queue, Tree, fair_shares
 
 POOL = "default"
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connections import joined, pairs
-from nls_scheduler.gpu import Gpu
-from nls_scheduler.ids import GpuUuid
-from nls_scheduler.topology import CLOSEST_FIRST, Link, closest, link, worst_link
+from nls_scheduler.core.model.gpu import Gpu
+from nls_scheduler.core.model.ids import GpuUuid
+from nls_scheduler.core.model.topology import CLOSEST_FIRST, Link, closest, link, worst_link
 from properties.effort import examples
 
 

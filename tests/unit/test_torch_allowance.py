@@ -9,7 +9,7 @@ import pytest
 
 from nls_jupyter.allocators import Answer, Asking, Follower, explain_failed_allocations
 from nls_jupyter.allocators.torch_fraction import TorchFraction
-from nls_scheduler.processes import CONTEXT_VARIABLE
+from nls_scheduler.processes.proc import CONTEXT_VARIABLE
 
 GIB = 2**30
 TOTAL = 16 * GIB

@@ -6,15 +6,15 @@ import asyncio
 
 import pytest
 
-from nls_scheduler import events
-from nls_scheduler.commands import StartProcess, StopProcess, SuspendProcess, WorkloadCommand
-from nls_scheduler.gpu import Gpu
-from nls_scheduler.history import BACKLOG_LIMIT, ENTRIES_KEPT, History, Recorder
-from nls_scheduler.ids import GpuUuid, ProcessId, WorkloadId
-from nls_scheduler.model import NodeState
-from nls_scheduler.state_machine import step
-from nls_scheduler.views import figures, node_view, settled_part, workload_view
-from nls_scheduler.workload import Kind, WorkloadSpec
+from nls_scheduler.core.model import events
+from nls_scheduler.core.model.commands import StartProcess, StopProcess, SuspendProcess, WorkloadCommand
+from nls_scheduler.core.model.gpu import Gpu
+from nls_scheduler.core.model.ids import GpuUuid, ProcessId, WorkloadId
+from nls_scheduler.core.model.state import NodeState
+from nls_scheduler.core.model.workload import Kind, WorkloadSpec
+from nls_scheduler.core.step import step
+from nls_scheduler.views.history import BACKLOG_LIMIT, ENTRIES_KEPT, History, Recorder
+from nls_scheduler.views.status import figures, node_view, settled_part, workload_view
 
 GIB = 2**30
 A, B = GpuUuid("GPU-a"), GpuUuid("GPU-b")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from nls_scheduler.ids import GpuUuid, ProcessId
+    from nls_scheduler.core.model.ids import GpuUuid, ProcessId
 
 # CuPy's pool rounds each allocation up to this.
 ROUND_BYTES = 512

@@ -26,7 +26,7 @@ from nls_scheduler.cli import (
     workload,
 )
 from nls_scheduler.cli.output import tell
-from nls_scheduler.errors import DaemonUnreachable, Problem
+from nls_scheduler.wire.errors import DaemonUnreachable, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from nls_scheduler.client import DaemonClient
+    from nls_scheduler.client.daemon_client import DaemonClient
 
 T = TypeVar("T")
 
@@ -20,7 +20,7 @@ def ask(socket: Path | None, question: Callable[[DaemonClient], Awaitable[T]]) -
 
 
 async def _ask(socket: Path | None, question: Callable[[DaemonClient], Awaitable[T]]) -> T:
-    from nls_scheduler.client import DaemonClient
+    from nls_scheduler.client.daemon_client import DaemonClient
 
     client = await DaemonClient.connect(socket, may_start=False)
     try:

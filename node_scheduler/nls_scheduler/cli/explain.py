@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from nls_scheduler.cli.asking import ask
 from nls_scheduler.cli.output import say, table
 from nls_scheduler.cli.workload import find
-from nls_scheduler.sizes import format_amount
+from nls_scheduler.units.sizes import format_amount
 
 if TYPE_CHECKING:
     from nls_scheduler.cli.types import Subparsers
-    from nls_scheduler.client import DaemonClient
+    from nls_scheduler.client.daemon_client import DaemonClient
 
 _EPILOG = """examples:
   nls explain analysis.ipynb

@@ -12,7 +12,7 @@ from nls_scheduler.cli.workload import find
 
 if TYPE_CHECKING:
     from nls_scheduler.cli.types import Subparsers
-    from nls_scheduler.client import DaemonClient
+    from nls_scheduler.client.daemon_client import DaemonClient
 
 
 def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:

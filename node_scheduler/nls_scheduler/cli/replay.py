@@ -14,9 +14,9 @@ from nls_scheduler.cli.output import say, tell
 
 if TYPE_CHECKING:
     from nls_scheduler.cli.types import Subparsers
-    from nls_scheduler.commands import Command
-    from nls_scheduler.events import Event
-    from nls_scheduler.model import NodeState
+    from nls_scheduler.core.model.commands import Command
+    from nls_scheduler.core.model.events import Event
+    from nls_scheduler.core.model.state import NodeState
 
 _EPILOG = """examples:
   nls replay /run/nls/journal.db                    every step: the fact, what changed, what was ordered, and why
@@ -45,8 +45,8 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from nls_scheduler.journal import JournalError, read_events
-    from nls_scheduler.state_machine import step
+    from nls_scheduler.core.step import step
+    from nls_scheduler.daemon.journal import JournalError, read_events
 
     state: NodeState | None = None
     steps = differences = 0
@@ -80,7 +80,7 @@ def _show(
     journalled: tuple[Command, ...],
     wall: float,
 ) -> None:
-    from nls_scheduler.codec import encode
+    from nls_scheduler.core.model.codec import encode
 
     changed = _changed(before, after, options.workload)
     if options.workload is not None and not changed:

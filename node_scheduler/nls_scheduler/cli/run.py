@@ -8,15 +8,15 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
-from nls_scheduler import guardian
 from nls_scheduler.cli import exit_codes
 from nls_scheduler.cli.output import tell
-from nls_scheduler.durations import parse_duration
-from nls_scheduler.priorities import parse_priority
+from nls_scheduler.core.model.priorities import parse_priority
+from nls_scheduler.processes import guardian
+from nls_scheduler.units.durations import parse_duration
 
 if TYPE_CHECKING:
+    from nls_scheduler.cli.runner import Ending
     from nls_scheduler.cli.types import Subparsers
-    from nls_scheduler.runner import Ending
 
 _EPILOG = """examples:
   nls run -- python train.py                   a whole GPU, guaranteed
@@ -102,7 +102,7 @@ def _duration(text: str) -> float:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from nls_scheduler.runner import Runner
+    from nls_scheduler.cli.runner import Runner
 
     fewest, most = options.gpus
     fields = {"kind": "command", "gpus": fewest, "priority": options.priority}

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from nls_scheduler.cli.asking import ask
 from nls_scheduler.cli.output import say, table
-from nls_scheduler.clock import local_time
-from nls_scheduler.sizes import format_amount, format_bytes
+from nls_scheduler.units.clock import local_time
+from nls_scheduler.units.sizes import format_amount, format_bytes
 
 if TYPE_CHECKING:
     from nls_scheduler.cli.types import Subparsers

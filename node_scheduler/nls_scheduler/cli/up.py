@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from nls_scheduler.cli.types import Subparsers
-    from nls_scheduler.cluster import Cluster
-    from nls_scheduler.daemon import DaemonSettings
+    from nls_scheduler.daemon.cluster import Cluster
+    from nls_scheduler.daemon.daemon import DaemonSettings
+    from nls_scheduler.daemon.ports import Driver
     from nls_scheduler.drivers.selection import Selection
     from nls_scheduler.drivers.simulated import SimulationSpec
-    from nls_scheduler.ports import Driver
 
 _EPILOG = """examples:
   nls up                                       serve this machine's GPUs for this user
@@ -111,11 +111,13 @@ def _seconds(text: str) -> float:
 def _serve(options: argparse.Namespace, ready: Callable[[], None]) -> int:
     from jupyter_core.paths import jupyter_config_path
 
-    from nls_scheduler import config, locate, server
+    from nls_scheduler.daemon import config
+    from nls_scheduler.daemon.http import server
+    from nls_scheduler.daemon.journal import JournalError
     from nls_scheduler.drivers.selection import Selection
     from nls_scheduler.drivers.simulated import SimulationSpec
-    from nls_scheduler.journal import JournalError
-    from nls_scheduler.sizes import parse_bytes
+    from nls_scheduler.units.sizes import parse_bytes
+    from nls_scheduler.wire import locate
 
     named = options.socket or os.environ.get(locate.SOCKET_VARIABLE)
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from nls_scheduler.cli.asking import ask
 from nls_scheduler.cli.output import say
-from nls_scheduler.errors import Problem, malformed
+from nls_scheduler.wire.errors import Problem, malformed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nls_scheduler.cli.types import Subparsers
-    from nls_scheduler.client import DaemonClient
+    from nls_scheduler.client.daemon_client import DaemonClient
 
 
 @dataclass(frozen=True, slots=True)

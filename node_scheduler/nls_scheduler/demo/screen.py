@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from nls_scheduler.sizes import format_bytes
+from nls_scheduler.units.sizes import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,12 +12,12 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nls_scheduler.client import DaemonClient
+from nls_scheduler.client.daemon_client import DaemonClient
 from nls_scheduler.demo import jupyter
 from nls_scheduler.demo.jupyter import CellFailed
 from nls_scheduler.demo.story import DemoFailed, Story
 from nls_scheduler.drivers.nvml import NvmlDriver
-from nls_scheduler.errors import DaemonUnreachable, Problem
+from nls_scheduler.wire.errors import DaemonUnreachable, Problem
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

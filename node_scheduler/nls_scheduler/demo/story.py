@@ -14,7 +14,7 @@ from nls_scheduler.demo.jupyter import CellFailed
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from nls_scheduler.client import DaemonClient
+    from nls_scheduler.client.daemon_client import DaemonClient
     from nls_scheduler.demo.jupyter import JupyterServer, Notebook, Outputs
     from nls_scheduler.demo.screen import Screen
 

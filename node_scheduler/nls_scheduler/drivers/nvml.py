@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pynvml
 
-from nls_scheduler.cgroups import cgroup_of
+from nls_scheduler.core.model.ids import GpuUuid, ProcessId
+from nls_scheduler.daemon.ports import GpuInfo, GpuSample
 from nls_scheduler.drivers.nvml_topology import connections, numa_node
 from nls_scheduler.drivers.pids import HostPids
 from nls_scheduler.drivers.selection import Selection
 from nls_scheduler.drivers.xids import verdict
-from nls_scheduler.guardian import read_stat
-from nls_scheduler.ids import GpuUuid, ProcessId
-from nls_scheduler.ports import GpuInfo, GpuSample
-from nls_scheduler.processes import alive
+from nls_scheduler.processes.cgroups import cgroup_of
+from nls_scheduler.processes.guardian import read_stat
+from nls_scheduler.processes.proc import alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -74,7 +74,7 @@ class _Listed:
 
 
 class NvmlDriver:
-    """The node's Gpus and MIG slices; implements `nls_scheduler.ports.Driver` for the daemon.
+    """The node's Gpus and MIG slices; implements `nls_scheduler.daemon.ports.Driver` for the daemon.
 
     A field that the driver does not give is `None`; a Gpu that has fallen off the bus is missing from the sample.
     """

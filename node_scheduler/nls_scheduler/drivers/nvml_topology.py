@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pynvml
 
-from nls_scheduler.topology import Link
+from nls_scheduler.core.model.topology import Link
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from nls_scheduler.ids import GpuUuid
+    from nls_scheduler.core.model.ids import GpuUuid
 
 _NO_NUMA: Final = 0xFFFFFFFF
 _OF_LEVEL: Final = {

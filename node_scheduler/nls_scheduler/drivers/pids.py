@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from nls_scheduler.processes import look_up
+from nls_scheduler.processes.proc import look_up
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

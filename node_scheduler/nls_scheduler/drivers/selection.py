@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nls_scheduler.ports import GpuInfo
+    from nls_scheduler.daemon.ports import GpuInfo
 
 
 @dataclass(frozen=True, slots=True)

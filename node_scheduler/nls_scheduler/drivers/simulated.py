@@ -12,7 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nls_scheduler.drivers.ledger import (
+from nls_scheduler.core.model.ids import GpuUuid
+from nls_scheduler.core.model.topology import Link
+from nls_scheduler.daemon.ports import GpuInfo, GpuSample
+from nls_scheduler.drivers.selection import Selection
+from nls_scheduler.drivers.simulated_memory import (
     SIMULATION_VARIABLE,
     GpuLedger,
     SimulatedGpuLost,
@@ -24,17 +28,13 @@ from nls_scheduler.drivers.ledger import (
     remove_unused_simulation,
     write_simulation,
 )
-from nls_scheduler.drivers.selection import Selection
 from nls_scheduler.drivers.topology_file import MOST_GPUS, read_topology
-from nls_scheduler.ids import GpuUuid
-from nls_scheduler.ports import GpuInfo, GpuSample
-from nls_scheduler.sizes import format_bytes, parse_bytes
-from nls_scheduler.topology import Link
+from nls_scheduler.units.sizes import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from nls_scheduler.ids import ProcessId
+    from nls_scheduler.core.model.ids import ProcessId
 
 __all__ = [
     "SIMULATION_VARIABLE",
@@ -80,7 +80,7 @@ class SimulationSpec:
 
 
 class SimulatedDriver:
-    """The node's Gpus as a ledger in a directory; implements `nls_scheduler.ports.Driver` for the daemon.
+    """The node's Gpus as a ledger in a directory; implements `nls_scheduler.daemon.ports.Driver` for the daemon.
 
     The same directory gives the same UUIDs again, so a restarted daemon finds the processes of the one before.
     """

@@ -9,8 +9,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from nls_scheduler.drivers.ledger import SimulatedGpuSpec
-from nls_scheduler.ids import GpuUuid
+from nls_scheduler.core.model.ids import GpuUuid
+from nls_scheduler.drivers.simulated_memory import SimulatedGpuSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

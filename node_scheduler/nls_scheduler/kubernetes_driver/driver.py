@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from nls_scheduler import events as ev
-from nls_scheduler.clock import boottime_s
-from nls_scheduler.errors import Problem
+from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.model.queues import Tree
 from nls_scheduler.kubernetes_driver import bind_requests, identity, policy
 from nls_scheduler.kubernetes_driver.events_out import EventWriter
 from nls_scheduler.kubernetes_driver.first_list import cautious
@@ -26,17 +25,18 @@ from nls_scheduler.kubernetes_driver.reflector import Api, ApiError, Pace, Refle
 from nls_scheduler.kubernetes_driver.tenancy import allotment
 from nls_scheduler.kubernetes_driver.vacating import ClusterMetrics, Vacating
 from nls_scheduler.kubernetes_driver.view import Sources, View, look
-from nls_scheduler.queues import Tree
+from nls_scheduler.units.clock import boottime_s
+from nls_scheduler.wire.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
-    from nls_scheduler.cluster import Host
-    from nls_scheduler.events import Event
-    from nls_scheduler.ids import GpuUuid, ProcessId
+    from nls_scheduler.core.model.events import Event
+    from nls_scheduler.core.model.ids import GpuUuid, ProcessId
+    from nls_scheduler.core.model.workload import WorkloadSpec
+    from nls_scheduler.daemon.cluster import Host
+    from nls_scheduler.daemon.peers import Peer
     from nls_scheduler.kubernetes_driver.bind_requests import BindRequest
-    from nls_scheduler.peers import Peer
-    from nls_scheduler.workload import WorkloadSpec
 
 MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
 log = logging.getLogger(__name__)

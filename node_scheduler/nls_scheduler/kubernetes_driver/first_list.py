@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from nls_scheduler.gpu import Owner
+from nls_scheduler.core.model.gpu import Owner
 
 if TYPE_CHECKING:
-    from nls_scheduler.gpu import Claims
-    from nls_scheduler.model import NodeState
+    from nls_scheduler.core.model.gpu import Claims
+    from nls_scheduler.core.model.state import NodeState
 
 UNKNOWN: Final = "unknown"
 _NAME: Final = "a pod that is not known yet"

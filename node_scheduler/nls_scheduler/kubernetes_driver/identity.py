@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.drivers.pids import namespaced_pids
-from nls_scheduler.errors import Problem
-from nls_scheduler.processes import look_up
+from nls_scheduler.processes.proc import look_up
+from nls_scheduler.wire.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nls_scheduler.ids import ProcessId
-    from nls_scheduler.peers import Peer
+    from nls_scheduler.core.model.ids import ProcessId
+    from nls_scheduler.daemon.peers import Peer
 
 _HEX: Final = "[0-9a-f]"
 _UID: Final = rf"{_HEX}{{8}}(?:[-_]{_HEX}{{4}}){{3}}[-_]{_HEX}{{12}}|{_HEX}{{32}}"

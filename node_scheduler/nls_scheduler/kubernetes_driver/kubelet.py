@@ -6,8 +6,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from nls_scheduler.clock import boottime_s
 from nls_scheduler.kubernetes_driver.podresources import KubeletError, PodResources
+from nls_scheduler.units.clock import boottime_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

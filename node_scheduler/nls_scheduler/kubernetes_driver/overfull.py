@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nls_scheduler.sizes import format_bytes
+from nls_scheduler.units.sizes import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from nls_scheduler.gpu import Gpu
-    from nls_scheduler.ids import GpuUuid
-    from nls_scheduler.model import NodeState
+    from nls_scheduler.core.model.gpu import Gpu
+    from nls_scheduler.core.model.ids import GpuUuid
+    from nls_scheduler.core.model.state import NodeState
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from nls_scheduler.core.model.priorities import PRIORITY_LIMIT
 from nls_scheduler.kubernetes_driver.quantities import Container, Demand, Trouble, demand_of
-from nls_scheduler.priorities import PRIORITY_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from nls_scheduler.pools import Placement
+from nls_scheduler.core.model.pools import Placement
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

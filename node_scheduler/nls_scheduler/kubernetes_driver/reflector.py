@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
-from nls_scheduler.clock import boottime_s
+from nls_scheduler.units.clock import boottime_s
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from nls_scheduler.errors import Problem, impossible, malformed
 from nls_scheduler.kubernetes_driver.quantities import as_bytes
-from nls_scheduler.sizes import format_bytes, parse_size, to_bytes
+from nls_scheduler.units.sizes import format_bytes, parse_size, to_bytes
+from nls_scheduler.wire.errors import Problem, impossible, malformed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from nls_scheduler.gpu import Gpu
-    from nls_scheduler.ids import GpuUuid
+    from nls_scheduler.core.model.gpu import Gpu
+    from nls_scheduler.core.model.ids import GpuUuid
+    from nls_scheduler.core.model.workload import WorkloadSpec
     from nls_scheduler.kubernetes_driver.pods import PodRecord
-    from nls_scheduler.workload import WorkloadSpec
 
 _LENGTH_LIMIT: Final = 100
 

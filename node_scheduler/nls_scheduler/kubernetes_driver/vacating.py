@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from nls_scheduler.ids import GpuUuid
+from nls_scheduler.core.model.ids import GpuUuid
 from nls_scheduler.kubernetes_driver.overfull import counted_bytes
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
+    from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.kubernetes_driver.events_out import EventWriter
     from nls_scheduler.kubernetes_driver.pods import PodRecord
-    from nls_scheduler.model import NodeState
 
 SIGNALS: Final = ("bind_request", "binding", "allocation")
 _BUCKETS_S: Final = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from nls_scheduler.gpu import Claims, Owner
-from nls_scheduler.ids import GpuUuid
+from nls_scheduler.core.model.gpu import Claims, Owner
+from nls_scheduler.core.model.ids import GpuUuid
 from nls_scheduler.kubernetes_driver.quantities import Trouble, as_bytes
 
 if TYPE_CHECKING:

@@ -106,17 +106,17 @@ OF_KERNEL = [
 ]
 
 OF_DAEMON = [
-    *_both("journal", "nls_scheduler.journal", "Journal.record"),
-    Point("journal", "nls_scheduler.journal", "Journal.record", "exit", passage=2),
-    Point("journal", "nls_scheduler.journal", "Journal.record", "exit", passage=4),
-    *_both("journal", "nls_scheduler.daemon", "Daemon.submit"),
-    *_both("move", "nls_scheduler.daemon", "Daemon.migrate"),
-    *_both("suspend", "nls_scheduler.daemon", "Daemon.suspend"),
-    *_both("suspend", "nls_scheduler.daemon", "Daemon.resume"),
-    *_both("release", "nls_scheduler.daemon", "Daemon.release"),
-    *_both("move", "nls_scheduler.sessions", "Session.order"),
-    Point("move", "nls_scheduler.sessions", "Session.order", "exit", passage=2),
-    *_both("start", "nls_scheduler.daemon", "Daemon.attach"),
+    *_both("journal", "nls_scheduler.daemon.journal", "Journal.record"),
+    Point("journal", "nls_scheduler.daemon.journal", "Journal.record", "exit", passage=2),
+    Point("journal", "nls_scheduler.daemon.journal", "Journal.record", "exit", passage=4),
+    *_both("journal", "nls_scheduler.daemon.daemon", "Daemon.submit"),
+    *_both("move", "nls_scheduler.daemon.daemon", "Daemon.migrate"),
+    *_both("suspend", "nls_scheduler.daemon.daemon", "Daemon.suspend"),
+    *_both("suspend", "nls_scheduler.daemon.daemon", "Daemon.resume"),
+    *_both("release", "nls_scheduler.daemon.daemon", "Daemon.release"),
+    *_both("move", "nls_scheduler.daemon.sessions", "Session.order"),
+    Point("move", "nls_scheduler.daemon.sessions", "Session.order", "exit", passage=2),
+    *_both("start", "nls_scheduler.daemon.daemon", "Daemon.attach"),
 ]
 
 POINTS = [*IN_GPU_PROCESS, *OF_KERNEL, *OF_DAEMON]

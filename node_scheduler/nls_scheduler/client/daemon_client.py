@@ -1,0 +1,212 @@
+"""The daemon's client: requests, the stream of events, and a supervisor's link. Runs in any asyncio loop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from tornado.httpclient import HTTPClientError, HTTPError, HTTPRequest
+from tornado.iostream import StreamClosedError
+from tornado.simple_httpclient import SimpleAsyncHTTPClient
+from tornado.tcpclient import TCPClient
+
+from nls_scheduler.client.link import Report, SupervisorLink
+from nls_scheduler.wire import locate
+from nls_scheduler.wire.errors import DaemonUnreachable, problem_in
+from nls_scheduler.wire.protocol import PROTOCOL_HEADER, PROTOCOL_VERSION
+from nls_scheduler.wire.unix_resolver import UnixResolver
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+    from pathlib import Path
+
+    from tornado.httpclient import HTTPResponse
+    from tornado.iostream import IOStream
+
+REQUEST_TIMEOUT_S: Final = 20.0
+CONNECT_TIMEOUT_S: Final = 5.0
+_BASE: Final = "http://nls"
+_HEADERS: Final = {PROTOCOL_HEADER: str(PROTOCOL_VERSION)}
+
+
+class DaemonClient:
+    """One daemon, by its socket. Every call is one connection; the daemon knows the caller from it.
+
+    Raises DaemonUnreachable when no daemon answers and Problem when it refuses, with a sentence for the user.
+    """
+
+    def __init__(self, socket: Path) -> None:
+        """`socket` is a path that `locate` gave; nothing is connected yet."""
+        self.socket = socket
+        self._resolver = UnixResolver(socket)
+        self._http: SimpleAsyncHTTPClient | None = None
+
+    @classmethod
+    async def connect(cls, socket: Path | None = None, *, may_start: bool = True) -> DaemonClient:
+        """A client of the daemon at `socket`, or of the one `locate` finds, or (`may_start`) of a new one."""
+        seek = locate.find_or_start if may_start else locate.find
+        return cls(await asyncio.to_thread(seek, socket))
+
+    async def status(self) -> dict[str, Any]:
+        """The node: Gpus and workloads, as `nls status --json` prints it."""
+        return await self._request("GET", "/v1/status")
+
+    async def submit(self, **fields: Any) -> dict[str, Any]:
+        """A new workload, from the fields of a submission in `openapi.json`; `kind` is needed. Its status entry.
+
+        It belongs to the calling process: when that ends, the workload ends.
+        """
+        return await self._request("POST", "/v1/workloads", fields)
+
+    async def adopt(self, workload_id: str, **fields: Any) -> dict[str, Any]:
+        """Bring back a workload that the daemon no longer knows, with its running GPU process; its status entry.
+
+        `fields` are those of `submit`, and `command_id`, `pid`, `start_time`, `current`, `executing`, `saved_bytes`.
+        """
+        return await self._request("PUT", f"/v1/workloads/{workload_id}", fields)
+
+    async def patch(self, workload_id: str, **fields: Any) -> dict[str, Any]:
+        """Change what a workload asks for; its status entry."""
+        return await self._request("PATCH", f"/v1/workloads/{workload_id}", fields)
+
+    async def release(self, workload_id: str) -> None:
+        """End a workload; its supervisor is told to stop the GPU process."""
+        await self._request("DELETE", f"/v1/workloads/{workload_id}")
+
+    async def suspend(self, workload_id: str) -> dict[str, Any]:
+        """Take a notebook off its Gpu until its next cell; its status entry."""
+        return await self._request("POST", f"/v1/workloads/{workload_id}/suspend", {})
+
+    async def resume(self, workload_id: str) -> dict[str, Any]:
+        """Bring a notebook back; its status entry."""
+        return await self._request("POST", f"/v1/workloads/{workload_id}/resume", {})
+
+    async def explain(self, workload_id: str) -> dict[str, Any]:
+        """Why a workload is where it is, what it waits for, and what would help."""
+        return await self._request("GET", f"/v1/workloads/{workload_id}/explanation")
+
+    async def migrate(self, workload_id: str, gpu: str) -> dict[str, Any]:
+        """Move a workload to a Gpu (UUID or index), at the end of its cell; its status entry."""
+        return await self._request("POST", f"/v1/workloads/{workload_id}/migrate", {"gpu": gpu})
+
+    async def return_gpu(self, gpu: str) -> dict[str, Any]:
+        """An administrator's word that a Gpu (UUID or index) is well again; its status entry."""
+        return await self._request("POST", f"/v1/gpus/{quote(gpu, safe='')}/return", {})
+
+    async def history(self) -> list[dict[str, Any]]:
+        """What happened on the node, oldest first."""
+        answer = await self._request("GET", "/v1/history")
+        entries: list[dict[str, Any]] = answer["entries"]
+        return entries
+
+    async def ready(self) -> None:
+        """Return if the daemon can do its work. Raises Problem with the reason."""
+        await self._request("GET", "/readyz")
+
+    async def events(self, *, passive: bool = False) -> AsyncIterator[dict[str, Any]]:
+        """The history's entries as they happen. Raises DaemonUnreachable when the daemon ends.
+
+        Args:
+            passive: a per-user daemon that nobody else needs may end meanwhile.
+        """
+        lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+        buffer = bytearray()
+
+        def receive(chunk: bytes) -> None:
+            buffer.extend(chunk)
+            while (end := buffer.find(b"\n")) >= 0:
+                lines.put_nowait(bytes(buffer[:end]))
+                del buffer[: end + 1]
+
+        http = SimpleAsyncHTTPClient(force_instance=True, resolver=self._resolver)
+        http.tcp_client = connections = _Connections(resolver=self._resolver)
+        request = HTTPRequest(
+            f"{_BASE}/v1/events{'?passive=true' if passive else ''}",
+            headers=_HEADERS,
+            request_timeout=0,
+            connect_timeout=CONNECT_TIMEOUT_S,
+            streaming_callback=receive,
+        )
+        fetch = asyncio.ensure_future(http.fetch(request))
+        fetch.add_done_callback(lambda _: lines.put_nowait(None))
+        try:
+            while (line := await lines.get()) is not None:
+                yield json.loads(line)
+            await self._outcome(fetch)
+            raise self._unreachable("it has ended")
+        finally:
+            # Closing the connection ends the fetch with an error that nobody is interested in any more.
+            http.close()
+            connections.hang_up()
+            with suppress(asyncio.CancelledError, HTTPError, StreamClosedError, OSError):
+                await fetch
+
+    def supervise(
+        self, workload_id: str, report: Callable[[], Report] | None = None, *, only: bool = False
+    ) -> SupervisorLink:
+        """The link of a workload's supervisor: `async with client.supervise(…) as link: async for message in link`.
+
+        `report` says how the workload is; it is asked at each connection, so that a daemon that was away knows.
+        `only`: this process has no other workload; what the daemon still knows of one is over.
+        """
+        return SupervisorLink(self.socket, workload_id, report, self.adopt, only=only)
+
+    def close(self) -> None:
+        """Give back what the client holds. Idempotent."""
+        if self._http is not None:
+            self._http.close()
+            self._http = None
+
+    async def _request(self, method: str, path: str, fields: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        if self._http is None:
+            self._http = SimpleAsyncHTTPClient(force_instance=True, resolver=self._resolver)
+        request = HTTPRequest(
+            _BASE + path,
+            method=method,
+            headers=_HEADERS,
+            body=None if fields is None else json.dumps(fields),
+            request_timeout=REQUEST_TIMEOUT_S,
+            connect_timeout=CONNECT_TIMEOUT_S,
+        )
+        response = await self._outcome(asyncio.ensure_future(self._http.fetch(request)))
+        answer: dict[str, Any] = json.loads(response.body)
+        return answer
+
+    async def _outcome(self, fetch: asyncio.Future[HTTPResponse]) -> HTTPResponse:
+        try:
+            return await fetch
+        except HTTPClientError as error:
+            if error.response is None or error.code == 599:
+                raise self._unreachable(error.message or str(error)) from error
+            raise problem_in(error.code, error.response.body) from error
+        except (OSError, StreamClosedError) as error:
+            raise self._unreachable(str(error)) from error
+
+    def _unreachable(self, why: str) -> DaemonUnreachable:
+        return DaemonUnreachable(f"The daemon at {self.socket} does not answer ({why}): `nls up` starts one.")
+
+
+class _Connections(TCPClient):
+    """Tornado's client, when it is closed, leaves an answer that still comes to itself: the daemon would go on."""
+
+    def __init__(self, resolver: UnixResolver) -> None:
+        super().__init__(resolver=resolver)
+        self._streams: list[IOStream] = []
+        self._over = False
+
+    async def connect(self, *arguments: Any, **named: Any) -> IOStream:
+        """Tornado's client calls it."""
+        stream = await super().connect(*arguments, **named)
+        self._streams.append(stream)
+        if self._over:
+            stream.close()
+        return stream
+
+    def hang_up(self) -> None:
+        """Close what is connected and whatever else will be."""
+        self._over = True
+        for stream in self._streams:
+            stream.close()

@@ -1,0 +1,335 @@
+"""A supervisor's connection to the daemon, which comes back by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from tornado.httpclient import HTTPClientError, HTTPRequest
+from tornado.iostream import StreamClosedError
+from tornado.websocket import WebSocketClosedError, WebSocketError, websocket_connect
+
+from nls_scheduler.wire.errors import DaemonUnreachable, Problem, problem_in
+from nls_scheduler.wire.protocol import (
+    CLOSE_ENDED,
+    CLOSE_REPLACED,
+    MAX_BODY_BYTES,
+    ONLY_ARGUMENT,
+    PROTOCOL_HEADER,
+    PROTOCOL_VERSION,
+    CommandMessage,
+    DaemonMessage,
+    ErrorMessage,
+    ViewMessage,
+    encode_event,
+    parse_daemon_message,
+)
+from nls_scheduler.wire.unix_resolver import UnixResolver
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+    from tornado.websocket import WebSocketClientConnection
+
+CONNECT_TIMEOUT_S: Final = 5.0
+FIRST_PAUSE_S: Final = 0.1
+LONGEST_PAUSE_S: Final = 1.0
+CLOSE_PATIENCE_S: Final = 1.0
+_UNKNOWN: Final = 404
+_NOT_YET: Final = 503
+_GOES_ON: Final = object()
+# Fields of an adoption that only some workloads have, with their names in the status.
+_ADOPTED_IF_SET: Final = (("gpus_max", "gpu_count_max"), ("gang", "gang"), ("gang_size", "gang_size"))
+_LOST: Final = (HTTPClientError, OSError, StreamClosedError, WebSocketClosedError, WebSocketError)
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How a workload is, as its supervisor knows it.
+
+    Attributes:
+        process: pid and start time of the GPU process, if there is one.
+        ready: whether it can be used.
+        executing: whether a cell runs or waits.
+        saved_bytes: what is saved of its Gpu memory; `None`: nothing.
+    """
+
+    process: tuple[int, int] | None = None
+    ready: bool = False
+    executing: bool = False
+    saved_bytes: int | None = None
+
+
+class SupervisorLink:
+    """Orders and views in, facts out, for one workload. Use as `async with`, then `async for message in link`.
+
+    Lost connections come back with growing pauses; facts sent meanwhile are delivered then, in order. A daemon that has
+    lost its journal gets the workload back if its GPU process runs. The iteration ends when the workload has ended, and
+    raises Problem when the daemon does not know it any more or another supervisor has taken over. An order that the
+    daemon repeats after a lost connection is not given out twice: what was answered to it is sent again.
+    """
+
+    def __init__(
+        self,
+        socket: Path,
+        workload_id: str,
+        report: Callable[[], Report] | None = None,
+        adopt: Callable[..., Awaitable[Mapping[str, Any]]] | None = None,
+        *,
+        only: bool = False,
+    ) -> None:
+        """`report` says how the workload is; `adopt` is `DaemonClient.adopt`; `only`: this process has no other one."""
+        self._only = only
+        self.workload_id = workload_id
+        self.on_connection: Callable[[bool], None] | None = None
+        """Called in the loop with `connected` whenever that changes after the first connection."""
+        self._socket = socket
+        self._resolver = UnixResolver(socket)
+        self._connection: WebSocketClientConnection | None = None
+        self._incoming: asyncio.Queue[DaemonMessage | Problem | None] = asyncio.Queue()
+        self._outgoing: deque[str] = deque()
+        self._to_send = asyncio.Event()
+        self._all_sent = asyncio.Event()
+        self._all_sent.set()
+        self._report = report
+        self._adopt = adopt
+        self._view: Mapping[str, Any] | None = None
+        self._gpus: Sequence[str] = ()
+        self._last_order = 0
+        self._done_order = 0
+        self._answers: list[str] = []
+        self._task: asyncio.Task[None] | None = None
+        self._closing = False
+        self._end: Problem | None = None
+        self._ended = False
+
+    @property
+    def connected(self) -> bool:
+        """Whether the daemon can be reached now."""
+        return self._connection is not None
+
+    async def __aenter__(self) -> Self:
+        """Connect. Raises Problem when the daemon refuses and DaemonUnreachable when it does not answer."""
+        try:
+            connection = await self._connect()
+        except _LOST as error:
+            raise DaemonUnreachable(f"The daemon at {self._socket} does not answer ({error}).") from error
+        self._connection = connection
+        self._task = asyncio.create_task(self._run(connection))
+        self._task.add_done_callback(self._tell_defect)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """`close`."""
+        await self.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> DaemonMessage:
+        """The next message; the same end again after the end."""
+        if not self._ended or not self._incoming.empty():
+            message = await self._incoming.get()
+            if message is not None and not isinstance(message, Problem):
+                return message
+            self._ended, self._end = True, message
+        if self._end is not None:
+            raise self._end
+        raise StopAsyncIteration
+
+    async def send(self, event: str, **fields: Any) -> None:
+        """Report a fact; returns once it is on its way or kept for the next connection. Raises Problem if malformed."""
+        text = encode_event(event, fields)
+        if fields.get("command_id") == self._last_order:
+            self._answers.append(text)
+        if event == "process_exited" or (event != "process_started" and "command_id" in fields):
+            self._done_order = max(self._done_order, fields.get("command_id", self._last_order))
+        self._post(text)
+
+    async def close(self) -> None:
+        """Close for good, after a moment in which the daemon takes in what was sent: what is asked of it next is later.
+
+        The workload stays the calling process's.
+        """
+        if self._task is None:
+            return
+        self._closing = True
+        if self._connection is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_PATIENCE_S):
+                    await self._all_sent.wait()
+                    if self._connection is not None:
+                        self._connection.close()  # answered when all before it was read
+                        await asyncio.wait([self._task])
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+        self._task = None
+
+    async def _run(self, connection: WebSocketClientConnection | None) -> None:
+        pause_s = FIRST_PAUSE_S
+        while True:
+            if connection is not None:
+                pause_s = FIRST_PAUSE_S
+                end = await self._converse(connection)
+                if self._closing:
+                    return
+                if end is not _GOES_ON:
+                    self._incoming.put_nowait(end if isinstance(end, Problem) else None)
+                    return
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - spreads reconnects, no secret
+            pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
+            connection = None
+            try:
+                connection = await self._connect()
+            except _LOST:
+                continue
+            except Problem as problem:
+                if problem.status == _UNKNOWN and await self._bring_back():
+                    continue
+                self._incoming.put_nowait(problem)
+                return
+
+    async def _bring_back(self) -> bool:
+        """The daemon has lost its journal: tell it of the workload, if that has a GPU process to lose."""
+        report, view = None if self._report is None else self._report(), self._view
+        if self._adopt is None or view is None or report is None or report.process is None or not report.ready:
+            return False
+        pid, start_time = report.process
+        try:
+            await self._adopt(
+                self.workload_id,
+                **{name: view[name] for name in ("kind", "name", "priority", "requeue")},
+                request=f"{view['request_bytes']}B",
+                limit=f"{view['limit_bytes']}B",
+                pools=",".join(view["pools"]),
+                gpus=view["gpu_count"],
+                **{name: view[key] for name, key in _ADOPTED_IF_SET if view.get(key) is not None},
+                current=list(self._gpus or view["current"]),
+                command_id=self._last_order,
+                pid=pid,
+                start_time=start_time,
+                executing=report.executing,
+                saved_bytes=report.saved_bytes,
+            )
+        except DaemonUnreachable:
+            return True  # it has gone again; the next connection tells
+        except Problem as refusal:
+            if refusal.status == _NOT_YET:
+                return True  # a daemon that has just started asks to be asked again
+            log.warning("the daemon does not take workload %s up again: %s", self.workload_id, refusal)
+            return False
+        return True
+
+    async def _connect(self) -> WebSocketClientConnection:
+        request = HTTPRequest(
+            f"ws://nls/v1/workloads/{self.workload_id}/supervisor" + (f"?{ONLY_ARGUMENT}=true" if self._only else ""),
+            headers={PROTOCOL_HEADER: str(PROTOCOL_VERSION)},
+            connect_timeout=CONNECT_TIMEOUT_S,
+            request_timeout=CONNECT_TIMEOUT_S,
+        )
+        try:
+            return await websocket_connect(request, resolver=self._resolver, max_message_size=MAX_BODY_BYTES)
+        except HTTPClientError as error:
+            if error.response is None or error.code not in (400, 403, 404, 409):
+                raise
+            raise problem_in(error.code, error.response.body) from error
+
+    async def _converse(self, connection: WebSocketClientConnection) -> object:
+        """Send and receive until the connection is gone. Returns the end, or _GOES_ON to connect again."""
+        self._set_connection(connection)
+        # Before any order is read: an order that has just come is not one that this report knows of.
+        report = None if self._report is None else self._reported(self._report())
+        sender = asyncio.create_task(self._send_all(connection, report))
+        try:
+            while (text := await connection.read_message()) is not None:
+                self._take(text)
+        finally:
+            self._set_connection(None)
+            sender.cancel()
+            with suppress(asyncio.CancelledError):
+                await sender
+            _hang_up(connection)
+        if connection.close_code == CLOSE_ENDED:
+            return None
+        if connection.close_code == CLOSE_REPLACED:
+            return Problem(409, "Replaced", "Another process has taken over this workload.")
+        return _GOES_ON
+
+    def _tell_defect(self, task: asyncio.Task[None]) -> None:
+        """Whoever iterates must not wait for ever for a task that failed."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            detail = f"The link to the daemon failed, please report it: {type(error).__name__}: {error}"
+            self._incoming.put_nowait(Problem(500, "Defect of the client", detail))
+
+    def _set_connection(self, connection: WebSocketClientConnection | None) -> None:
+        changed = (connection is None) != (self._connection is None)
+        self._connection = connection
+        if changed and self.on_connection is not None:
+            self.on_connection(connection is not None)
+
+    def _post(self, *texts: str) -> None:
+        self._outgoing.extend(texts)
+        if self._outgoing:
+            self._all_sent.clear()
+            self._to_send.set()
+
+    def _take(self, text: str | bytes) -> None:
+        try:
+            message = parse_daemon_message(text)
+        except ValueError as error:
+            message = ErrorMessage(Problem(502, "Unreadable message", str(error), "server"))
+        if isinstance(message, ViewMessage):
+            self._view = message.view
+        if isinstance(message, CommandMessage):
+            if message.command_id < self._last_order:
+                return  # by a journal that has lost its end: the report tells what has become of it
+            self._gpus = message.gpus or self._gpus
+            if message.command_id == self._last_order:
+                self._post(*(answer for answer in self._answers if answer not in self._outgoing))
+                return
+            self._last_order, self._answers = message.command_id, []
+        self._incoming.put_nowait(message)
+
+    def _reported(self, report: Report) -> str:
+        pid, start_time = report.process or (None, None)
+        fields = {"pid": pid, "start_time": start_time, "ready": report.ready, "executing": report.executing}
+        known = {key: value for key, value in fields.items() if value is not None}
+        saved = {} if report.saved_bytes is None else {"saved_bytes": report.saved_bytes}
+        answered = {"command_id": self._done_order, "received": self._last_order}
+        return encode_event("reported", {**answered, **known, **saved})
+
+    async def _send_all(self, connection: WebSocketClientConnection, report: str | None) -> None:
+        if report is not None:
+            try:
+                await connection.write_message(report)
+            except (WebSocketClosedError, StreamClosedError):
+                return
+        while True:
+            while self._outgoing:
+                try:
+                    await connection.write_message(self._outgoing[0])
+                except (WebSocketClosedError, StreamClosedError):
+                    return  # kept for the next connection
+                self._outgoing.popleft()
+            self._all_sent.set()
+            self._to_send.clear()
+            await self._to_send.wait()
+
+
+def _hang_up(connection: WebSocketClientConnection) -> None:
+    """Close the socket itself too: the loop may end before a closing handshake does."""
+    protocol = connection.protocol  # `close` forgets it
+    connection.close()
+    if protocol is not None and protocol.stream is not None:
+        protocol.stream.close()

@@ -1,0 +1,77 @@
+"""The core's values as JSON and back: frozen dataclasses, enumerations, tuples and mappings with any keys.
+
+A value written by an older version lacks newer fields and gets their defaults; one written by a newer version is
+refused (`UnknownValueError`), never guessed at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any, Final
+
+from nls_scheduler.core.model import (
+    commands,
+    events,
+    gpu,
+    ids,
+    policy,
+    pools,
+    queues,
+    state,
+    topology,
+    workload,
+)
+
+_TYPE: Final = "$"
+_MAP: Final = "map"
+_KINDS: Final[dict[str, type]] = {
+    name: kind
+    for module in (state, ids, gpu, workload, policy, pools, queues, events, commands, topology)
+    for name, kind in vars(module).items()
+    if isinstance(kind, type) and (is_dataclass(kind) or issubclass(kind, Enum))
+}
+
+
+class UnknownValueError(ValueError):
+    """A type or field that this version does not know: written by a newer one, or damaged."""
+
+
+def encode(value: Any) -> Any:
+    """`value` as what `json.dumps` takes. Raises TypeError for values that are not the core's."""
+    if isinstance(value, Enum):
+        return {_TYPE: type(value).__name__, "value": value.value}
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if is_dataclass(value) and not isinstance(value, type):
+        encoded = {field.name: encode(getattr(value, field.name)) for field in fields(value)}
+        return {_TYPE: type(value).__name__, **encoded}
+    if isinstance(value, tuple | list):
+        return [encode(item) for item in value]
+    if isinstance(value, frozenset):
+        return {_TYPE: "set", "items": sorted(encode(item) for item in value)}
+    if hasattr(value, "items"):
+        return {_TYPE: _MAP, "items": [[encode(key), encode(item)] for key, item in value.items()]}
+    raise TypeError(f"{value!r} is not a value of the core")
+
+
+def decode(encoded: Any) -> Any:
+    """The inverse of `encode`; lists become tuples. Raises UnknownValueError."""
+    if isinstance(encoded, list):
+        return tuple(decode(item) for item in encoded)
+    if not isinstance(encoded, dict):
+        return encoded
+    name = encoded.get(_TYPE)
+    if name == _MAP:
+        return {decode(key): decode(item) for key, item in encoded["items"]}
+    if name == "set":
+        return frozenset(decode(item) for item in encoded["items"])
+    kind = _KINDS.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise UnknownValueError(f"{name!r} is not a type that this version knows")
+    try:
+        if issubclass(kind, Enum):
+            return kind(encoded["value"])
+        return kind(**{key: decode(item) for key, item in encoded.items() if key != _TYPE})
+    except (TypeError, ValueError, KeyError) as error:
+        raise UnknownValueError(f"{name} has fields or values that this version does not know: {error}") from error

@@ -1,0 +1,89 @@
+"""Orders, in the imperative. Each ends in an event, failure included."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nls_scheduler.core.model.ids import CommandId, GpuUuid, ProcessId, WorkloadId
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Base of all orders."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer(Command):
+    """Answer with TimerFired at `at`; replaces the timer before it."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadCommand(Command):
+    """An order to one workload's supervisor.
+
+    Attributes:
+        command_id: the answer names it.
+        reason: why, as its user reads it.
+        cause: the workload that made it necessary, if one did.
+    """
+
+    command_id: CommandId
+    workload: WorkloadId
+    reason: str
+    cause: WorkloadId | None
+
+
+@dataclass(frozen=True, slots=True)
+class StartProcess(WorkloadCommand):
+    """Start the GPU process on `gpus` and bring the saved state back.
+
+    Answers: ProcessStarted, then ProcessReady; StartFailed; or ProcessExited.
+    """
+
+    gpus: tuple[GpuUuid, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendProcess(WorkloadCommand):
+    """Save everything, then end the GPU process. Never in mid-cell. Answers: ProcessSuspended or SuspendFailed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrimMemory(WorkloadCommand):
+    """Give back memory that allocators cache but nobody uses. Answer: MemoryTrimmed."""
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptCell(WorkloadCommand):
+    """Interrupt the running cell: the Gpu is needed, and the process is stopped after `grace_s`.
+
+    Answer: CellInterrupted. What ends the wait is CellFinished, or the deadline.
+    """
+
+    grace_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class EndProcess(WorkloadCommand):
+    """To the daemon itself, for a supervisor that did not obey StopProcess: kill the process. Answer: ProcessExited.
+
+    Attributes:
+        process: the GPU process; `None` when it never reported one.
+    """
+
+    process: ProcessId | None
+
+
+@dataclass(frozen=True, slots=True)
+class StopProcess(WorkloadCommand):
+    """End the GPU process; what was saved before stands. Answer: ProcessExited.
+
+    Attributes:
+        grace_s: for commands between SIGTERM and SIGKILL; a notebook may interrupt its cell and save in this time.
+    """
+
+    grace_s: float

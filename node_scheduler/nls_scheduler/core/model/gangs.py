@@ -1,0 +1,133 @@
+"""Gangs: commands of one owner that get their Gpus together, start together, and start again together. Pure.
+
+A gang is whole while every member is here or has ended well. One that is not gets no Gpu; what of it runs is stopped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nls_scheduler.core.model.workload import Kind, Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from nls_scheduler.core.model.ids import WorkloadId
+    from nls_scheduler.core.model.state import NodeState
+    from nls_scheduler.core.model.workload import Workload, WorkloadSpec
+
+GangKey = tuple[int, str, str]
+"""User id, tenant and name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """One gang as it is now.
+
+    Attributes:
+        members: those that are neither released nor failed, in order of arrival.
+        leaving: whether one that was released or has failed still has its process.
+    """
+
+    name: str
+    size: int
+    members: tuple[Workload, ...]
+    leaving: bool
+
+    @property
+    def done(self) -> int:
+        """How many have ended well."""
+        return max((w.gang_done for w in self.members), default=0)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every member is here or has ended well."""
+        return len(self.members) + self.done == self.size and not self.leaving
+
+    @property
+    def started(self) -> bool:
+        """Whether any of it is on a Gpu, on its way there or from there."""
+        return any(w.present for w in self.members)
+
+    @property
+    def runs(self) -> bool:
+        """Whether all of it is started and nobody is on the way out."""
+        return self.whole and all(w.phase in (Phase.STARTING, Phase.RUNNING) for w in self.members)
+
+    @property
+    def may_start(self) -> bool:
+        """Whether it may have Gpus from the beginning: whole, nobody on a Gpu, nobody gone already."""
+        return self.whole and self.done == 0 and not self.started
+
+    def why_not(self) -> str:
+        """Why it has no Gpu now, or is to leave those that it has, for people."""
+        trouble = next((w.gang_trouble for w in self.members if w.gang_trouble is not None), None)
+        if not self.whole:
+            here = f"waits for {self.size - len(self.members) - self.done} of {self.size} members of gang {self.name}"
+            return here if trouble is None else f"{here}: {trouble}"
+        if self.done:
+            return f"gang {self.name} cannot start again whole: {self.done} of its members have ended well already"
+        again = f"gang {self.name} starts again when all of it has stopped"
+        return again if trouble is None else f"{trouble}; {again}"
+
+
+def key_of(spec: WorkloadSpec) -> GangKey | None:
+    """Names are an owner's own, and a tenant's where users share an id: two users' gangs of one name are two gangs."""
+    return None if spec.gang is None else (spec.owner, spec.tenant, spec.gang)
+
+
+def gangs_of(workloads: Iterable[Workload]) -> dict[GangKey, Gang]:
+    """All gangs among `workloads`."""
+    found: dict[GangKey, list[Workload]] = {}
+    for workload in workloads:
+        key = key_of(workload.spec)
+        if key is not None:
+            found.setdefault(key, []).append(workload)
+    return {key: _gang(key, members) for key, members in found.items()}
+
+
+def _gang(key: GangKey, everybody: list[Workload]) -> Gang:
+    alive = [w for w in everybody if w.release_reason is None and w.phase is not Phase.FAILED]
+    ordered = tuple(sorted(alive, key=lambda w: (w.submitted_at, w.id)))
+    return Gang(key[2], max(w.spec.gang_size for w in everybody), ordered, any(w.present for w in set_aside(everybody)))
+
+
+def set_aside(everybody: Iterable[Workload]) -> list[Workload]:
+    """Those who take no part any more, although their records are still there."""
+    return [w for w in everybody if w.release_reason is not None or w.phase is Phase.FAILED]
+
+
+def fellows(state: NodeState, workload: Workload) -> list[Workload]:
+    """The others of its gang."""
+    key = key_of(workload.spec)
+    others = (w for w in state.workloads.values() if w.id != workload.id and key_of(w.spec) == key)
+    return [] if key is None else list(others)
+
+
+def rank(state: NodeState, workload: Workload) -> int:
+    """Its number in its gang, from 0: the first to come is 0. The same again after a restart of the same members."""
+    key = key_of(workload.spec)
+    members = [w for w in state.workloads.values() if key_of(w.spec) == key]
+    return sorted(members, key=lambda w: (w.submitted_at, w.id)).index(workload)
+
+
+def runs(state: NodeState, workload: Workload) -> bool:
+    """Whether all of its gang is started, and nobody of it on the way out. False outside gangs."""
+    key = key_of(workload.spec)
+    mine = [w for w in state.workloads.values() if key_of(w.spec) == key]
+    return key is not None and gangs_of(mine)[key].runs
+
+
+def side_by_side(state: NodeState) -> list[WorkloadId]:
+    """All workloads in the order in which orders are given: a gang's members together, so that nobody comes between."""
+    first = {
+        key: min(w.id for w in gang.members) for key, gang in gangs_of(state.workloads.values()).items() if gang.members
+    }
+    lead = {w.id: first.get(key, w.id) if (key := key_of(w.spec)) else w.id for w in state.workloads.values()}
+    return sorted(state.workloads, key=lambda each: (lead[each], each))
+
+
+def is_member(spec: WorkloadSpec) -> bool:
+    """Whether the command's end is its gang's business."""
+    return spec.kind is Kind.COMMAND and spec.gang is not None

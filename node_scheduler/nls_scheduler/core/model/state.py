@@ -1,0 +1,106 @@
+"""What the daemon knows of the node and wants there, as frozen values. Pure: no clock, no IO.
+
+Times are seconds of CLOCK_BOOTTIME, carried in by events. Memory is in bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from nls_scheduler.core.model.gpu import Claims
+from nls_scheduler.core.model.ids import CommandId
+from nls_scheduler.core.model.policy import Policy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from _typeshed import DataclassInstance
+
+    from nls_scheduler.core.model.gpu import Gpu
+    from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
+    from nls_scheduler.core.model.workload import Workload
+
+Value = TypeVar("Value", bound="DataclassInstance")
+
+
+def updated(value: Value, **changes: object) -> Value:
+    """As `dataclasses.replace`, but `value` itself where nothing changes, which is the rule and costs a tenth."""
+    same = all(getattr(value, name) == new for name, new in changes.items())
+    return value if same else replace(value, **changes)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanEntry:
+    """What the plan wants for one workload, and why. Not yet done.
+
+    Attributes:
+        home: where its request is to be counted; empty: not admitted yet.
+        target: where its GPU process is to be; empty: nowhere for now.
+        reason: one sentence for its user.
+        cause: the workload for which it must move or wait.
+        deadline_at: it must be off its current Gpu by then even if a cell runs; `None`: it may finish its cell.
+        yields: it leaves at the end of the running cell: the next cell waits for that.
+        allowance_bytes: request plus its share of the room on its target (0 without a target).
+        position: place in the wait queue, from 1; `None` when it does not wait.
+        trim_since: since when memory is short where it is: it gives caches back first, once for each such time.
+        roomier: where it may use what it was refused, and is to move between its cells.
+        bound: the Gpu to which it is on its way as one of several that were chosen together.
+    """
+
+    home: tuple[GpuUuid, ...]
+    target: tuple[GpuUuid, ...]
+    reason: str
+    cause: WorkloadId | None = None
+    deadline_at: float | None = None
+    yields: bool = False
+    allowance_bytes: int = 0
+    position: int | None = None
+    trim_since: float | None = None
+    roomier: GpuUuid | None = None
+    bound: GpuUuid | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """Everything `step` knows about the node.
+
+    Attributes:
+        plan: what the last step wants for each workload.
+        claims: what a cluster's scheduler has given away here.
+        unreported: after a restart, whose supervisors have not said yet how they are.
+        forgetful: the journal was lost: workloads that nobody knows of may be brought back.
+        quiet_until: until then nothing is ordered while somebody is unreported or may be brought back.
+        at: time of the last event.
+        timer_at: when the next TimerFired was asked for.
+        next_command: id of the next command.
+    """
+
+    policy: Policy = field(default_factory=Policy)
+    gpus: Mapping[GpuUuid, Gpu] = field(default_factory=dict)
+    workloads: Mapping[WorkloadId, Workload] = field(default_factory=dict)
+    plan: Mapping[WorkloadId, PlanEntry] = field(default_factory=dict)
+    claims: Claims = field(default_factory=Claims)
+    unreported: frozenset[WorkloadId] = frozenset()
+    forgetful: bool = False
+    quiet_until: float = 0.0
+    at: float = 0.0
+    timer_at: float | None = None
+    next_command: CommandId = field(default=CommandId(1))
+
+    @property
+    def quiet(self) -> bool:
+        """Whether a restart is so fresh that orders could cross what supervisors are about to report."""
+        return (bool(self.unreported) or self.forgetful) and self.at < self.quiet_until
+
+    def having(self, *workloads: Workload) -> NodeState:
+        """This state with these workloads as they are now, whatever was known of them."""
+        return replace(self, workloads={**self.workloads, **{w.id: w for w in workloads}}) if workloads else self
+
+    def label(self, gpus: tuple[GpuUuid, ...]) -> str:
+        """`GPU 0` or `GPU 0 and GPU 1` for people; a vanished Gpu keeps its UUID."""
+        return " and ".join(self.gpus[g].label if g in self.gpus else g for g in gpus)
+
+    def label_is(self, gpus: tuple[GpuUuid, ...]) -> str:
+        """`GPU 0 is` or `GPU 0 and GPU 1 are`."""
+        return f"{self.label(gpus)} {'is' if len(gpus) == 1 else 'are'}"

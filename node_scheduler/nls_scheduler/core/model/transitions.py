@@ -1,0 +1,56 @@
+"""The phases of a workload and what leads from one to the next. The picture in the docs is drawn from TABLE."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from nls_scheduler.core.model.commands import EndProcess, StartProcess, StopProcess, SuspendProcess
+from nls_scheduler.core.model.events import (
+    ProcessExited,
+    ProcessReady,
+    ProcessSuspended,
+    ResumeRequested,
+    StartFailed,
+    SuspendFailed,
+)
+from nls_scheduler.core.model.workload import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nls_scheduler.core.model.workload import Workload
+
+_AFTER_EXIT = frozenset({Phase.QUEUED, Phase.SUSPENDED, Phase.FAILED})
+
+TABLE: Final[Mapping[tuple[Phase, type], frozenset[Phase]]] = {
+    (Phase.QUEUED, StartProcess): frozenset({Phase.STARTING}),
+    # The last death of a gang's bounded number ends those of it that wait, too.
+    (Phase.QUEUED, ProcessExited): frozenset({Phase.FAILED}),
+    (Phase.SUSPENDED, StartProcess): frozenset({Phase.STARTING}),
+    (Phase.STARTING, ProcessReady): frozenset({Phase.RUNNING}),
+    (Phase.STARTING, StartFailed): _AFTER_EXIT,
+    (Phase.STARTING, ProcessExited): _AFTER_EXIT,
+    (Phase.STARTING, StopProcess): frozenset({Phase.SUSPENDING}),
+    (Phase.RUNNING, SuspendProcess): frozenset({Phase.SUSPENDING}),
+    (Phase.RUNNING, StopProcess): frozenset({Phase.SUSPENDING}),
+    (Phase.RUNNING, ProcessExited): _AFTER_EXIT,
+    (Phase.SUSPENDING, SuspendFailed): frozenset({Phase.RUNNING}),
+    (Phase.SUSPENDING, StopProcess): frozenset({Phase.SUSPENDING}),
+    (Phase.SUSPENDING, EndProcess): frozenset({Phase.SUSPENDING}),
+    (Phase.SUSPENDING, ProcessSuspended): frozenset({Phase.SUSPENDED}),
+    (Phase.SUSPENDING, StartFailed): _AFTER_EXIT,
+    (Phase.SUSPENDING, ProcessExited): _AFTER_EXIT,
+    (Phase.FAILED, ResumeRequested): frozenset({Phase.QUEUED, Phase.SUSPENDED}),
+}
+
+
+class IllegalTransitionError(Exception):
+    """The state machine was about to do what TABLE forbids: a defect of the daemon, told with the whole record."""
+
+
+def transition(workload: Workload, trigger: type, to: Phase, **changes: Any) -> Workload:
+    """`workload` in phase `to`, with `changes`. Raises IllegalTransitionError where TABLE has no such arrow."""
+    if to not in TABLE.get((workload.phase, trigger), frozenset()):
+        raise IllegalTransitionError(f"{trigger.__name__} cannot lead from {workload.phase} to {to}: {workload!r}")
+    return replace(workload, phase=to, **changes)

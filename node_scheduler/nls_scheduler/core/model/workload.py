@@ -1,0 +1,353 @@
+"""A notebook or command and all that is known of it, as a frozen value. Pure: no clock, no IO.
+
+Times are seconds of CLOCK_BOOTTIME, carried in by events. Memory is in bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from math import inf
+from typing import TYPE_CHECKING
+
+from nls_scheduler.core.model.pools import DEFAULT as DEFAULT_POOL
+from nls_scheduler.core.model.queues import DEFAULT as DEFAULT_QUEUE
+from nls_scheduler.core.model.queues import FIRM_FROM
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nls_scheduler.core.model.ids import CommandId, GpuUuid, ProcessId, WorkloadId
+
+
+class Phase(StrEnum):
+    """Where a workload is in its life; `transitions.TABLE` says what leads where."""
+
+    QUEUED = "queued"
+    STARTING = "starting"
+    RUNNING = "running"
+    SUSPENDING = "suspending"
+    SUSPENDED = "suspended"
+    FAILED = "failed"
+
+
+class Kind(StrEnum):
+    """What asks for the GPU."""
+
+    NOTEBOOK = "notebook"
+    COMMAND = "command"
+
+
+@dataclass(frozen=True)
+class WorkloadSpec:
+    """What a workload asks for.
+
+    Attributes:
+        name: shown to people; unique names are not required.
+        kind: a notebook's saved state lets it move; a command has none.
+        owner: user id of who asks, known from the socket.
+        request_bytes: guaranteed on each of its Gpus, CUDA context included.
+        limit_bytes: hard cap on each of its Gpus, at least the request.
+        gpu_count: how many Gpus it spans; of an elastic one, the fewest.
+        gpu_count_max: an elastic command takes up to so many Gpus; `None`: as many as `gpu_count`, always.
+        gang: its owner's (its tenant's) name for commands that start together or not at all; `None`: it is in no gang.
+        gang_size: how many commands that gang has.
+        priority: higher goes first.
+        requeue: a command that may be stopped and started again from the beginning.
+        pools: names of the pools whose Gpus it may use, the most wanted first.
+        queue: in which it counts; see `queues`.
+        tenant: what tells users with one user id apart, such as the UID of their pod; empty where ids do.
+    """
+
+    name: str
+    kind: Kind
+    owner: int
+    request_bytes: int
+    limit_bytes: int
+    gpu_count: int = 1
+    gpu_count_max: int | None = None
+    gang: str | None = None
+    gang_size: int = 1
+    priority: int = 0
+    requeue: bool = False
+    pools: tuple[str, ...] = (DEFAULT_POOL,)
+    queue: str = DEFAULT_QUEUE
+    tenant: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what no Gpu could ever honour."""
+        if not 0 < self.request_bytes <= self.limit_bytes:
+            raise ValueError("A request must be above zero and at most the limit.")
+        if self.gpu_count < 1:
+            raise ValueError("A workload needs at least one Gpu.")
+        if self.gpu_count_max is not None and self.gpu_count_max < self.gpu_count:
+            raise ValueError("The most Gpus of an elastic workload are fewer than its fewest.")
+        if self.gang_size < 1:
+            raise ValueError("A gang has at least one member.")
+        if not self.pools:
+            raise ValueError("A workload needs at least one pool.")
+
+    @cached_property
+    def burstable(self) -> bool:
+        """Whether it may use more than its request for a while."""
+        return self.limit_bytes > self.request_bytes
+
+    @cached_property
+    def preemptible(self) -> bool:
+        """Whether it may have to make room for another queue's share or for a higher priority in its own."""
+        return self.priority < FIRM_FROM
+
+    @cached_property
+    def movable(self) -> bool:
+        """Whether its GPU process may be taken away and brought back: never one of several Gpus or of a gang."""
+        single = self.gpu_count == 1 and not self.elastic and self.gang is None
+        return single and (self.kind is Kind.NOTEBOOK or self.requeue)
+
+    @cached_property
+    def elastic(self) -> bool:
+        """Whether it takes more Gpus where there are more."""
+        return self.gpu_count_max is not None and self.gpu_count_max > self.gpu_count
+
+    @cached_property
+    def resizable(self) -> bool:
+        """Whether it is started again to have more Gpus or fewer; an elastic one that is not keeps what it got."""
+        return self.elastic and self.requeue
+
+    @cached_property
+    def can_take_turns(self) -> bool:
+        """Whether others may have its Gpu while it waits, where more is promised than there is."""
+        return self.kind is Kind.NOTEBOOK and self.movable
+
+    @cached_property
+    def may_borrow(self) -> bool:
+        """Whether it may run on a Gpu other than its home."""
+        return self.burstable and self.movable
+
+
+class Order(StrEnum):
+    """Which command a workload is carrying out: END is the daemon's own way where a STOP was not obeyed."""
+
+    TRIM = "trim"
+    INTERRUPT = "interrupt"
+    START = "start"
+    SUSPEND = "suspend"
+    STOP = "stop"
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A command that was sent and has not been answered.
+
+    Attributes:
+        order: which one.
+        command_id: the answer names it.
+        issued_at: when it was sent.
+        deadline_at: when the next rung of the ladder follows.
+        reason: why it was sent, for people.
+    """
+
+    order: Order
+    command_id: CommandId
+    issued_at: float
+    deadline_at: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """An allocation that has failed within the limit, until it is answered.
+
+    Attributes:
+        number: its supervisor's; the answer names it.
+        gpu: where.
+        bytes: what was to be allocated.
+        held_bytes: what the process holds there already, context included.
+        asked_at: when the daemon heard of it.
+        deadline_at: it is answered by then.
+        shown: a sample has been taken since.
+    """
+
+    number: int
+    gpu: GpuUuid
+    bytes: int
+    held_bytes: int
+    asked_at: float
+    deadline_at: float
+    shown: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryAnswer:
+    """Whether the allocation of that number is worth another try; `reason` is for the user."""
+
+    number: int
+    granted: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One workload as known now.
+
+    Attributes:
+        home: where its request is counted; empty while it is not admitted.
+        given_home: where the cluster's scheduler counts it, a fact for us; empty: it has not said yet; `None`: the home
+            is ours to choose.
+        home_since: since when it has been admitted.
+        told_since: since when the plan has told it to leave for a guarantee; `None`: it does not.
+        current: where its GPU process is or is about to be; empty without one.
+        process: `None` until the GPU process exists.
+        measured: whether a sample has been taken since its process was ready.
+        memory_used: bytes per Gpu as last sampled; a missing Gpu means not seen there.
+        context_bytes: what its CUDA context takes, about.
+        saved_bytes: what its saved state takes on a Gpu, without the context; `None`: nothing saved.
+        unsaved: a cell has run since it was saved.
+        cell_since: a cell runs, or waits for the GPU, since then.
+        wants_gpu: whether it should be on a Gpu now.
+        woken_by_cell: only the cell that waits wants the Gpu: without the cell it stays suspended.
+        waiting_since: since when it wants a Gpu and has none.
+        resident_since: since when its process is ready on `current`.
+        idle_since: end of its last cell (or when it became ready).
+        last_move_s: what its last way off and onto a Gpu took, seconds.
+        moved_at: when it last moved for burst alone; a cool-down follows.
+        burst_moves: when it did so within the last hour, oldest first.
+        suspend_failed_at: when a suspend last failed; none is tried for a burst for a while after.
+        over_limit_polls: samples that have shown it above its limit, less what those within have taken back.
+        trim: the trim that was ordered, for that or because memory is short, until it is answered.
+        trimmed: whether it has been told to give its caches back for its limit since those began to add up.
+        trimmed_at: when caches were last given back, for whatever cause.
+        trim_shows_by: what that freed is to be sampled yet, and waited for until then; `None`: it was.
+        wanted: an allocation of its that has failed and is not answered yet.
+        answer: the last answer to one.
+        wished_bytes: what it was refused last, with all that it held: it moves where it may use that much.
+        interrupt: the interrupt that was ordered for the running cell; one per cell.
+        failures: starts and processes that ended by themselves since the last finished cell.
+        gang_trouble: why its gang had to stop last, for people.
+        gang_done: how many others of its gang have ended well; what has begun to end cannot start again whole.
+        wish: the Gpu to which its user wants it moved.
+        release_reason: set once it is to end.
+        suspend_reason: set while its user, not the planner, wants it off the Gpu.
+        keep_until: its user holds it until then: idle, it is treated as if a cell ran.
+        last_reason: why its last command was sent.
+    """
+
+    id: WorkloadId
+    spec: WorkloadSpec
+    submitted_at: float
+    phase: Phase = Phase.QUEUED
+    home: tuple[GpuUuid, ...] = ()
+    given_home: tuple[GpuUuid, ...] | None = None
+    home_since: float | None = None
+    told_since: float | None = None
+    current: tuple[GpuUuid, ...] = ()
+    process: ProcessId | None = None
+    measured: bool = False
+    memory_used: Mapping[GpuUuid, int] = field(default_factory=dict)
+    context_bytes: int = 0
+    saved_bytes: int | None = None
+    unsaved: bool = False
+    cell_since: float | None = None
+    wants_gpu: bool = True
+    woken_by_cell: bool = False
+    waiting_since: float | None = None
+    resident_since: float | None = None
+    idle_since: float | None = None
+    last_move_s: float = 0.0
+    moved_at: float | None = None
+    suspend_failed_at: float | None = None
+    over_limit_polls: float = 0.0
+    trim: Pending | None = None
+    trimmed: bool = False
+    trimmed_at: float | None = None
+    trim_shows_by: float | None = None
+    wanted: Wanted | None = None
+    answer: MemoryAnswer | None = None
+    wished_bytes: int = 0
+    burst_moves: tuple[float, ...] = ()
+    interrupt: Pending | None = None
+    failures: int = 0
+    pending: Pending | None = None
+    gang_trouble: str | None = None
+    gang_done: int = 0
+    wish: GpuUuid | None = None
+    release_reason: str | None = None
+    suspend_reason: str | None = None
+    keep_until: float | None = None
+    last_reason: str = ""
+
+    @property
+    def present(self) -> bool:
+        """Whether it takes room on `current` now."""
+        return bool(self.current)
+
+    @property
+    def executing(self) -> bool:
+        """Whether a cell runs in its GPU process. A command executes from start to end."""
+        return self.phase is Phase.RUNNING and (self.cell_since is not None or self.spec.kind is Kind.COMMAND)
+
+    @property
+    def active(self) -> bool:
+        """Whether somebody is waiting for results: a cell runs or waits, or a command wants to run."""
+        return self.cell_since is not None or self.spec.kind is Kind.COMMAND
+
+    @property
+    def cell_waits(self) -> bool:
+        """Whether a notebook's cell waits for the GPU process, or for the GPU."""
+        return self.cell_since is not None and self.phase is not Phase.RUNNING
+
+    @property
+    def in_line_since(self) -> float:
+        """Since when it wants a Gpu and has none; after everybody else, who does not wait."""
+        return inf if self.waiting_since is None else self.waiting_since
+
+    def kept(self, at: float) -> bool:
+        """Whether its user holds it at `at`: then only a guarantee takes it off its Gpu."""
+        return self.keep_until is not None and at < self.keep_until
+
+    @property
+    def borrowed(self) -> bool:
+        """Whether it is on a Gpu that is not its home."""
+        return self.present and self.current != self.home
+
+    def used_bytes(self, gpu: GpuUuid) -> int:
+        """Memory sampled on `gpu`; 0 where it was not seen."""
+        return self.memory_used.get(gpu, 0)
+
+    @cached_property
+    def return_bytes(self) -> int:
+        """The room it needs on a Gpu to come back: its request, or its saved state where that is more."""
+        if self.spec.kind is not Kind.NOTEBOOK:
+            return self.spec.request_bytes
+        # What a cell has changed since is not saved yet: what it uses is the best that is known.
+        unsaved = max(self.memory_used.values(), default=0) if self.phase is Phase.RUNNING and self.unsaved else 0
+        saved = 0 if self.saved_bytes is None else self.saved_bytes + self.context_bytes
+        return max(self.spec.request_bytes, saved, unsaved)
+
+    @property
+    def within_request(self) -> bool:
+        """Whether its request covers all that it brings: if not, its coming back is burst."""
+        return self.return_bytes <= self.spec.request_bytes
+
+    @cached_property
+    def moved_bytes(self) -> int:
+        """What a move carries, about: what is saved of what it holds on a Gpu, or all of that as long as nothing is."""
+        if self.saved_bytes is not None and not self.unsaved:
+            return self.saved_bytes
+        return max(self.memory_used.values(), default=self.saved_bytes or 0)
+
+    @cached_property
+    def size_bytes(self) -> int:
+        """The room it takes on each of its Gpus: its request, or what it holds there where that is more."""
+        if self.phase is Phase.RUNNING and self.measured:
+            largest = self.spec.request_bytes
+            for used in self.memory_used.values():
+                largest = max(largest, used)
+            return largest
+        return self.return_bytes
+
+    @property
+    def over_request_bytes(self) -> int:
+        """How far above its request it is."""
+        return self.size_bytes - self.spec.request_bytes

@@ -1,0 +1,68 @@
+"""What a gang as a whole means for the plan: all of it has Gpus, or nobody of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nls_scheduler.core.model.gangs import fellows
+from nls_scheduler.core.model.workload import Phase
+from nls_scheduler.core.planning.making_room.rooms import is_usable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nls_scheduler.core.model.gangs import Gang, GangKey
+    from nls_scheduler.core.model.gpu import Gpu
+    from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
+    from nls_scheduler.core.model.state import NodeState, PlanEntry
+    from nls_scheduler.core.model.workload import Workload
+    from nls_scheduler.core.planning.places.draft import Draft
+
+
+def resting(gangs: Mapping[GangKey, Gang], homes: Mapping[WorkloadId, tuple[GpuUuid, ...]]) -> dict[WorkloadId, str]:
+    """Members that are to be on no Gpu now, each with the reason: all of a gang, or none."""
+    rests: dict[WorkloadId, str] = {}
+    for gang in gangs.values():
+        admitted = all(w.id in homes for w in gang.members)
+        if not (admitted and (gang.runs or gang.may_start)):
+            why = gang.why_not() if not (gang.may_start or gang.runs) else f"not all of gang {gang.name} have room"
+            rests |= dict.fromkeys((w.id for w in gang.members), why)
+    return rests
+
+
+def leave_together(draft: Draft, gangs: Mapping[GangKey, Gang]) -> None:
+    """Where one of a gang gets no place or loses it, the others have none either, for its cause and by its deadline."""
+    for gang in gangs.values():
+        placed = [w for w in gang.members if w.id in draft.rooms.target]
+        without = [w for w in gang.members if w.id not in draft.rooms.target]
+        if not placed or not without:
+            continue
+        first = without[0]
+        since = draft.claimed_since(first) if first.present else None
+        for workload in placed:
+            draft.rooms.remove(workload)
+            draft.waits[workload.id] = f"{first.spec.name} of gang {gang.name} has no place now: all of it, or nobody"
+            if first.id in draft.cause and workload.present:
+                draft.cause[workload.id] = draft.cause[first.id]
+            if since is not None and workload.present:
+                draft.since[workload.id] = since
+
+
+def have_room(state: NodeState, plan: Mapping[WorkloadId, PlanEntry], workload: Workload) -> bool:
+    """Whether all of its gang that has not started has room in fact, together. True outside gangs."""
+    if workload.spec.gang is None:
+        return True
+    members = [w for w in (*fellows(state, workload), workload) if not w.present]
+    if any(w.release_reason is None and w.phase is not Phase.FAILED and not plan[w.id].target for w in members):
+        return False
+    needed: dict[GpuUuid, int] = {}
+    for member in members:
+        for uuid in plan[member.id].target:
+            needed[uuid] = needed.get(uuid, 0) + member.return_bytes
+    return all(_takes(state, state.gpus[uuid], size) for uuid, size in needed.items())
+
+
+def _takes(state: NodeState, gpu: Gpu, size_bytes: int) -> bool:
+    taken = gpu.foreign_bytes + sum(r.bytes for r in gpu.releasing)
+    taken += sum(max(w.size_bytes, w.used_bytes(gpu.uuid)) for w in state.workloads.values() if gpu.uuid in w.current)
+    return is_usable(state, gpu) and taken + size_bytes <= gpu.memory_total_bytes

@@ -1,0 +1,238 @@
+"""One round of giving homes: who keeps one, who gets one, who waits. Pure."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from nls_scheduler.core.model.workload import Phase
+from nls_scheduler.core.planning.homes import elastic, elastic_counts, repacking
+from nls_scheduler.core.planning.homes.displacing import displace
+from nls_scheduler.core.planning.homes.paper import Paper, admission_order, counts, is_bound, pinned_to
+from nls_scheduler.core.planning.homes.queue_ledger import ledger_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from nls_scheduler.core.model.gangs import Gang, GangKey
+    from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
+    from nls_scheduler.core.model.state import NodeState
+    from nls_scheduler.core.model.workload import Workload
+    from nls_scheduler.core.planning.homes.queue_ledger import Ledger
+
+_NO_HOME_YET = "the cluster's scheduler has not said yet which GPU its pod has"
+
+
+class Admission(Paper):
+    """One round.
+
+    Attributes:
+        displaced: who has lost a home to somebody whose queue is owed it.
+        exchanged: how often others had to change or lose a home for somebody.
+
+    Room that is kept for one that has waited long is not usable for those behind it in the line.
+    """
+
+    def __init__(self, state: NodeState) -> None:
+        super().__init__(state)
+        self.displaced: list[Workload] = []
+        self.exchanged = 0
+        self._too_large: dict[tuple[object, ...], int] = {}
+        self._reserved: dict[GpuUuid, Workload] = {}
+        self._usable_for: dict[WorkloadId, frozenset[GpuUuid]] = {}
+
+    def keep_given(self, ordered: list[Workload]) -> None:
+        """The homes that a cluster's scheduler chose; where they are more than a Gpu has, the last ones wait."""
+        for workload in sorted(ordered, key=lambda w: (not is_bound(w), not w.home)):
+            home = workload.given_home or ()
+            unknown = [uuid for uuid in home if uuid not in self.state.gpus]
+            if not home or unknown:
+                where = f"its home {unknown[0]} is no GPU of this daemon" if unknown else _NO_HOME_YET
+                self.result.waits[workload.id] = where
+                continue
+            full = [uuid for uuid in home if uuid in self.free and not self.has_home_room(workload, uuid)]
+            if full and not is_bound(workload):
+                self.result.overcommitted.update(full)
+                self.result.waits[workload.id] = (
+                    f"its home {self.state.label(tuple(full))} is over-full: the cluster's scheduler counts more "
+                    "there than it has"
+                )
+                continue
+            for uuid in home:
+                self.free.setdefault(uuid, 0)
+            self.give(workload, home)
+
+    def keep(self, ordered: list[Workload]) -> list[Workload]:
+        """Keep the homes that still hold; return who has none. A process that cannot move keeps its own."""
+        homeless = []
+        for workload in sorted(ordered, key=lambda w: (not is_bound(w), not w.home)):
+            home = self._still_fits(workload)
+            bound = is_bound(workload) and bool(workload.home) and all(u in self.state.gpus for u in workload.home)
+            if home is None and not bound:
+                homeless.append(workload)
+                continue
+            for uuid in home or workload.home:
+                self.free.setdefault(uuid, 0)
+            self.give(workload, home or workload.home)
+        return homeless
+
+    def _still_fits(self, workload: Workload) -> tuple[GpuUuid, ...] | None:
+        """Its home, or the Gpu that its user wishes, or what is left of an elastic one's; `None`: it has none."""
+        homes, wish = self.result.homes, workload.wish
+        waits = workload.phase is not Phase.STARTING and workload.spec.movable
+        may = wish is not None and waits and bool(workload.home) and self._may_go_to(workload, wish)
+        if wish is not None and may and self.is_offered(workload, wish, self.free, homes):
+            return (wish,)
+        left = tuple(uuid for uuid in workload.home if self.fits(workload, uuid, self.free, homes))
+        if workload.spec.resizable:
+            return left[: elastic_counts.most(workload.spec)] if len(left) >= workload.spec.gpu_count else None
+        asked = workload.spec.gpu_count <= len(left) <= elastic_counts.most(workload.spec) or workload.present
+        return left if left and left == workload.home and asked else None
+
+    def _may_go_to(self, workload: Workload, uuid: GpuUuid) -> bool:
+        """Whether its queue lets its home go there: within its pool always, as nothing changes for its queue."""
+        pool = self.state.policy.pool_of(self.state.gpus[uuid]).name if uuid in self.state.gpus else None
+        if self.ledger is None or pool is None or pool == self.ledger.pool_of_home(workload.home):
+            return True
+        if self._standing.obstacle(workload, pool, count=len(workload.home)) is not None:
+            return False
+        self._standing.count(workload, workload.home, -1)
+        self._standing.count(workload, (uuid,))
+        return True
+
+    @cached_property
+    def _standing(self) -> Ledger:
+        """What each queue has with the homes that stand when this round begins, and the wishes granted in it."""
+        return ledger_of(self.state)
+
+    def give_up_incomplete(self, gangs: Mapping[GangKey, Gang]) -> list[Workload]:
+        """Take the homes of gangs that are not whole, or do not all have one; who is on a Gpu keeps its own."""
+        homes, without = self.result.homes, []
+        for gang in gangs.values():
+            can_run = gang.started or gang.may_start
+            if gang.whole and can_run and all(w.id in homes for w in gang.members):
+                continue
+            for workload in gang.members:
+                if workload.id in homes and not workload.present:
+                    self.take(workload)
+                    without.append(workload)
+        return without
+
+    def go_on_with(self, unit: list[Workload]) -> None:
+        """It is the turn of `unit`: what is kept for those before it is not usable for it, now and later."""
+        for workload in unit:
+            self.usable = self._usable_for.setdefault(workload.id, self._all_usable.difference(self._reserved))
+
+    def reserve_for(self, unit: list[Workload]) -> None:
+        """Keep for `unit` every Gpu that it may get one day; nothing is kept for one that could never be admitted."""
+        empty = self._empty
+        could = {u for w in unit for u in empty.usable if empty.is_offered(w, u, empty.free, empty.result.homes)}
+        if could <= self._reserved.keys():
+            return
+        restore = empty.snapshot()
+        if empty.admit_together(unit):
+            self._reserved = {**dict.fromkeys(could, unit[0]), **self._reserved}
+        restore()
+
+    @cached_property
+    def _empty(self) -> Admission:
+        """This round as if nobody had a home."""
+        return Admission(self.state)
+
+    def kept_for(self, workload: Workload) -> Workload | None:
+        """For whom the room is kept that `workload` would have; `None`: there is none."""
+        usable, self.usable = self.usable, self._all_usable - self._usable_for.get(workload.id, self._all_usable)
+        kept = [u for u in self.usable if self.is_offered(workload, u, self.free, self.result.homes)]
+        self.usable = usable
+        return self._reserved[min(kept)] if kept else None
+
+    def admit_together(self, unit: list[Workload]) -> bool:
+        """A home for each of `unit`, or for none of them."""
+        if len(unit) == 1:
+            return self.admit(unit[0])
+        restore, too_large, displaced = self.snapshot(), dict(self._too_large), list(self.displaced)
+        for workload in sorted(unit, key=lambda w: (-w.spec.gpu_count, -w.spec.request_bytes, *admission_order(w))):
+            if not self.admit(workload):
+                restore()
+                self._too_large, self.displaced = too_large, displaced
+                return False
+        self._bring_together(unit)
+        return True
+
+    def _bring_together(self, unit: list[Workload]) -> None:
+        """Members that are alike and need a Gpu each have those that are closest together."""
+        homes, first = self.result.homes, unit[0]
+        demands = {(w.spec.gpu_count, w.spec.request_bytes, w.spec.pools) for w in unit}
+        if len(demands) > 1 or first.spec.gpu_count > 1 or len({homes[w.id] for w in unit}) < len(unit):
+            return
+        packed = [homes[w.id][0] for w in unit]
+        for workload in unit:
+            self.take(workload)
+        found = self.best_fit(first, self.free, homes, len(unit)) or packed
+        for workload, uuid in zip(unit, found, strict=True):
+            self.give(workload, (uuid,))
+
+    def admit(self, workload: Workload) -> bool:
+        """A home for `workload`, if need be by giving others another one, or none. False: it has to wait."""
+        admitted = self._admit(workload)
+        if admitted and elastic.keep_within_limit(self, workload):
+            self._note_exchange()
+        return admitted
+
+    def _admit(self, workload: Workload) -> bool:
+        spec, pools = workload.spec, tuple(self.pools_for(workload))
+        kind: tuple[object, ...] = (spec.gpu_count, pools, spec.can_take_turns, pinned_to(workload), self.usable)
+        if pools and self._may_find_room(kind, spec.request_bytes):
+            if repacking.settle_in(self, workload) or self.readmit(workload):
+                return True
+            if self.admit_by_packing(workload):
+                self._note_exchange()
+                return True
+            self._too_large[kind] = spec.request_bytes
+        if self.ledger is None:
+            return False
+        kind = (*kind, spec.pools, spec.priority, self.ledger.leaf(workload))
+        if not self._may_find_room(kind, spec.request_bytes):
+            return False
+        if displace(self, workload):
+            self._note_exchange()
+            return True
+        self._too_large[kind] = spec.request_bytes
+        return False
+
+    def _note_exchange(self) -> None:
+        """There may be room now for those who found none."""
+        self._too_large.clear()
+        self.exchanged += 1
+
+    def _may_find_room(self, kind: tuple[object, ...], request_bytes: int) -> bool:
+        """Where one this large found no room, a larger one of the same kind finds none either."""
+        return request_bytes < self._too_large.get(kind, request_bytes + 1)
+
+    def readmit(self, workload: Workload) -> bool:
+        """A home for `workload` beside the others, who keep theirs. False: there is no room."""
+        for count in counts(workload):
+            home = self.best_fit(workload, self.free, self.result.homes, count)
+            if home is not None:
+                self.give(workload, home)
+                return True
+        return False
+
+    def readmit_together(self, unit: Sequence[Workload]) -> bool:
+        """As `readmit`, for all of `unit` or for none of them."""
+        restore = self.snapshot()
+        if all(self.readmit(workload) for workload in unit):
+            return True
+        restore()
+        return False
+
+    def admit_by_packing(self, newcomer: Workload) -> bool:
+        """Admit `newcomer` where elastic ones have more than their fewest, or by giving others another home."""
+        return bool(self.pools_for(newcomer)) and (elastic.shrink(self, newcomer) or repacking.repack(self, newcomer))
+
+    def is_held_back(self, workload: Workload) -> str | None:
+        """Why its queue lets it into none of its pools, as one clause; `None`: only room is missing."""
+        if self.ledger is None:
+            return None
+        obstacles = [self.ledger.obstacle(workload, pool) for pool in workload.spec.pools]
+        return "; ".join(o.text for o in obstacles if o is not None) if all(obstacles) else None

@@ -1,0 +1,214 @@
+"""Whose homes are taken for a newcomer whose queue is owed the room, or who goes first in the same queue. Pure.
+
+As few as possible, the least harm first. Who is displaced keeps what is saved and is in line again; on a Gpu, it stays
+there until somebody really needs its place. A gang has its homes together, so that all of them go or none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nls_scheduler.core.model.gangs import key_of
+from nls_scheduler.core.planning.homes.queue_ledger import comes_back
+from nls_scheduler.core.planning.making_room.victims import harm
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nls_scheduler.core.model.ids import GpuUuid
+    from nls_scheduler.core.model.workload import Workload
+    from nls_scheduler.core.planning.homes.admission import Admission
+    from nls_scheduler.core.planning.homes.queue_ledger import Ledger
+
+    Unit = tuple[Workload, ...]
+    Homes = list[tuple[GpuUuid, ...]]
+
+
+def displace(admission: Admission, newcomer: Workload) -> bool:
+    """Give `newcomer` a home in the first of its pools where it may take enough others'. False: nothing is changed."""
+    if admission.ledger is None:
+        return False
+    for pool in newcomer.spec.pools:
+        attempt = _Attempt(admission, admission.ledger, newcomer, pool)
+        if not attempt.candidates:
+            continue
+        restore = admission.snapshot()
+        if not attempt.succeeds():
+            restore()
+            continue
+        for unit, _ in attempt.taken:
+            admission.result.moved_for.update({victim.id: newcomer.id for victim in unit})
+            # Smaller ones may still fit somewhere else.
+            if not admission.readmit_together(unit):
+                admission.displaced += unit
+        return True
+    return False
+
+
+class _Attempt:
+    """To admit one newcomer in one pool.
+
+    Attributes:
+        candidates: who may be displaced for it as things are at the beginning, those with the least harm first; each
+            with all of its gang.
+        taken: who has been, with the homes that they had.
+    """
+
+    def __init__(self, admission: Admission, ledger: Ledger, newcomer: Workload, pool: str) -> None:
+        self._admission, self._ledger, self._newcomer, self._pool = admission, ledger, newcomer, pool
+        self.taken: list[tuple[Unit, Homes]] = []
+        own, below = ledger.leaf(newcomer), ledger.reclaimable(newcomer, pool)
+        there = [
+            w
+            for w in admission.admitted()
+            if ((leaf := ledger.leaf(w)) in below or (leaf == own and w.spec.priority < newcomer.spec.priority))
+            and self._is_there(w)
+        ]
+        units = {unit[0].id: unit for unit in map(self._unit, there)}
+        self.candidates = sorted((unit for unit in units.values() if self._may(unit)), key=self._harm)
+
+    def _unit(self, workload: Workload) -> Unit:
+        """`workload`, or all of its gang that have homes: who of a gang has no place leaves none to the others."""
+        key = key_of(workload.spec)
+        return (workload,) if key is None else tuple(w for w in self._admission.admitted() if key_of(w.spec) == key)
+
+    def succeeds(self) -> bool:
+        """Admit the newcomer if those who may be taken are enough; else leave a mess, for the caller to undo."""
+        while (obstacle := self._ledger.obstacle(self._newcomer, self._pool)) is not None:
+            queue = obstacle.queue
+            below = (u for u in self._left() if any(queue in self._ledger.tree.chain(self._ledger.leaf(w)) for w in u))
+            victims = next(below, None)
+            if victims is None:
+                return False
+            self._take(victims)
+        home = self._free_gpus()
+        if home is None:
+            return self._scattered()
+        self._give_back(home)
+        self._admission.give(self._newcomer, home)
+        return True
+
+    def _left(self) -> Iterator[Unit]:
+        """Who may still be displaced: nobody is taken from a queue that has come down to its share meanwhile."""
+        homes = self._admission.result.homes
+        return (unit for unit in self.candidates if unit[0].id in homes and self._may(unit))
+
+    def _is_there(self, victim: Workload) -> bool:
+        """Whether its home is in the pool."""
+        return self._ledger.pool_of_home(self._admission.result.homes.get(victim.id, ())) == self._pool
+
+    def _may(self, unit: Unit) -> bool:
+        """Whether one of `unit` may be displaced, and nobody of it is kept from leaving with that one.
+
+        Who shares a gang with one whose queue has too much leaves with it, whatever the own queue has.
+        """
+        newcomer, own = self._newcomer, self._ledger.leaf(self._newcomer)
+        if any(not w.spec.preemptible or w.given_home is not None for w in unit) or self._is_own_gang(unit):
+            return False
+        may = {w.id: self._ledger.may_displace(newcomer, w, self._pool) for w in unit}
+        asked = any(may[w.id] and self._is_there(w) for w in unit)
+        return asked and all(may[w.id] for w in unit if self._ledger.leaf(w) == own)
+
+    def _is_own_gang(self, unit: Unit) -> bool:
+        key = key_of(self._newcomer.spec)
+        return key is not None and key == key_of(unit[0].spec)
+
+    def _take(self, unit: Unit) -> None:
+        self.taken.append((unit, [self._admission.take(victim) for victim in unit]))
+
+    def _give(self, unit: Unit, homes: Homes) -> None:
+        for victim, home in zip(unit, homes, strict=True):
+            self._admission.give(victim, home)
+
+    def _harm(self, unit: Unit) -> tuple[object, ...]:
+        """The greatest that anybody of `unit` suffers."""
+        return max(_harm(self._admission, victim) for victim in unit)
+
+    def _free_gpus(self) -> tuple[GpuUuid, ...] | None:
+        """As many Gpus as it spans, one after another the one that costs least; `None`: there are not enough."""
+        chosen: list[GpuUuid] = []
+        gpus = self._admission.open_gpus(self._newcomer, self._pool)
+        while len(chosen) < self._newcomer.spec.gpu_count:
+            needs = [(uuid, self._needed_on(uuid)) for uuid in gpus if uuid not in chosen]
+            options = [(self._cost(needed), uuid, needed) for uuid, needed in needs if needed is not None]
+            if not options:
+                return None
+            _, uuid, needed = min(options, key=lambda option: option[:2])
+            for unit in needed:
+                self._take(unit)
+            chosen.append(uuid)
+        return tuple(chosen)
+
+    def _needed_on(self, uuid: GpuUuid) -> list[Unit] | None:
+        """Who has to go so that `uuid` has room; `None`: it is not enough when all go who may."""
+        admission, homes = self._admission, self._admission.result.homes
+        there = [unit for unit in self.candidates if any(uuid in homes.get(w.id, ()) for w in unit)]
+        on_it = [w for unit in there for w in unit if uuid in homes[w.id]]
+        room = admission.free.get(uuid, 0) + sum(admission.cost_bytes(w, uuid) for w in on_it)
+        if room < admission.cost_bytes(self._newcomer, uuid):
+            return None
+        before = len(self.taken)
+        for unit in there:
+            if admission.has_home_room(self._newcomer, uuid):
+                break
+            if self._may(unit):
+                self._take(unit)
+        enough = admission.has_home_room(self._newcomer, uuid)
+        needed, self.taken = self.taken[before:], self.taken[:before]
+        for unit, old in needed:
+            self._give(unit, old)
+        return [unit for unit, _ in needed] if enough else None
+
+    def _cost(self, units: list[Unit]) -> tuple[object, ...]:
+        """How much harm: commands that would not come back, running cells, priority, bytes to move, how many, which."""
+        victims = [w for unit in units for w in unit]
+        return (
+            sum(w.present and not comes_back(w) for w in victims),
+            sum(w.executing or w.kept(self._admission.at) for w in victims),
+            max((w.spec.priority for w in victims), default=0),
+            sum(w.return_bytes for w in victims if w.present),
+            len(victims),
+            [self._harm(unit) for unit in units],
+        )
+
+    def _give_back(self, home: tuple[GpuUuid, ...]) -> None:
+        """Whoever turns out not to be in the way keeps the home, those who would suffer most first."""
+        for unit, old in reversed(list(self.taken)):
+            self._give(unit, old)
+            room = all(self._admission.has_home_room(self._newcomer, uuid) for uuid in home)
+            if room and self._ledger.obstacle(self._newcomer, self._pool) is None:
+                self.taken.remove((unit, old))
+            else:
+                for victim in unit:
+                    self._admission.take(victim)
+
+    def _scattered(self) -> bool:
+        """What may be taken is spread over several Gpus: take all, pack the others closer, give back what is left."""
+        for unit in self._left():
+            self._take(unit)
+        if not self.taken or not self._admission.admit_by_packing(self._newcomer):
+            return False
+        for unit, old in reversed(list(self.taken)):
+            if self._returns(unit, old):
+                self.taken.remove((unit, old))
+        return True
+
+    def _returns(self, unit: Unit, old: Homes) -> bool:
+        """Give `unit` the homes back that they had, if there is still room for all of them."""
+        for number, (victim, home) in enumerate(zip(unit, old, strict=True)):
+            pool = self._ledger.pool_of_home(home) or self._pool
+            room = all(self._admission.has_home_room(victim, uuid) for uuid in home)
+            if not room or self._ledger.obstacle(victim, pool, count=len(home)) is not None:
+                for before in unit[:number]:
+                    self._admission.take(before)
+                return False
+            self._admission.give(victim, home)
+        return True
+
+
+def _harm(admission: Admission, victim: Workload) -> tuple[object, ...]:
+    """As `victims.harm`; a command that would not come back last, and of those that run the latest arrival first."""
+    order = list(harm(victim, admission.at))
+    if victim.executing:
+        order[4] = 0.0  # since when it was idle says nothing about one that is not
+    return (victim.present and not comes_back(victim), *order)

@@ -1,0 +1,122 @@
+"""The homes of elastic commands: they grow over Gpus that nobody wants, and shrink for whoever wants them. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nls_scheduler.core.planning.homes import elastic_counts
+from nls_scheduler.core.planning.homes.paper import admission_order
+
+if TYPE_CHECKING:
+    from nls_scheduler.core.model.gpu import Gpu
+    from nls_scheduler.core.model.ids import GpuUuid
+    from nls_scheduler.core.model.workload import Workload
+    from nls_scheduler.core.planning.homes.paper import Paper
+
+
+def grow(paper: Paper) -> None:
+    """Elastic ones get what nobody else wants, in order of admission."""
+    homes = paper.result.homes
+    elastics = [w for key in homes if (w := paper.state.workloads[key]).spec.elastic and w.given_home is None]
+    for workload in sorted(elastics, key=admission_order):
+        home = homes[workload.id]
+        missing = elastic_counts.most(workload.spec) - len(home)
+        extra = _extra(paper, workload, home)[:missing] if missing > 0 else []
+        if extra:
+            paper.take(workload)
+            while extra and not _may_have(paper, workload, (*home, *extra)):
+                extra.pop()
+            order = tuple(sorted((*home, *extra), key=lambda uuid: paper.state.gpus[uuid].index))
+            paper.give(workload, order)
+
+
+def _may_have(paper: Paper, workload: Workload, home: tuple[GpuUuid, ...]) -> bool:
+    """Whether its queue lets it have so many in that pool."""
+    pool = None if paper.ledger is None else paper.ledger.pool_of_home(home)
+    return paper.ledger is None or pool is None or paper.ledger.obstacle(workload, pool, count=len(home)) is None
+
+
+def _extra(paper: Paper, workload: Workload, home: tuple[GpuUuid, ...]) -> list[GpuUuid]:
+    gpus, at = paper.state.gpus, paper.state.at
+    extra: list[Gpu] = []
+    if any(uuid in gpus and gpus[uuid].parent is not None for uuid in home):
+        return []  # a process sees one slice at most, and nothing besides
+    for uuid in gpus:
+        whole = gpus[uuid].parent is None
+        if paper.ledger is not None and paper.ledger.pool_of_home((uuid,)) != paper.ledger.pool_of_home(home):
+            continue  # it is counted in one pool
+        if uuid in home or not whole or not paper.is_offered(workload, uuid, paper.free, paper.result.homes):
+            continue
+        grows_at = elastic_counts.grows_at(paper.state, workload, gpus[uuid])
+        if grows_at is not None and grows_at <= at:
+            extra.append(gpus[uuid])
+        elif grows_at is not None:
+            paper.result.wake_at.append(grows_at)
+    return [gpu.uuid for gpu in elastic_counts.nearest([gpus[uuid] for uuid in home if uuid in gpus], extra)]
+
+
+def shrink(paper: Paper, newcomer: Workload) -> bool:
+    """Admit `newcomer` on Gpus that elastic ones have above their fewest; no more is taken than it needs."""
+    homes, given = paper.result.homes, []
+    givers = elastic_counts.givers(paper.state.workloads, homes, newcomer)
+    if not givers:
+        return False
+    before, restore = dict(homes), paper.snapshot()
+    home = None
+    for giver in givers:
+        for uuid in _to_give(paper, giver, newcomer):
+            _give_up(paper, giver, uuid)
+            given.append((giver, uuid))
+            home = paper.best_fit(newcomer, paper.free, homes)
+            if home is not None:
+                break
+        if home is not None:
+            break
+    if home is None:
+        restore()
+        return False
+    paper.give(newcomer, home)
+    for giver, uuid in given:
+        if paper.fits(giver, uuid, paper.free, homes):
+            _change(paper, giver, (*homes[giver.id], uuid))
+    changed = {giver.id for giver, _ in given if homes[giver.id] != before[giver.id]}
+    paper.result.moved_for.update(dict.fromkeys(changed, newcomer.id))
+    return True
+
+
+def keep_within_limit(paper: Paper, newcomer: Workload) -> bool:
+    """Elastic ones of its queues give back what these have above their limits with `newcomer`. Whether any had to."""
+    ledger, homes = paper.ledger, paper.result.homes
+    pool = None if ledger is None else ledger.pool_of_home(homes[newcomer.id])
+    changed = False
+    while ledger is not None and pool is not None and (queue := ledger.above_limit(newcomer, pool)) is not None:
+        there = {key: home for key, home in homes.items() if ledger.pool_of_home(home) == pool}
+        givers = elastic_counts.givers(paper.state.workloads, there, newcomer)
+        giver = next((w for w in givers if queue in ledger.tree.chain(ledger.leaf(w))), None)
+        if giver is None:
+            break
+        _give_up(paper, giver, _to_give(paper, giver, newcomer)[0])
+        paper.result.moved_for[giver.id] = newcomer.id
+        changed = True
+    return changed
+
+
+def _to_give(paper: Paper, giver: Workload, newcomer: Workload) -> list[GpuUuid]:
+    """What `giver` has above its fewest: Gpus first that would then take `newcomer`."""
+    home = paper.result.homes[giver.id]
+
+    def rank(uuid: GpuUuid) -> tuple[bool, int]:
+        room = paper.free[uuid] + paper.cost_bytes(giver, uuid)
+        return room < newcomer.spec.request_bytes, -paper.state.gpus[uuid].index
+
+    return sorted(home, key=rank)[: elastic_counts.spare(giver, home)]
+
+
+def _give_up(paper: Paper, giver: Workload, uuid: GpuUuid) -> None:
+    _change(paper, giver, tuple(other for other in paper.result.homes[giver.id] if other != uuid))
+
+
+def _change(paper: Paper, workload: Workload, home: tuple[GpuUuid, ...]) -> None:
+    paper.take(workload)
+    order = tuple(sorted(home, key=lambda uuid: paper.state.gpus[uuid].index))
+    paper.give(workload, order)

@@ -1,0 +1,223 @@
+"""Homes on paper: what is still free, who has what, and where there is room. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from nls_scheduler.core.model import topology
+from nls_scheduler.core.planning.homes import elastic_counts
+from nls_scheduler.core.planning.homes.queue_ledger import Ledger
+from nls_scheduler.core.planning.making_room.rooms import usable_gpus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
+    from nls_scheduler.core.model.state import NodeState
+    from nls_scheduler.core.model.workload import Workload
+
+    FreeBytes = dict[GpuUuid, int]
+    HomeOf = dict[WorkloadId, tuple[GpuUuid, ...]]
+
+
+@dataclass(slots=True)
+class Homes:
+    """The result.
+
+    Attributes:
+        homes: of the admitted.
+        waits: why the others wait.
+        moved_for: who lost a home, or was given another one, and for whom.
+        bound: to where those of them go that are on a Gpu now, chosen together so that the fewest bytes move.
+        line: those without a home, in the order of their turns.
+        wake_at: when time alone may change it.
+        overcommitted: Gpus on which a cluster's scheduler counts more requests than there is room for.
+    """
+
+    homes: dict[WorkloadId, tuple[GpuUuid, ...]] = field(default_factory=dict)
+    waits: dict[WorkloadId, str] = field(default_factory=dict)
+    moved_for: dict[WorkloadId, WorkloadId] = field(default_factory=dict)
+    bound: dict[WorkloadId, GpuUuid] = field(default_factory=dict)
+    line: list[WorkloadId] = field(default_factory=list)
+    wake_at: list[float] = field(default_factory=list)
+    overcommitted: set[GpuUuid] = field(default_factory=set)
+
+
+def admission_order(workload: Workload) -> tuple[int, float, str]:
+    """Priority first, then arrival, then id."""
+    return (-workload.spec.priority, workload.submitted_at, workload.id)
+
+
+def is_bound(workload: Workload) -> bool:
+    """Whether its process keeps it where it is."""
+    return workload.present and not (workload.spec.movable or workload.spec.resizable)
+
+
+def pinned_to(workload: Workload) -> tuple[GpuUuid, ...] | None:
+    """Where its home can only be: one that runs and cannot move stays where it is."""
+    return workload.current if is_bound(workload) else None
+
+
+def counts(workload: Workload) -> Sequence[int]:
+    """On how many Gpus its home can be, the most wanted first: one that runs and cannot move has as many as it has."""
+    return (len(workload.current),) if is_bound(workload) else elastic_counts.counts(workload.spec)
+
+
+class Paper:
+    """One round: what is still free on paper, and who has got what.
+
+    Attributes:
+        state: the node.
+        result: the homes so far.
+        ledger: what each queue has; `None` where no queues are configured.
+        free: bytes by Gpu, below zero where more is promised than there is.
+        usable: the Gpus on which anybody may have a new home.
+        oversubscribed: those on which more may be promised than there is.
+        searched: whether a way was searched for somebody for whom packing found none; once is enough in a round.
+    """
+
+    def __init__(self, state: NodeState) -> None:
+        self.result = Homes()
+        self.searched = False
+        self.ledger = Ledger(state) if state.policy.queues else None
+        self.state = state
+        self._pools = {uuid: state.policy.pool_of(gpu) for uuid, gpu in state.gpus.items()}
+        self.oversubscribed = {uuid for uuid, pool in self._pools.items() if pool.oversubscribe > 1.0}
+        self.free = {
+            uuid: self._pools[uuid].home_capacity_bytes(gpu) for uuid, gpu in state.gpus.items() if gpu.healthy
+        }
+        self.usable = self._all_usable = frozenset(usable_gpus(state))
+        self._present = dict.fromkeys(state.gpus, 0)
+        for workload in state.workloads.values():
+            for uuid in workload.current:
+                if uuid in self._present:
+                    self._present[uuid] += workload.size_bytes
+
+    def give(self, workload: Workload, home: tuple[GpuUuid, ...]) -> None:
+        """`workload` has its home there from now on."""
+        self.put(workload, home, self.free, self.result.homes)
+        self.count(workload, home, 1)
+
+    def restate(self, workload: Workload) -> None:
+        """`workload` has the home that the state says, whether or not that holds."""
+        for uuid in workload.home:
+            self.free.setdefault(uuid, 0)
+        self.give(workload, workload.home)
+
+    def take(self, workload: Workload) -> tuple[GpuUuid, ...]:
+        """`workload` has no home any more; the one that it had."""
+        home = self.result.homes.pop(workload.id)
+        for uuid in home:
+            self.free[uuid] += self.cost_bytes(workload, uuid)
+        self.count(workload, home, -1)
+        return home
+
+    def count(self, workload: Workload, home: tuple[GpuUuid, ...], sign: int) -> None:
+        """Tell the ledger, if there is one, that `workload` has (1) or has not (-1) a home there."""
+        if self.ledger is not None:
+            self.ledger.count(workload, home, sign)
+
+    def has_home_room(self, workload: Workload, uuid: GpuUuid) -> bool:
+        """Whether the request of `workload` may be counted on `uuid` as things are."""
+        return self.fits(workload, uuid, self.free, self.result.homes)
+
+    def open_gpus(self, workload: Workload, pool: str) -> list[GpuUuid]:
+        """The Gpus of `pool` on which it may have a home when there is room: of several, none is a slice."""
+        pinned = self.free if (current := pinned_to(workload)) is None else current
+        usable = [u for u in self.free if u in self.usable and self.is_open(pool, u) and u in pinned]
+        return usable if workload.spec.gpu_count == 1 else [u for u in usable if self.state.gpus[u].parent is None]
+
+    def admitted(self) -> list[Workload]:
+        """Who has a home."""
+        return [self.state.workloads[w] for w in self.result.homes]
+
+    @property
+    def at(self) -> float:
+        """The time of this round."""
+        return self.state.at
+
+    def snapshot(self) -> Callable[[], None]:
+        """What brings everything back to how it is now."""
+        free, homes = dict(self.free), dict(self.result.homes)
+        moved, bound = dict(self.result.moved_for), dict(self.result.bound)
+        counted = None if self.ledger is None else self.ledger.copied()
+
+        def restore() -> None:
+            self.free, self.result.homes = free, homes
+            self.result.moved_for, self.result.bound = moved, bound
+            if self.ledger is not None and counted is not None:
+                self.ledger.restore(counted)
+
+        return restore
+
+    def best_fit(
+        self, workload: Workload, free: FreeBytes, homes: HomeOf, count: int | None = None
+    ) -> tuple[GpuUuid, ...] | None:
+        """The Gpus of the first of its pools that have room: the fullest; then where it is; then the least present."""
+        wanted = counts(workload)[-1] if count is None else count
+        found = (self._best_fit_in(pool, workload, free, homes, wanted) for pool in self.pools_for(workload, wanted))
+        return next((home for home in found if home is not None), None)
+
+    def pools_for(self, workload: Workload, count: int | None = None) -> list[str]:
+        """The pools that its queue lets it into with `count` Gpus; who has a home is given another in its pool only."""
+        if self.ledger is None:
+            return list(workload.spec.pools)
+        own = self.ledger.pool_of_home(self.result.homes.get(workload.id, ()))
+        if own is not None:
+            return [own]
+        return [pool for pool in workload.spec.pools if self.ledger.obstacle(workload, pool, count=count) is None]
+
+    def _best_fit_in(
+        self, pool: str, workload: Workload, free: FreeBytes, homes: HomeOf, count: int
+    ) -> tuple[GpuUuid, ...] | None:
+        """Of several Gpus, first those that are closest together."""
+        gpus, pinned = self.state.gpus, pinned_to(workload)
+        fitting = [
+            (room, uuid not in workload.current, self._present[uuid], gpus[uuid].index, uuid)
+            for uuid, room in free.items()
+            if uuid in self.usable
+            and self.is_open(pool, uuid)
+            and self.fits(workload, uuid, free, homes)
+            and (pinned is None or uuid in pinned)
+        ]
+        if len(fitting) < count:
+            return None
+        if count == 1:
+            return (min(fitting)[-1],)
+        best = topology.closest([uuid for *_, uuid in sorted(fitting)], count, gpus)
+        return None if best is None else tuple(sorted(best, key=lambda uuid: gpus[uuid].index))
+
+    def is_offered(self, workload: Workload, uuid: GpuUuid, free: FreeBytes, homes: HomeOf) -> bool:
+        """Whether `uuid` can become a home of `workload` now."""
+        open_to_it = uuid in self.usable and any(self.is_open(pool, uuid) for pool in workload.spec.pools)
+        return open_to_it and self.fits(workload, uuid, free, homes)
+
+    def is_open(self, pool: str, uuid: GpuUuid) -> bool:
+        """Whether `uuid` is of `pool`, and that is in use."""
+        own = self._pools[uuid]
+        return own.name == pool and own.enabled
+
+    def fits(self, workload: Workload, uuid: GpuUuid, free: FreeBytes, homes: HomeOf) -> bool:
+        """Whether its request may be counted on `uuid`; where more is promised, each must still fit in its turn."""
+        if uuid not in self.oversubscribed:
+            return free.get(uuid, -1) >= workload.spec.request_bytes
+        if free.get(uuid, -1) < self.cost_bytes(workload, uuid):
+            return False
+        others = [self.state.workloads[w] for w, home in homes.items() if uuid in home and w != workload.id]
+        there = [*others, workload]
+        firm = sum(w.spec.request_bytes for w in there if not w.spec.can_take_turns)
+        largest = max((w.spec.request_bytes for w in there if w.spec.can_take_turns), default=0)
+        return firm + largest <= self.state.gpus[uuid].capacity_bytes
+
+    def cost_bytes(self, workload: Workload, uuid: GpuUuid) -> int:
+        """Who cannot take turns leaves that much less to promise: what remains of the Gpu is oversubscribed."""
+        if uuid not in self.oversubscribed or workload.spec.can_take_turns:
+            return workload.spec.request_bytes
+        return round(workload.spec.request_bytes * self._pools[uuid].oversubscribe)
+
+    def put(self, workload: Workload, home: tuple[GpuUuid, ...], free: FreeBytes, homes: HomeOf) -> None:
+        """As `give`, on a draft of this paper."""
+        homes[workload.id] = home
+        for uuid in home:
+            free[uuid] -= self.cost_bytes(workload, uuid)

@@ -1,0 +1,258 @@
+"""What each queue has while homes are given out: whose turn it is, who may be admitted, and who displaced. Pure.
+
+Only queues that an administrator has configured have a ledger: without any, a priority decides who goes first and
+nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nls_scheduler.core.model.queues import TOLERANCE, Tree, fair_shares
+from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.planning.homes import elastic_counts
+from nls_scheduler.units.sizes import format_amount
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
+    from nls_scheduler.core.model.queues import Queue
+    from nls_scheduler.core.model.state import NodeState
+    from nls_scheduler.core.model.workload import Workload, WorkloadSpec
+
+
+def demand(spec: WorkloadSpec, memory_total_bytes: int, count: int | None = None) -> float:
+    """What `spec` asks for on `count` Gpus (its fewest), in Gpus of `memory_total_bytes`."""
+    return spec.request_bytes * (count or spec.gpu_count) / memory_total_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """The queue's rule that keeps a workload out, as one clause."""
+
+    queue: Queue
+    text: str
+
+
+class Ledger:
+    """One round of admissions.
+
+    Attributes:
+        tree: the queues.
+        capacity: Gpus of each pool in service, counted in the largest of the pool.
+    """
+
+    def __init__(self, state: NodeState) -> None:
+        """Nobody is admitted yet."""
+        self.tree = Tree(state.policy.queues)
+        self._pool_of = {uuid: state.policy.pool_of(gpu) for uuid, gpu in state.gpus.items()}
+        self._largest: dict[str, int] = {}
+        for uuid, gpu in state.gpus.items():
+            pool = self._pool_of[uuid].name
+            self._largest[pool] = max(self._largest.get(pool, 1), gpu.memory_total_bytes)
+        self.capacity: dict[str, float] = dict.fromkeys(self._largest, 0.0)
+        for uuid, gpu in state.gpus.items():
+            if gpu.healthy:
+                own = self._pool_of[uuid]
+                self.capacity[own.name] += own.home_capacity_bytes(gpu) / self._largest[own.name]
+        self._used: dict[tuple[str, str], float] = {}
+        self._firm: dict[tuple[str, str], float] = {}
+        self._spare: dict[tuple[str, str], float] = {}
+        self._asked: dict[str, dict[str, float]] = {}
+        self._fair: dict[str, dict[str, float]] = {}
+
+    # What is counted
+
+    def pool_of_home(self, home: Sequence[GpuUuid]) -> str | None:
+        """The pool in which a home counts; `None` where its Gpus are gone."""
+        return next((self._pool_of[uuid].name for uuid in home if uuid in self._pool_of), None)
+
+    def demand(self, spec: WorkloadSpec, pool: str, count: int | None = None) -> float:
+        """What `spec` asks for on `count` Gpus (its fewest), in Gpus of `pool`."""
+        return demand(spec, self._largest.get(pool, 1), count)
+
+    def leaf(self, workload: Workload) -> str:
+        """The queue in which `workload` counts."""
+        return self.tree.leaf(workload.spec.queue)
+
+    def count(self, workload: Workload, home: Sequence[GpuUuid], sign: int = 1) -> None:
+        """`workload` has `home` from now on, all of it, or (`sign` -1) no longer."""
+        pool = self.pool_of_home(home)
+        if pool is None:
+            return
+        amount = sign * self.demand(workload.spec, pool, len(home))
+        spare = sign * self.demand(workload.spec, pool, 1) * elastic_counts.spare(workload, home)
+        for queue in self.tree.chain(self.leaf(workload)):
+            key = (pool, queue.name)
+            self._used[key] = self._used.get(key, 0.0) + amount
+            self._spare[key] = self._spare.get(key, 0.0) + spare
+            if not workload.spec.preemptible:
+                self._firm[key] = self._firm.get(key, 0.0) + amount
+
+    def ask(self, workloads: Iterable[Workload], homes: Mapping[WorkloadId, tuple[GpuUuid, ...]]) -> None:
+        """What everybody asks for: who has a home, in its pool; who waits, in each of the pools that it may use."""
+        self._asked = {pool: {} for pool in self._largest}
+        for workload in workloads:
+            home = homes.get(workload.id, ())
+            own = self.pool_of_home(home)
+            for pool in workload.spec.pools if own is None else (own,):
+                if pool in self._asked:
+                    asked, leaf = self._asked[pool], self.leaf(workload)
+                    asked[leaf] = asked.get(leaf, 0.0) + self.demand(workload.spec, pool, len(home))
+        self._fair = {}
+
+    def used(self, queue: str, pool: str) -> float:
+        """How many Gpus of `pool` the workloads of `queue` have as homes."""
+        return max(0.0, self._used.get((pool, queue), 0.0))
+
+    def asked(self, queue: str, pool: str) -> float:
+        """How many they ask for, those below included."""
+        return sum(
+            amount
+            for leaf, amount in self._asked.get(pool, {}).items()
+            if any(above.name == queue for above in self.tree.chain(leaf))
+        )
+
+    def fair(self, queue: str, pool: str) -> float:
+        """The fair share of `queue` in `pool`."""
+        if pool not in self._fair:
+            asked, capacity = self._asked.get(pool, {}), self.capacity.get(pool, 0.0)
+            self._fair[pool] = fair_shares(self.tree, pool, asked, capacity)
+        return self._fair[pool][queue]
+
+    def copied(self) -> tuple[dict[tuple[str, str], float], ...]:
+        """What is counted now, for `restore`."""
+        return dict(self._used), dict(self._firm), dict(self._spare)
+
+    def restore(self, counted: tuple[dict[tuple[str, str], float], ...]) -> None:
+        """Count again what was counted then."""
+        self._used, self._firm, self._spare = counted
+
+    # What is allowed
+
+    def obstacle(
+        self, workload: Workload, pool: str, spec: WorkloadSpec | None = None, count: int | None = None
+    ) -> Obstacle | None:
+        """Why `workload` may have no home in `pool` however much room there is; `None`: it may.
+
+        Args:
+            workload: who asks, and is not counted yet.
+            pool: where.
+            spec: what it asks for, where that is to change.
+            count: on how many Gpus; if not given, on its fewest, for which elastic ones of its queue give back what
+                they have above theirs (`above_limit`).
+        """
+        spec = spec or workload.spec
+        amount, firm = self.demand(spec, pool, count), not spec.preemptible
+        for queue in self.tree.chain(self.tree.leaf(spec.queue)):
+            used, limit = self.used(queue.name, pool), queue.limit_in(pool)
+            if count is None:
+                used = max(0.0, used - self._spare.get((pool, queue.name), 0.0))
+            if limit is not None and used + amount > limit + TOLERANCE:
+                has = f"queue {queue.name!r} has {format_amount(used)} of the {format_amount(limit)} GPUs"
+                return Obstacle(queue, f"{has} of pool {pool!r} that it may have")
+            quota, used_firm = queue.quota_in(pool), max(0.0, self._firm.get((pool, queue.name), 0.0))
+            if firm and quota is not None and used_firm + amount > quota + TOLERANCE:
+                has = f"queue {queue.name!r} has {format_amount(used_firm)} of its {format_amount(quota)} GPUs"
+                what = f"with priority {spec.priority} it is not preemptible, which only a quota allows"
+                return Obstacle(queue, f"{what}: {has} of pool {pool!r} in such use")
+        return None
+
+    def above_limit(self, workload: Workload, pool: str) -> Queue | None:
+        """The first of its queues that has more of `pool` than it may."""
+        for queue in self.tree.chain(self.leaf(workload)):
+            limit = queue.limit_in(pool)
+            if limit is not None and self.used(queue.name, pool) > limit + TOLERANCE:
+                return queue
+        return None
+
+    def reclaimable(self, newcomer: Workload, pool: str) -> set[str]:
+        """The other leaf queues from which that of `newcomer` may take back, as things are."""
+        own, amount = self.leaf(newcomer), self.demand(newcomer.spec, pool)
+        if self.used(own, pool) + amount > self.fair(own, pool) + TOLERANCE:
+            return set()
+        leaves = (name for name in self.tree.queues if self.tree.is_leaf(name) and name != own)
+        return {leaf for leaf in leaves if self._reclaims(own, leaf, amount, pool)}
+
+    def _reclaims(self, own: str, other: str, amount: float, pool: str) -> bool:
+        to_own, to_other = self.tree.split(own, other)
+        within = all(self.used(q.name, pool) + amount <= self.fair(q.name, pool) + TOLERANCE for q in to_own)
+        return within and all(self.used(q.name, pool) > self.fair(q.name, pool) + TOLERANCE for q in to_other)
+
+    def may_displace(self, newcomer: Workload, victim: Workload, pool: str) -> bool:
+        """Whether `victim`, at home in `pool`, may have to make room for `newcomer`: KAI's preempt and reclaim.
+
+        Within one queue the higher priority takes from the lower, but never stops a command that would not come back.
+        Across queues, one that stays within its fair share takes from one that is above its own.
+        """
+        if not victim.spec.preemptible or victim.id == newcomer.id:
+            return False
+        own, other = self.leaf(newcomer), self.leaf(victim)
+        if own == other:
+            return victim.spec.priority < newcomer.spec.priority and (comes_back(victim) or not victim.present)
+        return self._reclaims(own, other, self.demand(newcomer.spec, pool), pool)
+
+    # Whose turn it is
+
+    def in_turn(self, waiting: Sequence[Workload]) -> Iterator[Workload]:
+        """`waiting`, sorted by priority and arrival, one after another by the queues' turns as they change."""
+        lines: dict[str, list[Workload]] = {}
+        for workload in reversed(waiting):
+            lines.setdefault(self.leaf(workload), []).append(workload)
+        while lines:
+            leaf = self._next(None, lines)
+            if leaf is None:
+                return
+            yield lines[leaf].pop()
+            if not lines[leaf]:
+                del lines[leaf]
+
+    def _next(self, parent: str | None, lines: Mapping[str, list[Workload]]) -> str | None:
+        """The leaf below `parent` whose turn it is."""
+        best: tuple[tuple[bool, bool, int, float, int], str] | None = None
+        for number, queue in enumerate(self.tree.children.get(parent, [])):
+            leaf = queue.name if queue.name in lines else self._next(queue.name, lines)
+            if leaf is not None:
+                rank = self._rank(queue, lines[leaf][-1], number)
+                best = min(best, (rank, leaf)) if best is not None else (rank, leaf)
+        return None if best is None else best[1]
+
+    def _rank(self, queue: Queue, head: Workload, number: int) -> tuple[bool, bool, int, float, int]:
+        """Within its fair share, then within its quota, then by priority, then by how much of its share it has."""
+        pool = head.spec.pools[0]
+        fair, quota = self.fair(queue.name, pool), queue.quota_in(pool)
+        with_head = self.used(queue.name, pool) + self.demand(head.spec, pool)
+        return (
+            self.used(queue.name, pool) > fair + TOLERANCE,
+            quota is not None and with_head > quota + TOLERANCE,
+            -queue.priority,
+            with_head / fair if fair > TOLERANCE else float("inf"),
+            number,
+        )
+
+    # What is told
+
+    def standing(self, workload: Workload, pool: str) -> str:
+        """One clause about its queue, for people."""
+        leaf = self.leaf(workload)
+        used, fair = self.used(leaf, pool), self.fair(leaf, pool)
+        return (
+            f"queue {leaf!r} has {format_amount(used)} GPUs of pool {pool!r}, its fair share is {format_amount(fair)}"
+        )
+
+
+def ledger_of(state: NodeState) -> Ledger:
+    """The ledger of everybody who is admitted as the plan stands."""
+    ledger = Ledger(state)
+    alive = [w for w in state.workloads.values() if w.release_reason is None and w.phase is not Phase.FAILED]
+    for workload in alive:
+        ledger.count(workload, workload.home)
+    ledger.ask(alive, {workload.id: workload.home for workload in alive if workload.home})
+    return ledger
+
+
+def comes_back(workload: Workload) -> bool:
+    """Whether its work goes on later when its GPU is taken away: a notebook, or a command that starts again."""
+    return workload.spec.kind is Kind.NOTEBOOK or workload.spec.requeue

@@ -1,0 +1,328 @@
+"""A newcomer's home where the least has to move for it, if need be by giving others another home. Pure.
+
+Homes cost nothing to exchange on a plain server, moves do. So before anything is exchanged everybody who may burst is
+taken to be at home where it is now, with all that it holds there; then those leave that cost the least, and what an
+exchange costs on paper is what really moves.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from nls_scheduler.core.model import topology
+from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.planning.homes.paper import admission_order, pinned_to
+from nls_scheduler.core.planning.making_room.cheapest_moves import BUDGET, Answer, Piece, cheapest
+from nls_scheduler.core.planning.making_room.packing import Item, pack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
+    from nls_scheduler.core.model.workload import Workload
+    from nls_scheduler.core.planning.homes.paper import Paper
+
+_BUDGET: Final = 60
+"""The budget of a search for one that waits, and might be searched a way for after every event."""
+_SETS: Final = 8
+"""So many sets of Gpus are tried for one that needs several."""
+
+
+def settle_in(paper: Paper, newcomer: Workload) -> bool:
+    """A home beside all the others', on one Gpu, where the least has to move in fact; False: there is no such room.
+
+    Who may borrow and has room somewhere makes nobody move: its home is a matter of paper, and the fullest is best.
+    """
+    if newcomer.spec.gpu_count > 1 or newcomer.spec.elastic or newcomer.present or paper.oversubscribed:
+        return False
+    if paper.best_fit(newcomer, paper.free, paper.result.homes) is None:
+        return False
+    there = _There(paper)
+    unmoved = {u for u, room in there.free.items() if room >= newcomer.return_bytes}
+    if newcomer.spec.may_borrow and not unmoved.isdisjoint(there.open_to(newcomer)):
+        return False
+    beside = {u: room for u, room in paper.free.items() if u in unmoved}
+    home = paper.best_fit(newcomer, beside, paper.result.homes)
+    if home is not None:
+        paper.give(newcomer, home)
+        return True
+    return _consolidate(paper, newcomer, there)
+
+
+def repack(paper: Paper, newcomer: Workload) -> bool:
+    """Admit `newcomer` by giving others another home: the fewest bytes moved, or else whatever fits."""
+    needed = newcomer.spec.request_bytes * newcomer.spec.gpu_count
+    if sum(room for room in paper.free.values() if room > 0) < needed:
+        return False
+    admitted = [w for w in paper.admitted() if w.given_home is None]
+    bursters = [w for w in admitted if w.spec.may_borrow]
+    movable = [w for w in admitted if w.spec.movable]
+    choices = [bursters] if len(movable) == len(bursters) else [bursters, movable]
+    restore, there = paper.snapshot(), None
+    # The search for the cheapest way costs more than a packing: only where there is a way at all.
+    if not any(_pack_again(paper, newcomer, candidates) for candidates in choices):
+        if paper.oversubscribed or not _may_search(paper, newcomer):
+            return False
+        there = _There(paper)
+        if not _pack_all(paper, newcomer, there):
+            return False
+    if not paper.oversubscribed:
+        as_packed = paper.snapshot()
+        restore()
+        if not _consolidate(paper, newcomer, there or _There(paper)):
+            as_packed()
+    return True
+
+
+def _may_search(paper: Paper, newcomer: Workload) -> bool:
+    """Whether more is tried for one that no simple packing admits: for the first in a round, and for who has just come.
+
+    Who waits is mostly one for whom there is no way, and would be searched one after every event.
+    """
+    first, paper.searched = not paper.searched, True
+    return first or _has_just_come(paper, newcomer)
+
+
+def _has_just_come(paper: Paper, newcomer: Workload) -> bool:
+    return newcomer.waiting_since == paper.at
+
+
+def _pack_again(paper: Paper, newcomer: Workload, candidates: list[Workload]) -> bool:
+    """First the newcomer, then the candidates by decreasing size, each at its old home where that has room."""
+    old = paper.result.homes
+    moving = {workload.id for workload in candidates}
+    free, trial = dict(paper.free), {w: home for w, home in old.items() if w not in moving}
+    for workload in candidates:
+        for uuid in old[workload.id]:
+            free[uuid] += paper.cost_bytes(workload, uuid)
+    home = paper.best_fit(newcomer, free, trial)
+    if home is None:
+        return False
+    paper.put(newcomer, home, free, trial)
+    for workload in sorted(candidates, key=lambda w: (-w.spec.request_bytes, *admission_order(w))):
+        own = old[workload.id]
+        fits = all(paper.fits(workload, uuid, free, trial) for uuid in own)
+        new_home = own if fits else paper.best_fit(workload, free, trial)
+        if new_home is None:
+            return False
+        paper.put(workload, new_home, free, trial)
+    moved = [w for w in candidates if trial[w.id] != old[w.id]]
+    for workload in moved:
+        paper.count(workload, old[workload.id], -1)
+        paper.count(workload, trial[workload.id], 1)
+    paper.result.moved_for.update(dict.fromkeys((w.id for w in moved), newcomer.id))
+    paper.result.homes.update(trial)
+    paper.free = free
+    paper.count(newcomer, home, 1)
+    return True
+
+
+class _There:
+    """Everybody with a home, each where it is in fact.
+
+    Attributes:
+        place: of each, the Gpus on which it is taken to be at home.
+        free: what is left on each usable Gpu beside all that is held there.
+    """
+
+    def __init__(self, paper: Paper) -> None:
+        self.paper = paper
+        self.free: dict[GpuUuid, int] = {
+            uuid: paper.state.gpus[uuid].capacity_bytes for uuid in paper.free if uuid in paper.usable
+        }
+        self.place: dict[WorkloadId, tuple[GpuUuid, ...]] = {}
+        self._open: dict[tuple[str, ...], frozenset[GpuUuid]] = {}
+        for workload in paper.admitted():
+            place = self._place_of(workload)
+            self.place[workload.id] = place
+            for uuid in place:
+                if uuid in self.free:
+                    self.free[uuid] -= self.size_bytes(workload)
+
+    def _place_of(self, workload: Workload) -> tuple[GpuUuid, ...]:
+        """Where it is, if its home may be there as well; where it is to be, for all others."""
+        home = self.paper.result.homes[workload.id]
+        stays = workload.phase in (Phase.STARTING, Phase.RUNNING) and workload.given_home is None
+        if not stays or not workload.spec.may_borrow or workload.current == home:
+            return home
+        (uuid,) = workload.current
+        return workload.current if uuid in self.open_to(workload) else home
+
+    def open_to(self, workload: Workload) -> frozenset[GpuUuid]:
+        """The usable Gpus of its pools."""
+        pools, paper = tuple(self.paper.pools_for(workload)), self.paper
+        if pools not in self._open:
+            self._open[pools] = frozenset(u for u in self.free if any(paper.is_open(pool, u) for pool in pools))
+        return self._open[pools]
+
+    def is_at(self, workload: Workload) -> bool:
+        """Whether it is in fact on the Gpu where it is taken to be at home, and not on its way out."""
+        here = workload.current == self.place[workload.id]
+        return here and workload.phase in (Phase.STARTING, Phase.RUNNING)
+
+    def size_bytes(self, workload: Workload) -> int:
+        """What it takes there: all that it holds, or its request on paper."""
+        return workload.size_bytes if self.is_at(workload) else workload.spec.request_bytes
+
+    @cached_property
+    def movers(self) -> Sequence[Workload]:
+        """Who could be put elsewhere."""
+        admitted = (w for w in self.paper.admitted() if w.given_home is None and w.spec.movable)
+        return [w for w in admitted if self.place[w.id][0] in self.free]
+
+    @cached_property
+    def cleared(self) -> Mapping[GpuUuid, int]:
+        """What would be left on each usable Gpu if all who could be put elsewhere were."""
+        cleared = dict(self.free)
+        for workload in self.movers:
+            cleared[self.place[workload.id][0]] += self.size_bytes(workload)
+        return cleared
+
+    def pieces(self) -> list[Piece]:
+        """Who could be put elsewhere, the cheapest first; who is not there changes its home for nothing."""
+        movers = sorted(self.movers, key=lambda w: (not w.spec.may_borrow, not w.borrowed, -w.submitted_at, w.id))
+        return sorted((self._piece(w) for w in movers), key=lambda p: p.cost)
+
+    def _piece(self, workload: Workload) -> Piece:
+        place, size = self.place[workload.id], self.size_bytes(workload)
+        others = self.open_to(workload) - {*place}
+        works = workload.executing or workload.kept(self.paper.at)
+        cost = (int(works), workload.moved_bytes) if self.is_at(workload) else (0, 0)
+        may_wait = size > workload.spec.request_bytes and workload.spec.kind is Kind.NOTEBOOK
+        request = workload.spec.request_bytes if may_wait else None
+        moved = workload.return_bytes if self.is_at(workload) else size
+        return Piece(workload.id, place[0], size, moved, cost, others, request)
+
+    def leaving(self, newcomer: Workload, uuid: GpuUuid) -> tuple[int, int]:
+        """The cost of sending away who only borrows where `newcomer` would be at home, in `cheapest_moves`' terms."""
+        there = [w for w in self.paper.state.workloads.values() if uuid in w.current]
+        borrowers = [w for w in there if w.spec.may_borrow and uuid not in self.place.get(w.id, (uuid,))]
+        excess = sum(w.spec.request_bytes for w in borrowers) + newcomer.spec.request_bytes
+        excess -= self.paper.state.gpus[uuid].capacity_bytes
+        works, moved = 0, 0
+        for borrower in sorted(borrowers, key=lambda w: (w.executing, w.moved_bytes, w.id)):
+            if excess <= 0:
+                break
+            excess -= borrower.spec.request_bytes
+            works, moved = works + borrower.executing, moved + borrower.moved_bytes
+        return works, moved
+
+
+def _consolidate(paper: Paper, newcomer: Workload, there: _There) -> bool:
+    """Several Gpus: those that are closest together go before fewer bytes, as somebody moves in any case."""
+    if pinned_to(newcomer) is not None:
+        return False
+    pieces, size = there.pieces(), newcomer.spec.request_bytes
+    has_just_come = _has_just_come(paper, newcomer)
+    budget = BUDGET if has_just_come else _BUDGET
+    for ranked in _clearable(paper, newcomer, there):
+        by_link: dict[topology.Link, list[tuple[GpuUuid, ...]]] = {}
+        for link, gpus in topology.sets(ranked, newcomer.spec.gpu_count, paper.state.gpus):
+            by_link.setdefault(link, []).append(gpus)
+        leaving = {uuid: there.leaving(newcomer, uuid) for uuid in ranked}
+        for sets in by_link.values():
+            answer = cheapest(there.free, pieces, size, sets, leaving, budget=budget)
+            if answer is None:
+                others = [cheapest(there.free, pieces, size, sets, leaving, budget=_BUDGET, in_haste=True)]
+                if newcomer.spec.gpu_count == 1 and has_just_come:
+                    item = Item(size, frozenset(ranked))
+                    others += [_fewest(there.free, pieces, item, size_of) for size_of in (_held, _owed)]
+                answer = min((other for other in others if other is not None), key=lambda a: a.cost, default=None)
+            if answer is not None:
+                moved = _exchange(paper, newcomer, answer.gpus, answer.moves, there)
+                for key, uuid in moved.items():
+                    mover = paper.state.workloads[key]
+                    if mover.spec.may_borrow and there.is_at(mover):  # all others follow their homes
+                        paper.result.bound[key] = uuid
+                return True
+    return False
+
+
+def _held(piece: Piece) -> int:
+    return max(piece.size_bytes, piece.moved_size_bytes)
+
+
+def _owed(piece: Piece) -> int:
+    return _held(piece) if piece.request_bytes is None else piece.request_bytes
+
+
+def _fewest(
+    free: Mapping[GpuUuid, int], pieces: Sequence[Piece], newcomer: Item, size_of: Callable[[Piece], int]
+) -> Answer | None:
+    """The cheapest pieces that are enough when they are placed anew, and of those only who has to move."""
+
+    def packed(movers: Sequence[Piece]) -> list[GpuUuid] | None:
+        beside = dict(free)
+        for piece in movers:
+            beside[piece.gpu] += piece.size_bytes
+        return pack(beside, [*(Item(size_of(p), p.others | {p.gpu}, p.gpu) for p in movers), newcomer])
+
+    enough = bisect_left(range(len(pieces)), x=True, key=lambda number: packed(pieces[: number + 1]) is not None)
+    movers = pieces[: enough + 1]
+    places = packed(movers)
+    if places is None:
+        return None
+    for piece in reversed(movers):
+        fewer = [p for p in movers if p is not piece]
+        found = packed(fewer)
+        if found is not None:
+            movers, places = fewer, found
+    moves = {p.id: uuid for p, uuid in zip(movers, places, strict=False)}
+    gone = [p for p in movers if moves[p.id] != p.gpu or size_of(p) < p.size_bytes]
+    cost = (sum(p.cost[0] for p in gone), sum(p.cost[1] for p in gone), len(gone), 0)
+    return Answer((places[-1],), moves, cost)
+
+
+def _pack_all(paper: Paper, newcomer: Workload, there: _There) -> bool:
+    """Everybody's home is chosen anew, whatever that moves: who is in the way is seen when it is."""
+    if pinned_to(newcomer) is not None:
+        return False
+    movers, free = there.movers, there.cleared
+    size, count = newcomer.spec.request_bytes, newcomer.spec.gpu_count
+    items = [
+        Item(w.spec.request_bytes, there.open_to(w).union(there.place[w.id]), there.place[w.id][0]) for w in movers
+    ]
+    found: tuple[tuple[GpuUuid, ...], list[GpuUuid]] | None
+    for ranked in _clearable(paper, newcomer, there):
+        if count == 1:
+            places = pack(free, [*items, Item(size, frozenset(ranked))])
+            found = None if places is None else ((places[-1],), places[:-1])
+        else:
+            tries = (
+                (gpus, pack({u: room - size * (u in gpus) for u, room in free.items()}, items))
+                for _, gpus in islice(topology.sets(ranked, count, paper.state.gpus), _SETS)
+            )
+            found = next(((gpus, places) for gpus, places in tries if places is not None), None)
+        if found is not None:
+            gpus, places = found
+            moves = {w.id: uuid for w, uuid in zip(movers, places, strict=True) if uuid != there.place[w.id][0]}
+            _exchange(paper, newcomer, gpus, moves, there)
+            return True
+    return False
+
+
+def _clearable(paper: Paper, newcomer: Workload, there: _There) -> Iterator[list[GpuUuid]]:
+    """For each of its pools the Gpus that can be cleared for it, the emptiest first."""
+    for pool in paper.pools_for(newcomer):
+        ranked = [u for u in there.free if paper.is_open(pool, u) and there.cleared[u] >= newcomer.spec.request_bytes]
+        yield sorted(ranked, key=lambda u: (-there.free[u], paper.state.gpus[u].index))
+
+
+def _exchange(
+    paper: Paper, newcomer: Workload, gpus: Sequence[GpuUuid], moves: Mapping[WorkloadId, GpuUuid], there: _There
+) -> dict[WorkloadId, GpuUuid]:
+    """Everybody has a home where they are taken to be, those of `moves` elsewhere. Returns who moves where."""
+    homes = paper.result.homes
+    new = {**there.place, **{moved: (uuid,) for moved, uuid in moves.items()}}
+    changed = [paper.state.workloads[key] for key, home in new.items() if homes[key] != home]
+    for workload in changed:
+        paper.take(workload)
+    for workload in changed:
+        paper.give(workload, new[workload.id])
+    paper.give(newcomer, tuple(sorted(gpus, key=lambda uuid: paper.state.gpus[uuid].index)))
+    moved = {key: uuid for key, uuid in moves.items() if there.place[key] != (uuid,)}
+    paper.result.moved_for.update(dict.fromkeys(moved, newcomer.id))
+    return moved

@@ -1,0 +1,60 @@
+"""How much of its Gpus each workload may use now: its request, and a max-min fair share of the room above requests.
+
+The share is the part of (limit - request) that is granted, so that small and large limits are treated alike. All
+shares grow together until a Gpu is full; who is on it stays there, the others go on. So nobody's share can grow
+without somebody's shrinking who has no more already, and allowances always fit in each Gpu beside the requests.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
+    from nls_scheduler.core.model.workload import WorkloadSpec
+
+
+def allowances(
+    placed: Iterable[tuple[WorkloadId, WorkloadSpec, tuple[GpuUuid, ...]]], capacity_bytes: Mapping[GpuUuid, int]
+) -> dict[WorkloadId, int]:
+    """Bytes on each of its Gpus for everybody who is placed; called by the planner.
+
+    Args:
+        placed: who is meant to be where. A GPU process that cannot shrink counts like any other.
+        capacity_bytes: of each Gpu, without what nobody placed.
+    """
+    everybody = list(placed)
+    room = dict(capacity_bytes)
+    for _, spec, gpus in everybody:
+        for uuid in gpus:
+            room[uuid] -= spec.request_bytes
+    granted = {workload_id: spec.request_bytes for workload_id, spec, _ in everybody}
+    growing = {workload_id: (_burst(spec), gpus) for workload_id, spec, gpus in everybody if _burst(spec)}
+    while growing:
+        share, full = _next_full(growing, room)
+        for workload_id in [k for k, (_, gpus) in growing.items() if full is None or full in gpus]:
+            burst, gpus = growing.pop(workload_id)
+            # Rounded down: a byte too little is nobody's loss, one too many is somebody's.
+            bytes_ = int(burst * share)
+            granted[workload_id] += bytes_
+            for uuid in gpus:
+                room[uuid] -= bytes_
+    return granted
+
+
+def _burst(spec: WorkloadSpec) -> int:
+    return spec.limit_bytes - spec.request_bytes
+
+
+def _next_full(
+    growing: Mapping[WorkloadId, tuple[int, tuple[GpuUuid, ...]]], room: Mapping[GpuUuid, int]
+) -> tuple[float, GpuUuid | None]:
+    """The share at which the next Gpu is full, and which; `None` when all reach their limits before."""
+    wanted: dict[GpuUuid, int] = {}
+    for burst, gpus in growing.values():
+        for uuid in gpus:
+            wanted[uuid] = wanted.get(uuid, 0) + burst
+    share, full = min(((max(0, room[uuid]) / burst, uuid) for uuid, burst in wanted.items()), default=(1.0, None))
+    return (share, full) if share < 1.0 else (1.0, None)

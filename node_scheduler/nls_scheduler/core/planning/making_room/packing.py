@@ -1,0 +1,190 @@
+"""Whether everybody fits when all are placed anew: a bounded search that fills one Gpu after another. Pure.
+
+The largest item left has to go somewhere: it is put on a Gpu, and of what else is left those go with it that fill that
+Gpu best (bin completion, Gent and Korf). All Gpus together may stay empty by no more than the room that is too much,
+which ends most tries early: so it is strongest where there is hardly any room, as greedy ways are weakest there. First
+only the likely fillings are followed; where those lead nowhere, and the budget is not used up, all of them are.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from nls_scheduler.core.model.ids import GpuUuid
+
+BUDGET: Final = 500
+"""So many partial fillings are looked at: a bound on the time of a step."""
+_FILLINGS: Final = 4
+"""So many ways to fill a Gpu are likely, the fullest first, of `_COLLECTED` at most; of sizes alike the first go."""
+_COLLECTED: Final = 60
+_MANY: Final = 1 << 30
+
+
+class Item(NamedTuple):
+    """Somebody to be placed: what it takes, the Gpus that it may have, and the one that is best among equals."""
+
+    size_bytes: int
+    gpus: frozenset[GpuUuid]
+    best: GpuUuid | None = None
+
+
+def pack(
+    free: Mapping[GpuUuid, int],
+    items: Sequence[Item],
+    slots: Mapping[GpuUuid, int] | None = None,
+    budget: int = BUDGET,
+) -> list[GpuUuid] | None:
+    """A Gpu for each of `items`, in their order; `None`: no way was found.
+
+    `free` is what each Gpu has for them, in bytes: below zero nothing helps, as somebody has to go who is none of them.
+    `slots` is how many of them it takes, where that is bounded. Of ways that differ only in which of several Gpus that
+    are alike takes whom, the one where the most bytes are where they are best.
+    """
+    if min(free.values(), default=0) < 0 or sum(free.values()) < sum(item.size_bytes for item in items):
+        return None
+    order = sorted(range(len(items)), key=lambda number: (-items[number].size_bytes, number))
+    sizes = tuple((items[number].size_bytes, items[number].gpus) for number in order)
+    found = _packed(tuple(free.items()), sizes, tuple((slots or {}).items()), budget)
+    if found is None:
+        return None
+    fillings: dict[GpuUuid, list[Item]] = {}
+    for number, uuid in zip(order, found.places, strict=True):
+        fillings.setdefault(uuid, []).append(items[number])
+    names = _names(fillings, found.alike)
+    places = {number: names[uuid] for number, uuid in zip(order, found.places, strict=True)}
+    return [places[number] for number in range(len(items))]
+
+
+def _names(fillings: Mapping[GpuUuid, Sequence[Item]], alike: Sequence[Sequence[GpuUuid]]) -> dict[GpuUuid, GpuUuid]:
+    """Which Gpu is to take what was put together on one that is alike."""
+    names: dict[GpuUuid, GpuUuid] = {}
+    for gpus in alike:
+        at_best = {
+            (old, new): sum(item.size_bytes for item in fillings[old] if item.best == new)
+            for old in gpus
+            if old in fillings
+            for new in gpus
+        }
+        taken: set[GpuUuid] = set()
+        for old, new in sorted(at_best, key=lambda pair: (-at_best[pair], pair[0] != pair[1], pair)):
+            if old not in names and new not in taken:
+                names[old] = new
+                taken.add(new)
+    return names
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """A Gpu for each size, and which Gpus could change their names."""
+
+    places: tuple[GpuUuid, ...]
+    alike: tuple[tuple[GpuUuid, ...], ...]
+
+
+@lru_cache(maxsize=256)  # who waits is looked at after every event, and mostly nothing has changed for it
+def _packed(
+    free: tuple[tuple[GpuUuid, int], ...],
+    sizes: tuple[tuple[int, frozenset[GpuUuid]], ...],
+    slots: tuple[tuple[GpuUuid, int], ...],
+    budget: int,
+) -> _Packed | None:
+    """As `pack`, for sizes in bytes, the largest first, each with the Gpus that it may have."""
+    packing = _Packing(dict(free), sizes, dict(slots), budget)
+    slack = sum(room for _, room in free) - sum(size for size, _ in sizes)
+    everybody, everywhere = list(range(len(sizes))), frozenset(packing.free)
+    if not packing.place(everybody, everywhere, slack):
+        packing.thorough = True
+        if packing.budget <= 0 or not packing.place(everybody, everywhere, slack):
+            return None
+    return _Packed(tuple(packing.where[number] for number in range(len(sizes))), packing.alike())
+
+
+@dataclass(slots=True)
+class _Packing:
+    free: Mapping[GpuUuid, int]
+    sizes: Sequence[tuple[int, frozenset[GpuUuid]]]
+    slots: Mapping[GpuUuid, int]
+    budget: int
+    thorough: bool = False
+    where: dict[int, GpuUuid] = field(default_factory=dict)
+    kind: dict[GpuUuid, tuple[object, ...]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Gpus of one kind can stand for each other: the same room, and for the same sizes."""
+        sets = {gpus for _, gpus in self.sizes}
+        self.kind = {u: (room, self.slots.get(u), *(u in gpus for gpus in sets)) for u, room in self.free.items()}
+
+    def alike(self) -> tuple[tuple[GpuUuid, ...], ...]:
+        """All Gpus, those of one kind together."""
+        kinds: dict[tuple[object, ...], list[GpuUuid]] = {}
+        for uuid, kind in self.kind.items():
+            kinds.setdefault(kind, []).append(uuid)
+        return tuple(tuple(gpus) for gpus in kinds.values())
+
+    def place(self, numbers: list[int], gpus: frozenset[GpuUuid], slack: int) -> bool:
+        """Place the sizes of these `numbers`, the largest first, on `gpus`, which are empty."""
+        if not numbers:
+            return True
+        (size, possible), tried = self.sizes[numbers[0]], set()
+        possible = gpus & possible
+        for uuid in sorted(possible, key=lambda u: (self.free[u], u)):
+            if self.free[uuid] < size or self.slots.get(uuid, 1) <= 0 or self.kind[uuid] in tried:
+                continue
+            tried.add(self.kind[uuid])
+            for gap, others in self._fillings(uuid, numbers[1:], self.free[uuid] - size, slack):
+                there = {numbers[0], *others}
+                self.where.update(dict.fromkeys(there, uuid))
+                if self.place([n for n in numbers if n not in there], gpus - {uuid}, slack - gap):
+                    return True
+                if self.budget <= 0:
+                    return False
+        return False
+
+    def _fillings(
+        self, uuid: GpuUuid, numbers: Sequence[int], gap: int, slack: int
+    ) -> list[tuple[int, tuple[int, ...]]]:
+        """Who else goes to `uuid`, where `gap` is left, so that no more than `slack` stays empty; and how much does."""
+        fitting = [n for n in numbers if uuid in self.sizes[n][1] and self.sizes[n][0] <= gap]
+        if self.thorough:
+            fitting.sort(key=self._alike)
+        sizes = [self.sizes[n][0] for n in fitting]
+        below = [-size for size in sizes]  # ascending, as `bisect` wants it
+        rest = [*accumulate(reversed(sizes), initial=0)][::-1]
+        others = self._others(fitting)
+        found: list[tuple[int, int, tuple[int, ...]]] = []
+
+        def fill(begin: int, gap: int, chosen: tuple[int, ...], slots: int) -> None:
+            self.budget -= 1
+            if gap <= slack:
+                found.append((gap, len(chosen), chosen))
+            place = bisect_left(below, -gap, begin) if slots > 0 else len(sizes)
+            while place < len(sizes) and gap - rest[place] <= slack:
+                if self.budget <= 0 or (len(found) >= _COLLECTED and not self.thorough):
+                    return
+                fill(place + 1, gap - sizes[place], (*chosen, fitting[place]), slots - 1)
+                place = others[place]
+
+        fill(0, gap, (), self.slots.get(uuid, _MANY) - 1)
+        likely = sorted(found)
+        return [(gap, chosen) for gap, _, chosen in (likely if self.thorough else likely[:_FILLINGS])]
+
+    def _alike(self, number: int) -> tuple[object, ...]:
+        """What two sizes have in common that can stand for each other: unless all is tried, nothing but the size."""
+        size, gpus = self.sizes[number]
+        return (-size, sorted(gpus)) if self.thorough else (-size,)
+
+    def _others(self, fitting: Sequence[int]) -> list[int]:
+        """For each place in `fitting` the next one of another kind: of several alike the first goes."""
+        others: list[int] = []
+        kinds = [self._alike(number) for number in fitting]
+        for place in reversed(range(len(kinds))):
+            same = place + 1 < len(kinds) and kinds[place] == kinds[place + 1]
+            others.append(others[-1] if same else place + 1)
+        return others[::-1]

@@ -1,0 +1,1 @@
+"""Where processes should be: guarantees, turns for burst, the spread, and what goes on from before."""

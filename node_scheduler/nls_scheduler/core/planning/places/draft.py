@@ -1,0 +1,114 @@
+"""The plan in the making: who is meant to be where, who leaves for whom, and since when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from nls_scheduler.core.planning.making_room.rooms import has_room
+from nls_scheduler.core.planning.making_room.victims import harm
+
+if TYPE_CHECKING:
+    from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
+    from nls_scheduler.core.model.state import NodeState
+    from nls_scheduler.core.model.workload import Workload
+    from nls_scheduler.core.planning.homes.paper import Homes
+    from nls_scheduler.core.planning.making_room.rooms import Rooms
+
+
+@dataclass(slots=True)
+class Draft:
+    """The plan in the making.
+
+    Attributes:
+        rooms: who is meant to be where.
+        cause: for whom a workload has to move or wait.
+        since: since when the guarantee that drives it out has waited: its deadline counts from then.
+        waits: why a workload gets no place now.
+        yields: who leaves at the end of the running cell, for whom.
+        wake_at: when time alone may change the plan.
+        bound: who is on the way to which Gpu as one of several that were chosen together.
+        short: since when what is held on a Gpu leaves too little room for who is to be there.
+        trim_since: who gives caches back for that, and since when there is reason to.
+        roomier: where there is room for what a workload was refused.
+        allowances: what everybody may use, once the rest is decided.
+        holders: size and id of whoever is on a Gpu or has a home, the largest first; for `plan`.
+    """
+
+    state: NodeState
+    homes: Homes
+    rooms: Rooms
+    cause: dict[WorkloadId, WorkloadId] = field(default_factory=dict)
+    since: dict[WorkloadId, float] = field(default_factory=dict)
+    waits: dict[WorkloadId, str] = field(default_factory=dict)
+    yields: dict[WorkloadId, WorkloadId] = field(default_factory=dict)
+    wake_at: list[float] = field(default_factory=list)
+    bound: dict[WorkloadId, GpuUuid] = field(default_factory=dict)
+    over: list[Workload] = field(default_factory=list)
+    claimants: dict[GpuUuid, list[Workload]] = field(default_factory=dict)
+    short: dict[GpuUuid, float] = field(default_factory=dict)
+    trim_since: dict[WorkloadId, float] = field(default_factory=dict)
+    roomier: dict[WorkloadId, GpuUuid] = field(default_factory=dict)
+    allowances: dict[WorkloadId, int] = field(default_factory=dict)
+    holders: list[tuple[int, WorkloadId]] = field(default_factory=list)
+
+    def harm(self, victim: Workload) -> tuple[bool, int, int, int, float, float, str]:
+        """`victims.harm` now."""
+        return harm(victim, self.state.at)
+
+    def keeps(self, holder: Workload) -> bool:
+        """Whether its user holds `holder` against everybody's burst; when that ends, the plan is made again."""
+        if holder.keep_until is None or not holder.kept(self.state.at):
+            return False
+        self.wake_at.append(holder.keep_until)
+        return True
+
+    def claim_since(self, claimant: Workload) -> float:
+        """Since when `claimant` waits for its home; who is being driven out itself inherits the wait that drives it."""
+        if claimant.waiting_since is not None:
+            admitted = self.state.at if claimant.home_since is None else claimant.home_since
+            return max(claimant.waiting_since, admitted)
+        return self.since.get(claimant.id, self.state.at)
+
+    def claimed_since(self, workload: Workload) -> float | None:
+        """Since when a guarantee waits for `workload` to leave where it is; `None`: no guarantee does."""
+        gpus = [self.state.gpus[uuid] for uuid in workload.current if uuid in self.state.gpus]
+        times = [gpu.pressed_since for gpu in gpus if gpu.pressed_since is not None]
+        times += [since for since, _ in self._claims(workload)]
+        if workload.id in self.since:
+            times.append(self.since[workload.id])
+        return min(times, default=None)
+
+    def claimant(self, workload: Workload) -> WorkloadId | None:
+        """Who has waited longest for `workload` to leave where it is."""
+        return min(self._claims(workload), default=(0.0, None))[1]
+
+    def _claims(self, workload: Workload) -> list[tuple[float, WorkloadId]]:
+        gpus = [self.state.gpus[uuid] for uuid in workload.current if uuid in self.state.gpus]
+        return [
+            (self.claim_since(claimant), claimant.id)
+            for gpu in gpus
+            for claimant in self.claimants.get(gpu.uuid, [])
+            if claimant.id != workload.id and not has_room(self.state, claimant, gpu)
+        ]
+
+    def note_short(self, gpu: GpuUuid) -> None:
+        """What is held on `gpu` is too much: since the first wait for it, or since it is so."""
+        times = [self.claim_since(c) for c in self.claimants.get(gpu, []) if c.waiting_since is not None]
+        times += [t for t in (self.state.gpus[gpu].pressed_since,) if t is not None]
+        if times:
+            self.short[gpu] = min(times)
+
+    def drive_out(self, victim: Workload, gpu: GpuUuid) -> None:
+        """Take `victim` off its place, with the claim that makes it necessary."""
+        self.rooms.remove(victim)
+        claims = [(self.claim_since(c), c.id) for c in self.claimants.get(gpu, []) if c.id != victim.id]
+        if claims:
+            since, self.cause[victim.id] = min(claims)
+            if gpu in victim.current:
+                self.since[victim.id] = since
+            return
+        # Whoever claimed the room is there already.
+        guaranteed = [w for w in self.rooms.members(gpu) if w.over_request_bytes == 0]
+        if guaranteed:
+            self.cause[victim.id] = max(guaranteed, key=lambda w: (w.resident_since or 0.0, w.id)).id

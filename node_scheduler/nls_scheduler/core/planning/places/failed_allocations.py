@@ -1,0 +1,152 @@
+"""A notebook's allocation has failed within its limit: may it try again, and if not, who holds what?
+
+The ladder for it is short, because its cell runs and waits: the caches of those who hold more than they are entitled
+to; for memory within its own request also their yielding, which the pressure on the Gpu brings about; then the answer.
+Where another Gpu has room for it, it moves there when its cell has ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from nls_scheduler.core.model.workload import MemoryAnswer, Phase
+from nls_scheduler.core.planning.places import trims
+from nls_scheduler.units.sizes import format_bytes
+
+if TYPE_CHECKING:
+    from nls_scheduler.core.model.gpu import Gpu
+    from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
+    from nls_scheduler.core.model.state import NodeState, PlanEntry
+    from nls_scheduler.core.model.workload import Wanted, Workload
+    from nls_scheduler.core.planning.places.draft import Draft
+
+_OWN_HELP = "del what is not needed any more and %gpu trim give memory back"
+
+
+def trim_for_wanted(state: NodeState, allowances: dict[WorkloadId, int]) -> dict[WorkloadId, float]:
+    """Whose caches are to be given back for allocations that have failed, and since when there is reason to.
+
+    Those above what they may use now; the idle, to whom a cache above their request is of no use; and for memory within
+    the asker's request everybody above theirs.
+    """
+    since: dict[WorkloadId, float] = {}
+    for asker in state.workloads.values():
+        wanted = asker.wanted
+        if wanted is None or not _is_short(state, wanted, allowances.get(asker.id, 0)):
+            continue
+        owed = wanted.held_bytes + wanted.bytes <= asker.spec.request_bytes
+        neighbours = trims.wanted_from(state, {wanted.gpu: wanted.asked_at})
+        for key in neighbours.keys() - {asker.id}:
+            other = state.workloads[key]
+            above = other.used_bytes(wanted.gpu) > allowances.get(key, 0)
+            if owed or above or not other.executing:
+                since[key] = min(wanted.asked_at, since.get(key, wanted.asked_at))
+    return since
+
+
+def _is_short(state: NodeState, wanted: Wanted, allowance_bytes: int) -> bool:
+    """Whether a sample taken since it asked shows too little for what it may have."""
+    gpu = state.gpus.get(wanted.gpu)
+    if gpu is None or wanted.held_bytes + wanted.bytes > allowance_bytes or not wanted.shown:
+        return False
+    return free_bytes(gpu) < wanted.bytes
+
+
+def free_bytes(gpu: Gpu) -> int:
+    """What nobody uses, as last sampled."""
+    used = gpu.memory_total_bytes if gpu.memory_used_bytes is None else gpu.memory_used_bytes
+    return max(0, gpu.memory_total_bytes - used)
+
+
+def roomier(draft: Draft, workload: Workload) -> GpuUuid | None:
+    """Another Gpu on which `workload` may use what it wanted, with nobody's smallest share lowered; `None` if none."""
+    needed = workload.wished_bytes
+    if workload.wanted is not None:
+        needed = workload.wanted.held_bytes + workload.wanted.bytes
+    gpus = draft.rooms.target.get(workload.id, ())
+    if not needed or not workload.spec.may_borrow or gpus != workload.current or len(gpus) != 1:
+        return None
+    before = draft.rooms.value()
+    draft.rooms.remove(workload)
+    found = None
+    for uuid in draft.rooms.gpus:
+        if uuid in gpus or not draft.rooms.fits(workload, uuid):
+            continue
+        draft.rooms.add(workload, (uuid,))
+        enough = draft.rooms.allowances()[workload.id] >= needed and draft.rooms.value()[0] >= before[0]
+        draft.rooms.remove(workload)
+        if enough:
+            found = uuid
+            break
+    draft.rooms.add(workload, gpus)
+    return found
+
+
+def answer_wanted(state: NodeState) -> NodeState:
+    """`state` with an answer for each allocation about which enough is known by now. Called after planning."""
+    answered = []
+    for workload in state.workloads.values():
+        if workload.wanted is not None and (answer := _answer(state, workload, workload.wanted)) is not None:
+            wanted = workload.wanted.held_bytes + workload.wanted.bytes
+            wishes = not answer.granted and wanted <= workload.spec.limit_bytes
+            wished = wanted if wishes else workload.wished_bytes
+            answered.append(replace(workload, wanted=None, answer=answer, wished_bytes=wished))
+    return state.having(*answered)
+
+
+def _answer(state: NodeState, workload: Workload, wanted: Wanted) -> MemoryAnswer | None:
+    gpu, entry = state.gpus.get(wanted.gpu), state.plan[workload.id]
+    if gpu is None or workload.phase is not Phase.RUNNING or wanted.gpu not in workload.current:
+        return _refused(wanted, "this notebook's process does not run on that GPU now")
+    needed, late = wanted.held_bytes + wanted.bytes, state.at >= wanted.deadline_at
+    if needed > workload.spec.limit_bytes:
+        limit = format_bytes(workload.spec.limit_bytes)
+        return _refused(wanted, f"it would use {format_bytes(needed)}, above its limit of {limit}; {_ask_for(needed)}")
+    allowance = entry.allowance_bytes if entry.target == workload.current else workload.spec.request_bytes
+    if needed > allowance:
+        return _refused(wanted, _beyond_allowance(state, workload, gpu, entry, allowance))
+    if not late and not wanted.shown:
+        return None
+    if wanted.shown and free_bytes(gpu) >= wanted.bytes:
+        return MemoryAnswer(wanted.number, granted=True, reason=f"{format_bytes(free_bytes(gpu))} are free")
+    there = [w for w in state.workloads.values() if wanted.gpu in w.current and w.id != workload.id]
+    # Who is above their request on a pressed Gpu leaves it: worth the wait for what is owed.
+    owed = needed <= workload.spec.request_bytes and (gpu.pressed_since is not None or bool(gpu.releasing))
+    if not late and (trims.is_any_open(state, there) or owed):
+        return None
+    return _refused(
+        wanted, f"{format_bytes(free_bytes(gpu))} are free on {gpu.label}: {_holders(state, gpu)}; {_OWN_HELP}"
+    )
+
+
+def _refused(wanted: Wanted, reason: str) -> MemoryAnswer:
+    return MemoryAnswer(wanted.number, granted=False, reason=reason)
+
+
+def _beyond_allowance(state: NodeState, workload: Workload, gpu: Gpu, entry: PlanEntry, allowance: int) -> str:
+    request = format_bytes(workload.spec.request_bytes)
+    may = f"it may use {format_bytes(allowance)} of {gpu.label} now: its request of {request} and its share of the rest"
+    if entry.roomier is not None:
+        where = state.gpus[entry.roomier].label
+        return f"{may} ({_holders(state, gpu)}); {where} has room for it, and it moves there when this cell has ended"
+    needed = workload.wanted.held_bytes + workload.wanted.bytes if workload.wanted else allowance
+    return f"{may} ({_holders(state, gpu)}); {_ask_for(needed)}, {_OWN_HELP}"
+
+
+def _ask_for(needed_bytes: int) -> str:
+    return f"%gpu request {format_bytes(needed_bytes).replace(' ', '')} asks for that much"
+
+
+def _holders(state: NodeState, gpu: Gpu) -> str:
+    """Who holds how much of `gpu`, the largest first."""
+    there = [w for w in state.workloads.values() if gpu.uuid in w.current]
+    there.sort(key=lambda w: (-w.used_bytes(gpu.uuid), w.id))
+    held = [
+        f"{w.spec.name} holds {format_bytes(w.used_bytes(gpu.uuid))} with a request of "
+        f"{format_bytes(w.spec.request_bytes)}"
+        for w in there
+    ]
+    if gpu.unplaced_bytes:
+        held.append(f"processes that nobody placed hold {format_bytes(gpu.unplaced_bytes)}")
+    return ", ".join(held) or "nobody was seen there"

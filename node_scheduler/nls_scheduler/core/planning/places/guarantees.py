@@ -1,0 +1,190 @@
+"""Where each workload should be now, as far as guarantees say it; `turns` and `spreading` say the rest.
+
+Everybody present stays where they are unless a reason makes them leave. A workload that fits within its request always
+finds a place, at home in the worst case, because the requests at home fit there; whoever borrowed that room goes to
+their own home. What is held above requests yields in the order of `victims.harm`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from nls_scheduler.core.model.workload import Phase
+from nls_scheduler.core.planning.homes.paper import admission_order
+from nls_scheduler.core.planning.making_room.rooms import Rooms
+from nls_scheduler.core.planning.places.draft import Draft
+from nls_scheduler.core.planning.places.exchanges import least_harm
+from nls_scheduler.core.planning.places.under_way import chosen_together, in_vain, send_on
+
+if TYPE_CHECKING:
+    from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
+    from nls_scheduler.core.model.state import NodeState
+    from nls_scheduler.core.model.workload import Workload
+    from nls_scheduler.core.planning.homes.paper import Homes
+
+
+def place_guarantees(state: NodeState, homes: Homes, wanting: list[Workload]) -> Draft:
+    """Place all that a guarantee covers; what is left over waits in `Draft.over` for burst."""
+    bound = chosen_together(state, homes)
+    while True:
+        draft = _place(state, homes, wanting, dict(bound))
+        stay = in_vain(draft)
+        if not stay:
+            return draft
+        bound = {key: uuid for key, uuid in bound.items() if key not in stay}
+
+
+def _place(state: NodeState, homes: Homes, wanting: list[Workload], bound: dict[WorkloadId, GpuUuid]) -> Draft:
+    own = replace(homes, homes=dict(homes.homes))  # exchanges are the draft's own: it may be thrown away
+    draft = Draft(state, own, Rooms(state, own.homes), bound=bound)
+    waiting = _keep_present(draft, wanting)
+    pinned = [w for w in waiting if not w.spec.may_borrow]
+    for workload in sorted(pinned, key=lambda w: (w.spec.can_take_turns, _line(draft, w))):
+        if not workload.spec.can_take_turns or draft.rooms.is_owed(workload):
+            _claim_home(draft, workload)
+        else:
+            draft.over.append(workload)
+    waiting = send_on(draft, waiting)
+    displaced = _clear_requests(draft, list(state.gpus))
+    queue = deque(sorted((w for w in waiting if w.spec.may_borrow), key=lambda w: _line(draft, w)))
+    queue.extendleft(reversed(displaced))
+    while queue:
+        queue.extendleft(reversed(_place_borrower(draft, queue.popleft())))
+    _clear_sizes(draft)
+    return draft
+
+
+def _line(draft: Draft, workload: Workload) -> tuple[bool, bool, float, int, float, str]:
+    """By priority and arrival; after that, where more is promised than there is, who takes turns by its wait."""
+    pools = [draft.rooms.pools[uuid] for uuid in draft.homes.homes[workload.id] if uuid in draft.rooms.pools]
+    if not workload.spec.can_take_turns or all(pool.oversubscribe <= 1.0 for pool in pools):
+        return (False, False, 0.0, *admission_order(workload))
+    return (True, not workload.active or workload.present, workload.in_line_since, *admission_order(workload))
+
+
+def _keep_present(draft: Draft, wanting: list[Workload]) -> list[Workload]:
+    """Leave everybody who may stay where they are; return who needs a place."""
+    waiting = []
+    for workload in wanting:
+        home = draft.homes.homes[workload.id]
+        stays = workload.phase in (Phase.STARTING, Phase.RUNNING)
+        if stays and not (workload.spec.movable or workload.spec.resizable):
+            stays_at: tuple[GpuUuid, ...] = workload.current
+        elif workload.spec.may_borrow:
+            stays_at = workload.current
+            stays = stays and all(draft.rooms.may_stay(workload, uuid) for uuid in stays_at)
+        else:
+            stays_at = home
+            stays = stays and workload.current == home
+        if stays and workload.id not in draft.bound:
+            draft.rooms.add(workload, stays_at)
+            continue
+        waiting.append(workload)
+    return waiting
+
+
+def _claim_home(draft: Draft, workload: Workload) -> None:
+    home = draft.homes.homes[workload.id]
+    if not all(uuid in draft.rooms.gpus for uuid in home):
+        out = tuple(uuid for uuid in home if uuid not in draft.rooms.gpus)
+        draft.waits[workload.id] = f"{draft.state.label_is(out)} out of service"
+        return
+    draft.rooms.add(workload, home)
+    for uuid in home:
+        draft.claimants.setdefault(uuid, []).append(workload)
+
+
+def _clear_requests(draft: Draft, gpus: list[GpuUuid]) -> list[Workload]:
+    """Drive out those who only borrow where the requests exceed a Gpu, then who takes turns. Returns them."""
+    displaced = []
+    for uuid in gpus:
+        if not draft.rooms.requests_exceed(uuid):
+            continue
+        members = sorted(draft.rooms.members(uuid), key=draft.harm)
+        leavers = [w for w in members if w.spec.may_borrow and uuid not in draft.homes.homes[w.id]]
+        if draft.rooms.pools[uuid].oversubscribe > 1.0:
+            leavers += [w for w in members if w.spec.can_take_turns and w not in leavers]
+        for leaver in leavers:
+            if not draft.rooms.requests_exceed(uuid):
+                break
+            if uuid not in draft.rooms.target.get(leaver.id, ()):
+                continue
+            borrows = uuid not in draft.homes.homes[leaver.id]
+            chosen = least_harm(draft, leaver, uuid) if borrows else leaver
+            draft.drive_out(chosen, uuid)
+            displaced.append(chosen)
+    return displaced
+
+
+def _place_borrower(draft: Draft, workload: Workload) -> list[Workload]:
+    """A place for one that may borrow: where it bursts most, else its home. Returns whom that drives out."""
+    if not workload.within_request:
+        # Burst comes after every guarantee.
+        draft.over.append(workload)
+        return []
+    best = draft.rooms.best_for(workload)
+    if best is not None:
+        draft.rooms.add(workload, (best,))
+        draft.claimants.setdefault(best, []).append(workload)
+        return []
+    home = draft.homes.homes[workload.id]
+    if not draft.rooms.is_owed(workload) or (home[0] in draft.rooms.gpus and draft.rooms.is_full(home[0])):
+        draft.over.append(workload)
+        return []
+    _claim_home(draft, workload)
+    return _clear_requests(draft, list(home))
+
+
+def _clear_sizes(draft: Draft) -> None:
+    """Where what is held does not fit beside the requests, the bursters yield, in order of harm."""
+    for uuid in list(draft.rooms.gpus):
+        if not draft.rooms.sizes_exceed(uuid):
+            continue
+        draft.note_short(uuid)
+        holders = sorted((w for w in draft.rooms.members(uuid) if _holds_burst(w, uuid)), key=draft.harm)
+        # Commands that cannot come back are the very last to go, only for a guarantee.
+        for holder in sorted(holders, key=lambda w: not w.spec.movable):
+            if not draft.rooms.sizes_exceed(uuid):
+                break
+            draft.drive_out(holder, uuid)
+            _place_elsewhere(draft, holder, uuid)
+
+
+def _holds_burst(workload: Workload, uuid: GpuUuid) -> bool:
+    return workload.phase is Phase.RUNNING and uuid in workload.current and workload.over_request_bytes > 0
+
+
+def _place_elsewhere(draft: Draft, holder: Workload, left: GpuUuid) -> None:
+    best = draft.rooms.best_for(holder) if holder.spec.may_borrow else None
+    if best is not None and best != left:
+        draft.rooms.add(holder, (best,))
+        return
+    label = draft.state.gpus[left].label
+    by = draft.cause.get(holder.id)
+    who = draft.state.workloads[by].spec.name if by else "what is guaranteed there"
+    draft.waits[holder.id] = f"its burst on {label} was needed for {who}"
+
+
+def place_guests(draft: Draft, homeless: list[Workload]) -> None:
+    """Who has lost its home to another queue stays where it is as long as nobody needs its place."""
+    for guest in sorted(homeless, key=admission_order):
+        stays = guest.phase in (Phase.STARTING, Phase.RUNNING)
+        if stays and all(draft.rooms.holds_guest(guest, uuid) for uuid in guest.current):
+            draft.rooms.add(guest, guest.current)
+        elif guest.kept(draft.state.at) and guest.keep_until is not None:
+            draft.wake_at.append(guest.keep_until)
+
+
+def grant_wishes(draft: Draft) -> None:
+    """Who is wanted on another Gpu by its user goes there where it fits beside everybody; else it stays."""
+    for workload_id, gpus in list(draft.rooms.target.items()):
+        workload = draft.state.workloads[workload_id]
+        wish = workload.wish
+        if wish is None or wish in gpus or not workload.spec.may_borrow or gpus != workload.current:
+            continue
+        if workload.phase is not Phase.RUNNING or workload_id not in draft.homes.homes:
+            continue  # a guest stays where it is, or leaves
+        draft.rooms.remove(workload)
+        draft.rooms.add(workload, (wish,) if draft.rooms.fits(workload, wish) else gpus)

@@ -1,0 +1,241 @@
+"""A better spread: idle notebooks move to where everybody's smallest share grows, one or several at once. Pure.
+
+Where no move of one helps, several change places (`_exchange`): the fewest bytes that make room for a larger smallest
+share everywhere, or, where that search finds no way, everybody placed anew.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from nls_scheduler.core.model.pools import Placement
+from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.planning.making_room.cheapest_moves import Piece, cheapest
+from nls_scheduler.core.planning.making_room.packing import Item, pack
+from nls_scheduler.core.planning.places.burst_moves import may_move_from
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
+    from nls_scheduler.core.model.workload import Workload
+    from nls_scheduler.core.planning.places.draft import Draft
+
+    Moves = dict[WorkloadId, GpuUuid]
+
+_PART: Final = 0.25
+"""Who is nowhere yet goes to a better place for this part of `min_gain`: it costs nothing."""
+_LEAST_GAIN: Final = 0.0002
+"""Nobody changes places for less, whatever `min_gain` is: shares are only found as exactly as that."""
+
+
+def place_together(draft: Draft) -> None:
+    """Those who are on no Gpu yet, and were placed one after another, once more all at once; nobody leaves for it."""
+    for_whom = set(draft.cause.values())
+    coming = [w for w in _coming(draft) if w.spec.may_borrow and not w.wish and w.id not in for_whom | {*draft.bound}]
+    if len(coming) < 2:
+        return
+    for key, uuid in _exchange(draft, coming, _PART * draft.state.policy.min_gain, lambda _: 0).items():
+        workload = draft.state.workloads[key]
+        claims = draft.claimants.get(draft.rooms.target[key][0], [])
+        if workload in claims:
+            claims.remove(workload)
+            draft.claimants.setdefault(uuid, []).append(workload)
+        _put(draft, workload, uuid)
+
+
+def _coming(draft: Draft) -> list[Workload]:
+    """Who is to be on a Gpu and has not begun to start there."""
+    on_no_gpu = (Phase.QUEUED, Phase.SUSPENDED, Phase.SUSPENDING)
+    return [w for key in draft.rooms.target if (w := draft.state.workloads[key]).phase in on_no_gpu]
+
+
+def spread(draft: Draft) -> Moves:
+    """Move idle bursters to where everybody's share grows by at least `min_gain`. Returns who moves where.
+
+    Not while somebody is on the way to a Gpu: where all are is known only then.
+    """
+    if _coming(draft):
+        return {}
+    singles: Moves = {}
+    for _ in range(len(draft.rooms.gpus)):
+        best = _best_move(draft, singles)
+        if best is None:
+            break
+        workload, uuid = best
+        _put(draft, workload, uuid)
+        singles[workload.id] = uuid
+    return singles | _exchange_idle(draft, singles)
+
+
+def follow_wishes(draft: Draft) -> Moves:
+    """Move the first idle one that was refused memory to where it may use that much. Returns who moves where."""
+    for workload_id, uuid in draft.roomier.items():
+        workload = draft.state.workloads[workload_id]
+        if workload.wished_bytes and _may_move_for_burst(draft, workload, draft.rooms.target[workload_id]):
+            _put(draft, workload, uuid)
+            return {workload_id: uuid}
+    return {}
+
+
+def _put(draft: Draft, workload: Workload, uuid: GpuUuid) -> None:
+    draft.rooms.remove(workload)
+    draft.rooms.add(workload, (uuid,))
+
+
+def _best_move(draft: Draft, moved: Moves) -> tuple[Workload, GpuUuid] | None:
+    policy, rooms = draft.state.policy, draft.rooms
+    before = rooms.value()
+    options = []
+    for workload_id, gpus in list(rooms.target.items()):
+        workload = draft.state.workloads[workload_id]
+        if rooms.pools[gpus[0]].placement is Placement.BINPACK:
+            continue
+        if workload_id in moved or not _may_move_for_burst(draft, workload, gpus):
+            continue
+        rooms.remove(workload)
+        for uuid in rooms.gpus:
+            spreads = rooms.pools[uuid].placement is Placement.SPREAD
+            if uuid not in gpus and spreads and rooms.fits(workload, uuid):
+                after = rooms.value_with(workload, uuid)
+                gain = (after[0] - before[0], after[1] - before[1])
+                if gain[0] >= policy.min_gain or (gain[0] >= 0 and gain[1] >= policy.min_gain):
+                    rank = (-after[0], -after[1], workload.return_bytes, -workload.submitted_at, workload_id)
+                    options.append((*rank, rooms.gpus[uuid].index, uuid))
+        rooms.add(workload, gpus)
+    if not options:
+        return None
+    chosen = min(options)
+    return draft.state.workloads[chosen[4]], chosen[6]
+
+
+def _may_move_for_burst(draft: Draft, workload: Workload, gpus: tuple[GpuUuid, ...]) -> bool:
+    if workload.spec.kind is not Kind.NOTEBOOK or not workload.spec.may_borrow or workload.pending is not None:
+        return False
+    if workload.phase is not Phase.RUNNING or workload.executing or gpus != workload.current or workload.wish:
+        return False
+    if draft.keeps(workload) or workload.id not in draft.homes.homes:
+        return False
+    cooled_at = may_move_from(draft.state, workload)
+    if cooled_at > draft.state.at:
+        draft.wake_at.append(cooled_at)
+        return False
+    return True
+
+
+def _exchange_idle(draft: Draft, moves: Moves) -> Moves:
+    """Idle ones change places; who moves in any case may as well go elsewhere. Returns who moves where."""
+    states, rooms = draft.state.workloads, draft.rooms
+    idle = [states[key] for key, gpus in rooms.target.items() if _may_move_for_burst(draft, states[key], gpus)]
+    idle += [states[key] for key in moves]
+    found = _exchange(draft, idle, draft.state.policy.min_gain, lambda w: 0 if w.id in moves else w.moved_bytes)
+    for key, uuid in found.items():
+        _put(draft, states[key], uuid)
+    return found
+
+
+def _exchange(draft: Draft, movable: list[Workload], gain: float, bytes_of: Callable[[Workload], int]) -> Moves:
+    """Who of `movable` goes where so that the smallest share grows by at least `gain`, as far as it can."""
+    board, gain = _Board(draft, movable, bytes_of), max(gain, _LEAST_GAIN)
+    smallest, possible = board.smallest(gain), board.possible()
+    low = smallest + gain
+    found = board.with_share(low) if low <= possible else None
+    if found is None:
+        return {}
+    while possible - low > gain:
+        share = (low + possible) / 2
+        better = board.with_share(share)
+        low, possible, found = (low, share, found) if better is None else (share, possible, better)
+    return found
+
+
+class _Board:
+    """The Gpus on which a share can grow at all, who stays there and who may be moved between them."""
+
+    def __init__(self, draft: Draft, movable: list[Workload], bytes_of: Callable[[Workload], int]) -> None:
+        rooms = draft.rooms
+        self._draft, self._bytes_of = draft, bytes_of
+        self._gpus = {u for u in rooms.gpus if rooms.pools[u].placement is Placement.SPREAD}
+        on_board = (w for w in movable if rooms.target[w.id][0] in self._gpus)
+        self._movable = {w.id: w for w in on_board}
+        self._staying = {u: [w for w in rooms.members(u) if w.id not in self._movable] for u in self._gpus}
+
+    def smallest(self, gain: float) -> float:
+        """The smallest share that may grow by `gain`; Gpus where those who stay prevent that are left out."""
+        rooms = self._draft.rooms
+        for uuid in sorted(self._gpus, key=lambda u: (rooms.share(u), u)):
+            if self._share_of_staying(uuid) >= rooms.share(uuid) + gain:
+                return rooms.share(uuid)
+            self._gpus.discard(uuid)
+        return 1.0
+
+    def possible(self) -> float:
+        """No smallest share is larger than this: what each Gpu has beside those who stay, and all together."""
+        room, burst, most = 0, 0, 1.0
+        for uuid in self._gpus:
+            there = self._draft.rooms.members(uuid)
+            room += self._draft.rooms.gpus[uuid].capacity_bytes - sum(w.spec.request_bytes for w in there)
+            burst += sum(w.spec.limit_bytes - w.spec.request_bytes for w in there if w.spec.may_borrow)
+            most = min(most, self._share_of_staying(uuid))
+        return min(most, room / burst) if burst else most
+
+    def _share_of_staying(self, uuid: GpuUuid) -> float:
+        there = self._staying[uuid]
+        burst = sum(w.spec.limit_bytes - w.spec.request_bytes for w in there if w.spec.may_borrow)
+        room = self._draft.rooms.gpus[uuid].capacity_bytes - sum(w.spec.request_bytes for w in there)
+        return min(1.0, room / burst) if burst else 1.0
+
+    def with_share(self, share: float) -> Moves | None:
+        """Where to move whom so that everybody has so much; `None`: no way was found.
+
+        The fewest bytes from where they are; where that finds no way, all of them placed anew.
+        """
+        target = self._draft.rooms.target
+        movable = [w for w in self._movable.values() if target[w.id][0] in self._gpus]
+        moves = self._cheapest(movable, share) if any(self._bytes_of(w) for w in movable) else None
+        if moves is None:
+            moves = self._packed(movable, share)
+        return None if moves is None else {k: u for k, u in moves.items() if target[k] != (u,)}
+
+    def _cheapest(self, movable: list[Workload], share: float) -> Mapping[WorkloadId, GpuUuid] | None:
+        free, slots = self._beside_who_stays(share)
+        pieces = []
+        for workload in movable:
+            (uuid,) = self._draft.rooms.target[workload.id]
+            size, moved_size = self._size(workload, uuid, share), self._size(workload, None, share)
+            cost, others = (0, self._bytes_of(workload)), self._open_to(workload) - {uuid}
+            pieces.append(Piece(workload.id, uuid, size, moved_size, cost, others))
+            free[uuid] -= size
+            if uuid in slots:
+                slots[uuid] -= 1
+        pieces.sort(key=lambda p: (p.cost, -self._movable[p.id].submitted_at, p.id))
+        answer = cheapest(free, pieces, 0, [()], {}, slots)
+        return None if answer is None else answer.moves
+
+    def _packed(self, movable: list[Workload], share: float) -> Mapping[WorkloadId, GpuUuid] | None:
+        free, slots = self._beside_who_stays(share)
+        own = self._draft.rooms.target
+        items = [Item(self._size(w, None, share), self._open_to(w), own[w.id][0]) for w in movable]
+        places = pack(free, items, slots)
+        return None if places is None else {w.id: uuid for w, uuid in zip(movable, places, strict=True)}
+
+    def _beside_who_stays(self, share: float) -> tuple[dict[GpuUuid, int], dict[GpuUuid, int]]:
+        """The bytes that are left on each Gpu, and the number of workloads where that is bounded."""
+        rooms, free, slots = self._draft.rooms, {}, {}
+        for uuid in self._gpus:
+            there = self._staying[uuid]
+            free[uuid] = rooms.gpus[uuid].capacity_bytes - sum(self._size(w, uuid, share) for w in there)
+            most = rooms.pools[uuid].max_workloads_per_gpu
+            if most is not None:
+                slots[uuid] = most - len(there)
+        return free, slots
+
+    def _open_to(self, workload: Workload) -> frozenset[GpuUuid]:
+        return frozenset(uuid for uuid in self._gpus if self._draft.rooms.may_use(workload, uuid))
+
+    def _size(self, workload: Workload, uuid: GpuUuid | None, share: float) -> int:
+        """What it takes with that share on a Gpu; `None`: on one where it is not."""
+        spec = workload.spec
+        burst = int(share * (spec.limit_bytes - spec.request_bytes)) if spec.may_borrow else 0
+        held = workload.return_bytes if uuid is None else self._draft.rooms.size_on(workload, uuid)
+        return max(spec.request_bytes + burst, held)

@@ -1,0 +1,161 @@
+"""Taking turns: notebooks that hold more than their requests share the burst, first come first served.
+
+A waiting cell may have the place of idle notebooks once they had it for their residency; a running cell is only asked
+to yield at its end. Who holds a Gpu together leaves together, unless the cell that waits for them has starved: then
+each leaves when it can, and nobody else gets its room. A notebook without a waiting cell never drives anybody out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.planning.making_room.victims import keeps_until, suspend_failed_lately
+from nls_scheduler.units.sizes import format_bytes
+
+if TYPE_CHECKING:
+    from nls_scheduler.core.model.ids import GpuUuid
+    from nls_scheduler.core.model.workload import Workload
+    from nls_scheduler.core.planning.places.draft import Draft
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """Whom a waiter would replace on one Gpu: `now` can be suspended at once, `later` must be waited for."""
+
+    uuid: GpuUuid
+    now: tuple[Workload, ...]
+    later: tuple[Workload, ...]
+
+    @property
+    def rank(self) -> tuple[int, int, str]:
+        return (len(self.later), sum(w.return_bytes for w in (*self.now, *self.later)), self.uuid)
+
+
+def take_turns(draft: Draft) -> None:
+    """Give those who wait for burst a place where there is one; else let holders yield to the first in line."""
+    order = sorted(
+        draft.over,
+        key=lambda w: (
+            not _waits_actively(w),
+            w.in_line_since,
+            w.submitted_at,
+            w.id,
+        ),
+    )
+    for waiter in order:
+        best = draft.rooms.best_for(waiter)
+        if best is not None:
+            draft.rooms.add(waiter, (best,))
+        elif not _waits_actively(waiter):
+            draft.waits[waiter.id] = (
+                _both_sizes(draft, waiter) + "; it comes back when there is room or its next cell runs"
+            )
+        else:
+            _replace_holders(draft, waiter)
+
+
+def _waits_actively(waiter: Workload) -> bool:
+    """Whether a cell waits for it now; one that still has a GPU process only takes room that is free."""
+    return waiter.active and not waiter.present
+
+
+def _replace_holders(draft: Draft, waiter: Workload) -> None:
+    options = [o for uuid in draft.rooms.gpus if (o := _option(draft, waiter, uuid)) is not None]
+    if not options:
+        kept = next(iter(draft.rooms.kept_for.items()), None)
+        why = "nobody who holds a GPU can yield that much"
+        if kept is not None:
+            name = draft.state.workloads[kept[1]].spec.name
+            why = f"{draft.rooms.gpus[kept[0]].label} is kept for {name}, whose cell has waited longer"
+        draft.waits[waiter.id] = f"{_both_sizes(draft, waiter)}; {why}"
+        _name_a_holder(draft, waiter)
+        return
+    option = min(options, key=lambda o: o.rank)
+    # Whose residency ends first may be the one to replace then, on whichever Gpu.
+    residencies = (keeps_until(draft.state, holder) for option in options for holder in option.later)
+    draft.wake_at += (at for at in residencies if at > draft.state.at)
+    if waiter.waiting_since is not None:
+        draft.short.setdefault(option.uuid, waiter.waiting_since)
+    label = draft.rooms.gpus[option.uuid].label
+    starves = _starves(draft, waiter)
+    if starves or not option.later:
+        for holder in option.now:
+            draft.rooms.remove(holder)
+            draft.cause[holder.id] = waiter.id
+            draft.waits[holder.id] = f"idle, and a cell of {waiter.spec.name} needs {label}"
+    if not option.later:
+        draft.rooms.add(waiter, (option.uuid,))
+        return
+    if starves:
+        draft.rooms.kept_for[option.uuid] = waiter.id
+    names = " and ".join(w.spec.name for w in option.later)
+    draft.waits[waiter.id] = f"{_both_sizes(draft, waiter)}; {label} is held by {names}, whose turn ends first"
+    draft.cause[waiter.id] = option.later[0].id
+    for holder in option.later:
+        draft.yields.setdefault(holder.id, waiter.id)
+
+
+def _starves(draft: Draft, waiter: Workload) -> bool:
+    """Whether its cell has waited so long that room is kept for it; when it has, the plan is made again."""
+    if waiter.waiting_since is None:
+        return False
+    starves_at = waiter.waiting_since + draft.state.policy.starvation_s
+    draft.wake_at.append(starves_at)
+    return draft.state.at >= starves_at
+
+
+def _option(draft: Draft, waiter: Workload, uuid: GpuUuid) -> _Option | None:
+    """The holders to replace on `uuid`, least harm first; `None` when even all of them are not enough."""
+    rooms = draft.rooms
+    if not rooms.may_use(waiter, uuid):
+        return None
+    holders = sorted((w for w in rooms.members(uuid) if _may_yield(draft, w, uuid)), key=draft.harm)
+    holders.sort(key=lambda w: not _yields_now(draft, w))
+    removed: list[Workload] = []
+    for holder in holders:
+        if rooms.fits(waiter, uuid):
+            break
+        rooms.remove(holder)
+        removed.append(holder)
+    enough = rooms.fits(waiter, uuid)
+    for holder in removed:
+        rooms.add(holder, (uuid,))
+    if not enough:
+        return None
+    now = tuple(w for w in removed if _yields_now(draft, w))
+    return _Option(uuid, now, tuple(w for w in removed if w not in now))
+
+
+def _may_yield(draft: Draft, holder: Workload, uuid: GpuUuid) -> bool:
+    """Idle notebooks yield, unless their users hold them; a running cell only where it holds more than its request."""
+    if holder.spec.kind is not Kind.NOTEBOOK or not holder.spec.movable or holder.phase is not Phase.RUNNING:
+        return False
+    if holder.current != (uuid,) or suspend_failed_lately(draft.state, holder):
+        return False
+    if draft.keeps(holder):
+        return False
+    # Where more is promised than there is, the end of a cell is the end of a turn.
+    on_demand = draft.rooms.pools[uuid].oversubscribe > 1.0
+    return not holder.executing or holder.over_request_bytes > 0 or on_demand
+
+
+def _yields_now(draft: Draft, holder: Workload) -> bool:
+    return not holder.executing and keeps_until(draft.state, holder) <= draft.state.at
+
+
+def _name_a_holder(draft: Draft, waiter: Workload) -> None:
+    home = draft.homes.homes[waiter.id]
+    others = [w for uuid in home if uuid in draft.rooms.gpus for w in draft.rooms.members(uuid)]
+    if others:
+        draft.cause[waiter.id] = max(others, key=lambda w: (w.size_bytes, w.id)).id
+
+
+def _both_sizes(draft: Draft, waiter: Workload) -> str:
+    request = format_bytes(waiter.spec.request_bytes)
+    if not waiter.within_request:
+        return f"its saved state of {format_bytes(waiter.return_bytes)} is more than its request of {request}"
+    if not draft.rooms.is_owed(waiter):
+        return f"its {request} are there on demand only, and others use them"
+    return f"as many workloads as allowed are on every GPU that has {request}"

@@ -1,0 +1,235 @@
+"""The plan: for each workload its home, its target and one sentence why. Made from scratch after every event."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nls_scheduler.core.model.gangs import gangs_of
+from nls_scheduler.core.model.ids import WorkloadId
+from nls_scheduler.core.model.state import PlanEntry
+from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.planning.gangs import leave_together
+from nls_scheduler.core.planning.gangs import resting as resting_gangs
+from nls_scheduler.core.planning.homes.assign import assign_homes
+from nls_scheduler.core.planning.homes.paper import admission_order
+from nls_scheduler.core.planning.making_room.rooms import has_room
+from nls_scheduler.core.planning.places import trims
+from nls_scheduler.core.planning.places.failed_allocations import roomier, trim_for_wanted
+from nls_scheduler.core.planning.places.guarantees import grant_wishes, place_guarantees, place_guests
+from nls_scheduler.core.planning.places.spreading import follow_wishes, place_together, spread
+from nls_scheduler.core.planning.places.turns import take_turns
+from nls_scheduler.units.sizes import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nls_scheduler.core.model.gpu import GpuOwner
+    from nls_scheduler.core.model.ids import GpuUuid
+    from nls_scheduler.core.model.state import NodeState
+    from nls_scheduler.core.model.workload import Workload
+    from nls_scheduler.core.planning.places.draft import Draft
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The entries, and the next moment at which time alone may change them."""
+
+    entries: Mapping[WorkloadId, PlanEntry]
+    wake_at: float | None
+
+
+def make_plan(state: NodeState) -> Plan:
+    """Guarantees, then turns for burst, then the spread: in this order, never the other way round."""
+    alive = [w for w in state.workloads.values() if w.release_reason is None and w.phase is not Phase.FAILED]
+    homes = assign_homes(state, alive)
+    rests_at = {w.id: at for w in alive if (at := _rests_at(state, w)) is not None}
+    resting = {key: _why_it_rests(state, key) for key, at in rests_at.items() if at <= state.at}
+    gangs = gangs_of(state.workloads.values())
+    resting |= resting_gangs(gangs, homes.homes)
+    wanting = [w for w in alive if w.wants_gpu and w.id in homes.homes and w.id not in resting]
+    draft = place_guarantees(state, homes, sorted(wanting, key=admission_order))
+    leave_together(draft, gangs)
+    draft.waits |= resting
+    draft.wake_at += rests_at.values()
+    if state.policy.queues:
+        place_guests(
+            draft, [w for w in alive if w.present and w.wants_gpu and w.id not in homes.homes and w.id not in resting]
+        )
+    take_turns(draft)
+    grant_wishes(draft)
+    place_together(draft)
+    moves = spread(draft)
+    draft.roomier = {w.id: uuid for w in wanting if (uuid := roomier(draft, w)) is not None}
+    moves |= follow_wishes(draft)
+    draft.allowances = draft.rooms.allowances()
+    draft.trim_since = trims.wanted_from(state, draft.short) | trim_for_wanted(state, draft.allowances)
+    positions = _positions(state, alive, draft)
+    draft.holders = sorted(
+        ((w.size_bytes, w.id) for w in state.workloads.values() if w.present or w.id in homes.homes), reverse=True
+    )
+    entries = {w.id: _entry(draft, w, positions, moves) for w in state.workloads.values()}
+    deadlines = [e.deadline_at for e in entries.values() if e.deadline_at is not None]
+    interrupts = [state.policy.interrupt_at(deadline) for deadline in deadlines]
+    wakes = [t for t in (*homes.wake_at, *draft.wake_at, *interrupts, *deadlines) if t > state.at]
+    return Plan(entries, min(wakes, default=None))
+
+
+def _rests_at(state: NodeState, workload: Workload) -> float | None:
+    """When an idle notebook is to be suspended for its idleness alone; `None`: its pool does not want that."""
+    if workload.spec.kind is not Kind.NOTEBOOK or workload.phase is not Phase.RUNNING or workload.executing:
+        return None
+    idle_s = _idle_suspend_s(state, workload)
+    if idle_s is None or workload.idle_since is None:
+        return None
+    return max(workload.idle_since + idle_s, workload.keep_until or 0.0)
+
+
+def _why_it_rests(state: NodeState, workload: WorkloadId) -> str:
+    return f"idle for {format_seconds(_idle_suspend_s(state, state.workloads[workload]) or 0)}"
+
+
+def _idle_suspend_s(state: NodeState, workload: Workload) -> float | None:
+    pools = [state.policy.pool_of(state.gpus[uuid]) for uuid in workload.current if uuid in state.gpus]
+    return min((pool.idle_suspend_s for pool in pools if pool.idle_suspend_s is not None), default=None)
+
+
+def _positions(state: NodeState, alive: list[Workload], draft: Draft) -> dict[WorkloadId, int]:
+    waiting = [w for w in alive if w.wants_gpu and w.phase in (Phase.QUEUED, Phase.SUSPENDED)]
+
+    turns = {key: turn for turn, key in enumerate(draft.homes.line)} if state.policy.queues else {}
+
+    def rank(workload: Workload) -> tuple[bool, int, int, float, str]:
+        since = workload.in_line_since
+        turn = turns.get(workload.id, -1)
+        return (workload.id not in draft.rooms.target, turn, -workload.spec.priority, since, workload.id)
+
+    return {w.id: position for position, w in enumerate(sorted(waiting, key=rank), start=1)}
+
+
+def _entry(
+    draft: Draft, workload: Workload, positions: Mapping[WorkloadId, int], moves: Mapping[WorkloadId, GpuUuid]
+) -> PlanEntry:
+    target = draft.rooms.target.get(workload.id, ())
+    leaves = workload.present and target != workload.current
+    since = draft.claimed_since(workload) if leaves else None
+    told_since = draft.state.at if workload.told_since is None else workload.told_since
+    return PlanEntry(
+        home=draft.homes.homes.get(workload.id, ()),
+        target=target,
+        reason=_reason(draft, workload, target, moves),
+        cause=_cause(draft, workload, target) or _owner_as_cause(draft, workload, target),
+        deadline_at=None if since is None else draft.state.policy.deadline_at(since, told_since),
+        yields=workload.id in draft.yields or (leaves and workload.id not in moves),
+        allowance_bytes=draft.allowances.get(workload.id, 0),
+        position=positions.get(workload.id),
+        trim_since=draft.trim_since.get(workload.id),
+        roomier=draft.roomier.get(workload.id),
+        bound=target[0] if workload.id in moves or target == (draft.bound.get(workload.id),) else None,
+    )
+
+
+def _cause(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> WorkloadId | None:
+    if workload.id in draft.yields:
+        return draft.yields[workload.id]
+    if workload.id in draft.cause:
+        return draft.cause[workload.id]
+    if _is_guest(draft, workload) and target != workload.current and (claimant := draft.claimant(workload)) is not None:
+        return claimant
+    if workload.id in draft.homes.moved_for and target != workload.current:
+        return draft.homes.moved_for[workload.id]
+    if workload.present or not workload.wants_gpu:
+        return None
+    return _holder(draft, workload, target)
+
+
+def _owner_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> tuple[GpuUuid, GpuOwner] | None:
+    """Which borrowed Gpu it leaves to which pod of the cluster's, whom nobody here looks after."""
+    gpus, home = draft.state.gpus, draft.homes.homes.get(workload.id, ())
+    for uuid in workload.current:
+        if uuid not in target and uuid not in home and uuid in gpus and gpus[uuid].owners:
+            return uuid, gpus[uuid].owners[0]
+    return None
+
+
+def _owner_as_cause(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> WorkloadId | None:
+    owner = _owner_there(draft, workload, target)
+    return None if owner is None else WorkloadId(owner[1].id)
+
+
+def _holder(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> WorkloadId | None:
+    """Who holds what `workload` waits for: who leaves its target, or else is on it; without one, whoever is anywhere.
+
+    The largest of them.
+    """
+    others = (other for _, other in draft.holders if other != workload.id)
+    if not target:
+        return next(others, None)
+    workloads, targets = draft.state.workloads, draft.rooms.target
+    there = [other for other in others if any(uuid in target for uuid in workloads[other].current)]
+    leaving = (other for other in there if targets.get(other, ()) != workloads[other].current)
+    return next(leaving, there[0] if there else None)
+
+
+def _reason(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], moves: Mapping[WorkloadId, GpuUuid]) -> str:
+    state = draft.state
+    if workload.release_reason is not None or workload.phase is Phase.FAILED:
+        return workload.release_reason or workload.last_reason
+    if not workload.wants_gpu:
+        return workload.suspend_reason or workload.last_reason
+    if _is_guest(draft, workload):
+        return _why_guest(draft, workload, target)
+    if workload.id in draft.homes.waits:
+        return draft.homes.waits[workload.id]
+    if workload.id in moves:
+        return f"{state.label(target)} has more room to burst"
+    cause = draft.cause.get(workload.id, draft.homes.moved_for.get(workload.id))
+    if cause is not None and workload.present and target != workload.current:
+        needed = tuple(uuid for uuid in workload.current if uuid not in target)
+        return f"{state.workloads[cause].spec.name} needs {state.label(needed or workload.current)}"
+    if (owner := _owner_there(draft, workload, target)) is not None:
+        return f"{owner[1].name} needs {state.gpus[owner[0]].label}"
+    if workload.wish is not None and workload.wish in target and workload.wish not in workload.current:
+        return f"its user wants it on {state.label(target)}"
+    if workload.spec.resizable and workload.present and set(workload.current) < set(target):
+        return f"{state.label_is(tuple(u for u in target if u not in workload.current))} free for it as well"
+    if not target:
+        return draft.waits.get(workload.id, "waits for a GPU")
+    if workload.id in draft.yields:
+        return (
+            f"yields {state.label(target)} to {state.workloads[draft.yields[workload.id]].spec.name} when its cell ends"
+        )
+    return _why_there(draft, workload, target)
+
+
+def _is_guest(draft: Draft, workload: Workload) -> bool:
+    """Whether it is on a Gpu without being admitted any more: somebody whose turn it is has got its home."""
+    return bool(draft.state.policy.queues) and workload.present and workload.id in draft.homes.waits
+
+
+def _why_guest(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> str:
+    label, waits = draft.state.label(workload.current), draft.homes.waits[workload.id]
+    if target == workload.current:
+        return f"stays on {label} while nobody needs it: {waits}"
+    cause = _cause(draft, workload, target)
+    return waits if cause is None else f"{draft.state.workloads[cause].spec.name} needs {label}: {waits}"
+
+
+def _why_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> str:
+    label = draft.state.label(target)
+    absent = workload.phase in (Phase.QUEUED, Phase.SUSPENDED)
+    lacking = tuple(u for u in target if absent and not has_room(draft.state, workload, draft.state.gpus[u]))
+    if lacking:
+        holder = _cause(draft, workload, lacking)
+        return f"{draft.state.label_is(lacking)} {_held_by(draft, holder)}"
+    if workload.spec.burstable:
+        allowance = format_bytes(draft.allowances[workload.id])
+        if target != draft.homes.homes[workload.id]:
+            home = draft.state.label(draft.homes.homes[workload.id])
+            return f"borrows {label} to burst up to {allowance}; its home is {home}"
+        return f"at home on {label}, may use up to {allowance}"
+    return f"at home on {label}, {format_bytes(workload.spec.request_bytes)} guaranteed"
+
+
+def _held_by(draft: Draft, holder: WorkloadId | None) -> str:
+    return f"held by {draft.state.workloads[holder].spec.name}" if holder else "being freed"

@@ -1,0 +1,1 @@
+"""What an event changes in the state. Facts are recorded here; decisions are made in `planning`."""

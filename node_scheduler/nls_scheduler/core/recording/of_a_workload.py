@@ -1,0 +1,352 @@
+"""What each event about a workload changes in the state: its process, its cells, what its user wants. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import singledispatch
+from typing import TYPE_CHECKING
+
+from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.model import gangs
+from nls_scheduler.core.model.gpu import Releasing
+from nls_scheduler.core.model.ids import CommandId
+from nls_scheduler.core.model.state import NodeState
+from nls_scheduler.core.model.transitions import transition
+from nls_scheduler.core.model.workload import Kind, Order, Phase, Wanted, Workload
+from nls_scheduler.core.recording import of_a_gang
+
+if TYPE_CHECKING:
+    from nls_scheduler.core.model.ids import WorkloadId
+
+# One sample may have met a process in the middle of giving memory back.
+_POLLS_ABOVE_LIMIT = 2
+# Above in one sample of three is forgiven; more often, it adds up.
+_FORGIVEN_BY_ONE_WITHIN = 0.5
+
+
+@singledispatch
+def record_of_workload(event: ev.WorkloadEvent, workload: Workload, state: NodeState) -> NodeState:
+    """`state` with what `event` says of `workload`, which is in it."""
+    raise TypeError(f"no rule for {event!r} of {workload.id} in {state.at}")
+
+
+@record_of_workload.register
+def _(event: ev.WorkloadRespecified, workload: Workload, state: NodeState) -> NodeState:
+    return state.having(replace(workload, spec=event.spec))
+
+
+@record_of_workload.register
+def _(event: ev.HomeAssigned, workload: Workload, state: NodeState) -> NodeState:
+    return state.having(replace(workload, given_home=event.gpus))
+
+
+@record_of_workload.register
+def _(event: ev.WorkloadReleased, workload: Workload, state: NodeState) -> NodeState:
+    return state.having(replace(workload, release_reason=workload.release_reason or event.reason, wants_gpu=False))
+
+
+@record_of_workload.register
+def _(event: ev.SupervisorLost, workload: Workload, state: NodeState) -> NodeState:
+    return _without(_let_go(state, workload, event.at), workload.id)
+
+
+@record_of_workload.register
+def _(event: ev.SuspendRequested, workload: Workload, state: NodeState) -> NodeState:
+    if workload.spec.kind is Kind.COMMAND or workload.cell_waits:
+        return state  # a cell that waits brings it back, as the next one would
+    off = replace(workload, wants_gpu=False, suspend_reason=event.reason, waiting_since=None, woken_by_cell=False)
+    return state.having(replace(off, suspend_failed_at=None))  # its user knows best whether it can be tried again
+
+
+@record_of_workload.register
+def _(event: ev.ResumeRequested, workload: Workload, state: NodeState) -> NodeState:
+    if workload.phase is Phase.FAILED:
+        workload = transition(workload, ev.ResumeRequested, _phase_without_process(workload), failures=0)
+        others = [w for w in gangs.fellows(state, workload) if w.phase is Phase.FAILED and w.release_reason is None]
+        for other in others:
+            again = transition(other, ev.ResumeRequested, Phase.QUEUED, failures=0)
+            state = state.having(_wanting(again, event.at))
+    return state.having(_wanting(replace(workload, woken_by_cell=False, suspend_reason=None), event.at))
+
+
+@record_of_workload.register
+def _(event: ev.KeepRequested, workload: Workload, state: NodeState) -> NodeState:
+    return state.having(replace(workload, keep_until=event.until))
+
+
+@record_of_workload.register
+def _(event: ev.MigrateRequested, workload: Workload, state: NodeState) -> NodeState:
+    """A wish of one that runs; it holds until its process is ready again, there or elsewhere."""
+    return state.having(replace(workload, wish=event.gpu)) if workload.phase is Phase.RUNNING else state
+
+
+@record_of_workload.register
+def _(event: ev.CellStarted, workload: Workload, state: NodeState) -> NodeState:
+    woken = workload.woken_by_cell or not workload.wants_gpu
+    started = replace(workload, cell_since=event.at, woken_by_cell=woken, unsaved=True, interrupt=None, wished_bytes=0)
+    return state.having(_wanting(started, event.at))
+
+
+@record_of_workload.register
+def _(event: ev.CellFinished, workload: Workload, state: NodeState) -> NodeState:
+    workload = replace(workload, cell_since=None, idle_since=event.at, interrupt=None)
+    if workload.phase is Phase.RUNNING:
+        workload = replace(workload, failures=0, unsaved=True)
+    elif workload.woken_by_cell and not workload.present:
+        workload = replace(workload, wants_gpu=False, woken_by_cell=False, waiting_since=None)
+    return state.having(workload)
+
+
+@record_of_workload.register
+def _(event: ev.StateSaved, workload: Workload, state: NodeState) -> NodeState:
+    return state.having(replace(workload, saved_bytes=event.saved_bytes, unsaved=workload.cell_since is not None))
+
+
+@record_of_workload.register
+def _(event: ev.WorkloadReported, workload: Workload, state: NodeState) -> NodeState:
+    """Make up for what was said while nobody listened."""
+    following = max(state.next_command, CommandId((event.received or 0) + 1))
+    state = replace(state, unreported=state.unreported - {workload.id}, next_command=following)
+    cell_since = (workload.cell_since or event.at) if event.executing else None
+    saved_bytes = workload.saved_bytes if event.saved_bytes is None else event.saved_bytes
+    workload = replace(workload, cell_since=cell_since, saved_bytes=saved_bytes)
+    if event.executing:
+        workload = _wanting(workload, event.at)
+    state = state.having(workload)
+    pending = workload.pending
+    answered = pending is None or event.command_id >= pending.command_id
+    if event.process is not None:
+        state = state.having(replace(workload, process=event.process)) if workload.present else state
+        if event.ready and answered and pending is not None and pending.order is Order.START:
+            ready = ev.ProcessReady(event.at, workload.id, pending.command_id)
+            return record_of_workload(ready, state.workloads[workload.id], state)
+        return state
+    starting = pending is not None and pending.order is Order.START
+    if not workload.present or (starting and not answered):
+        # A start is on its way to it, or being carried out: its answer is still to come.
+        return state
+    if answered and pending is not None and pending.order is Order.SUSPEND and event.saved_bytes is not None:
+        saved = ev.ProcessSuspended(event.at, workload.id, pending.command_id, event.saved_bytes)
+        return record_of_workload(saved, state.workloads[workload.id], state)
+    return _ended(state, workload, event.at, "it ended while the daemon was away", ev.ProcessExited)
+
+
+@record_of_workload.register
+def _(event: ev.MemoryTrimmed, workload: Workload, state: NodeState) -> NodeState:
+    if workload.trim is None or workload.trim.command_id != event.command_id:
+        return state
+    return state.having(trimmed(workload, event.at, workload.trim.deadline_at))
+
+
+def trimmed(workload: Workload, at: float, shows_by: float) -> Workload:
+    """Its trim is answered, or given up; the driver shows what that freed by `shows_by`."""
+    return replace(workload, trim=None, trimmed_at=at, trim_shows_by=shows_by)
+
+
+@record_of_workload.register
+def _(event: ev.MemoryWanted, workload: Workload, state: NodeState) -> NodeState:
+    """Said again after a lost connection, it is the same allocation."""
+    if workload.answer is not None and event.number <= workload.answer.number:
+        return state
+    deadline_at = event.at + state.policy.allocation_wait_s
+    wanted = Wanted(event.number, event.gpu, event.bytes, event.held_bytes, event.at, deadline_at)
+    known = workload.wanted is not None and event.number <= workload.wanted.number
+    return state if known else state.having(replace(workload, wanted=wanted))
+
+
+@record_of_workload.register
+def _(event: ev.CellInterrupted, workload: Workload, state: NodeState) -> NodeState:
+    """What counts is that the cell ends, or that the deadline comes."""
+    del event, workload
+    return state
+
+
+@record_of_workload.register
+def _(event: ev.ProcessStarted, workload: Workload, state: NodeState) -> NodeState:
+    return state.having(replace(workload, process=event.process)) if workload.present else state
+
+
+@record_of_workload.register
+def _(event: ev.ProcessReady, workload: Workload, state: NodeState) -> NodeState:
+    if not _answers(workload, event, Order.START):
+        return state
+    waited = event.at - (workload.pending.issued_at if workload.pending else event.at)
+    ready = transition(
+        workload,
+        ev.ProcessReady,
+        Phase.RUNNING,
+        pending=None,
+        waiting_since=None,
+        woken_by_cell=False,
+        suspend_reason=None,
+        # Where it is now is where it was wished, or the wish could not be met.
+        wish=None,
+        moved_at=event.at if workload.wish is not None else workload.moved_at,
+        resident_since=event.at,
+        idle_since=event.at,
+        last_move_s=workload.last_move_s + waited,
+    )
+    return state.having(ready)
+
+
+@record_of_workload.register
+def _(event: ev.StartFailed, workload: Workload, state: NodeState) -> NodeState:
+    pending = workload.pending
+    older = pending is not None and pending.order is Order.START and pending.command_id != event.command_id
+    if not workload.present or older:
+        return state
+    return _ended(state, workload, event.at, event.reason, ev.StartFailed)
+
+
+@record_of_workload.register
+def _(event: ev.ProcessSuspended, workload: Workload, state: NodeState) -> NodeState:
+    if workload.phase is not Phase.SUSPENDING:
+        return state
+    took = event.at - (workload.pending.issued_at if workload.pending else event.at)
+    state = _let_go(state, workload, event.at)
+    saved = transition(
+        _off_the_gpu(workload, event.at), ev.ProcessSuspended, Phase.SUSPENDED, saved_bytes=event.saved_bytes
+    )
+    return state.having(replace(saved, last_move_s=took, failures=0))
+
+
+@record_of_workload.register
+def _(event: ev.SuspendFailed, workload: Workload, state: NodeState) -> NodeState:
+    if not _answers(workload, event, Order.SUSPEND):
+        return state
+    failed_at = workload.suspend_failed_at if event.busy else event.at
+    back = transition(workload, ev.SuspendFailed, Phase.RUNNING, pending=None, suspend_failed_at=failed_at)
+    # The planner may have given it up for lost; while it has a process and no wish of its user's, it wants to stay.
+    wants = workload.wants_gpu or workload.suspend_reason is None
+    return state.having(replace(back, wants_gpu=wants))
+
+
+@record_of_workload.register
+def _(event: ev.ProcessExited, workload: Workload, state: NodeState) -> NodeState:
+    # Of an earlier process: a start is answered by ProcessStarted before its process can exit.
+    stale = event.process is not None and event.process != workload.process
+    # A stop that found no process answers a stop; it may have crossed with a newer start.
+    if stale or not workload.present or (event.process is None and not _told_to_end(workload)):
+        return state
+    return _ended(state, workload, event.at, event.reason, ev.ProcessExited, event.code)
+
+
+def _answers(workload: Workload, event: ev.CommandEvent, order: Order) -> bool:
+    pending = workload.pending
+    return pending is not None and pending.order is order and pending.command_id == event.command_id
+
+
+def _wanting(workload: Workload, at: float) -> Workload:
+    since = at if workload.waiting_since is None and not workload.present else workload.waiting_since
+    return replace(workload, wants_gpu=workload.release_reason is None, waiting_since=since)
+
+
+def _phase_without_process(workload: Workload) -> Phase:
+    return Phase.QUEUED if workload.saved_bytes is None else Phase.SUSPENDED
+
+
+def _without(state: NodeState, workload_id: WorkloadId) -> NodeState:
+    left = {k: w for k, w in state.workloads.items() if k != workload_id}
+    return replace(state, workloads=left, unreported=state.unreported - {workload_id})
+
+
+def _let_go(state: NodeState, workload: Workload, at: float) -> NodeState:
+    """Its process is gone; what it held counts as being released until the driver shows it free."""
+    if workload.process is None:
+        return state
+    gpus = dict(state.gpus)
+    for uuid in workload.current:
+        if uuid in gpus and gpus[uuid].healthy:
+            held = max(workload.used_bytes(uuid), workload.spec.request_bytes)
+            releasing = Releasing(workload.process, workload.id, held, at)
+            gpus[uuid] = replace(gpus[uuid], releasing=(*gpus[uuid].releasing, releasing))
+    return replace(state, gpus=gpus)
+
+
+def _off_the_gpu(workload: Workload, at: float) -> Workload:
+    return replace(
+        workload,
+        current=(),
+        process=None,
+        pending=None,
+        measured=False,
+        trim=None,
+        trimmed=False,
+        trimmed_at=None,
+        trim_shows_by=None,
+        wanted=None,
+        answer=None,
+        wished_bytes=0,
+        interrupt=None,
+        over_limit_polls=0.0,
+        memory_used={},
+        resident_since=None,
+        waiting_since=at if workload.wants_gpu else None,
+    )
+
+
+def _told_to_end(workload: Workload) -> bool:
+    return workload.pending is not None and workload.pending.order in (Order.STOP, Order.END)
+
+
+def polls_above_limit(workload: Workload, *, above: bool) -> float:
+    """What the samples amount to after one that shows it `above` its limit, or within.
+
+    One above counts 1, one within takes half of that back: not only samples in a row add up. No more is counted where
+    something is to be done already, and who is on its way out leaves for what was counted.
+    """
+    if workload.phase is Phase.SUSPENDING:
+        return workload.over_limit_polls
+    if above:
+        return workload.over_limit_polls + (0 if above_limit(workload) else 1)
+    return max(0.0, workload.over_limit_polls - _FORGIVEN_BY_ONE_WITHIN)
+
+
+def above_limit(workload: Workload) -> bool:
+    """Whether the samples amount to so much that it is to be trimmed, or stopped where it has been trimmed for that."""
+    return workload.over_limit_polls >= _polls_to_act(workload)
+
+
+def _polls_to_act(workload: Workload) -> int:
+    """As much again after a trim: what that gives back has to show first."""
+    return _POLLS_ABOVE_LIMIT * (2 if workload.trimmed and workload.trim is None else 1)
+
+
+def _ended(
+    state: NodeState, workload: Workload, at: float, reason: str, trigger: type, code: int | None = None
+) -> NodeState:
+    """Its process ended, asked for (StopProcess) or by itself. `code`: its exit status, if that was told."""
+    asked = _told_to_end(workload)
+    state = _let_go(state, workload, at)
+    if workload.release_reason is not None:
+        return _without(state, workload.id)
+    if gangs.is_member(workload.spec):
+        return _member_ended(state, workload, at, reason, trigger, well=code == 0)
+    if workload.spec.kind is Kind.COMMAND and not (asked and workload.spec.requeue):
+        # A command that ended has nothing to come back for.
+        return _without(state, workload.id)
+    failures = workload.failures + (0 if asked and not above_limit(workload) else 1)
+    return _off(state, workload, at, trigger, failures, reason)
+
+
+def _member_ended(
+    state: NodeState, workload: Workload, at: float, reason: str, trigger: type, *, well: bool
+) -> NodeState:
+    """What ended well is done; a death is counted in the whole gang; a stop is no death, unless for its own fault."""
+    if well and not _told_to_end(workload):
+        return _without(of_a_gang.after_a_success(state, workload), workload.id)
+    if _told_to_end(workload) and not above_limit(workload):
+        return _off(state, workload, at, trigger, workload.failures, workload.gang_trouble or reason)
+    failures = of_a_gang.failures_with(state, workload, at)
+    trouble = f"{workload.spec.name} of gang {workload.spec.gang} {reason}"
+    state = of_a_gang.after_a_death(state, workload, reason, at)
+    return _off(state, replace(workload, gang_trouble=trouble), at, trigger, failures, trouble)
+
+
+def _off(state: NodeState, workload: Workload, at: float, trigger: type, failures: int, reason: str) -> NodeState:
+    """Without its process it queues again, or has failed for good."""
+    phase = Phase.FAILED if failures >= state.policy.max_failures else _phase_without_process(workload)
+    ended = transition(_off_the_gpu(workload, at), trigger, phase, failures=failures, last_move_s=0.0)
+    if phase is Phase.FAILED:
+        ended = replace(ended, last_reason=of_a_gang.gave_up(failures, reason), waiting_since=None)
+    return state.having(ended)

@@ -1,0 +1,311 @@
+"""`step(state, event) -> (state, commands)`: record the fact, plan again, order the next legal thing for each workload.
+
+Release before acquire, on evidence: the planner counts memory that is being released as free, `has_room` does not hand
+it out until the driver shows it free.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from nls_scheduler.core.model import gangs
+from nls_scheduler.core.model.commands import (
+    EndProcess,
+    InterruptCell,
+    SetTimer,
+    StartProcess,
+    StopProcess,
+    SuspendProcess,
+    TrimMemory,
+)
+from nls_scheduler.core.model.ids import CommandId
+from nls_scheduler.core.model.state import updated
+from nls_scheduler.core.model.transitions import transition
+from nls_scheduler.core.model.workload import Kind, Order, Pending, Phase
+from nls_scheduler.core.planning.claims import settle_claims
+from nls_scheduler.core.planning.gangs import have_room
+from nls_scheduler.core.planning.making_room.rooms import borrows_beside_a_stranger, has_room
+from nls_scheduler.core.planning.making_room.victims import suspend_failed_lately
+from nls_scheduler.core.planning.places import trims
+from nls_scheduler.core.planning.places.burst_moves import moves_of_last_hour
+from nls_scheduler.core.planning.places.failed_allocations import answer_wanted
+from nls_scheduler.core.planning.plan import make_plan
+from nls_scheduler.core.recording.of_a_workload import above_limit, trimmed
+from nls_scheduler.core.recording.of_the_node import record
+from nls_scheduler.units.sizes import format_bytes
+
+if TYPE_CHECKING:
+    from nls_scheduler.core.model.commands import Command, WorkloadCommand
+    from nls_scheduler.core.model.events import Event
+    from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
+    from nls_scheduler.core.model.state import NodeState, PlanEntry
+    from nls_scheduler.core.model.workload import Workload
+
+
+# What a supervisor may take to carry out a stop, after the grace, before the daemon does it itself.
+_STOP_ANSWER_S = 2.0
+
+
+def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]]:
+    """The state after `event` and the commands it leads to. Pure: the same input gives the same output."""
+    state = _note_pressure(settle_claims(_give_up_trims(_forget_the_ended(record(state, event)))))
+    plan = make_plan(state)
+    planned = {key: _planned(workload, plan.entries[key], state.at) for key, workload in state.workloads.items()}
+    state = answer_wanted(replace(state, plan=plan.entries, workloads=planned))
+    commands: list[Command] = []
+    for workload_id in () if state.quiet else gangs.side_by_side(state):
+        entry, workload = plan.entries[workload_id], state.workloads[workload_id]
+        decided = _decide(state, workload, entry) or _keep_limit(workload) or trims.order(workload, entry)
+        if decided is not None:
+            state, command = _order(state, workload, entry, decided)
+            commands.append(command)
+    return _set_timer(state, plan.wake_at, commands)
+
+
+def _planned(workload: Workload, entry: PlanEntry, at: float) -> Workload:
+    """With what lasts of the plan: the home, and since when deadlines count."""
+    return updated(
+        workload,
+        home=entry.home,
+        home_since=_since(workload.home_since, at) if entry.home else None,
+        told_since=_since(workload.told_since, at) if entry.deadline_at is not None else None,
+    )
+
+
+def outstanding(state: NodeState, workload: Workload) -> WorkloadCommand | None:
+    """The command that `workload` has not answered, as it was sent: for a supervisor that connects again."""
+    pending = workload.pending
+    if pending is None:
+        return None
+    head = (pending.command_id, workload.id, pending.reason, None)
+    match pending.order:
+        case Order.START:
+            return StartProcess(*head, gpus=workload.current)
+        case Order.SUSPEND:
+            return SuspendProcess(*head)
+        case Order.STOP:
+            return StopProcess(*head, grace_s=max(0.0, pending.deadline_at - state.at - _STOP_ANSWER_S))
+        case _:
+            return EndProcess(*head, process=workload.process)
+
+
+def _forget_the_ended(state: NodeState) -> NodeState:
+    ended = [k for k, w in state.workloads.items() if w.release_reason is not None and not w.present]
+    return replace(state, workloads={k: w for k, w in state.workloads.items() if k not in ended}) if ended else state
+
+
+def _give_up_trims(state: NodeState) -> NodeState:
+    late = (w for w in state.workloads.values() if w.trim is not None and state.at >= w.trim.deadline_at)
+    return state.having(*(trimmed(workload, state.at, state.at) for workload in late))
+
+
+def _note_pressure(state: NodeState) -> NodeState:
+    """Remember since when the requests on a Gpu do not fit beside what is used there, for the deadline."""
+    there: dict[GpuUuid, list[Workload]] = {uuid: [] for uuid in state.gpus}
+    for workload in state.workloads.values():
+        for uuid in workload.current:
+            if uuid in there:
+                there[uuid].append(workload)
+    gpus = {}
+    claimed = {uuid for w in state.workloads.values() for uuid in w.home}
+    for uuid, gpu in state.gpus.items():
+        present = there[uuid]
+        over_full = sum(w.size_bytes for w in present) > gpu.capacity_bytes
+        intruded = gpu.has_foreigners and any(w.borrowed for w in present)
+        pressed = over_full or intruded or (bool(present) and not gpu.healthy)
+        gpus[uuid] = updated(
+            gpu,
+            unclaimed_since=None if uuid in claimed else _since(gpu.unclaimed_since, state.at),
+            pressed_since=_since(gpu.pressed_since, state.at) if pressed else None,
+        )
+    return replace(state, gpus=gpus)
+
+
+def _since(before: float | None, now: float) -> float:
+    return now if before is None else before
+
+
+def _decide(state: NodeState, workload: Workload, entry: PlanEntry) -> Order | None:
+    """The next legal thing on the way to the plan, or nothing for now."""
+    match workload.phase:
+        case Phase.QUEUED | Phase.SUSPENDED:
+            fits = bool(entry.target) and all(has_room(state, workload, state.gpus[uuid]) for uuid in entry.target)
+            return Order.START if fits and have_room(state, state.plan, workload) else None
+        case Phase.STARTING:
+            # What was saved stands, so that giving a start up loses nothing.
+            return Order.STOP if entry.target != workload.current or _overdue(state, workload, entry) else None
+        case Phase.SUSPENDING:
+            return _hurry(state, workload, entry)
+        case Phase.RUNNING if entry.target != workload.current:
+            return _leave(state, workload, entry)
+        case _:
+            return None
+
+
+def _hurry(state: NodeState, workload: Workload, entry: PlanEntry) -> Order | None:
+    """A suspend that takes too long is stopped; a stop that is not obeyed is done by the daemon itself."""
+    pending = workload.pending
+    if pending is None or pending.order is Order.END:
+        return None
+    if pending.order is Order.STOP:
+        return Order.END if state.at >= pending.deadline_at else None
+    return Order.STOP if workload.release_reason is not None or _overdue(state, workload, entry) else None
+
+
+def _keep_limit(workload: Workload) -> Order | None:
+    """Above its limit in too many samples: trim, and if that did not help, stop."""
+    if workload.phase is not Phase.RUNNING or not above_limit(workload) or workload.trim is not None:
+        return None
+    may_trim = workload.spec.kind is Kind.NOTEBOOK and not workload.trimmed
+    return Order.TRIM if may_trim else Order.STOP
+
+
+def _leave(state: NodeState, workload: Workload, entry: PlanEntry) -> Order | None:
+    """Least harm first: trim, wait for the end of the cell, interrupt it, suspend, and only at the deadline stop."""
+    overdue = _overdue(state, workload, entry)
+    if workload.release_reason is not None:
+        return Order.STOP
+    if not overdue and trims.is_open(state, workload, entry):
+        return trims.order(workload, entry)
+    if workload.spec.kind is Kind.COMMAND:
+        # Waiting makes a command that starts again lose more; one that cannot keeps the whole time to shrink.
+        gang_stops = workload.spec.gang is not None and not entry.target and not gangs.runs(state, workload)
+        return Order.STOP if workload.spec.requeue or gang_stops or overdue else None
+    if overdue:
+        return Order.STOP
+    asked_for = workload.suspend_reason is not None or workload.wish in entry.target
+    if workload.kept(state.at) and entry.deadline_at is None and not asked_for:
+        return None
+    if workload.executing:
+        return Order.INTERRUPT if _interrupt_is_due(state, workload, entry) else None
+    in_doubt = any(borrows_beside_a_stranger(workload, state.gpus[uuid]) for uuid in entry.target)
+    if in_doubt and entry.deadline_at is None:
+        return None
+    return None if suspend_failed_lately(state, workload) else Order.SUSPEND
+
+
+def _interrupt_is_due(state: NodeState, workload: Workload, entry: PlanEntry) -> bool:
+    if workload.interrupt is not None or entry.deadline_at is None:
+        return False
+    return state.at >= state.policy.interrupt_at(entry.deadline_at)
+
+
+def _overdue(state: NodeState, workload: Workload, entry: PlanEntry) -> bool:
+    deadlines = [entry.deadline_at, workload.pending.deadline_at if workload.pending else None]
+    return any(deadline is not None and state.at >= deadline for deadline in deadlines)
+
+
+def _order(state: NodeState, workload: Workload, entry: PlanEntry, order: Order) -> tuple[NodeState, WorkloadCommand]:
+    command_id = state.next_command
+    reason = _reason(workload, entry, order)
+    head = (command_id, workload.id, reason, entry.cause)
+    command: WorkloadCommand
+    match order:
+        case Order.TRIM:
+            return _trim(state, workload, entry, TrimMemory(*head))
+        case Order.INTERRUPT:
+            return _interrupt(state, workload, entry, head)
+        case Order.START:
+            command = StartProcess(*head, gpus=entry.target)
+            changed, timeout_s = _starting(workload, entry), state.policy.start_timeout_s
+        case Order.SUSPEND:
+            command = SuspendProcess(*head)
+            changed, timeout_s = _suspending(state, workload, entry), state.policy.suspend_timeout_s
+        case Order.STOP:
+            grace_s = _grace_s(state, workload, entry)
+            command = StopProcess(*head, grace_s=grace_s)
+            changed, timeout_s = transition(workload, StopProcess, Phase.SUSPENDING), _STOP_ANSWER_S + grace_s
+        case Order.END:
+            command = EndProcess(*head, process=workload.process)
+            changed, timeout_s = transition(workload, EndProcess, Phase.SUSPENDING), state.policy.stop_timeout_s
+    deadline_at = state.at + timeout_s
+    if order is Order.SUSPEND and entry.deadline_at is not None:
+        deadline_at = min(deadline_at, entry.deadline_at)
+    changed = replace(changed, pending=Pending(order, command_id, state.at, deadline_at, reason), last_reason=reason)
+    workloads = {**state.workloads, workload.id: changed}
+    return replace(state, workloads=workloads, next_command=CommandId(command_id + 1)), command
+
+
+def _trim(
+    state: NodeState, workload: Workload, entry: PlanEntry, command: TrimMemory
+) -> tuple[NodeState, WorkloadCommand]:
+    """It goes on meanwhile; after the timeout it counts as trimmed, whatever its allocators did."""
+    deadline_at = trims.deadline_at(state, entry)
+    trim = Pending(Order.TRIM, command.command_id, state.at, deadline_at, command.reason)
+    told = replace(workload, trim=trim, trimmed=workload.trimmed or above_limit(workload))
+    workloads = {**state.workloads, workload.id: told}
+    return replace(state, workloads=workloads, next_command=CommandId(command.command_id + 1)), command
+
+
+def _interrupt(
+    state: NodeState, workload: Workload, entry: PlanEntry, head: tuple[CommandId, WorkloadId, str, WorkloadId | None]
+) -> tuple[NodeState, WorkloadCommand]:
+    """The cell goes on, or ends as it sees fit; nothing else is ordered until then or the deadline."""
+    deadline_at = state.at if entry.deadline_at is None else entry.deadline_at
+    command = InterruptCell(*head, grace_s=deadline_at - state.at)
+    interrupt = Pending(Order.INTERRUPT, command.command_id, state.at, deadline_at, command.reason)
+    workloads = {**state.workloads, workload.id: replace(workload, interrupt=interrupt)}
+    return replace(state, workloads=workloads, next_command=CommandId(command.command_id + 1)), command
+
+
+def _reason(workload: Workload, entry: PlanEntry, order: Order) -> str:
+    if workload.release_reason is None and order in (Order.TRIM, Order.STOP) and above_limit(workload):
+        used = format_bytes(max(workload.memory_used.values()))
+        return f"it used {used}, above its limit of {format_bytes(workload.spec.limit_bytes)}"
+    if order is Order.END and workload.pending is not None:
+        return workload.pending.reason
+    if order is Order.TRIM:
+        return "memory is short on its GPU, and it holds more than its request"
+    return workload.release_reason or entry.reason
+
+
+def _starting(workload: Workload, entry: PlanEntry) -> Workload:
+    return transition(workload, StartProcess, Phase.STARTING, current=entry.target)
+
+
+def _suspending(state: NodeState, workload: Workload, entry: PlanEntry) -> Workload:
+    """Without a target it stays off until its next cell; a move for burst alone starts the cool-down."""
+    for_burst = bool(entry.target) and entry.cause is None and entry.deadline_at is None
+    return transition(
+        workload,
+        SuspendProcess,
+        Phase.SUSPENDING,
+        wants_gpu=bool(entry.target),
+        moved_at=state.at if for_burst else workload.moved_at,
+        burst_moves=(*moves_of_last_hour(workload.burst_moves, state.at), *((state.at,) if for_burst else ())),
+    )
+
+
+def _grace_s(state: NodeState, workload: Workload, entry: PlanEntry) -> float:
+    """How long a command may take to end by itself, and a notebook that is released to save what it can."""
+    if workload.spec.kind is not Kind.COMMAND:
+        return 0.0 if workload.release_reason is None else _time_to_save_s(state, workload, entry)
+    if entry.deadline_at is None and workload.spec.resizable:
+        # Nobody waits for one that is to grow: it may take its time to save what it needs.
+        return state.policy.reclaim_deadline_s
+    left = 0.0 if entry.deadline_at is None else entry.deadline_at - state.at
+    return max(state.policy.stop_grace_s, left)
+
+
+def _time_to_save_s(state: NodeState, workload: Workload, entry: PlanEntry) -> float:
+    """Until the deadline of whoever waits for its Gpu by now, else as long as a reclaim may take."""
+    deadlines = [entry.deadline_at, workload.pending.deadline_at if workload.pending else None]
+    known = (deadline for deadline in deadlines if deadline is not None)
+    return max(0.0, min((state.at + state.policy.reclaim_deadline_s, *known)) - state.at)
+
+
+def _set_timer(
+    state: NodeState, wake_at: float | None, commands: list[Command]
+) -> tuple[NodeState, tuple[Command, ...]]:
+    """Ask to be woken when a deadline passes, unless that is already asked for."""
+    times = [p.deadline_at for w in state.workloads.values() for p in (w.pending, w.trim) if p is not None]
+    times += [w.wanted.deadline_at for w in state.workloads.values() if w.wanted is not None]
+    times += [w.trim_shows_by for w in state.workloads.values() if w.trim_shows_by is not None]
+    times += [state.quiet_until] if state.quiet else []
+    times += [r.since + state.policy.stop_timeout_s for g in state.gpus.values() for r in g.releasing]
+    times += [] if wake_at is None else [wake_at]
+    next_at = min((t for t in times if t > state.at), default=None)
+    if next_at is None or next_at == state.timer_at:
+        return state, tuple(commands)
+    return replace(state, timer_at=next_at), (*commands, SetTimer(at=next_at))

@@ -1,0 +1,98 @@
+"""Which workload a process on a Gpu belongs to. Reads /proc; called from the poller's thread only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from nls_scheduler.core.model.events import GpuReading, PlacedUse
+from nls_scheduler.processes.proc import ancestors, look_up, workload_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from nls_scheduler.core.model.ids import GpuUuid, ProcessId, WorkloadId
+    from nls_scheduler.core.model.state import NodeState
+    from nls_scheduler.daemon.ports import GpuSample
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the state knew when the sample was taken.
+
+    Attributes:
+        processes: GPU processes, and those that ended and are still being released.
+        owners: user id of each workload that is there.
+        sizes: request and limit of each, in bytes.
+        tenants: see `WorkloadSpec.tenant`.
+    """
+
+    processes: Mapping[ProcessId, WorkloadId]
+    owners: Mapping[WorkloadId, int]
+    sizes: Mapping[WorkloadId, tuple[int, int]] = field(default_factory=dict)
+    tenants: Mapping[WorkloadId, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, state: NodeState) -> Known:
+        """A snapshot for the poller's thread."""
+        processes = {r.process: r.workload for gpu in state.gpus.values() for r in gpu.releasing}
+        processes |= {w.process: w.id for w in state.workloads.values() if w.process is not None}
+        specs = {w.id: w.spec for w in state.workloads.values()}
+        sizes = {workload: (spec.request_bytes, spec.limit_bytes) for workload, spec in specs.items()}
+        tenants = {workload: spec.tenant for workload, spec in specs.items()}
+        return cls(processes, {workload: spec.owner for workload, spec in specs.items()}, sizes, tenants)
+
+
+def _no_tenant(pid: int) -> str:
+    """On a plain server a user id says all."""
+    del pid
+    return ""
+
+
+class Attribution:
+    """Puts each process down to its workload: its GPU process, a descendant of it, or one that names the workload.
+
+    A dead process can no longer be asked, so what was found out about it while it lived is kept as long as the driver
+    shows it.
+    """
+
+    def __init__(self, tenant_of: Callable[[int], str] = _no_tenant) -> None:
+        """`tenant_of` says whose process a pid is; see `WorkloadSpec.tenant`."""
+        self._tenant_of = tenant_of
+        self._found: dict[ProcessId, WorkloadId] = {}
+
+    def readings(self, samples: Mapping[GpuUuid, GpuSample], known: Known) -> dict[GpuUuid, GpuReading]:
+        """Each Gpu's sample with its processes attributed."""
+        seen = {process for sample in samples.values() for process in sample.processes or ()}
+        found = {process: workload for process in seen if (workload := self._workload(process, known)) is not None}
+        self._found = found
+        return {uuid: _reading(sample, found) for uuid, sample in samples.items()}
+
+    def _workload(self, process: ProcessId, known: Known) -> WorkloadId | None:
+        if process in known.processes:
+            return known.processes[process]
+        before = self._found.get(process)
+        if before in known.owners:
+            return before
+        record = look_up(process.pid)
+        if record is None or record.id != process:
+            return None
+        for ancestor in ancestors(record.parent_pid):
+            if ancestor.id in known.processes:
+                return known.processes[ancestor.id]
+        named = workload_of(process.pid)
+        # Anybody may set a variable; only the workload's own user may use it to speak for the workload.
+        if named is None or known.owners.get(named) != record.uid:
+            return None
+        return named if known.tenants.get(named, "") == self._tenant_of(process.pid) else None
+
+
+def _reading(sample: GpuSample, found: Mapping[ProcessId, WorkloadId]) -> GpuReading:
+    if sample.processes is None:
+        # Whose memory it is cannot be said; that is not the same as nobody's.
+        return GpuReading(sample.memory_used_bytes, (), None, sample.utilisation)
+    placed = tuple(
+        PlacedUse(found[process], process, size) for process, size in sample.processes.items() if process in found
+    )
+    unplaced = {process: size for process, size in sample.processes.items() if process not in found}
+    return GpuReading(sample.memory_used_bytes, placed, unplaced, sample.utilisation)

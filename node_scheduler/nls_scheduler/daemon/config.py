@@ -1,0 +1,283 @@
+"""The administrator's numbers: `nls_config.py` or `nls_config.json` in Jupyter's configuration path, then flags."""
+
+from __future__ import annotations
+
+import difflib
+import grp
+import math
+import pwd
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from traitlets import Dict, Enum, Float, Int, TraitError, Unicode
+from traitlets.config import Config, Configurable
+from traitlets.config.loader import ConfigFileNotFound, JSONFileConfigLoader, PyFileConfigLoader
+
+from nls_scheduler.core.model.policy import Policy
+from nls_scheduler.core.model.pools import Placement
+from nls_scheduler.daemon.daemon import DaemonSettings
+from nls_scheduler.daemon.http.observed import parse_address
+from nls_scheduler.daemon.poller import PollRates
+from nls_scheduler.requests.pool_config import check_rules, parse_pools
+from nls_scheduler.requests.queue_config import parse_queues
+from nls_scheduler.requests.submission import Defaults
+from nls_scheduler.units.sizes import parse_size
+from nls_scheduler.views.veil import Access
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from nls_scheduler.views.veil import ShowNames
+
+SECTION: Final = "NlsScheduler"
+_POLICY: Final = Policy()
+_RATES: Final = PollRates()
+_DEFAULTS: Final = Defaults()
+_SETTINGS: Final = DaemonSettings()
+
+
+class ConfigError(ValueError):
+    """The configuration cannot be used; the message is one sentence that says which value and why."""
+
+
+class NlsScheduler(Configurable):
+    """What `c.NlsScheduler.NAME = VALUE` and `nls up --set NAME=VALUE` can change. Times are in seconds."""
+
+    reclaim_deadline_s = Float(_POLICY.reclaim_deadline_s, help="A guaranteed request is there after this long.").tag(
+        config=True
+    )
+    interrupt_grace_s = Float(
+        _POLICY.interrupt_grace_s,
+        help="A cell that must yield is interrupted this long before the deadline, at most half of it.",
+    ).tag(config=True)
+    stop_grace_s = Float(_POLICY.stop_grace_s, help="Part of the deadline kept for stopping a process.").tag(
+        config=True
+    )
+    min_residency_s = Float(_POLICY.min_residency_s, help="A holder of burst keeps its Gpu this long.").tag(config=True)
+    residency_per_move = Float(_POLICY.residency_per_move, help="And this many times what its last move took.").tag(
+        config=True
+    )
+    min_gain = Float(_POLICY.min_gain, help="A move for burst alone must raise a share by this.").tag(config=True)
+    max_moves_per_hour = Int(
+        _POLICY.max_moves_per_hour, help="Moves of one workload for burst alone within an hour; 0: none."
+    ).tag(config=True)
+    cool_down_s = Float(_POLICY.cool_down_s, help="Between two moves for burst alone.").tag(config=True)
+    starvation_s = Float(_POLICY.starvation_s, help="A larger request is passed by this long.").tag(config=True)
+    max_workloads_per_gpu = Int(
+        _POLICY.max_workloads_per_gpu, allow_none=True, help="Cap on the workloads on one Gpu; None for no cap."
+    ).tag(config=True)
+    placement = Enum(
+        [placement.value for placement in Placement],
+        _POLICY.placement.value,
+        help="Where burstable workloads go: spread over idle Gpus, or binpack, everybody at home.",
+    ).tag(config=True)
+    idle_suspend_s = Float(
+        None, allow_none=True, help="An idle notebook is suspended after this long; None: only when room is wanted."
+    ).tag(config=True)
+    oversubscribe = Float(
+        _POLICY.oversubscribe,
+        help="Bound on the sum of requests at home on a Gpu, in Gpus. Above 1.0 requests are on demand: a cell may "
+        "have to wait for the end of another's.",
+    ).tag(config=True)
+    pools = Dict(
+        help="Gpus with rules of their own, by name: gpus (UUIDs, indexes, product names with *), enabled, placement, "
+        "max_workloads_per_gpu, idle_suspend_s, oversubscribe. The settings of the same names are the default pool's."
+    ).tag(config=True)
+    queues = Dict(
+        help="Who may have how much, by name: parent, priority, quota, limit, over_quota_weight, max_priority, users, "
+        "groups. GPUs by pool, as {'v100': 10}; a number alone is for the pool default. Without any queue a priority "
+        "only says who goes first."
+    ).tag(config=True)
+    start_timeout_s = Float(_POLICY.start_timeout_s, help="A GPU process is ready after this long.").tag(config=True)
+    suspend_timeout_s = Float(_POLICY.suspend_timeout_s, help="A suspend takes at most this long.").tag(config=True)
+    stop_timeout_s = Float(_POLICY.stop_timeout_s, help="A stopped process is gone after this long.").tag(config=True)
+    max_failures = Int(_POLICY.max_failures, help="Failures in a row before a workload counts as failed.").tag(
+        config=True
+    )
+    trim_timeout_s = Float(_POLICY.trim_timeout_s, help="Allocators have given back their caches after this long.").tag(
+        config=True
+    )
+    allocation_wait_s = Float(
+        _POLICY.allocation_wait_s, help="An allocation that failed within its limit is answered after this long."
+    ).tag(config=True)
+    reconnect_grace_s = Float(_POLICY.reconnect_grace_s, help="Supervisors report so soon after a restart.").tag(
+        config=True
+    )
+    default_request = Unicode(_DEFAULTS.request, help="Request of a notebook that asks for none.").tag(config=True)
+    default_limit = Unicode(_DEFAULTS.limit, help="Limit of a notebook that asks for none.").tag(config=True)
+    poll_interval_s = Float(_RATES.workloads_s, help="Between two samples of the Gpus' memory.").tag(config=True)
+    poll_releasing_s = Float(_RATES.releasing_s, help="The same while memory is being released.").tag(config=True)
+    poll_empty_s = Float(_RATES.empty_s, help="The same while there is no workload.").tag(config=True)
+
+    admin_group = Unicode("", help="Members of this group (name or number) may act on everybody's workloads.").tag(
+        config=True
+    )
+    show_names = Enum(
+        ["auto", "all", "own", "admins"],
+        "auto",
+        help="Who reads the names of other users' workloads: all, admins, or nobody (own); "
+        "auto: admins on the system daemon, else all.",
+    ).tag(config=True)
+    max_connections = Int(_SETTINGS.max_connections, help="More are refused. Read at the start only.").tag(config=True)
+    observe_address = Unicode(
+        _SETTINGS.observe_address,
+        help="/livez, /readyz and /metrics are also served here over TCP, as in 0.0.0.0:9475; nowhere when empty. Read "
+        "at the start only.",
+    ).tag(config=True)
+    client_timeout_s = Float(
+        _SETTINGS.client_timeout_s, help="A client that is silent in mid-sentence is let go. Read at the start only."
+    ).tag(config=True)
+
+    def settings(self, *, shared: bool) -> DaemonSettings:
+        """The checked values. Raises ConfigError for values that contradict each other or make no sense."""
+        self._check()
+        access = Access(_gid(self.admin_group), cast("ShowNames", self.show_names))
+        return DaemonSettings(
+            access=access.settled(shared=shared),
+            max_connections=self.max_connections,
+            client_timeout_s=self.client_timeout_s,
+            observe_address=self.observe_address,
+            policy=self._policy(),
+            defaults=Defaults(self.default_request, self.default_limit),
+            rates=PollRates(self.poll_interval_s, self.poll_releasing_s, self.poll_empty_s),
+        )
+
+    def _policy(self) -> Policy:
+        values = {field.name: getattr(self, field.name) for field in fields(Policy)}
+        try:
+            pools = parse_pools(self.pools)
+            queues = parse_queues(self.queues, pools, _id_of_user, _id_of_group)
+            rules = {"placement": Placement(self.placement), "pools": pools, "queues": queues}
+            policy = Policy(**{**values, **rules})
+            check_rules(policy.default_pool)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        return policy
+
+    def _check(self) -> None:
+        for name, value in self.trait_values(config=True).items():
+            if isinstance(value, int | float) and not (math.isfinite(value) and value >= 0):
+                raise ConfigError(f"{name} = {value} cannot be used: it must be 0 or more.")
+        for name in (
+            "reclaim_deadline_s",
+            "start_timeout_s",
+            "suspend_timeout_s",
+            "stop_timeout_s",
+            "client_timeout_s",
+        ):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name} = 0 cannot be used: nothing could be done in that time.")
+        for name in ("poll_interval_s", "poll_releasing_s", "poll_empty_s"):
+            if getattr(self, name) < 0.01:
+                raise ConfigError(f"{name} = {getattr(self, name)} cannot be used: the shortest is 0.01 s.")
+        for name in ("max_failures", "max_workloads_per_gpu", "max_connections"):
+            if getattr(self, name) == 0:
+                raise ConfigError(f"{name} = 0 cannot be used: it must be 1 or more.")
+        if self.stop_grace_s >= self.reclaim_deadline_s:
+            raise ConfigError(
+                f"stop_grace_s = {self.stop_grace_s:g} contradicts reclaim_deadline_s = {self.reclaim_deadline_s:g}: "
+                "the grace is a part of the deadline and must be shorter."
+            )
+        if self.observe_address:
+            try:
+                parse_address(self.observe_address)
+            except ValueError as error:
+                raise ConfigError(f"observe_address cannot be used: {error}") from error
+        self._check_defaults()
+
+    def _check_defaults(self) -> None:
+        try:
+            request, limit = parse_size(self.default_request), parse_size(self.default_limit)
+        except ValueError as error:
+            raise ConfigError(f"A default size cannot be used: {error}") from error
+        if isinstance(request, float) == isinstance(limit, float) and request > limit:
+            raise ConfigError(
+                f"default_request = {self.default_request} contradicts default_limit = {self.default_limit}: "
+                "a limit is at least the request."
+            )
+
+
+def load(
+    assignments: Sequence[str],
+    config_path: Sequence[str],
+    *,
+    shared: bool = False,
+    defaults: Mapping[str, Any] | None = None,
+    cluster: Mapping[str, Any] | None = None,
+) -> DaemonSettings:
+    """The settings from the files in `config_path` (first wins) and `NAME=VALUE` flags. Raises ConfigError.
+
+    `shared`: for the system daemon, which many users share. `defaults`: other ones than usual; `cluster`: a cluster's
+    settings, which come before the files and after the flags.
+    """
+    config = Config({SECTION: dict(defaults or {})})
+    for directory in reversed(config_path):
+        config.merge(_read(directory))
+    config.merge(Config({SECTION: dict(cluster or {})}))
+    config.merge(_from_flags(assignments))
+    unknown = set(config.get(SECTION, {})) - set(NlsScheduler.class_trait_names(config=True))
+    for name in sorted(unknown):
+        raise ConfigError(_unknown(name))
+    try:
+        return NlsScheduler(config=config).settings(shared=shared)
+    except TraitError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _read(directory: str) -> Config:
+    config = Config()
+    for loader in (PyFileConfigLoader("nls_config.py", directory), JSONFileConfigLoader("nls_config.json", directory)):
+        try:
+            config.merge(loader.load_config())
+        except ConfigFileNotFound:
+            continue
+        except Exception as error:
+            # A configuration file is Python: anything may come out of it.
+            raise ConfigError(f"The configuration {loader.full_filename} cannot be read: {error}") from error
+    return config
+
+
+def _from_flags(assignments: Sequence[str]) -> Config:
+    values: dict[str, Any] = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        trait = NlsScheduler.class_traits(config=True).get(name)
+        if not equals:
+            raise ConfigError(f"{assignment!r} is not NAME=VALUE: write for example --set reclaim_deadline_s=10.")
+        if trait is None:
+            raise ConfigError(_unknown(name))
+        try:
+            values[name] = trait.from_string(text)
+        except ValueError as error:
+            raise ConfigError(f"{name} cannot be {text!r}: {error}.") from error
+    return Config({SECTION: values})
+
+
+def _id_of_user(user: str | int) -> int:
+    try:
+        return int(user) if str(user).isdecimal() else pwd.getpwnam(str(user)).pw_uid
+    except KeyError:
+        raise ValueError("this machine has no such user.") from None
+
+
+def _id_of_group(group: str | int) -> int:
+    try:
+        return int(group) if str(group).isdecimal() else grp.getgrnam(str(group)).gr_gid
+    except KeyError:
+        raise ValueError("this machine has no such group.") from None
+
+
+def _gid(group: str) -> int | None:
+    if not group:
+        return None
+    try:
+        return int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid
+    except KeyError as error:
+        raise ConfigError(f"admin_group = {group!r} cannot be used: this machine has no such group.") from error
+
+
+def _unknown(name: str) -> str:
+    names = NlsScheduler.class_trait_names(config=True)
+    close = difflib.get_close_matches(name, names, n=1)
+    advice = f"did you mean {close[0]}?" if close else f"there are {', '.join(sorted(names))}."
+    return f"There is no setting {name!r}: {advice}"

@@ -1,0 +1,516 @@
+"""The daemon's one loop: it owns the state, applies events one by one, and carries out what `step` commands."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from nls_scheduler.core.model import events
+from nls_scheduler.core.model.commands import EndProcess, SetTimer, StartProcess, WorkloadCommand
+from nls_scheduler.core.model.ids import WorkloadId
+from nls_scheduler.core.model.policy import Policy
+from nls_scheduler.core.model.state import NodeState
+from nls_scheduler.core.model.workload import Kind
+from nls_scheduler.core.step import outstanding, step
+from nls_scheduler.daemon.journal import boot_id
+from nls_scheduler.daemon.peers import Leases
+from nls_scheduler.daemon.poller import Poller, PollRates
+from nls_scheduler.daemon.reaper import Reaper
+from nls_scheduler.daemon.start_environment import start_environment
+from nls_scheduler.processes.proc import CONTEXT_VARIABLE, WORKLOAD_VARIABLE, alive, look_up
+from nls_scheduler.requests import adoption, joining, migration, pool_config, queue_config, submission
+from nls_scheduler.requests.queue_access import check_growth
+from nls_scheduler.requests.submission import Defaults
+from nls_scheduler.units.clock import boottime_s
+from nls_scheduler.views.explain import explain
+from nls_scheduler.views.history import History, Recorder
+from nls_scheduler.views.metrics import Metrics
+from nls_scheduler.views.status import cause_of, gpu_view, node_view, workload_view
+from nls_scheduler.views.veil import Access, NameBook
+from nls_scheduler.wire.errors import Problem, impossible, unknown_gpu, unknown_workload
+from nls_scheduler.wire.protocol import CLOSE_ENDED, CLOSE_REPLACED, encode_command, parse_event
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+
+    from nls_scheduler.core.model.commands import Command
+    from nls_scheduler.core.model.ids import GpuUuid, ProcessId
+    from nls_scheduler.core.model.workload import Workload, WorkloadSpec
+    from nls_scheduler.daemon.cluster import Cluster
+    from nls_scheduler.daemon.journal import Journal
+    from nls_scheduler.daemon.peers import Peer
+    from nls_scheduler.daemon.ports import Driver
+    from nls_scheduler.daemon.sessions import Session
+
+# After these a Gpu's memory has changed, and somebody may wait for what the driver shows.
+_WORTH_A_SAMPLE: Final = (
+    events.MemoryTrimmed,
+    events.MemoryWanted,
+    events.ProcessExited,
+    events.ProcessReady,
+    events.ProcessSuspended,
+    events.StartFailed,
+    events.SupervisorLost,
+    events.WorkloadAdopted,
+    events.WorkloadSubmitted,
+)
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonSettings:
+    """What the daemon is told at its start, checked by `config`."""
+
+    policy: Policy = field(default_factory=Policy)
+    defaults: Defaults = field(default_factory=Defaults)
+    rates: PollRates = field(default_factory=PollRates)
+    access: Access = field(default_factory=Access)
+    max_connections: int = 800
+    client_timeout_s: float = 30.0
+    observe_address: str = ""
+
+
+class Daemon:
+    """Everything but the sockets. All methods run in the loop's thread; the API's handlers call them."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        settings: DaemonSettings,
+        journal: Journal,
+        cluster: Cluster | None = None,
+        settings_with: Callable[[Mapping[str, Any] | None], DaemonSettings] | None = None,
+    ) -> None:
+        """`cluster`: whose scheduler decides on homes here; `settings_with` makes settings of its values."""
+        self.state = NodeState(policy=settings.policy)
+        self.history = History()
+        self.active_at = boottime_s()
+        """When somebody last asked for something; the idle exit counts from it."""
+        self.access = settings.access
+        self.names = NameBook()
+        self.metrics = Metrics(lambda: self.state)
+        self.recovered_at: float | None = None
+        self.refused_configuration: str | None = None
+        """Why the last reload changed nothing, for the status."""
+        self._simulated = driver.simulated
+        self._context_memory_bytes = driver.context_memory_bytes
+        self._journal = journal
+        self._defaults = settings.defaults
+        self._recorder = Recorder()
+        self._sessions: dict[WorkloadId, Session] = {}
+        self._leases = Leases(self._on_holder_ended)
+        self._reaper = Reaper(self.apply_or_tell)
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._poller = Poller(driver, settings.rates, lambda: self.state, self.apply_or_tell)
+        self._poller.on_poll = self.metrics.polled
+        self._cluster = cluster
+        self._settings_with = settings_with
+        self.cluster_values: Mapping[str, Any] | None = None
+        """The cluster's own settings, which stay when the configuration is read again."""
+        if cluster is not None:
+            self._poller.tell_tenants_by(cluster.tenant_of)
+        self._defect: str | None = None
+
+    async def start(self) -> None:
+        """Recover what the journal knows, find the Gpus, take the first sample, and go on sampling."""
+        if self._cluster is not None:
+            await self._cluster.start(self)
+        self._recover()
+        await self._poller.poll()
+        self._spawn(self._poller.run())
+
+    async def close(self) -> None:
+        """End the daemon's own work. No GPU process is touched."""
+        self.history.close()
+        if self._cluster is not None:
+            await self._cluster.close()
+        self._leases.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._poller.close()
+        self._journal.close()
+
+    # What the API asks -------------------------------------------------------------------------------------------
+
+    @property
+    def not_ready(self) -> str | None:
+        """Why the daemon cannot do its work at the moment; `None` when it can."""
+        return self._poller.not_ready or (None if self._cluster is None else self._cluster.not_ready)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody is here: no workload, no supervisor, no follower of the events."""
+        return not self.state.workloads and not self._sessions and not self.history.followed
+
+    def status(self) -> dict[str, Any]:
+        """The node as people see it."""
+        message = self._poller.message or self._defect or self._journal.trouble or self._lost_journal()
+        message = message or self.refused_configuration or (None if self._cluster is None else self._cluster.trouble)
+        message = message or pool_config.complaint(self.state.policy.pools, self.state.gpus.values())
+        message = message or queue_config.complaint(self.state.policy, self.state.gpus.values())
+        view = node_view(self.state, boottime_s(), simulated=self._simulated, message=message)
+        for entry in view["workloads"]:
+            holder = self._leases.holder(entry["id"])
+            entry["supervisor_pid"] = None if holder is None else holder.pid
+        return view
+
+    def view(self, workload_id: WorkloadId) -> dict[str, Any]:
+        """One workload's entry of the status. Raises Problem when there is none."""
+        return workload_view(self.state, self._known(workload_id), boottime_s())
+
+    def explanation(self, workload_id: WorkloadId, peer: Peer) -> dict[str, Any]:
+        """Why a workload is where it is, and what it waits for. Raises Problem."""
+        self._own(workload_id, peer)
+        return explain(self.state, workload_id, boottime_s())
+
+    def submit(self, body: Mapping[str, Any], peer: Peer) -> WorkloadId:
+        """Take a new workload in; it is `peer`'s to look after. Raises Problem."""
+        gpus = [gpu for gpu in self.state.gpus.values() if gpu.healthy]
+        if not gpus:
+            raise submission.no_gpu(self._poller.message)
+        names = {workload.spec.name for workload in self.state.workloads.values()}
+        body, home = self._allotted(body, peer)
+        spec = submission.submission(body, peer.uid, gpus, self._defaults, names, self.state.policy, peer.who)
+        spec = replace(spec, tenant=peer.tenant)
+        refusal = joining.refusal(spec, self.state.workloads.values(), gpus)
+        if refusal is not None:
+            raise impossible(refusal)
+        workload_id = WorkloadId(secrets.token_hex(6))
+        self._take_lease(workload_id, peer)
+        try:
+            self.apply(events.WorkloadSubmitted(boottime_s(), workload_id, spec, self._context_memory_bytes, home))
+        except Problem:
+            self._drop_lease(workload_id)
+            raise
+        return workload_id
+
+    async def adopt(self, workload_id: WorkloadId, body: Mapping[str, Any], peer: Peer) -> None:
+        """Take up again what an earlier daemon knew, as its supervisor says it is. Raises Problem."""
+        home = None
+        if self._cluster is not None:
+            state = {name: body[name] for name in adoption.STATE_FIELDS if name in body}
+            asked, home = self._allotted({k: v for k, v in body.items() if k not in state}, peer)
+            body = {**asked, **state}
+        claimed = adoption.claim(workload_id, body, peer.uid, self.state, self._defaults, peer.who)
+        claimed = replace(claimed, spec=replace(claimed.spec, tenant=peer.tenant), given_home=home)
+        if self._cluster is not None:
+            claimed = replace(claimed, process=self._cluster.local_process(claimed.process, peer))
+        _check_process(claimed.process, peer)
+        if not alive(claimed.process):
+            raise Problem(409, "No such process", f"Process {claimed.process.pid} has ended: submit the workload anew.")
+        uses = await self._poller.uses_of(workload_id, claimed.process)
+        adoption.check_uses(claimed, uses)
+        if workload_id in self.state.workloads:
+            raise Problem(409, "Known already", f"The workload {workload_id} is known: supervise it.")
+        event = claimed.event(boottime_s(), workload_id, self._context_memory_bytes, uses)
+        adoption.check_room(self.state, step(self.state, event)[0], workload_id)
+        self._take_lease(workload_id, peer)
+        self.apply(event)
+
+    def respecify(self, workload_id: WorkloadId, body: Mapping[str, Any], peer: Peer) -> None:
+        """Change what a workload asks for, or for how long its user keeps it. Raises Problem."""
+        workload = self._own(workload_id, peer)
+        keep_s = submission.keep_s(body, workload.spec) if "keep_s" in body else None
+        if body.keys() != {"keep_s"}:
+            self._respecify(workload, body, peer)
+        if keep_s is not None:
+            at = boottime_s()
+            self.apply(events.KeepRequested(at, workload_id, at + keep_s if keep_s else None))
+
+    def _allotted(
+        self, body: Mapping[str, Any], peer: Peer, instead_of: WorkloadSpec | None = None
+    ) -> tuple[Mapping[str, Any], tuple[GpuUuid, ...] | None]:
+        """What the cluster lets `peer` have of it, and where; on a plain server everything. Raises Problem."""
+        return (body, None) if self._cluster is None else self._cluster.allot(body, peer, instead_of)
+
+    def _respecify(self, workload: Workload, body: Mapping[str, Any], peer: Peer) -> None:
+        gpus = [gpu for gpu in self.state.gpus.values() if gpu.healthy]
+        if not gpus:
+            raise submission.no_gpu(self._poller.message)
+        body, home = self._allotted(body, peer, workload.spec)
+        spec = submission.respecification(body, workload.spec, gpus, self.state.policy, peer.who)
+        submission.check_count(workload, spec)
+        check_growth(self.state, workload, spec)
+        if home is not None and home != workload.given_home:
+            self.apply(events.HomeAssigned(boottime_s(), workload.id, home))
+        self.apply(events.WorkloadRespecified(boottime_s(), workload.id, spec))
+
+    def release(self, workload_id: WorkloadId, peer: Peer) -> None:
+        """End a workload. Raises Problem."""
+        workload = self._own(workload_id, peer)
+        self.apply(events.WorkloadReleased(boottime_s(), workload_id, f"released by {peer.role(workload)}"))
+
+    def suspend(self, workload_id: WorkloadId, peer: Peer) -> None:
+        """Take a notebook off its Gpu until its next cell, if none waits already. Raises Problem."""
+        workload = self._own(workload_id, peer)
+        if workload.spec.kind is Kind.COMMAND:
+            detail = "A command has no saved state to come back with: only notebooks can be suspended."
+            raise Problem(409, "Not possible", detail)
+        if workload.cell_waits:
+            detail = "A cell of it waits for the GPU, and brings it back: interrupt the cell, or wait for its end."
+            raise Problem(409, "Not possible", detail)
+        self.apply(events.SuspendRequested(boottime_s(), workload_id, f"suspended by {peer.role(workload)}"))
+
+    def resume(self, workload_id: WorkloadId, peer: Peer) -> None:
+        """Bring a notebook back, or give a failed workload another try. Raises Problem."""
+        self._own(workload_id, peer)
+        self.apply(events.ResumeRequested(boottime_s(), workload_id))
+
+    def migrate(self, workload_id: WorkloadId, body: Mapping[str, Any], peer: Peer) -> None:
+        """Move a workload to the Gpu that `body` names, now or at the end of its cell. Raises Problem."""
+        workload = self._own(workload_id, peer)
+        gpu = migration.wanted(body, workload, self.state)
+        event = events.MigrateRequested(boottime_s(), workload_id, gpu)
+        migration.check(step(self.state, event)[0], workload, gpu)
+        self.apply(event)
+
+    async def return_gpu(self, name: str, peer: Peer) -> dict[str, Any]:
+        """An administrator says that a Gpu (UUID or index) is well again; its status entry. Raises Problem."""
+        peer.require_administrator()
+        uuid = next((gpu.uuid for gpu in self.state.gpus.values() if name in (gpu.uuid, str(gpu.index))), None)
+        if uuid is not None:
+            await self._poller.return_to_service(uuid)
+        gpu = None if uuid is None else self.state.gpus.get(uuid)
+        if gpu is None:
+            raise unknown_gpu(name)
+        return gpu_view(self.state, gpu)
+
+    def identified(self, peer: Peer) -> Peer:
+        """`peer` as the cluster knows it. Raises Problem for one that nobody can tell who it is."""
+        return peer if self._cluster is None else self._cluster.identified(peer)
+
+    def use(self, values: Mapping[str, Any]) -> None:
+        """See `cluster.Host`."""
+        if self._settings_with is not None:
+            self.reconfigure(self._settings_with(values))
+            self.cluster_values = values
+
+    def reconfigure(self, settings: DaemonSettings) -> None:
+        """Other numbers from now on. Raises Problem when they cannot be applied: the old ones stay."""
+        self.apply(events.PolicyChanged(boottime_s(), settings.policy))
+        self._defaults, self._poller.rates, self.access = settings.defaults, settings.rates, settings.access
+        self.refused_configuration = None
+        self._poller.search()
+
+    # What a supervisor's connection asks -------------------------------------------------------------------------
+
+    def check_supervisor(self, workload_id: WorkloadId, peer: Peer) -> None:
+        """Raises Problem unless `peer` may look after the workload: only its own user, never an administrator."""
+        workload = self._own(workload_id, peer)
+        if not peer.owns(workload):
+            raise Problem(403, "Not your workload", "Only processes of the workload's own user may supervise it.")
+
+    def attach(self, session: Session) -> None:
+        """A supervisor is here: the lease is its, and what waited for it is sent."""
+        workload = self.state.workloads.get(session.workload)
+        if workload is None:
+            session.close(CLOSE_ENDED, "the workload has ended")
+            return
+        before = self._sessions.get(workload.id)
+        self._sessions[workload.id] = session
+        if before is not None:
+            before.close(CLOSE_REPLACED, "another supervisor of this workload has connected")
+        self._take_lease(workload.id, session.peer)
+        if session.only:
+            self._end_ghosts(session)
+        session.show(workload_view(self.state, workload, boottime_s()), boottime_s())
+        order = outstanding(self.state, workload)
+        if order is not None and not isinstance(order, EndProcess):
+            session.order(order)
+
+    def _end_ghosts(self, session: Session) -> None:
+        """Workloads that its process does not know, or has given up: an answer, or the journal's end, was lost."""
+        process = session.peer.process
+        for other in tuple(self.state.workloads) if process is not None else ():
+            if other not in self._sessions and self._leases.holder(other) == process:
+                self.apply(events.SupervisorLost(boottime_s(), other, "its notebook has another place on the GPU"))
+
+    def detach(self, session: Session) -> None:
+        """Its connection is gone, which proves nothing about the process. Idempotent."""
+        if self._sessions.get(session.workload) is session:
+            del self._sessions[session.workload]
+            self.active_at = boottime_s()
+
+    def hear(self, session: Session, text: str | bytes) -> None:
+        """One message of a supervisor; a malformed one is answered and changes nothing."""
+        try:
+            event: events.Event = parse_event(text, session.workload, boottime_s())
+            if self._cluster is not None:
+                event = self._cluster.localised(event, session.peer)
+            named = event.process if isinstance(event, events.ProcessStarted | events.WorkloadReported) else None
+            if named is not None:
+                _check_process(named, session.peer)
+            self.apply(event)
+        except Problem as problem:
+            session.refuse(problem)
+
+    async def encode(self, command: WorkloadCommand) -> str | None:
+        """An order as its supervisor gets it; `None` when it failed before it could be sent."""
+        environment: Mapping[str, str] = {}
+        if isinstance(command, StartProcess):
+            try:
+                environment = await self._poller.environment(command.gpus)
+            except Exception as error:
+                log.exception("no environment for %r", command)
+                reason = f"the GPU driver failed: {error}"
+                at, workload_id = boottime_s(), command.workload
+                self.apply_or_tell(events.StartFailed(at, workload_id, command.command_id, reason))
+                return None
+            environment = {**environment, WORKLOAD_VARIABLE: command.workload}
+            environment |= {CONTEXT_VARIABLE: str(self._context_memory_bytes)}
+            environment |= start_environment(self.state, command)
+        return encode_command(command, cause_of(self.state, command.cause), environment)
+
+    # The loop ----------------------------------------------------------------------------------------------------
+
+    def apply(self, event: events.Event) -> None:
+        """One event, one step. Raises Problem when `step` failed: the state is then as before."""
+        before, began = self.state, time.perf_counter()
+        try:
+            self.state, commands = step(before, event)
+        except Exception as error:
+            log.exception("DEFECT: this event could not be applied and is ignored: %r", event)
+            self._defect = f"A defect of the daemon, please report it with its log: {type(error).__name__}: {error}"
+            raise Problem(500, "Defect of the daemon", self._defect, "server") from error
+        self.metrics.stepped(before, self.state, commands, time.perf_counter() - began)
+        # In the journal before anybody hears of them.
+        self._journal.record(event, before, self.state, commands)
+        for command in commands:
+            self._carry_out(command)
+        for ended in before.workloads.keys() - self.state.workloads.keys():
+            self._forget(ended)
+        for entry in self._recorder.entries(before, event, self.state, commands):
+            log.info("%(name)s (%(workload)s) %(event)s: %(reason)s", entry)
+            self.history.add(entry)
+            self.metrics.told(entry)
+            self._journal.record_history(entry)
+            self._tell_cluster(before, entry)
+        self._show()
+        if self._cluster is not None:
+            self._cluster.stepped()
+        if isinstance(event, _WORTH_A_SAMPLE):
+            self._poller.hurry()
+        if isinstance(event, events.MemorySampled):
+            self._reaper.end_remains(self.state)
+
+    def _tell_cluster(self, before: NodeState, entry: Mapping[str, Any]) -> None:
+        workload = self.state.workloads.get(entry["workload"]) or before.workloads.get(entry["workload"])
+        if self._cluster is not None and workload is not None:
+            self._cluster.told(entry, workload.spec.tenant)
+
+    def apply_or_tell(self, event: events.Event) -> None:
+        """`apply` for callers that have nobody to tell a problem to; the log and the status have it."""
+        try:
+            self.apply(event)
+        except Problem as problem:
+            log.warning("ignored: %s", problem)
+
+    def _carry_out(self, command: Command) -> None:
+        if isinstance(command, SetTimer):
+            self._arm(command.at)
+        elif isinstance(command, EndProcess):
+            self._spawn(self._reaper.end_disobedient(self.state.workloads[command.workload], command))
+        elif isinstance(command, WorkloadCommand):
+            session = self._sessions.get(command.workload)
+            if session is not None:
+                session.order(command)
+
+    def _arm(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        delay_s = max(0.0, at - boottime_s())
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer, at)
+
+    def _on_timer(self, at: float) -> None:
+        # The loop's clock does not count the time asleep and may round: too early is armed again, too late is fine.
+        if boottime_s() < at:
+            self._arm(at)
+        else:
+            self.apply_or_tell(events.TimerFired(boottime_s()))
+
+    def _show(self) -> None:
+        now = boottime_s()
+        for workload_id, session in self._sessions.items():
+            workload = self.state.workloads.get(workload_id)
+            if workload is not None:
+                session.show(workload_view(self.state, workload, now), now)
+
+    def _forget(self, workload_id: WorkloadId) -> None:
+        self.active_at = boottime_s()
+        self._drop_lease(workload_id)
+        session = self._sessions.pop(workload_id, None)
+        if session is not None:
+            session.close(CLOSE_ENDED, "the workload has ended")
+
+    def _on_holder_ended(self, workload_id: WorkloadId) -> None:
+        workload = self.state.workloads.get(workload_id)
+        if workload is not None:
+            self._spawn(self._reaper.end_abandoned(workload))
+
+    def _recover(self) -> None:
+        """Begin where the daemon before this one ended; after a boot none of its processes lives."""
+        recovered, boot = self._journal.recover(), boot_id()
+        if recovered is not None:
+            self.history.restore(recovered.history)
+            self._recorder.go_on_after(recovered.history)
+            self.state = replace(self.state, next_command=recovered.state.next_command)
+        if recovered is not None and recovered.boot_id == boot:
+            self.state = replace(recovered.state, policy=self.state.policy)
+            self.recovered_at = recovered.state.at
+        self._journal.begin(
+            self.state, boot, recovered.leases if recovered is not None and self.state.workloads else None
+        )
+        forgetful = self._journal.set_aside is not None or self._journal.trouble is not None
+        if self.state.workloads or forgetful:
+            log.info("recovered %d workloads", len(self.state.workloads))
+            self.apply_or_tell(events.DaemonRestarted(boottime_s(), forgetful))
+        if recovered is None:
+            return
+        for workload in tuple(self.state.workloads.values()):
+            holder = recovered.leases.get(workload.id)
+            if holder is None or not self._leases.retake(workload.id, holder):
+                self._on_holder_ended(workload.id)
+
+    def _lost_journal(self) -> str | None:
+        aside = self._journal.set_aside
+        return None if aside is None else f"The journal was damaged and begins anew; the old one is kept as {aside}."
+
+    def _take_lease(self, workload_id: WorkloadId, peer: Peer) -> None:
+        self._leases.take(workload_id, peer)
+        self._journal.record_lease(workload_id, peer.process)
+
+    def _drop_lease(self, workload_id: WorkloadId) -> None:
+        self._leases.drop(workload_id)
+        self._journal.record_lease(workload_id, None)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _known(self, workload_id: WorkloadId) -> Workload:
+        workload = self.state.workloads.get(workload_id)
+        if workload is None:
+            raise unknown_workload(workload_id)
+        return workload
+
+    def _own(self, workload_id: WorkloadId, peer: Peer) -> Workload:
+        workload = self._known(workload_id)
+        peer.require(workload)
+        return workload
+
+
+def _check_process(process: ProcessId, peer: Peer) -> None:
+    """A supervisor may only name processes of its own user. Raises Problem; one that has ended already is fine."""
+    record = look_up(process.pid)
+    if record is not None and record.id == process and record.uid != peer.uid and peer.uid != 0:
+        detail = f"Process {process.pid} belongs to another user: report the GPU process that you started."
+        raise Problem(403, "Not your process", detail)

@@ -1,0 +1,92 @@
+"""How many connections the daemon keeps open, and the clear answer to those that are too many."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+from contextlib import suppress
+from http.client import responses
+from typing import TYPE_CHECKING, Any, Final
+
+from tornado.httpserver import HTTPServer
+from tornado.iostream import StreamClosedError, UnsatisfiableReadError
+
+from nls_scheduler.daemon.peers import peer_uid
+from nls_scheduler.wire.errors import CONTENT_TYPE, Problem
+
+if TYPE_CHECKING:
+    from tornado.iostream import IOStream
+
+FILES_WANTED: Final = 4096
+FILES_PER_CONNECTION: Final = 3
+"""A supervisor's connection costs its socket, its caller's pidfd, and the lease's."""
+FILES_OF_OURS: Final = 64
+REFUSALS_AT_ONCE: Final = 32
+REFUSAL_PATIENCE_S: Final = 1.0
+
+
+def affordable(wanted: int) -> int:
+    """As many of `wanted` connections as this process may have files for; raises its soft limit if it can."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    enough = FILES_WANTED if hard == resource.RLIM_INFINITY else min(FILES_WANTED, hard)
+    if soft != resource.RLIM_INFINITY and soft < enough:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
+        soft = enough
+    files = FILES_WANTED if soft == resource.RLIM_INFINITY else soft
+    return max(1, min(wanted, (files - FILES_OF_OURS) // FILES_PER_CONNECTION))
+
+
+class BoundedServer(HTTPServer):
+    """Refuses connections beyond a number with a problem object; a user other than ours may have half of it."""
+
+    def initialize(self, *args: Any, most_connections: int, **kwargs: Any) -> None:  # type: ignore[override] # one more
+        """Tornado calls this with the constructor's arguments."""
+        super().initialize(*args, **kwargs)
+        self._most = most_connections
+        self._users: dict[IOStream, int] = {}
+        self._refusals: set[asyncio.Task[None]] = set()
+
+    def handle_stream(self, stream: IOStream, address: Any) -> None:
+        """Tornado calls this for each connection."""
+        uid = peer_uid(stream.socket)
+        # Tornado forgets connections that have become WebSockets, so they are counted here.
+        self._users = {known: user for known, user in self._users.items() if not known.closed()}
+        mine = sum(user == uid for user in self._users.values())
+        bound = self._most if uid in (0, os.geteuid()) else max(1, self._most // 2)
+        if len(self._users) >= self._most or mine >= bound:
+            self._refuse(stream)
+            return
+        self._users[stream] = uid
+        super().handle_stream(stream, address)
+
+    def _refuse(self, stream: IOStream) -> None:
+        if len(self._refusals) >= REFUSALS_AT_ONCE:
+            stream.close()
+            return
+        task = asyncio.get_running_loop().create_task(_answer_too_many(stream, self._most))
+        self._refusals.add(task)
+        task.add_done_callback(self._refusals.discard)
+
+    async def close_all_connections(self) -> None:
+        """Tornado's, and the refusals under way."""
+        for task in tuple(self._refusals):
+            task.cancel()
+        await asyncio.gather(*self._refusals, return_exceptions=True)
+        await super().close_all_connections()
+
+
+async def _answer_too_many(stream: IOStream, most: int) -> None:
+    detail = f"The daemon has {most} connections open already: close some, or try again in a moment."
+    problem = Problem(503, "Too many connections", detail)
+    body = problem.as_json().encode()
+    head = (
+        f"HTTP/1.1 {problem.status} {responses[problem.status]}\r\nContent-Type: {CONTENT_TYPE}\r\n"
+        f"Content-Length: {len(body)}\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
+    )
+    with suppress(StreamClosedError, UnsatisfiableReadError, TimeoutError):
+        async with asyncio.timeout(REFUSAL_PATIENCE_S):
+            await stream.write(head.encode() + body)
+            # A connection that is closed on a client in mid-sentence would break its pipe before it reads the answer.
+            await stream.read_until(b"\r\n\r\n", max_bytes=65536)
+    stream.close()

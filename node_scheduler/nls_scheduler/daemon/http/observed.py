@@ -1,0 +1,136 @@
+"""What probes and Prometheus may ask over TCP: three pages to read, nothing to act on.
+
+The Unix socket knows who asks and answers everything; a kubelet and a Prometheus can only reach an address.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import logging
+import os
+import socket
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from tornado import web
+from tornado.httpserver import HTTPServer
+
+from nls_scheduler.views.metrics import CONTENT_TYPE
+
+if TYPE_CHECKING:
+    from tornado.iostream import IOStream
+
+    from nls_scheduler.daemon.daemon import Daemon
+
+MOST_CONNECTIONS: Final = 64
+"""A kubelet and a few Prometheus servers need one each; nobody on the network may take the daemon's files away."""
+IDLE_S: Final = 90.0
+_HEADER_LIMIT_BYTES: Final = 16 * 1024
+_MOST_PORT: Final = 65535
+log = logging.getLogger(__name__)
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Host and port of `0.0.0.0:9475` or `[::]:9475`. Raises ValueError with one sentence for the administrator."""
+    host, colon, port = text.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    try:
+        ipaddress.ip_address(bare)
+        number = int(port) if port.isascii() and port.isdecimal() else -1
+    except ValueError:
+        number = -1
+    if not colon or not 0 <= number <= _MOST_PORT or (":" in bare and bare == host):
+        raise ValueError(f"{text!r} is no address to listen on: write for example 0.0.0.0:9475 or [::1]:9475.")
+    return bare, number
+
+
+class _Page(web.RequestHandler):
+    """`GET` only. Whoever reads is unknown, so nothing here names a user."""
+
+    SUPPORTED_METHODS: ClassVar = ("GET",)  # type: ignore[misc] # tornado annotates an instance
+
+    def initialize(self, daemon: Daemon) -> None:
+        """Tornado calls this for each request."""
+        self.daemon = daemon
+
+    def set_default_headers(self) -> None:
+        """Tornado calls this for each request and again for each error."""
+        self.set_header("Server", "nls")
+
+    def answer(self, value: dict[str, Any], status: int = 200) -> None:
+        """`value` as JSON."""
+        self.set_status(status)
+        self.set_header("Content-Type", "application/json")
+        self.finish(json.dumps(value) + "\n")
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """No page of ours, or a defect, which is in the log."""
+        del kwargs
+        self.answer({"status": status_code, "detail": "There are /livez, /readyz and /metrics."}, status_code)
+
+
+class _Livez(_Page):
+    def get(self) -> None:
+        """The loop turns."""
+        self.answer({"live": True})
+
+
+class _Readyz(_Page):
+    def get(self) -> None:
+        """200, or 503 with the reason."""
+        why_not = self.daemon.not_ready
+        self.answer({"ready": why_not is None, "detail": why_not}, 200 if why_not is None else 503)
+
+
+class _Metrics(_Page):
+    def get(self) -> None:
+        """Everything as text."""
+        self.set_header("Content-Type", CONTENT_TYPE)
+        self.finish(self.daemon.metrics.text())
+
+
+class Observed(HTTPServer):
+    """The server of these pages; `start_on` begins, `stop` and `close_all_connections` end."""
+
+    def initialize(self, daemon: Daemon, **kwargs: Any) -> None:  # type: ignore[override] # what it shows, not a callback
+        """Tornado calls this with the constructor's arguments."""
+        pages = [(r"/livez", _Livez), (r"/readyz", _Readyz), (r"/metrics", _Metrics)]
+        application = web.Application(
+            [(path, page, {"daemon": daemon}) for path, page in pages],
+            default_handler_class=web.ErrorHandler,
+            default_handler_args={"status_code": 404},
+            log_function=lambda handler: log.debug("%s %s", handler.get_status(), handler.request.uri),
+        )
+        super().initialize(
+            application,
+            max_body_size=1024,
+            max_header_size=_HEADER_LIMIT_BYTES,
+            idle_connection_timeout=IDLE_S,
+            body_timeout=IDLE_S,
+            **kwargs,
+        )
+        self._streams: set[IOStream] = set()
+
+    def start_on(self, address: str) -> int:
+        """Listen; the port that was bound, which 0 leaves to the system. Raises ValueError, OSError."""
+        host, port = parse_address(address)
+        try:
+            listening = socket.create_server(
+                (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=MOST_CONNECTIONS
+            )
+        except OSError as error:
+            raise OSError(error.errno, f"observe_address {address}: {os.strerror(error.errno or 0)}") from error
+        listening.setblocking(False)  # noqa: FBT003 - it takes no keyword
+        self.add_socket(listening)
+        bound: int = listening.getsockname()[1]
+        log.info("/livez, /readyz and /metrics at %s, port %d", host, bound)
+        return bound
+
+    def handle_stream(self, stream: IOStream, address: Any) -> None:
+        """Tornado calls this for each connection; one too many is closed at once."""
+        self._streams = {known for known in self._streams if not known.closed()}
+        if len(self._streams) >= MOST_CONNECTIONS:
+            stream.close()
+            return
+        self._streams.add(stream)
+        super().handle_stream(stream, address)

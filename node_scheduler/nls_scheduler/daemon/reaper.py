@@ -1,0 +1,68 @@
+"""Ends the processes of workloads that nobody looks after any more, or whose supervisor does not obey a stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from nls_scheduler.core.model.events import ProcessExited, SupervisorLost
+from nls_scheduler.processes.guardian import kill
+from nls_scheduler.processes.proc import end_all, look_up
+from nls_scheduler.units.clock import boottime_s
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nls_scheduler.core.model.commands import EndProcess
+    from nls_scheduler.core.model.events import Event
+    from nls_scheduler.core.model.ids import ProcessId
+    from nls_scheduler.core.model.state import NodeState
+    from nls_scheduler.core.model.workload import Workload
+
+END_TIMEOUT_S: Final = 10.0
+REMAINS_PATIENCE_S: Final = 1.0
+log = logging.getLogger(__name__)
+
+
+class Reaper:
+    """The daemon's own way to end processes; each end comes back as an event."""
+
+    def __init__(self, apply: Callable[[Event], None]) -> None:
+        self._apply = apply
+        self._remains: frozenset[ProcessId] = frozenset()
+
+    def end_remains(self, state: NodeState) -> None:
+        """End what the driver still shows of a workload whose GPU process is said to be gone, with all it started.
+
+        What left its guardians' and its cgroup's reach is known by its memory alone.
+        """
+        late = {r for gpu in state.gpus.values() for r in gpu.releasing if state.at > r.since + REMAINS_PATIENCE_S}
+        for releasing in late:
+            workload, record = state.workloads.get(releasing.workload), look_up(releasing.process.pid)
+            if workload is None or record is None or record.id != releasing.process:
+                continue
+            if workload.spec.owner not in (0, record.uid):
+                continue
+            if record.id not in self._remains:
+                log.warning("%s of %s (%s) has outlived its GPU process", record.id, workload.spec.name, workload.id)
+            kill(record.id.pid, record.id.start_time)
+        self._remains = frozenset(r.process for r in late)
+
+    async def end_abandoned(self, workload: Workload) -> None:
+        """The lease has ended: nothing of the workload may go on, and only then is its Gpu free."""
+        known = [] if workload.process is None else [workload.process]
+        gone = await asyncio.to_thread(end_all, workload.id, workload.spec.owner, known, END_TIMEOUT_S)
+        if not gone:
+            log.warning("processes of %s (%s) do not end", workload.spec.name, workload.id)
+        reason = "the process that looked after it has ended"
+        self._apply(SupervisorLost(boottime_s(), workload.id, reason))
+
+    async def end_disobedient(self, workload: Workload, command: EndProcess) -> None:
+        """The supervisor did not obey a stop: end the GPU process without it."""
+        known = [] if command.process is None else [command.process]
+        if await asyncio.to_thread(end_all, workload.id, workload.spec.owner, known, END_TIMEOUT_S):
+            reason = f"{command.reason}; ended by the daemon, as its supervisor does not answer"
+            self._apply(ProcessExited(boottime_s(), workload.id, command.process, reason))
+        else:
+            log.warning("process %s of %s (%s) does not end", command.process, workload.spec.name, workload.id)

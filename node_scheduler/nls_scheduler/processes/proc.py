@@ -1,0 +1,139 @@
+"""Processes as /proc shows them, and the one place that ends what a workload left behind."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from nls_scheduler.core.model.ids import ProcessId, WorkloadId
+from nls_scheduler.processes import cgroups
+from nls_scheduler.processes.guardian import CGROUP_TIMEOUT_S, end_cgroup, is_guardian, kill
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+WORKLOAD_VARIABLE: Final = "NLS_WORKLOAD"
+CONTEXT_VARIABLE: Final = "NLS_CONTEXT_MEMORY"
+"""What a CUDA context takes on this node, about, in bytes: a part of each allowance."""
+GUARDIANS_PATIENCE_S: Final = 2.0
+_ENDED: Final = frozenset("ZXx")
+_ANCESTRY_LIMIT: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRecord:
+    """One living process.
+
+    Attributes:
+        parent_pid: as of now; an orphan has been adopted.
+        uid: owner of its /proc entry, the effective user.
+    """
+
+    id: ProcessId
+    parent_pid: int
+    uid: int
+
+
+def look_up(pid: int) -> ProcessRecord | None:
+    """The living process of that pid; `None` when it is gone, a zombie, or hidden from us."""
+    directory = Path(f"/proc/{pid}")
+    try:
+        uid = directory.stat().st_uid
+        fields = (directory / "stat").read_bytes().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+    if fields[0].decode() in _ENDED:
+        return None
+    return ProcessRecord(ProcessId(pid, int(fields[19])), int(fields[1]), uid)
+
+
+def alive(process: ProcessId) -> bool:
+    """Whether exactly this process still lives."""
+    record = look_up(process.pid)
+    return record is not None and record.id == process
+
+
+def ancestors(pid: int) -> Iterator[ProcessRecord]:
+    """The process itself, its parent, and so on up to the first one that cannot be seen."""
+    for _ in range(_ANCESTRY_LIMIT):
+        record = look_up(pid)
+        if record is None:
+            return
+        yield record
+        pid = record.parent_pid
+
+
+def workload_of(pid: int) -> WorkloadId | None:
+    """The workload that the process's first environment names; `None` where it names none or may not be read."""
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+    prefix = f"{WORKLOAD_VARIABLE}=".encode()
+    for variable in environment.split(b"\0"):
+        if variable.startswith(prefix):
+            return WorkloadId(variable.removeprefix(prefix).decode("utf-8", "replace"))
+    return None
+
+
+def left_of(workload: WorkloadId, owner: int, known: Collection[ProcessId]) -> dict[int, ProcessId]:
+    """The living processes of an ended workload by pid.
+
+    They are those in its cgroups, and of its owner's (root's are all) the known ones, all that name it, and their
+    descendants. Never the caller.
+    """
+    records = dict(_living())
+    in_cgroups = {pid for place in cgroups.made_for(workload, owner) for pid in cgroups.members(place)}
+    members = {p.pid for p in known if p.pid in records and records[p.pid].id == p}
+    members |= {pid for pid, record in records.items() if record.uid == owner and workload_of(pid) == workload}
+    family = {pid for pid in _with_descendants(members, records) if owner in (0, records[pid].uid)}
+    family |= in_cgroups & records.keys()
+    return {pid: records[pid].id for pid in family - {1, os.getpid()}}
+
+
+def end_all(workload: WorkloadId, owner: int, known: Collection[ProcessId], timeout_s: float) -> bool:
+    """SIGKILL what is left of a workload until nothing is, or `timeout_s` has passed. True when nothing is left.
+
+    Guardians come last: they end with their family, remove its files, and are all that holds it together. Blocks; for a
+    helper thread. A process that is stuck in the driver is not waited for beyond the time.
+    """
+    began = time.monotonic()
+    deadline = began + timeout_s
+    pause_s = 0.002
+    while left := left_of(workload, owner, known):
+        guardians = {pid for pid in left if is_guardian(pid)}
+        waited_s = time.monotonic() - began
+        patient = waited_s < GUARDIANS_PATIENCE_S
+        for place in () if patient else cgroups.made_for(workload, owner):
+            end_cgroup(str(place), 0)
+        spared = patient or (len(guardians) < len(left) and waited_s < timeout_s / 2)
+        for pid in left.keys() - (guardians if spared else set()):
+            kill(pid, left[pid].start_time)
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(pause_s)
+        pause_s = min(0.1, pause_s * 2)
+    # Guardians that were killed could not delete them.
+    return all(end_cgroup(str(place), CGROUP_TIMEOUT_S) for place in cgroups.made_for(workload, owner))
+
+
+def _living() -> Iterator[tuple[int, ProcessRecord]]:
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit() and (record := look_up(int(entry.name))) is not None:
+            yield record.id.pid, record
+
+
+def _with_descendants(roots: Collection[int], records: Mapping[int, ProcessRecord]) -> set[int]:
+    children: dict[int, list[int]] = {}
+    for pid, record in records.items():
+        children.setdefault(record.parent_pid, []).append(pid)
+    family, waiting = set(roots), list(roots)
+    while waiting:
+        for child in children.get(waiting.pop(), ()):
+            if child not in family:
+                family.add(child)
+                waiting.append(child)
+    return family

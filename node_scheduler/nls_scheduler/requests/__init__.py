@@ -1,0 +1,1 @@
+"""What is written in a request or a configuration, turned into values, or refused with one sentence."""

@@ -1,0 +1,106 @@
+"""Which queue a workload is in, who may say so, and with which priority. Pure; every refusal is one sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from nls_scheduler.core.model.priorities import parse_priority, priority_word
+from nls_scheduler.core.model.queues import DEFAULT, TOLERANCE, Tree
+from nls_scheduler.core.planning.homes.queue_ledger import Ledger
+from nls_scheduler.wire.errors import Problem, impossible, malformed
+from nls_scheduler.wire.protocol import clean_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nls_scheduler.core.model.policy import Policy
+    from nls_scheduler.core.model.queues import Queue
+    from nls_scheduler.core.model.state import NodeState
+    from nls_scheduler.core.model.workload import Workload, WorkloadSpec
+
+_SHOWN: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """The user who asks, as the socket says.
+
+    Attributes:
+        uid: the user.
+        gids: all groups of its process.
+        administrator: may use every queue and every priority.
+    """
+
+    uid: int
+    gids: frozenset[int] = frozenset()
+    administrator: bool = False
+
+
+def priority_in(body: Mapping[str, Any], default: int) -> int:
+    """The field `priority`: a number or a name. Raises Problem."""
+    if "priority" not in body:
+        return default
+    try:
+        return parse_priority(body["priority"])
+    except ValueError as error:
+        raise malformed(f"The field 'priority' is {error}") from None
+
+
+def queue_in(body: Mapping[str, Any], default: str | None, policy: Policy, who: Who) -> str:
+    """The field `queue`. Without it `default`, or (`None`) the first queue that names the user. Raises Problem."""
+    tree, given = Tree(policy.queues), body.get("queue")
+    if given is None:
+        return _own_queue(tree, who) if default is None else default
+    if not isinstance(given, str) or not given:
+        raise malformed("The field 'queue' is the name of a queue.")
+    if not tree.is_leaf(given):
+        leaves = ", ".join(name for name in tree.queues if tree.is_leaf(name))
+        what = "has queues in it" if given in tree.queues else "is not on this node"
+        raise impossible(f"The queue {clean_text(given)[:_SHOWN]!r} {what}: there are {leaves}.")
+    if given != default and not who.administrator:
+        _check_open(tree.queues[given], who)
+    return given
+
+
+def _own_queue(tree: Tree, who: Who) -> str:
+    named = (q for q in tree.queues.values() if (q.uids or q.gids) and q.is_open_to(who.uid, who.gids))
+    return next((queue.name for queue in named if tree.is_leaf(queue.name)), DEFAULT)
+
+
+def _check_open(queue: Queue, who: Who) -> None:
+    if not queue.is_open_to(who.uid, who.gids):
+        detail = f"The queue {queue.name!r} is for other users: name one that is open to you, or ask an administrator."
+        raise Problem(403, "Not your queue", detail)
+
+
+def check_priority(spec: WorkloadSpec, policy: Policy, who: Who) -> None:
+    """Raises Problem for a priority above what its queue gives to its users; administrators may set any."""
+    tree = Tree(policy.queues)
+    for queue in () if who.administrator else tree.chain(tree.leaf(spec.queue)):
+        if queue.max_priority is not None and spec.priority > queue.max_priority:
+            highest = priority_word(queue.max_priority)
+            detail = f"In the queue {queue.name!r} a priority is at most {highest}, not {spec.priority}: ask for less."
+            raise Problem(403, "Priority too high", detail)
+
+
+def check_growth(state: NodeState, workload: Workload, spec: WorkloadSpec) -> None:
+    """Raises Problem where an admitted workload would take by a change what its queue would not admit.
+
+    It could otherwise come in small and grow past every limit. One that waits may ask for anything that could ever fit.
+    """
+    if not state.policy.queues or not workload.home:
+        return
+    ledger = Ledger(state)
+    pool = ledger.pool_of_home(workload.home)
+    if pool is None:
+        return
+    for other in state.workloads.values():
+        if other.id != workload.id:
+            ledger.count(other, other.home)
+    grows = ledger.demand(spec, pool) > ledger.demand(workload.spec, pool) + TOLERANCE
+    firmer = workload.spec.preemptible and not spec.preemptible
+    elsewhere = ledger.tree.leaf(spec.queue) != ledger.leaf(workload)
+    obstacle = ledger.obstacle(workload, pool, spec)
+    if (grows or firmer or elsewhere) and obstacle is not None:
+        raise impossible(f"The change is refused and nothing is changed: {obstacle.text}.")

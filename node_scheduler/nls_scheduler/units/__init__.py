@@ -1,0 +1,1 @@
+"""Sizes, durations and clocks."""

@@ -1,0 +1,1 @@
+"""What people, clients and Prometheus see of the node. Decides nothing."""

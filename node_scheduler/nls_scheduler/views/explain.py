@@ -1,0 +1,228 @@
+"""Why a workload is where it is, what it waits for, what was considered and refused, and what would help. Pure.
+
+Nothing is decided here a second time: each answer comes from the predicates with which the plan was made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from nls_scheduler.core.model.priorities import priority_word
+from nls_scheduler.core.model.workload import Phase
+from nls_scheduler.core.planning.homes.admission import Admission
+from nls_scheduler.core.planning.homes.queue_ledger import ledger_of
+from nls_scheduler.core.planning.making_room.rooms import (
+    Rooms,
+    has_room,
+    is_usable,
+    room_bytes,
+    why_out_of_service,
+)
+from nls_scheduler.units.sizes import format_bytes, format_seconds
+from nls_scheduler.views.queues import pool_figures
+
+if TYPE_CHECKING:
+    from nls_scheduler.core.model.gpu import Gpu
+    from nls_scheduler.core.model.ids import WorkloadId
+    from nls_scheduler.core.model.state import NodeState, PlanEntry
+    from nls_scheduler.core.model.workload import Workload
+
+_OFF: tuple[Phase, ...] = (Phase.QUEUED, Phase.SUSPENDED)
+
+
+def explain(state: NodeState, workload_id: WorkloadId, now: float) -> dict[str, Any]:
+    """The whole answer as plain JSON values, for `nls explain`. `now`: CLOCK_BOOTTIME."""
+    workload, entry = state.workloads[workload_id], state.plan[workload_id]
+    admission, rooms = _as_planned(state, workload)
+    return {
+        "id": workload.id,
+        "name": workload.spec.name,
+        "phase": workload.phase.value,
+        "reason": entry.reason or workload.last_reason or "it is ending",
+        "waiting_s": None if workload.waiting_since is None else round(max(0.0, now - workload.waiting_since), 3),
+        "last_order": workload.last_reason or None,
+        "priority": priority_word(workload.spec.priority),
+        "preemptible": workload.spec.preemptible,
+        "steps": list(_steps(state, workload, entry, now)),
+        "queue": _queue(state, workload),
+        "gpus": [_gpu(state, workload, gpu, admission, rooms) for gpu in _in_order(state)],
+        "ahead": _ahead(state, entry),
+        "advice": list(_advice(state, workload, entry, admission)),
+    }
+
+
+def _in_order(state: NodeState) -> list[Gpu]:
+    return sorted(state.gpus.values(), key=lambda gpu: gpu.index)
+
+
+def _as_planned(state: NodeState, but: Workload) -> tuple[Admission, Rooms]:
+    """The paper and the draft as the plan left them, without the one in question."""
+    admission = Admission(state)
+    rooms = Rooms(state, {key: entry.home for key, entry in state.plan.items() if entry.home})
+    for other in state.workloads.values():
+        if other.id == but.id:
+            continue
+        if other.home and all(uuid in state.gpus for uuid in other.home):
+            admission.restate(other)
+        target = state.plan[other.id].target
+        if target and all(uuid in state.gpus for uuid in target):
+            rooms.add(other, target)
+    return admission, rooms
+
+
+def _steps(state: NodeState, workload: Workload, entry: PlanEntry, now: float) -> list[str]:
+    """The chain of decisions, one sentence each, in the order in which they are made."""
+    spec = workload.spec
+    several = "" if spec.gpu_count == 1 else f" on each of {spec.gpu_count} GPUs"
+    size = f"{format_bytes(spec.request_bytes)} guaranteed, at most {format_bytes(spec.limit_bytes)}{several}"
+    steps = [f"It asks for {size}, in pool {' or '.join(spec.pools)}."]
+    if workload.release_reason is not None or workload.phase is Phase.FAILED:
+        return [*steps, f"It asks for nothing any more: {workload.release_reason or workload.last_reason}."]
+    if entry.home:
+        steps.append(f"Its request is counted on {state.label(entry.home)}.")
+    else:
+        steps.append("Its request is counted nowhere yet: it is not admitted.")
+    if not workload.wants_gpu:
+        return [*steps, f"It wants no GPU now: {workload.suspend_reason or 'its next cell brings it back'}."]
+    if entry.target:
+        there = "It is to stay on" if entry.target == workload.current else "It is to be on"
+        steps.append(f"{there} {state.label(entry.target)}.")
+    elif workload.present:
+        steps.append(f"It has to leave {state.label(workload.current)}.")
+    else:
+        steps.append("There is no place for it now.")
+    if entry.deadline_at is not None:
+        left = format_seconds(round(max(0.0, entry.deadline_at - now), 1))
+        steps.append(f"A guarantee waits for it to leave: it is stopped in {left} at the latest.")
+    if workload.pending is not None:
+        steps.append(f"The order to {workload.pending.order.value} has been given: {workload.pending.reason}.")
+    return [*steps, f"So: {entry.reason}."]
+
+
+def _queue(state: NodeState, workload: Workload) -> dict[str, Any] | None:
+    """Its queue and those above; `None` where no queues are configured."""
+    if not state.policy.queues:
+        return None
+    ledger = ledger_of(state)
+    leaf = ledger.leaf(workload)
+    pool = ledger.pool_of_home(workload.home) or workload.spec.pools[0]
+    return {
+        "name": workload.spec.queue,
+        "counts_in": leaf,
+        "chain": [{"name": q.name, **pool_figures(ledger, q, pool)} for q in ledger.tree.chain(leaf)],
+    }
+
+
+def _smaller(workload: Workload, admission: Admission) -> list[str]:
+    """The largest request that there is room for on as many GPUs."""
+    spec = workload.spec
+    rooms = [[(admission.free.get(u, 0), u) for u in admission.open_gpus(workload, pool)] for pool in spec.pools]
+    best = [sorted(room, reverse=True)[: spec.gpu_count] for room in rooms if len(room) >= spec.gpu_count]
+    largest = max((chosen[-1][0] for chosen in best), default=0)
+    if largest <= 0:
+        return ["Nothing is free on paper: something has to end first."]
+    if largest >= spec.request_bytes:
+        return []  # what keeps it waiting is not room, and its reason says what
+    smaller = replace(workload, spec=replace(spec, request_bytes=largest, limit_bytes=max(largest, spec.limit_bytes)))
+    chosen = next(chosen for chosen in best if chosen[-1][0] == largest)
+    if not all(admission.has_home_room(smaller, uuid) for _, uuid in chosen):
+        return []
+    return [f"There is room for a request of {format_bytes(largest)} now."]
+
+
+def _gpu(state: NodeState, workload: Workload, gpu: Gpu, admission: Admission, rooms: Rooms) -> dict[str, Any]:
+    """What each rule says to one Gpu; `None` is a yes."""
+    return {
+        "gpu": gpu.label,
+        "uuid": gpu.uuid,
+        "is_home": gpu.uuid in workload.home,
+        "is_current": gpu.uuid in workload.current,
+        "why_not_home": why_not_home(state, workload, gpu, admission),
+        "why_not_place": _why_not_place(state, workload, gpu, rooms),
+        "why_not_now": _why_not_now(state, workload, gpu),
+    }
+
+
+def why_not_home(state: NodeState, workload: Workload, gpu: Gpu, admission: Admission) -> str | None:
+    """Why its request cannot be counted on `gpu` beside the others; `None`: it can."""
+    pool = state.policy.pool_of(gpu)
+    if pool.name not in workload.spec.pools:
+        return f"it is in the pool {pool.name!r}, which it does not ask for"
+    if not pool.enabled:
+        return f"the pool {pool.name!r} is off"
+    if not is_usable(state, gpu):
+        return why_out_of_service(state, gpu) or "the driver does not tell how much memory is used"
+    if workload.spec.gpu_count > 1 and gpu.parent is not None:
+        return "it is a slice, and who needs several GPUs has whole ones only"
+    if gpu.uuid not in admission.open_gpus(workload, pool.name):
+        return "it runs elsewhere and cannot move"
+    obstacle = None if admission.ledger is None else admission.ledger.obstacle(workload, pool.name)
+    if obstacle is not None:
+        return obstacle.text
+    if admission.has_home_room(workload, gpu.uuid):
+        return None
+    free = format_bytes(max(0, admission.free.get(gpu.uuid, 0)))
+    return f"{free} are free on paper, and it asks for {format_bytes(workload.spec.request_bytes)}"
+
+
+def _why_not_place(state: NodeState, workload: Workload, gpu: Gpu, rooms: Rooms) -> str | None:
+    """Why it cannot be placed on `gpu` beside those who are to be there; `None`: it can."""
+    if rooms.fits(workload, gpu.uuid):
+        return None
+    if not is_usable(state, gpu):
+        return why_out_of_service(state, gpu) or "the driver does not tell how much memory is used"
+    if not rooms.may_use(workload, gpu.uuid):
+        home = gpu.uuid in workload.home
+        if not home and not workload.spec.may_borrow:
+            return "it is not its home, and only one that may burst and move can borrow"
+        return "processes that nobody placed use it" if gpu.confirmed else "it is in a pool that it may not use now"
+    if rooms.is_full(gpu.uuid):
+        return f"as many workloads as its pool allows ({rooms.pools[gpu.uuid].max_workloads_per_gpu}) are to be there"
+    requests, sizes = rooms.left_bytes(gpu.uuid)
+    if requests < workload.spec.request_bytes:
+        return f"the requests of those who are to be there leave {format_bytes(max(0, requests))}"
+    needs = format_bytes(rooms.size_on(workload, gpu.uuid))
+    return f"what they hold leaves {format_bytes(max(0, sizes))}, and it needs {needs}"
+
+
+def _why_not_now(state: NodeState, workload: Workload, gpu: Gpu) -> str | None:
+    """Why it could not start on `gpu` at this moment; `None`: it could."""
+    if gpu.uuid in workload.current or has_room(state, workload, gpu):
+        return None
+    if not is_usable(state, gpu):
+        return why_out_of_service(state, gpu) or "the driver does not tell how much memory is used"
+    left = format_bytes(max(0, room_bytes(state, workload, gpu)))
+    return f"{left} are free in fact, and it needs {format_bytes(workload.return_bytes)}"
+
+
+def _ahead(state: NodeState, entry: PlanEntry) -> list[dict[str, str]]:
+    """Who is in front of it in the line, first in line first."""
+    if entry.position is None:
+        return []
+    places = {key: other.position for key, other in state.plan.items() if other.position is not None}
+    front = sorted((place, key) for key, place in places.items() if place < entry.position)
+    specs = [(key, state.workloads[key].spec) for _, key in front]
+    return [{"id": key, "name": spec.name, "kind": spec.kind.value} for key, spec in specs]
+
+
+def _advice(state: NodeState, workload: Workload, entry: PlanEntry, admission: Admission) -> list[str]:
+    """What would help, as far as somebody can do something about it."""
+    spec = workload.spec
+    if workload.phase is Phase.FAILED:
+        return [f"`nls resume {workload.id}` gives it another try."]
+    if workload.release_reason is not None or workload.phase not in _OFF or not workload.wants_gpu:
+        return []
+    if not entry.home:
+        held_back = admission.is_held_back(workload)
+        if held_back is not None:
+            softer = "" if spec.preemptible else " A priority below 100 may go over quota."
+            return [f"Its queue keeps it out: end something of that queue, or use another one.{softer}"]
+        return _smaller(workload, admission)
+    if not workload.within_request:
+        return [f"With a request of {format_bytes(workload.return_bytes)} it need not wait for others' burst."]
+    cause = None if entry.cause is None else state.plan.get(entry.cause)
+    if cause is not None and cause.deadline_at is not None:
+        left = format_seconds(round(max(0.0, cause.deadline_at - state.at), 1))
+        return [f"Its place is free in {left} at the latest."]
+    return []

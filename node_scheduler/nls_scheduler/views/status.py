@@ -1,0 +1,163 @@
+"""What people and clients see of the node: the status, as plain JSON values. Pure but for the wall clock's offset."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from nls_scheduler import __version__
+from nls_scheduler.core.model.workload import Phase
+from nls_scheduler.core.planning.making_room.rooms import why_out_of_service
+from nls_scheduler.units.clock import wall_time
+from nls_scheduler.views.queues import queue_views
+from nls_scheduler.wire.protocol import PROTOCOL_VERSION, Cause
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nls_scheduler.core.model.gpu import Gpu
+    from nls_scheduler.core.model.ids import WorkloadId
+    from nls_scheduler.core.model.state import NodeState
+    from nls_scheduler.core.model.workload import Workload
+
+FIGURES: Final = frozenset({"memory_used_bytes", "saved_bytes", "waiting_s"})
+"""Fields of a workload's entry that change all the time and are worth no message of their own."""
+
+
+def node_view(state: NodeState, now: float, *, simulated: bool, message: str | None) -> dict[str, Any]:
+    """The whole status. `message` is one sentence about the node itself, such as why it has no Gpu."""
+    return {
+        "protocol": PROTOCOL_VERSION,
+        "version": __version__,
+        "simulated": simulated,
+        "message": message,
+        "gpus": [gpu_view(state, gpu) for gpu in sorted(state.gpus.values(), key=lambda gpu: gpu.index)],
+        "workloads": [workload_view(state, workload, now) for workload in _in_order(state)],
+        "queues": queue_views(state),
+    }
+
+
+def gpu_view(state: NodeState, gpu: Gpu) -> dict[str, Any]:
+    """One Gpu; `None` is what the driver did not say. One on which a process is stuck is not healthy either."""
+    why = why_out_of_service(state, gpu)
+    return {
+        "uuid": gpu.uuid,
+        "index": gpu.index,
+        "name": gpu.name,
+        "pool": state.policy.pool_of(gpu).name,
+        "memory_total_bytes": gpu.memory_total_bytes,
+        "memory_used_bytes": gpu.memory_used_bytes,
+        "healthy": why is None,
+        "unhealthy_reason": why,
+        "utilisation": gpu.utilisation,
+        "unplaced_bytes": gpu.foreign_bytes,
+        "parent": gpu.parent,
+        "numa_node": gpu.numa_node,
+        "links": {uuid: link.value for uuid, link in sorted(gpu.links.items())},
+    }
+
+
+def workload_view(state: NodeState, workload: Workload, now: float) -> dict[str, Any]:
+    """One workload at `now` (CLOCK_BOOTTIME)."""
+    spec, entry = workload.spec, state.plan.get(workload.id)
+    since = _since(workload)
+    return {
+        "id": workload.id,
+        "name": spec.name,
+        "kind": spec.kind.value,
+        "owner": spec.owner,
+        "phase": workload.phase.value,
+        "request_bytes": spec.request_bytes,
+        "limit_bytes": spec.limit_bytes,
+        "gpu_count": spec.gpu_count,
+        "gpu_count_max": spec.gpu_count_max,
+        "gang": spec.gang,
+        "gang_size": None if spec.gang is None else spec.gang_size,
+        "priority": spec.priority,
+        "requeue": spec.requeue,
+        "queue": spec.queue,
+        "pools": list(spec.pools),
+        "gpus": [state.label((gpu,)) for gpu in workload.current],
+        "home": list(workload.home),
+        "current": list(workload.current),
+        "borrowed": workload.borrowed,
+        "pid": None if workload.process is None else workload.process.pid,
+        "memory_used_bytes": sum(workload.memory_used.values()) if workload.present else 0,
+        "saved_bytes": workload.saved_bytes,
+        "memory_answer": _memory_answer(workload),
+        "allowance_bytes": 0 if entry is None else entry.allowance_bytes,
+        "executing": workload.executing,
+        "cell_waits": workload.cell_since is not None and not workload.executing,
+        "keep_until": wall_time(workload.keep_until) if workload.keep_until and workload.kept(now) else None,
+        "yields": entry is not None and entry.yields,
+        # Whoever has to leave for a guarantee cannot be kept by its user.
+        "claimed": entry is not None and entry.deadline_at is not None,
+        "position": None if entry is None else entry.position,
+        "reason": entry.reason if entry is not None else workload.last_reason,
+        "cause": _cause_since(state, None if entry is None else entry.cause),
+        "since": None if since is None else wall_time(since),
+        "waiting_s": None if workload.waiting_since is None else round(max(0.0, now - workload.waiting_since), 3),
+    }
+
+
+def _memory_answer(workload: Workload) -> dict[str, Any] | None:
+    answer = workload.answer
+    return None if answer is None else {"number": answer.number, "granted": answer.granted, "reason": answer.reason}
+
+
+def settled_part(view: Mapping[str, Any]) -> dict[str, Any]:
+    """A workload's entry without its figures: two entries that differ here are worth a message at once.
+
+    The time of day is derived from two clocks and differs by a millisecond between two calls: `since` is left out, and
+    until when its user keeps it counts to the minute.
+    """
+    settled = {name: value for name, value in view.items() if name not in FIGURES and name != "since"}
+    if settled.get("keep_until") is not None:
+        settled["keep_until"] = settled["keep_until"][: len("2000-01-01T00:00")]
+    if settled.get("cause") is not None:
+        settled["cause"] = {name: value for name, value in settled["cause"].items() if name != "since"}
+    return settled
+
+
+def figures(view: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures of a workload's entry that are worth a message once a second (a clock can count seconds itself)."""
+    return {name: view[name] for name in FIGURES - {"waiting_s"}}
+
+
+def cause_of(state: NodeState, workload: WorkloadId | None) -> Cause | None:
+    """Who made something necessary, a workload or a pod of the cluster's; one that has ended keeps its id as name."""
+    if workload is None:
+        return None
+    known = state.workloads.get(workload)
+    owners = (owner.name for owner in state.claims.owners if owner.id == workload)
+    return Cause(workload, next(owners, workload) if known is None else known.spec.name)
+
+
+def cause_view(state: NodeState, workload: WorkloadId | None) -> dict[str, str] | None:
+    """`cause_of` as JSON."""
+    cause = cause_of(state, workload)
+    return None if cause is None else {"id": cause.id, "name": cause.name}
+
+
+def _cause_since(state: NodeState, workload: WorkloadId | None) -> dict[str, str | None] | None:
+    """`cause_view` with the time of day since when that workload is where it is."""
+    cause = cause_view(state, workload)
+    if cause is None or workload is None:
+        return None
+    known = state.workloads.get(workload)
+    since = None if known is None else _since(known)
+    return {**cause, "since": None if since is None else wall_time(since)}
+
+
+def _since(workload: Workload) -> float | None:
+    """Since when it is where it is: on its Gpu, on its way, or without one."""
+    if workload.phase is Phase.RUNNING:
+        return workload.resident_since
+    if workload.pending is not None:
+        return workload.pending.issued_at
+    if workload.waiting_since is not None:
+        return workload.waiting_since
+    return workload.idle_since if workload.idle_since is not None else workload.submitted_at
+
+
+def _in_order(state: NodeState) -> list[Workload]:
+    return sorted(state.workloads.values(), key=lambda workload: (workload.submitted_at, workload.id))

@@ -1,0 +1,131 @@
+"""Where the daemon's socket is, and how a client starts a per-user daemon when none runs. Blocking calls."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from nls_scheduler.processes.proc import WORKLOAD_VARIABLE
+from nls_scheduler.wire.errors import DaemonUnreachable
+
+SOCKET_VARIABLE: Final = "NLS_SOCKET"
+SIMULATE_VARIABLE: Final = "NLS_SIMULATE"
+SYSTEM_SOCKET: Final = Path("/run/nls/nls.sock")
+PATH_LIMIT: Final = 107
+IDLE_EXIT_S: Final = 600
+START_TIMEOUT_S: Final = 30.0
+CONNECT_TIMEOUT_S: Final = 2.0
+_LOG_TAIL: Final = 1500
+_LOG_LIMIT: Final = 2**20
+
+
+def per_user_socket() -> Path:
+    """The default path of a user's own daemon. Raises DaemonUnreachable when it is too long for a socket."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime and os.access(runtime, os.W_OK | os.X_OK):
+        return checked(Path(runtime) / "nls" / "nls.sock")
+    # Slow to import, and needed only here.
+    from jupyter_core.paths import jupyter_runtime_dir
+
+    return checked(Path(jupyter_runtime_dir()) / "nls" / "nls.sock")
+
+
+def checked(path: Path) -> Path:
+    """`path` made absolute. Raises DaemonUnreachable where the kernel could not make a socket of it."""
+    path = path.absolute()
+    length = len(os.fsencode(path))
+    if length > PATH_LIMIT:
+        raise DaemonUnreachable(
+            f"The socket path {path} has {length} bytes, and Linux allows {PATH_LIMIT}: "
+            "name a shorter one with --socket or NLS_SOCKET, or set XDG_RUNTIME_DIR to a shorter directory."
+        )
+    return path
+
+
+def find(named: Path | None = None) -> Path:
+    """The socket of a daemon that answers: `named` or `$NLS_SOCKET` alone if given, else the default places.
+
+    Raises DaemonUnreachable with what to do. Never starts a daemon.
+    """
+    named = named or _named_in_environment()
+    if named is not None:
+        if not answers(checked(named)):
+            raise DaemonUnreachable(f"No daemon answers at {named}: start one with `nls up --socket {named}`.")
+        return checked(named)
+    for path in (SYSTEM_SOCKET, per_user_socket()):
+        if answers(path):
+            return path
+    raise DaemonUnreachable("No daemon is running on this node: start one with `nls up`.")
+
+
+def find_or_start(named: Path | None = None) -> Path:
+    """`find`; with no socket named and no daemon running, starts this user's own and waits until it answers.
+
+    Raises DaemonUnreachable with what to do, the end of the new daemon's log included.
+    """
+    if named is not None or _named_in_environment() is not None:
+        return find(named)
+    path = per_user_socket()
+    for candidate in (SYSTEM_SOCKET, path):
+        if answers(candidate):
+            return candidate
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with path.with_name("start.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not answers(path):
+                _start(path)
+    except OSError as error:
+        raise DaemonUnreachable(f"No daemon is running and none can be started at {path}: {error}.") from error
+    return path
+
+
+def answers(path: Path) -> bool:
+    """Whether somebody accepts connections at `path`. Raises DaemonUnreachable where we may not connect."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(CONNECT_TIMEOUT_S)
+        try:
+            probe.connect(str(path))
+        except PermissionError as error:
+            raise DaemonUnreachable(f"You may not connect to the daemon at {path}: ask its administrator.") from error
+        except OSError:
+            return False
+    return True
+
+
+def _named_in_environment() -> Path | None:
+    named = os.environ.get(SOCKET_VARIABLE)
+    return Path(named) if named else None
+
+
+def _start(path: Path) -> None:
+    """Start a daemon in the background; it returns when the daemon answers. The daemon outlives us."""
+    log_path = path.with_name("nls.log")
+    too_long = log_path.exists() and log_path.stat().st_size > _LOG_LIMIT
+    command = [sys.executable, "-P", "-m", "nls_scheduler", "--socket", str(path)]
+    command += ["up", "--background", "--idle-exit", str(IDLE_EXIT_S)]
+    simulate = os.environ.get(SIMULATE_VARIABLE)
+    if simulate:
+        command += ["--simulate", simulate]
+    # A daemon that seemed to belong to a workload would be ended with it.
+    environment = {name: value for name, value in os.environ.items() if name != WORKLOAD_VARIABLE}
+    with log_path.open("wb" if too_long else "ab") as log:
+        before = log.tell()
+        try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, cwd="/",
+                timeout=START_TIMEOUT_S, check=False,
+            )  # fmt: skip
+            failure = None if done.returncode == 0 else f"it ended with code {done.returncode}"
+        except subprocess.TimeoutExpired:
+            failure = f"it was not ready after {START_TIMEOUT_S:g} s"
+    if failure is not None:
+        told = log_path.read_bytes()[before:][-_LOG_TAIL:].decode("utf-8", "replace").strip()
+        raise DaemonUnreachable(
+            f"No daemon was running, and a new one did not start: {failure}. Its log {log_path} says:\n{told}"
+        )
