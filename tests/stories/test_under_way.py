@@ -1,4 +1,4 @@
-"""Plans made in the middle of a set of moves: the plan before says who goes where, the story around it is made up."""
+"""Plans made in the middle of a set of moves: who was sent where is known, the story around it is made up."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.pools import Pool
-from nls_scheduler.core.model.workload import Phase
+from nls_scheduler.core.model.workload import Move, Phase
 from nls_scheduler.core.planning.plan import make_plan
 from stage import TOTAL, Stage
 
@@ -15,16 +15,13 @@ if TYPE_CHECKING:
 
 
 def sent(stage: Stage, cause: str | None = None, off: tuple[str, ...] = (), **moves: int) -> NodeState:
-    """The node as it would be if the last plan had sent these there, for `cause`; those of `off` have left."""
-    state = stage.node.state
-    plan, workloads = dict(state.plan), dict(state.workloads)
+    """The node as it would be if these had been sent there, for `cause`; those of `off` have left."""
+    by = None if cause is None else stage.workload(cause).id
+    moved = []
     for name, gpu in moves.items():
-        workload = stage.workload(name)
-        by = None if cause is None else stage.workload(cause).id
-        plan[workload.id] = replace(plan[workload.id], target=(stage.uuid(gpu),), bound=stage.uuid(gpu), cause=by)
-        if name in off:
-            workloads[workload.id] = replace(workload, phase=Phase.SUSPENDED, current=(), process=None)
-    return replace(state, plan=plan, workloads=workloads)
+        workload = replace(stage.workload(name), move=Move((stage.uuid(gpu),), by))
+        moved.append(replace(workload, phase=Phase.SUSPENDED, current=(), process=None) if name in off else workload)
+    return stage.node.state.having(*moved)
 
 
 def targets(stage: Stage, state: NodeState, *names: str) -> list[int | None]:
@@ -142,3 +139,15 @@ def test_a_plan_that_is_thrown_away_leaves_no_exchange_of_homes_behind() -> None
     assert targets(stage, state, *names) == [3, 1, 1, 2, 4]
     entries = make_plan(state).entries
     assert [[int(uuid[-1]) for uuid in entries[stage.workload(name).id].home] for name in names] == homes
+
+
+def test_a_daemon_that_starts_again_in_the_middle_of_a_set_of_moves_goes_on_with_it() -> None:
+    """With GPU 0 free for n0 again, only what was chosen before sends it to GPU 1."""
+    stage = three()
+    state = sent(stage, off=("n0",), n0=1)
+    stage.node.workloads[stage.workload("n0").id].process = None
+    stage.node.state = state.having(replace(state.workloads[stage.workload("n0").id], waiting_since=stage.node.now))
+    stage.node.go_down()
+    stage.node.come_back()
+    assert stage.workload("n0").move == Move((stage.uuid(1),), None)
+    assert stage.plan("n0").target == (stage.uuid(1),)

@@ -22,7 +22,7 @@ from nls_scheduler.core.model.commands import (
 from nls_scheduler.core.model.ids import CommandId
 from nls_scheduler.core.model.state import updated
 from nls_scheduler.core.model.transitions import transition
-from nls_scheduler.core.model.workload import Kind, Order, Pending, Phase
+from nls_scheduler.core.model.workload import Kind, Move, Order, Pending, Phase
 from nls_scheduler.core.planning.claims import settle_claims
 from nls_scheduler.core.planning.gangs import have_room
 from nls_scheduler.core.planning.making_room.rooms import borrows_beside_a_stranger, has_room
@@ -64,13 +64,23 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
 
 
 def _planned(workload: Workload, entry: PlanEntry, at: float) -> Workload:
-    """With what lasts of the plan: the home, and since when deadlines count."""
+    """With what lasts of the plan: the home, since when deadlines count, and where it is being sent."""
     return updated(
         workload,
         home=entry.home,
         home_since=_since(workload.home_since, at) if entry.home else None,
         told_since=_since(workload.told_since, at) if entry.deadline_at is not None else None,
+        move=_move(workload, entry),
     )
+
+
+def _move(workload: Workload, entry: PlanEntry) -> Move | None:
+    """Who is off its Gpu goes on for whomever it left it."""
+    if entry.bound is not None:
+        for_whom = entry.cause if workload.present or workload.move is None else workload.move.for_whom
+        return Move((entry.bound,), for_whom)
+    follows = workload.present and not workload.spec.may_borrow and entry.cause is not None
+    return Move(entry.home, entry.cause) if follows and entry.home != workload.current else None
 
 
 def outstanding(state: NodeState, workload: Workload) -> WorkloadCommand | None:

@@ -187,6 +187,19 @@ class MemoryAnswer:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Where a workload is being sent, until it is there: what was chosen is carried out, whatever happens between.
+
+    Attributes:
+        to: its Gpus then.
+        for_whom: who needs the place that it leaves; `None`: it is for the burst of all.
+    """
+
+    to: tuple[GpuUuid, ...]
+    for_whom: WorkloadId | None
+
+
 @dataclass(frozen=True)
 class Workload:
     """One workload as known now.
@@ -197,6 +210,7 @@ class Workload:
             is ours to choose.
         home_since: since when it has been admitted.
         told_since: since when the plan has told it to leave for a guarantee; `None`: it does not.
+        move: where it is being sent as one of several that were chosen together, or after its home.
         current: where its GPU process is or is about to be; empty without one.
         process: `None` until the GPU process exists.
         measured: whether a sample has been taken since its process was ready.
@@ -241,6 +255,7 @@ class Workload:
     given_home: tuple[GpuUuid, ...] | None = None
     home_since: float | None = None
     told_since: float | None = None
+    move: Move | None = None
     current: tuple[GpuUuid, ...] = ()
     process: ProcessId | None = None
     measured: bool = False

@@ -79,12 +79,12 @@ def _try_again(
 def _keep_causes(state: NodeState, result: Homes, workloads: Iterable[Workload]) -> None:
     """Who has been given another home and is not there yet reads for whom, until it is."""
     for workload in workloads:
-        entry = state.plan.get(workload.id)
-        if entry is None or entry.cause is None or workload.spec.may_borrow or not workload.present:
+        move = workload.move
+        if move is None or move.for_whom is None or workload.spec.may_borrow or not workload.present:
             continue
-        given = entry.home == result.homes.get(workload.id) != workload.current
-        if given and entry.cause in state.workloads:
-            result.moved_for.setdefault(workload.id, entry.cause)
+        given = move.to == result.homes.get(workload.id) != workload.current
+        if given and move.for_whom in state.workloads:
+            result.moved_for.setdefault(workload.id, move.for_whom)
 
 
 def _say_why(state: NodeState, admission: Admission, waiting: list[Workload]) -> None:

@@ -1,8 +1,8 @@
 """Who is on the way because several were chosen together: they are carried out as they were chosen. Pure.
 
 The search for a newcomer's place chooses a set of moves that only helps as a whole. It takes several steps until all
-of them have moved, and each step plans anew: the plan remembers who was sent where (`PlanEntry.bound`), and here that
-is kept to as long as somebody needs it.
+of them have moved, and each step plans anew: who was sent where is known of each (`Workload.move`), and here that is
+kept to as long as somebody needs it.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 
 def chosen_together(state: NodeState, homes: Homes) -> dict[WorkloadId, GpuUuid]:
-    """Who goes where because several were chosen together: now, or in the plan before this one.
+    """Who goes where because several were chosen together: now, or before and not there yet.
 
-    That one holds for who is off its Gpu, and as long as the workload for which it leaves is there.
+    What was chosen before holds for who is off its Gpu, and as long as the workload for which it leaves is there.
     """
     bound = {}
-    for key, entry in state.plan.items():
-        workload = state.workloads.get(key)
-        if entry.bound is None or workload is None or workload.current == (entry.bound,) or workload.wish is not None:
+    for key, workload in state.workloads.items():
+        move = workload.move
+        if move is None or not workload.spec.may_borrow or move.to == workload.current or workload.wish is not None:
             continue
-        if entry.cause in state.workloads or workload.phase in (Phase.SUSPENDING, Phase.SUSPENDED):
-            bound[key] = entry.bound
+        if move.for_whom in state.workloads or workload.phase in (Phase.SUSPENDING, Phase.SUSPENDED):
+            (bound[key],) = move.to
     return bound | homes.bound
 
 
@@ -110,8 +110,7 @@ def _note_cause(draft: Draft, bound: Workload) -> None:
 
 def _cause_of_leaving(draft: Draft, bound: Workload) -> WorkloadId | None:
     """The guarantee for which `bound` leaves its Gpu; `None`: for the burst of all."""
-    entry = draft.state.plan.get(bound.id)
-    cause = draft.homes.moved_for.get(bound.id, None if entry is None else entry.cause)
+    cause = draft.homes.moved_for.get(bound.id, None if bound.move is None else bound.move.for_whom)
     return cause if bound.present and cause in draft.state.workloads else None
 
 
