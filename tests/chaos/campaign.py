@@ -221,7 +221,7 @@ def main() -> int:
     weights = {act: weight for act, weight in WEIGHTS.items() if not options.only or act.__name__ in options.only}
     outcome = asyncio.run(play(seed, options.minutes, options.notebooks, weights))
     sys.stdout.write(told(outcome, seed))
-    report("chaos", {"seed": seed, **outcome["figures"]}, machine())
+    report(f"chaos-{seed}", {"seed": seed, **outcome["figures"]}, machine())
     return 1 if outcome["figures"]["findings"] else 0
 
 
