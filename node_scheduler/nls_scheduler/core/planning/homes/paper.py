@@ -130,7 +130,7 @@ class Paper:
 
     def admitted(self) -> list[Workload]:
         """Who has a home."""
-        return [self.state.workloads[w] for w in self.result.homes]
+        return sorted((self.state.workloads[w] for w in self.result.homes), key=admission_order)
 
     @property
     def at(self) -> float:
