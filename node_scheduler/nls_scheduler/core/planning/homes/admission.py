@@ -78,12 +78,12 @@ class Admission(Paper):
 
     def _still_fits(self, workload: Workload) -> tuple[GpuUuid, ...] | None:
         """Its home, or the Gpu that its user wishes, or what is left of an elastic one's; `None`: it has none."""
-        homes, wish = self.result.homes, workload.wish
+        wish = workload.wish
         waits = workload.phase is not Phase.STARTING and workload.spec.movable
         may = wish is not None and waits and bool(workload.home) and self._may_go_to(workload, wish)
-        if wish is not None and may and self.is_offered(workload, wish, self.free, homes):
+        if wish is not None and may and self.is_offered(workload, wish):
             return (wish,)
-        left = tuple(uuid for uuid in workload.home if self.fits(workload, uuid, self.free, homes))
+        left = tuple(uuid for uuid in workload.home if self.has_home_room(workload, uuid))
         if workload.spec.resizable:
             return left[: elastic_counts.most(workload.spec)] if len(left) >= workload.spec.gpu_count else None
         asked = workload.spec.gpu_count <= len(left) <= elastic_counts.most(workload.spec) or workload.present
@@ -126,13 +126,13 @@ class Admission(Paper):
     def reserve_for(self, unit: list[Workload]) -> None:
         """Keep for `unit` every Gpu that it may get one day; nothing is kept for one that could never be admitted."""
         empty = self._empty
-        could = {u for w in unit for u in empty.usable if empty.is_offered(w, u, empty.free, empty.result.homes)}
+        could = {u for w in unit for u in empty.usable if empty.is_offered(w, u)}
         if could <= self._reserved.keys():
             return
-        restore = empty.snapshot()
+        checkpoint = empty.checkpoint()
         if empty.admit_together(unit):
             self._reserved = {**dict.fromkeys(could, unit[0]), **self._reserved}
-        restore()
+        empty.roll_back(checkpoint)
 
     @cached_property
     def _empty(self) -> Admission:
@@ -142,7 +142,7 @@ class Admission(Paper):
     def kept_for(self, workload: Workload) -> Workload | None:
         """For whom the room is kept that `workload` would have; `None`: there is none."""
         usable, self.usable = self.usable, self._all_usable - self._usable_for.get(workload.id, self._all_usable)
-        kept = [u for u in self.usable if self.is_offered(workload, u, self.free, self.result.homes)]
+        kept = [u for u in self.usable if self.is_offered(workload, u)]
         self.usable = usable
         return self._reserved[min(kept)] if kept else None
 
@@ -150,10 +150,10 @@ class Admission(Paper):
         """A home for each of `unit`, or for none of them."""
         if len(unit) == 1:
             return self.admit(unit[0])
-        restore, too_large, displaced = self.snapshot(), dict(self._too_large), list(self.displaced)
+        checkpoint, too_large, displaced = self.checkpoint(), dict(self._too_large), list(self.displaced)
         for workload in sorted(unit, key=lambda w: (-w.spec.gpu_count, -w.spec.request_bytes, *admission_order(w))):
             if not self.admit(workload):
-                restore()
+                self.roll_back(checkpoint)
                 self._too_large, self.displaced = too_large, displaced
                 return False
         self._bring_together(unit)
@@ -168,7 +168,7 @@ class Admission(Paper):
         packed = [homes[w.id][0] for w in unit]
         for workload in unit:
             self.take(workload)
-        found = self.best_fit(first, self.free, homes, len(unit)) or packed
+        found = self.best_fit(first, len(unit)) or packed
         for workload, uuid in zip(unit, found, strict=True):
             self.give(workload, (uuid,))
 
@@ -212,7 +212,7 @@ class Admission(Paper):
     def readmit(self, workload: Workload) -> bool:
         """A home for `workload` beside the others, who keep theirs. False: there is no room."""
         for count in counts(workload):
-            home = self.best_fit(workload, self.free, self.result.homes, count)
+            home = self.best_fit(workload, count)
             if home is not None:
                 self.give(workload, home)
                 return True
@@ -220,10 +220,10 @@ class Admission(Paper):
 
     def readmit_together(self, unit: Sequence[Workload]) -> bool:
         """As `readmit`, for all of `unit` or for none of them."""
-        restore = self.snapshot()
+        checkpoint = self.checkpoint()
         if all(self.readmit(workload) for workload in unit):
             return True
-        restore()
+        self.roll_back(checkpoint)
         return False
 
     def admit_by_packing(self, newcomer: Workload) -> bool:

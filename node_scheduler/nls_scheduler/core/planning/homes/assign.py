@@ -131,9 +131,9 @@ def _starves_at(state: NodeState, unit: list[Workload]) -> float | None:
 def _holders(state: NodeState, result: Homes) -> list[str]:
     """Who holds each Gpu on paper, as sentences."""
     names: dict[GpuUuid, list[str]] = {uuid: [] for uuid in state.gpus}
-    for workload_id, home in result.homes.items():
-        for uuid in home:
-            names[uuid].append(state.workloads[workload_id].spec.name)
+    for workload in sorted((state.workloads[key] for key in result.homes), key=admission_order):
+        for uuid in result.homes[workload.id]:
+            names[uuid].append(workload.spec.name)
     held = []
     for gpu in sorted(state.gpus.values(), key=lambda g: g.index):
         names[gpu.uuid] += [owner.name for owner in gpu.owners]

@@ -32,9 +32,9 @@ def displace(admission: Admission, newcomer: Workload) -> bool:
         attempt = _Attempt(admission, admission.ledger, newcomer, pool)
         if not attempt.candidates:
             continue
-        restore = admission.snapshot()
+        checkpoint = admission.checkpoint()
         if not attempt.succeeds():
-            restore()
+            admission.roll_back(checkpoint)
             continue
         for unit, _ in attempt.taken:
             admission.result.moved_for.update({victim.id: newcomer.id for victim in unit})

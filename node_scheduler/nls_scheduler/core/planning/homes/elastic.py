@@ -45,7 +45,7 @@ def _extra(paper: Paper, workload: Workload, home: tuple[GpuUuid, ...]) -> list[
         whole = gpus[uuid].parent is None
         if paper.ledger is not None and paper.ledger.pool_of_home((uuid,)) != paper.ledger.pool_of_home(home):
             continue  # it is counted in one pool
-        if uuid in home or not whole or not paper.is_offered(workload, uuid, paper.free, paper.result.homes):
+        if uuid in home or not whole or not paper.is_offered(workload, uuid):
             continue
         grows_at = elastic_counts.grows_at(paper.state, workload, gpus[uuid])
         if grows_at is not None and grows_at <= at:
@@ -61,23 +61,23 @@ def shrink(paper: Paper, newcomer: Workload) -> bool:
     givers = elastic_counts.givers(paper.state.workloads, homes, newcomer)
     if not givers:
         return False
-    before, restore = dict(homes), paper.snapshot()
+    before, checkpoint = dict(homes), paper.checkpoint()
     home = None
     for giver in givers:
         for uuid in _to_give(paper, giver, newcomer):
             _give_up(paper, giver, uuid)
             given.append((giver, uuid))
-            home = paper.best_fit(newcomer, paper.free, homes)
+            home = paper.best_fit(newcomer)
             if home is not None:
                 break
         if home is not None:
             break
     if home is None:
-        restore()
+        paper.roll_back(checkpoint)
         return False
     paper.give(newcomer, home)
     for giver, uuid in given:
-        if paper.fits(giver, uuid, paper.free, homes):
+        if paper.has_home_room(giver, uuid):
             _change(paper, giver, (*homes[giver.id], uuid))
     changed = {giver.id for giver, _ in given if homes[giver.id] != before[giver.id]}
     paper.result.moved_for.update(dict.fromkeys(changed, newcomer.id))

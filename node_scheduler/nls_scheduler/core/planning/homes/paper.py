@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING
 from nls_scheduler.core.model import topology
 from nls_scheduler.core.planning.homes import elastic_counts
 from nls_scheduler.core.planning.homes.queue_ledger import Ledger
+from nls_scheduler.core.planning.making_room.occupancy import Occupancy
 from nls_scheduler.core.planning.making_room.rooms import usable_gpus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Collection, Sequence
 
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
-
-    FreeBytes = dict[GpuUuid, int]
-    HomeOf = dict[WorkloadId, tuple[GpuUuid, ...]]
+    from nls_scheduler.core.planning.homes.queue_ledger import Counted
 
 
 @dataclass(slots=True)
@@ -64,6 +63,16 @@ def counts(workload: Workload) -> Sequence[int]:
     return (len(workload.current),) if is_bound(workload) else elastic_counts.counts(workload.spec)
 
 
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A round as it was."""
+
+    homes: int
+    ledger: Counted | None
+    moved_for: dict[WorkloadId, WorkloadId]
+    bound: dict[WorkloadId, GpuUuid]
+
+
 class Paper:
     """One round: what is still free on paper, and who has got what.
 
@@ -72,21 +81,24 @@ class Paper:
         result: the homes so far.
         ledger: what each queue has; `None` where no queues are configured.
         free: bytes by Gpu, below zero where more is promised than there is.
+        on_paper: the account of both.
         usable: the Gpus on which anybody may have a new home.
         oversubscribed: those on which more may be promised than there is.
         searched: whether a way was searched for somebody for whom packing found none; once is enough in a round.
     """
 
     def __init__(self, state: NodeState) -> None:
-        self.result = Homes()
         self.searched = False
         self.ledger = Ledger(state) if state.policy.queues else None
         self.state = state
         self._pools = {uuid: state.policy.pool_of(gpu) for uuid, gpu in state.gpus.items()}
         self.oversubscribed = {uuid for uuid, pool in self._pools.items() if pool.oversubscribe > 1.0}
-        self.free = {
-            uuid: self._pools[uuid].home_capacity_bytes(gpu) for uuid, gpu in state.gpus.items() if gpu.healthy
-        }
+        self.on_paper = Occupancy(
+            {uuid: self._pools[uuid].home_capacity_bytes(gpu) for uuid, gpu in state.gpus.items() if gpu.healthy},
+            self.cost_bytes,
+        )
+        self.free = self.on_paper.free
+        self.result = Homes(self.on_paper.places)
         self.usable = self._all_usable = frozenset(usable_gpus(state))
         self._present = dict.fromkeys(state.gpus, 0)
         for workload in state.workloads.values():
@@ -96,8 +108,8 @@ class Paper:
 
     def give(self, workload: Workload, home: tuple[GpuUuid, ...]) -> None:
         """`workload` has its home there from now on."""
-        self.put(workload, home, self.free, self.result.homes)
-        self.count(workload, home, 1)
+        self.on_paper.put(workload, home)
+        self._count(workload, home, 1)
 
     def restate(self, workload: Workload) -> None:
         """`workload` has the home that the state says, whether or not that holds."""
@@ -107,20 +119,13 @@ class Paper:
 
     def take(self, workload: Workload) -> tuple[GpuUuid, ...]:
         """`workload` has no home any more; the one that it had."""
-        home = self.result.homes.pop(workload.id)
-        for uuid in home:
-            self.free[uuid] += self.cost_bytes(workload, uuid)
-        self.count(workload, home, -1)
+        home = self.on_paper.take(workload)
+        self._count(workload, home, -1)
         return home
 
-    def count(self, workload: Workload, home: tuple[GpuUuid, ...], sign: int) -> None:
-        """Tell the ledger, if there is one, that `workload` has (1) or has not (-1) a home there."""
+    def _count(self, workload: Workload, home: tuple[GpuUuid, ...], sign: int) -> None:
         if self.ledger is not None:
             self.ledger.count(workload, home, sign)
-
-    def has_home_room(self, workload: Workload, uuid: GpuUuid) -> bool:
-        """Whether the request of `workload` may be counted on `uuid` as things are."""
-        return self.fits(workload, uuid, self.free, self.result.homes)
 
     def open_gpus(self, workload: Workload, pool: str) -> list[GpuUuid]:
         """The Gpus of `pool` on which it may have a home when there is room: of several, none is a slice."""
@@ -137,26 +142,33 @@ class Paper:
         """The time of this round."""
         return self.state.at
 
-    def snapshot(self) -> Callable[[], None]:
-        """What brings everything back to how it is now."""
-        free, homes = dict(self.free), dict(self.result.homes)
-        moved, bound = dict(self.result.moved_for), dict(self.result.bound)
-        counted = None if self.ledger is None else self.ledger.copied()
+    def checkpoint(self) -> Checkpoint:
+        """What `roll_back` goes back to."""
+        ledger = None if self.ledger is None else self.ledger.checkpoint()
+        return Checkpoint(self.on_paper.checkpoint(), ledger, dict(self.result.moved_for), dict(self.result.bound))
 
-        def restore() -> None:
-            self.free, self.result.homes = free, homes
-            self.result.moved_for, self.result.bound = moved, bound
-            if self.ledger is not None and counted is not None:
-                self.ledger.restore(counted)
-
-        return restore
+    def roll_back(self, checkpoint: Checkpoint) -> None:
+        """Everything is as it was."""
+        self.on_paper.roll_back(checkpoint.homes)
+        self.result.moved_for, self.result.bound = dict(checkpoint.moved_for), dict(checkpoint.bound)
+        if self.ledger is not None and checkpoint.ledger is not None:
+            self.ledger.roll_back(checkpoint.ledger)
 
     def best_fit(
-        self, workload: Workload, free: FreeBytes, homes: HomeOf, count: int | None = None
+        self,
+        workload: Workload,
+        count: int | None = None,
+        pools: Sequence[str] | None = None,
+        among: Collection[GpuUuid] | None = None,
     ) -> tuple[GpuUuid, ...] | None:
-        """The Gpus of the first of its pools that have room: the fullest; then where it is; then the least present."""
+        """The Gpus (of `among`) of the first pool that has room: the fullest; then where it is; then the least present.
+
+        The pools are those that its queue lets it into, unless others are given.
+        """
         wanted = counts(workload)[-1] if count is None else count
-        found = (self._best_fit_in(pool, workload, free, homes, wanted) for pool in self.pools_for(workload, wanted))
+        pools = self.pools_for(workload, wanted) if pools is None else pools
+        among = self.usable if among is None else self.usable.intersection(among)
+        found = (self._best_fit_in(pool, workload, wanted, among) for pool in pools)
         return next((home for home in found if home is not None), None)
 
     def pools_for(self, workload: Workload, count: int | None = None) -> list[str]:
@@ -169,16 +181,16 @@ class Paper:
         return [pool for pool in workload.spec.pools if self.ledger.obstacle(workload, pool, count=count) is None]
 
     def _best_fit_in(
-        self, pool: str, workload: Workload, free: FreeBytes, homes: HomeOf, count: int
+        self, pool: str, workload: Workload, count: int, among: Collection[GpuUuid]
     ) -> tuple[GpuUuid, ...] | None:
         """Of several Gpus, first those that are closest together."""
         gpus, pinned = self.state.gpus, pinned_to(workload)
         fitting = [
             (room, uuid not in workload.current, self._present[uuid], gpus[uuid].index, uuid)
-            for uuid, room in free.items()
-            if uuid in self.usable
+            for uuid, room in self.free.items()
+            if uuid in among
             and self.is_open(pool, uuid)
-            and self.fits(workload, uuid, free, homes)
+            and self.has_home_room(workload, uuid)
             and (pinned is None or uuid in pinned)
         ]
         if len(fitting) < count:
@@ -188,23 +200,23 @@ class Paper:
         best = topology.closest([uuid for *_, uuid in sorted(fitting)], count, gpus)
         return None if best is None else tuple(sorted(best, key=lambda uuid: gpus[uuid].index))
 
-    def is_offered(self, workload: Workload, uuid: GpuUuid, free: FreeBytes, homes: HomeOf) -> bool:
+    def is_offered(self, workload: Workload, uuid: GpuUuid) -> bool:
         """Whether `uuid` can become a home of `workload` now."""
         open_to_it = uuid in self.usable and any(self.is_open(pool, uuid) for pool in workload.spec.pools)
-        return open_to_it and self.fits(workload, uuid, free, homes)
+        return open_to_it and self.has_home_room(workload, uuid)
 
     def is_open(self, pool: str, uuid: GpuUuid) -> bool:
         """Whether `uuid` is of `pool`, and that is in use."""
         own = self._pools[uuid]
         return own.name == pool and own.enabled
 
-    def fits(self, workload: Workload, uuid: GpuUuid, free: FreeBytes, homes: HomeOf) -> bool:
+    def has_home_room(self, workload: Workload, uuid: GpuUuid) -> bool:
         """Whether its request may be counted on `uuid`; where more is promised, each must still fit in its turn."""
-        if uuid not in self.oversubscribed:
-            return free.get(uuid, -1) >= workload.spec.request_bytes
-        if free.get(uuid, -1) < self.cost_bytes(workload, uuid):
+        if not self.on_paper.has_room(workload, uuid):
             return False
-        others = [self.state.workloads[w] for w, home in homes.items() if uuid in home and w != workload.id]
+        if uuid not in self.oversubscribed:
+            return True
+        others = [self.state.workloads[w] for w, home in self.result.homes.items() if uuid in home and w != workload.id]
         there = [*others, workload]
         firm = sum(w.spec.request_bytes for w in there if not w.spec.can_take_turns)
         largest = max((w.spec.request_bytes for w in there if w.spec.can_take_turns), default=0)
@@ -215,9 +227,3 @@ class Paper:
         if uuid not in self.oversubscribed or workload.spec.can_take_turns:
             return workload.spec.request_bytes
         return round(workload.spec.request_bytes * self._pools[uuid].oversubscribe)
-
-    def put(self, workload: Workload, home: tuple[GpuUuid, ...], free: FreeBytes, homes: HomeOf) -> None:
-        """As `give`, on a draft of this paper."""
-        homes[workload.id] = home
-        for uuid in home:
-            free[uuid] -= self.cost_bytes(workload, uuid)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload, WorkloadSpec
 
+    Counted = tuple[dict[tuple[str, str], float], ...]
+
 
 def demand(spec: WorkloadSpec, memory_total_bytes: int, count: int | None = None) -> float:
     """What `spec` asks for on `count` Gpus (its fewest), in Gpus of `memory_total_bytes`."""
@@ -122,13 +124,13 @@ class Ledger:
             self._fair[pool] = fair_shares(self.tree, pool, asked, capacity)
         return self._fair[pool][queue]
 
-    def copied(self) -> tuple[dict[tuple[str, str], float], ...]:
-        """What is counted now, for `restore`."""
+    def checkpoint(self) -> Counted:
+        """What `roll_back` goes back to: copies, since sums of floats cannot be taken back by subtracting."""
         return dict(self._used), dict(self._firm), dict(self._spare)
 
-    def restore(self, counted: tuple[dict[tuple[str, str], float], ...]) -> None:
+    def roll_back(self, counted: Counted) -> None:
         """Count again what was counted then."""
-        self._used, self._firm, self._spare = counted
+        self._used, self._firm, self._spare = map(dict, counted)
 
     # What is allowed
 

@@ -8,18 +8,19 @@ exchange costs on paper is what really moves.
 from __future__ import annotations
 
 from bisect import bisect_left
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.core.model import topology
 from nls_scheduler.core.model.workload import Kind, Phase
-from nls_scheduler.core.planning.homes.paper import admission_order, pinned_to
+from nls_scheduler.core.planning.homes.paper import admission_order, counts, pinned_to
 from nls_scheduler.core.planning.making_room.cheapest_moves import BUDGET, Answer, Piece, cheapest
 from nls_scheduler.core.planning.making_room.packing import Item, pack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
     from nls_scheduler.core.model.workload import Workload
@@ -38,14 +39,13 @@ def settle_in(paper: Paper, newcomer: Workload) -> bool:
     """
     if newcomer.spec.gpu_count > 1 or newcomer.spec.elastic or newcomer.present or paper.oversubscribed:
         return False
-    if paper.best_fit(newcomer, paper.free, paper.result.homes) is None:
+    if paper.best_fit(newcomer) is None:
         return False
     there = _There(paper)
     unmoved = {u for u, room in there.free.items() if room >= newcomer.return_bytes}
     if newcomer.spec.may_borrow and not unmoved.isdisjoint(there.open_to(newcomer)):
         return False
-    beside = {u: room for u, room in paper.free.items() if u in unmoved}
-    home = paper.best_fit(newcomer, beside, paper.result.homes)
+    home = paper.best_fit(newcomer, among=unmoved)
     if home is not None:
         paper.give(newcomer, home)
         return True
@@ -61,19 +61,18 @@ def repack(paper: Paper, newcomer: Workload) -> bool:
     bursters = [w for w in admitted if w.spec.may_borrow]
     movable = [w for w in admitted if w.spec.movable]
     choices = [bursters] if len(movable) == len(bursters) else [bursters, movable]
-    restore, there = paper.snapshot(), None
+    tries = (_packed_again(paper, newcomer, candidates) for candidates in choices)
+    packed, there = next((found for found in tries if found is not None), None), None
     # The search for the cheapest way costs more than a packing: only where there is a way at all.
-    if not any(_pack_again(paper, newcomer, candidates) for candidates in choices):
+    if packed is None:
         if paper.oversubscribed or not _may_search(paper, newcomer):
             return False
         there = _There(paper)
-        if not _pack_all(paper, newcomer, there):
+        packed = _packed_anew(paper, newcomer, there)
+        if packed is None:
             return False
-    if not paper.oversubscribed:
-        as_packed = paper.snapshot()
-        restore()
-        if not _consolidate(paper, newcomer, there or _There(paper)):
-            as_packed()
+    if paper.oversubscribed or not _consolidate(paper, newcomer, there or _There(paper)):
+        _change_homes(paper, newcomer, packed)
     return True
 
 
@@ -90,34 +89,53 @@ def _has_just_come(paper: Paper, newcomer: Workload) -> bool:
     return newcomer.waiting_since == paper.at
 
 
-def _pack_again(paper: Paper, newcomer: Workload, candidates: list[Workload]) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """Other homes for others, and with them one for the newcomer.
+
+    Attributes:
+        homes: the new ones.
+        moved: who of them has to go where for the newcomer; the others of them have a home where they are already.
+    """
+
+    home: tuple[GpuUuid, ...]
+    homes: Mapping[WorkloadId, tuple[GpuUuid, ...]]
+    moved: Collection[WorkloadId]
+
+
+def _change_homes(paper: Paper, newcomer: Workload, change: _Change) -> None:
+    changed = [paper.state.workloads[key] for key in change.homes]
+    for workload in changed:
+        paper.take(workload)
+    for workload in changed:
+        paper.give(workload, change.homes[workload.id])
+    paper.give(newcomer, change.home)
+    paper.result.moved_for.update(dict.fromkeys(change.moved, newcomer.id))
+
+
+def _packed_again(paper: Paper, newcomer: Workload, candidates: list[Workload]) -> _Change | None:
     """First the newcomer, then the candidates by decreasing size, each at its old home where that has room."""
-    old = paper.result.homes
-    moving = {workload.id for workload in candidates}
-    free, trial = dict(paper.free), {w: home for w, home in old.items() if w not in moving}
+    old, draft = dict(paper.result.homes), paper.on_paper
+    pools = {w.id: paper.pools_for(w, counts(w)[-1]) for w in candidates}
+    checkpoint = draft.checkpoint()
     for workload in candidates:
-        for uuid in old[workload.id]:
-            free[uuid] += paper.cost_bytes(workload, uuid)
-    home = paper.best_fit(newcomer, free, trial)
-    if home is None:
-        return False
-    paper.put(newcomer, home, free, trial)
+        draft.take(workload)
+    home = paper.best_fit(newcomer)
+    if home is not None:
+        draft.put(newcomer, home)
     for workload in sorted(candidates, key=lambda w: (-w.spec.request_bytes, *admission_order(w))):
+        if home is None:
+            break
         own = old[workload.id]
-        fits = all(paper.fits(workload, uuid, free, trial) for uuid in own)
-        new_home = own if fits else paper.best_fit(workload, free, trial)
+        fits = all(paper.has_home_room(workload, uuid) for uuid in own)
+        new_home = own if fits else paper.best_fit(workload, pools=pools[workload.id])
         if new_home is None:
-            return False
-        paper.put(workload, new_home, free, trial)
-    moved = [w for w in candidates if trial[w.id] != old[w.id]]
-    for workload in moved:
-        paper.count(workload, old[workload.id], -1)
-        paper.count(workload, trial[workload.id], 1)
-    paper.result.moved_for.update(dict.fromkeys((w.id for w in moved), newcomer.id))
-    paper.result.homes.update(trial)
-    paper.free = free
-    paper.count(newcomer, home, 1)
-    return True
+            home = None
+        else:
+            draft.put(workload, new_home)
+    new = {w.id: draft.places[w.id] for w in candidates if w.id in draft.places and draft.places[w.id] != old[w.id]}
+    draft.roll_back(checkpoint)
+    return None if home is None else _Change(home, new, new.keys())
 
 
 class _There:
@@ -166,6 +184,13 @@ class _There:
     def size_bytes(self, workload: Workload) -> int:
         """What it takes there: all that it holds, or its request on paper."""
         return workload.size_bytes if self.is_at(workload) else workload.spec.request_bytes
+
+    def change(self, gpus: Sequence[GpuUuid], moves: Mapping[WorkloadId, GpuUuid]) -> _Change:
+        """The newcomer on `gpus`, those of `moves` there, and everybody at home where they are taken to be."""
+        moved = {key: (uuid,) for key, uuid in moves.items() if self.place[key] != (uuid,)}
+        homes, index = self.paper.result.homes, self.paper.state.gpus
+        new = {key: home for key, home in {**self.place, **moved}.items() if homes[key] != home}
+        return _Change(tuple(sorted(gpus, key=lambda uuid: index[uuid].index)), new, moved.keys())
 
     @cached_property
     def movers(self) -> Sequence[Workload]:
@@ -232,11 +257,12 @@ def _consolidate(paper: Paper, newcomer: Workload, there: _There) -> bool:
                     others += [_fewest(there.free, pieces, item, size_of) for size_of in (_held, _owed)]
                 answer = min((other for other in others if other is not None), key=lambda a: a.cost, default=None)
             if answer is not None:
-                moved = _exchange(paper, newcomer, answer.gpus, answer.moves, there)
-                for key, uuid in moved.items():
+                change = there.change(answer.gpus, answer.moves)
+                _change_homes(paper, newcomer, change)
+                for key in change.moved:
                     mover = paper.state.workloads[key]
                     if mover.spec.may_borrow and there.is_at(mover):  # all others follow their homes
-                        paper.result.bound[key] = uuid
+                        paper.result.bound[key] = answer.moves[key]
                 return True
     return False
 
@@ -276,10 +302,10 @@ def _fewest(
     return Answer((places[-1],), moves, cost)
 
 
-def _pack_all(paper: Paper, newcomer: Workload, there: _There) -> bool:
+def _packed_anew(paper: Paper, newcomer: Workload, there: _There) -> _Change | None:
     """Everybody's home is chosen anew, whatever that moves: who is in the way is seen when it is."""
     if pinned_to(newcomer) is not None:
-        return False
+        return None
     movers, free = there.movers, there.cleared
     size, count = newcomer.spec.request_bytes, newcomer.spec.gpu_count
     items = [
@@ -298,10 +324,8 @@ def _pack_all(paper: Paper, newcomer: Workload, there: _There) -> bool:
             found = next(((gpus, places) for gpus, places in tries if places is not None), None)
         if found is not None:
             gpus, places = found
-            moves = {w.id: uuid for w, uuid in zip(movers, places, strict=True) if uuid != there.place[w.id][0]}
-            _exchange(paper, newcomer, gpus, moves, there)
-            return True
-    return False
+            return there.change(gpus, {w.id: uuid for w, uuid in zip(movers, places, strict=True)})
+    return None
 
 
 def _clearable(paper: Paper, newcomer: Workload, there: _There) -> Iterator[list[GpuUuid]]:
@@ -309,20 +333,3 @@ def _clearable(paper: Paper, newcomer: Workload, there: _There) -> Iterator[list
     for pool in paper.pools_for(newcomer):
         ranked = [u for u in there.free if paper.is_open(pool, u) and there.cleared[u] >= newcomer.spec.request_bytes]
         yield sorted(ranked, key=lambda u: (-there.free[u], paper.state.gpus[u].index))
-
-
-def _exchange(
-    paper: Paper, newcomer: Workload, gpus: Sequence[GpuUuid], moves: Mapping[WorkloadId, GpuUuid], there: _There
-) -> dict[WorkloadId, GpuUuid]:
-    """Everybody has a home where they are taken to be, those of `moves` elsewhere. Returns who moves where."""
-    homes = paper.result.homes
-    new = {**there.place, **{moved: (uuid,) for moved, uuid in moves.items()}}
-    changed = [paper.state.workloads[key] for key, home in new.items() if homes[key] != home]
-    for workload in changed:
-        paper.take(workload)
-    for workload in changed:
-        paper.give(workload, new[workload.id])
-    paper.give(newcomer, tuple(sorted(gpus, key=lambda uuid: paper.state.gpus[uuid].index)))
-    moved = {key: uuid for key, uuid in moves.items() if there.place[key] != (uuid,)}
-    paper.result.moved_for.update(dict.fromkeys(moved, newcomer.id))
-    return moved
