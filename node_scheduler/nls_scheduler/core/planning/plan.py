@@ -42,13 +42,14 @@ class Plan:
 def make_plan(state: NodeState) -> Plan:
     """Guarantees, then turns for burst, then the spread: in this order, never the other way round."""
     alive = [w for w in state.workloads.values() if w.release_reason is None and w.phase is not Phase.FAILED]
-    homes = assign_homes(state, alive)
+    paper = assign_homes(state, alive)
+    homes = paper.result
     rests_at = {w.id: at for w in alive if (at := _rests_at(state, w)) is not None}
     resting = {key: _why_it_rests(state, key) for key, at in rests_at.items() if at <= state.at}
     gangs = gangs_of(state.workloads.values())
     resting |= resting_gangs(gangs, homes.homes)
     wanting = [w for w in alive if w.wants_gpu and w.id in homes.homes and w.id not in resting]
-    draft = place_guarantees(state, homes, sorted(wanting, key=admission_order))
+    draft = place_guarantees(paper, sorted(wanting, key=admission_order))
     leave_together(draft, gangs)
     draft.waits |= resting
     draft.wake_at += rests_at.values()

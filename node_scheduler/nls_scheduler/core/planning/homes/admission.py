@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from nls_scheduler.core.planning.homes.paper import Paper, admission_order, coun
 from nls_scheduler.core.planning.homes.queue_ledger import ledger_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from nls_scheduler.core.model.gangs import Gang, GangKey
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
@@ -118,10 +119,13 @@ class Admission(Paper):
                     without.append(workload)
         return without
 
-    def go_on_with(self, unit: list[Workload]) -> None:
+    @contextmanager
+    def turn_of(self, unit: list[Workload]) -> Iterator[None]:
         """It is the turn of `unit`: what is kept for those before it is not usable for it, now and later."""
         for workload in unit:
             self.usable = self._usable_for.setdefault(workload.id, self._all_usable.difference(self._reserved))
+        yield
+        self.usable = self._all_usable
 
     def reserve_for(self, unit: list[Workload]) -> None:
         """Keep for `unit` every Gpu that it may get one day; nothing is kept for one that could never be admitted."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from nls_scheduler.core.model.gangs import gangs_of, key_of
 from nls_scheduler.core.planning.homes import elastic
 from nls_scheduler.core.planning.homes.admission import Admission
-from nls_scheduler.core.planning.homes.paper import Homes, admission_order
+from nls_scheduler.core.planning.homes.paper import Homes, Paper, admission_order
 from nls_scheduler.units.sizes import format_bytes
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.workload import Workload
 
 
-def assign_homes(state: NodeState, workloads: Iterable[Workload]) -> Homes:
-    """Homes for `workloads` (those that are neither released nor failed)."""
+def assign_homes(state: NodeState, workloads: Iterable[Workload]) -> Paper:
+    """Homes for `workloads` (those that are neither released nor failed), on a paper on which they may be exchanged."""
     admission, workloads, gangs = Admission(state), list(workloads), gangs_of(state.workloads.values())
     ordered = sorted(workloads, key=admission_order)
     admission.keep_given([w for w in ordered if w.given_home is not None])
@@ -43,8 +43,9 @@ def assign_homes(state: NodeState, workloads: Iterable[Workload]) -> Homes:
         unit = units[head.id]
         result.line += [w.id for w in unit]
         changes = admission.exchanged
-        admission.go_on_with(unit)
-        if admission.admit_together(unit):
+        with admission.turn_of(unit):
+            admitted = admission.admit_together(unit)
+        if admitted:
             if admission.exchanged > changes:
                 waiting = _try_again(admission, waiting, units)
             continue
@@ -62,7 +63,7 @@ def assign_homes(state: NodeState, workloads: Iterable[Workload]) -> Homes:
     _say_why(state, admission, [*waiting, *displaced])
     if not waiting and not displaced:
         elastic.grow(admission)
-    return result
+    return admission
 
 
 def _try_again(
@@ -70,8 +71,9 @@ def _try_again(
 ) -> list[Workload]:
     """Others have changed their homes: who waits goes before who comes later in the line. Returns who still waits."""
     for head in [w for w in waiting if w.id in units]:
-        admission.go_on_with(units[head.id])
-        if admission.admit_together(units[head.id]):
+        with admission.turn_of(units[head.id]):
+            admitted = admission.admit_together(units[head.id])
+        if admitted:
             return _try_again(admission, [w for w in waiting if w not in units[head.id]], units)
     return waiting
 

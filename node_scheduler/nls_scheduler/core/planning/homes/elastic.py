@@ -24,16 +24,10 @@ def grow(paper: Paper) -> None:
         extra = _extra(paper, workload, home)[:missing] if missing > 0 else []
         if extra:
             paper.take(workload)
-            while extra and not _may_have(paper, workload, (*home, *extra)):
+            while extra and not paper.may_have_home(workload, (*home, *extra)):
                 extra.pop()
             order = tuple(sorted((*home, *extra), key=lambda uuid: paper.state.gpus[uuid].index))
             paper.give(workload, order)
-
-
-def _may_have(paper: Paper, workload: Workload, home: tuple[GpuUuid, ...]) -> bool:
-    """Whether its queue lets it have so many in that pool."""
-    pool = None if paper.ledger is None else paper.ledger.pool_of_home(home)
-    return paper.ledger is None or pool is None or paper.ledger.obstacle(workload, pool, count=len(home)) is None
 
 
 def _extra(paper: Paper, workload: Workload, home: tuple[GpuUuid, ...]) -> list[GpuUuid]:

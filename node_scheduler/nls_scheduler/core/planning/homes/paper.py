@@ -205,6 +205,25 @@ class Paper:
         open_to_it = uuid in self.usable and any(self.is_open(pool, uuid) for pool in workload.spec.pools)
         return open_to_it and self.has_home_room(workload, uuid)
 
+    def may_have_home(self, workload: Workload, gpus: tuple[GpuUuid, ...]) -> bool:
+        """Whether `workload`, which is not counted just now, may come to be at home there: pools, queue and room."""
+        if self.ledger is not None:
+            pool = self.ledger.pool_of_home(gpus)
+            if pool is not None and self.ledger.obstacle(workload, pool, count=len(gpus)) is not None:
+                return False
+        return all(self.is_offered(workload, uuid) for uuid in gpus)
+
+    def exchange(self, one: Workload, other: Workload) -> bool:
+        """Each gets the other's home, if both may have it. False: nothing is changed."""
+        checkpoint = self.checkpoint()
+        homes = self.take(one), self.take(other)
+        for workload, home in zip((other, one), homes, strict=True):
+            if not self.may_have_home(workload, home):
+                self.roll_back(checkpoint)
+                return False
+            self.give(workload, home)
+        return True
+
     def is_open(self, pool: str, uuid: GpuUuid) -> bool:
         """Whether `uuid` is of `pool`, and that is in use."""
         own = self._pools[uuid]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
-    from nls_scheduler.core.planning.homes.paper import Homes
+    from nls_scheduler.core.planning.homes.paper import Homes, Paper
     from nls_scheduler.core.planning.making_room.rooms import Rooms
 
 
@@ -21,6 +21,7 @@ class Draft:
     """The plan in the making.
 
     Attributes:
+        paper: where everybody's request is counted.
         rooms: who is meant to be where.
         cause: for whom a workload has to move or wait.
         since: since when the guarantee that drives it out has waited: its deadline counts from then.
@@ -36,7 +37,7 @@ class Draft:
     """
 
     state: NodeState
-    homes: Homes
+    paper: Paper
     rooms: Rooms
     cause: dict[WorkloadId, WorkloadId] = field(default_factory=dict)
     since: dict[WorkloadId, float] = field(default_factory=dict)
@@ -51,6 +52,11 @@ class Draft:
     roomier: dict[WorkloadId, GpuUuid] = field(default_factory=dict)
     allowances: dict[WorkloadId, int] = field(default_factory=dict)
     holders: list[tuple[int, WorkloadId]] = field(default_factory=list)
+
+    @property
+    def homes(self) -> Homes:
+        """What is on the paper."""
+        return self.paper.result
 
     def harm(self, victim: Workload) -> tuple[bool, int, int, int, float, float, str]:
         """`victims.harm` now."""

@@ -8,7 +8,6 @@ their own home. What is held above requests yields in the order of `victims.harm
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.workload import Phase
@@ -20,25 +19,25 @@ from nls_scheduler.core.planning.places.under_way import chosen_together, in_vai
 
 if TYPE_CHECKING:
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
-    from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
-    from nls_scheduler.core.planning.homes.paper import Homes
+    from nls_scheduler.core.planning.homes.paper import Paper
 
 
-def place_guarantees(state: NodeState, homes: Homes, wanting: list[Workload]) -> Draft:
+def place_guarantees(paper: Paper, wanting: list[Workload]) -> Draft:
     """Place all that a guarantee covers; what is left over waits in `Draft.over` for burst."""
-    bound = chosen_together(state, homes)
+    bound, checkpoint = chosen_together(paper.state, paper.result), paper.checkpoint()
     while True:
-        draft = _place(state, homes, wanting, dict(bound))
+        draft = _place(paper, wanting, dict(bound))
         stay = in_vain(draft)
         if not stay:
             return draft
+        paper.roll_back(checkpoint)  # the homes that this draft has exchanged
         bound = {key: uuid for key, uuid in bound.items() if key not in stay}
 
 
-def _place(state: NodeState, homes: Homes, wanting: list[Workload], bound: dict[WorkloadId, GpuUuid]) -> Draft:
-    own = replace(homes, homes=dict(homes.homes))  # exchanges are the draft's own: it may be thrown away
-    draft = Draft(state, own, Rooms(state, own.homes), bound=bound)
+def _place(paper: Paper, wanting: list[Workload], bound: dict[WorkloadId, GpuUuid]) -> Draft:
+    state = paper.state
+    draft = Draft(state, paper, Rooms(state, paper.result.homes), bound=bound)
     waiting = _keep_present(draft, wanting)
     pinned = [w for w in waiting if not w.spec.may_borrow]
     for workload in sorted(pinned, key=lambda w: (w.spec.can_take_turns, _line(draft, w))):
