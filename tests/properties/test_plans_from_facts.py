@@ -14,6 +14,8 @@ from test_histories import Histories
 from test_queue_histories import QueueHistories
 
 from nls_scheduler.core import simulator
+from nls_scheduler.core.planning.plan import make_plan
+from stage import Stage
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
@@ -27,10 +29,25 @@ def both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def twice(state, event):
         after = step(state, event)
-        assert step(replace(state, plan={}), event) == after
+        assert step(replace(state, plan={}, settled=False), event) == after
         return after
 
     monkeypatch.setattr(simulator, "step", twice)
+
+
+def test_samples_of_an_idle_node_make_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(2)
+    stage.notebook("alice")
+    stage.command("training")
+    stage.node.settle()
+    planned = []
+    monkeypatch.setattr("nls_scheduler.core.step.make_plan", lambda state: planned.append(state) or make_plan(state))
+    for _ in range(3):
+        stage.node.now += 1.0
+        stage.node.sample()
+    assert len(planned) <= 1
+    stage.holds("alice", 0.6)
+    assert len(planned) > 1
 
 
 @pytest.mark.usefixtures("both_ways")

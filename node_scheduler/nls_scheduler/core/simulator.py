@@ -151,7 +151,7 @@ class SimulatedNode:
     def come_back(self) -> None:
         """The daemon starts again from its journal; every supervisor has yet to report."""
         self.down = False
-        self.state = decode(json.loads(json.dumps(encode(replace(self.state, plan={})))))
+        self.state = decode(json.loads(json.dumps(encode(replace(self.state, plan={}, settled=False)))))
         self.unreported = set(self.state.workloads)
         self.tell(ev.DaemonRestarted(self.now))
         # An order that was not answered is sent again; one that was carried out meanwhile is answered by the report.

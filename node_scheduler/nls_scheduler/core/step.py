@@ -49,7 +49,10 @@ _STOP_ANSWER_S = 2.0
 
 def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]]:
     """The state after `event` and the commands it leads to. Pure: the same input gives the same output."""
-    state = _note_pressure(settle_claims(_give_up_trims(_forget_the_ended(record(state, event)))))
+    before = state
+    state = facts = _note_pressure(settle_claims(_give_up_trims(_forget_the_ended(record(before, event)))))
+    if _is_nothing_new(before, state):
+        return state, ()
     plan = make_plan(state)
     planned = {key: _planned(workload, plan.entries[key], state.at) for key, workload in state.workloads.items()}
     state = answer_wanted(replace(state, plan=plan.entries, workloads=planned))
@@ -60,7 +63,19 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
         if decided is not None:
             state, command = _order(state, workload, entry, decided)
             commands.append(command)
-    return _set_timer(state, plan.wake_at, commands)
+    return _set_timer(replace(state, settled=state.workloads == facts.workloads), plan.wake_at, commands)
+
+
+def _is_nothing_new(before: NodeState, state: NodeState) -> bool:
+    """Whether `state` has only figures that no plan reads, and a later time: as most samples of an idle node have."""
+    if not before.settled or (before.timer_at is not None and state.at >= before.timer_at):
+        return False
+    same = {
+        uuid: updated(gpu, utilisation=old.utilisation)
+        for uuid, gpu in state.gpus.items()
+        if (old := before.gpus.get(uuid)) is not None
+    }
+    return replace(before, at=state.at) == replace(state, gpus=same)
 
 
 def _planned(workload: Workload, entry: PlanEntry, at: float) -> Workload:

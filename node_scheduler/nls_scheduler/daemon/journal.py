@@ -232,7 +232,7 @@ class Journal:
         log.error("%s", self.trouble)
 
     def _snapshot(self, database: sqlite3.Connection, state: NodeState) -> None:
-        text = json.dumps(encode(replace(state, plan={})))
+        text = json.dumps(encode(replace(state, plan={}, settled=False)))
         row = database.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'events'").fetchone()
         database.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", (row[0], time.time(), text))
         self._since_snapshot = 0

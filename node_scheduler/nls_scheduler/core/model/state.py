@@ -71,6 +71,7 @@ class NodeState:
         unreported: after a restart, whose supervisors have not said yet how they are.
         forgetful: the journal was lost: workloads that nobody knows of may be brought back.
         quiet_until: until then nothing is ordered while somebody is unreported or may be brought back.
+        settled: the plan was made from just these facts, and changed none of them: only an event or the timer can.
         at: time of the last event.
         timer_at: when the next TimerFired was asked for.
         next_command: id of the next command.
@@ -84,6 +85,7 @@ class NodeState:
     unreported: frozenset[WorkloadId] = frozenset()
     forgetful: bool = False
     quiet_until: float = 0.0
+    settled: bool = False
     at: float = 0.0
     timer_at: float | None = None
     next_command: CommandId = field(default=CommandId(1))
