@@ -115,8 +115,8 @@ def claim(daemon: DaemonProcess, process: subprocess.Popen[bytes], **changed: An
     return {**said, **changed}
 
 
-def bring_back(daemon: DaemonProcess, body: dict[str, Any], identity: str = NEW_ID) -> tuple[int, Any]:
-    return daemon.request("PUT", f"/v1/workloads/{identity}", json.dumps(body).encode())
+def bring_back(daemon: DaemonProcess, body: dict[str, Any], identity: str = NEW_ID, only: str = "") -> tuple[int, Any]:
+    return daemon.request("PUT", f"/v1/workloads/{identity}{only}", json.dumps(body).encode())
 
 
 @pytest.mark.parametrize(
@@ -152,6 +152,18 @@ def test_a_claim_beyond_what_is_free_on_paper_is_refused(forgetful, sleeper):
     answered, problem = bring_back(forgetful, claim(forgetful, sleeper))
     assert (answered, problem["title"]) == (409, "No room")
     assert [run.poll() for run in runs] == [None, None]
+
+
+@pytest.mark.parametrize("only", ["?only=true", ""])
+def test_what_a_journal_that_lost_its_end_still_knows_of_its_process_stands_in_nobodys_way(forgetful, sleeper, only):
+    """This test's process has given up two places, of a whole GPU each, before it got the one that it brings back."""
+    whole = {"kind": "notebook", "request": "16GiB"}
+    for name in ("stale", "stale too"):
+        assert forgetful.request("POST", "/v1/workloads", json.dumps({**whole, "name": name}).encode())[0] == 201
+    answered, problem = bring_back(forgetful, claim(forgetful, sleeper), only=only)
+    assert answered == (201 if only else 409), problem
+    left = {workload["name"] for workload in forgetful.status()["workloads"]}
+    assert left == ({"brought back"} if only else {"stale", "stale too"})
 
 
 def test_what_is_known_is_not_taken_up_twice(forgetful, sleeper):

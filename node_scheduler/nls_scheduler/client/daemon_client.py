@@ -16,7 +16,7 @@ from tornado.tcpclient import TCPClient
 from nls_scheduler.client.link import Report, SupervisorLink
 from nls_scheduler.wire import locate
 from nls_scheduler.wire.errors import DaemonUnreachable, problem_in
-from nls_scheduler.wire.protocol import PROTOCOL_HEADER, PROTOCOL_VERSION
+from nls_scheduler.wire.protocol import ONLY_QUERY, PROTOCOL_HEADER, PROTOCOL_VERSION
 from nls_scheduler.wire.unix_resolver import UnixResolver
 
 if TYPE_CHECKING:
@@ -61,12 +61,13 @@ class DaemonClient:
         """
         return await self._request("POST", "/v1/workloads", fields)
 
-    async def adopt(self, workload_id: str, **fields: Any) -> dict[str, Any]:
+    async def adopt(self, workload_id: str, *, only: bool = False, **fields: Any) -> dict[str, Any]:
         """Bring back a workload that the daemon no longer knows, with its running GPU process; its status entry.
 
-        `fields` are those of `submit`, and `command_id`, `pid`, `start_time`, `current`, `executing`, `saved_bytes`.
+        `fields` are those of `submit`, and `command_id`, `pid`, `start_time`, `current`, `executing`, `saved_bytes`;
+        `only`: this process has no other one.
         """
-        return await self._request("PUT", f"/v1/workloads/{workload_id}", fields)
+        return await self._request("PUT", f"/v1/workloads/{workload_id}{ONLY_QUERY if only else ''}", fields)
 
     async def patch(self, workload_id: str, **fields: Any) -> dict[str, Any]:
         """Change what a workload asks for; its status entry."""

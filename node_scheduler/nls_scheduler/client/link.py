@@ -19,7 +19,7 @@ from nls_scheduler.wire.protocol import (
     CLOSE_ENDED,
     CLOSE_REPLACED,
     MAX_BODY_BYTES,
-    ONLY_ARGUMENT,
+    ONLY_QUERY,
     PROTOCOL_HEADER,
     PROTOCOL_VERSION,
     CommandMessage,
@@ -209,6 +209,7 @@ class SupervisorLink:
         try:
             await self._adopt(
                 self.workload_id,
+                only=self._only,
                 **{name: view[name] for name in ("kind", "name", "priority", "requeue")},
                 request=f"{view['request_bytes']}B",
                 limit=f"{view['limit_bytes']}B",
@@ -233,7 +234,7 @@ class SupervisorLink:
 
     async def _connect(self) -> WebSocketClientConnection:
         request = HTTPRequest(
-            f"ws://nls/v1/workloads/{self.workload_id}/supervisor" + (f"?{ONLY_ARGUMENT}=true" if self._only else ""),
+            f"ws://nls/v1/workloads/{self.workload_id}/supervisor{ONLY_QUERY if self._only else ''}",
             headers={PROTOCOL_HEADER: str(PROTOCOL_VERSION)},
             connect_timeout=CONNECT_TIMEOUT_S,
             request_timeout=CONNECT_TIMEOUT_S,

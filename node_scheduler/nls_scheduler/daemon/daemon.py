@@ -192,8 +192,11 @@ class Daemon:
             raise
         return workload_id
 
-    async def adopt(self, workload_id: WorkloadId, body: Mapping[str, Any], peer: Peer) -> None:
-        """Take up again what an earlier daemon knew, as its supervisor says it is. Raises Problem."""
+    async def adopt(self, workload_id: WorkloadId, body: Mapping[str, Any], peer: Peer, *, only: bool = False) -> None:
+        """Take up again what an earlier daemon knew, as its supervisor says it is. Raises Problem.
+
+        `only`: the calling process has no other one, so that what else a journal knows of it is over.
+        """
         home = None
         if self._cluster is not None:
             state = {name: body[name] for name in adoption.STATE_FIELDS if name in body}
@@ -210,6 +213,8 @@ class Daemon:
         adoption.check_uses(claimed, uses)
         if workload_id in self.state.workloads:
             raise Problem(409, "Known already", f"The workload {workload_id} is known: supervise it.")
+        if only:
+            self._end_ghosts(peer)
         event = claimed.event(boottime_s(), workload_id, self._context_memory_bytes, uses)
         adoption.check_room(self.state, step(self.state, event)[0], workload_id)
         self._take_lease(workload_id, peer)
@@ -320,15 +325,15 @@ class Daemon:
             before.close(CLOSE_REPLACED, "another supervisor of this workload has connected")
         self._take_lease(workload.id, session.peer)
         if session.only:
-            self._end_ghosts(session)
+            self._end_ghosts(session.peer)
         session.show(workload_view(self.state, workload, boottime_s()), boottime_s())
         order = outstanding(self.state, workload)
         if order is not None and not isinstance(order, EndProcess):
             session.order(order)
 
-    def _end_ghosts(self, session: Session) -> None:
-        """Workloads that its process does not know, or has given up: an answer, or the journal's end, was lost."""
-        process = session.peer.process
+    def _end_ghosts(self, peer: Peer) -> None:
+        """Workloads that a process does not know, or has given up: an answer, or the journal's end, was lost."""
+        process = peer.process
         for other in tuple(self.state.workloads) if process is not None else ():
             if other not in self._sessions and self._leases.holder(other) == process:
                 self.apply(events.SupervisorLost(boottime_s(), other, "its notebook has another place on the GPU"))

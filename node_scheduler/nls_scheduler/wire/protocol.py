@@ -36,6 +36,7 @@ OLDEST_PROTOCOL: Final = 1
 PROTOCOL_HEADER: Final = "X-NLS-Protocol"
 ONLY_ARGUMENT: Final = "only"
 """In a supervisor's query, `true`: its process looks after no other workload, whatever the daemon's journal knows."""
+ONLY_QUERY: Final = f"?{ONLY_ARGUMENT}=true"
 MAX_BODY_BYTES: Final = 2**20
 CLOSE_ENDED: Final = 4000
 """WebSocket close code: the workload has ended; there is nothing left to supervise."""

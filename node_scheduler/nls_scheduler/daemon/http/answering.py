@@ -16,6 +16,7 @@ from nls_scheduler.units.clock import boottime_s
 from nls_scheduler.wire.errors import CONTENT_TYPE, Problem, malformed
 from nls_scheduler.wire.protocol import (
     MAX_BODY_BYTES,
+    ONLY_ARGUMENT,
     PROTOCOL_HEADER,
     PROTOCOL_VERSION,
     check_version,
@@ -77,6 +78,11 @@ class Answering(web.RequestHandler):
             # Not before the body is read: a refusal would close the connection while the caller still writes.
             self.peer, self._identified = self.daemon.identified(self.peer), True
         return self.peer
+
+    @property
+    def is_only(self) -> bool:
+        """Whether the calling process says that it looks after no other workload."""
+        return self.get_query_argument(ONLY_ARGUMENT, "") == "true"
 
     @property
     def veil(self) -> Veil | None:

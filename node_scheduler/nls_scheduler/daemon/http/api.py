@@ -17,7 +17,7 @@ from nls_scheduler.daemon.http.answering import Answering, NotFound, WithBody
 from nls_scheduler.daemon.sessions import Session
 from nls_scheduler.views.metrics import CONTENT_TYPE as METRICS_TYPE
 from nls_scheduler.wire.errors import Problem
-from nls_scheduler.wire.protocol import MAX_BODY_BYTES, ONLY_ARGUMENT
+from nls_scheduler.wire.protocol import MAX_BODY_BYTES
 
 if TYPE_CHECKING:
     from nls_scheduler.daemon.daemon import Daemon
@@ -138,7 +138,7 @@ class Workload(WithBody):
 
     async def put(self, workload_id: str) -> None:
         """A supervisor brings it back to a daemon that has lost its journal; 201 with its status entry."""
-        await self.daemon.adopt(WorkloadId(workload_id), self.fields(), self.caller)
+        await self.daemon.adopt(WorkloadId(workload_id), self.fields(), self.caller, only=self.is_only)
         self.daemon.names.note(self.daemon.state)
         self.answer_entry(self.daemon.view(WorkloadId(workload_id)), HTTPStatus.CREATED)
 
@@ -207,8 +207,7 @@ class Supervisor(Answering, websocket.WebSocketHandler):
 
     def open(self, workload_id: str) -> None:
         """The connection stands."""
-        only = self.get_query_argument(ONLY_ARGUMENT, "") == "true"
-        self.session = Session(WorkloadId(workload_id), self.caller, self.close, only=only)
+        self.session = Session(WorkloadId(workload_id), self.caller, self.close, only=self.is_only)
         self.sender = asyncio.ensure_future(self.session.run(self.daemon.encode, self._send))
         self.daemon.attach(self.session)
 
