@@ -152,9 +152,9 @@ async def _misbehave(daemon: DaemonProcess) -> None:
 SUPERVISOR = """
 import asyncio, os, subprocess, sys
 from pathlib import Path
-from nls_scheduler.client import DaemonClient
-from nls_scheduler.guardian import read_stat
-from nls_scheduler.protocol import CommandMessage
+from nls_scheduler.client.daemon_client import DaemonClient
+from nls_scheduler.processes.guardian import read_stat
+from nls_scheduler.wire.protocol import CommandMessage
 
 async def main():
     client = await DaemonClient.connect(Path(sys.argv[1]))

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 GIB = 2**30
 ASK = """
 import asyncio, json, sys
-from nls_scheduler.client import DaemonClient
-from nls_scheduler.errors import Problem
+from nls_scheduler.client.daemon_client import DaemonClient
+from nls_scheduler.wire.errors import Problem
 
 async def main():
     client = await DaemonClient.connect(may_start=False)
