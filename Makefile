@@ -9,7 +9,7 @@ ARGS ?=
 # Side by side, each file in one process.
 WORKERS ?= --numprocesses=$(shell nproc | awk '{print ($$1 < 8) ? $$1 : 8}') --dist=loadfile --no-loadscope-reorder
 
-# For make explore and make chaos: so many minutes; one round, or one campaign, again.
+# For make explore, chaos and mutants: so many minutes; one round, one campaign, or the same mutants again.
 MINUTES ?= 2
 SEED ?=
 
@@ -59,9 +59,10 @@ explore: $(VENV)/.test
 types: $(VENV)/.test
 	NLS_ALL_TYPES=1 $(BIN)/python -m pytest -m long tests/properties/test_saved_state_types.py $(ARGS)
 
-# Defects made by hand in the planner: each must be caught by some test. NLS_KEEP=1 keeps the outcome.
+# Defects in the planner, some chosen by hand and some of those that can be generated, as SEED draws them (printed; a
+# new one if none is given): each must be caught by some test. All of a part: make mutants ARGS="turns.py --all".
 mutants: $(VENV)/.test
-	$(BIN)/python tools/mutants.py $(ARGS)
+	$(BIN)/python tools/mutants.py $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 lint: $(VENV)/.lint $(VENV)/.test
 	$(BIN)/ruff check

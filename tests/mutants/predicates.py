@@ -1,0 +1,203 @@
+"""Functions that ask after a rule of the planner, and what they always answer when nobody cares for it any more."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from mutants import Edit, Mutant, functions
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate(Mutant):
+    """A function that does nothing but return a constant.
+
+    Attributes:
+        constant: which, as it is written.
+        rule: the sentence that no longer holds.
+    """
+
+    constant: str
+    rule: str
+
+    def told(self) -> str:
+        """The rule, which no test holds."""
+        return self.rule
+
+    def edit(self, tree: ast.Module) -> Edit:
+        """The whole body."""
+        function = functions(tree).get(self.function)
+        if function is None:
+            raise LookupError(f"{self.file} has no function {self.function} any more, on which this hung: {self.rule}")
+        body = ast.parse(f"lambda: {self.constant}", mode="eval").body.body
+        return Edit(self.function, self.change, function, function, "body", None, [ast.Return(body)])
+
+
+def _of(file: str, *rows: tuple[str, str, str]) -> list[Predicate]:
+    """From rows of function, constant and rule."""
+    return [Predicate(file, function, f"is always {constant}", constant, rule) for function, constant, rule in rows]
+
+
+PREDICATES = [
+    *_of(
+        "core/model/gangs.py",
+        ("Gang.whole", "True", "A gang starts when every member is here."),
+        ("Gang.runs", "True", "A gang with a dead member stops whole."),
+        ("Gang.may_start", "True", "A gang starts again when all of it has stopped."),
+        ("Gang.done", "0", "A gang of which some have ended well cannot start again whole."),
+        ("key_of", "None", "A gang starts together or not at all."),
+    ),
+    *_of(
+        "core/model/gpu.py",
+        ("Gpu.has_foreigners", "False", "Nobody borrows where somebody is whom we do not look after."),
+        ("Gpu.foreign_bytes", "0", "What nobody placed owns what it uses."),
+        ("Gpu._owned_bytes", "0", "An owner has the part that a cluster's scheduler gave it."),
+    ),
+    *_of(
+        "core/model/policy.py",
+        ("Policy.residency_s", "0.0", "A holder of burst keeps its Gpu for its residency."),
+        ("Policy.ladder_s", "0.0", "A running cell is told and interrupted before it is stopped."),
+    ),
+    *_of(
+        "core/model/queues.py",
+        ("Queue.quota_in", "0.0", "Everybody gets their quota as far as they ask for it."),
+        ("Queue.limit_in", "None", "Nobody is admitted beyond a limit."),
+        ("Queue.weight_in", "1.0", "What is over quota is divided by weight."),
+        ("Queue.is_open_to", "True", "A queue that names users is for those."),
+    ),
+    *_of("core/model/pools.py", ("Pool.names", "False", "A Gpu belongs to the first pool that names it.")),
+    *_of("core/model/state.py", ("NodeState.quiet", "False", "Nothing is ordered before supervisors have reported.")),
+    *_of(
+        "core/model/workload.py",
+        ("WorkloadSpec.movable", "True", "One of several Gpus or of a gang is never moved, nor most commands."),
+        ("WorkloadSpec.preemptible", "True", "From priority 100 on a workload is not preemptible."),
+        ("WorkloadSpec.resizable", "True", "An elastic command that cannot start again keeps what it got."),
+        ("WorkloadSpec.can_take_turns", "True", "Only notebooks take turns where more is promised than there is."),
+        ("Workload.executing", "False", "Suspend and migrate happen between cells."),
+        ("Workload.kept", "False", "While its user keeps it, only a guarantee takes a notebook off its Gpu."),
+        ("Workload.within_request", "True", "Burst comes after every guarantee."),
+    ),
+    *_of("core/planning/claims.py", ("_expected", "()", "As many Gpus are kept free as devices are promised.")),
+    *_of(
+        "core/planning/gangs.py",
+        ("resting", "{}", "A gang that is not whole is on no Gpu."),
+        ("leave_together", "None", "A gang leaves whole or not at all."),
+        ("have_room", "True", "A gang starts when all of it has room in fact, together."),
+    ),
+    *_of(
+        "core/planning/homes/admission.py",
+        ("Admission.give_up_incomplete", "[]", "All of a gang have homes, or none."),
+        ("Admission.reserve_for", "None", "A larger request is passed by only until it has waited starvation_s."),
+    ),
+    *_of(
+        "core/planning/homes/displacing.py",
+        ("displace", "False", "A queue within its fair share takes room back."),
+        ("_Attempt._is_own_gang", "False", "Nobody takes a home from its own gang."),
+    ),
+    *_of(
+        "core/planning/homes/elastic.py",
+        ("grow", "None", "An elastic command grows onto Gpus that nobody wants."),
+        ("shrink", "False", "Elastic commands give back for a guarantee what they have above their fewest."),
+        ("keep_within_limit", "False", "An elastic command counts with all the Gpus that it has."),
+    ),
+    *_of(
+        "core/planning/homes/elastic_counts.py",
+        (
+            "grows_at",
+            "0.0",
+            "It grows onto Gpus that have been nobody's home for the cool-down, once it has run as long.",
+        ),
+    ),
+    *_of(
+        "core/planning/homes/paper.py",
+        ("is_bound", "False", "A process that cannot move keeps its home."),
+        ("Paper.fits", "True", "Requests at home on a Gpu stay within it."),
+        ("Paper.is_open", "True", "A workload stays within its pools."),
+    ),
+    *_of(
+        "core/planning/homes/queue_ledger.py",
+        ("Ledger.obstacle", "None", "What is not preemptible is only admitted within its queue's quota."),
+        ("Ledger._reclaims", "True", "Only who stays within its fair share takes back, from who is above its own."),
+        ("Ledger.may_displace", "True", "Who is not preemptible is never displaced."),
+        ("comes_back", "True", "A priority never stops a command that would not start again by itself."),
+    ),
+    *_of(
+        "core/planning/homes/repacking.py",
+        ("repack", "False", "Homes are exchanged where a newcomer fits in no other way."),
+    ),
+    *_of(
+        "core/planning/making_room/rooms.py",
+        ("Rooms.requests_exceed", "False", "Requests now on a Gpu never exceed it."),
+        ("Rooms.sizes_exceed", "False", "Where what is held does not fit beside the requests, the bursters yield."),
+        ("Rooms.is_full", "False", "No Gpu takes more workloads than its pool allows."),
+        ("Rooms.may_stay", "True", "Only a burstable workload is on a Gpu that is not its home."),
+        ("Rooms.is_owed", "True", "Above oversubscribe 1.0 a request is there on demand."),
+        ("Rooms.holds_guest", "False", "Who has lost its home stays as long as nobody needs its place."),
+        ("is_usable", "True", "A broken Gpu, or one whose memory is not known, gets nothing new."),
+        ("has_room", "True", "No process starts before the driver shows its room free."),
+        ("borrows_beside_a_stranger", "False", "Who borrows starts only where no process is seen that nobody placed."),
+        ("stuck_gpus", "set()", "Memory that is not let go of in time puts the Gpu out of service."),
+    ),
+    *_of(
+        "core/planning/making_room/victims.py",
+        ("suspend_failed_lately", "False", "None is suspended for a burst soon after a suspend of it has failed."),
+    ),
+    *_of(
+        "core/planning/places/burst_moves.py",
+        ("moves_of_last_hour", "()", "A workload moves for burst no more often in an hour than the policy says."),
+        ("may_move_from", "0.0", "Between two moves for burst alone there is a cool-down."),
+    ),
+    *_of(
+        "core/planning/places/draft.py",
+        ("Draft.harm", "()", "Who leaves is who is harmed least."),
+        ("Draft.claimed_since", "None", "A guarantee sets a deadline."),
+    ),
+    *_of("core/planning/places/exchanges.py", ("_may_exchange", "True", "Homes are exchanged where all have room.")),
+    *_of(
+        "core/planning/places/failed_allocations.py",
+        ("_is_short", "False", "Caches make room before an allocation is refused."),
+        ("roomier", "None", "Who was refused memory moves where it may use that much."),
+    ),
+    *_of(
+        "core/planning/places/spreading.py",
+        ("spread", "{}", "Bursters spread over the idle Gpus."),
+        ("_may_move_for_burst", "True", "A move for burst waits for the end of the cell."),
+    ),
+    *_of(
+        "core/planning/places/trims.py",
+        ("is_due", "False", "Caches are given back before anybody leaves."),
+        ("is_open", "False", "The next rung follows when the driver has shown what a trim freed."),
+    ),
+    *_of(
+        "core/planning/places/turns.py",
+        ("_starves", "False", "Nobody gets the room that is kept for a cell that starves."),
+        ("_may_yield", "True", "A running cell within its request yields to nobody's burst."),
+        ("_yields_now", "True", "A holder keeps its Gpu to the end of its cell and of its residency."),
+    ),
+    *_of(
+        "core/planning/places/under_way.py",
+        ("chosen_together", "{}", "Several that were chosen together move as they were chosen."),
+    ),
+    *_of("core/planning/plan.py", ("_rests_at", "None", "An idle notebook is suspended where its pool wants that.")),
+    *_of(
+        "core/recording/of_a_gang.py",
+        ("failures_with", "0", "After max_failures deaths in a row a gang is given up."),
+    ),
+    *_of(
+        "core/recording/of_a_workload.py",
+        ("above_limit", "False", "A process above its limit is dealt with after two samples."),
+        ("_answers", "True", "A late answer to an earlier order changes nothing."),
+    ),
+    *_of(
+        "core/recording/of_the_node.py",
+        ("_still_seen", "False", "Memory is free when the driver shows it, not when a process says so."),
+    ),
+    *_of(
+        "core/step.py",
+        ("_keep_limit", "None", "A process above its limit is trimmed, then evicted."),
+        ("_interrupt_is_due", "True", "A cell has until interrupt_grace_s before the deadline to end by itself."),
+        ("_overdue", "False", "A guarantee is there at its deadline."),
+    ),
+    *_of("requests/joining.py", ("refusal", "None", "A gang that could not fit on the empty node is refused at once.")),
+    *_of("requests/queue_access.py", ("check_growth", "None", "A change that its queue would not admit is refused.")),
+]
