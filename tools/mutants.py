@@ -23,7 +23,6 @@ import shutil
 import signal
 import sys
 import tempfile
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,6 +57,7 @@ TESTS = (
 )
 """The fast tests of the core."""
 FIRST = {
+    "admission": "stories/test_admission_on_paper",
     "allowances": "properties/test_allowances",
     "assign": "stories/test_admission_on_paper",
     "burst_moves": "stories/test_calm",
@@ -67,19 +67,22 @@ FIRST = {
     "draft": "stories/test_reclaiming",
     "elastic": "stories/test_several_gpus",
     "elastic_counts": "stories/test_several_gpus",
-    "exchanges": "stories/test_consolidation",
+    "exchanges": "stories/test_exchanges",
     "explain": "unit/test_explain",
     "failed_allocations": "stories/test_failed_allocations",
     "gangs": "stories/test_gangs",
-    "gpu": "unit/test_model",
+    "gpu": "stories/test_claims_of_a_cluster",
     "guarantees": "stories/test_spreading",
     "invariants": "unit/test_invariants",
+    "joining": "unit/test_admission",
     "migration": "unit/test_migration",
+    "of_a_gang": "stories/test_gangs",
     "of_a_workload": "stories/test_evidence",
     "of_the_node": "stories/test_evidence",
     "packing": "properties/test_packing",
     "paper": "stories/test_admission_on_paper",
-    "policy": "unit/test_model",
+    "plan": "stories/test_pools",
+    "policy": "stories/test_guarantees_first",
     "pool_config": "stories/test_pools",
     "pools": "stories/test_pools",
     "queue_access": "unit/test_queue_access",
@@ -88,7 +91,8 @@ FIRST = {
     "queues": "unit/test_queue_tree",
     "repacking": "stories/test_consolidation",
     "rooms": "stories/test_spreading",
-    "state": "unit/test_model",
+    "spreading": "stories/test_spreading",
+    "state": "stories/test_restarts",
     "step": "stories/test_reclaiming",
     "topology": "unit/test_topology",
     "transitions": "unit/test_model",
@@ -123,6 +127,7 @@ _LEFT_OUT = (
 )
 
 Answer = tuple[int, str | None]
+"""Pytest's exit code, and the test that failed or what else happened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +137,7 @@ class Outcome:
     Attributes:
         outcome: CAUGHT, SURVIVED or BROKEN.
         by: the test that caught it, or what else happened.
+        seconds: of the processor's time.
     """
 
     id: str
@@ -158,15 +164,21 @@ class Watcher:
 
 
 class Bench:
-    """A copy of the daemon, into which one mutant at a time is put."""
+    """A copy of the daemon, into which one mutant at a time is put.
+
+    Attributes:
+        seconds: of the processor's time for the last of them.
+    """
 
     def __init__(self, folder: Path) -> None:
         """`folder` is there and empty."""
         self._folder = folder
+        self.seconds = 0.0
         shutil.copytree(SOURCES, folder / SOURCES.name, ignore=shutil.ignore_patterns("__pycache__"))
 
     def attempt(self, mutant: Mutant | None, killer: str | None) -> Answer:
-        """Pytest's exit code for `mutant` (`None`: no defect) and the test that failed; `killer` goes first."""
+        """What the tests say of `mutant` (`None`: no defect); `killer` goes first."""
+        self.seconds = 0.0
         if mutant is not None:
             (self._folder / SOURCES.name / mutant.file).write_text(mutant.of((SOURCES / mutant.file).read_text()))
         try:
@@ -197,7 +209,8 @@ class Bench:
         os.close(told)
         with os.fdopen(answer) as said:
             text = said.read()
-        _, status = os.waitpid(pid, 0)
+        _, status, used = os.wait4(pid, 0)
+        self.seconds += used.ru_utime + used.ru_stime
         if os.WIFSIGNALED(status):
             return (1, CLOCK) if os.WTERMSIG(status) == signal.SIGKILL else (-1, f"signal {os.WTERMSIG(status)}")
         code, by = json.loads(text)
@@ -248,10 +261,9 @@ def _open_bench(folder: str) -> None:
 
 def _try(job: tuple[Mutant | None, str | None]) -> Outcome:
     mutant, killer = job
-    began = time.monotonic()
     code, by = _bench[0].attempt(mutant, killer)
     name = NO_MUTANT if mutant is None else mutant.id
-    return Outcome(name, _OUTCOMES.get(code, BROKEN), by, round(time.monotonic() - began, 2))
+    return Outcome(name, _OUTCOMES.get(code, BROKEN), by, round(_bench[0].seconds, 2))
 
 
 def try_all(mutants: Sequence[Mutant], killers: Mapping[str, str], workers: int, *, trust: bool) -> list[Outcome]:
