@@ -86,6 +86,35 @@ def test_a_late_start_failed_of_an_earlier_order_changes_nothing() -> None:
     assert (stage.phase("alice"), stage.workload("alice").failures) == ("starting", 1)
 
 
+def test_a_late_ready_of_an_earlier_start_is_not_taken_for_the_new_one_s() -> None:
+    from nls_scheduler.core.model import events as ev
+    from nls_scheduler.core.model.ids import CommandId
+
+    stage = Stage(1)
+    stage._ids["alice"] = alice = stage.node.submit(name="alice")
+    stage.completes("alice", fail=True)
+    assert stage.phase("alice") == "starting"
+    stage.node.tell(ev.ProcessReady(stage.node.now, alice, CommandId(1)))
+    assert stage.phase("alice") == "starting"
+
+
+def test_a_suspend_that_failed_too_late_does_not_take_the_stop_back_that_followed_it() -> None:
+    from nls_scheduler.core.model import events as ev
+
+    stage = Stage(1, suspend_timeout_s=10.0)
+    stage.notebook("alice")
+    alice = stage.workload("alice").id
+    stage.node.tell(ev.SuspendRequested(stage.node.now, alice, "suspended by its user"))
+    suspend = stage.workload("alice").pending
+    assert suspend is not None
+    stage.node.tell(ev.TimerFired(stage.node.now + 10.0))
+    stop = stage.workload("alice").pending
+    assert stop is not None
+    assert (suspend.order.value, stop.order.value) == ("suspend", "stop")
+    stage.node.tell(ev.SuspendFailed(stage.node.now, alice, suspend.command_id, "it took too long"))
+    assert (stage.phase("alice"), stage.workload("alice").pending) == ("suspending", stop)
+
+
 def test_a_stop_that_found_no_process_does_not_end_the_start_after_it_when_it_is_told_twice() -> None:
     from nls_scheduler.core.model import events as ev
 
