@@ -109,7 +109,7 @@ EFFORT = "0.02"
 """Part of the examples that a property tries."""
 EXAMPLES = 25
 """Of properties that say nothing about that."""
-LIMIT_S = 150
+LIMIT_S = 120
 """Of the processor's time, several times what the tests take."""
 LIMIT_BYTES = 4 << 30
 CAUGHT, SURVIVED, BROKEN = "caught", "survived", "broken"

@@ -28,6 +28,12 @@ CASES = {
         8,
         {"a": 6, "b": 2},
     ),
+    "by weight, and no more than it asks for": (
+        (queue("a", over_quota_weight=2.0), queue("b")),
+        {"a": 3, "b": 9},
+        6,
+        {"a": 3, "b": 3},
+    ),
     "without a weight no part": (
         (queue("a", over_quota_weight=0.0, quota=1.0), queue("b")),
         {"a": 9, "b": 3},
