@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.core.model.workload import Kind
 from stage import TOTAL, Stage
@@ -16,6 +19,19 @@ def test_the_higher_priority_is_admitted_first() -> None:
     stage.ends("holder")
     assert stage.runs("urgent")
     assert stage.phase("first") == "queued"
+
+
+def test_who_loses_its_home_goes_behind_the_more_important_that_wait() -> None:
+    stage = Stage(2)
+    stage.health(1, healthy=False)
+    stage.notebook("loser", 1.0)
+    stage.notebook("urgent", 1.0, priority=5)
+    assert (stage.gpu("loser"), stage.phase("urgent")) == (0, "queued")
+    other_way_round = tuple(replace(gpu, healthy=not gpu.healthy) for gpu in stage.node.state.gpus.values())
+    stage.node.tell(ev.GpusDiscovered(stage.node.now, other_way_round))
+    stage.node.sample()
+    stage.node.settle()
+    assert (stage.gpu("urgent"), stage.home("loser")) == (1, [])
 
 
 def test_who_waits_for_its_own_queue_keeps_no_room_however_long_it_waits() -> None:
