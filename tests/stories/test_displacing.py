@@ -72,6 +72,16 @@ def test_what_is_scattered_is_taken_back_and_the_rest_packed() -> None:
     assert (stage.home("a1"), stage.home("a2")) == ([], [])
 
 
+def test_of_what_is_scattered_who_is_not_in_the_way_after_the_packing_notices_nothing() -> None:
+    stage = owed(3)
+    for name in ("b1", "a1", "b2", "a2", "b3", "a3"):
+        stage.notebook(name, 0.5, 0.5, queue=name[0])
+    stage.command("owner", queue="b")
+    assert stage.runs("owner", "b1", "b2", "b3")
+    (spared,) = (name for name in ("a1", "a2", "a3") if stage.home(name))
+    assert stage.orders(spared) == ["start"]
+
+
 def test_who_comes_back_by_itself_goes_before_who_does_not_whatever_their_priorities() -> None:
     stage = owed(2)
     stage.command("once", queue="a", priority=0)
