@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from nls_scheduler.core.model import events as ev
-from nls_scheduler.core.model.ids import ProcessId
+from nls_scheduler.core.model.ids import CommandId, ProcessId
+from nls_scheduler.core.model.workload import MemoryAnswer, Order, Pending, Wanted, Workload
 from nls_scheduler.core.simulator import GIB
 from stage import TOTAL, Stage
 
@@ -193,3 +194,20 @@ def test_nobody_gets_the_room_of_what_a_gpu_process_left_behind_not_even_its_not
         assert (releasing.process, releasing.bytes, releasing.since) == (orphan, 4 * GIB, 10.0)
     sampled(stage, at=13.0)
     assert stage.phase("book") == "starting"
+
+
+def test_nothing_that_was_said_of_a_process_is_said_of_the_next_one() -> None:
+    stage = Stage(1)
+    stage.notebook("alice")
+    alice, gpu = stage.workload("alice"), stage.uuid(0)
+    order = Pending(Order.TRIM, CommandId(7), 0.0, 5.0, "memory is short")
+    said = {
+        "measured": True, "memory_used": {gpu: GIB}, "over_limit_polls": 1.0, "interrupt": order, "wished_bytes": GIB,
+        "trim": order, "trimmed": True, "trimmed_at": 0.0, "trim_shows_by": 5.0, "resident_since": 0.0,
+        "wanted": Wanted(1, gpu, GIB, GIB, 0.0, 5.0), "answer": MemoryAnswer(0, granted=True, reason="it is free"),
+    }  # fmt: skip
+    stage.node.state = replace(stage.node.state, workloads={alice.id: replace(alice, **said)})
+    stage.node.tell(ev.ProcessExited(stage.node.now, alice.id, alice.process, "it died"))
+    assert stage.phase("alice") == "starting"
+    new, after = Workload(alice.id, alice.spec, 0.0), stage.workload("alice")
+    assert {name: getattr(after, name) for name in said} == {name: getattr(new, name) for name in said}
