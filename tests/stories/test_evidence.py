@@ -211,3 +211,11 @@ def test_nothing_that_was_said_of_a_process_is_said_of_the_next_one() -> None:
     assert stage.phase("alice") == "starting"
     new, after = Workload(alice.id, alice.spec, 0.0), stage.workload("alice")
     assert {name: getattr(after, name) for name in said} == {name: getattr(new, name) for name in said}
+
+
+def test_a_trim_that_is_answered_after_it_was_given_up_is_not_another_one() -> None:
+    stage = Stage(1)
+    stage.notebook("alice")
+    before = stage.workload("alice")
+    stage.node.tell(ev.MemoryTrimmed(stage.node.now, before.id, CommandId(7)))
+    assert stage.workload("alice") == before
