@@ -111,7 +111,7 @@ PREDICATES = [
     *_of(
         "core/planning/homes/paper.py",
         ("is_bound", "False", "A process that cannot move keeps its home."),
-        ("Paper.fits", "True", "Requests at home on a Gpu stay within it."),
+        ("Paper.has_home_room", "True", "Requests at home on a Gpu stay within it."),
         ("Paper.is_open", "True", "A workload stays within its pools."),
     ),
     *_of(
@@ -152,7 +152,7 @@ PREDICATES = [
         ("Draft.harm", "()", "Who leaves is who is harmed least."),
         ("Draft.claimed_since", "None", "A guarantee sets a deadline."),
     ),
-    *_of("core/planning/places/exchanges.py", ("_may_exchange", "True", "Homes are exchanged where all have room.")),
+    *_of("core/planning/places/exchanges.py", ("_makes_as_much_room", "True", "Homes are exchanged where all have room.")),
     *_of(
         "core/planning/places/failed_allocations.py",
         ("_is_short", "False", "Caches make room before an allocation is refused."),
