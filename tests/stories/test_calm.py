@@ -82,6 +82,16 @@ def test_a_move_that_was_put_off_waits_for_the_first_of_the_hour_not_for_the_las
     assert may_move_from(stage.node.state, stage.workload("bob")) == pytest.approx(3600, abs=1)
 
 
+def test_moves_that_its_user_asks_for_are_no_moves_for_burst() -> None:
+    stage = Stage(2, max_moves_per_hour=2)
+    stage.notebook("alice")
+    for _ in range(4):
+        there = 1 - (stage.gpu("alice") or 0)
+        stage.user_migrates("alice", there)
+        assert stage.gpu("alice") == there
+    assert stage.workload("alice").burst_moves == ()
+
+
 def test_after_a_failed_suspend_of_any_kind_somebody_else_moves_for_burst() -> None:
     stage = Stage(2, cool_down_s=60.0)
     stage.command("blocker", 1.0)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import ast
+from dataclasses import fields, is_dataclass, replace
+from inspect import isclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from nls_scheduler.core.invariants import InvariantError, check
+from nls_scheduler.core import invariants
+from nls_scheduler.core.invariants import SENTENCES, InvariantError, broken, check
 from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.model import gpu, policy, pools, queues, state, workload
 from nls_scheduler.core.model.commands import (
     InterruptCell,
     StartProcess,
@@ -16,7 +21,9 @@ from nls_scheduler.core.model.commands import (
     SuspendProcess,
     TrimMemory,
 )
-from nls_scheduler.core.model.ids import CommandId
+from nls_scheduler.core.model.gpu import Releasing
+from nls_scheduler.core.model.ids import CommandId, ProcessId
+from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.core.model.workload import Order, Pending, Phase
 from stage import TOTAL, Stage
@@ -68,10 +75,14 @@ def alone(change: object) -> Break:
     return change, change, ()  # type: ignore[return-value]
 
 
-def a_sentence_is_broken(broken: Break, says: str) -> None:
+def a_sentence_is_broken(breaks: Break, says: str) -> None:
     with pytest.raises(InvariantError) as caught:
-        check(*broken)
+        check(*breaks)
     assert says in str(caught.value)
+
+
+def names(step: Break) -> set[str]:
+    return {each.sentence for each in broken(*step)}
 
 
 def test_what_is_in_order_breaks_no_sentence() -> None:
@@ -103,12 +114,35 @@ RECORDS = {
     ),
     "allowances on GPU 0 are more": lambda s: entry(s, "bob", target=(s.uuid(0),)),
     "has a deadline, and no guarantee waits": lambda s: entry(s, "alice", deadline_at=100.0),
+    "is to leave by 9.0, and was told at 0.0": lambda s: replace(
+        record(s, "alice", told_since=0.0), plan=entry(s, "alice", deadline_at=9.0).plan
+    ),
+    "is not in the plan": lambda s: replace(s.node.state, plan={}),
 }
 
 
 @pytest.mark.parametrize("says", RECORDS)
 def test_a_record_or_an_entry_that_cannot_be_is_said(says: str) -> None:
     a_sentence_is_broken(alone(RECORDS[says](two())), says)
+
+
+def test_a_sentence_is_known_by_one_name_whoever_breaks_it() -> None:
+    stage = two()
+    said = [names(alone(record(stage, name, process=None))) for name in ("alice", "bob")]
+    assert said[0] == said[1] == {"who_runs_has_a_process_and_no_command"}
+    assert len({sentence.__name__ for sentence in SENTENCES}) == len(SENTENCES)
+
+
+def test_the_sentences_share_no_arithmetic_with_what_they_check() -> None:
+    """Of the model they read fields, and no property or method: those are the planner's as well."""
+    classes = [c for m in (gpu, policy, pools, queues, state, workload) for c in vars(m).values() if isclass(c)]
+    models = [c for c in classes if is_dataclass(c)]
+    known = {field.name for c in models for field in fields(c)}
+    worked_out = {name for c in models for name in vars(c) if not name.startswith("__")} - known
+    assert worked_out >= {"size_bytes", "capacity_bytes", "may_borrow", "kept", "pool_of", "limit_in", "label"}
+    for path in Path(invariants.__file__).parent.glob("*.py"):
+        tree = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        assert {n.attr for n in tree if isinstance(n, ast.Attribute)} & worked_out == set(), path.name
 
 
 def one_that_waits(**wanted: object) -> Stage:
@@ -134,6 +168,13 @@ def test_a_start_that_cannot_be_is_said(says: str) -> None:
     stage = one_that_waits(**wanted)
     state = entry(stage, "next", home=(stage.uuid(1 - gpu),), target=(stage.uuid(gpu),), allowance_bytes=TOTAL)
     a_sentence_is_broken(alone(state), says)
+
+
+def test_who_may_not_borrow_is_said_to_go_elsewhere_also_from_where_it_is() -> None:
+    stage = Stage(2)
+    stage.command("stays", 0.5)
+    away = (stage.uuid(1 - (stage.gpu("stays") or 0)),)
+    a_sentence_is_broken(alone(entry(stage, "stays", target=away)), "may not borrow, and is to run away from home")
 
 
 def test_one_of_several_on_a_slice_is_said() -> None:
@@ -177,6 +218,53 @@ def test_harm_to_a_running_cell_or_to_one_that_is_kept_is_said(says: str) -> Non
     a_sentence_is_broken((state, state, order(stage, kind, **more)), says)
 
 
+def test_a_command_that_would_not_start_again_is_said_to_be_stopped_before_any_deadline() -> None:
+    stage = Stage(1)
+    stage.command("work")
+    stage.command("again", requeue=True)
+    for name, says in (("work", True), ("again", False)):
+        step = (stage.node.state, stage.node.state, order(stage, StopProcess, name, grace_s=1.0))
+        assert ("a_command_that_cannot_start_again_is_stopped_at_its_deadline_only" in names(step)) is says
+
+
+def test_the_rest_of_a_gang_may_be_stopped_and_a_whole_one_may_not() -> None:
+    stage = Stage(2)
+    stage.gang("red", 2)
+    state, commands = stage.node.state, order(stage, StopProcess, "red-0", grace_s=1.0)
+    said = "a_command_that_cannot_start_again_is_stopped_at_its_deadline_only"
+    assert said in names((state, state, commands))
+    gone = record(stage, "red-1", phase=Phase.QUEUED, current=(), process=None, waiting_since=1.0)
+    assert said not in names((gone, gone, commands))
+
+
+@pytest.mark.parametrize(("polls", "says"), [(3.5, True), (4.0, False)])
+def test_a_cell_is_stopped_above_its_limit_at_four_samples_and_not_before(polls: float, says: bool) -> None:
+    stage = two()
+    state = record(stage, "alice", cell_since=1.0, over_limit_polls=polls)
+    step = (state, state, order(stage, StopProcess, grace_s=1.0))
+    assert ("a_running_cell_is_stopped_at_its_deadline_only" in names(step)) is says
+
+
+@pytest.mark.parametrize(("polls", "used", "says"), [(1.0, 0, True), (2.0, TOTAL * 2, True), (1.0, TOTAL * 2, False)])
+def test_a_sample_that_counts_more_than_it_is_worth_is_said(polls: float, used: int, says: bool) -> None:
+    stage = two()
+    state = record(stage, "alice", over_limit_polls=polls, memory_used={stage.uuid(0): used})
+    assert ("a_sample_above_the_limit_counts_once" in names((stage.node.state, state, ()))) is says
+
+
+def test_an_interrupt_long_before_the_deadline_is_said() -> None:
+    stage = two()
+    state = replace(record(stage, "alice", cell_since=1.0), plan=entry(stage, "alice", deadline_at=100.0).plan)
+    a_sentence_is_broken((state, state, order(stage, InterruptCell, grace_s=1.0)), "interrupted long before")
+
+
+def test_a_cell_that_waits_and_whose_gpu_nothing_brings_back_is_said() -> None:
+    stage = two()
+    waits = {"phase": Phase.SUSPENDED, "current": (), "process": None, "cell_since": 1.0, "waiting_since": 1.0}
+    before, after = record(stage, "alice", **waits), record(stage, "alice", **waits, wants_gpu=False)
+    a_sentence_is_broken((before, after, ()), "waits, and nothing brings its Gpu back any more")
+
+
 def test_a_second_interrupt_is_said() -> None:
     stage = two()
     state = replace(
@@ -214,6 +302,51 @@ def test_a_start_before_there_is_room_is_said() -> None:
     state = replace(stage.node.state, gpus={**stage.node.state.gpus, full.uuid: full})
     commands = order(stage, StartProcess, gpus=(full.uuid,))
     a_sentence_is_broken((state, state, commands), "starts on GPU 0 before there is room")
+
+
+def test_a_lowered_bound_on_moves_is_no_move() -> None:
+    stage = two()
+    before = replace(record(stage, "alice", burst_moves=(1.0, 2.0, 3.0)), policy=Policy(max_moves_per_hour=1))
+    after = replace(record(stage, "alice", burst_moves=(2.0, 3.0)), policy=before.policy)
+    assert "moves_for_burst_are_rare" not in names((before, after, order(stage, SuspendProcess)))
+
+
+def on_gpu_1(stage: Stage, **changes: object) -> NodeState:
+    changed = replace(stage.node.state.gpus[stage.uuid(1)], **changes)  # type: ignore[arg-type]
+    return replace(stage.node.state, gpus={**stage.node.state.gpus, changed.uuid: changed})
+
+
+STARTS = {
+    "starts on GPU 1, which is out of service": lambda s: on_gpu_1(s, memory_used_bytes=None),
+    "starts on GPU 1, which it may not borrow": lambda s: on_gpu_1(s, unplaced=(ProcessId(1, 1),)),
+    "starts on GPU 1, whose pool is not for it": lambda s: spec(s, "bob", pools=("fast",)),
+    "and the plan says": lambda s: entry(s, "bob", target=(s.uuid(0),)),
+}
+
+
+@pytest.mark.parametrize("says", STARTS)
+def test_a_start_where_it_may_not_be_is_said(says: str) -> None:
+    """bob's home is GPU 0."""
+    stage = two()
+    state, commands = STARTS[says](stage), order(stage, StartProcess, "bob", gpus=(stage.uuid(1),))
+    assert says not in str(list(broken(stage.node.state, stage.node.state, commands)))
+    a_sentence_is_broken((state, state, commands), says)
+
+
+def test_a_start_beside_a_process_that_does_not_let_go_is_said() -> None:
+    stage = two()
+    stuck = Releasing(ProcessId(1, 1), stage.workload("alice").id, 1, -100.0)
+    state, commands = on_gpu_1(stage, releasing=(stuck,)), order(stage, StartProcess, "bob", gpus=(stage.uuid(1),))
+    a_sentence_is_broken((state, state, commands), "starts on GPU 1, which is out of service")
+
+
+def test_an_admission_of_one_that_is_not_preemptible_beyond_a_quota_is_said() -> None:
+    stage = Stage(2, queues=(Queue("top", quota={"*": 1.0}), Queue("a", parent="top", quota={"default": 1.0})))
+    for name in ("first", "second"):
+        stage.command(name, queue="a", priority=100)
+    assert stage.phase("second") == "queued"
+    state = record(stage, "second", home=(stage.uuid(1),))
+    a_sentence_is_broken((stage.node.state, state, ()), "with which top is above its quota in firm use")
 
 
 def test_an_admission_beyond_a_limit_is_said() -> None:

@@ -1,0 +1,46 @@
+"""Deadlines: only for a guarantee, and never sooner than somebody who has to leave can obey."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nls_scheduler.core.invariants.definitions import brings_bytes, fellows, to_be_told_s
+from nls_scheduler.core.model.workload import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nls_scheduler.core.invariants.definitions import Step
+
+
+def only_a_guarantee_sets_a_deadline(step: Step) -> Iterator[str]:
+    """Only a guarantee sets a deadline: somebody within their request, or a Gpu that is pressed from outside.
+
+    A gang leaves whole, by the deadline of the one that is in the way.
+    """
+    state = step.state
+    for workload, entry in step.planned:
+        if entry.deadline_at is None:
+            continue
+        leaving = [workload.id, *(w.id for w in fellows(state, workload))]
+        left = {uuid for key in leaving for uuid in state.workloads[key].current}
+        pressed = any(state.gpus[uuid].pressed_since is not None for uuid in left if uuid in state.gpus)
+        claimed = False
+        for other, claim in step.planned:
+            arrives = other.phase is not Phase.RUNNING or other.current != claim.target
+            owed = brings_bytes(other) == other.spec.request_bytes
+            claimed |= other.id not in leaving and arrives and owed and not left.isdisjoint(claim.target)
+        if not pressed and not claimed:
+            yield f"{workload.id} has a deadline, and no guarantee waits for it to leave"
+
+
+def who_has_to_leave_is_told_before(step: Step) -> Iterator[str]:
+    """Nobody's deadline is sooner than `interrupt_grace_s`, or half of `reclaim_deadline_s`, after it was told."""
+    for workload, entry in step.planned:
+        if entry.deadline_at is None:
+            continue
+        if workload.told_since is None or entry.deadline_at < workload.told_since + to_be_told_s(step.state):
+            yield f"{workload.id} is to leave by {entry.deadline_at}, and was told at {workload.told_since}"
+
+
+SENTENCES = (only_a_guarantee_sets_a_deadline, who_has_to_leave_is_told_before)
