@@ -10,12 +10,13 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from nls_scheduler.core.invariants import check
+from nls_scheduler.core.invariants import InvariantError, check
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.codec import decode, encode
 from nls_scheduler.core.model.commands import (
     EndProcess,
     InterruptCell,
+    ReportRefusal,
     StartProcess,
     StopProcess,
     SuspendProcess,
@@ -126,7 +127,10 @@ class SimulatedNode:
         return node
 
     def tell(self, event: Event) -> tuple[Command, ...]:
-        """Feed one event to `step`, check every invariant, and keep the commands for later completion."""
+        """Feed one event to `step`, check every invariant, and keep the commands for later completion.
+
+        Nothing that was planned may be refused. Raises InvariantError.
+        """
         if self.down:
             return ()
         if isinstance(event, ev.WorkloadEvent) and not isinstance(event, _FROM_OTHERS):
@@ -134,6 +138,8 @@ class SimulatedNode:
         before = self.state
         self.state, commands = step(before, event)
         self.history.append((event, commands))
+        if refused := [c for c in commands if isinstance(c, ReportRefusal)]:
+            raise InvariantError(f"what was planned is refused: {refused}")
         check(before, self.state, commands)
         for command in commands:
             if isinstance(command, WorkloadCommand):

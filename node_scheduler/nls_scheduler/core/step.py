@@ -13,6 +13,7 @@ from nls_scheduler.core.model import gangs
 from nls_scheduler.core.model.commands import (
     EndProcess,
     InterruptCell,
+    ReportRefusal,
     SetTimer,
     StartProcess,
     StopProcess,
@@ -33,6 +34,7 @@ from nls_scheduler.core.planning.places.failed_allocations import answer_wanted
 from nls_scheduler.core.planning.plan import make_plan
 from nls_scheduler.core.recording.of_a_workload import above_limit, trimmed
 from nls_scheduler.core.recording.of_the_node import record
+from nls_scheduler.core.refusals import refusal
 from nls_scheduler.units.sizes import format_bytes
 
 if TYPE_CHECKING:
@@ -60,7 +62,12 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
     for workload_id in () if state.quiet else gangs.side_by_side(state):
         entry, workload = plan.entries[workload_id], state.workloads[workload_id]
         decided = _decide(state, workload, entry) or _keep_limit(workload) or trims.order(workload, entry)
-        if decided is not None:
+        refused = None if decided is None else refusal(state, workload, entry, decided)
+        if refused != workload.refused:
+            workload = replace(workload, refused=refused)
+            state = state.having(workload)
+            commands += [] if decided is None or refused is None else [ReportRefusal(workload_id, decided, refused)]
+        if decided is not None and refused is None:
             state, command = _order(state, workload, entry, decided)
             commands.append(command)
     return _set_timer(replace(state, settled=state.workloads == facts.workloads), plan.wake_at, commands)

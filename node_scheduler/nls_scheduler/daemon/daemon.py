@@ -21,6 +21,7 @@ from nls_scheduler.daemon.peers import Leases
 from nls_scheduler.daemon.poller import Poller, PollRates
 from nls_scheduler.daemon.reaper import Reaper
 from nls_scheduler.daemon.start_environment import start_environment
+from nls_scheduler.daemon.watch import Watch
 from nls_scheduler.processes.proc import CONTEXT_VARIABLE, WORKLOAD_VARIABLE, alive, look_up
 from nls_scheduler.requests import adoption, joining, migration, pool_config, queue_config, submission
 from nls_scheduler.requests.queue_access import check_growth
@@ -93,6 +94,7 @@ class Daemon:
         self.access = settings.access
         self.names = NameBook()
         self.metrics = Metrics(lambda: self.state)
+        self._watch = Watch(self.metrics)
         self.recovered_at: float | None = None
         self.refused_configuration: str | None = None
         """Why the last reload changed nothing, for the status."""
@@ -390,6 +392,7 @@ class Daemon:
         self._journal.record(event, before, self.state, commands)
         for command in commands:
             self._carry_out(command)
+        self._watch.look(event, before, self.state, commands)
         for ended in before.workloads.keys() - self.state.workloads.keys():
             self._forget(ended)
         for entry in self._recorder.entries(before, event, self.state, commands):

@@ -62,6 +62,11 @@ class Metrics:
         )
         self._step = self._histogram("nls_step_duration_seconds", "One event: record, plan, decide", _STEP_BUCKETS)
         self._poll = self._histogram("nls_poll_duration_seconds", "Asking the driver once", _POLL_BUCKETS)
+        self._refusals = Counter(
+            "nls_plan_refusals",
+            "Orders that were planned and would have broken a promise: a defect, told in the log, and not given",
+            registry=self._registry,
+        )
         self._why_it_left: dict[WorkloadId, str] = {}
         self._reclaiming: dict[WorkloadId, float] = {}
 
@@ -76,6 +81,10 @@ class Metrics:
     def polled(self, seconds: float) -> None:
         """The driver was asked once."""
         self._poll.observe(seconds)
+
+    def refused(self) -> None:
+        """An order that was planned was not given."""
+        self._refusals.inc()
 
     def stepped(self, before: NodeState, after: NodeState, commands: Sequence[Command], seconds: float) -> None:
         """One event was applied."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from nls_scheduler.core.model.ids import CommandId, GpuUuid, ProcessId, WorkloadId
+    from nls_scheduler.core.model.workload import Order
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,21 @@ class SetTimer(Command):
     """Answer with TimerFired at `at`; replaces the timer before it."""
 
     at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRefusal(Command):
+    """To the daemon itself: the plan led to an order that would break a promise, a defect of ours; it is not given.
+
+    Attributes:
+        workload: who would have got it.
+        order: which one.
+        why: which promise, for people.
+    """
+
+    workload: WorkloadId
+    order: Order
+    why: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,6 +245,7 @@ class Workload:
         suspend_reason: set while its user, not the planner, wants it off the Gpu.
         keep_until: its user holds it until then: idle, it is treated as if a cell ran.
         last_reason: why its last command was sent.
+        refused: which promise the order would break that its plan leads to: it is not given while that is so.
     """
 
     id: WorkloadId
@@ -291,6 +292,7 @@ class Workload:
     suspend_reason: str | None = None
     keep_until: float | None = None
     last_reason: str = ""
+    refused: str | None = None
 
     @property
     def present(self) -> bool:
