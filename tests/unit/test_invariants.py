@@ -90,12 +90,7 @@ def test_what_is_in_order_breaks_no_sentence() -> None:
     check(stage.node.state, stage.node.state, ())
 
 
-def moved_together(stage: Stage) -> NodeState:
-    return record(stage, "bob", current=(stage.uuid(0),), spec=replace(stage.workload("bob").spec, request_bytes=TOTAL))
-
-
 RECORDS = {
-    "requests now on GPU 0 are more": moved_together,
     "home requests on GPU 0 are more": lambda s: spec(s, "bob", request_bytes=TOTAL),
     "is queued with current": lambda s: record(s, "alice", phase=Phase.QUEUED, process=None),
     "is running with current ()": lambda s: record(s, "alice", current=()),
@@ -124,6 +119,24 @@ RECORDS = {
 @pytest.mark.parametrize("says", RECORDS)
 def test_a_record_or_an_entry_that_cannot_be_is_said(says: str) -> None:
     a_sentence_is_broken(alone(RECORDS[says](two())), says)
+
+
+def test_who_comes_where_the_requests_do_not_fit_is_said() -> None:
+    stage = two()
+    whole = replace(stage.workload("bob").spec, request_bytes=TOTAL)
+    state = record(stage, "bob", current=(stage.uuid(0),), spec=whole)
+    a_sentence_is_broken((stage.node.state, state, ()), "requests now on GPU 0 are more")
+
+
+def test_who_asks_for_more_than_fits_beside_the_others_breaks_nothing_while_somebody_leaves() -> None:
+    stage = Stage(2)
+    for name in ("alice", "bob", "carol", "dave"):
+        stage.notebook(name)
+    alice = stage.workload("alice")
+    stage.node.tell(ev.WorkloadRespecified(stage.node.now, alice.id, replace(alice.spec, request_bytes=TOTAL)))
+    stage.node.settle()
+    assert stage.runs("alice")
+    assert stage.workload("alice").spec.request_bytes == TOTAL
 
 
 def test_a_sentence_is_known_by_one_name_whoever_breaks_it() -> None:

@@ -392,7 +392,6 @@ class Daemon:
         self._journal.record(event, before, self.state, commands)
         for command in commands:
             self._carry_out(command)
-        self._watch.look(event, before, self.state, commands)
         for ended in before.workloads.keys() - self.state.workloads.keys():
             self._forget(ended)
         for entry in self._recorder.entries(before, event, self.state, commands):
@@ -408,6 +407,7 @@ class Daemon:
             self._poller.hurry()
         if isinstance(event, events.MemorySampled):
             self._reaper.end_remains(self.state)
+        self._watch.look(event, before, self.state, commands)
 
     def _tell_cluster(self, before: NodeState, entry: Mapping[str, Any]) -> None:
         workload = self.state.workloads.get(entry["workload"]) or before.workloads.get(entry["workload"])

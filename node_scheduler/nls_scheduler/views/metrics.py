@@ -67,6 +67,11 @@ class Metrics:
             "Orders that were planned and would have broken a promise: a defect, told in the log, and not given",
             registry=self._registry,
         )
+        self._violations = Counter(
+            "nls_invariant_violations",
+            "Sentences that must hold after each step and did not: a defect, told in the log",
+            registry=self._registry,
+        )
         self._why_it_left: dict[WorkloadId, str] = {}
         self._reclaiming: dict[WorkloadId, float] = {}
 
@@ -85,6 +90,10 @@ class Metrics:
     def refused(self) -> None:
         """An order that was planned was not given."""
         self._refusals.inc()
+
+    def violated(self) -> None:
+        """A sentence that must hold after each step did not."""
+        self._violations.inc()
 
     def stepped(self, before: NodeState, after: NodeState, commands: Sequence[Command], seconds: float) -> None:
         """One event was applied."""

@@ -13,10 +13,17 @@ if TYPE_CHECKING:
 
 
 def requests_now_fit(step: Step) -> Iterator[str]:
-    """The requests of those who are on a Gpu are never more than it has."""
+    """The requests of those who are on a Gpu are never more than it has, unless one there has asked for more.
+
+    Nobody comes then, and somebody leaves, as `planned_requests_fit` says.
+    """
     for uuid, gpu in step.state.gpus.items():
-        now = sum(w.spec.request_bytes for w in on(step.state, uuid))
-        if now > gpu.memory_total_bytes:
+        there, asked = on(step.state, uuid), {w.id: w.spec.request_bytes for w in on(step.before, uuid)}
+        now = sum(w.spec.request_bytes for w in there)
+        came = any(w.id not in asked for w in there)
+        asks_for_more = any(w.spec.request_bytes > asked.get(w.id, 0) for w in there)
+        lasts = now <= sum(asked.values())
+        if now > gpu.memory_total_bytes and (came or not (asks_for_more or lasts)):
             yield f"requests now on {name_of(gpu)} are more than it has: {now} > {gpu.memory_total_bytes}"
 
 
