@@ -83,6 +83,7 @@ class DaemonProcess:
             self.process = None
         assert code == 0, self.log
         assert "Traceback" not in self.log
+        assert "DEFECT" not in self.log, self.log
         assert not self.socket.exists()
         assert not self.socket.with_name("nls.sock.lock").exists()
 
