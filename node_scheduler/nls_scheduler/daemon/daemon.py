@@ -23,7 +23,7 @@ from nls_scheduler.daemon.reaper import Reaper
 from nls_scheduler.daemon.start_environment import start_environment
 from nls_scheduler.daemon.watch import Watch
 from nls_scheduler.processes.proc import CONTEXT_VARIABLE, WORKLOAD_VARIABLE, alive, look_up
-from nls_scheduler.requests import adoption, joining, migration, pool_config, queue_config, submission
+from nls_scheduler.requests import adoption, growing, joining, migration, pool_config, queue_config, submission
 from nls_scheduler.requests.queue_access import check_growth
 from nls_scheduler.requests.submission import Defaults
 from nls_scheduler.units.clock import boottime_s
@@ -248,7 +248,9 @@ class Daemon:
         check_growth(self.state, workload, spec)
         if home is not None and home != workload.given_home:
             self.apply(events.HomeAssigned(boottime_s(), workload.id, home))
-        self.apply(events.WorkloadRespecified(boottime_s(), workload.id, spec))
+        event = events.WorkloadRespecified(boottime_s(), workload.id, spec)
+        growing.check(self.state, step(self.state, event)[0], workload.id)
+        self.apply(event)
 
     def release(self, workload_id: WorkloadId, peer: Peer) -> None:
         """End a workload. Raises Problem."""
