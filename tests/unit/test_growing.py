@@ -69,6 +69,15 @@ def test_who_came_last_may_ask_for_more_than_it_can_have_and_waits_for_it() -> N
     grows(full(), "book 1", 1.0)
 
 
+def test_one_of_a_gang_that_cannot_move_does_not_grow_beyond_its_gpu() -> None:
+    """All of them run and would not start again, so that nobody makes room for anybody."""
+    stage = Stage(1)
+    stage.gang("red", 3, request=0.25, limit=1.0)
+    grows(stage, "red-0", 0.5)
+    with pytest.raises(Problem, match="nobody on GPU 0 can make room"):
+        grows(stage, "red-0", 0.75)
+
+
 def test_where_there_are_queues_they_say_who_may_take_from_whom() -> None:
     grows(full(queues=(Queue("default"),)), "book 0", 1.0)
 
