@@ -152,7 +152,9 @@ PREDICATES = [
         ("Draft.harm", "()", "Who leaves is who is harmed least."),
         ("Draft.claimed_since", "None", "A guarantee sets a deadline."),
     ),
-    *_of("core/planning/places/exchanges.py", ("_makes_as_much_room", "True", "Homes are exchanged where all have room.")),
+    *_of(
+        "core/planning/places/exchanges.py", ("_makes_as_much_room", "True", "Homes are exchanged where all have room.")
+    ),
     *_of(
         "core/planning/places/failed_allocations.py",
         ("_is_short", "False", "Caches make room before an allocation is refused."),
