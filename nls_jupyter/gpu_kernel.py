@@ -107,6 +107,7 @@ class GpuProcessKernel(IPythonKernel):
         for kind in _COMM_MESSAGES:
             self.shell_handlers[f"nls_{kind}"] = getattr(self.comm_manager, kind)
         self._cell: tuple[Any, dict[str, Any]] | None = None
+        self._ctrl_c = held_signals.CtrlC()
 
     def start(self) -> None:
         """Start answering.
@@ -141,10 +142,12 @@ class GpuProcessKernel(IPythonKernel):
         count = (parent.get("metadata") or {}).get(numbering.KEY)
         self._cell = ident, parent
         try:
-            if count is not None:
-                shell: Any = self.shell
-                numbering.number_next_cell(shell, count, self._inputs_from)
-            await super().execute_request(stream, ident, parent)  # type: ignore[no-untyped-call]
+            with self._ctrl_c.held():
+                if count is not None:
+                    shell: Any = self.shell
+                    with contextlib.suppress(KeyboardInterrupt):  # it waits for the cell, which ends by it
+                        numbering.number_next_cell(shell, count, self._inputs_from)
+                await super().execute_request(stream, ident, parent)  # type: ignore[no-untyped-call]
         finally:
             self._cell = None
 
@@ -169,8 +172,9 @@ class GpuProcessKernel(IPythonKernel):
         while self.stdin_socket.poll(0):
             self.stdin_socket.recv_multipart()  # the answer to somebody who was interrupted
         session.send(self.stdin_socket, msg_type, content, parent, ident)
-        while not self.stdin_socket.poll(_ANSWER_POLL_MS):
-            pass  # polled, so that Ctrl-C gets through
+        while not self.stdin_socket.poll(_ANSWER_POLL_MS):  # so that Ctrl-C gets through
+            if self._ctrl_c.waits:
+                raise KeyboardInterrupt
         answer: dict[str, Any] = session.recv(self.stdin_socket)[1]["content"]
         return answer
 
@@ -187,9 +191,10 @@ class GpuProcessKernel(IPythonKernel):
         self._budget.cell_began(time.monotonic())
         with self._reclaims.cell():
             try:
-                return await self._do_execute(*args, **options)
+                with self._ctrl_c.let_through():
+                    return await self._do_execute(*args, **options)
             except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - without a reply the cell would wait for ever
-                # A Ctrl-C between the cell's end and its reply, or an error of the cell's that cannot even be printed.
+                # A Ctrl-C before the cell or right after it, or an error of the cell's that cannot even be printed.
                 return _failed(error) | {"execution_count": getattr(self.shell, "execution_count", 1) - 1}
 
     async def _do_execute(self, *args: Any, **options: Any) -> dict[str, Any]:

@@ -65,6 +65,54 @@ def held() -> Iterator[None]:
         _handle([later for later in mine if later.came])
 
 
+class CtrlC:
+    """Ctrl-C reaches a cell, and nothing of what is done for it before and after.
+
+    What it raises elsewhere would cost the cell its reply, without which the notebook waits for ever.
+    """
+
+    def __init__(self) -> None:
+        self._later: _Held | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether one has come that the cell has yet to get."""
+        return self._later is not None and self._later.came
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Around the whole request: one that comes before `let_through` waits for it, one after is too late."""
+        handler = signal.getsignal(signal.SIGINT)
+        if threading.current_thread() is not threading.main_thread() or not callable(handler):
+            yield
+            return
+        self._later = later = _Held(signal.SIGINT, handler)
+        signal.signal(signal.SIGINT, later)
+        try:
+            yield
+        finally:
+            self._later = None
+            signal.signal(signal.SIGINT, later.handler)
+
+    @contextmanager
+    def let_through(self) -> Iterator[None]:
+        """Around the cell itself. Raises what the handler raises for one that came before."""
+        later = self._later
+        if later is None or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        try:
+            signal.signal(signal.SIGINT, later.handler)
+            if later.came:
+                later.came = False
+                later.handler(signal.SIGINT, sys._getframe())
+            yield
+        finally:
+            handler = signal.getsignal(signal.SIGINT)
+            signal.signal(signal.SIGINT, later)
+            later.handler = handler if callable(handler) else signal.default_int_handler
+
+
 def handler_of(number: int) -> Any:
     """As `signal.getsignal`, also while the signal is held."""
     handler = signal.getsignal(number)

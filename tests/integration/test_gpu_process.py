@@ -246,6 +246,40 @@ def test_a_cell_is_interrupted_within_bounded_time(directory: Path, code: str, e
     run(story())
 
 
+CTRL_C_FROM = """
+import os, signal, sys
+kernel = get_ipython().kernel
+owner, name = {place}
+real = getattr(owner, name)
+
+def ctrl_c(*arguments, **options):
+    if sys._getframe(1).f_code.co_name == "execute_request":
+        setattr(owner, name, real)
+        os.kill(os.getpid(), signal.SIGINT)
+    return real(*arguments, **options)
+
+setattr(owner, name, ctrl_c)
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "status"),
+    [("kernel, '_publish_execute_input'", "error"), ("sys.stdout, 'flush'", "ok"), ("kernel.session, 'send'", "ok")],
+)
+def test_a_ctrl_c_just_before_or_after_a_cell_never_takes_its_reply(directory: Path, place: str, status: str) -> None:
+    async def story() -> None:
+        async with notebook(directory) as nb:
+            await nb.run("done = 0")
+            before = await asyncio.wait_for(nb.run(CTRL_C_FROM.format(place=place)), INTERRUPTED_WITHIN_S)
+            after = await asyncio.wait_for(nb.run("done += 1"), INTERRUPTED_WITHIN_S)
+            replies = [before["status"], after["status"]]
+            assert replies == (["ok", "error"] if status == "error" else ["ok", "ok"]), (before, after)
+            await nb.run("print(done)")
+            assert nb.text() == ("0\n" if status == "error" else "1\n")
+
+    run(story())
+
+
 def test_an_interrupt_without_a_cell_is_harmless(directory: Path) -> None:
     async def story() -> None:
         async with notebook(directory) as nb:
