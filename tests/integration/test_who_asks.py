@@ -28,8 +28,8 @@ import json, os, socket, sys
 from pathlib import Path
 uid, *groups = json.loads(sys.argv[2])
 sys.path[:0] = json.loads(sys.argv[3])
-from nls_scheduler import locate
-from nls_scheduler.errors import DaemonUnreachable
+from nls_scheduler.wire import locate
+from nls_scheduler.wire.errors import DaemonUnreachable
 os.setgroups(groups); os.setgid(uid); os.setuid(uid)
 """
 # Sends each line of its input as a request on a connection of its own, and prints the whole answers.
