@@ -7,9 +7,12 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from nls_scheduler.core.model.reasons import NOBODY
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from nls_scheduler.core.model.reasons import Mention
     from nls_scheduler.core.model.state import NodeState
 
 ShowNames = Literal["auto", "all", "own", "admins"]
@@ -17,6 +20,32 @@ NAMES_KEPT: Final = 5000
 _NOBODY: Final = (-1, "")
 """Whose a pod is that this daemon does not look after: none of the users who ask here."""
 HIDDEN_REASON: Final = "it concerns another user"
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """Somebody who reads what the daemon shows.
+
+    Attributes:
+        uid: user id.
+        tenant: see `WorkloadSpec.tenant`.
+        sees_all: whether it reads everybody's names.
+    """
+
+    uid: int = NOBODY
+    tenant: str = ""
+    sees_all: bool = False
+
+    def knows(self, whose: Mention) -> bool:
+        """Whether it may read about `whose`."""
+        return self.sees_all or (whose.owner != NOBODY and (whose.owner, whose.tenant) == (self.uid, self.tenant))
+
+    def calls(self, whose: Mention) -> str:
+        """What `whose` is called for it."""
+        return whose.name if self.knows(whose) else f"another user's {whose.kind}"
+
+
+SEES_ALL: Final = Viewer(sees_all=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +69,10 @@ class Access:
     def sees_all(self, *, administrator: bool) -> bool:
         """Whether somebody reads all names."""
         return self.show_names in ("auto", "all") or (self.show_names == "admins" and administrator)
+
+    def viewer(self, uid: int, tenant: str, *, administrator: bool) -> Viewer:
+        """Who reads as that user."""
+        return Viewer(uid, tenant, self.sees_all(administrator=administrator))
 
 
 class NameBook:

@@ -1,0 +1,168 @@
+"""Why something is decided, as values. Nothing here is a sentence: `views.sentences` tells one to whoever reads. Pure.
+
+Two values are equal when the reasons are. They name Gpus by UUID and workloads by `Mention`, so that who reads decides
+what these are called, also after a workload has ended and after a restart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from nls_scheduler.core.model.ids import GpuUuid
+
+NOBODY: Final = -1
+"""The user id of whom nobody here looks after: none of the users who ask."""
+
+
+class Reason(StrEnum):
+    """The kinds. Their values are stable: journals, programs and pages for people refer to them."""
+
+    SAID = "said"
+    """What somebody outside of the core said, as its text."""
+
+    # Where it is, and where it goes
+    AT_HOME = "at-home"
+    AT_HOME_WITH_BURST = "at-home-with-burst"
+    BORROWS = "borrows"
+    HOME = "home"
+    MORE_ROOM = "more-room-to-burst"
+    WISHED = "wished-by-user"
+    GROWS = "grows"
+    STAYS_AS_GUEST = "stays-while-nobody-needs-it"
+
+    # Who makes it leave
+    NEEDED = "gpu-needed"
+    NEEDED_WHILE_IDLE = "gpu-needed-while-idle"
+    BURST_NEEDED = "burst-needed"
+    BURST_NEEDED_BY_REQUESTS = "burst-needed-by-requests"
+    YIELDS = "yields-at-cell-end"
+    IDLE = "idle"
+    ABOVE_LIMIT = "above-limit"
+    MEMORY_SHORT = "memory-short"
+
+    # What it waits for
+    WAITS = "waits-for-gpu"
+    NO_ROOM = "no-room"
+    HELD = "gpu-held"
+    BEING_FREED = "gpu-being-freed"
+    RESERVED = "room-reserved"
+    SAVED_ABOVE_REQUEST = "saved-state-above-request"
+    ON_DEMAND = "on-demand-only"
+    GPUS_FULL = "gpus-full"
+    COMES_BACK = "comes-back-with-room-or-cell"
+    NOBODY_YIELDS = "nobody-can-yield"
+    KEPT_FOR = "gpu-kept-for-longer-wait"
+    TURN_OF = "turn-of-others"
+    NO_HOME = "no-home-on-paper"
+    NO_HOME_YET = "home-not-told"
+    HOME_ELSEWHERE = "home-elsewhere"
+    HOME_OVERFULL = "home-overfull"
+    WOULD_EXCEED = "requests-would-exceed"
+    WOULD_COST = "guarantee-would-be-lost"
+
+    # What its queue says
+    HELD_BACK = "held-back-by-queue"
+    QUEUE_LIMIT = "queue-limit"
+    QUEUE_QUOTA = "queue-quota"
+    QUEUE_SHARE = "queue-share"
+
+    # What its gang says
+    GANG_INCOMPLETE = "gang-incomplete"
+    GANG_CANNOT_RESTART = "gang-cannot-restart"
+    GANG_STARTS_AGAIN = "gang-starts-again"
+    GANG_WITHOUT_ROOM = "gang-without-room"
+    GANG_MEMBER_WITHOUT_PLACE = "gang-member-without-place"
+    GANG_MEMBER_ENDED = "gang-member-ended"
+
+    # How it ended
+    GAVE_UP = "gave-up"
+    ENDED_UNHEARD = "ended-unheard"
+    ENDED_BY_DAEMON = "ended-by-daemon"
+
+    # Gpus
+    OUT_OF_SERVICE = "gpu-out-of-service"
+    NO_GPU = "no-gpu-in-service"
+    UNHEALTHY = "gpu-unhealthy"
+    VANISHED = "gpu-vanished"
+    STUCK = "memory-stuck"
+
+    # Answers to allocations that failed
+    NOT_THERE = "not-on-that-gpu"
+    BEYOND_LIMIT = "allocation-beyond-limit"
+    BEYOND_ALLOWANCE = "allocation-beyond-allowance"
+    ROOMIER_ELSEWHERE = "allocation-fits-elsewhere"
+    TOO_LITTLE_FREE = "too-little-free"
+    FREE = "free"
+    HOLDS = "holds"
+    STRANGERS_HOLD = "unplaced-processes-hold"
+    NOBODY_SEEN = "nobody-seen"
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A workload or a pod in a reason.
+
+    Attributes:
+        id: as long as it is known.
+        name: as its user calls it.
+        kind: `notebook`, `command` or `pod`; `workload`: it is not known any more.
+        owner: its user id; see `NOBODY`.
+        tenant: see `WorkloadSpec.tenant`.
+    """
+
+    id: str
+    name: str
+    kind: str
+    owner: int = NOBODY
+    tenant: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """One reason. What the numbers, names and inner reasons of a kind are is seen in its sentence.
+
+    Attributes:
+        gpus: which it is about.
+        who: which workloads and pods; of what was said: whom the text may name.
+        bytes: sizes.
+        numbers: counts, amounts of Gpus, seconds.
+        names: of a queue and its pool, or of a gang.
+        because: the reasons behind it.
+        text: what was said; all other kinds have none.
+    """
+
+    kind: Reason
+    gpus: tuple[GpuUuid, ...] = ()
+    who: tuple[Mention, ...] = ()
+    bytes: tuple[int, ...] = ()
+    numbers: tuple[float, ...] = ()
+    names: tuple[str, ...] = ()
+    because: tuple[Why, ...] = ()
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse sentences where a value is meant."""
+        if self.text and self.kind is not Reason.SAID:
+            raise ValueError("Only what was said has a text.")
+
+    def __bool__(self) -> bool:
+        """Whether it says anything."""
+        return self.kind is not Reason.SAID or bool(self.text)
+
+
+NOTHING: Final = Why(Reason.SAID)
+"""There was no reason to tell yet."""
+_SOMEBODY: Final = Mention("", "somebody", "workload")
+
+
+def said(reason: str | Why) -> Why:
+    """What somebody outside said; what is a value already stays one."""
+    return reason if isinstance(reason, Why) else Why(Reason.SAID, text=reason)
+
+
+def said_before(text: str) -> Why:
+    """A sentence that an earlier version made: it may name anybody."""
+    return Why(Reason.SAID, who=(_SOMEBODY,), text=text) if text else NOTHING

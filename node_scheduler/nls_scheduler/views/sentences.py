@@ -1,0 +1,206 @@
+"""The one place where a reason becomes a sentence, in the words that are right for whoever reads it. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from nls_scheduler.core.model.reasons import Reason
+from nls_scheduler.units.sizes import format_amount, format_bytes, format_seconds
+from nls_scheduler.views.veil import HIDDEN_REASON, SEES_ALL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from nls_scheduler.core.model.ids import GpuUuid
+    from nls_scheduler.core.model.reasons import Mention, Why
+    from nls_scheduler.core.model.state import NodeState
+    from nls_scheduler.views.veil import Viewer
+
+_OWN_HELP: Final = "del what is not needed any more and %gpu trim give memory back"
+_MAY_USE: Final = (
+    "it may use {w.sizes[0]} of {w.labels[0]} now: its request of {w.sizes[1]} and its share of the rest ({w.listed})"
+)
+
+_SENTENCES: Final[Mapping[Reason, str]] = {
+    Reason.AT_HOME: "at home on {w.gpus}, {w.sizes[0]} guaranteed",
+    Reason.AT_HOME_WITH_BURST: "at home on {w.gpus}, may use up to {w.sizes[0]}",
+    Reason.BORROWS: "borrows {w.gpus} to burst up to {w.sizes[0]}; {w.because}",
+    Reason.HOME: "its home is {w.gpus}",
+    Reason.MORE_ROOM: "{w.gpus} has more room to burst",
+    Reason.WISHED: "its user wants it on {w.gpus}",
+    Reason.GROWS: "{w.gpus_are} free for it as well",
+    Reason.STAYS_AS_GUEST: "stays on {w.gpus} while nobody needs it: {w.because}",
+    Reason.NEEDED: "{w.who} needs {w.gpus}{w.colon}",
+    Reason.NEEDED_WHILE_IDLE: "idle, and a cell of {w.who} needs {w.gpus}",
+    Reason.BURST_NEEDED: "its burst on {w.gpus} was needed for {w.who}",
+    Reason.BURST_NEEDED_BY_REQUESTS: "its burst on {w.gpus} was needed for what is guaranteed there",
+    Reason.YIELDS: "yields {w.gpus} to {w.who} when its cell ends",
+    Reason.IDLE: "idle for {w.seconds}",
+    Reason.ABOVE_LIMIT: "it used {w.sizes[0]}, above its limit of {w.sizes[1]}",
+    Reason.MEMORY_SHORT: "memory is short on its GPU, and it holds more than its request",
+    Reason.WAITS: "waits for a GPU",
+    Reason.NO_ROOM: "no room for {w.demand}: {w.because}",
+    Reason.HELD: "{w.gpus_are} held by {w.holders}",
+    Reason.BEING_FREED: "{w.gpus_are} being freed",
+    Reason.RESERVED: "room is reserved for {w.who}, which has waited longer",
+    Reason.SAVED_ABOVE_REQUEST: (
+        "its saved state of {w.sizes[0]} is more than its request of {w.sizes[1]}; {w.because}"
+    ),
+    Reason.ON_DEMAND: "its {w.sizes[0]} are there on demand only, and others use them; {w.because}",
+    Reason.GPUS_FULL: "as many workloads as allowed are on every GPU that has {w.sizes[0]}; {w.because}",
+    Reason.COMES_BACK: "it comes back when there is room or its next cell runs",
+    Reason.NOBODY_YIELDS: "nobody who holds a GPU can yield that much",
+    Reason.KEPT_FOR: "{w.gpus} is kept for {w.who}, whose cell has waited longer",
+    Reason.TURN_OF: "{w.gpus} is held by {w.who}, whose turn ends first",
+    Reason.NO_HOME: "its request fits on no GPU on paper",
+    Reason.NO_HOME_YET: "the cluster's scheduler has not said yet which GPU its pod has",
+    Reason.HOME_ELSEWHERE: "its home {w.gpus} is no GPU of this daemon",
+    Reason.HOME_OVERFULL: "its home {w.gpus} is over-full: the cluster's scheduler counts more there than it has",
+    Reason.WOULD_EXCEED: "the requests on {w.gpus} would be more than it has",
+    Reason.WOULD_COST: "{w.who} would lose its guarantee",
+    Reason.HELD_BACK: "{w.because}",
+    Reason.QUEUE_LIMIT: (
+        "queue {w.names[0]!r} has {w.amounts[0]} of the {w.amounts[1]} GPUs of pool {w.names[1]!r} that it may have"
+    ),
+    Reason.QUEUE_QUOTA: (
+        "with priority {w.counts[2]} it is not preemptible, which only a quota allows: queue {w.names[0]!r} has "
+        "{w.amounts[0]} of its {w.amounts[1]} GPUs of pool {w.names[1]!r} in such use"
+    ),
+    Reason.QUEUE_SHARE: (
+        "queue {w.names[0]!r} has {w.amounts[0]} GPUs of pool {w.names[1]!r}, its fair share is {w.amounts[1]}"
+    ),
+    Reason.GANG_INCOMPLETE: "waits for {w.counts[0]} of {w.counts[1]} members of gang {w.names[0]}{w.colon}",
+    Reason.GANG_CANNOT_RESTART: (
+        "gang {w.names[0]} cannot start again whole: {w.counts[0]} of its members have ended well already"
+    ),
+    Reason.GANG_STARTS_AGAIN: "{w.first}gang {w.names[0]} starts again when all of it has stopped",
+    Reason.GANG_WITHOUT_ROOM: "not all of gang {w.names[0]} have room",
+    Reason.GANG_MEMBER_WITHOUT_PLACE: "{w.who} of gang {w.names[0]} has no place now: all of it, or nobody",
+    Reason.GANG_MEMBER_ENDED: "{w.who} of gang {w.names[0]} {w.because}",
+    Reason.GAVE_UP: "gave up after {w.counts[0]} failures in a row: {w.because}",
+    Reason.ENDED_UNHEARD: "it ended while the daemon was away",
+    Reason.ENDED_BY_DAEMON: "{w.because}; ended by the daemon, as its supervisor does not answer",
+    Reason.OUT_OF_SERVICE: "{w.gpus_are} out of service",
+    Reason.NO_GPU: "this node has no GPU in service",
+    Reason.UNHEALTHY: "it is unhealthy",
+    Reason.VANISHED: "it has vanished",
+    Reason.STUCK: "a process that was ended does not let go of its memory",
+    Reason.NOT_THERE: "this notebook's process does not run on that GPU now",
+    Reason.BEYOND_LIMIT: (
+        "it would use {w.sizes[0]}, above its limit of {w.sizes[1]}; %gpu request {w.typed[0]} asks for that much"
+    ),
+    Reason.BEYOND_ALLOWANCE: f"{_MAY_USE}; %gpu request {{w.typed[2]}} asks for that much, {_OWN_HELP}",
+    Reason.ROOMIER_ELSEWHERE: (
+        f"{_MAY_USE}; {{w.labels[1]}} has room for it, and it moves there when this cell has ended"
+    ),
+    Reason.TOO_LITTLE_FREE: f"{{w.sizes[0]}} are free on {{w.gpus}}: {{w.listed}}; {_OWN_HELP}",
+    Reason.FREE: "{w.sizes[0]} are free",
+    Reason.HOLDS: "{w.who} holds {w.sizes[0]} with a request of {w.sizes[1]}",
+    Reason.STRANGERS_HOLD: "processes that nobody placed hold {w.sizes[0]}",
+    Reason.NOBODY_SEEN: "nobody was seen there",
+}
+
+
+class Names:
+    """What Gpus and workloads are called for one viewer."""
+
+    def __init__(self, label: Callable[[tuple[GpuUuid, ...]], str], viewer: Viewer = SEES_ALL) -> None:
+        """`label` gives what people call some Gpus, such as `GPU 0 and GPU 1`."""
+        self.label = label
+        self.viewer = viewer
+
+    @classmethod
+    def of(cls, state: NodeState, viewer: Viewer = SEES_ALL) -> Names:
+        """As the Gpus of `state` are called."""
+        return cls(state.label, viewer)
+
+    def who(self, mentioned: Iterable[Mention]) -> str:
+        """Some workloads and pods; those of others without their names."""
+        return " and ".join(self.viewer.calls(each) for each in mentioned)
+
+
+def sentence(why: Why, names: Names) -> str:
+    """`why` for whoever `names` is for. What may name others in its text is not told to who may not read it."""
+    if why.kind is Reason.SAID:
+        return why.text if all(map(names.viewer.knows, why.who)) else HIDDEN_REASON
+    return _SENTENCES[why.kind].format(w=_Words(why, names))
+
+
+class _Words:
+    """What stands in a sentence; only what it asks for is made."""
+
+    def __init__(self, why: Why, names: Names) -> None:
+        self._why = why
+        self._called = names
+        self.names = why.names
+
+    @property
+    def who(self) -> str:
+        return self._called.who(self._why.who)
+
+    @property
+    def gpus(self) -> str:
+        return self._called.label(self._why.gpus)
+
+    @property
+    def gpus_are(self) -> str:
+        return f"{self.gpus} {'is' if len(self._why.gpus) == 1 else 'are'}"
+
+    @property
+    def labels(self) -> list[str]:
+        return [self._called.label((uuid,)) for uuid in self._why.gpus]
+
+    @property
+    def sizes(self) -> list[str]:
+        return [format_bytes(size) for size in self._why.bytes]
+
+    @property
+    def typed(self) -> list[str]:
+        """Sizes as a command line takes them."""
+        return [size.replace(" ", "") for size in self.sizes]
+
+    @property
+    def amounts(self) -> list[str]:
+        return [format_amount(number) for number in self._why.numbers]
+
+    @property
+    def counts(self) -> list[str]:
+        return [str(round(number)) for number in self._why.numbers]
+
+    @property
+    def seconds(self) -> str:
+        return format_seconds(self._why.numbers[0])
+
+    @property
+    def because(self) -> str:
+        return "; ".join(self._inner())
+
+    @property
+    def listed(self) -> str:
+        return ", ".join(self._inner())
+
+    @property
+    def colon(self) -> str:
+        """What is behind it, after it."""
+        return f": {self.because}" if self._why.because else ""
+
+    @property
+    def first(self) -> str:
+        """What is behind it, before it."""
+        return f"{self.because}; " if self._why.because else ""
+
+    @property
+    def holders(self) -> str:
+        others = [f"other processes ({size})" for size in self.sizes]
+        return " and ".join([*([self.who] if self._why.who else []), *others])
+
+    @property
+    def demand(self) -> str:
+        """A size on so many Gpus; with a gang's name, for each of so many members."""
+        gpus, members = self.counts
+        where = "one GPU" if gpus == "1" else f"each of {gpus} GPUs"
+        gang = "".join(f" for each of the {members} members of gang {name} at once" for name in self.names)
+        return f"{self.sizes[0]} on {where}{gang}"
+
+    def _inner(self) -> list[str]:
+        return [sentence(why, self._called) for why in self._why.because]

@@ -1,0 +1,254 @@
+"""Every reason as its sentence, once; and what another user reads in it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nls_scheduler.core.model.ids import GpuUuid
+from nls_scheduler.core.model.reasons import NOTHING, Mention, Reason, Why, said, said_before
+from nls_scheduler.views.sentences import Names, sentence
+from nls_scheduler.views.veil import HIDDEN_REASON, SEES_ALL, Viewer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GIB = 2**30
+ANNA, BERT = 1000, 1001
+A, B = GpuUuid("GPU-a"), GpuUuid("GPU-b")
+LABELS = {A: "GPU 0", B: "GPU 1"}
+ALICE, BOB = Mention("w1", "alice", "notebook", ANNA), Mention("w2", "bob", "command", BERT)
+POD = Mention("uid-7", "default/train", "pod")
+
+
+def label(gpus: tuple[GpuUuid, ...]) -> str:
+    return " and ".join(LABELS.get(uuid, uuid) for uuid in gpus)
+
+
+def told(why: Why, viewer: Viewer = SEES_ALL) -> str:
+    return sentence(why, Names(label, viewer))
+
+
+HOME = Why(Reason.HOME, gpus=(B,))
+YIELDS_NOT = Why(Reason.NOBODY_YIELDS)
+DIED = Why(Reason.GANG_MEMBER_ENDED, who=(ALICE,), names=("red",), because=(said("killed by SIGKILL"),))
+HELD = Why(Reason.HELD, gpus=(A,), who=(ALICE, BOB))
+SHARE = Why(Reason.QUEUE_SHARE, names=("a", "default"), numbers=(2.0, 1.5))
+LIMIT = Why(Reason.QUEUE_LIMIT, names=("a", "default"), numbers=(2.5, 2.5))
+HOLDS = Why(Reason.HOLDS, who=(ALICE,), bytes=(12 * GIB, 4 * GIB))
+STRANGERS = Why(Reason.STRANGERS_HOLD, bytes=(3 * GIB,))
+
+TABLE = [
+    (said("exited with code 3"), "exited with code 3"),
+    (Why(Reason.AT_HOME, gpus=(A, B), bytes=(4 * GIB,)), "at home on GPU 0 and GPU 1, 4 GiB guaranteed"),
+    (Why(Reason.AT_HOME_WITH_BURST, gpus=(A,), bytes=(8 * GIB,)), "at home on GPU 0, may use up to 8 GiB"),
+    (
+        Why(Reason.BORROWS, gpus=(A,), bytes=(8 * GIB,), because=(HOME,)),
+        "borrows GPU 0 to burst up to 8 GiB; its home is GPU 1",
+    ),
+    (HOME, "its home is GPU 1"),
+    (Why(Reason.MORE_ROOM, gpus=(B,)), "GPU 1 has more room to burst"),
+    (Why(Reason.WISHED, gpus=(B,)), "its user wants it on GPU 1"),
+    (Why(Reason.GROWS, gpus=(B,)), "GPU 1 is free for it as well"),
+    (Why(Reason.GROWS, gpus=(A, B)), "GPU 0 and GPU 1 are free for it as well"),
+    (
+        Why(Reason.STAYS_AS_GUEST, gpus=(A,), because=(LIMIT,)),
+        "stays on GPU 0 while nobody needs it: queue 'a' has 2.5 of the 2.5 GPUs of pool 'default' that it may have",
+    ),
+    (Why(Reason.NEEDED, gpus=(A,), who=(ALICE,)), "alice needs GPU 0"),
+    (Why(Reason.NEEDED, gpus=(A,), who=(POD,)), "default/train needs GPU 0"),
+    (
+        Why(Reason.NEEDED, gpus=(A,), who=(ALICE,), because=(SHARE,)),
+        "alice needs GPU 0: queue 'a' has 2 GPUs of pool 'default', its fair share is 1.5",
+    ),
+    (Why(Reason.NEEDED_WHILE_IDLE, gpus=(A,), who=(BOB,)), "idle, and a cell of bob needs GPU 0"),
+    (Why(Reason.BURST_NEEDED, gpus=(A,), who=(BOB,)), "its burst on GPU 0 was needed for bob"),
+    (Why(Reason.BURST_NEEDED_BY_REQUESTS, gpus=(A,)), "its burst on GPU 0 was needed for what is guaranteed there"),
+    (Why(Reason.YIELDS, gpus=(A,), who=(BOB,)), "yields GPU 0 to bob when its cell ends"),
+    (Why(Reason.IDLE, numbers=(600.0,)), "idle for 10 min"),
+    (Why(Reason.ABOVE_LIMIT, bytes=(13 * GIB, 12 * GIB)), "it used 13 GiB, above its limit of 12 GiB"),
+    (Why(Reason.MEMORY_SHORT), "memory is short on its GPU, and it holds more than its request"),
+    (Why(Reason.WAITS), "waits for a GPU"),
+    (
+        Why(Reason.NO_ROOM, bytes=(8 * GIB,), numbers=(1, 1), because=(HELD,)),
+        "no room for 8 GiB on one GPU: GPU 0 is held by alice and bob",
+    ),
+    (
+        Why(Reason.NO_ROOM, bytes=(8 * GIB,), numbers=(2, 3), names=("red",), because=(Why(Reason.NO_GPU), SHARE)),
+        ("no room for 8 GiB on each of 2 GPUs for each of the 3 members of gang red at once: "
+        "this node has no GPU in service; queue 'a' has 2 GPUs of pool 'default', its fair share is 1.5"),
+    ),
+    (HELD, "GPU 0 is held by alice and bob"),
+    (
+        Why(Reason.HELD, gpus=(A,), who=(ALICE,), bytes=(12 * GIB,)),
+        "GPU 0 is held by alice and other processes (12 GiB)",
+    ),
+    (Why(Reason.HELD, gpus=(A, B), bytes=(12 * GIB,)), "GPU 0 and GPU 1 are held by other processes (12 GiB)"),
+    (Why(Reason.BEING_FREED, gpus=(A, B)), "GPU 0 and GPU 1 are being freed"),
+    (Why(Reason.RESERVED, who=(BOB,)), "room is reserved for bob, which has waited longer"),
+    (
+        Why(Reason.SAVED_ABOVE_REQUEST, bytes=(12 * GIB, 8 * GIB), because=(YIELDS_NOT,)),
+        "its saved state of 12 GiB is more than its request of 8 GiB; nobody who holds a GPU can yield that much",
+    ),
+    (
+        Why(Reason.ON_DEMAND, bytes=(8 * GIB,), because=(YIELDS_NOT,)),
+        "its 8 GiB are there on demand only, and others use them; nobody who holds a GPU can yield that much",
+    ),
+    (
+        Why(Reason.GPUS_FULL, bytes=(8 * GIB,), because=(Why(Reason.COMES_BACK),)),
+        ("as many workloads as allowed are on every GPU that has 8 GiB; "
+        "it comes back when there is room or its next cell runs"),
+    ),
+    (Why(Reason.COMES_BACK), "it comes back when there is room or its next cell runs"),
+    (YIELDS_NOT, "nobody who holds a GPU can yield that much"),
+    (Why(Reason.KEPT_FOR, gpus=(A,), who=(BOB,)), "GPU 0 is kept for bob, whose cell has waited longer"),
+    (Why(Reason.TURN_OF, gpus=(A,), who=(ALICE, BOB)), "GPU 0 is held by alice and bob, whose turn ends first"),
+    (Why(Reason.NO_HOME), "its request fits on no GPU on paper"),
+    (Why(Reason.NO_HOME_YET), "the cluster's scheduler has not said yet which GPU its pod has"),
+    (Why(Reason.HOME_ELSEWHERE, gpus=(GpuUuid("GPU-x"),)), "its home GPU-x is no GPU of this daemon"),
+    (
+        Why(Reason.HOME_OVERFULL, gpus=(A,)),
+        "its home GPU 0 is over-full: the cluster's scheduler counts more there than it has",
+    ),
+    (Why(Reason.WOULD_EXCEED, gpus=(A,)), "the requests on GPU 0 would be more than it has"),
+    (Why(Reason.WOULD_COST, who=(BOB,)), "bob would lose its guarantee"),
+    (
+        Why(Reason.HELD_BACK, because=(LIMIT, LIMIT)),
+        ("queue 'a' has 2.5 of the 2.5 GPUs of pool 'default' that it may have; "
+        "queue 'a' has 2.5 of the 2.5 GPUs of pool 'default' that it may have"),
+    ),
+    (LIMIT, "queue 'a' has 2.5 of the 2.5 GPUs of pool 'default' that it may have"),
+    (
+        Why(Reason.QUEUE_QUOTA, names=("a", "default"), numbers=(1.0, 1.25, 125)),
+        ("with priority 125 it is not preemptible, which only a quota allows: "
+        "queue 'a' has 1 of its 1.25 GPUs of pool 'default' in such use"),
+    ),
+    (SHARE, "queue 'a' has 2 GPUs of pool 'default', its fair share is 1.5"),
+    (Why(Reason.GANG_INCOMPLETE, numbers=(1, 4), names=("red",)), "waits for 1 of 4 members of gang red"),
+    (
+        Why(Reason.GANG_INCOMPLETE, numbers=(1, 4), names=("red",), because=(DIED,)),
+        "waits for 1 of 4 members of gang red: alice of gang red killed by SIGKILL",
+    ),
+    (
+        Why(Reason.GANG_CANNOT_RESTART, numbers=(2,), names=("red",)),
+        "gang red cannot start again whole: 2 of its members have ended well already",
+    ),
+    (Why(Reason.GANG_STARTS_AGAIN, names=("red",)), "gang red starts again when all of it has stopped"),
+    (
+        Why(Reason.GANG_STARTS_AGAIN, names=("red",), because=(DIED,)),
+        "alice of gang red killed by SIGKILL; gang red starts again when all of it has stopped",
+    ),
+    (Why(Reason.GANG_WITHOUT_ROOM, names=("red",)), "not all of gang red have room"),
+    (
+        Why(Reason.GANG_MEMBER_WITHOUT_PLACE, who=(ALICE,), names=("red",)),
+        "alice of gang red has no place now: all of it, or nobody",
+    ),
+    (DIED, "alice of gang red killed by SIGKILL"),
+    (
+        Why(Reason.GAVE_UP, numbers=(3,), because=(DIED,)),
+        "gave up after 3 failures in a row: alice of gang red killed by SIGKILL",
+    ),
+    (Why(Reason.ENDED_UNHEARD), "it ended while the daemon was away"),
+    (
+        Why(Reason.ENDED_BY_DAEMON, because=(said("released by its user"),)),
+        "released by its user; ended by the daemon, as its supervisor does not answer",
+    ),
+    (Why(Reason.OUT_OF_SERVICE, gpus=(A,)), "GPU 0 is out of service"),
+    (Why(Reason.OUT_OF_SERVICE, gpus=(A, B)), "GPU 0 and GPU 1 are out of service"),
+    (Why(Reason.NO_GPU), "this node has no GPU in service"),
+    (Why(Reason.UNHEALTHY), "it is unhealthy"),
+    (Why(Reason.VANISHED), "it has vanished"),
+    (Why(Reason.STUCK), "a process that was ended does not let go of its memory"),
+    (Why(Reason.NOT_THERE), "this notebook's process does not run on that GPU now"),
+    (
+        Why(Reason.BEYOND_LIMIT, bytes=(21 * GIB // 2, 8 * GIB)),
+        "it would use 10.5 GiB, above its limit of 8 GiB; %gpu request 10.5GiB asks for that much",
+    ),
+    (
+        Why(Reason.BEYOND_ALLOWANCE, gpus=(A,), bytes=(8 * GIB, 4 * GIB, 10 * GIB), because=(HOLDS, STRANGERS)),
+        ("it may use 8 GiB of GPU 0 now: its request of 4 GiB and its share of the rest (alice holds 12 GiB with a "
+        "request of 4 GiB, processes that nobody placed hold 3 GiB); %gpu request 10GiB asks for that much, "
+        "del what is not needed any more and %gpu trim give memory back"),
+    ),
+    (
+        Why(Reason.ROOMIER_ELSEWHERE, gpus=(A, B), bytes=(8 * GIB, 4 * GIB), because=(HOLDS,)),
+        ("it may use 8 GiB of GPU 0 now: its request of 4 GiB and its share of the rest (alice holds 12 GiB with a "
+        "request of 4 GiB); GPU 1 has room for it, and it moves there when this cell has ended"),
+    ),
+    (
+        Why(Reason.TOO_LITTLE_FREE, gpus=(A,), bytes=(GIB,), because=(Why(Reason.NOBODY_SEEN),)),
+        ("1 GiB are free on GPU 0: nobody was seen there; "
+        "del what is not needed any more and %gpu trim give memory back"),
+    ),
+    (Why(Reason.FREE, bytes=(4 * GIB,)), "4 GiB are free"),
+    (HOLDS, "alice holds 12 GiB with a request of 4 GiB"),
+    (STRANGERS, "processes that nobody placed hold 3 GiB"),
+    (Why(Reason.NOBODY_SEEN), "nobody was seen there"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("why", "reads"), TABLE, ids=lambda value: value.kind if isinstance(value, Why) else "")
+def test_a_reason_reads(why: Why, reads: str) -> None:
+    assert told(why) == reads
+
+
+def test_every_kind_of_reason_has_its_row() -> None:
+    assert {why.kind for why, _ in TABLE} == set(Reason)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: Why(Reason.NEEDED, text="bob needs GPU 0"), lambda: Why(Reason.WAITS, text=" ")]
+)
+def test_only_what_was_said_has_a_text(make: Callable[[], Why]) -> None:
+    with pytest.raises(ValueError, match="text"):
+        make()
+
+
+def test_reasons_are_compared_by_what_they_say() -> None:
+    assert Why(Reason.NEEDED, gpus=(A,), who=(ALICE,)) == Why(Reason.NEEDED, gpus=(A,), who=(ALICE,))
+    assert Why(Reason.NEEDED, gpus=(A,), who=(ALICE,)) != Why(Reason.NEEDED, gpus=(B,), who=(ALICE,))
+    assert said(said("once")) == said("once")
+
+
+def test_only_a_reason_that_says_nothing_is_none() -> None:
+    assert not NOTHING
+    assert not said("")
+    assert not said_before("")
+    assert all(why for why, _ in TABLE)
+
+
+@pytest.mark.parametrize(
+    ("viewer", "reads"),
+    [
+        (SEES_ALL, "GPU 0 is held by alice and bob and default/train"),
+        (Viewer(ANNA), "GPU 0 is held by alice and another user's command and another user's pod"),
+        (Viewer(BERT), "GPU 0 is held by another user's notebook and bob and another user's pod"),
+        (
+            Viewer(ANNA, "t"),
+            "GPU 0 is held by another user's notebook and another user's command and another user's pod",
+        ),
+        (Viewer(), "GPU 0 is held by another user's notebook and another user's command and another user's pod"),
+    ],
+)
+def test_others_are_named_by_what_they_are(viewer: Viewer, reads: str) -> None:
+    assert told(Why(Reason.HELD, gpus=(A,), who=(ALICE, BOB, POD)), viewer) == reads
+
+
+def about(why: Why, name: str) -> Why:
+    """`why` with everybody in it called `name`, of one user."""
+    who = tuple(Mention("w3", name, "notebook", BERT) for _ in why.who)
+    return replace(why, who=who, because=tuple(about(inner, name) for inner in why.because))
+
+
+@pytest.mark.parametrize("name", ["is", "a", "GPU", "held", "its", "{w.who}", "a.c (x)+", "%s"])
+def test_no_name_changes_what_others_read(name: str) -> None:
+    for why, _ in TABLE:
+        assert told(about(why, name), Viewer(ANNA)) == told(about(why, "bob"), Viewer(ANNA))
+
+
+def test_a_sentence_of_an_earlier_version_is_only_for_those_who_may_read_all_names() -> None:
+    assert told(said_before("bob needs GPU 0")) == "bob needs GPU 0"
+    assert told(said_before("bob needs GPU 0"), Viewer(ANNA)) == HIDDEN_REASON
+    assert told(said("released by its user"), Viewer(ANNA)) == "released by its user"
