@@ -22,6 +22,7 @@ from machine import machine, report
 from nls_scheduler.core import simulator
 from nls_scheduler.core.model.commands import StopProcess, SuspendProcess
 from nls_scheduler.core.model.policy import Policy
+from nls_scheduler.core.model.reasons import Reason
 from nls_scheduler.core.model.workload import Kind, Phase
 from nls_scheduler.core.simulator import GIB, SimulatedNode
 
@@ -67,7 +68,7 @@ class Day:
         for _, commands in self.node.history[self.seen :]:
             for command in commands:
                 if isinstance(command, SuspendProcess):
-                    burst = command.reason.endswith("has more room to burst")
+                    burst = command.reason.kind is Reason.MORE_ROOM
                     self.happened["moves for burst alone" if burst else "other suspends"] += 1
                     self.worst[command.workload] += burst
                 elif isinstance(command, StopProcess):

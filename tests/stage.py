@@ -17,12 +17,14 @@ from nls_scheduler.core.model.commands import (
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.workload import Kind, Phase
 from nls_scheduler.core.simulator import GIB, SimulatedNode
+from nls_scheduler.views.sentences import Names, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nls_scheduler.core.model.gpu import Gpu
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
+    from nls_scheduler.core.model.reasons import Why
     from nls_scheduler.core.model.state import PlanEntry
     from nls_scheduler.core.model.workload import MemoryAnswer, Workload
 
@@ -192,7 +194,11 @@ class Stage:
 
     def reason(self, name: str) -> str:
         """The sentence for its user."""
-        return self.plan(name).reason
+        return self.told(self.plan(name).reason)
+
+    def told(self, why: Why) -> str:
+        """A reason as its sentence."""
+        return sentence(why, Names.of(self.node.state))
 
     def cause(self, name: str) -> str | None:
         """For whom it moves or waits."""

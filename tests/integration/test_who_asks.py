@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -13,7 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon_process import DaemonProcess, parsed
+from integration.test_daemon_supervisors import Inbox, sleeper, start_time_of
+from nls_scheduler.client.daemon_client import DaemonClient
 from nls_scheduler.processes.proc import look_up
+from nls_scheduler.wire.protocol import CommandMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -162,6 +166,59 @@ def test_what_is_told_of_a_wait_names_no_other_user(tmp_path: Path) -> None:
         # Nobody reads others' names, root included.
         seen = {entry["name"] for entry in daemon.status()["workloads"]}
         assert seen == {"diagnosis-0", "diagnosis-1", "another user's command"}
+
+
+@pytest.mark.parametrize("name", ["is", "GPU", "a"])
+def test_what_another_user_calls_its_workload_is_in_no_sentence_and_changes_none(tmp_path: Path, name: str) -> None:
+    with shared(tmp_path, "show_names=own") as daemon, user(daemon) as stranger, sleeper() as process:
+        try:
+            told = asyncio.run(_what_root_reads_beside(name, daemon, stranger, process.pid))
+        finally:
+            process.kill()
+    theirs = "another user's command"
+    assert told == {
+        "order": f"{theirs} needs GPU 1",
+        "cause of the order": theirs,
+        "view": f"{theirs} needs GPU 1",
+        "answer": f"no room for 16 GiB on one GPU: GPU 0 is held by first and second; GPU 1 is held by {theirs}",
+        "status": told["answer"],
+        "history": told["answer"],
+        "explanation": told["answer"],
+        "last step": f"So: {told['answer']}.",
+    }
+
+
+async def _what_root_reads_beside(name: str, daemon: DaemonProcess, stranger: User, pid: int) -> dict[str, str]:
+    client = await DaemonClient.connect(daemon.socket)
+    await client.submit(kind="notebook", name="first")
+    second = await client.submit(kind="notebook", name="second")
+    async with client.supervise(second["id"]) as link:
+        inbox = Inbox(link)
+        start = await inbox.next(CommandMessage)
+        facts = {"pid": pid, "start_time": start_time_of(pid)}
+        await link.send("process_started", command_id=start.command_id, **facts)
+        await link.send("process_ready", command_id=start.command_id)
+        await inbox.view(phase="running")
+        request = {"kind": "command", "name": name, "request": 1.0}
+        assert (await asyncio.to_thread(stranger.ask, "POST", "/v1/workloads", request))[0] == 201
+        order = await inbox.next(CommandMessage)
+        assert (order.command, order.cause is not None) == ("suspend_process", True)
+        view = await inbox.view(phase="suspending")
+    answer = await client.submit(kind="command", name="third", request=1.0)
+    explained = await client.explain(answer["id"])
+    third = next(entry for entry in (await client.status())["workloads"] if entry["name"] == "third")
+    queued = next(entry for entry in await client.history() if (entry["name"], entry["event"]) == ("third", "queued"))
+    client.close()
+    return {
+        "order": order.reason,
+        "cause of the order": "" if order.cause is None else order.cause.name,
+        "view": view["reason"],
+        "answer": answer["reason"],
+        "status": third["reason"],
+        "history": queued["reason"],
+        "explanation": explained["reason"],
+        "last step": explained["steps"][-1],
+    }
 
 
 def test_members_of_the_configured_group_are_administrators(tmp_path: Path) -> None:

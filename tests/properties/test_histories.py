@@ -19,6 +19,7 @@ from nls_scheduler.core.model.commands import StopProcess
 from nls_scheduler.core.model.ids import GpuUuid
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.pools import Placement, Pool
+from nls_scheduler.core.model.reasons import Reason
 from nls_scheduler.core.model.topology import Link
 from nls_scheduler.core.model.workload import Kind, Phase, WorkloadSpec
 from nls_scheduler.core.planning.making_room.rooms import is_usable
@@ -335,7 +336,7 @@ class Histories(RuleBasedStateMachine):
         if entry.home and within and healthy and free:
             raise AssertionError(f"admitted, within its request, and not running: {workload} {entry}")
         if not entry.home and workload.spec.gpu_count == 1 and workload.spec.gang is None:
-            passed_by = "reserved" in entry.reason
+            passed_by = entry.reason.kind is Reason.RESERVED
             for gpu in state.gpus.values():
                 pool = state.policy.pool_of(gpu)
                 fits = is_usable(state, gpu) and pool.enabled and pool.name in workload.spec.pools

@@ -11,6 +11,7 @@ from hypothesis.stateful import initialize, invariant, rule
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.pools import Pool
+from nls_scheduler.core.model.reasons import Reason
 from nls_scheduler.core.model.workload import Kind, Phase
 from nls_scheduler.core.simulator import GIB, SimulatedNode
 from nls_scheduler.core.step import step
@@ -45,7 +46,7 @@ class QueueHistories(Histories):
             before = self.node.state
             commands = tell(event)
             for entry in recorder.entries(before, event, self.node.state, commands):
-                assert entry["reason"], f"an entry of the history without a reason: {entry}"
+                assert entry.why, f"an entry of the history without a reason: {entry}"
             return commands
 
         self.node.tell = told
@@ -125,7 +126,7 @@ class QueueHistories(Histories):
         assert entry.reason
         assert entry.position is not None
         alone = workload.spec.gpu_count == 1 and workload.spec.gang is None
-        if not entry.home and alone and "reserved" not in entry.reason:
+        if not entry.home and alone and entry.reason.kind is not Reason.RESERVED:
             told = explain(state, workload.id, self.node.now)
             takes = [gpu["gpu"] for gpu in told["gpus"] if gpu["why_not_home"] is None]
             assert not takes, f"{workload} waits while it fits on {takes}: {entry.reason}"

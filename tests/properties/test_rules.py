@@ -21,10 +21,12 @@ from nls_scheduler.core.model.ids import WorkloadId
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.pools import Pool
 from nls_scheduler.core.model.queues import Queue
+from nls_scheduler.core.model.reasons import Reason
 from nls_scheduler.core.model.workload import Kind, Phase, WorkloadSpec
 from nls_scheduler.core.recording.of_the_node import record
 from nls_scheduler.core.simulator import GIB, SimulatedNode
 from nls_scheduler.core.step import step
+from nls_scheduler.views.sentences import Names, sentence
 from properties.effort import examples
 from stage import TOTAL, Stage
 
@@ -200,7 +202,7 @@ def test_nobody_moves_for_burst_more_often_in_an_hour_than_the_policy_says_nor_b
     moves: dict[str, list[float]] = {}
     for event, commands in stage.node.history:
         for command in commands:
-            if isinstance(command, SuspendProcess) and command.reason.endswith("has more room to burst"):
+            if isinstance(command, SuspendProcess) and command.reason.kind is Reason.MORE_ROOM:
                 moves.setdefault(command.workload, []).append(event.at)
     for times in moves.values():
         assert all(later - earlier >= 20.0 for earlier, later in pairwise(times))
@@ -314,7 +316,7 @@ def test_a_thousand_submissions_in_a_second_wait_in_order_each_with_a_reason() -
     started = [c.workload for c in commands if isinstance(c, StartProcess)]
     assert started == ["w000", "w001"]
     assert [state.plan[w].position for w in sorted(state.plan)] == list(range(1, 1001))
-    assert {entry.reason for entry in state.plan.values()} == {
+    assert {sentence(entry.reason, Names.of(state)) for entry in state.plan.values()} == {
         "at home on GPU 0, 16 GiB guaranteed",
         "at home on GPU 1, 16 GiB guaranteed",
         "no room for 16 GiB on one GPU: GPU 0 is held by train; GPU 1 is held by train",

@@ -6,7 +6,6 @@ ordered nothing. A wake-up comes with the passage of time alone; what it leads t
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from math import isclose
 from typing import TYPE_CHECKING
@@ -22,12 +21,11 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.state import PlanEntry
 
 DAY_S = 86400.0
-DURATION = re.compile(r"\d+(\.\d+)? ?(s|min|h)\b")
 
 
 def told(entry: PlanEntry) -> PlanEntry:
-    """`entry` but for durations in its text, and its deadline."""
-    return replace(entry, reason=DURATION.sub("-", entry.reason), deadline_at=None)
+    """`entry` but for its deadline."""
+    return replace(entry, deadline_at=None)
 
 
 class WakeUps(Histories):

@@ -76,7 +76,7 @@ def test_whoever_leaves_for_a_pod_of_the_cluster_reads_which_one() -> None:
     stage.cell_starts(leaver)
     claim(stage, Owner("uid-7", "default/train", devices_to_come=1), allocated=(ZERO,))
     entry = stage.node.state.plan[stage.workload(leaver).id]
-    assert entry.reason == "default/train needs GPU 1"
+    assert stage.told(entry.reason) == "default/train needs GPU 1"
     assert cause_view(stage.node.state, entry.cause) == {"id": "uid-7", "name": "default/train"}
     stage.after(5)
     assert stage.gpu(leaver) == 0

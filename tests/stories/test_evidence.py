@@ -8,6 +8,7 @@ import pytest
 
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.ids import CommandId, ProcessId
+from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.workload import MemoryAnswer, Order, Pending, Wanted, Workload
 from nls_scheduler.core.simulator import GIB
 from stage import TOTAL, Stage
@@ -105,7 +106,7 @@ def test_a_gpu_that_vanishes_is_left_by_the_deadline_and_then_forgotten() -> Non
     lost = stage.uuid(1)
     left = tuple(gpu for gpu in stage.node.state.gpus.values() if gpu.uuid != lost)
     stage.node.tell(ev.GpusDiscovered(stage.node.now, left))
-    assert stage.node.state.gpus[lost].unhealthy_reason == "it has vanished"
+    assert stage.node.state.gpus[lost].unhealthy_reason == Why(Reason.VANISHED)
     stage.after(31)
     assert stage.gpu("bob") == 0
     stage.node.tell(ev.GpusDiscovered(stage.node.now, left))

@@ -66,7 +66,7 @@ def test_a_gang_with_a_dead_member_starts_again_whole_with_the_same_ranks() -> N
     assert stage.orders("g-1") == ["start", "start"]
     assert [gangs.rank(stage.node.state, stage.workload(f"g-{n}")) for n in range(2)] == ranks == [0, 1]
     stopped = next(c.reason for _, given in stage.node.history for c in given if type(c).__name__ == "StopProcess")
-    assert stopped.startswith("g-1 of gang g killed by SIGKILL")
+    assert stage.told(stopped).startswith("g-1 of gang g killed by SIGKILL")
 
 
 def test_a_gang_whose_members_die_again_and_again_is_given_up_whole() -> None:

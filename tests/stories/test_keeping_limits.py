@@ -6,9 +6,12 @@ import pytest
 
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import EndProcess, StopProcess, TrimMemory, WorkloadCommand
+from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.workload import Kind, Phase
 from nls_scheduler.core.planning.making_room.rooms import why_out_of_service
 from nls_scheduler.core.simulator import GIB, SimulatedNode
+
+ABOVE_ITS_LIMIT = Why(Reason.ABOVE_LIMIT, bytes=(13 * GIB, 12 * GIB))
 
 
 @pytest.fixture
@@ -42,7 +45,7 @@ def test_two_samples_above_the_limit_lead_to_a_trim_that_says_why(node):
     sampled_with(node, book, 13 * GIB)
     (trim, *_) = sampled_with(node, book, 13 * GIB)
     assert isinstance(trim, TrimMemory)
-    assert trim.reason == "it used 13 GiB, above its limit of 12 GiB"
+    assert trim.reason == ABOVE_ITS_LIMIT
     assert node.where(book) == "running on 0"
 
 
@@ -97,7 +100,7 @@ def test_a_notebook_that_stays_above_its_limit_is_stopped_even_in_mid_cell_and_c
     sampled_with(node, book, 13 * GIB)
     commands = sampled_with(node, book, 13 * GIB)
     assert isinstance(commands[0], StopProcess)
-    assert commands[0].reason == "it used 13 GiB, above its limit of 12 GiB"
+    assert commands[0].reason == ABOVE_ITS_LIMIT
     node.workloads[book].held_bytes = 3 * GIB
     node.settle()
     assert node.where(book) == "running on 0"
@@ -138,7 +141,8 @@ def test_a_notebook_that_breaks_its_limit_again_and_again_is_given_up(node):
         node.workloads[book].held_bytes = GIB
         node.settle()
     assert node.of_workload(book).phase is Phase.FAILED
-    assert "above its limit" in node.state.plan[book].reason
+    gave_up = node.state.plan[book].reason
+    assert (gave_up.kind, gave_up.because) == (Reason.GAVE_UP, (ABOVE_ITS_LIMIT,))
     node.tell(ev.ResumeRequested(node.now, book))
     node.settle()
     assert node.where(book) == "running on 0"
@@ -162,7 +166,9 @@ def test_a_sample_on_the_way_out_forgives_nobody_who_breaks_its_limit_again_and_
         node.complete(order)
     assert node.of_workload(greedy).phase is Phase.FAILED
     assert node.of_workload(greedy).failures == node.state.policy.max_failures
-    assert "above its limit" in node.state.plan[greedy].reason
+    gave_up = node.state.plan[greedy].reason
+    above = Why(Reason.ABOVE_LIMIT, bytes=(7 * GIB, 6 * GIB))
+    assert (gave_up.kind, gave_up.because) == (Reason.GAVE_UP, (above,))
 
 
 def test_a_stop_that_is_not_obeyed_is_done_by_the_daemon_itself(node):

@@ -101,7 +101,7 @@ def test_a_notebook_that_idles_too_long_is_suspended_and_its_next_cell_brings_it
     assert stage.runs("alice")
     stage.after(2)
     assert stage.phase("alice") == "suspended"
-    assert stage.workload("alice").last_reason == "idle for 10 min"
+    assert stage.told(stage.workload("alice").last_reason) == "idle for 10 min"
     stage.cell_starts("alice")
     assert stage.runs("alice")
 

@@ -45,7 +45,7 @@ def test_the_reason_of_a_move_names_who_needed_the_gpu() -> None:
     stage.node.submit(name="training", request_bytes=16 << 30, limit_bytes=16 << 30)
     order = stage.pending("bob")
     assert isinstance(order, SuspendProcess)
-    assert order.reason == "training needs GPU 1"
+    assert stage.told(order.reason) == "training needs GPU 1"
     assert stage.cause("bob") == "training"
 
 

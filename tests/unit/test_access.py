@@ -1,29 +1,33 @@
+"""Who reads whose names: in the status, the history, an explanation and what is told of an order."""
+
 from __future__ import annotations
 
-from dataclasses import replace
+import json
 from typing import Any
 
 import pytest
 
+from nls_scheduler.core.model.events import GpusClaimed
 from nls_scheduler.core.model.gpu import Claims, Owner
-from nls_scheduler.core.model.ids import WorkloadId
-from nls_scheduler.core.model.state import NodeState
-from nls_scheduler.core.model.workload import Kind, Workload, WorkloadSpec
-from nls_scheduler.views.veil import Access, NameBook, ShowNames
+from nls_scheduler.core.model.reasons import NOBODY, Mention, Reason, Why, said
+from nls_scheduler.views.entries import Entry, as_record, entry_view, from_record
+from nls_scheduler.views.explain import explain
+from nls_scheduler.views.status import node_view, settled_part, workload_view
+from nls_scheduler.views.veil import HIDDEN_REASON, SEES_ALL, Access, ShowNames, Viewer
+from stage import Stage
 
 ANNA, BERT = 1000, 1001
+BOOK, RUN = Mention("a", "diagnosis", "notebook", ANNA), Mention("b", "training", "command", BERT)
+POD = Mention("uid-7", "secret/train", "pod")
+UNKNOWN = Mention("gone", "gone", "workload")
 
 
-def state(*workloads: tuple[str, str, int, Kind]) -> NodeState:
-    made = {
-        WorkloadId(id_): Workload(WorkloadId(id_), WorkloadSpec(name, kind, owner, 1, 1), 0.0)
-        for id_, name, owner, kind in workloads
-    }
-    return NodeState(workloads=made)
+def entry(about: Mention, why: Why, cause: Mention | None = None, **more: Any) -> Entry:
+    return Entry(1, 1.5, "2026-01-01T00:00:00", about, "moved", why, cause=cause, **more)
 
 
-def entry(owner: int, name: str, reason: str, cause: dict[str, str] | None = None) -> dict[str, Any]:
-    return {"owner": owner, "name": name, "kind": "notebook", "reason": reason, "cause": cause}
+def needed_by(who: Mention) -> Why:
+    return Why(Reason.NEEDED, who=(who,))
 
 
 @pytest.mark.parametrize(
@@ -37,75 +41,124 @@ def test_who_reads_all_names(choice: ShowNames, shared: bool, user: bool, admini
     access = Access(None, choice).settled(shared=shared)
     assert access.sees_all(administrator=False) is user
     assert access.sees_all(administrator=True) is administrator
+    assert access.viewer(ANNA, "", administrator=False) == Viewer(ANNA, "", user)
+
+
+@pytest.mark.parametrize(
+    ("viewer", "knows"),
+    [
+        (SEES_ALL, True),
+        (Viewer(ANNA), True),
+        (Viewer(BERT), False),
+        (Viewer(ANNA, "another pod's"), False),
+        (Viewer(), False),
+    ],
+)
+def test_ones_own_are_those_of_ones_user_id_and_tenant(viewer: Viewer, knows: bool) -> None:
+    assert viewer.knows(BOOK) is knows
+    assert viewer.calls(BOOK) == ("diagnosis" if knows else "another user's notebook")
+
+
+def test_nobody_s_is_nobody_s_own() -> None:
+    assert not Viewer(NOBODY).knows(POD)
 
 
 def test_another_users_workload_has_no_name_no_reason_and_no_cause() -> None:
-    book = NameBook()
-    book.note(state(("a", "diagnosis", ANNA, Kind.NOTEBOOK), ("b", "training", BERT, Kind.COMMAND)))
-    shown = book.veil_for(BERT).entry(entry(ANNA, "diagnosis", "waits for training", {"id": "b", "name": "training"}))
+    shown = entry_view(entry(BOOK, needed_by(RUN), RUN, missing=("patients",), lost_cells=("[4]",)), Viewer(BERT))
     assert shown["name"] == "another user's notebook"
+    assert (shown["reason"], shown["cause"]) == (HIDDEN_REASON, {"id": "b", "name": "somebody"})
+    assert (shown["missing"], shown["lost_cells"]) == ([], [])
     assert "diagnosis" not in str(shown)
     assert "training" not in str(shown)
 
 
-def test_the_names_of_another_users_variables_are_hidden_and_ones_own_are_not() -> None:
-    book = NameBook()
-    book.note(state(("a", "diagnosis", ANNA, Kind.NOTEBOOK)))
-    told = {**entry(ANNA, "diagnosis", "it fits"), "missing": ["patients"], "lost_cells": ["[4]"]}
-    hidden = book.veil_for(BERT).entry(told)
-    assert (hidden["missing"], hidden["lost_cells"]) == ([], [])
-    shown = book.veil_for(ANNA).entry(told)
+def test_the_names_of_ones_own_variables_are_told() -> None:
+    shown = entry_view(entry(BOOK, said("it fits"), missing=("patients",), lost_cells=("[4]",)), Viewer(ANNA))
     assert (shown["missing"], shown["lost_cells"]) == (["patients"], ["[4]"])
-    assert "missing" not in book.veil_for(BERT).entry(entry(ANNA, "diagnosis", "it fits"))
 
 
-def test_ones_own_reasons_name_others_only_by_what_they_are() -> None:
-    book = NameBook()
-    book.note(state(("a", "diagnosis", ANNA, Kind.NOTEBOOK), ("b", "mine", BERT, Kind.COMMAND)))
-    own = entry(BERT, "mine", "GPU 1 is held by diagnosis", {"id": "a", "name": "diagnosis"})
-    shown = book.veil_for(BERT).entry(own)
-    assert shown["reason"] == "GPU 1 is held by another user's workload"
-    assert shown["cause"] == {"id": "a", "name": "another user's workload"}
+@pytest.mark.parametrize(
+    ("cause", "called"),
+    [
+        (BOOK, "another user's notebook"),
+        (POD, "another user's pod"),
+        (UNKNOWN, "another user's workload"),
+        (RUN, "training"),
+    ],
+)
+def test_ones_own_reasons_name_others_only_by_what_they_are(cause: Mention, called: str) -> None:
+    own = Mention("m", "mine", "notebook", BERT)
+    shown = entry_view(entry(own, needed_by(cause), cause), Viewer(BERT))
+    assert shown["reason"] == f"{called} needs "
+    assert shown["cause"] == {"id": cause.id, "name": called}
     assert shown["name"] == "mine"
 
 
-def test_the_name_of_a_cluster_s_pod_is_for_administrators_too() -> None:
-    book = NameBook()
-    node = state(("a", "mine", ANNA, Kind.NOTEBOOK))
-    book.note(replace(node, claims=Claims((Owner("uid-7", "secret/train", devices_to_come=1),))))
-    told = entry(ANNA, "mine", "secret/train needs GPU 1", {"id": "uid-7", "name": "secret/train"})
-    shown = book.veil_for(ANNA).message(told)
-    assert shown["reason"] == "another user's workload needs GPU 1"
-    assert "secret" not in str(shown)
+def test_an_entry_is_kept_in_the_journal_with_all_that_it_takes_to_tell_it_again() -> None:
+    kept = entry(BOOK, needed_by(RUN), RUN, left="GPU 0", seconds=1.5, bytes=7, missing=("x",))
+    assert from_record(json.loads(json.dumps(as_record(kept)))) == kept
 
 
-def test_names_of_workloads_that_have_ended_stay_hidden() -> None:
-    book = NameBook()
-    book.note(state(("a", "diagnosis", ANNA, Kind.NOTEBOOK)))
-    book.note(state())
-    assert book.veil_for(BERT).text("diagnosis held it") == "another user's notebook held it"
-    assert book.veil_for(ANNA).text("diagnosis held it") == "diagnosis held it"
+def test_an_entry_tells_the_gpus_as_they_were_called_then() -> None:
+    stage = Stage(1)
+    gpu = stage.uuid(0)
+    told = entry(BOOK, Why(Reason.NEEDED, gpus=(gpu,), who=(RUN,)), labels={gpu: "GPU 5"})
+    assert entry_view(from_record(as_record(told)))["reason"] == "training needs GPU 5"
 
 
-def test_a_cause_that_nobody_knows_any_more_is_hidden_too() -> None:
-    own = entry(BERT, "mine", "secret-7 needed GPU 0", {"id": "gone", "name": "secret-7"})
-    shown = NameBook().veil_for(BERT).entry(own)
-    assert shown["reason"] == "another user's workload needed GPU 0"
-    assert "secret-7" not in str(shown)
+OF_AN_EARLIER_VERSION = {
+    "sequence": 3, "at": 1.5, "time": "2026-01-01T00:00:00", "workload": "a", "name": "diagnosis", "kind": "notebook",
+    "owner": ANNA, "event": "moved", "reason": "training needs GPU 0", "cause": {"id": "b", "name": "training"},
+    "from": "GPU 0", "to": "GPU 1", "seconds": 1.5, "bytes": 7, "missing": ["x"], "lost_cells": [],
+}  # fmt: skip
 
 
-def test_what_a_supervisor_is_sent_is_veiled_in_every_form() -> None:
-    book = NameBook()
-    book.note(state(("a", "diagnosis", ANNA, Kind.NOTEBOOK), ("b", "mine", BERT, Kind.NOTEBOOK)))
-    veil, cause = book.veil_for(BERT), {"id": "a", "name": "diagnosis"}
-    order = {"command": "stop_process", "reason": "diagnosis needs GPU 0", "cause": cause}
-    view = {"view": entry(BERT, "mine", "diagnosis needs GPU 0", cause)}
-    assert "diagnosis" not in str(veil.supervisor_message(order))
-    assert "diagnosis" not in str(veil.supervisor_message(view))
-    assert veil.supervisor_message({"error": {"status": 400}}) == {"error": {"status": 400}}
+def test_an_entry_of_an_earlier_version_is_told_as_it_was_to_those_who_may_read_all_names() -> None:
+    kept = from_record(OF_AN_EARLIER_VERSION)
+    assert entry_view(kept) == OF_AN_EARLIER_VERSION
+    assert "training" not in str(entry_view(kept, Viewer(ANNA)))
+    assert entry_view(kept, Viewer(ANNA))["name"] == "diagnosis"
+    assert "diagnosis" not in str(entry_view(kept, Viewer(BERT)))
 
 
-def test_names_with_special_letters_are_names_and_no_patterns() -> None:
-    book = NameBook()
-    book.note(state(("a", "a.c (x)+", ANNA, Kind.NOTEBOOK)))
-    assert book.veil_for(BERT).text("abc and a.c (x)+ wait") == "abc and another user's notebook wait"
+def test_what_an_earlier_version_told_of_a_gpu_is_everybody_s_business() -> None:
+    nothing = dict.fromkeys(("workload", "owner", "cause", "from", "to", "seconds", "bytes"))
+    told = {"name": "GPU 0", "kind": "gpu", "event": "gpu_unhealthy", "reason": "Xid 79"}
+    kept = {**OF_AN_EARLIER_VERSION, **nothing, **told, "missing": [], "lost_cells": []}
+    assert entry_view(from_record(kept), Viewer(BERT)) == kept
+
+
+def crowd(*theirs: str) -> Stage:
+    """A GPU that BERT's workloads fill and want, and ANNA's notebook, which waits behind them."""
+    stage = Stage(1)
+    for name in theirs:
+        stage.command(name, owner=BERT)
+    stage.notebook("mine", 0.5, 1.0, owner=ANNA)
+    stage.cell_starts("mine")
+    return stage
+
+
+def read_by_anna(stage: Stage) -> str:
+    state, at, viewer = stage.node.state, stage.node.now, Viewer(ANNA)
+    mine = stage.workload("mine")
+    status = node_view(state, at, viewer, simulated=True, message=None)
+    shown = [explain(state, mine.id, at, viewer), settled_part(workload_view(state, mine, at, viewer))]
+    return json.dumps([*map(settled_part, status["workloads"]), *shown])
+
+
+@pytest.mark.parametrize("name", ["is", "GPU", "a", "no", "room", "0", "{w.who}"])
+def test_what_others_call_theirs_changes_nothing_in_what_one_reads(name: str) -> None:
+    reads, as_before = read_by_anna(crowd(name, name)), read_by_anna(crowd("diagnosis", "diagnosis"))
+    assert reads == as_before
+    assert "diagnosis" not in as_before
+    assert "GPU 0 is held by another user's command" in as_before
+
+
+def test_the_name_of_a_cluster_s_pod_is_for_those_who_read_all_names() -> None:
+    stage = Stage(1)
+    owner = Owner("uid-7", "secret/train", (stage.uuid(0),))
+    stage.node.tell(GpusClaimed(stage.node.now, Claims((owner,))))
+    stage.notebook("mine", 0.5, 1.0, owner=ANNA)
+    assert "GPU 0 is held by another user's pod" in read_by_anna(stage)
+    assert "secret" not in read_by_anna(stage)
+    assert "GPU 0 is held by secret/train" in stage.reason("mine")

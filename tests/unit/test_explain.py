@@ -8,7 +8,7 @@ from nls_scheduler.cli.explain import render
 from nls_scheduler.core.model.pools import Pool
 from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.views.explain import explain
-from nls_scheduler.views.veil import Veil
+from nls_scheduler.views.veil import Viewer
 from stage import Stage
 
 
@@ -103,12 +103,10 @@ def test_who_must_leave_reads_until_when() -> None:
 
 def test_other_users_names_stay_hidden() -> None:
     stage = Stage(1)
-    stage.command("their-secret")
-    stage.command("also-secret")
-    stage.command("mine")
-    own = {stage.workload("mine").id}
-    veil = Veil(1, {"their-secret": "command", "also-secret": "command"}, {str(key) for key in own})
-    seen = veil.explanation(told(stage, "mine"))
+    stage.command("their-secret", owner=1001)
+    stage.command("also-secret", owner=1001)
+    stage.command("mine", owner=1000)
+    seen = explain(stage.node.state, stage.workload("mine").id, stage.node.now, Viewer(1000))
     assert "secret" not in str(seen)
     assert seen["name"] == "mine"
     assert seen["ahead"][0]["name"] == "another user's command"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from dataclasses import replace
 
 import pytest
 
+from nls_scheduler.cli import main
+from nls_scheduler.core.model.codec import decode
 from nls_scheduler.core.model.ids import ProcessId, WorkloadId
 from nls_scheduler.core.model.state import NodeState
 from nls_scheduler.core.model.workload import Kind
@@ -14,6 +17,7 @@ from nls_scheduler.core.simulator import GIB, SimulatedNode
 from nls_scheduler.core.step import step
 from nls_scheduler.daemon import journal as journal_module
 from nls_scheduler.daemon.journal import Journal, JournalError, NewerJournalError, Retention, read_events
+from nls_scheduler.views.sentences import Names, sentence
 
 
 class Recording:
@@ -182,3 +186,55 @@ def test_a_file_that_is_no_journal_cannot_be_replayed(path, content):
         path.write_bytes(content)
     with pytest.raises(JournalError, match="journal"):
         list(read_events(path))
+
+
+def of_an_earlier_version(path, state):
+    """The journal as it would be had every reason been written as a sentence."""
+
+    def written_then(value):
+        if isinstance(value, list):
+            return [written_then(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        if value.get("$") == "Why":
+            return sentence(decode(value), Names.of(state))
+        return {name: written_then(item) for name, item in value.items()}
+
+    columns = (("records", "value"), ("events", "event"), ("events", "commands"), ("snapshots", "state"))
+    with sqlite3.connect(path) as database:
+        for table, column in columns:
+            texts = database.execute(f"SELECT DISTINCT {column} FROM {table}").fetchall()
+            pairs = [(json.dumps(written_then(json.loads(text))), text) for (text,) in texts]
+            database.executemany(f"UPDATE {table} SET {column} = ? WHERE {column} = ?", pairs)
+    database.close()
+
+
+def test_a_journal_of_an_earlier_version_is_taken_up_and_replayed_with_its_sentences(path, capsys):
+    journal = Journal(path)
+    state = Recording(journal).play().state
+    journal.close()
+    as_told = {key: sentence(w.last_reason, Names.of(state)) for key, w in state.workloads.items()}
+    of_an_earlier_version(path, state)
+    assert b'"Why"' not in path.read_bytes()
+    again = Journal(path)
+    recovered = again.recover()
+    again.close()
+    assert {key: w.last_reason.text for key, w in recovered.state.workloads.items()} == as_told
+    assert main(["replay", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert "all decided as they were then" in shown
+    assert all(text in shown for text in as_told.values())
+
+
+def test_what_is_decided_otherwise_today_is_said(path, capsys):
+    journal = Journal(path)
+    Recording(journal).play()
+    journal.close()
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE events SET commands = replace(commands, '\"gpu-needed\"', '\"idle\"')")
+        database.execute("UPDATE events SET commands = replace(commands, '\"numbers\": []', '\"numbers\": [60.0]')")
+    database.close()
+    assert main(["replay", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert "decided otherwise today" in shown
+    assert "idle for 1 min" in shown

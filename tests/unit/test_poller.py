@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.events import GpusDiscovered, MemorySampled
 from nls_scheduler.core.model.ids import GpuUuid
+from nls_scheduler.core.model.reasons import said
 from nls_scheduler.core.model.state import NodeState
 from nls_scheduler.core.step import step
 from nls_scheduler.daemon import poller as poller_module
@@ -87,7 +88,7 @@ class Node:
 
     @property
     def health(self) -> dict[str, str | None]:
-        return {uuid: gpu.unhealthy_reason for uuid, gpu in self.state.gpus.items()}
+        return {uuid: gpu.unhealthy_reason and gpu.unhealthy_reason.text for uuid, gpu in self.state.gpus.items()}
 
     def discoveries(self) -> int:
         return sum(isinstance(event, GpusDiscovered) for event in self.events)
@@ -135,7 +136,7 @@ def test_a_gpu_that_is_still_broken_when_it_is_returned_stays_out() -> None:
 
 def test_what_the_core_has_put_out_of_service_is_not_returned_by_a_poll() -> None:
     async def story(node: Node) -> None:
-        gpus = {**node.state.gpus, A: replace(node.state.gpus[A], healthy=False, unhealthy_reason="quarantined")}
+        gpus = {**node.state.gpus, A: replace(node.state.gpus[A], healthy=False, unhealthy_reason=said("quarantined"))}
         node.state = replace(node.state, gpus=gpus)
         await node.poller.poll()
         assert node.health[A] == "quarantined"

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from nls_scheduler.core.model import events
 from nls_scheduler.core.model.commands import StartProcess, StopProcess, SuspendProcess
 from nls_scheduler.core.model.ids import CommandId, GpuUuid, ProcessId, WorkloadId
+from nls_scheduler.core.model.reasons import said
 from nls_scheduler.wire.errors import Problem
 from nls_scheduler.wire.protocol import (
     Cause,
@@ -28,6 +29,7 @@ from nls_scheduler.wire.protocol import (
 W = WorkloadId("w")
 ID = CommandId(3)
 P = ProcessId(12, 99)
+WHY = said("what a program knows")
 
 
 @pytest.mark.parametrize(
@@ -125,14 +127,16 @@ def test_clean_text_keeps_what_people_write() -> None:
 
 
 def test_orders_arrive_as_they_were_given() -> None:
-    start = StartProcess(ID, W, "because", WorkloadId("o"), (GpuUuid("GPU-a"),))
-    assert parse_daemon_message(encode_command(start, Cause("o", "owner"), {"A": "1"})) == CommandMessage(
+    start = StartProcess(ID, W, WHY, WorkloadId("o"), (GpuUuid("GPU-a"),))
+    assert parse_daemon_message(encode_command(start, "because", Cause("o", "owner"), {"A": "1"})) == CommandMessage(
         "start_process", 3, "because", Cause("o", "owner"), ("GPU-a",), {"A": "1"}
     )
-    suspend = SuspendProcess(ID, W, "because", None)
-    assert parse_daemon_message(encode_command(suspend, None, {})) == CommandMessage("suspend_process", 3, "because")
-    stop = StopProcess(ID, W, "because", None, 2.5)
-    assert parse_daemon_message(encode_command(stop, None, {})) == CommandMessage(
+    suspend = SuspendProcess(ID, W, WHY, None)
+    assert parse_daemon_message(encode_command(suspend, "because", None, {})) == CommandMessage(
+        "suspend_process", 3, "because"
+    )
+    stop = StopProcess(ID, W, WHY, None, 2.5)
+    assert parse_daemon_message(encode_command(stop, "because", None, {})) == CommandMessage(
         "stop_process", 3, "because", grace_s=2.5
     )
 

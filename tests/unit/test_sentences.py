@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from nls_scheduler.core.model import reasons
 from nls_scheduler.core.model.ids import GpuUuid
 from nls_scheduler.core.model.reasons import NOTHING, Mention, Reason, Why, said, said_before
 from nls_scheduler.views.sentences import Names, sentence
 from nls_scheduler.views.veil import HIDDEN_REASON, SEES_ALL, Viewer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 GIB = 2**30
 ANNA, BERT = 1000, 1001
@@ -157,6 +160,9 @@ TABLE = [
     ),
     (Why(Reason.OUT_OF_SERVICE, gpus=(A,)), "GPU 0 is out of service"),
     (Why(Reason.OUT_OF_SERVICE, gpus=(A, B)), "GPU 0 and GPU 1 are out of service"),
+    (Why(Reason.ENDED_UNSEEN), "it ended unseen"),
+    (Why(Reason.ADOPTED), "the daemon had lost its journal, and its supervisor told how it is"),
+    (Why(Reason.BACK_IN_SERVICE, because=(said("Xid 79"),)), "in service again after: Xid 79"),
     (Why(Reason.NO_GPU), "this node has no GPU in service"),
     (Why(Reason.UNHEALTHY), "it is unhealthy"),
     (Why(Reason.VANISHED), "it has vanished"),
@@ -252,3 +258,38 @@ def test_a_sentence_of_an_earlier_version_is_only_for_those_who_may_read_all_nam
     assert told(said_before("bob needs GPU 0")) == "bob needs GPU 0"
     assert told(said_before("bob needs GPU 0"), Viewer(ANNA)) == HIDDEN_REASON
     assert told(said("released by its user"), Viewer(ANNA)) == "released by its user"
+
+
+CORE = Path(reasons.__file__).parents[1]
+NOT_FOR_USERS = {"invariants", "refusals", "simulator"}
+"""What a defect is called, and what simulated supervisors say."""
+A_SENTENCE = 3
+"""Words, with what is put between them."""
+
+
+def texts_of(tree: ast.AST) -> Iterator[str]:
+    """What this code may tell: no docstrings, and nothing that is raised."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Raise) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+            continue
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "this" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+        else:
+            yield from texts_of(node)
+
+
+def is_sentence(text: str) -> bool:
+    return len([word for word in text.split() if any(letter.isalpha() for letter in word)]) >= A_SENTENCE
+
+
+@pytest.mark.parametrize("path", sorted(CORE.rglob("*.py")), ids=lambda path: str(path.relative_to(CORE)))
+def test_the_core_makes_no_sentences(path: Path) -> None:
+    found = [text for text in texts_of(ast.parse(path.read_text())) if is_sentence(text)]
+    assert found == [] or NOT_FOR_USERS & {part.removesuffix(".py") for part in path.relative_to(CORE).parts}
+
+
+def test_a_sentence_in_the_code_is_found() -> None:
+    code = '"""Not this one here."""\nif a:\n    raise ValueError("nor this one")\nb = f"{a} needs {a.label}"\n'
+    assert [text for text in texts_of(ast.parse(code)) if is_sentence(text)] == ["this needs this"]

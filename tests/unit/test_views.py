@@ -13,6 +13,7 @@ from nls_scheduler.core.model.ids import GpuUuid, ProcessId, WorkloadId
 from nls_scheduler.core.model.state import NodeState
 from nls_scheduler.core.model.workload import Kind, WorkloadSpec
 from nls_scheduler.core.step import step
+from nls_scheduler.views.entries import entry_view
 from nls_scheduler.views.history import BACKLOG_LIMIT, ENTRIES_KEPT, History, Recorder
 from nls_scheduler.views.status import figures, node_view, settled_part, workload_view
 
@@ -36,7 +37,7 @@ class Node:
     def apply(self, event: events.Event) -> None:
         before = self.state
         self.state, commands = step(before, event)
-        self.told += self.recorder.entries(before, event, self.state, commands)
+        self.told += map(entry_view, self.recorder.entries(before, event, self.state, commands))
         self.orders += [command for command in commands if isinstance(command, WorkloadCommand)]
 
     def sample(self, **used: int) -> None:

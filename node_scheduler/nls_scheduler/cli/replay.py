@@ -13,6 +13,8 @@ from nls_scheduler.cli import exit_codes
 from nls_scheduler.cli.output import say, tell
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from nls_scheduler.cli.types import Subparsers
     from nls_scheduler.core.model.commands import Command
     from nls_scheduler.core.model.events import Event
@@ -60,8 +62,9 @@ def _run(options: argparse.Namespace) -> int:
             before = state
             state, commands = step(before, event)
             steps += 1
-            differences += commands != journalled
-            _show(options, before, event, state, commands, journalled, wall)
+            as_then = _as_told(commands, state) == _as_told(journalled, state)
+            differences += not as_then
+            _show(options, before, event, state, commands, None if as_then else journalled, wall)
     except JournalError as error:
         tell(str(error))
         return exit_codes.USAGE
@@ -77,9 +80,10 @@ def _show(
     event: Event,
     after: NodeState,
     commands: tuple[Command, ...],
-    journalled: tuple[Command, ...],
+    then: tuple[Command, ...] | None,
     wall: float,
 ) -> None:
+    """`then`: what was decided, where it differs."""
     from nls_scheduler.core.model.codec import encode
 
     changed = _changed(before, after, options.workload)
@@ -87,21 +91,22 @@ def _show(
         return
     moment = datetime.fromtimestamp(wall, tz=UTC).isoformat(timespec="milliseconds")
     if options.json:
-        as_then = commands == journalled
-        facts = {"time": moment, "event": encode(event), "changed": changed, "commands": encode(commands)}
-        say(json.dumps({**facts, "as_then": as_then, "then": None if as_then else encode(journalled)}))
+        facts = {"time": moment, "event": encode(event), "changed": changed, "commands": _as_told(commands, after)}
+        say(json.dumps({**facts, "as_then": then is None, "then": None if then is None else _as_told(then, after)}))
         return
-    say(f"{moment}  {_in_words(event)}")
+    say(f"{moment}  {''.join(_in_words((event,), after))}")
     for change in changed:
         say(f"    {change['name']}: {change['before']} -> {change['after']}  ({change['reason']})")
-    for command in commands:
-        say(f"    => {_in_words(command)}")
-    if commands != journalled:
-        say(f"    !! then: {', '.join(map(_in_words, journalled)) or 'nothing'}")
+    for command in _in_words(commands, after):
+        say(f"    => {command}")
+    if then is not None:
+        say(f"    !! then: {', '.join(_in_words(then, after)) or 'nothing'}")
 
 
 def _changed(before: NodeState, after: NodeState, only: str | None) -> list[dict[str, Any]]:
     """The workloads that are elsewhere, or are to go elsewhere, or for another reason."""
+    from nls_scheduler.views.sentences import Names, sentence
+
     changes = []
     for key in sorted({*before.workloads, *after.workloads}):
         was, now = before.workloads.get(key), after.workloads.get(key)
@@ -110,7 +115,7 @@ def _changed(before: NodeState, after: NodeState, only: str | None) -> list[dict
             continue
         then, today = _place(before, key), _place(after, key)
         entry = after.plan.get(key)
-        reason = entry.reason if entry else ""
+        reason = sentence(entry.reason, Names.of(after)) if entry else ""
         if then != today or (key in before.plan and entry != replace(before.plan[key])):
             changes.append({"id": key, "name": name, "before": then, "after": today, "reason": reason})
     return changes
@@ -126,18 +131,33 @@ def _place(state: NodeState, key: Any) -> str:
     return f"{workload.phase}{where}{heading}"
 
 
-def _in_words(value: Event | Command) -> str:
-    """The type and the telling fields: what a person looks for."""
-    telling = ("workload", "command_id", "reason", "cause", "gpus", "saved_bytes", "process")
-    parts = []
-    for name in telling:
+def _as_told(commands: tuple[Command, ...], state: NodeState) -> list[dict[str, Any]]:
+    """As JSON, with sentences for reasons: a journal of an earlier version has nothing else."""
+    from nls_scheduler.core.model.codec import encode
+
+    reasons = [getattr(command, "reason", None) for command in commands]
+    told = [{} if reason is None else {"reason": _plain(reason, state)} for reason in reasons]
+    return [encode(command) | reason for command, reason in zip(commands, told, strict=True)]
+
+
+def _in_words(values: tuple[Event | Command, ...], state: NodeState) -> list[str]:
+    """The types and the telling fields: what a person looks for."""
+    return [f"{type(value).__name__}({', '.join(_parts(value, state))})" for value in values]
+
+
+def _parts(value: Event | Command, state: NodeState) -> Iterator[str]:
+    for name in ("workload", "command_id", "reason", "cause", "gpus", "saved_bytes", "process"):
         content = getattr(value, name, None)
         if content is not None and not (name == "gpus" and not all(isinstance(g, str) for g in content)):
-            parts.append(f"{name}={content if isinstance(content, str | int) else _plain(content)}")
-    return f"{type(value).__name__}({', '.join(parts)})"
+            yield f"{name}={content if isinstance(content, str | int) else _plain(content, state)}"
 
 
-def _plain(content: Any) -> str:
+def _plain(content: Any, state: NodeState) -> str:
+    from nls_scheduler.core.model.reasons import Why
+    from nls_scheduler.views.sentences import Names, sentence
+
+    if isinstance(content, Why):
+        return sentence(content, Names.of(state))
     if isinstance(content, tuple):
         return "+".join(map(str, content))
     return str(getattr(content, "pid", content))

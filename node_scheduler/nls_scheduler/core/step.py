@@ -21,6 +21,7 @@ from nls_scheduler.core.model.commands import (
     TrimMemory,
 )
 from nls_scheduler.core.model.ids import CommandId
+from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.state import updated
 from nls_scheduler.core.model.transitions import transition
 from nls_scheduler.core.model.workload import Kind, Move, Order, Pending, Phase
@@ -35,7 +36,6 @@ from nls_scheduler.core.planning.plan import make_plan
 from nls_scheduler.core.recording.of_a_workload import above_limit, trimmed
 from nls_scheduler.core.recording.of_the_node import record
 from nls_scheduler.core.refusals import refusal
-from nls_scheduler.units.sizes import format_bytes
 
 if TYPE_CHECKING:
     from nls_scheduler.core.model.commands import Command, WorkloadCommand
@@ -271,7 +271,7 @@ def _trim(
 
 
 def _interrupt(
-    state: NodeState, workload: Workload, entry: PlanEntry, head: tuple[CommandId, WorkloadId, str, WorkloadId | None]
+    state: NodeState, workload: Workload, entry: PlanEntry, head: tuple[CommandId, WorkloadId, Why, WorkloadId | None]
 ) -> tuple[NodeState, WorkloadCommand]:
     """The cell goes on, or ends as it sees fit; nothing else is ordered until then or the deadline."""
     deadline_at = state.at if entry.deadline_at is None else entry.deadline_at
@@ -281,14 +281,14 @@ def _interrupt(
     return replace(state, workloads=workloads, next_command=CommandId(command.command_id + 1)), command
 
 
-def _reason(workload: Workload, entry: PlanEntry, order: Order) -> str:
+def _reason(workload: Workload, entry: PlanEntry, order: Order) -> Why:
     if workload.release_reason is None and order in (Order.TRIM, Order.STOP) and above_limit(workload):
-        used = format_bytes(max(workload.memory_used.values()))
-        return f"it used {used}, above its limit of {format_bytes(workload.spec.limit_bytes)}"
+        used_bytes = max(workload.memory_used.values())
+        return Why(Reason.ABOVE_LIMIT, bytes=(used_bytes, workload.spec.limit_bytes))
     if order is Order.END and workload.pending is not None:
         return workload.pending.reason
     if order is Order.TRIM:
-        return "memory is short on its GPU, and it holds more than its request"
+        return Why(Reason.MEMORY_SHORT)
     return workload.release_reason or entry.reason
 
 

@@ -27,13 +27,15 @@ from nls_scheduler.requests import adoption, growing, joining, migration, pool_c
 from nls_scheduler.requests.queue_access import check_growth
 from nls_scheduler.requests.submission import Defaults
 from nls_scheduler.units.clock import boottime_s
+from nls_scheduler.views.entries import as_record, entry_view, from_record
 from nls_scheduler.views.explain import explain
 from nls_scheduler.views.history import History, Recorder
 from nls_scheduler.views.metrics import Metrics
+from nls_scheduler.views.sentences import Names, sentence
 from nls_scheduler.views.status import cause_of, gpu_view, node_view, workload_view
-from nls_scheduler.views.veil import Access, NameBook
+from nls_scheduler.views.veil import Access
 from nls_scheduler.wire.errors import Problem, impossible, unknown_gpu, unknown_workload
-from nls_scheduler.wire.protocol import CLOSE_ENDED, CLOSE_REPLACED, encode_command, parse_event
+from nls_scheduler.wire.protocol import CLOSE_ENDED, CLOSE_REPLACED, Cause, encode_command, parse_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
     from nls_scheduler.daemon.peers import Peer
     from nls_scheduler.daemon.ports import Driver
     from nls_scheduler.daemon.sessions import Session
+    from nls_scheduler.views.entries import Entry
+    from nls_scheduler.views.veil import Viewer
 
 # After these a Gpu's memory has changed, and somebody may wait for what the driver shows.
 _WORTH_A_SAMPLE: Final = (
@@ -92,7 +96,6 @@ class Daemon:
         self.active_at = boottime_s()
         """When somebody last asked for something; the idle exit counts from it."""
         self.access = settings.access
-        self.names = NameBook()
         self.metrics = Metrics(lambda: self.state)
         self._watch = Watch(self.metrics)
         self.recovered_at: float | None = None
@@ -152,26 +155,30 @@ class Daemon:
         """Whether nobody is here: no workload, no supervisor, no follower of the events."""
         return not self.state.workloads and not self._sessions and not self.history.followed
 
-    def status(self) -> dict[str, Any]:
-        """The node as people see it."""
+    def viewer(self, peer: Peer) -> Viewer:
+        """Who reads what is shown to `peer`."""
+        return self.access.viewer(peer.uid, peer.tenant, administrator=peer.administrator)
+
+    def status(self, peer: Peer) -> dict[str, Any]:
+        """The node as `peer` sees it."""
         message = self._poller.message or self._defect or self._journal.trouble or self._lost_journal()
         message = message or self.refused_configuration or (None if self._cluster is None else self._cluster.trouble)
         message = message or pool_config.complaint(self.state.policy.pools, self.state.gpus.values())
         message = message or queue_config.complaint(self.state.policy, self.state.gpus.values())
-        view = node_view(self.state, boottime_s(), simulated=self._simulated, message=message)
+        view = node_view(self.state, boottime_s(), self.viewer(peer), simulated=self._simulated, message=message)
         for entry in view["workloads"]:
             holder = self._leases.holder(entry["id"])
             entry["supervisor_pid"] = None if holder is None else holder.pid
         return view
 
-    def view(self, workload_id: WorkloadId) -> dict[str, Any]:
-        """One workload's entry of the status. Raises Problem when there is none."""
-        return workload_view(self.state, self._known(workload_id), boottime_s())
+    def view(self, workload_id: WorkloadId, peer: Peer) -> dict[str, Any]:
+        """One workload's entry of the status for `peer`. Raises Problem when there is none."""
+        return workload_view(self.state, self._known(workload_id), boottime_s(), self.viewer(peer))
 
     def explanation(self, workload_id: WorkloadId, peer: Peer) -> dict[str, Any]:
         """Why a workload is where it is, and what it waits for. Raises Problem."""
         self._own(workload_id, peer)
-        return explain(self.state, workload_id, boottime_s())
+        return explain(self.state, workload_id, boottime_s(), self.viewer(peer))
 
     def submit(self, body: Mapping[str, Any], peer: Peer) -> WorkloadId:
         """Take a new workload in; it is `peer`'s to look after. Raises Problem."""
@@ -218,7 +225,7 @@ class Daemon:
         if only:
             self._end_ghosts(peer)
         event = claimed.event(boottime_s(), workload_id, self._context_memory_bytes, uses)
-        adoption.check_room(self.state, step(self.state, event)[0], workload_id)
+        adoption.check_room(self.state, step(self.state, event)[0], workload_id, self.viewer(peer))
         self._take_lease(workload_id, peer)
         self.apply(event)
 
@@ -278,7 +285,7 @@ class Daemon:
         workload = self._own(workload_id, peer)
         gpu = migration.wanted(body, workload, self.state)
         event = events.MigrateRequested(boottime_s(), workload_id, gpu)
-        migration.check(step(self.state, event)[0], workload, gpu)
+        migration.check(step(self.state, event)[0], workload, gpu, self.viewer(peer))
         self.apply(event)
 
     async def return_gpu(self, name: str, peer: Peer) -> dict[str, Any]:
@@ -330,7 +337,7 @@ class Daemon:
         self._take_lease(workload.id, session.peer)
         if session.only:
             self._end_ghosts(session.peer)
-        session.show(workload_view(self.state, workload, boottime_s()), boottime_s())
+        session.show(self.view(workload.id, session.peer), boottime_s())
         order = outstanding(self.state, workload)
         if order is not None and not isinstance(order, EndProcess):
             session.order(order)
@@ -361,8 +368,8 @@ class Daemon:
         except Problem as problem:
             session.refuse(problem)
 
-    async def encode(self, command: WorkloadCommand) -> str | None:
-        """An order as its supervisor gets it; `None` when it failed before it could be sent."""
+    async def encode(self, command: WorkloadCommand, peer: Peer) -> str | None:
+        """An order as its supervisor `peer` gets it; `None` when it failed before it could be sent."""
         environment: Mapping[str, str] = {}
         if isinstance(command, StartProcess):
             try:
@@ -376,7 +383,11 @@ class Daemon:
             environment = {**environment, WORKLOAD_VARIABLE: command.workload}
             environment |= {CONTEXT_VARIABLE: str(self._context_memory_bytes)}
             environment |= start_environment(self.state, command)
-        return encode_command(command, cause_of(self.state, command.cause), environment)
+        viewer, cause = self.viewer(peer), cause_of(self.state, command.cause)
+        reason = sentence(command.reason, Names.of(self.state, viewer))
+        return encode_command(
+            command, reason, None if cause is None else Cause(cause.id, viewer.calls(cause)), environment
+        )
 
     # The loop ----------------------------------------------------------------------------------------------------
 
@@ -397,11 +408,7 @@ class Daemon:
         for ended in before.workloads.keys() - self.state.workloads.keys():
             self._forget(ended)
         for entry in self._recorder.entries(before, event, self.state, commands):
-            log.info("%(name)s (%(workload)s) %(event)s: %(reason)s", entry)
-            self.history.add(entry)
-            self.metrics.told(entry)
-            self._journal.record_history(entry)
-            self._tell_cluster(before, entry)
+            self._tell(entry)
         self._show()
         if self._cluster is not None:
             self._cluster.stepped()
@@ -411,10 +418,14 @@ class Daemon:
             self._reaper.end_remains(self.state)
         self._watch.look(event, before, self.state, commands)
 
-    def _tell_cluster(self, before: NodeState, entry: Mapping[str, Any]) -> None:
-        workload = self.state.workloads.get(entry["workload"]) or before.workloads.get(entry["workload"])
-        if self._cluster is not None and workload is not None:
-            self._cluster.told(entry, workload.spec.tenant)
+    def _tell(self, entry: Entry) -> None:
+        view = entry_view(entry)
+        log.info("%(name)s (%(workload)s) %(event)s: %(reason)s", view)
+        self.history.add(entry)
+        self.metrics.told(view)
+        self._journal.record_history(as_record(entry))
+        if self._cluster is not None and entry.workload is not None:
+            self._cluster.told(view, entry.about.tenant)
 
     def apply_or_tell(self, event: events.Event) -> None:
         """`apply` for callers that have nobody to tell a problem to; the log and the status have it."""
@@ -451,7 +462,7 @@ class Daemon:
         for workload_id, session in self._sessions.items():
             workload = self.state.workloads.get(workload_id)
             if workload is not None:
-                session.show(workload_view(self.state, workload, now), now)
+                session.show(workload_view(self.state, workload, now, self.viewer(session.peer)), now)
 
     def _forget(self, workload_id: WorkloadId) -> None:
         self.active_at = boottime_s()
@@ -469,8 +480,9 @@ class Daemon:
         """Begin where the daemon before this one ended; after a boot none of its processes lives."""
         recovered, boot = self._journal.recover(), boot_id()
         if recovered is not None:
-            self.history.restore(recovered.history)
-            self._recorder.go_on_after(recovered.history)
+            entries = [from_record(record) for record in recovered.history]
+            self.history.restore(entries)
+            self._recorder.go_on_after(entries)
             self.state = replace(self.state, next_command=recovered.state.next_command)
         if recovered is not None and recovered.boot_id == boot:
             self.state = replace(recovered.state, policy=self.state.policy)

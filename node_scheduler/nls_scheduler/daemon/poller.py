@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from nls_scheduler.core.model.events import GpusDiscovered, MemorySampled
 from nls_scheduler.core.model.gpu import Gpu
+from nls_scheduler.core.model.reasons import said
 from nls_scheduler.daemon.attribution import Attribution, Known
 from nls_scheduler.daemon.limits import MemoryLimits
 from nls_scheduler.units.clock import boottime_s
+from nls_scheduler.views.sentences import Names, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -213,12 +215,13 @@ class Poller:
         return self.rates.workloads_s if state.workloads else self.rates.empty_s
 
 
-def _gpu(info: GpuInfo, known: Gpu | None, why: str | None, forgiven: Collection[GpuUuid]) -> Gpu:
+def _gpu(info: GpuInfo, known: Gpu | None, told: str | None, forgiven: Collection[GpuUuid]) -> Gpu:
     """Out of service stays out of service until somebody says otherwise, or it has been away."""
+    why = None if told is None else said(told)
     if known is None:
         known = Gpu(info.uuid, info.index, info.name, info.memory_total_bytes)
     elif why is None and not known.healthy and info.uuid not in forgiven:
-        why = known.unhealthy_reason or "it was out of service before"
+        why = known.unhealthy_reason or said("it was out of service before")
     return replace(
         known,
         index=info.index,
@@ -236,9 +239,13 @@ def _log_health(known: Mapping[GpuUuid, Gpu], gpus: Sequence[Gpu]) -> None:
     for gpu in gpus:
         before = known.get(gpu.uuid)
         if not gpu.healthy and (before is None or before.unhealthy_reason != gpu.unhealthy_reason):
-            log.error("%s (%s) is out of service: %s", gpu.label, gpu.uuid, gpu.unhealthy_reason)
+            log.error("%s (%s) is out of service: %s", gpu.label, gpu.uuid, _told(gpu))
         elif gpu.healthy and before is not None and not before.healthy:
             log.info("%s (%s) is back in service", gpu.label, gpu.uuid)
     for uuid in known.keys() - {gpu.uuid for gpu in gpus}:
         if known[uuid].healthy:
             log.error("%s (%s) has vanished", known[uuid].label, uuid)
+
+
+def _told(gpu: Gpu) -> str:
+    return "" if gpu.unhealthy_reason is None else sentence(gpu.unhealthy_reason, Names(lambda _: gpu.label))

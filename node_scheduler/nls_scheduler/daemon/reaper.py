@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.core.model.events import ProcessExited, SupervisorLost
+from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.processes.guardian import kill
 from nls_scheduler.processes.proc import end_all, look_up
 from nls_scheduler.units.clock import boottime_s
@@ -62,7 +63,7 @@ class Reaper:
         """The supervisor did not obey a stop: end the GPU process without it."""
         known = [] if command.process is None else [command.process]
         if await asyncio.to_thread(end_all, workload.id, workload.spec.owner, known, END_TIMEOUT_S):
-            reason = f"{command.reason}; ended by the daemon, as its supervisor does not answer"
+            reason = Why(Reason.ENDED_BY_DAEMON, because=(command.reason,))
             self._apply(ProcessExited(boottime_s(), workload.id, command.process, reason))
         else:
             log.warning("process %s of %s (%s) does not end", command.process, workload.spec.name, workload.id)

@@ -11,6 +11,7 @@ from nls_scheduler.core.model.ids import CommandId, GpuUuid, ProcessId
 from nls_scheduler.core.planning.homes import elastic_counts
 from nls_scheduler.core.planning.homes.assign import why_no_room
 from nls_scheduler.requests import submission
+from nls_scheduler.views.sentences import Names, sentence
 from nls_scheduler.wire.errors import Problem, malformed
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.workload import WorkloadSpec
     from nls_scheduler.requests.queue_access import Who
     from nls_scheduler.requests.submission import Defaults
+    from nls_scheduler.views.veil import Viewer
 
 ID_PATTERN: Final = re.compile(r"[0-9a-f]{12}")
 STATE_FIELDS: Final = ("command_id", "pid", "start_time", "saved_bytes", "current", "executing")
@@ -114,9 +116,13 @@ def check_uses(claimed: Claim, uses: Mapping[GpuUuid, tuple[PlacedUse, ...]]) ->
         raise Problem(409, "Not where it says", f"Its processes use {min(elsewhere)} as well: name all of its Gpus.")
 
 
-def check_room(before: NodeState, after: NodeState, workload_id: WorkloadId) -> None:
-    """Raises Problem unless everybody's request is still guaranteed with it; `after` is `before` with it."""
+def check_room(before: NodeState, after: NodeState, workload_id: WorkloadId, viewer: Viewer) -> None:
+    """Raises Problem unless everybody's request is still guaranteed with it; `after` is `before` with it.
+
+    `viewer`: who asks, and reads why not.
+    """
     why = why_no_room(before, after, workload_id)
     if why is not None:
-        detail = f"The workload cannot be taken up again as it was: {why}. Submit it anew."
+        told = sentence(why, Names.of(after, viewer))
+        detail = f"The workload cannot be taken up again as it was: {told}. Submit it anew."
         raise Problem(409, "No room", detail)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from nls_scheduler.core.model.workload import Kind, Phase
 from nls_scheduler.core.planning.making_room.rooms import is_usable
 from nls_scheduler.units.sizes import format_bytes
+from nls_scheduler.views.veil import SEES_ALL
 from nls_scheduler.wire.errors import Problem, malformed, unknown_gpu
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.ids import GpuUuid
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
+    from nls_scheduler.views.veil import Viewer
 
 
 def wanted(body: Mapping[str, Any], workload: Workload, state: NodeState) -> GpuUuid:
@@ -31,13 +33,16 @@ def wanted(body: Mapping[str, Any], workload: Workload, state: NodeState) -> Gpu
     return gpu.uuid
 
 
-def check(after: NodeState, workload: Workload, gpu: GpuUuid) -> None:
-    """`after` is the state with the wish in it. Raises Problem when the plan does not grant it."""
+def check(after: NodeState, workload: Workload, gpu: GpuUuid, viewer: Viewer = SEES_ALL) -> None:
+    """`after` is the state with the wish in it. Raises Problem when the plan does not grant it.
+
+    `viewer`: who asks, and reads why not.
+    """
     if after.plan[workload.id].target == (gpu,):
         return
     label, now = after.gpus[gpu].label, after.gpus[gpu].capacity_bytes
     there = [w for w in after.workloads.values() if gpu in after.plan[w.id].target or gpu in w.home]
-    names = " and ".join(sorted({w.spec.name for w in there}))
+    names = " and ".join(sorted({viewer.calls(w.mention) for w in there}))
     needs = format_bytes(workload.return_bytes)
     held = f"{names} {'have' if len(there) > 1 else 'has'} it" if names else "it is kept free"
     raise _refused(f"{label} ({format_bytes(now)}) has no room for its {needs} beside everybody's guarantee: {held}.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from nls_scheduler.core.model.priorities import parse_priority, priority_word
 from nls_scheduler.core.model.queues import DEFAULT, TOLERANCE, Tree
 from nls_scheduler.core.planning.homes.queue_ledger import Ledger
+from nls_scheduler.views.sentences import Names, sentence
 from nls_scheduler.wire.errors import Problem, impossible, malformed
 from nls_scheduler.wire.protocol import clean_text
 
@@ -103,4 +104,4 @@ def check_growth(state: NodeState, workload: Workload, spec: WorkloadSpec) -> No
     elsewhere = ledger.tree.leaf(spec.queue) != ledger.leaf(workload)
     obstacle = ledger.obstacle(workload, pool, spec)
     if (grows or firmer or elsewhere) and obstacle is not None:
-        raise impossible(f"The change is refused and nothing is changed: {obstacle.text}.")
+        raise impossible(f"The change is refused and nothing is changed: {sentence(obstacle.why, Names.of(state))}.")

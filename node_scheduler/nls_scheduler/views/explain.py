@@ -21,33 +21,37 @@ from nls_scheduler.core.planning.making_room.rooms import (
 )
 from nls_scheduler.units.sizes import format_bytes, format_seconds
 from nls_scheduler.views.queues import pool_figures
+from nls_scheduler.views.sentences import Names, sentence
+from nls_scheduler.views.veil import SEES_ALL
 
 if TYPE_CHECKING:
     from nls_scheduler.core.model.gpu import Gpu
     from nls_scheduler.core.model.ids import WorkloadId
     from nls_scheduler.core.model.state import NodeState, PlanEntry
     from nls_scheduler.core.model.workload import Workload
+    from nls_scheduler.views.veil import Viewer
 
 _OFF: tuple[Phase, ...] = (Phase.QUEUED, Phase.SUSPENDED)
 
 
-def explain(state: NodeState, workload_id: WorkloadId, now: float) -> dict[str, Any]:
+def explain(state: NodeState, workload_id: WorkloadId, now: float, viewer: Viewer = SEES_ALL) -> dict[str, Any]:
     """The whole answer as plain JSON values, for `nls explain`. `now`: CLOCK_BOOTTIME."""
     workload, entry = state.workloads[workload_id], state.plan[workload_id]
     admission, rooms = _as_planned(state, workload)
+    names, reason = Names.of(state, viewer), entry.reason or workload.last_reason
     return {
         "id": workload.id,
-        "name": workload.spec.name,
+        "name": viewer.calls(workload.mention),
         "phase": workload.phase.value,
-        "reason": entry.reason or workload.last_reason or "it is ending",
+        "reason": sentence(reason, names) if reason else "it is ending",
         "waiting_s": None if workload.waiting_since is None else round(max(0.0, now - workload.waiting_since), 3),
-        "last_order": workload.last_reason or None,
+        "last_order": sentence(workload.last_reason, names) if workload.last_reason else None,
         "priority": priority_word(workload.spec.priority),
         "preemptible": workload.spec.preemptible,
-        "steps": list(_steps(state, workload, entry, now)),
+        "steps": list(_steps(state, workload, entry, now, names)),
         "queue": _queue(state, workload),
         "gpus": [_gpu(state, workload, gpu, admission, rooms) for gpu in _in_order(state)],
-        "ahead": _ahead(state, entry),
+        "ahead": _ahead(state, entry, viewer),
         "advice": list(_advice(state, workload, entry, admission)),
     }
 
@@ -71,20 +75,23 @@ def _as_planned(state: NodeState, but: Workload) -> tuple[Admission, Rooms]:
     return admission, rooms
 
 
-def _steps(state: NodeState, workload: Workload, entry: PlanEntry, now: float) -> list[str]:
+def _steps(state: NodeState, workload: Workload, entry: PlanEntry, now: float, names: Names) -> list[str]:
     """The chain of decisions, one sentence each, in the order in which they are made."""
     spec = workload.spec
     several = "" if spec.gpu_count == 1 else f" on each of {spec.gpu_count} GPUs"
     size = f"{format_bytes(spec.request_bytes)} guaranteed, at most {format_bytes(spec.limit_bytes)}{several}"
     steps = [f"It asks for {size}, in pool {' or '.join(spec.pools)}."]
     if workload.release_reason is not None or workload.phase is Phase.FAILED:
-        return [*steps, f"It asks for nothing any more: {workload.release_reason or workload.last_reason}."]
+        ended = sentence(workload.release_reason or workload.last_reason, names)
+        return [*steps, f"It asks for nothing any more: {ended}."]
     if entry.home:
         steps.append(f"Its request is counted on {state.label(entry.home)}.")
     else:
         steps.append("Its request is counted nowhere yet: it is not admitted.")
     if not workload.wants_gpu:
-        return [*steps, f"It wants no GPU now: {workload.suspend_reason or 'its next cell brings it back'}."]
+        asked = workload.suspend_reason
+        off = sentence(asked, names) if asked else "its next cell brings it back"
+        return [*steps, f"It wants no GPU now: {off}."]
     if entry.target:
         there = "It is to stay on" if entry.target == workload.current else "It is to be on"
         steps.append(f"{there} {state.label(entry.target)}.")
@@ -96,8 +103,9 @@ def _steps(state: NodeState, workload: Workload, entry: PlanEntry, now: float) -
         left = format_seconds(round(max(0.0, entry.deadline_at - now), 1))
         steps.append(f"A guarantee waits for it to leave: it is stopped in {left} at the latest.")
     if workload.pending is not None:
-        steps.append(f"The order to {workload.pending.order.value} has been given: {workload.pending.reason}.")
-    return [*steps, f"So: {entry.reason}."]
+        given = sentence(workload.pending.reason, names)
+        steps.append(f"The order to {workload.pending.order.value} has been given: {given}.")
+    return [*steps, f"So: {sentence(entry.reason, names)}."]
 
 
 def _queue(state: NodeState, workload: Workload) -> dict[str, Any] | None:
@@ -132,7 +140,7 @@ def _smaller(workload: Workload, admission: Admission) -> list[str]:
 
 
 def _gpu(state: NodeState, workload: Workload, gpu: Gpu, admission: Admission, rooms: Rooms) -> dict[str, Any]:
-    """What each rule says to one Gpu; `None` is a yes."""
+    """What each rule says to one Gpu, which names nobody; `None` is a yes."""
     return {
         "gpu": gpu.label,
         "uuid": gpu.uuid,
@@ -152,18 +160,23 @@ def why_not_home(state: NodeState, workload: Workload, gpu: Gpu, admission: Admi
     if not pool.enabled:
         return f"the pool {pool.name!r} is off"
     if not is_usable(state, gpu):
-        return why_out_of_service(state, gpu) or "the driver does not tell how much memory is used"
+        return _why_unusable(state, gpu)
     if workload.spec.gpu_count > 1 and gpu.parent is not None:
         return "it is a slice, and who needs several GPUs has whole ones only"
     if gpu.uuid not in admission.open_gpus(workload, pool.name):
         return "it runs elsewhere and cannot move"
     obstacle = None if admission.ledger is None else admission.ledger.obstacle(workload, pool.name)
     if obstacle is not None:
-        return obstacle.text
+        return sentence(obstacle.why, Names.of(state))
     if admission.has_home_room(workload, gpu.uuid):
         return None
     free = format_bytes(max(0, admission.free.get(gpu.uuid, 0)))
     return f"{free} are free on paper, and it asks for {format_bytes(workload.spec.request_bytes)}"
+
+
+def _why_unusable(state: NodeState, gpu: Gpu) -> str:
+    why = why_out_of_service(state, gpu)
+    return "the driver does not tell how much memory is used" if why is None else sentence(why, Names.of(state))
 
 
 def _why_not_place(state: NodeState, workload: Workload, gpu: Gpu, rooms: Rooms) -> str | None:
@@ -171,7 +184,7 @@ def _why_not_place(state: NodeState, workload: Workload, gpu: Gpu, rooms: Rooms)
     if rooms.fits(workload, gpu.uuid):
         return None
     if not is_usable(state, gpu):
-        return why_out_of_service(state, gpu) or "the driver does not tell how much memory is used"
+        return _why_unusable(state, gpu)
     if not rooms.may_use(workload, gpu.uuid):
         home = gpu.uuid in workload.home
         if not home and not workload.spec.may_borrow:
@@ -191,19 +204,19 @@ def _why_not_now(state: NodeState, workload: Workload, gpu: Gpu) -> str | None:
     if gpu.uuid in workload.current or has_room(state, workload, gpu):
         return None
     if not is_usable(state, gpu):
-        return why_out_of_service(state, gpu) or "the driver does not tell how much memory is used"
+        return _why_unusable(state, gpu)
     left = format_bytes(max(0, room_bytes(state, workload, gpu)))
     return f"{left} are free in fact, and it needs {format_bytes(workload.return_bytes)}"
 
 
-def _ahead(state: NodeState, entry: PlanEntry) -> list[dict[str, str]]:
+def _ahead(state: NodeState, entry: PlanEntry, viewer: Viewer) -> list[dict[str, str]]:
     """Who is in front of it in the line, first in line first."""
     if entry.position is None:
         return []
     places = {key: other.position for key, other in state.plan.items() if other.position is not None}
     front = sorted((place, key) for key, place in places.items() if place < entry.position)
-    specs = [(key, state.workloads[key].spec) for _, key in front]
-    return [{"id": key, "name": spec.name, "kind": spec.kind.value} for key, spec in specs]
+    mentions = [state.workloads[key].mention for _, key in front]
+    return [{"id": each.id, "name": viewer.calls(each), "kind": each.kind} for each in mentions]
 
 
 def _advice(state: NodeState, workload: Workload, entry: PlanEntry, admission: Admission) -> list[str]:

@@ -5,27 +5,29 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.core.model import events
 from nls_scheduler.core.model.commands import InterruptCell, WorkloadCommand
+from nls_scheduler.core.model.reasons import NOTHING, Reason, Why, said
 from nls_scheduler.core.model.workload import Order, Phase
 from nls_scheduler.core.planning.making_room.rooms import why_out_of_service
 from nls_scheduler.units.clock import wall_time
-from nls_scheduler.views.status import cause_view
+from nls_scheduler.views.entries import Entry, labels_of, of_gpu
+from nls_scheduler.views.status import cause_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from nls_scheduler.core.model.commands import Command
     from nls_scheduler.core.model.gpu import Gpu
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
+    from nls_scheduler.core.model.reasons import Mention
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
 
 ENTRIES_KEPT: Final = 2000
 BACKLOG_LIMIT: Final = 1000
-_ALL_THERE: Final[dict[str, list[str]]] = {"missing": [], "lost_cells": []}
 _ON_GPU: Final = frozenset({Phase.STARTING, Phase.RUNNING, Phase.SUSPENDING})
 
 
@@ -42,8 +44,8 @@ class _Trip:
     left: tuple[GpuUuid, ...]
     began_at: float
     ended_at: float
-    reason: str
-    cause: dict[str, str] | None
+    why: Why
+    cause: Mention | None
     saved_bytes: int
     told: bool
 
@@ -53,16 +55,16 @@ class Recorder:
 
     def __init__(self) -> None:
         self._trips: dict[WorkloadId, _Trip] = {}
-        self._causes: dict[WorkloadId, dict[str, str] | None] = {}
+        self._causes: dict[WorkloadId, Mention | None] = {}
         self._sequence = 0
 
-    def go_on_after(self, entries: Sequence[Mapping[str, Any]]) -> None:
+    def go_on_after(self, entries: Iterable[Entry]) -> None:
         """Number on from what an earlier daemon kept."""
-        self._sequence = max((entry["sequence"] for entry in entries), default=0)
+        self._sequence = max((entry.sequence for entry in entries), default=0)
 
     def entries(
         self, before: NodeState, event: events.Event, after: NodeState, commands: Sequence[Command]
-    ) -> list[dict[str, Any]]:
+    ) -> list[Entry]:
         """What a person would say has just happened; often nothing."""
         found = self._changes(before, event, after)
         for command in commands:
@@ -71,38 +73,35 @@ class Recorder:
                 found.append(self._entry(after, workload, "interrupted", command.reason, left=workload.current))
             # Kept with its name: the workload that made it necessary may end before it is carried out.
             if isinstance(command, WorkloadCommand):
-                self._causes[command.workload] = cause_view(after, command.cause)
+                self._causes[command.workload] = cause_of(after, command.cause)
         for ended in before.workloads.keys() - after.workloads.keys():
             self._trips.pop(ended, None)
             self._causes.pop(ended, None)
         return found
 
-    def _of_gpus(self, before: NodeState, after: NodeState) -> Iterator[dict[str, Any]]:
+    def _of_gpus(self, before: NodeState, after: NodeState) -> Iterator[Entry]:
         """Gpus that went out of service or came back."""
         for uuid in {**before.gpus, **after.gpus}:
             was, now = before.gpus.get(uuid), after.gpus.get(uuid)
             why_before = None if was is None else why_out_of_service(before, was)
             if now is None:
                 if was is not None and why_before is None:
-                    yield self._gpu_entry(after, was, "gpu_unhealthy", "it has vanished")
+                    yield self._gpu_entry(after, was, "gpu_unhealthy", Why(Reason.VANISHED))
                 continue
             why = why_out_of_service(after, now)
             if why is not None and why_before is None:
                 yield self._gpu_entry(after, now, "gpu_unhealthy", why)
             elif why is None and why_before is not None:
-                yield self._gpu_entry(after, now, "gpu_healthy", f"in service again after: {why_before}")
+                yield self._gpu_entry(after, now, "gpu_healthy", Why(Reason.BACK_IN_SERVICE, because=(why_before,)))
 
-    def _gpu_entry(self, state: NodeState, gpu: Gpu, event: str, reason: str) -> dict[str, Any]:
-        about = {"workload": None, "name": gpu.label, "kind": "gpu", "owner": None, "event": event, "reason": reason}
-        return self._numbered(
-            state, about | {"from": None, "to": None, "seconds": None, "bytes": None, "cause": None} | _ALL_THERE
-        )
+    def _gpu_entry(self, state: NodeState, gpu: Gpu, event: str, why: Why) -> Entry:
+        return self._numbered(state, of_gpu(gpu.label), event, why)
 
-    def _numbered(self, state: NodeState, fields: dict[str, Any]) -> dict[str, Any]:
+    def _numbered(self, state: NodeState, about: Mention, event: str, why: Why) -> Entry:
         self._sequence += 1
-        return {"sequence": self._sequence, "at": state.at, "time": wall_time(state.at), **fields}
+        return Entry(self._sequence, state.at, wall_time(state.at), about, event, why, labels_of(why, state))
 
-    def _changes(self, before: NodeState, event: events.Event, after: NodeState) -> list[dict[str, Any]]:
+    def _changes(self, before: NodeState, event: events.Event, after: NodeState) -> list[Entry]:
         found = list(self._of_gpus(before, after))
         for workload_id in {**before.workloads, **after.workloads}:
             was, now = before.workloads.get(workload_id), after.workloads.get(workload_id)
@@ -110,72 +109,68 @@ class Recorder:
                 if now is not None and now.phase is Phase.QUEUED:
                     found.append(self._entry(after, now, "queued", _plan_reason(after, now)))
                 elif now is not None and isinstance(event, events.WorkloadAdopted):
-                    reason = "the daemon had lost its journal, and its supervisor told how it is"
-                    found.append(self._entry(after, now, "adopted", reason, to=now.current))
+                    found.append(self._entry(after, now, "adopted", Why(Reason.ADOPTED), to=now.current))
                 continue
             found += self._left(before, was, event, now)
             if now is None:
                 found += self._gone(before, was, event)
             elif now.phase is Phase.RUNNING and was.phase is Phase.STARTING:
-                found += (entry | _losses(event) for entry in self._arrived(before, was, after, now))
+                found += (_with_losses(entry, event) for entry in self._arrived(before, was, after, now))
             elif now.phase is Phase.FAILED and was.phase is not Phase.FAILED:
                 found.append(self._entry(after, now, "failed", _plan_reason(after, now)))
             else:
                 found += self._stranded(after, now)
         return found
 
-    def _left(
-        self, before: NodeState, was: Workload, event: events.Event, now: Workload | None
-    ) -> Iterator[dict[str, Any]]:
+    def _left(self, before: NodeState, was: Workload, event: events.Event, now: Workload | None) -> Iterator[Entry]:
         if isinstance(event, events.SuspendFailed) and event.workload == was.id and was.phase is Phase.SUSPENDING:
-            yield self._entry(before, was, "suspend_failed", event.reason)
+            yield self._entry(before, was, "suspend_failed", said(event.reason))
         if was.phase not in _ON_GPU or (now is not None and not _has_left(was, now)):
             return
         pending, since = was.pending, was.pending.issued_at if was.pending else None
         seconds = None if since is None else event.at - since
         if isinstance(event, events.ProcessSuspended):
             cause = self._causes.get(was.id)
-            reason = pending.reason if pending else was.last_reason
+            why = pending.reason if pending else was.last_reason
             began_at = event.at if since is None else since
-            trip = _Trip(was.current, began_at, event.at, reason, cause, event.saved_bytes, told=False)
+            trip = _Trip(was.current, began_at, event.at, why, cause, event.saved_bytes, told=False)
             self._trips[was.id] = trip
             if now is None:
                 yield self._tell_suspended(before, was, trip)
         elif isinstance(event, events.StartFailed):
-            yield self._entry(before, was, "start_failed", event.reason, left=was.current, seconds=seconds)
+            yield self._entry(before, was, "start_failed", said(event.reason), left=was.current, seconds=seconds)
         elif pending is not None and pending.order is Order.STOP and was.release_reason is None:
             entry = self._entry(before, was, "evicted", pending.reason, left=was.current, seconds=seconds)
-            yield entry | {"cause": self._causes.get(was.id)}
+            yield replace(entry, cause=self._causes.get(was.id))
         elif isinstance(event, events.ProcessExited):
-            yield self._entry(before, was, "exited", event.reason, left=was.current)
+            yield self._entry(before, was, "exited", said(event.reason), left=was.current)
 
-    def _gone(self, before: NodeState, was: Workload, event: events.Event) -> Iterator[dict[str, Any]]:
+    def _gone(self, before: NodeState, was: Workload, event: events.Event) -> Iterator[Entry]:
         """A record that ends; a command's ends with its process, which has told it all."""
         if was.release_reason is not None or not isinstance(event, events.ProcessExited | events.StartFailed):
-            told = event.reason if isinstance(event, events.SupervisorLost | events.WorkloadReleased) else None
-            yield self._entry(
-                before, was, "released", was.release_reason or told or was.last_reason or "it ended unseen"
-            )
+            told = said(event.reason) if isinstance(event, events.SupervisorLost | events.WorkloadReleased) else NOTHING
+            why = was.release_reason or told or was.last_reason or Why(Reason.ENDED_UNSEEN)
+            yield self._entry(before, was, "released", why)
 
-    def _stranded(self, after: NodeState, now: Workload) -> Iterator[dict[str, Any]]:
+    def _stranded(self, after: NodeState, now: Workload) -> Iterator[Entry]:
         """A suspended workload that nothing brings to another Gpu at once: the suspend is a story of its own."""
         trip, entry = self._trips.get(now.id), after.plan.get(now.id)
         if trip is None or trip.told or now.phase is not Phase.SUSPENDED or (entry is not None and entry.target):
             return
         yield self._tell_suspended(after, now, trip)
 
-    def _tell_suspended(self, state: NodeState, workload: Workload, trip: _Trip) -> dict[str, Any]:
+    def _tell_suspended(self, state: NodeState, workload: Workload, trip: _Trip) -> Entry:
         self._trips[workload.id] = replace(trip, told=True)
         seconds = trip.ended_at - trip.began_at
-        entry = self._entry(state, workload, "suspended", trip.reason, left=trip.left, seconds=seconds)
-        return entry | {"bytes": trip.saved_bytes, "cause": trip.cause}
+        entry = self._entry(state, workload, "suspended", trip.why, left=trip.left, seconds=seconds)
+        return replace(entry, bytes=trip.saved_bytes, cause=trip.cause)
 
-    def _arrived(self, before: NodeState, was: Workload, after: NodeState, now: Workload) -> Iterator[dict[str, Any]]:
+    def _arrived(self, before: NodeState, was: Workload, after: NodeState, now: Workload) -> Iterator[Entry]:
         trip = self._trips.pop(now.id, None)
         if trip is not None and not trip.told and trip.left != now.current:
             seconds = after.at - trip.began_at
-            entry = self._entry(after, now, "moved", trip.reason, left=trip.left, to=now.current, seconds=seconds)
-            yield entry | {"bytes": trip.saved_bytes, "cause": trip.cause}
+            entry = self._entry(after, now, "moved", trip.why, left=trip.left, to=now.current, seconds=seconds)
+            yield replace(entry, bytes=trip.saved_bytes, cause=trip.cause)
             return
         if trip is not None and not trip.told:
             yield self._tell_suspended(after, now, trip)
@@ -184,48 +179,40 @@ class Recorder:
         if trip is None and was.saved_bytes is None:
             began_at = min(began_at, was.waiting_since or began_at)
         event = "started" if trip is None and was.saved_bytes is None else "resumed"
-        reason = was.pending.reason if was.pending else now.last_reason
-        entry = self._entry(after, now, event, reason, to=now.current, seconds=after.at - began_at)
-        yield entry | {"bytes": trip.saved_bytes if trip is not None else now.saved_bytes}
+        why = was.pending.reason if was.pending else now.last_reason
+        entry = self._entry(after, now, event, why, to=now.current, seconds=after.at - began_at)
+        yield replace(entry, bytes=trip.saved_bytes if trip is not None else now.saved_bytes)
 
     def _entry(
         self,
         state: NodeState,
         workload: Workload,
         event: str,
-        reason: str,
+        why: Why,
         *,
         left: tuple[GpuUuid, ...] = (),
         to: tuple[GpuUuid, ...] = (),
         seconds: float | None = None,
-    ) -> dict[str, Any]:
+    ) -> Entry:
         entry = state.plan.get(workload.id)
-        fields = {
-            "workload": workload.id,
-            "name": workload.spec.name,
-            "kind": workload.spec.kind.value,
-            "owner": workload.spec.owner,
-            "event": event,
-            "reason": reason,
-            "cause": cause_view(state, None if entry is None else entry.cause),
-            "from": state.label(left) or None,
-            "to": state.label(to) or None,
-            "seconds": None if seconds is None else round(seconds, 3),
-            "bytes": None,
-            **_ALL_THERE,
-        }
-        return self._numbered(state, fields)
+        return replace(
+            self._numbered(state, workload.mention, event, why),
+            cause=cause_of(state, None if entry is None else entry.cause),
+            left=state.label(left) or None,
+            to=state.label(to) or None,
+            seconds=None if seconds is None else round(seconds, 3),
+        )
 
 
 class History:
     """The last entries, and everybody who follows them."""
 
     def __init__(self) -> None:
-        self._entries: deque[dict[str, Any]] = deque(maxlen=ENTRIES_KEPT)
-        self._followers: set[asyncio.Queue[dict[str, Any] | None]] = set()
-        self._passive: set[asyncio.Queue[dict[str, Any] | None]] = set()
+        self._entries: deque[Entry] = deque(maxlen=ENTRIES_KEPT)
+        self._followers: set[asyncio.Queue[Entry | None]] = set()
+        self._passive: set[asyncio.Queue[Entry | None]] = set()
 
-    def add(self, entry: dict[str, Any]) -> None:
+    def add(self, entry: Entry) -> None:
         """Keep `entry` and hand it to the followers; one that lags `BACKLOG_LIMIT` behind is let go."""
         self._entries.append(entry)
         for queue in tuple(self._followers):
@@ -234,23 +221,23 @@ class History:
             else:
                 queue.put_nowait(entry)
 
-    def entries(self) -> list[dict[str, Any]]:
+    def entries(self) -> list[Entry]:
         """The last entries, oldest first."""
         return list(self._entries)
 
-    def restore(self, entries: Iterable[dict[str, Any]]) -> None:
+    def restore(self, entries: Iterable[Entry]) -> None:
         """What an earlier daemon kept."""
         self._entries.extend(entries)
 
-    def follow(self, *, passive: bool = False) -> asyncio.Queue[dict[str, Any] | None]:
+    def follow(self, *, passive: bool = False) -> asyncio.Queue[Entry | None]:
         """A queue of the entries from now on; `None` ends it. A `passive` follower is not counted by `followed`."""
-        queue: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        queue: asyncio.Queue[Entry | None] = asyncio.Queue()
         self._followers.add(queue)
         if passive:
             self._passive.add(queue)
         return queue
 
-    def unfollow(self, queue: asyncio.Queue[dict[str, Any] | None]) -> None:
+    def unfollow(self, queue: asyncio.Queue[Entry | None]) -> None:
         """End `queue`. Idempotent."""
         if queue in self._followers:
             self._followers.discard(queue)
@@ -268,10 +255,10 @@ class History:
             self.unfollow(queue)
 
 
-def _losses(event: events.Event) -> dict[str, list[str]]:
+def _with_losses(entry: Entry, event: events.Event) -> Entry:
     if not isinstance(event, events.ProcessReady):
-        return _ALL_THERE
-    return {"missing": list(event.missing), "lost_cells": list(event.lost_cells)}
+        return entry
+    return replace(entry, missing=event.missing, lost_cells=event.lost_cells)
 
 
 def _has_left(was: Workload, now: Workload) -> bool:
@@ -283,6 +270,6 @@ def _has_left(was: Workload, now: Workload) -> bool:
     return was.phase is not Phase.STARTING or started_anew
 
 
-def _plan_reason(state: NodeState, workload: Workload) -> str:
+def _plan_reason(state: NodeState, workload: Workload) -> Why:
     entry = state.plan.get(workload.id)
     return entry.reason if entry is not None else workload.last_reason

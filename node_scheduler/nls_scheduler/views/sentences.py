@@ -80,11 +80,14 @@ _SENTENCES: Final[Mapping[Reason, str]] = {
     Reason.GAVE_UP: "gave up after {w.counts[0]} failures in a row: {w.because}",
     Reason.ENDED_UNHEARD: "it ended while the daemon was away",
     Reason.ENDED_BY_DAEMON: "{w.because}; ended by the daemon, as its supervisor does not answer",
+    Reason.ENDED_UNSEEN: "it ended unseen",
+    Reason.ADOPTED: "the daemon had lost its journal, and its supervisor told how it is",
     Reason.OUT_OF_SERVICE: "{w.gpus_are} out of service",
     Reason.NO_GPU: "this node has no GPU in service",
     Reason.UNHEALTHY: "it is unhealthy",
     Reason.VANISHED: "it has vanished",
     Reason.STUCK: "a process that was ended does not let go of its memory",
+    Reason.BACK_IN_SERVICE: "in service again after: {w.because}",
     Reason.NOT_THERE: "this notebook's process does not run on that GPU now",
     Reason.BEYOND_LIMIT: (
         "it would use {w.sizes[0]}, above its limit of {w.sizes[1]}; %gpu request {w.typed[0]} asks for that much"
@@ -124,6 +127,11 @@ def sentence(why: Why, names: Names) -> str:
     if why.kind is Reason.SAID:
         return why.text if all(map(names.viewer.knows, why.who)) else HIDDEN_REASON
     return _SENTENCES[why.kind].format(w=_Words(why, names))
+
+
+def told_of(whose: Mention, why: Why, names: Names) -> str:
+    """The sentence about `whose`; who may not read about it is only told that it is another's."""
+    return sentence(why, names) if names.viewer.knows(whose) else HIDDEN_REASON
 
 
 class _Words:

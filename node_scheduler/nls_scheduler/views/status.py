@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler import __version__
+from nls_scheduler.core.model.reasons import Mention
 from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.making_room.rooms import why_out_of_service
 from nls_scheduler.units.clock import wall_time
 from nls_scheduler.views.queues import queue_views
-from nls_scheduler.wire.protocol import PROTOCOL_VERSION, Cause
+from nls_scheduler.views.sentences import Names, sentence, told_of
+from nls_scheduler.views.veil import SEES_ALL
+from nls_scheduler.wire.protocol import PROTOCOL_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,12 +21,15 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.ids import WorkloadId
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
+    from nls_scheduler.views.veil import Viewer
 
 FIGURES: Final = frozenset({"memory_used_bytes", "saved_bytes", "waiting_s"})
 """Fields of a workload's entry that change all the time and are worth no message of their own."""
 
 
-def node_view(state: NodeState, now: float, *, simulated: bool, message: str | None) -> dict[str, Any]:
+def node_view(
+    state: NodeState, now: float, viewer: Viewer = SEES_ALL, *, simulated: bool, message: str | None
+) -> dict[str, Any]:
     """The whole status. `message` is one sentence about the node itself, such as why it has no Gpu."""
     return {
         "protocol": PROTOCOL_VERSION,
@@ -31,7 +37,7 @@ def node_view(state: NodeState, now: float, *, simulated: bool, message: str | N
         "simulated": simulated,
         "message": message,
         "gpus": [gpu_view(state, gpu) for gpu in sorted(state.gpus.values(), key=lambda gpu: gpu.index)],
-        "workloads": [workload_view(state, workload, now) for workload in _in_order(state)],
+        "workloads": [workload_view(state, workload, now, viewer) for workload in _in_order(state)],
         "queues": queue_views(state),
     }
 
@@ -47,7 +53,7 @@ def gpu_view(state: NodeState, gpu: Gpu) -> dict[str, Any]:
         "memory_total_bytes": gpu.memory_total_bytes,
         "memory_used_bytes": gpu.memory_used_bytes,
         "healthy": why is None,
-        "unhealthy_reason": why,
+        "unhealthy_reason": None if why is None else sentence(why, Names.of(state)),
         "utilisation": gpu.utilisation,
         "unplaced_bytes": gpu.foreign_bytes,
         "parent": gpu.parent,
@@ -56,13 +62,13 @@ def gpu_view(state: NodeState, gpu: Gpu) -> dict[str, Any]:
     }
 
 
-def workload_view(state: NodeState, workload: Workload, now: float) -> dict[str, Any]:
-    """One workload at `now` (CLOCK_BOOTTIME)."""
+def workload_view(state: NodeState, workload: Workload, now: float, viewer: Viewer = SEES_ALL) -> dict[str, Any]:
+    """One workload at `now` (CLOCK_BOOTTIME); of another user's, `viewer` reads neither its name nor its reason."""
     spec, entry = workload.spec, state.plan.get(workload.id)
-    since = _since(workload)
+    since, names = _since(workload), Names.of(state, viewer)
     return {
         "id": workload.id,
-        "name": spec.name,
+        "name": viewer.calls(workload.mention),
         "kind": spec.kind.value,
         "owner": spec.owner,
         "phase": workload.phase.value,
@@ -83,7 +89,7 @@ def workload_view(state: NodeState, workload: Workload, now: float) -> dict[str,
         "pid": None if workload.process is None else workload.process.pid,
         "memory_used_bytes": sum(workload.memory_used.values()) if workload.present else 0,
         "saved_bytes": workload.saved_bytes,
-        "memory_answer": _memory_answer(workload),
+        "memory_answer": _memory_answer(workload, names),
         "allowance_bytes": 0 if entry is None else entry.allowance_bytes,
         "executing": workload.executing,
         "cell_waits": workload.cell_since is not None and not workload.executing,
@@ -92,16 +98,18 @@ def workload_view(state: NodeState, workload: Workload, now: float) -> dict[str,
         # Whoever has to leave for a guarantee cannot be kept by its user.
         "claimed": entry is not None and entry.deadline_at is not None,
         "position": None if entry is None else entry.position,
-        "reason": entry.reason if entry is not None else workload.last_reason,
-        "cause": _cause_since(state, None if entry is None else entry.cause),
+        "reason": told_of(workload.mention, workload.last_reason if entry is None else entry.reason, names),
+        "cause": _cause_since(state, workload, None if entry is None else entry.cause, viewer),
         "since": None if since is None else wall_time(since),
         "waiting_s": None if workload.waiting_since is None else round(max(0.0, now - workload.waiting_since), 3),
     }
 
 
-def _memory_answer(workload: Workload) -> dict[str, Any] | None:
+def _memory_answer(workload: Workload, names: Names) -> dict[str, Any] | None:
     answer = workload.answer
-    return None if answer is None else {"number": answer.number, "granted": answer.granted, "reason": answer.reason}
+    if answer is None or not names.viewer.knows(workload.mention):
+        return None
+    return {"number": answer.number, "granted": answer.granted, "reason": sentence(answer.reason, names)}
 
 
 def settled_part(view: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,29 +131,32 @@ def figures(view: Mapping[str, Any]) -> dict[str, Any]:
     return {name: view[name] for name in FIGURES - {"waiting_s"}}
 
 
-def cause_of(state: NodeState, workload: WorkloadId | None) -> Cause | None:
+def cause_of(state: NodeState, workload: WorkloadId | None) -> Mention | None:
     """Who made something necessary, a workload or a pod of the cluster's; one that has ended keeps its id as name."""
     if workload is None:
         return None
     known = state.workloads.get(workload)
-    owners = (owner.name for owner in state.claims.owners if owner.id == workload)
-    return Cause(workload, next(owners, workload) if known is None else known.spec.name)
+    owners = (owner.mention for owner in state.claims.owners if owner.id == workload)
+    return next(owners, Mention(workload, workload, "workload")) if known is None else known.mention
 
 
 def cause_view(state: NodeState, workload: WorkloadId | None) -> dict[str, str] | None:
-    """`cause_of` as JSON."""
+    """`cause_of` as JSON, for who reads all names."""
     cause = cause_of(state, workload)
     return None if cause is None else {"id": cause.id, "name": cause.name}
 
 
-def _cause_since(state: NodeState, workload: WorkloadId | None) -> dict[str, str | None] | None:
-    """`cause_view` with the time of day since when that workload is where it is."""
-    cause = cause_view(state, workload)
+def _cause_since(
+    state: NodeState, whose: Workload, workload: WorkloadId | None, viewer: Viewer
+) -> dict[str, str | None] | None:
+    """Who made it necessary, with the time of day since when that workload is where it is."""
+    cause = cause_of(state, workload)
     if cause is None or workload is None:
         return None
     known = state.workloads.get(workload)
     since = None if known is None else _since(known)
-    return {**cause, "since": None if since is None else wall_time(since)}
+    name = viewer.calls_cause(cause, whose.mention)
+    return {"id": cause.id, "name": name, "since": None if since is None else wall_time(since)}
 
 
 def _since(workload: Workload) -> float | None:

@@ -178,12 +178,12 @@ def parse_event(text: str | bytes, workload: WorkloadId, at: float) -> events.Wo
     return _as_event(kind, fields, workload, at)
 
 
-def encode_command(command: WorkloadCommand, cause: Cause | None, environment: Mapping[str, str]) -> str:
-    """An order as text; `environment` matters to StartProcess only."""
+def encode_command(command: WorkloadCommand, reason: str, cause: Cause | None, environment: Mapping[str, str]) -> str:
+    """An order as text, with its reason as the user reads it; `environment` matters to StartProcess only."""
     message: dict[str, Any] = {
         "command": _COMMAND_NAMES[type(command)],
         "command_id": command.command_id,
-        "reason": command.reason,
+        "reason": reason,
         "cause": None if cause is None else {"id": cause.id, "name": cause.name},
     }
     if isinstance(command, StartProcess):

@@ -1,7 +1,7 @@
 """The core's values as JSON and back: frozen dataclasses, enumerations, tuples and mappings with any keys.
 
-A value written by an older version lacks newer fields and gets their defaults; one written by a newer version is
-refused (`UnknownValueError`), never guessed at.
+A value written by an older version lacks newer fields and gets their defaults, and has sentences where reasons are
+values now; one written by a newer version is refused (`UnknownValueError`), never guessed at.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from nls_scheduler.core.model import (
     policy,
     pools,
     queues,
+    reasons,
     state,
     topology,
     workload,
@@ -27,10 +28,16 @@ _TYPE: Final = "$"
 _MAP: Final = "map"
 _KINDS: Final[dict[str, type]] = {
     name: kind
-    for module in (state, ids, gpu, workload, policy, pools, queues, events, commands, topology)
+    for module in (state, ids, gpu, workload, policy, pools, queues, reasons, events, commands, topology)
     for name, kind in vars(module).items()
     if isinstance(kind, type) and (is_dataclass(kind) or issubclass(kind, Enum))
 }
+_REASONS: Final[dict[type, frozenset[str]]] = {
+    kind: frozenset(field.name for field in fields(kind) if field.type in ("Why", "Why | None"))
+    for kind in _KINDS.values()
+    if is_dataclass(kind)
+}
+"""The fields of each type that hold nothing but a reason."""
 
 
 class UnknownValueError(ValueError):
@@ -72,6 +79,12 @@ def decode(encoded: Any) -> Any:
     try:
         if issubclass(kind, Enum):
             return kind(encoded["value"])
-        return kind(**{key: decode(item) for key, item in encoded.items() if key != _TYPE})
+        return kind(**{key: _field(kind, key, item) for key, item in encoded.items() if key != _TYPE})
     except (TypeError, ValueError, KeyError) as error:
         raise UnknownValueError(f"{name} has fields or values that this version does not know: {error}") from error
+
+
+def _field(kind: type, name: str, encoded: Any) -> Any:
+    if isinstance(encoded, str) and name in _REASONS[kind]:
+        return reasons.said_before(encoded)
+    return decode(encoded)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from nls_scheduler.core.model.ids import CommandId, GpuUuid, ProcessId, WorkloadId
+    from nls_scheduler.core.model.reasons import Why
     from nls_scheduler.core.model.workload import Order
 
 
@@ -43,13 +44,13 @@ class WorkloadCommand(Command):
 
     Attributes:
         command_id: the answer names it.
-        reason: why, as its user reads it.
+        reason: why, for its user.
         cause: the workload that made it necessary, if one did.
     """
 
     command_id: CommandId
     workload: WorkloadId
-    reason: str
+    reason: Why
     cause: WorkloadId | None
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.gpu import Claims, Gpu
     from nls_scheduler.core.model.ids import CommandId, GpuUuid, ProcessId, WorkloadId
     from nls_scheduler.core.model.policy import Policy
+    from nls_scheduler.core.model.reasons import Why
     from nls_scheduler.core.model.workload import WorkloadSpec
 
 
@@ -209,13 +210,13 @@ class StateSaved(WorkloadEvent):
 
 @dataclass(frozen=True, slots=True)
 class ProcessExited(WorkloadEvent):
-    """Its GPU process is gone: asked for or not. `reason` says how; no process: a stop found none.
+    """Its GPU process is gone: asked for or not. `reason` says how, or why; no process: a stop found none.
 
     `code`: its exit status, 0 where it ended well, 128 + n where signal n ended it; `None`: not told.
     """
 
     process: ProcessId | None
-    reason: str
+    reason: str | Why
     code: int | None = None
 
 

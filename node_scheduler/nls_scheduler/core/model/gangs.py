@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.workload import Kind, Phase
 
 if TYPE_CHECKING:
@@ -60,16 +61,15 @@ class Gang:
         """Whether it may have Gpus from the beginning: whole, nobody on a Gpu, nobody gone already."""
         return self.whole and self.done == 0 and not self.started
 
-    def why_not(self) -> str:
-        """Why it has no Gpu now, or is to leave those that it has, for people."""
-        trouble = next((w.gang_trouble for w in self.members if w.gang_trouble is not None), None)
+    def why_not(self) -> Why:
+        """Why it has no Gpu now, or is to leave those that it has."""
+        trouble = tuple(w.gang_trouble for w in self.members if w.gang_trouble is not None)[:1]
         if not self.whole:
-            here = f"waits for {self.size - len(self.members) - self.done} of {self.size} members of gang {self.name}"
-            return here if trouble is None else f"{here}: {trouble}"
+            missing = self.size - len(self.members) - self.done
+            return Why(Reason.GANG_INCOMPLETE, numbers=(missing, self.size), names=(self.name,), because=trouble)
         if self.done:
-            return f"gang {self.name} cannot start again whole: {self.done} of its members have ended well already"
-        again = f"gang {self.name} starts again when all of it has stopped"
-        return again if trouble is None else f"{trouble}; {again}"
+            return Why(Reason.GANG_CANNOT_RESTART, numbers=(self.done,), names=(self.name,))
+        return Why(Reason.GANG_STARTS_AGAIN, names=(self.name,), because=trouble)
 
 
 def key_of(spec: WorkloadSpec) -> GangKey | None:

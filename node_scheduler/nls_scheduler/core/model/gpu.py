@@ -8,10 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from nls_scheduler.core.model.reasons import Mention
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from nls_scheduler.core.model.ids import GpuUuid, ProcessId, WorkloadId
+    from nls_scheduler.core.model.reasons import Why
     from nls_scheduler.core.model.topology import Link
 
 
@@ -48,6 +51,11 @@ class Owner:
     request_bytes: int | None = None
     devices_to_come: int = 0
 
+    @property
+    def mention(self) -> Mention:
+        """As a reason names it."""
+        return Mention(self.id, self.name, "pod")
+
 
 @dataclass(frozen=True, slots=True)
 class Claims:
@@ -70,6 +78,11 @@ class GpuOwner:
     name: str
     bytes: int
     expected: bool = False
+
+    @property
+    def mention(self) -> Mention:
+        """As a reason names it."""
+        return Mention(self.id, self.name, "pod")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +112,7 @@ class Gpu:
     name: str
     memory_total_bytes: int
     healthy: bool = True
-    unhealthy_reason: str | None = None
+    unhealthy_reason: Why | None = None
     memory_used_bytes: int | None = None
     unplaced_bytes: int = 0
     unplaced: tuple[ProcessId, ...] = ()

@@ -80,7 +80,10 @@ class Reason(StrEnum):
     # How it ended
     GAVE_UP = "gave-up"
     ENDED_UNHEARD = "ended-unheard"
+    ENDED_UNSEEN = "ended-unseen"
     ENDED_BY_DAEMON = "ended-by-daemon"
+
+    ADOPTED = "brought-back"
 
     # Gpus
     OUT_OF_SERVICE = "gpu-out-of-service"
@@ -88,6 +91,7 @@ class Reason(StrEnum):
     UNHEALTHY = "gpu-unhealthy"
     VANISHED = "gpu-vanished"
     STUCK = "memory-stuck"
+    BACK_IN_SERVICE = "gpu-back-in-service"
 
     # Answers to allocations that failed
     NOT_THERE = "not-on-that-gpu"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from nls_scheduler.core.model.gpu import Gpu
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
+    from nls_scheduler.core.model.reasons import Why
     from nls_scheduler.core.model.workload import Workload
 
 Value = TypeVar("Value", bound="DataclassInstance")
@@ -37,7 +38,7 @@ class PlanEntry:
     Attributes:
         home: where its request is to be counted; empty: not admitted yet.
         target: where its GPU process is to be; empty: nowhere for now.
-        reason: one sentence for its user.
+        reason: for its user.
         cause: the workload for which it must move or wait.
         deadline_at: it must be off its current Gpu by then even if a cell runs; `None`: it may finish its cell.
         yields: it leaves at the end of the running cell: the next cell waits for that.
@@ -50,7 +51,7 @@ class PlanEntry:
 
     home: tuple[GpuUuid, ...]
     target: tuple[GpuUuid, ...]
-    reason: str
+    reason: Why
     cause: WorkloadId | None = None
     deadline_at: float | None = None
     yields: bool = False
@@ -102,7 +103,3 @@ class NodeState:
     def label(self, gpus: tuple[GpuUuid, ...]) -> str:
         """`GPU 0` or `GPU 0 and GPU 1` for people; a vanished Gpu keeps its UUID."""
         return " and ".join(self.gpus[g].label if g in self.gpus else g for g in gpus)
-
-    def label_is(self, gpus: tuple[GpuUuid, ...]) -> str:
-        """`GPU 0 is` or `GPU 0 and GPU 1 are`."""
-        return f"{self.label(gpus)} {'is' if len(gpus) == 1 else 'are'}"

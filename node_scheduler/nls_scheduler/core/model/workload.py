@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 from nls_scheduler.core.model.pools import DEFAULT as DEFAULT_POOL
 from nls_scheduler.core.model.queues import DEFAULT as DEFAULT_QUEUE
 from nls_scheduler.core.model.queues import FIRM_FROM
+from nls_scheduler.core.model.reasons import NOTHING, Mention
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from nls_scheduler.core.model.ids import CommandId, GpuUuid, ProcessId, WorkloadId
+    from nls_scheduler.core.model.reasons import Why
 
 
 class Phase(StrEnum):
@@ -152,7 +154,7 @@ class Pending:
     command_id: CommandId
     issued_at: float
     deadline_at: float
-    reason: str
+    reason: Why
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +186,7 @@ class MemoryAnswer:
 
     number: int
     granted: bool
-    reason: str
+    reason: Why
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,14 +287,19 @@ class Workload:
     interrupt: Pending | None = None
     failures: int = 0
     pending: Pending | None = None
-    gang_trouble: str | None = None
+    gang_trouble: Why | None = None
     gang_done: int = 0
     wish: GpuUuid | None = None
-    release_reason: str | None = None
-    suspend_reason: str | None = None
+    release_reason: Why | None = None
+    suspend_reason: Why | None = None
     keep_until: float | None = None
-    last_reason: str = ""
+    last_reason: Why = NOTHING
     refused: str | None = None
+
+    @cached_property
+    def mention(self) -> Mention:
+        """As a reason names it."""
+        return Mention(self.id, self.spec.name, self.spec.kind.value, self.spec.owner, self.spec.tenant)
 
     @property
     def present(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.gangs import fellows
+from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.making_room.rooms import is_usable
 
@@ -19,13 +20,14 @@ if TYPE_CHECKING:
     from nls_scheduler.core.planning.places.draft import Draft
 
 
-def resting(gangs: Mapping[GangKey, Gang], homes: Mapping[WorkloadId, tuple[GpuUuid, ...]]) -> dict[WorkloadId, str]:
+def resting(gangs: Mapping[GangKey, Gang], homes: Mapping[WorkloadId, tuple[GpuUuid, ...]]) -> dict[WorkloadId, Why]:
     """Members that are to be on no Gpu now, each with the reason: all of a gang, or none."""
-    rests: dict[WorkloadId, str] = {}
+    rests: dict[WorkloadId, Why] = {}
     for gang in gangs.values():
         admitted = all(w.id in homes for w in gang.members)
         if not (admitted and (gang.runs or gang.may_start)):
-            why = gang.why_not() if not (gang.may_start or gang.runs) else f"not all of gang {gang.name} have room"
+            may_run = gang.may_start or gang.runs
+            why = Why(Reason.GANG_WITHOUT_ROOM, names=(gang.name,)) if may_run else gang.why_not()
             rests |= dict.fromkeys((w.id for w in gang.members), why)
     return rests
 
@@ -39,9 +41,10 @@ def leave_together(draft: Draft, gangs: Mapping[GangKey, Gang]) -> None:
             continue
         first = without[0]
         since = draft.claimed_since(first) if first.present else None
+        why = Why(Reason.GANG_MEMBER_WITHOUT_PLACE, who=(first.mention,), names=(gang.name,))
         for workload in placed:
             draft.rooms.remove(workload)
-            draft.waits[workload.id] = f"{first.spec.name} of gang {gang.name} has no place now: all of it, or nobody"
+            draft.waits[workload.id] = why
             if first.id in draft.cause and workload.present:
                 draft.cause[workload.id] = draft.cause[first.id]
             if since is not None and workload.present:

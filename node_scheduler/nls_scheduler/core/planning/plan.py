@@ -1,4 +1,4 @@
-"""The plan: for each workload its home, its target and one sentence why. Made from scratch after every event."""
+"""The plan: for each workload its home, its target and why. Made from scratch after every event."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.gangs import gangs_of
 from nls_scheduler.core.model.ids import WorkloadId
+from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.state import PlanEntry
 from nls_scheduler.core.model.workload import Kind, Phase
 from nls_scheduler.core.planning.gangs import leave_together
@@ -19,13 +20,13 @@ from nls_scheduler.core.planning.places.failed_allocations import roomier, trim_
 from nls_scheduler.core.planning.places.guarantees import grant_wishes, place_guarantees, place_guests
 from nls_scheduler.core.planning.places.spreading import follow_wishes, place_together, spread
 from nls_scheduler.core.planning.places.turns import take_turns
-from nls_scheduler.units.sizes import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from nls_scheduler.core.model.gpu import GpuOwner
     from nls_scheduler.core.model.ids import GpuUuid
+    from nls_scheduler.core.model.reasons import Mention
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
     from nls_scheduler.core.planning.places.draft import Draft
@@ -86,8 +87,8 @@ def _rests_at(state: NodeState, workload: Workload) -> float | None:
     return max(workload.idle_since + idle_s, workload.keep_until or 0.0)
 
 
-def _why_it_rests(state: NodeState, workload: WorkloadId) -> str:
-    return f"idle for {format_seconds(_idle_suspend_s(state, state.workloads[workload]) or 0)}"
+def _why_it_rests(state: NodeState, workload: WorkloadId) -> Why:
+    return Why(Reason.IDLE, numbers=(_idle_suspend_s(state, state.workloads[workload]) or 0.0,))
 
 
 def _idle_suspend_s(state: NodeState, workload: Workload) -> float | None:
@@ -172,8 +173,7 @@ def _holder(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Wo
     return next(leaving, there[0] if there else None)
 
 
-def _reason(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], moves: Mapping[WorkloadId, GpuUuid]) -> str:
-    state = draft.state
+def _reason(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], moves: Mapping[WorkloadId, GpuUuid]) -> Why:
     if workload.release_reason is not None or workload.phase is Phase.FAILED:
         return workload.release_reason or workload.last_reason
     if not workload.wants_gpu:
@@ -183,24 +183,26 @@ def _reason(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], moves
     if workload.id in draft.homes.waits:
         return draft.homes.waits[workload.id]
     if workload.id in moves:
-        return f"{state.label(target)} has more room to burst"
+        return Why(Reason.MORE_ROOM, gpus=target)
     cause = draft.cause.get(workload.id, draft.homes.moved_for.get(workload.id))
     if cause is not None and workload.present and target != workload.current:
         needed = tuple(uuid for uuid in workload.current if uuid not in target)
-        return f"{state.workloads[cause].spec.name} needs {state.label(needed or workload.current)}"
+        return Why(Reason.NEEDED, gpus=needed or workload.current, who=_mentions(draft, cause))
     if (owner := _owner_there(draft, workload, target)) is not None:
-        return f"{owner[1].name} needs {state.gpus[owner[0]].label}"
+        return Why(Reason.NEEDED, gpus=owner[:1], who=(owner[1].mention,))
     if workload.wish is not None and workload.wish in target and workload.wish not in workload.current:
-        return f"its user wants it on {state.label(target)}"
+        return Why(Reason.WISHED, gpus=target)
     if workload.spec.resizable and workload.present and set(workload.current) < set(target):
-        return f"{state.label_is(tuple(u for u in target if u not in workload.current))} free for it as well"
+        return Why(Reason.GROWS, gpus=tuple(u for u in target if u not in workload.current))
     if not target:
-        return draft.waits.get(workload.id, "waits for a GPU")
+        return draft.waits.get(workload.id, Why(Reason.WAITS))
     if workload.id in draft.yields:
-        return (
-            f"yields {state.label(target)} to {state.workloads[draft.yields[workload.id]].spec.name} when its cell ends"
-        )
+        return Why(Reason.YIELDS, gpus=target, who=_mentions(draft, draft.yields[workload.id]))
     return _why_there(draft, workload, target)
+
+
+def _mentions(draft: Draft, workload: WorkloadId) -> tuple[Mention, ...]:
+    return (draft.state.workloads[workload].mention,)
 
 
 def _is_guest(draft: Draft, workload: Workload) -> bool:
@@ -208,29 +210,27 @@ def _is_guest(draft: Draft, workload: Workload) -> bool:
     return bool(draft.state.policy.queues) and workload.present and workload.id in draft.homes.waits
 
 
-def _why_guest(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> str:
-    label, waits = draft.state.label(workload.current), draft.homes.waits[workload.id]
+def _why_guest(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Why:
+    waits = draft.homes.waits[workload.id]
     if target == workload.current:
-        return f"stays on {label} while nobody needs it: {waits}"
+        return Why(Reason.STAYS_AS_GUEST, gpus=target, because=(waits,))
     cause = _cause(draft, workload, target)
-    return waits if cause is None else f"{draft.state.workloads[cause].spec.name} needs {label}: {waits}"
+    if cause is None:
+        return waits
+    return Why(Reason.NEEDED, gpus=workload.current, who=_mentions(draft, cause), because=(waits,))
 
 
-def _why_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> str:
-    label = draft.state.label(target)
+def _why_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Why:
     absent = workload.phase in (Phase.QUEUED, Phase.SUSPENDED)
     lacking = tuple(u for u in target if absent and not has_room(draft.state, workload, draft.state.gpus[u]))
     if lacking:
         holder = _cause(draft, workload, lacking)
-        return f"{draft.state.label_is(lacking)} {_held_by(draft, holder)}"
-    if workload.spec.burstable:
-        allowance = format_bytes(draft.allowances[workload.id])
-        if target != draft.homes.homes[workload.id]:
-            home = draft.state.label(draft.homes.homes[workload.id])
-            return f"borrows {label} to burst up to {allowance}; its home is {home}"
-        return f"at home on {label}, may use up to {allowance}"
-    return f"at home on {label}, {format_bytes(workload.spec.request_bytes)} guaranteed"
-
-
-def _held_by(draft: Draft, holder: WorkloadId | None) -> str:
-    return f"held by {draft.state.workloads[holder].spec.name}" if holder else "being freed"
+        if holder is None:
+            return Why(Reason.BEING_FREED, gpus=lacking)
+        return Why(Reason.HELD, gpus=lacking, who=_mentions(draft, holder))
+    if not workload.spec.burstable:
+        return Why(Reason.AT_HOME, gpus=target, bytes=(workload.spec.request_bytes,))
+    home, allowance = draft.homes.homes[workload.id], (draft.allowances[workload.id],)
+    if target == home:
+        return Why(Reason.AT_HOME_WITH_BURST, gpus=target, bytes=allowance)
+    return Why(Reason.BORROWS, gpus=target, bytes=allowance, because=(Why(Reason.HOME, gpus=home),))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.events import ProcessExited
 from nls_scheduler.core.model.gangs import fellows
+from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.transitions import transition
 from nls_scheduler.core.model.workload import Phase
 
@@ -15,12 +16,11 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.workload import Workload
 
 
-def after_a_death(state: NodeState, dead: Workload, why: str, at: float) -> NodeState:
+def after_a_death(state: NodeState, dead: Workload, trouble: Why, at: float) -> NodeState:
     """Record in every other member that `dead` (still as it was while it ran) ended by itself without success.
 
     Deaths in a row are the gang's, not a member's; one that had run longer than a start may take begins a new row.
     """
-    trouble = f"{dead.spec.name} of gang {dead.spec.gang} {why}"
     failures = failures_with(state, dead, at)
     others = []
     for other in fellows(state, dead):
@@ -44,6 +44,11 @@ def after_a_success(state: NodeState, done: Workload) -> NodeState:
     return state.having(*(replace(w, gang_done=w.gang_done + 1) for w in fellows(state, done)))
 
 
-def gave_up(failures: int, why: str) -> str:
-    """The last sentence about a member."""
-    return f"gave up after {failures} failures in a row: {why}"
+def death_of(dead: Workload, why: Why) -> Why:
+    """What the others of its gang are told of its end."""
+    return Why(Reason.GANG_MEMBER_ENDED, who=(dead.mention,), names=(dead.spec.gang or "",), because=(why,))
+
+
+def gave_up(failures: int, why: Why) -> Why:
+    """The last reason of a member."""
+    return Why(Reason.GAVE_UP, numbers=(failures,), because=(why,))

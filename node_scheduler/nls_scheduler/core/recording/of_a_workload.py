@@ -10,6 +10,7 @@ from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model import gangs
 from nls_scheduler.core.model.gpu import Releasing
 from nls_scheduler.core.model.ids import CommandId
+from nls_scheduler.core.model.reasons import Reason, Why, said
 from nls_scheduler.core.model.state import NodeState
 from nls_scheduler.core.model.transitions import transition
 from nls_scheduler.core.model.workload import Kind, Order, Phase, Wanted, Workload
@@ -42,7 +43,8 @@ def _(event: ev.HomeAssigned, workload: Workload, state: NodeState) -> NodeState
 
 @record_of_workload.register
 def _(event: ev.WorkloadReleased, workload: Workload, state: NodeState) -> NodeState:
-    return state.having(replace(workload, release_reason=workload.release_reason or event.reason, wants_gpu=False))
+    reason = workload.release_reason or said(event.reason)
+    return state.having(replace(workload, release_reason=reason, wants_gpu=False))
 
 
 @record_of_workload.register
@@ -54,7 +56,8 @@ def _(event: ev.SupervisorLost, workload: Workload, state: NodeState) -> NodeSta
 def _(event: ev.SuspendRequested, workload: Workload, state: NodeState) -> NodeState:
     if workload.spec.kind is Kind.COMMAND or workload.cell_waits:
         return state  # a cell that waits brings it back, as the next one would
-    off = replace(workload, wants_gpu=False, suspend_reason=event.reason, waiting_since=None, woken_by_cell=False)
+    reason = said(event.reason)
+    off = replace(workload, wants_gpu=False, suspend_reason=reason, waiting_since=None, woken_by_cell=False)
     return state.having(replace(off, suspend_failed_at=None))  # its user knows best whether it can be tried again
 
 
@@ -128,7 +131,7 @@ def _(event: ev.WorkloadReported, workload: Workload, state: NodeState) -> NodeS
     if answered and pending is not None and pending.order is Order.SUSPEND and event.saved_bytes is not None:
         saved = ev.ProcessSuspended(event.at, workload.id, pending.command_id, event.saved_bytes)
         return record_of_workload(saved, state.workloads[workload.id], state)
-    return _ended(state, workload, event.at, "it ended while the daemon was away", ev.ProcessExited)
+    return _ended(state, workload, event.at, Why(Reason.ENDED_UNHEARD), ev.ProcessExited)
 
 
 @record_of_workload.register
@@ -195,7 +198,7 @@ def _(event: ev.StartFailed, workload: Workload, state: NodeState) -> NodeState:
     older = pending is not None and pending.order is Order.START and pending.command_id != event.command_id
     if not workload.present or older:
         return state
-    return _ended(state, workload, event.at, event.reason, ev.StartFailed)
+    return _ended(state, workload, event.at, said(event.reason), ev.StartFailed)
 
 
 @record_of_workload.register
@@ -228,7 +231,7 @@ def _(event: ev.ProcessExited, workload: Workload, state: NodeState) -> NodeStat
     # A stop that found no process answers a stop; it may have crossed with a newer start.
     if stale or not workload.present or (event.process is None and not _told_to_end(workload)):
         return state
-    return _ended(state, workload, event.at, event.reason, ev.ProcessExited, event.code)
+    return _ended(state, workload, event.at, said(event.reason), ev.ProcessExited, event.code)
 
 
 def _answers(workload: Workload, event: ev.CommandEvent, order: Order) -> bool:
@@ -313,7 +316,7 @@ def _polls_to_act(workload: Workload) -> int:
 
 
 def _ended(
-    state: NodeState, workload: Workload, at: float, reason: str, trigger: type, code: int | None = None
+    state: NodeState, workload: Workload, at: float, reason: Why, trigger: type, code: int | None = None
 ) -> NodeState:
     """Its process ended, asked for (StopProcess) or by itself. `code`: its exit status, if that was told."""
     asked = _told_to_end(workload)
@@ -330,7 +333,7 @@ def _ended(
 
 
 def _member_ended(
-    state: NodeState, workload: Workload, at: float, reason: str, trigger: type, *, well: bool
+    state: NodeState, workload: Workload, at: float, reason: Why, trigger: type, *, well: bool
 ) -> NodeState:
     """What ended well is done; a death is counted in the whole gang; a stop is no death, unless for its own fault."""
     if well and not _told_to_end(workload):
@@ -338,12 +341,12 @@ def _member_ended(
     if _told_to_end(workload) and not above_limit(workload):
         return _off(state, workload, at, trigger, workload.failures, workload.gang_trouble or reason)
     failures = of_a_gang.failures_with(state, workload, at)
-    trouble = f"{workload.spec.name} of gang {workload.spec.gang} {reason}"
-    state = of_a_gang.after_a_death(state, workload, reason, at)
+    trouble = of_a_gang.death_of(workload, reason)
+    state = of_a_gang.after_a_death(state, workload, trouble, at)
     return _off(state, replace(workload, gang_trouble=trouble), at, trigger, failures, trouble)
 
 
-def _off(state: NodeState, workload: Workload, at: float, trigger: type, failures: int, reason: str) -> NodeState:
+def _off(state: NodeState, workload: Workload, at: float, trigger: type, failures: int, reason: Why) -> NodeState:
     """Without its process it queues again, or has failed for good."""
     phase = Phase.FAILED if failures >= state.policy.max_failures else _phase_without_process(workload)
     ended = transition(_off_the_gpu(workload, at), trigger, phase, failures=failures, last_move_s=0.0)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.gpu import Releasing
 from nls_scheduler.core.model.ids import CommandId
+from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.state import NodeState, updated
 from nls_scheduler.core.model.workload import Phase, Workload
 from nls_scheduler.core.recording.of_a_workload import polls_above_limit, record_of_workload
@@ -89,9 +90,8 @@ def _(event: ev.GpusDiscovered, state: NodeState) -> NodeState:
     for uuid, old in state.gpus.items():
         # A vanished Gpu stays as an unhealthy one while somebody is still on it.
         if uuid not in gpus and any(uuid in w.current for w in state.workloads.values()):
-            gpus[uuid] = replace(
-                old, healthy=False, unhealthy_reason="it has vanished", memory_used_bytes=None, releasing=()
-            )
+            why = Why(Reason.VANISHED)
+            gpus[uuid] = replace(old, healthy=False, unhealthy_reason=why, memory_used_bytes=None, releasing=())
     return replace(state, gpus=gpus)
 
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from tornado.http1connection import HTTP1Connection
 
+    from nls_scheduler.core.model.ids import WorkloadId
     from nls_scheduler.daemon.daemon import Daemon
-    from nls_scheduler.views.veil import Veil
 
 Failure = tuple[type[BaseException] | None, BaseException | None, "TracebackType | None"]
 LINGER_S: Final = 1.0
@@ -84,14 +84,6 @@ class Answering(web.RequestHandler):
         """Whether the calling process says that it looks after no other workload."""
         return self.get_query_argument(ONLY_ARGUMENT, "") == "true"
 
-    @property
-    def veil(self) -> Veil | None:
-        """What hides others' names from the caller; `None` when it may read all."""
-        if self.daemon.access.sees_all(administrator=self.caller.administrator):
-            return None
-        self.daemon.names.note(self.daemon.state)
-        return self.daemon.names.veil_for(self.caller.uid, self.caller.tenant)
-
     def on_finish(self) -> None:
         """Give the caller's pidfd back."""
         if self.peer is not None:
@@ -131,10 +123,9 @@ class Answering(web.RequestHandler):
         self.set_header("Content-Type", "application/json")
         self.finish(json.dumps(value) + "\n")
 
-    def answer_entry(self, entry: dict[str, Any], status: HTTPStatus = HTTPStatus.OK) -> None:
+    def answer_entry(self, workload: WorkloadId, status: HTTPStatus = HTTPStatus.OK) -> None:
         """A workload's status entry, as far as the caller may read it."""
-        veil = self.veil
-        self.answer(entry if veil is None else veil.entry(entry), status)
+        self.answer(self.daemon.view(workload, self.caller), status)
 
     def _methods(self) -> list[str]:
         return [name for name in ("GET", "POST", "PUT", "PATCH", "DELETE") if _implements(type(self), name.lower())]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from functools import partial
 from http import HTTPStatus
 from importlib import resources
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from tornado import web, websocket
 from tornado.iostream import StreamClosedError
@@ -15,13 +16,14 @@ from tornado.iostream import StreamClosedError
 from nls_scheduler.core.model.ids import WorkloadId
 from nls_scheduler.daemon.http.answering import Answering, NotFound, WithBody
 from nls_scheduler.daemon.sessions import Session
+from nls_scheduler.views.entries import entry_view
 from nls_scheduler.views.metrics import CONTENT_TYPE as METRICS_TYPE
 from nls_scheduler.wire.errors import Problem
 from nls_scheduler.wire.protocol import MAX_BODY_BYTES
 
 if TYPE_CHECKING:
     from nls_scheduler.daemon.daemon import Daemon
-    from nls_scheduler.views.veil import Veil
+    from nls_scheduler.views.entries import Entry
 
 _ID: Final = r"/v1/workloads/([^/]+)"
 OPENAPI: Final = "openapi.json"
@@ -76,8 +78,7 @@ class Status(Answering):
 
     def get(self) -> None:
         """The node."""
-        status, veil = {**self.daemon.status(), "administrator": self.caller.administrator}, self.veil
-        self.answer(status if veil is None else veil.status(status))
+        self.answer({**self.daemon.status(self.caller), "administrator": self.caller.administrator})
 
 
 class Entries(Answering):
@@ -85,14 +86,14 @@ class Entries(Answering):
 
     def get(self) -> None:
         """What happened, oldest first."""
-        entries, veil = self.daemon.history.entries(), self.veil
-        self.answer({"entries": entries if veil is None else [veil.entry(entry) for entry in entries]})
+        viewer = self.daemon.viewer(self.caller)
+        self.answer({"entries": [entry_view(entry, viewer) for entry in self.daemon.history.entries()]})
 
 
 class Stream(Answering):
     """`GET /v1/events`: the history's entries as they happen, one JSON object per line."""
 
-    queue: asyncio.Queue[dict[str, Any] | None] | None = None
+    queue: asyncio.Queue[Entry | None] | None = None
 
     async def get(self) -> None:
         """Until the client goes, reads nothing for too long, or lags too far behind, or the daemon ends."""
@@ -101,8 +102,7 @@ class Stream(Answering):
         try:
             await self._push("")
             while (entry := await self.queue.get()) is not None:
-                veil = self.veil
-                await self._push(json.dumps(entry if veil is None else veil.entry(entry)) + "\n")
+                await self._push(json.dumps(entry_view(entry, self.daemon.viewer(self.caller))) + "\n")
         except StreamClosedError:
             pass  # the client has gone, which is how a stream ends
         except TimeoutError:
@@ -128,9 +128,8 @@ class Workloads(WithBody):
     def post(self) -> None:
         """201 with the new workload's status entry."""
         workload_id = self.daemon.submit(self.fields(), self.caller)
-        self.daemon.names.note(self.daemon.state)
         self.set_header("Location", f"/v1/workloads/{workload_id}")
-        self.answer_entry(self.daemon.view(workload_id), HTTPStatus.CREATED)
+        self.answer_entry(workload_id, HTTPStatus.CREATED)
 
 
 class Workload(WithBody):
@@ -139,14 +138,12 @@ class Workload(WithBody):
     async def put(self, workload_id: str) -> None:
         """A supervisor brings it back to a daemon that has lost its journal; 201 with its status entry."""
         await self.daemon.adopt(WorkloadId(workload_id), self.fields(), self.caller, only=self.is_only)
-        self.daemon.names.note(self.daemon.state)
-        self.answer_entry(self.daemon.view(WorkloadId(workload_id)), HTTPStatus.CREATED)
+        self.answer_entry(WorkloadId(workload_id), HTTPStatus.CREATED)
 
     def patch(self, workload_id: str) -> None:
         """Change what it asks for; answers its status entry."""
         self.daemon.respecify(WorkloadId(workload_id), self.fields(), self.caller)
-        self.daemon.names.note(self.daemon.state)
-        self.answer_entry(self.daemon.view(WorkloadId(workload_id)))
+        self.answer_entry(WorkloadId(workload_id))
 
     def delete(self, workload_id: str) -> None:
         """Release it; its record ends when its process has."""
@@ -161,7 +158,7 @@ class Act(WithBody):
         """Answers its status entry: what was asked for is then under way, not done."""
         act = self.daemon.suspend if action == "suspend" else self.daemon.resume
         act(WorkloadId(workload_id), self.caller)
-        self.answer_entry(self.daemon.view(WorkloadId(workload_id)), HTTPStatus.ACCEPTED)
+        self.answer_entry(WorkloadId(workload_id), HTTPStatus.ACCEPTED)
 
 
 class Explanation(Answering):
@@ -169,8 +166,7 @@ class Explanation(Answering):
 
     def get(self, workload_id: str) -> None:
         """To its own user and to administrators."""
-        told, veil = self.daemon.explanation(WorkloadId(workload_id), self.caller), self.veil
-        self.answer(told if veil is None else veil.explanation(told))
+        self.answer(self.daemon.explanation(WorkloadId(workload_id), self.caller))
 
 
 class Migrate(WithBody):
@@ -179,7 +175,7 @@ class Migrate(WithBody):
     def post(self, workload_id: str) -> None:
         """Answers its status entry: the move is then under way, or waits for the end of its cell."""
         self.daemon.migrate(WorkloadId(workload_id), self.fields(), self.caller)
-        self.answer_entry(self.daemon.view(WorkloadId(workload_id)), HTTPStatus.ACCEPTED)
+        self.answer_entry(WorkloadId(workload_id), HTTPStatus.ACCEPTED)
 
 
 class ReturnGpu(WithBody):
@@ -207,9 +203,10 @@ class Supervisor(Answering, websocket.WebSocketHandler):
 
     def open(self, workload_id: str) -> None:
         """The connection stands."""
-        self.session = Session(WorkloadId(workload_id), self.caller, self.close, only=self.is_only)
-        self.sender = asyncio.ensure_future(self.session.run(self.daemon.encode, self._send))
-        self.daemon.attach(self.session)
+        session = self.session = Session(WorkloadId(workload_id), self.caller, self.close, only=self.is_only)
+        encode = partial(self.daemon.encode, peer=session.peer)
+        self.sender = asyncio.ensure_future(session.run(encode, self._send))
+        self.daemon.attach(session)
 
     def on_message(self, message: str | bytes) -> None:
         """One fact, or nonsense."""
@@ -231,13 +228,9 @@ class Supervisor(Answering, websocket.WebSocketHandler):
 
     async def _send(self, text: str) -> None:
         try:
-            await self.write_message(text if self.veil is None else _veiled(text, self.veil))
+            await self.write_message(text)
         except websocket.WebSocketClosedError:
             log.debug("not sent, the supervisor has gone: %.200s", text)
-
-
-def _veiled(text: str, veil: Veil) -> str:
-    return json.dumps(veil.supervisor_message(json.loads(text)))
 
 
 def application(daemon: Daemon, client_timeout_s: float) -> web.Application:

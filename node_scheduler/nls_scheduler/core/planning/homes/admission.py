@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.homes import elastic, elastic_counts, repacking
 from nls_scheduler.core.planning.homes.displacing import displace
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
     from nls_scheduler.core.planning.homes.queue_ledger import Ledger
-
-_NO_HOME_YET = "the cluster's scheduler has not said yet which GPU its pod has"
 
 
 class Admission(Paper):
@@ -48,16 +47,13 @@ class Admission(Paper):
             home = workload.given_home or ()
             unknown = [uuid for uuid in home if uuid not in self.state.gpus]
             if not home or unknown:
-                where = f"its home {unknown[0]} is no GPU of this daemon" if unknown else _NO_HOME_YET
-                self.result.waits[workload.id] = where
+                kind = Reason.HOME_ELSEWHERE if unknown else Reason.NO_HOME_YET
+                self.result.waits[workload.id] = Why(kind, gpus=tuple(unknown[:1]))
                 continue
             full = [uuid for uuid in home if uuid in self.free and not self.has_home_room(workload, uuid)]
             if full and not is_bound(workload):
                 self.result.overcommitted.update(full)
-                self.result.waits[workload.id] = (
-                    f"its home {self.state.label(tuple(full))} is over-full: the cluster's scheduler counts more "
-                    "there than it has"
-                )
+                self.result.waits[workload.id] = Why(Reason.HOME_OVERFULL, gpus=tuple(full))
                 continue
             for uuid in home:
                 self.free.setdefault(uuid, 0)
@@ -234,9 +230,10 @@ class Admission(Paper):
         """Admit `newcomer` where elastic ones have more than their fewest, or by giving others another home."""
         return bool(self.pools_for(newcomer)) and (elastic.shrink(self, newcomer) or repacking.repack(self, newcomer))
 
-    def is_held_back(self, workload: Workload) -> str | None:
-        """Why its queue lets it into none of its pools, as one clause; `None`: only room is missing."""
+    def is_held_back(self, workload: Workload) -> Why | None:
+        """Why its queue lets it into none of its pools; `None`: only room is missing."""
         if self.ledger is None:
             return None
         obstacles = [self.ledger.obstacle(workload, pool) for pool in workload.spec.pools]
-        return "; ".join(o.text for o in obstacles if o is not None) if all(obstacles) else None
+        rules = tuple(obstacle.why for obstacle in obstacles if obstacle is not None)
+        return Why(Reason.HELD_BACK, because=rules) if len(rules) == len(obstacles) else None

@@ -12,16 +12,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.gangs import gangs_of, key_of
+from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.planning.homes import elastic
 from nls_scheduler.core.planning.homes.admission import Admission
 from nls_scheduler.core.planning.homes.paper import Homes, Paper, admission_order
-from nls_scheduler.units.sizes import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from nls_scheduler.core.model.gangs import Gang, GangKey
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
+    from nls_scheduler.core.model.reasons import Mention
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
 
@@ -90,16 +91,15 @@ def _keep_causes(state: NodeState, result: Homes, workloads: Iterable[Workload])
 
 
 def _say_why(state: NodeState, admission: Admission, waiting: list[Workload]) -> None:
-    held = ""
+    held: tuple[Why, ...] = ()
     for workload in waiting:
         why = admission.is_held_back(workload)
         if why is None and (before := admission.kept_for(workload)) is not None:
-            why = f"room is reserved for {before.spec.name}, which has waited longer"
+            why = Why(Reason.RESERVED, who=(before.mention,))
         elif why is None:
-            held = held or "; ".join(_holders(state, admission.result)) or "this node has no GPU in service"
-            why = f"no room for {_demand(workload)}: {held}"
-            if admission.ledger is not None:
-                why += f"; {admission.ledger.standing(workload, workload.spec.pools[0])}"
+            held = held or _holders(state, admission.result) or (Why(Reason.NO_GPU),)
+            queue = () if admission.ledger is None else (admission.ledger.standing(workload, workload.spec.pools[0]),)
+            why = _no_room(workload, (*held, *queue))
         admission.result.waits[workload.id] = why
 
 
@@ -117,11 +117,10 @@ def _units(homeless: list[Workload], gangs: Mapping[GangKey, Gang], result: Home
     return units
 
 
-def _demand(workload: Workload) -> str:
+def _no_room(workload: Workload, because: tuple[Why, ...]) -> Why:
     spec = workload.spec
-    gpus = "one GPU" if spec.gpu_count == 1 else f"each of {spec.gpu_count} GPUs"
-    gang = "" if spec.gang is None else f" for each of the {spec.gang_size} members of gang {spec.gang} at once"
-    return f"{format_bytes(spec.request_bytes)} on {gpus}{gang}"
+    demand, gang = (spec.gpu_count, spec.gang_size), () if spec.gang is None else (spec.gang,)
+    return Why(Reason.NO_ROOM, bytes=(spec.request_bytes,), numbers=demand, names=gang, because=because)
 
 
 def _starves_at(state: NodeState, unit: list[Workload]) -> float | None:
@@ -130,32 +129,31 @@ def _starves_at(state: NodeState, unit: list[Workload]) -> float | None:
     return max(since) + state.policy.starvation_s if len(since) == len(unit) else None
 
 
-def _holders(state: NodeState, result: Homes) -> list[str]:
-    """Who holds each Gpu on paper, as sentences."""
-    names: dict[GpuUuid, list[str]] = {uuid: [] for uuid in state.gpus}
+def _holders(state: NodeState, result: Homes) -> tuple[Why, ...]:
+    """Who holds each Gpu on paper."""
+    holders: dict[GpuUuid, list[Mention]] = {uuid: [] for uuid in state.gpus}
     for workload in sorted((state.workloads[key] for key in result.homes), key=admission_order):
         for uuid in result.homes[workload.id]:
-            names[uuid].append(workload.spec.name)
+            holders[uuid].append(workload.mention)
     held = []
     for gpu in sorted(state.gpus.values(), key=lambda g: g.index):
-        names[gpu.uuid] += [owner.name for owner in gpu.owners]
-        if gpu.unplaced_bytes and not gpu.owners:
-            names[gpu.uuid].append(f"other processes ({format_bytes(gpu.unplaced_bytes)})")
+        who = (*holders[gpu.uuid], *(owner.mention for owner in gpu.owners))
+        others = (gpu.unplaced_bytes,) if gpu.unplaced_bytes and not gpu.owners else ()
         if not gpu.healthy:
-            held.append(f"{gpu.label} is out of service")
-        elif names[gpu.uuid]:
-            held.append(f"{gpu.label} is held by {' and '.join(names[gpu.uuid])}")
-    return held
+            held.append(Why(Reason.OUT_OF_SERVICE, gpus=(gpu.uuid,)))
+        elif who or others:
+            held.append(Why(Reason.HELD, gpus=(gpu.uuid,), who=who, bytes=others))
+    return tuple(held)
 
 
-def why_no_room(before: NodeState, after: NodeState, adopted: WorkloadId) -> str | None:
+def why_no_room(before: NodeState, after: NodeState, adopted: WorkloadId) -> Why | None:
     """Why a workload with a process cannot be taken up where it is; `None`: `after` keeps everybody's guarantee."""
     workload = after.workloads[adopted]
     for uuid in workload.current:
         now = sum(w.spec.request_bytes for w in after.workloads.values() if uuid in w.current)
         if now > after.gpus[uuid].memory_total_bytes:
-            return f"the requests on {after.gpus[uuid].label} would be more than it has"
+            return Why(Reason.WOULD_EXCEED, gpus=(uuid,))
     if not workload.home:
-        return "its request fits on no GPU on paper"
+        return Why(Reason.NO_HOME)
     homeless = [w for w in before.workloads.values() if w.home and not after.workloads[w.id].home]
-    return f"{homeless[0].spec.name} would lose its guarantee" if homeless else None
+    return Why(Reason.WOULD_COST, who=(homeless[0].mention,)) if homeless else None

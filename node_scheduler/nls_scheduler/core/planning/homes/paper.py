@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
+    from nls_scheduler.core.model.reasons import Why
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
     from nls_scheduler.core.planning.homes.queue_ledger import Counted
@@ -35,7 +36,7 @@ class Homes:
     """
 
     homes: dict[WorkloadId, tuple[GpuUuid, ...]] = field(default_factory=dict)
-    waits: dict[WorkloadId, str] = field(default_factory=dict)
+    waits: dict[WorkloadId, Why] = field(default_factory=dict)
     moved_for: dict[WorkloadId, WorkloadId] = field(default_factory=dict)
     bound: dict[WorkloadId, GpuUuid] = field(default_factory=dict)
     line: list[WorkloadId] = field(default_factory=list)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.queues import TOLERANCE, Tree, fair_shares
+from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.workload import Kind, Phase
 from nls_scheduler.core.planning.homes import elastic_counts
-from nls_scheduler.units.sizes import format_amount
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,10 +32,10 @@ def demand(spec: WorkloadSpec, memory_total_bytes: int, count: int | None = None
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """The queue's rule that keeps a workload out, as one clause."""
+    """The queue whose rule keeps a workload out, and which rule."""
 
     queue: Queue
-    text: str
+    why: Why
 
 
 class Ledger:
@@ -153,13 +153,11 @@ class Ledger:
             if count is None:
                 used = max(0.0, used - self._spare.get((pool, queue.name), 0.0))
             if limit is not None and used + amount > limit + TOLERANCE:
-                has = f"queue {queue.name!r} has {format_amount(used)} of the {format_amount(limit)} GPUs"
-                return Obstacle(queue, f"{has} of pool {pool!r} that it may have")
+                return Obstacle(queue, Why(Reason.QUEUE_LIMIT, names=(queue.name, pool), numbers=(used, limit)))
             quota, used_firm = queue.quota_in(pool), max(0.0, self._firm.get((pool, queue.name), 0.0))
             if firm and quota is not None and used_firm + amount > quota + TOLERANCE:
-                has = f"queue {queue.name!r} has {format_amount(used_firm)} of its {format_amount(quota)} GPUs"
-                what = f"with priority {spec.priority} it is not preemptible, which only a quota allows"
-                return Obstacle(queue, f"{what}: {has} of pool {pool!r} in such use")
+                figures = (used_firm, quota, spec.priority)
+                return Obstacle(queue, Why(Reason.QUEUE_QUOTA, names=(queue.name, pool), numbers=figures))
         return None
 
     def above_limit(self, workload: Workload, pool: str) -> Queue | None:
@@ -236,13 +234,10 @@ class Ledger:
 
     # What is told
 
-    def standing(self, workload: Workload, pool: str) -> str:
-        """One clause about its queue, for people."""
+    def standing(self, workload: Workload, pool: str) -> Why:
+        """What its queue has, and may have."""
         leaf = self.leaf(workload)
-        used, fair = self.used(leaf, pool), self.fair(leaf, pool)
-        return (
-            f"queue {leaf!r} has {format_amount(used)} GPUs of pool {pool!r}, its fair share is {format_amount(fair)}"
-        )
+        return Why(Reason.QUEUE_SHARE, names=(leaf, pool), numbers=(self.used(leaf, pool), self.fair(leaf, pool)))
 
 
 def ledger_of(state: NodeState) -> Ledger:

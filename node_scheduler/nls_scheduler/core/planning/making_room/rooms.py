@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.pools import Placement
+from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.workload import Order, Phase
 from nls_scheduler.core.planning.making_room.allowances import allowances
 
@@ -228,11 +229,11 @@ def is_usable(state: NodeState, gpu: Gpu) -> bool:
     return gpu.uuid in usable_gpus(state)
 
 
-def why_out_of_service(state: NodeState, gpu: Gpu) -> str | None:
-    """Why `gpu` gets nothing new until somebody acts, for people; `None` while it is in service."""
+def why_out_of_service(state: NodeState, gpu: Gpu) -> Why | None:
+    """Why `gpu` gets nothing new until somebody acts; `None` while it is in service."""
     if not gpu.healthy:
-        return gpu.unhealthy_reason or "it is unhealthy"
-    return "a process that was ended does not let go of its memory" if gpu.uuid in stuck_gpus(state) else None
+        return gpu.unhealthy_reason or Why(Reason.UNHEALTHY)
+    return Why(Reason.STUCK) if gpu.uuid in stuck_gpus(state) else None
 
 
 def stuck_gpus(state: NodeState) -> set[GpuUuid]:

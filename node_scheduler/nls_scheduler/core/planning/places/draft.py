@@ -10,6 +10,7 @@ from nls_scheduler.core.planning.making_room.victims import harm
 
 if TYPE_CHECKING:
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
+    from nls_scheduler.core.model.reasons import Why
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
     from nls_scheduler.core.planning.homes.paper import Homes, Paper
@@ -41,7 +42,7 @@ class Draft:
     rooms: Rooms
     cause: dict[WorkloadId, WorkloadId] = field(default_factory=dict)
     since: dict[WorkloadId, float] = field(default_factory=dict)
-    waits: dict[WorkloadId, str] = field(default_factory=dict)
+    waits: dict[WorkloadId, Why] = field(default_factory=dict)
     yields: dict[WorkloadId, WorkloadId] = field(default_factory=dict)
     wake_at: list[float] = field(default_factory=list)
     bound: dict[WorkloadId, GpuUuid] = field(default_factory=dict)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.workload import MemoryAnswer, Phase
 from nls_scheduler.core.planning.places import trims
-from nls_scheduler.units.sizes import format_bytes
 
 if TYPE_CHECKING:
     from nls_scheduler.core.model.gpu import Gpu
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.state import NodeState, PlanEntry
     from nls_scheduler.core.model.workload import Wanted, Workload
     from nls_scheduler.core.planning.places.draft import Draft
-
-_OWN_HELP = "del what is not needed any more and %gpu trim give memory back"
 
 
 def trim_for_wanted(state: NodeState, allowances: dict[WorkloadId, int]) -> dict[WorkloadId, float]:
@@ -98,55 +96,44 @@ def answer_wanted(state: NodeState) -> NodeState:
 def _answer(state: NodeState, workload: Workload, wanted: Wanted) -> MemoryAnswer | None:
     gpu, entry = state.gpus.get(wanted.gpu), state.plan[workload.id]
     if gpu is None or workload.phase is not Phase.RUNNING or wanted.gpu not in workload.current:
-        return _refused(wanted, "this notebook's process does not run on that GPU now")
+        return _refused(wanted, Why(Reason.NOT_THERE))
     needed, late = wanted.held_bytes + wanted.bytes, state.at >= wanted.deadline_at
     if needed > workload.spec.limit_bytes:
-        limit = format_bytes(workload.spec.limit_bytes)
-        return _refused(wanted, f"it would use {format_bytes(needed)}, above its limit of {limit}; {_ask_for(needed)}")
+        return _refused(wanted, Why(Reason.BEYOND_LIMIT, bytes=(needed, workload.spec.limit_bytes)))
     allowance = entry.allowance_bytes if entry.target == workload.current else workload.spec.request_bytes
     if needed > allowance:
-        return _refused(wanted, _beyond_allowance(state, workload, gpu, entry, allowance))
+        return _refused(wanted, _beyond_allowance(state, workload, gpu, entry, (allowance, needed)))
     if not late and not wanted.shown:
         return None
     if wanted.shown and free_bytes(gpu) >= wanted.bytes:
-        return MemoryAnswer(wanted.number, granted=True, reason=f"{format_bytes(free_bytes(gpu))} are free")
+        return MemoryAnswer(wanted.number, granted=True, reason=Why(Reason.FREE, bytes=(free_bytes(gpu),)))
     there = [w for w in state.workloads.values() if wanted.gpu in w.current and w.id != workload.id]
     # Who is above their request on a pressed Gpu leaves it: worth the wait for what is owed.
     owed = needed <= workload.spec.request_bytes and (gpu.pressed_since is not None or bool(gpu.releasing))
     if not late and (trims.is_any_open(state, there) or owed):
         return None
-    return _refused(
-        wanted, f"{format_bytes(free_bytes(gpu))} are free on {gpu.label}: {_holders(state, gpu)}; {_OWN_HELP}"
-    )
+    holders, free = _holders(state, gpu), (free_bytes(gpu),)
+    return _refused(wanted, Why(Reason.TOO_LITTLE_FREE, gpus=(gpu.uuid,), bytes=free, because=holders))
 
 
-def _refused(wanted: Wanted, reason: str) -> MemoryAnswer:
+def _refused(wanted: Wanted, reason: Why) -> MemoryAnswer:
     return MemoryAnswer(wanted.number, granted=False, reason=reason)
 
 
-def _beyond_allowance(state: NodeState, workload: Workload, gpu: Gpu, entry: PlanEntry, allowance: int) -> str:
-    request = format_bytes(workload.spec.request_bytes)
-    may = f"it may use {format_bytes(allowance)} of {gpu.label} now: its request of {request} and its share of the rest"
+def _beyond_allowance(state: NodeState, workload: Workload, gpu: Gpu, entry: PlanEntry, sizes: tuple[int, int]) -> Why:
+    """`sizes`: what it may use now, and what it needs."""
+    (allowance, needed), request, holders = sizes, workload.spec.request_bytes, _holders(state, gpu)
     if entry.roomier is not None:
-        where = state.gpus[entry.roomier].label
-        return f"{may} ({_holders(state, gpu)}); {where} has room for it, and it moves there when this cell has ended"
-    needed = workload.wanted.held_bytes + workload.wanted.bytes if workload.wanted else allowance
-    return f"{may} ({_holders(state, gpu)}); {_ask_for(needed)}, {_OWN_HELP}"
+        gpus = (gpu.uuid, entry.roomier)
+        return Why(Reason.ROOMIER_ELSEWHERE, gpus=gpus, bytes=(allowance, request), because=holders)
+    return Why(Reason.BEYOND_ALLOWANCE, gpus=(gpu.uuid,), bytes=(allowance, request, needed), because=holders)
 
 
-def _ask_for(needed_bytes: int) -> str:
-    return f"%gpu request {format_bytes(needed_bytes).replace(' ', '')} asks for that much"
-
-
-def _holders(state: NodeState, gpu: Gpu) -> str:
+def _holders(state: NodeState, gpu: Gpu) -> tuple[Why, ...]:
     """Who holds how much of `gpu`, the largest first."""
     there = [w for w in state.workloads.values() if gpu.uuid in w.current]
     there.sort(key=lambda w: (-w.used_bytes(gpu.uuid), w.id))
-    held = [
-        f"{w.spec.name} holds {format_bytes(w.used_bytes(gpu.uuid))} with a request of "
-        f"{format_bytes(w.spec.request_bytes)}"
-        for w in there
-    ]
+    held = [Why(Reason.HOLDS, who=(w.mention,), bytes=(w.used_bytes(gpu.uuid), w.spec.request_bytes)) for w in there]
     if gpu.unplaced_bytes:
-        held.append(f"processes that nobody placed hold {format_bytes(gpu.unplaced_bytes)}")
-    return ", ".join(held) or "nobody was seen there"
+        held.append(Why(Reason.STRANGERS_HOLD, bytes=(gpu.unplaced_bytes,)))
+    return tuple(held) or (Why(Reason.NOBODY_SEEN),)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.homes.paper import admission_order
 from nls_scheduler.core.planning.making_room.rooms import Rooms
@@ -88,7 +89,7 @@ def _claim_home(draft: Draft, workload: Workload) -> None:
     home = draft.homes.homes[workload.id]
     if not all(uuid in draft.rooms.gpus for uuid in home):
         out = tuple(uuid for uuid in home if uuid not in draft.rooms.gpus)
-        draft.waits[workload.id] = f"{draft.state.label_is(out)} out of service"
+        draft.waits[workload.id] = Why(Reason.OUT_OF_SERVICE, gpus=out)
         return
     draft.rooms.add(workload, home)
     for uuid in home:
@@ -160,10 +161,10 @@ def _place_elsewhere(draft: Draft, holder: Workload, left: GpuUuid) -> None:
     if best is not None and best != left:
         draft.rooms.add(holder, (best,))
         return
-    label = draft.state.gpus[left].label
     by = draft.cause.get(holder.id)
-    who = draft.state.workloads[by].spec.name if by else "what is guaranteed there"
-    draft.waits[holder.id] = f"its burst on {label} was needed for {who}"
+    who = (draft.state.workloads[by].mention,) if by else ()
+    kind = Reason.BURST_NEEDED if by else Reason.BURST_NEEDED_BY_REQUESTS
+    draft.waits[holder.id] = Why(kind, gpus=(left,), who=who)
 
 
 def place_guests(draft: Draft, homeless: list[Workload]) -> None:

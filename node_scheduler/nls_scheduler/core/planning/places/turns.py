@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.workload import Kind, Phase
 from nls_scheduler.core.planning.making_room.victims import keeps_until, suspend_failed_lately
-from nls_scheduler.units.sizes import format_bytes
 
 if TYPE_CHECKING:
     from nls_scheduler.core.model.ids import GpuUuid
@@ -49,9 +49,7 @@ def take_turns(draft: Draft) -> None:
         if best is not None:
             draft.rooms.add(waiter, (best,))
         elif not _waits_actively(waiter):
-            draft.waits[waiter.id] = (
-                _both_sizes(draft, waiter) + "; it comes back when there is room or its next cell runs"
-            )
+            draft.waits[waiter.id] = _why_over(draft, waiter, Why(Reason.COMES_BACK))
         else:
             _replace_holders(draft, waiter)
 
@@ -65,11 +63,10 @@ def _replace_holders(draft: Draft, waiter: Workload) -> None:
     options = [o for uuid in draft.rooms.gpus if (o := _option(draft, waiter, uuid)) is not None]
     if not options:
         kept = next(iter(draft.rooms.kept_for.items()), None)
-        why = "nobody who holds a GPU can yield that much"
+        why = Why(Reason.NOBODY_YIELDS)
         if kept is not None:
-            name = draft.state.workloads[kept[1]].spec.name
-            why = f"{draft.rooms.gpus[kept[0]].label} is kept for {name}, whose cell has waited longer"
-        draft.waits[waiter.id] = f"{_both_sizes(draft, waiter)}; {why}"
+            why = Why(Reason.KEPT_FOR, gpus=(kept[0],), who=(draft.state.workloads[kept[1]].mention,))
+        draft.waits[waiter.id] = _why_over(draft, waiter, why)
         _name_a_holder(draft, waiter)
         return
     option = min(options, key=lambda o: o.rank)
@@ -78,20 +75,19 @@ def _replace_holders(draft: Draft, waiter: Workload) -> None:
     draft.wake_at += (at for at in residencies if at > draft.state.at)
     if waiter.waiting_since is not None:
         draft.short.setdefault(option.uuid, waiter.waiting_since)
-    label = draft.rooms.gpus[option.uuid].label
     starves = _starves(draft, waiter)
     if starves or not option.later:
         for holder in option.now:
             draft.rooms.remove(holder)
             draft.cause[holder.id] = waiter.id
-            draft.waits[holder.id] = f"idle, and a cell of {waiter.spec.name} needs {label}"
+            draft.waits[holder.id] = Why(Reason.NEEDED_WHILE_IDLE, gpus=(option.uuid,), who=(waiter.mention,))
     if not option.later:
         draft.rooms.add(waiter, (option.uuid,))
         return
     if starves:
         draft.rooms.kept_for[option.uuid] = waiter.id
-    names = " and ".join(w.spec.name for w in option.later)
-    draft.waits[waiter.id] = f"{_both_sizes(draft, waiter)}; {label} is held by {names}, whose turn ends first"
+    turn = Why(Reason.TURN_OF, gpus=(option.uuid,), who=tuple(w.mention for w in option.later))
+    draft.waits[waiter.id] = _why_over(draft, waiter, turn)
     draft.cause[waiter.id] = option.later[0].id
     for holder in option.later:
         draft.yields.setdefault(holder.id, waiter.id)
@@ -152,10 +148,10 @@ def _name_a_holder(draft: Draft, waiter: Workload) -> None:
         draft.cause[waiter.id] = max(others, key=lambda w: (w.size_bytes, w.id)).id
 
 
-def _both_sizes(draft: Draft, waiter: Workload) -> str:
-    request = format_bytes(waiter.spec.request_bytes)
+def _why_over(draft: Draft, waiter: Workload, because: Why) -> Why:
+    """Why its request alone does not get it a place."""
+    request_bytes = waiter.spec.request_bytes
     if not waiter.within_request:
-        return f"its saved state of {format_bytes(waiter.return_bytes)} is more than its request of {request}"
-    if not draft.rooms.is_owed(waiter):
-        return f"its {request} are there on demand only, and others use them"
-    return f"as many workloads as allowed are on every GPU that has {request}"
+        return Why(Reason.SAVED_ABOVE_REQUEST, bytes=(waiter.return_bytes, request_bytes), because=(because,))
+    kind = Reason.GPUS_FULL if draft.rooms.is_owed(waiter) else Reason.ON_DEMAND
+    return Why(kind, bytes=(request_bytes,), because=(because,))
