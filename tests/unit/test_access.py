@@ -12,6 +12,7 @@ from nls_scheduler.core.model.gpu import Claims, Owner
 from nls_scheduler.core.model.reasons import NOBODY, Mention, Reason, Why, said
 from nls_scheduler.views.entries import Entry, as_record, entry_view, from_record
 from nls_scheduler.views.explain import explain
+from nls_scheduler.views.sentences import Names
 from nls_scheduler.views.status import node_view, settled_part, workload_view
 from nls_scheduler.views.veil import HIDDEN_REASON, SEES_ALL, Access, ShowNames, Viewer
 from stage import Stage
@@ -142,7 +143,7 @@ def read_by_anna(stage: Stage) -> str:
     state, at, viewer = stage.node.state, stage.node.now, Viewer(ANNA)
     mine = stage.workload("mine")
     status = node_view(state, at, viewer, simulated=True, message=None)
-    shown = [explain(state, mine.id, at, viewer), settled_part(workload_view(state, mine, at, viewer))]
+    shown = [explain(state, mine.id, at, viewer), settled_part(workload_view(state, mine, at, Names.of(state, viewer)))]
     return json.dumps([*map(settled_part, status["workloads"]), *shown])
 
 

@@ -10,8 +10,11 @@ from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.pools import Pool
 from nls_scheduler.core.step import step
 from nls_scheduler.requests.migration import check, wanted
+from nls_scheduler.views.veil import Viewer
 from nls_scheduler.wire.errors import Problem
 from stage import Stage
+
+ANOTHER = 4711
 
 
 def node() -> Stage:
@@ -79,6 +82,8 @@ def test_a_move_that_the_plan_does_not_grant_is_refused_with_who_has_the_room() 
     after, _ = step(state, ev.MigrateRequested(stage.node.now, book.id, stage.uuid(1)))
     with pytest.raises(Problem, match=r"GPU 1 \(16 GiB\) has no room for its 8 GiB .* guarantee: train has it\."):
         check(after, book, stage.uuid(1))
+    with pytest.raises(Problem, match=r"guarantee: another user's command has it\."):
+        check(after, book, stage.uuid(1), Viewer(ANOTHER))
     stage.ends("train")
     after, _ = step(stage.node.state, ev.MigrateRequested(stage.node.now, book.id, stage.uuid(1)))
     check(after, book, stage.uuid(1))

@@ -33,7 +33,7 @@ from nls_scheduler.views.history import History, Recorder
 from nls_scheduler.views.metrics import Metrics
 from nls_scheduler.views.sentences import Names, sentence
 from nls_scheduler.views.status import cause_of, gpu_view, node_view, workload_view
-from nls_scheduler.views.veil import Access
+from nls_scheduler.views.veil import Access, Viewer
 from nls_scheduler.wire.errors import Problem, impossible, unknown_gpu, unknown_workload
 from nls_scheduler.wire.protocol import CLOSE_ENDED, CLOSE_REPLACED, Cause, encode_command, parse_event
 
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from nls_scheduler.daemon.ports import Driver
     from nls_scheduler.daemon.sessions import Session
     from nls_scheduler.views.entries import Entry
-    from nls_scheduler.views.veil import Viewer
 
 # After these a Gpu's memory has changed, and somebody may wait for what the driver shows.
 _WORTH_A_SAMPLE: Final = (
@@ -173,7 +172,8 @@ class Daemon:
 
     def view(self, workload_id: WorkloadId, peer: Peer) -> dict[str, Any]:
         """One workload's entry of the status for `peer`. Raises Problem when there is none."""
-        return workload_view(self.state, self._known(workload_id), boottime_s(), self.viewer(peer))
+        workload, names = self._known(workload_id), Names.of(self.state, self.viewer(peer))
+        return workload_view(self.state, workload, boottime_s(), names)
 
     def explanation(self, workload_id: WorkloadId, peer: Peer) -> dict[str, Any]:
         """Why a workload is where it is, and what it waits for. Raises Problem."""
@@ -458,11 +458,12 @@ class Daemon:
             self.apply_or_tell(events.TimerFired(boottime_s()))
 
     def _show(self) -> None:
-        now = boottime_s()
+        now, names = boottime_s(), dict[Viewer, Names]()
         for workload_id, session in self._sessions.items():
-            workload = self.state.workloads.get(workload_id)
+            workload, viewer = self.state.workloads.get(workload_id), self.viewer(session.peer)
             if workload is not None:
-                session.show(workload_view(self.state, workload, now, self.viewer(session.peer)), now)
+                known = names.setdefault(viewer, Names.of(self.state, viewer))
+                session.show(workload_view(self.state, workload, now, known), now)
 
     def _forget(self, workload_id: WorkloadId) -> None:
         self.active_at = boottime_s()

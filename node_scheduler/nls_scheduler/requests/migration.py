@@ -42,9 +42,9 @@ def check(after: NodeState, workload: Workload, gpu: GpuUuid, viewer: Viewer = S
         return
     label, now = after.gpus[gpu].label, after.gpus[gpu].capacity_bytes
     there = [w for w in after.workloads.values() if gpu in after.plan[w.id].target or gpu in w.home]
-    names = " and ".join(sorted({viewer.calls(w.mention) for w in there}))
+    names = sorted({viewer.calls(w.mention) for w in there})
     needs = format_bytes(workload.return_bytes)
-    held = f"{names} {'have' if len(there) > 1 else 'has'} it" if names else "it is kept free"
+    held = f"{' and '.join(names)} {'have' if len(names) > 1 else 'has'} it" if names else "it is kept free"
     raise _refused(f"{label} ({format_bytes(now)}) has no room for its {needs} beside everybody's guarantee: {held}.")
 
 

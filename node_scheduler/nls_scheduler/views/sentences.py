@@ -111,6 +111,7 @@ class Names:
         """`label` gives what people call some Gpus, such as `GPU 0 and GPU 1`."""
         self.label = label
         self.viewer = viewer
+        self._told: dict[int, tuple[Why, str]] = {}
 
     @classmethod
     def of(cls, state: NodeState, viewer: Viewer = SEES_ALL) -> Names:
@@ -120,6 +121,13 @@ class Names:
     def who(self, mentioned: Iterable[Mention]) -> str:
         """Some workloads and pods; those of others without their names."""
         return " and ".join(self.viewer.calls(each) for each in mentioned)
+
+    def told(self, why: Why) -> str:
+        """As `sentence`, once for what several reasons of one plan have behind them."""
+        known = self._told.get(id(why))
+        if known is None:
+            known = self._told[id(why)] = (why, sentence(why, self))  # the value stays, and with it its id
+        return known[1]
 
 
 def sentence(why: Why, names: Names) -> str:
@@ -211,4 +219,4 @@ class _Words:
         return f"{self.sizes[0]} on {where}{gang}"
 
     def _inner(self) -> list[str]:
-        return [sentence(why, self._called) for why in self._why.because]
+        return [self._called.told(why) for why in self._why.because]

@@ -31,13 +31,14 @@ def node_view(
     state: NodeState, now: float, viewer: Viewer = SEES_ALL, *, simulated: bool, message: str | None
 ) -> dict[str, Any]:
     """The whole status. `message` is one sentence about the node itself, such as why it has no Gpu."""
+    names = Names.of(state, viewer)
     return {
         "protocol": PROTOCOL_VERSION,
         "version": __version__,
         "simulated": simulated,
         "message": message,
         "gpus": [gpu_view(state, gpu) for gpu in sorted(state.gpus.values(), key=lambda gpu: gpu.index)],
-        "workloads": [workload_view(state, workload, now, viewer) for workload in _in_order(state)],
+        "workloads": [workload_view(state, workload, now, names) for workload in _in_order(state)],
         "queues": queue_views(state),
     }
 
@@ -62,13 +63,16 @@ def gpu_view(state: NodeState, gpu: Gpu) -> dict[str, Any]:
     }
 
 
-def workload_view(state: NodeState, workload: Workload, now: float, viewer: Viewer = SEES_ALL) -> dict[str, Any]:
-    """One workload at `now` (CLOCK_BOOTTIME); of another user's, `viewer` reads neither its name nor its reason."""
-    spec, entry = workload.spec, state.plan.get(workload.id)
-    since, names = _since(workload), Names.of(state, viewer)
+def workload_view(state: NodeState, workload: Workload, now: float, names: Names | None = None) -> dict[str, Any]:
+    """One workload at `now` (CLOCK_BOOTTIME) with the names that its viewer knows; `None`: all of them.
+
+    Of another user's, neither the name nor the reason is told.
+    """
+    spec, entry, since = workload.spec, state.plan.get(workload.id), _since(workload)
+    names = Names.of(state) if names is None else names
     return {
         "id": workload.id,
-        "name": viewer.calls(workload.mention),
+        "name": names.viewer.calls(workload.mention),
         "kind": spec.kind.value,
         "owner": spec.owner,
         "phase": workload.phase.value,
@@ -99,7 +103,7 @@ def workload_view(state: NodeState, workload: Workload, now: float, viewer: View
         "claimed": entry is not None and entry.deadline_at is not None,
         "position": None if entry is None else entry.position,
         "reason": told_of(workload.mention, workload.last_reason if entry is None else entry.reason, names),
-        "cause": _cause_since(state, workload, None if entry is None else entry.cause, viewer),
+        "cause": _cause_since(state, workload, None if entry is None else entry.cause, names.viewer),
         "since": None if since is None else wall_time(since),
         "waiting_s": None if workload.waiting_since is None else round(max(0.0, now - workload.waiting_since), 3),
     }
