@@ -10,7 +10,7 @@ import pytest
 from nls_scheduler.core.model.events import GpusClaimed
 from nls_scheduler.core.model.gpu import Claims, Owner
 from nls_scheduler.core.model.reasons import NOBODY, Mention, Reason, Why, said
-from nls_scheduler.views.entries import Entry, as_record, entry_view, from_record
+from nls_scheduler.views.entries import Entry, as_record, entry_view, from_record, restored
 from nls_scheduler.views.explain import explain
 from nls_scheduler.views.sentences import Names
 from nls_scheduler.views.status import node_view, settled_part, workload_view
@@ -105,6 +105,14 @@ def test_an_entry_tells_the_gpus_as_they_were_called_then() -> None:
     gpu = stage.uuid(0)
     told = entry(BOOK, Why(Reason.NEEDED, gpus=(gpu,), who=(RUN,)), labels={gpu: "GPU 5"})
     assert entry_view(from_record(as_record(told)))["reason"] == "training needs GPU 5"
+
+
+def test_an_entry_that_cannot_be_read_is_left_out_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    kept = entry(BOOK, needed_by(RUN), RUN)
+    newer = as_record(kept)
+    newer["why"] = {**newer["why"], "kind": {"$": "Reason", "value": "a-kind-of-next-year"}}
+    assert list(restored([newer, {**as_record(kept), "weather": "rain"}, {"sequence": 3}, as_record(kept)])) == [kept]
+    assert caplog.text.count("cannot be read and is left out") == 3
 
 
 OF_AN_EARLIER_VERSION = {

@@ -27,7 +27,7 @@ from nls_scheduler.requests import adoption, growing, joining, migration, pool_c
 from nls_scheduler.requests.queue_access import check_growth
 from nls_scheduler.requests.submission import Defaults
 from nls_scheduler.units.clock import boottime_s
-from nls_scheduler.views.entries import as_record, entry_view, from_record
+from nls_scheduler.views.entries import as_record, entry_view, restored
 from nls_scheduler.views.explain import explain
 from nls_scheduler.views.history import History, Recorder
 from nls_scheduler.views.metrics import Metrics
@@ -481,7 +481,7 @@ class Daemon:
         """Begin where the daemon before this one ended; after a boot none of its processes lives."""
         recovered, boot = self._journal.recover(), boot_id()
         if recovered is not None:
-            entries = [from_record(record) for record in recovered.history]
+            entries = list(restored(recovered.history))
             self.history.restore(entries)
             self._recorder.go_on_after(entries)
             self.state = replace(self.state, next_command=recovered.state.next_command)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
 
-from nls_scheduler.core.model.codec import decode, encode
+from nls_scheduler.core.model.codec import UnknownValueError, decode, encode
 from nls_scheduler.core.model.reasons import NOBODY, Mention, Why, said_before
 from nls_scheduler.views.sentences import Names, told_of
 from nls_scheduler.views.veil import SEES_ALL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from nls_scheduler.core.model.ids import GpuUuid
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.views.veil import Viewer
 
 _GPU: Final = "gpu"
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +115,17 @@ def as_record(entry: Entry) -> dict[str, Any]:
     return {each.name: encode(getattr(entry, each.name)) for each in fields(entry)}
 
 
+def restored(records: Iterable[Mapping[str, Any]]) -> Iterator[Entry]:
+    """What a journal kept; what this version cannot read is left out, and said in the log."""
+    for record in records:
+        try:
+            yield from_record(record)
+        except (UnknownValueError, KeyError, TypeError) as error:
+            log.warning("an entry of the history cannot be read and is left out (%s): %.200s", error, record)
+
+
 def from_record(record: Mapping[str, Any]) -> Entry:
-    """What `as_record` gave, or an earlier version, which kept sentences."""
+    """What `as_record` gave, or an earlier version, which kept sentences. Raises what `restored` says."""
     if "why" in record:
         return Entry(**{name: decode(value) for name, value in record.items()})
     cause, owner = record["cause"], record["owner"]
