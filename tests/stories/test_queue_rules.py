@@ -39,6 +39,14 @@ def test_a_quota_is_reclaimed_from_whoever_is_above_theirs_and_only_as_far_as_th
     assert "queue 'a' has 2 GPUs of pool 'default', its fair share is 2" in stage.reason("a3")
 
 
+def test_who_waits_for_room_reads_what_its_queue_has_and_its_share() -> None:
+    stage = Stage(3, queues=(Queue("a"), Queue("b")))
+    for name in ("a1", "b1", "a2", "a3", "b2"):
+        stage.command(name, queue=name[0])
+    assert stage.reason("a3").endswith("queue 'a' has 2 GPUs of pool 'default', its fair share is 1.5")
+    assert stage.reason("b2").endswith("queue 'b' has 1 GPUs of pool 'default', its fair share is 1.5")
+
+
 def test_a_command_that_would_not_come_back_has_the_whole_deadline() -> None:
     stage = Stage(1, queues=(Queue("a"), Queue("b", quota={"default": 1.0})))
     stage.command("training", queue="a")
