@@ -18,6 +18,7 @@ from integration.test_daemon_supervisors import Inbox, sleeper, start_time_of
 from nls_scheduler.client.daemon_client import DaemonClient
 from nls_scheduler.processes.proc import look_up
 from nls_scheduler.wire.protocol import CommandMessage
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -166,6 +167,27 @@ def test_what_is_told_of_a_wait_names_no_other_user(tmp_path: Path) -> None:
         # Nobody reads others' names, root included.
         seen = {entry["name"] for entry in daemon.status()["workloads"]}
         assert seen == {"diagnosis-0", "diagnosis-1", "another user's command"}
+
+
+def test_names_of_others_stay_hidden_after_they_have_ended_and_the_daemon_as_well(tmp_path: Path) -> None:
+    with shared(tmp_path, "show_names=own") as daemon:
+        with user(daemon) as stranger:
+            for number in range(2):
+                body = {"kind": "command", "name": f"diagnosis-{number}", "request": 1.0}
+                assert stranger.ask("POST", "/v1/workloads", body)[0] == 201
+            body = {"kind": "command", "name": "mine", "request": 1.0}
+            assert daemon.request("POST", "/v1/workloads", json.dumps(body).encode())[0] == 201
+            theirs = "another user's command"
+            held = f"no room for 16 GiB on one GPU: GPU 0 is held by {theirs}; GPU 1 is held by {theirs}"
+            assert daemon.workload("mine")["reason"] == held
+        wait_until(lambda: [entry["name"] for entry in daemon.status()["workloads"]] == ["mine"])
+        before = daemon.request("GET", "/v1/history")[1]["entries"]
+        daemon.kill()
+        daemon.start()
+        after = daemon.request("GET", "/v1/history")[1]["entries"]
+    assert after[: len(before)] == before
+    assert held in [entry["reason"] for entry in after if entry["name"] == "mine"]
+    assert "diagnosis" not in json.dumps(after)
 
 
 @pytest.mark.parametrize("name", ["is", "GPU", "a"])
