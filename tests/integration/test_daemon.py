@@ -153,7 +153,7 @@ def test_the_status_for_programs_has_every_promised_field(daemon: DaemonProcess)
         "gpus", "home", "current", "borrowed", "pid", "memory_used_bytes", "saved_bytes", "memory_answer",
         "allowance_bytes", "cell_waits",
         "executing", "keep_until", "yields", "claimed", "position", "reason", "cause", "since", "waiting_s",
-        "supervisor_pid", "pools",
+        "supervisor_pid", "pools", "reason_kind",
     }  # fmt: skip
     assert "sleeper" in daemon.nls("status").stdout
     running.send_signal(signal.SIGTERM)

@@ -137,6 +137,17 @@ def test_what_an_earlier_version_told_of_a_gpu_is_everybody_s_business() -> None
     assert entry_view(from_record(kept), Viewer(BERT)) == kept
 
 
+def test_the_kind_of_a_reason_is_for_those_who_read_the_reason() -> None:
+    stage = Stage(1)
+    stage.command("theirs", owner=BERT)
+    views = [
+        workload_view(stage.node.state, stage.workload("theirs"), stage.node.now, Names.of(stage.node.state, viewer))
+        for viewer in (Viewer(ANNA), Viewer(BERT), SEES_ALL)
+    ]
+    assert [view["reason_kind"] for view in views] == [None, "at-home", "at-home"]
+    assert [view["reason"] == HIDDEN_REASON for view in views] == [True, False, False]
+
+
 def crowd(*theirs: str) -> Stage:
     """A GPU that BERT's workloads fill and want, and ANNA's notebook, which waits behind them."""
     stage = Stage(1)

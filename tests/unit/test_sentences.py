@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -202,6 +203,10 @@ def test_a_reason_reads(why: Why, reads: str) -> None:
 
 def test_every_kind_of_reason_has_its_row() -> None:
     assert {why.kind for why, _ in TABLE} == set(Reason)
+
+
+def test_kinds_are_words_that_a_program_can_keep_to() -> None:
+    assert [kind for kind in Reason if not re.fullmatch(r"[a-z]+(-[a-z]+)*", kind)] == []
 
 
 @pytest.mark.parametrize(

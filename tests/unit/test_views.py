@@ -157,7 +157,8 @@ def test_who_waits_is_told_once(node: Node) -> None:
     view = workload_view(node.state, node.state.workloads[WorkloadId("three")], node.at + 5)
     assert (view["phase"], view["position"], view["current"], view["pid"]) == ("queued", 1, [], None)
     assert view["waiting_s"] >= 5
-    assert view["reason"]
+    assert view["reason"].startswith("no room for 16 GiB on one GPU: ")
+    assert view["reason_kind"] == "no-room"
 
 
 def test_a_cell_waits_until_it_runs_or_gives_up(node: Node) -> None:

@@ -70,6 +70,7 @@ def workload_view(state: NodeState, workload: Workload, now: float, names: Names
     """
     spec, entry, since = workload.spec, state.plan.get(workload.id), _since(workload)
     names = Names.of(state) if names is None else names
+    why = workload.last_reason if entry is None else entry.reason
     return {
         "id": workload.id,
         "name": names.viewer.calls(workload.mention),
@@ -102,7 +103,8 @@ def workload_view(state: NodeState, workload: Workload, now: float, names: Names
         # Whoever has to leave for a guarantee cannot be kept by its user.
         "claimed": entry is not None and entry.deadline_at is not None,
         "position": None if entry is None else entry.position,
-        "reason": told_of(workload.mention, workload.last_reason if entry is None else entry.reason, names),
+        "reason": told_of(workload.mention, why, names),
+        "reason_kind": why.kind.value if names.viewer.knows(workload.mention) else None,
         "cause": _cause_since(state, workload, None if entry is None else entry.cause, names.viewer),
         "since": None if since is None else wall_time(since),
         "waiting_s": None if workload.waiting_since is None else round(max(0.0, now - workload.waiting_since), 3),
