@@ -54,7 +54,7 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
     before = state
     state = facts = _note_pressure(settle_claims(_give_up_trims(_forget_the_ended(record(before, event)))))
     if _is_nothing_new(before, state):
-        return state, ()
+        return replace(state, settled=True), ()
     plan = make_plan(state)
     planned = {key: _planned(workload, plan.entries[key], state.at) for key, workload in state.workloads.items()}
     state = answer_wanted(replace(state, plan=plan.entries, workloads=planned))
@@ -82,7 +82,7 @@ def _is_nothing_new(before: NodeState, state: NodeState) -> bool:
         for uuid, gpu in state.gpus.items()
         if (old := before.gpus.get(uuid)) is not None
     }
-    return replace(before, at=state.at) == replace(state, gpus=same)
+    return replace(before, at=state.at) == replace(state, gpus=same, settled=True)
 
 
 def _planned(workload: Workload, entry: PlanEntry, at: float) -> Workload:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def record(state: NodeState, event: Event) -> NodeState:
     """`state` with `event` in it. Stale answers and facts about ended workloads change nothing but the time."""
-    return _record(event, replace(state, at=max(state.at, event.at)))
+    return _record(event, replace(state, at=max(state.at, event.at), settled=False))
 
 
 @singledispatch
