@@ -28,6 +28,7 @@ def start_demo(mark: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.long("the demo in full: `make demo` plays it")
 @pytest.mark.timeout(180)
 def test_the_demo_plays_the_whole_story_and_leaves_nothing(mark: str, tmp_path: Path) -> None:
     before = traces()

@@ -58,6 +58,7 @@ def test_a_command_within_its_limit_is_left_alone(node):
     run.wait(20)
 
 
+@pytest.mark.long("a supervisor that is stopped, until the daemon does its work")
 def test_a_stopped_supervisor_does_not_keep_the_gpu_from_its_owner(node):
     """SIGSTOP of `nls run`: it cannot obey, so the daemon ends its command itself."""
     holds = ["sleep", "600"]

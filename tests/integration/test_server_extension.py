@@ -106,6 +106,7 @@ def test_the_feed_comes_back_after_a_daemons_restart(bench: LabBench) -> None:
     bench.until(page, lambda s: sum(e["event"] == "started" for e in s["history"]) == 1, 5.0)
 
 
+@LONG
 def test_a_page_never_starts_a_daemon(directory: Path) -> None:
     with lab_bench(directory) as bench:
         bench.daemon.stop()
@@ -170,6 +171,7 @@ def test_what_happens_is_on_jupyters_event_bus_without_any_page_or_kernel(direct
         listener.close()
 
 
+@LONG
 def test_what_did_not_come_back_is_named_on_the_event_bus(directory: Path) -> None:
     with lab_bench(directory) as bench:
         listener, book = bench.wait(bench.listen()), bench.open()

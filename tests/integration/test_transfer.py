@@ -53,6 +53,7 @@ def test_what_was_on_the_gpu_comes_back_as_numpy_and_no_gpu_library_with_it(book
     assert told.result == "(numpy.ndarray, 199998.0, True, False)"
 
 
+@pytest.mark.long("variables that go between processes: tensors take PyTorch in two of them")
 def test_tensors_stay_tensors_only_where_the_kernel_uses_torch(bench: Bench) -> None:
     book = bench.open()
     book.run("%%gpu -o t\nimport torch\nt = torch.arange(3)")

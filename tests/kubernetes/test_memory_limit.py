@@ -72,6 +72,7 @@ def fill(container: Container, book: Book, part: float) -> None:
         book.run(f"ballast.append(bytearray(b'x') * {max(2**20, min(surplus, 64 * 2**20) * 3 // 4)}); len(ballast)")
 
 
+@pytest.mark.long("a pod's memory limit, with a real notebook")
 def test_what_was_saved_goes_then_the_gpu_process_and_the_notebook_lives(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:

@@ -17,7 +17,7 @@ from left_out import thinned
 
 @pytest.mark.parametrize("seed", thinned([7, 8, 9], 3, "histories of crowded nodes"))
 @pytest.mark.parametrize("queues", [False, True])
-@pytest.mark.parametrize(("gpus", "workloads"), [(4, 28), (8, 56)])
+@pytest.mark.parametrize(("gpus", "workloads"), thinned([(4, 28), (8, 56)], 2, "histories of crowded nodes"))
 def test_no_step_on_a_crowded_node_breaks_an_invariant(gpus: int, workloads: int, queues: bool, seed: int) -> None:
     times = history(gpus, workloads, examples(700), departments(gpus) if queues else None, seed)
     assert sum(map(len, times.values())) >= examples(700)

@@ -74,7 +74,7 @@ def test_a_hostile_object_costs_nobody_else_anything_wherever_it_is_held(what):
     check({**ill, **HEALTHY}, ill, function_globals)
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.data())
 def test_every_healthy_name_is_back_and_each_hostile_one_is_back_or_named(data):
     chosen = data.draw(st.lists(st.sampled_from(sorted(HOSTILE)), min_size=1, max_size=4))

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(900)
 LONG = pytest.mark.long("crowds held against an exact solver: some of them are lived through here")
 
 
-@pytest.fixture(scope="module", params=[CROWDS[::8], pytest.param(CROWDS, marks=LONG)], ids=["some", "every_crowd"])
+@pytest.fixture(scope="module", params=[CROWDS[::16], pytest.param(CROWDS, marks=LONG)], ids=["some", "every_crowd"])
 def outcomes(request):
     return [live_through(number) for number in request.param]
 

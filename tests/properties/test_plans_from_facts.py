@@ -63,7 +63,7 @@ def test_in_random_histories_the_last_plan_changes_nothing(machine: type[Histori
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=examples(30),
+            max_examples=examples(12),
             stateful_step_count=50,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -16,6 +16,8 @@ from nls_jupyter.saved_state import Saver, libraries, recipes
 from saved_state_processes import carried, in_process
 from saved_state_roundtrip import Roundtrip, restore
 
+TORCH = pytest.mark.long("settings of libraries: PyTorch is imported by each process")
+
 
 def test_settings_that_nobody_changed_import_nothing_of_a_library():
     """PyTorch's compiler, which its setting of deterministic algorithms imports, takes seconds."""
@@ -43,14 +45,15 @@ def test_settings_that_nobody_changed_import_nothing_of_a_library():
             "import numpy as np; np.seterr(divide='raise'); np.set_printoptions(precision=2)",
             "assert np.geterr()['divide'] == 'raise' and np.get_printoptions()['precision'] == 2",
         ),
-        (
+        pytest.param(
             (
                 "import torch; torch.manual_seed(3); torch.rand(1); state = torch.get_rng_state()\n"
                 "expected = (torch.rand(3), torch.set_rng_state(state))[0]"
             ),
             "assert torch.equal(torch.rand(3), expected)",
+            marks=TORCH,
         ),
-        (
+        pytest.param(
             (
                 "import torch; torch.set_default_dtype(torch.float64); torch.set_grad_enabled(False)\n"
                 "torch.set_float32_matmul_precision('high'); torch.backends.cudnn.benchmark = True\n"
@@ -61,6 +64,7 @@ def test_settings_that_nobody_changed_import_nothing_of_a_library():
                 "assert torch.get_float32_matmul_precision() == 'high' and torch.backends.cudnn.benchmark\n"
                 "assert torch.ones(1).device.type == 'meta'"
             ),
+            marks=TORCH,
         ),
         ("import os; os.chdir('/usr')", "import os; assert os.getcwd() == '/usr'"),
         (
