@@ -17,7 +17,7 @@ from nls_scheduler.processes import cgroups, guardian
 from waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 GONE_WITHIN_S = 15.0
 
@@ -65,7 +65,6 @@ def guard(
     *,
     fds: Sequence[int] = (),
     cwd: Path | None = None,
-    before: Callable[[], None] | None = None,
 ) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-I", "-S", guardian.__file__, *options, "--", *command],
@@ -74,7 +73,6 @@ def guard(
         stderr=subprocess.PIPE,
         pass_fds=fds,
         cwd=cwd,
-        preexec_fn=before,
     )
 
 
@@ -107,16 +105,26 @@ def test_the_commands_exit_code_is_passed_through(command: str, code: int) -> No
     assert finish(guard([], ["sh", "-c", command]))[0] == code
 
 
-def test_a_signal_that_comes_before_the_command_reaches_it() -> None:
-    def pending() -> None:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # it is ignored in the background of a shell
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        os.kill(os.getpid(), signal.SIGINT)
+WITH_CTRL_C_PENDING = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # it is ignored in the background of a shell
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+os.kill(os.getpid(), signal.SIGINT)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
 
-    assert finish(guard(["--mask", ""], ["sleep", "600"], before=pending))[0] == 128 + signal.SIGINT
+
+def test_a_signal_that_comes_before_the_command_reaches_it() -> None:
+    def guarded(mask: str, command: Sequence[str]) -> tuple[int, str, str]:
+        script = ["-I", "-S", guardian.__file__, "--mask", mask, "--", *command]
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return finish(subprocess.Popen([*python(WITH_CTRL_C_PENDING), *script], **pipes))
+
+    code, _, errors = guarded("", ["sleep", "600"])
+    assert (code, errors) == (128 + signal.SIGINT, "")
     numbers = f"{int(signal.SIGINT)},{int(signal.SIGUSR1)}"
     blocked = "import signal; print(sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ()))))"
-    assert finish(guard(["--mask", numbers], python(blocked), before=pending))[1].strip() == "[2, 10]"
+    assert guarded(numbers, python(blocked))[1].strip() == "[2, 10]"
 
 
 def test_the_report_names_the_command_and_its_end() -> None:
