@@ -21,7 +21,8 @@ class Arrivals:
 
     Args:
         states: the kernel's end; closed with this.
-        on_save_point: gets the descriptors (the callee's to close) and the manifest of each save in mid-cell.
+        on_save_point: gets the descriptors (the callee's to close) and the manifest of each save that no message
+            announces: those in mid-cell, and those of a copy of the process.
     """
 
     def __init__(self, states: StateSocket, on_save_point: Callable[[tuple[int, ...], Manifest], None] | None) -> None:
@@ -49,10 +50,10 @@ class Arrivals:
             raise OSError("the GPU process did not send the file that it announced") from None
 
     def take(self) -> None:
-        """Save points are taken over at once; the others wait for the message that names them."""
+        """Those that no message names are taken over at once; the others wait for it."""
         try:
-            for number, save_point, descriptors in self._states.arrived():
-                if not save_point:
+            for number, announced, descriptors in self._states.arrived():
+                if announced:
                     self._arrived[number] = descriptors
                 elif self._on_save_point is None:
                     _close_all(descriptors)

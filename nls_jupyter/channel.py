@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from nls_jupyter.arrivals import Arrivals
 from nls_jupyter.connection import Connection
 from nls_jupyter.launch import ExitStatus, GpuProcessDied, GuardedProcess, LaunchFailed, interpreter
-from nls_jupyter.pending import Expected, Message, accepted
-from nls_jupyter.saved_state import Manifest
+from nls_jupyter.pending import Expected, Message, RequestFailed, accepted
+from nls_jupyter.saved_state import STOPPED, Manifest
 from nls_jupyter.shares import Shares
 from nls_jupyter.tasks import Tasks
 from nls_jupyter.wire import Wire
@@ -37,6 +37,7 @@ class GpuProcess:
     Attributes:
         exited: done when the process, its descendants, its files and sockets are gone.
         modules: what it had imported at its last save, for a process that stands by.
+        can_be_copied: whether `save_aside` can be asked for, as far as the last save told.
         on_memory_wanted: gets what an allocation in a cell lacks: `number, gpu, bytes, held_bytes`; `answer_memory`
             answers. Must not block.
     """
@@ -55,8 +56,10 @@ class GpuProcess:
         self._shares = shares
         self._arrivals = Arrivals(shares.states, on_save_point)
         self._save_numbers = itertools.count(1)
+        self._copies: dict[int, asyncio.Future[str]] = {}
         self._connection_timeout_s = connection_timeout_s
         self.modules: Sequence[str] = ()
+        self.can_be_copied = True
         self.on_memory_wanted: Callable[[Message], None] | None = None
         self.exited: asyncio.Future[ExitStatus] = asyncio.get_running_loop().create_future()
         self._tasks = Tasks(_failed)
@@ -81,7 +84,8 @@ class GpuProcess:
             directory: created with mode 0700 for the connection file and sockets, deleted when the process has ended.
                 Where the sockets' paths would be too long, a temporary directory is used instead.
             forward: gets each output message, in order, in the loop's thread; must not block.
-            on_save_point: gets the descriptors (the callee's to close) and the manifest of each save in mid-cell.
+            on_save_point: gets the descriptors (the callee's to close) and the manifest of each save in mid-cell, or
+                of a copy of the process.
             cwd: working directory, else the kernel's.
             connection_timeout_s: how long `ready()` waits.
             arguments: more command-line arguments of ipykernel, such as `--profile=NAME`.
@@ -283,8 +287,37 @@ class GpuProcess:
             raise
         return self._received(accepted(answer))
 
+    async def save_aside(self, *, cell: str | None) -> asyncio.Future[str]:
+        """Have a copy of the process save the user's names as they are now; returns once it is there.
+
+        From then on the process takes cells again. Anything else that concerns saved state ends the copy.
+
+        Args:
+            cell: the cell's label.
+
+        Returns:
+            How the copy ended, see `saved_state.aside`; a save that it has made was given to `on_save_point` before.
+
+        Raises:
+            RequestFailed: the process cannot be copied (`ename` NotAsideError).
+            GpuProcessDied: as in `request`.
+        """
+        asked = {"cell": cell, "number": self.next_save()}
+        try:
+            answer = accepted(await self.request("nls_save_aside_request", asked, timeout_s=None))
+        except RequestFailed:
+            self.can_be_copied = False
+            raise
+        return self._copy(answer["number"])
+
+    def _copy(self, number: int) -> asyncio.Future[str]:
+        """The news of its end may come before the reply."""
+        if number not in self._copies:
+            self._copies = {number: asyncio.get_running_loop().create_future()}  # one at a time
+        return self._copies[number]
+
     def _received(self, content: Message) -> tuple[tuple[int, ...], Manifest]:
-        self.modules = content["modules"]
+        self.modules, self.can_be_copied = content["modules"], content["can_be_copied"]
         manifest = Manifest.from_json(content["manifest"])
         return self._arrivals.sent(content["number"]), manifest
 
@@ -402,14 +435,22 @@ class GpuProcess:
         self._process.kill()
 
     def _on_news(self, message: Message) -> None:
-        if message["header"]["msg_type"] == "nls_memory_request" and self.on_memory_wanted is not None:
-            self.on_memory_wanted(message["content"])
+        kind, content = message["header"]["msg_type"], message["content"]
+        if kind == "nls_memory_request" and self.on_memory_wanted is not None:
+            self.on_memory_wanted(content)
+        elif kind == "nls_saved_aside":
+            self._arrivals.take()
+            self.can_be_copied = content["can_be_copied"]
+            self._copy(content["number"]).set_result(content["how"])
 
     async def _follow_the_end(self) -> None:
         status = await asyncio.shield(self._process.ended)
         self._wire.close_for_sending(status)
         await self._wire.last_words()
         self._arrivals.take()
+        for copy in self._copies.values():
+            if not copy.done():
+                copy.set_result(STOPPED)
         self._wire.fail_all()
         await asyncio.shield(self._process.exited)
         self._wire.close()

@@ -1,12 +1,13 @@
 """What runs in the GPU process: an IPython kernel that can also save, restore and follow its memory allowance.
 
 Beside the Jupyter protocol it answers requests of ours. On the shell channel, so that they run in the main thread and
-in order with cells: `nls_save_request`, `nls_restore_request`, `nls_try_again_request`, `nls_forget_request`,
-`nls_give_request`, `nls_take_request`, and the messages of widgets as `nls_comm_*`; for a process that stands by
-`nls_prepare_request` and `nls_adopt_request`. On the control channel, so that they work in mid-cell:
+in order with cells: `nls_save_request`, `nls_save_aside_request`, `nls_restore_request`, `nls_try_again_request`,
+`nls_forget_request`, `nls_give_request`, `nls_take_request`, and the messages of widgets as `nls_comm_*`; for a process
+that stands by `nls_prepare_request` and `nls_adopt_request`. On the control channel, so that they work in mid-cell:
 `nls_allowance_request`, `nls_trim_request`, `nls_reclaim_request` and `nls_memory_answer_request`, which answers what
 it asks by `nls_memory_request` on iopub. A save point in mid-cell goes straight to the kernel's end of the state
-socket. Replies hold `status: ok`, or `status: error` with `ename, evalue, traceback`; a failure never ends the
+socket, and so does what a copy of the process saves; `nls_saved_aside` tells on iopub how the copy ended. Replies hold
+`status: ok`, or `status: error` with `ename, evalue, traceback`; a failure never ends the
 process.
 """
 
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
 _COMM_MESSAGES = ("comm_open", "comm_msg", "comm_close")
 _OWNERS_OF_OUTPUT = frozenset({"execute_request", *_COMM_MESSAGES, *(f"nls_{kind}" for kind in _COMM_MESSAGES)})
 _ANSWER_POLL_MS = 50
+# What a save after a cell may keep the next one waiting.
+_BUDGET_S = 0.03
 
 
 class GpuProcessKernel(IPythonKernel):
@@ -84,12 +87,11 @@ class GpuProcessKernel(IPythonKernel):
         room = saved_state.MachineRoom(Path(self.spill_folder) if self.spill_folder else None)
         self._saver = saved_state.Saver(room, saved_state.Interpreter(self.shell))
         self._saver.on_component = RestoredComponent.inherited().note
-        self._run_time = saved_state.RunTime()
-        self._run_time.follow(self.shell)
         # Ctrl-C is for cells, and for what is copied for one. One that comes during these comes after their answer.
         undisturbed = held_signals.held()
         importing = warm_imports.as_in_a_cell(shell)
         self.shell_handlers["nls_save_request"] = undisturbed(self._answering(self._save))
+        self.shell_handlers["nls_save_aside_request"] = undisturbed(self._answering(self._save_aside))
         self.shell_handlers["nls_restore_request"] = undisturbed(self._answering(importing(self._restore)))
         self.shell_handlers["nls_try_again_request"] = undisturbed(self._answering(importing(self._try_again)))
         self.shell_handlers["nls_prepare_request"] = undisturbed(self._answering(importing(self._prepare)))
@@ -239,12 +241,31 @@ class GpuProcessKernel(IPythonKernel):
         return handle
 
     def _save(self, content: dict[str, Any]) -> dict[str, Any]:
-        budget_s = self._run_time.budget_s() if content.get("within_budget") else None
+        budget_s = _BUDGET_S if content.get("within_budget") else None
         stop = functools.partial(self._stops.check, content["number"])
         try:
             return self._write_state(content["cell"], budget_s=budget_s, stop=stop)
         except saved_state.SaveStoppedError as stopped:
             return _failed(stopped)
+
+    def _save_aside(self, content: dict[str, Any]) -> dict[str, Any]:
+        """Have a copy of this process save; it goes on alone after the reply."""
+        shell: Any = self.shell
+        number = next(self._save_numbers)
+        self._saver.save_aside(
+            saved_state.user_names(shell.user_ns, shell.user_ns_hidden),
+            cell=content["cell"],
+            stop=functools.partial(self._stops.check, content["number"]),
+            committed=lambda: self._state_socket.send(number, self._saver.descriptors(), announced=False),
+            over=functools.partial(self._tell_saved_aside, number),
+        )
+        return {"number": number}
+
+    def _tell_saved_aside(self, number: int, how: str) -> None:
+        """From a thread of its own, also in mid-cell."""
+        session: Any = self.session
+        told = {"number": number, "how": how, "can_be_copied": self._saver.why_not_aside() is None}
+        session.send(self.iopub_socket, "nls_saved_aside", told)
 
     @held_signals.held()
     def _write_state(
@@ -261,11 +282,15 @@ class GpuProcessKernel(IPythonKernel):
         shell: Any = self.shell
         names = saved_state.user_names(shell.user_ns, shell.user_ns_hidden)
         manifest = self._saver.save(names, cell=cell, budget_s=budget_s, stop=stop)
-        self._run_time.saved()
         number = next(self._save_numbers)
-        self._state_socket.send(number, self._saver.descriptors(), save_point=save_point)
+        self._state_socket.send(number, self._saver.descriptors(), announced=not save_point)
         self._budget.saved(began_s, time.monotonic())
-        return {"number": number, "manifest": manifest.to_json(), "modules": self._imports.names(names)}
+        return {
+            "number": number,
+            "manifest": manifest.to_json(),
+            "modules": self._imports.names(names),
+            "can_be_copied": self._saver.why_not_aside() is None,
+        }
 
     def _restore(self, content: dict[str, Any]) -> dict[str, Any]:
         shell: Any = self.shell

@@ -127,7 +127,7 @@ class Keeper:
         self._allowance_bytes: int | None = None
         self._losses_told: SavedState | None = None
         self._suspending: tuple[GpuProcess, int] | None = None
-        self.saves = Saves(self.save)
+        self.saves = Saves(self.save, self._save_aside)
         self.standby: Standby | None = None
         self.process: GpuProcess | None = None
         self.usable = False
@@ -401,7 +401,12 @@ class Keeper:
         if process is None:
             raise RuntimeError("there is no GPU process to save")
         descriptors, manifest = await process.save(cell=cell, number=number, within_budget=within_budget)
-        return self._keep(descriptors, manifest)
+        saved = self._keep(descriptors, manifest)
+        self.saves.all_saved()
+        return saved
+
+    async def _save_aside(self, process: GpuProcess, cell: str) -> asyncio.Future[str]:
+        return await process.save_aside(cell=cell)
 
     @property
     def suspending(self) -> bool:
@@ -463,8 +468,10 @@ class Keeper:
         return process
 
     def take_save_point(self, descriptors: tuple[int, ...], manifest: Manifest) -> None:
-        """The process has saved in mid-cell."""
+        """The process has saved in mid-cell, or a copy of it while it went on."""
         saved = self._keep(descriptors, manifest)
+        if not self.completed.unsaved:
+            self.saves.all_saved()
         if self._on_save_point is not None:
             telling = asyncio.get_running_loop().create_task(self._on_save_point(saved))
             self._telling.add(telling)
@@ -475,7 +482,6 @@ class Keeper:
         self._deaths.forget()
         self.saved = SavedState(descriptors, manifest)
         self.completed.saved(manifest.cell)
-        self.saves.all_saved()
         self.not_back = {name.name: name.not_back or "" for name in manifest.carried}
         return self.saved
 

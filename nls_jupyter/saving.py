@@ -3,7 +3,8 @@
 Small cells that follow each other at once are saved together: a save that would cost more than a fortieth of what
 they ran lets the next cell pass if that is there already, and one that costs more than a save after a cell may waits
 for a moment without cells. But not for ever: what a killed process can take with it beyond its own cell are cells of
-`WITHIN_S`, whatever a save costs. Then the next cell waits for it. `%gpu` names the cell that was saved.
+`WITHIN_S`, or of the length of a save, whatever a save costs. What is due is saved by a copy of the process, while
+the next cell runs; where the process cannot be copied, the next cell waits. `%gpu` names the cell that was saved.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import logging
 import math
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from nls_jupyter.launch import GpuProcessDied
 from nls_jupyter.pending import RequestFailed
+from nls_jupyter.saved_state import DONE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -50,6 +52,12 @@ class _Save(Protocol):
     async def __call__(self, cell: str | None, *, number: int, within_budget: bool) -> SavedState: ...
 
 
+class _SaveAside(Protocol):
+    """`GpuProcess.save_aside`."""
+
+    async def __call__(self, process: GpuProcess, cell: str) -> asyncio.Future[str]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """One save after a cell.
@@ -76,12 +84,16 @@ class Saves:
         within_s: when a save is due that was put off so far; infinite for never.
     """
 
-    def __init__(self, save: _Save, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, save: _Save, save_aside: _SaveAside, clock: Callable[[], float] = time.monotonic) -> None:
         self._save = save
+        self._save_aside = save_aside
         self._clock = clock
         self._first: asyncio.Task[None] | None = None
         self._rest: asyncio.Task[None] | None = None
         self._under_way: tuple[GpuProcess, int] | None = None
+        self._copy: asyncio.Task[bool] | None = None
+        self._copying = False
+        self._last: Wanted | None = None
         self._hurry: asyncio.Event | None = None
         self._relied_on = self._gives_way = False
         self._run_s = 0.0
@@ -93,12 +105,19 @@ class Saves:
     @property
     def active(self) -> bool:
         """Whether the next cell has to wait for a save: the one behind the cell before it, or one that is due."""
-        return not self._lets_pass and (_runs(self._first) or (_runs(self._rest) and (self._due or self._relied_on)))
+        if self._lets_pass:
+            return False
+        waits_for_rest = self._relied_on or self._copying or (self._due and not self._can_be_copied)
+        return _runs(self._first) or (_runs(self._rest) and waits_for_rest)
 
     @property
     def waiting(self) -> bool:
         """Whether a save waits for idleness, or is made because nobody ran a cell."""
         return self._lets_pass or _runs(self._rest)
+
+    @property
+    def _can_be_copied(self) -> bool:
+        return self._last is not None and self._last.process.can_be_copied
 
     @property
     def _lets_pass(self) -> bool:
@@ -135,6 +154,7 @@ class Saves:
     def begin(self, wanted: Wanted) -> None:
         """Save now if it is due, or costs no more than a save after a cell may; else when no cell runs for a moment."""
         self._relied_on = self._gives_way = False
+        self._last = wanted
         self._first = asyncio.get_running_loop().create_task(self._at_once(wanted))
         self._first.add_done_callback(lambda _: wanted.over())
 
@@ -151,6 +171,8 @@ class Saves:
             await asyncio.wait([self._first])
         if self._rest is not None:
             await asyncio.wait([self._rest])
+        if self._copy is not None:
+            await asyncio.wait([self._copy])
 
     async def give_way(self) -> None:
         """The process is wanted for something else: a save that was waiting for idleness is left for later."""
@@ -163,7 +185,7 @@ class Saves:
         self._gives_way = True
         if self._under_way is not None:
             self.stop()
-        else:
+        elif not self._copying:
             self._rest.cancel()
         await asyncio.wait([self._rest])
 
@@ -176,33 +198,83 @@ class Saves:
     async def _at_once(self, wanted: Wanted) -> None:
         if self._cost_s > _PART_OF_RUN_TIME * self._run_s and not self._due:
             await self._let_pass(_FOLLOWS_WITHIN_S)
+        copied = _runs(self._copy)  # any other save would end it
+        if not copied and await self._tried(wanted):
+            return
+        made_aside = self._due and await self._made_aside(wanted)
+        rest = self._after_copy(wanted) if made_aside else self._when_idle(wanted)
+        self._rest = asyncio.get_running_loop().create_task(rest)
+        self._rest.add_done_callback(lambda _: wanted.over())
+
+    async def _tried(self, wanted: Wanted) -> bool:
+        """Save within the budget, unless it is due and no copy can. False where the budget does not suffice."""
         try:
-            await self._done(wanted, within_budget=not self._due)
+            await self._done(wanted, within_budget=not self._due or wanted.process.can_be_copied)
         except _OverBudgetError:
-            self._rest = asyncio.get_running_loop().create_task(self._when_idle(wanted))
-            self._rest.add_done_callback(lambda _: wanted.over())
+            return False
+        return True
+
+    async def _after_copy(self, wanted: Wanted) -> None:
+        """Save what a copy could not, unless a cell comes."""
+        copy = self._copy
+        if copy is not None:
+            await self._let_pass(math.inf, until=copy)
+            if not await asyncio.shield(copy):
+                await self._when_idle(wanted)
 
     async def _when_idle(self, wanted: Wanted) -> None:
         if not self._relied_on:
+            if self._copy is not None and not self._copy.done():
+                await self._let_pass(math.inf, until=self._copy)
             await self._let_pass(min(IDLE_S, max(0.0, self._due_in_s)))
-        await self._done(wanted, within_budget=False)
+        if not await self._done(wanted, within_budget=False) and self._due:
+            await self._made_aside(wanted)  # the cell that it gave way to may be a long one
 
-    async def _let_pass(self, seconds: float) -> None:
-        """Until no cell follows for so long, or one that relies on what is saved."""
-        self._hurry = asyncio.Event()
+    async def _made_aside(self, wanted: Wanted) -> bool:
+        """Have a copy of the process save. False where it cannot be copied, or has a copy at work."""
+        process = wanted.process
+        if _runs(self._copy) or not process.can_be_copied or process.exited.done():
+            return False
+        self._copying = True
         try:
-            async with asyncio.timeout(seconds):
-                await self._hurry.wait()
+            over = await self._save_aside(process, wanted.cell)
+        except (RequestFailed, GpuProcessDied, OSError) as error:
+            _log.debug("The GPU process %d saves itself, and no copy of it: %s", process.pid, error)
+            return False
+        finally:
+            self._copying = False
+        since, self._unsaved_since, self._run_s = self._unsaved_since, math.inf, 0.0
+        self._copy = asyncio.get_running_loop().create_task(self._followed(wanted, over, since))
+        return True
+
+    async def _followed(self, wanted: Wanted, over: asyncio.Future[str], since: float) -> bool:
+        """Until the copy has ended. Whether it has saved."""
+        began = self._clock()
+        if await over != DONE:
+            self._unsaved_since = min(self._unsaved_since, since)
+            return False
+        self._cost_s = self._clock() - began
+        wanted.over()
+        return True
+
+    async def _let_pass(self, seconds: float, until: asyncio.Task[bool] | None = None) -> None:
+        """Until no cell follows for so long, or one that relies on what is saved; or `until` is over."""
+        self._hurry = hurry = asyncio.Event()
+        if until is not None:
+            until.add_done_callback(lambda _: hurry.set())
+        try:
+            async with asyncio.timeout(seconds if seconds < math.inf else None):
+                await hurry.wait()
         except TimeoutError:
             pass
         finally:
             self._hurry = None
 
-    async def _done(self, wanted: Wanted, *, within_budget: bool) -> None:
-        """Failures are told. Raises _OverBudgetError."""
+    async def _done(self, wanted: Wanted, *, within_budget: bool) -> bool:
+        """Failures are told. False: it gave way to a cell, or a suspend. Raises _OverBudgetError."""
         if wanted.process.exited.done():  # another one may be there now, with older variables
             wanted.failed("the GPU process ended before that")
-            return
+            return True
         began = self._clock()
         try:
             saved = await self._numbered(wanted, within_budget=within_budget)
@@ -212,13 +284,16 @@ class Saves:
             if isinstance(error, RequestFailed) and error.ename == _OVER_BUDGET:
                 raise _OverBudgetError from None
             if self._gives_way and isinstance(error, RequestFailed) and error.ename == _STOPPED:
-                return  # a cell came in between, and its own save takes this one's place; or a suspend, which saves
+                return (
+                    False  # a cell came in between, and its own save takes this one's place; or a suspend, which saves
+                )
             now = self._clock()
             self._not_due_before = now + _PAUSE_PER_FAILURE * (now - began)
             wanted.failed(_why(error))
         else:
             self._cost_s = self._clock() - began
             await wanted.then(saved)
+        return True
 
     async def _numbered(self, wanted: Wanted, *, within_budget: bool) -> SavedState:
         """Can be stopped meanwhile."""
@@ -241,5 +316,5 @@ def _why(error: Exception) -> str:
     return "it was interrupted" if isinstance(error, RequestFailed) and error.ename == _STOPPED else str(error)
 
 
-def _runs(task: asyncio.Task[None] | None) -> bool:
+def _runs(task: asyncio.Task[Any] | None) -> bool:
     return task is not None and not task.done()

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 # Names the end that the GPU process inherits.
 VARIABLE = "NLS_STATE_SOCKET_FD"
-# The number, and whether it is a save point.
+# The number, and whether a message names it.
 _TAG = struct.Struct(">Q?")
 _ARRIVES_WITHIN_S = 10.0
 # At most: the file in memory, and the one on disk.
@@ -20,10 +20,10 @@ _FILES = 2
 
 
 class Arrival(NamedTuple):
-    """Descriptors from the other side, the taker's to close; a save point is announced by nothing else."""
+    """Descriptors from the other side, the taker's to close; a message names those that are `announced`."""
 
     number: int
-    save_point: bool
+    announced: bool
     descriptors: tuple[int, ...]
 
 
@@ -56,9 +56,9 @@ class StateSocket:
         """For an event loop, which is to call `arrived`."""
         return self._socket.fileno()
 
-    def send(self, number: int, descriptors: Sequence[int], *, save_point: bool = False) -> None:
+    def send(self, number: int, descriptors: Sequence[int], *, announced: bool = True) -> None:
         """Send copies of descriptors. Raises `OSError`."""
-        socket.send_fds(self._socket, [_TAG.pack(number, save_point)], descriptors)
+        socket.send_fds(self._socket, [_TAG.pack(number, announced)], descriptors)
 
     def receive(self, number: int) -> tuple[int, ...]:
         """The descriptors sent with this number, the caller's to close; those of requests given up are closed.
@@ -87,8 +87,8 @@ class StateSocket:
             if not tag:
                 raise ConnectionResetError("the other side of the saved state's socket is gone")
             if descriptors:  # none where this process has no room for one more
-                number, save_point = _TAG.unpack(tag)
-                return Arrival(number, save_point, tuple(descriptors))
+                number, announced = _TAG.unpack(tag)
+                return Arrival(number, announced, tuple(descriptors))
 
     def close(self) -> None:
         """Idempotent."""

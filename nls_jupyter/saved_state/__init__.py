@@ -8,8 +8,8 @@ manifest.
 from __future__ import annotations
 
 from nls_jupyter.saved_state.arena import NoRoomError, SavedStateDamagedError
+from nls_jupyter.saved_state.aside import DONE, STOPPED
 from nls_jupyter.saved_state.carried import WAITS
-from nls_jupyter.saved_state.cost import RunTime
 from nls_jupyter.saved_state.decoder import RestoreReport
 from nls_jupyter.saved_state.index import read_manifest
 from nls_jupyter.saved_state.interpreter import Interpreter
@@ -23,6 +23,8 @@ from nls_jupyter.saved_state.widgets import reconnect
 
 __all__ = [
     "COMM_BACK",
+    "DONE",
+    "STOPPED",
     "WAITS",
     "ChangedName",
     "Interpreter",
@@ -32,7 +34,6 @@ __all__ = [
     "NoRoomError",
     "OverBudgetError",
     "RestoreReport",
-    "RunTime",
     "SaveStoppedError",
     "SavedName",
     "SavedStateDamagedError",

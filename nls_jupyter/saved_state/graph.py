@@ -40,9 +40,9 @@ _LARGE_BYTES = 4096
 # One's array is made again of the other's memory, where that holds all of it.
 _REBUILT = {"cupy", "torch"}
 # From here on a level is handled in bulk, without a look at each of its objects where that can be.
-_MANY = 100_000
+_MANY = 10_000
 # As many objects of a level are walked at once, and looked at one by one between two ticks.
-_AT_ONCE = 1 << 17
+_AT_ONCE = 1 << 14
 _BETWEEN_TICKS = 1 << 10
 
 
@@ -295,6 +295,12 @@ class Graph:
         found = [self._component(numbers) for numbers in members.values()]
         self._alive.clear()
         return found
+
+    def names_on_devices(self) -> set[str]:
+        """Names under which memory of a device was met first."""
+        return {
+            self._labels[number] for space, spans in self._spans.items() if space != "host" for _, _, number, _ in spans
+        }
 
     def _join_overlapping(self, spans: list[tuple[int, int, int, str]], *, on_device: bool) -> None:
         begin, end, owner, whose = -1, -1, -1, ""

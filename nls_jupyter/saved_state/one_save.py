@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from dataclasses import dataclass, replace
@@ -17,14 +18,14 @@ from nls_jupyter.saved_state.order import in_order
 from nls_jupyter.saved_state.pickler import Rules
 from nls_jupyter.saved_state.regions import NoRoomForError
 from nls_jupyter.saved_state.store import Layout, Places, Scratch, Stored
+from nls_jupyter.saved_state.watchdog import OverBudgetError, deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from nls_jupyter.saved_state.arena import Arena
     from nls_jupyter.saved_state.blobs import Blob, BlobWriter, Chunk
-    from nls_jupyter.saved_state.interpreter import Interpreter
-    from nls_jupyter.saved_state.store import Fingerprints
+    from nls_jupyter.saved_state.store import Fingerprints, Held
 
 
 @dataclass(slots=True)
@@ -47,6 +48,7 @@ class OneSave:
 
     Attributes:
         memory_bytes: of all arrays that were met; known after `look`.
+        on_devices: names under which memory of Gpus was met; known as that.
         by_digest: parts that the next save may find unchanged, by their component's digest.
         fingerprints: of memory on devices.
         recurring_s: what any save of this content costs: the walk, and pickling what only its pickle tells about.
@@ -59,6 +61,7 @@ class OneSave:
         tick: called now and then; what it raises stops the save.
         before: the fingerprints of the save before.
         is_fresh: what need not be saved, because a new process has it anyway.
+        held: what memory of Gpus held, for a copy of its process, which cannot read it.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class OneSave:
         tick: Callable[[], None],
         before: Fingerprints,
         is_fresh: Callable[[Component], bool],
+        held: Held | None = None,
     ) -> None:
         self._names = namespace
         main = sys.modules.get("__main__")
@@ -79,13 +83,14 @@ class OneSave:
         self._tick = tick
         self._is_fresh = is_fresh
         self._rules = Rules(self._namespaces)
-        self._layout = Layout(blobs, tick, before)
+        self._layout = Layout(blobs, tick, before, held)
         self._parts: list[Part] = []
         self._changed: list[ChangedName] = []
         self._missing: list[MissingName] = []
         self._interpreter: Blob | None = None
         self.memory_bytes = 0
         self.recurring_s = 0.0
+        self.on_devices: set[str] = set()
         self.by_digest: dict[bytes, Part] = {}
 
     @property
@@ -98,6 +103,20 @@ class OneSave:
         beside = self._interpreter.chunks if self._interpreter is not None else ()
         return [*beside, *(chunk for part in self._parts for chunk in part.stored.chunks())]
 
+    def hold(self, within_s: float) -> Held:
+        """Read the memory of Gpus that the names lead to, but for names that take too long to look at.
+
+        Raises NoRoomError, OSError.
+        """
+        check = deadline(within_s)
+        graph = Graph(self._rules.lookers, self._rules.leaves, self._namespaces, check)
+        for name, value in self._names.items():
+            with contextlib.suppress(OverBudgetError):
+                check()
+                graph.add(name, value)
+        found = {key: memory.source() for key, memory in graph.memories.items() if memory.space != "host"}
+        return {key: self._layout.hold(source, key) for key, source in found.items() if source.size_bytes}
+
     def write(self, known: Mapping[bytes, Part]) -> None:
         """Look at everything and store what is not among the parts that are `known` from the save before."""
         began = other_threads.run_times_ns()
@@ -105,6 +124,7 @@ class OneSave:
         graph = self._walk()
         self.recurring_s = time.monotonic() - began_s
         self.memory_bytes = sum(memory.size_bytes for memory in graph.memories.values())
+        self.on_devices = graph.names_on_devices()
         for library in self._rules.libraries:
             library.prepare(graph.holders)
         components = [component for component in graph.components() if not self._is_fresh(component)]
@@ -116,9 +136,11 @@ class OneSave:
             moved += other_threads.changed_objects(components, self._walk().components())
             self._changed += other_threads.named(moved, self._names)
 
-    def keep_interpreter(self, interpreter: Interpreter) -> None:
-        """Store what is kept beside the names."""
-        stored, self._missing = interpreter.capture()
+    def keep_interpreter(self, captured: tuple[bytes, list[MissingName]] | None) -> None:
+        """Store what is kept beside the names: what `Interpreter.capture` returned, or nothing."""
+        if captured is None:
+            return
+        stored, self._missing = captured
         self._interpreter = self._blobs.put(pieces_of(memoryview(stored)), self._tick)
 
     def manifest(self, cell: str | None) -> Manifest:

@@ -69,6 +69,11 @@ def memory_left_bytes(system: Path = Path("/")) -> int:
     )
 
 
+def resident_bytes() -> int:
+    """What this process has in memory of its own."""
+    return _field(Path("/proc/self/status"), "RssAnon:") * 1024
+
+
 @functools.cache
 def _cgroups(system: Path) -> list[tuple[Path, tuple[str, str, str]]]:
     """The folders of this process's cgroups, from its own up to the root's, and what their files are called.

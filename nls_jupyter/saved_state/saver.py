@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.held_signals import held
 from nls_jupyter.saved_state import index, libraries, recipes
-from nls_jupyter.saved_state.arena import Arena
+from nls_jupyter.saved_state.arena import Arena, NoRoomError, SavedStateDamagedError
+from nls_jupyter.saved_state.aside import FAILED, REFUSED, Aside, NotAsideError, why_not
 from nls_jupyter.saved_state.blobs import BlobWriter, Table, read_blob
 from nls_jupyter.saved_state.carried import Carried
 from nls_jupyter.saved_state.decoder import RestoreReport, decode
 from nls_jupyter.saved_state.manifest import Manifest, MissingName, describe, is_beside
 from nls_jupyter.saved_state.one_save import OneSave
-from nls_jupyter.saved_state.room import MachineRoom
+from nls_jupyter.saved_state.room import MachineRoom, resident_bytes
 from nls_jupyter.saved_state.store import Contents, Reader
 from nls_jupyter.saved_state.watchdog import OverBudgetError, SaveEndsError, Watchdog, deadline
 
@@ -22,15 +23,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from nls_jupyter.saved_state.arena import Extent, Room
+    from nls_jupyter.saved_state.blobs import Chunk
     from nls_jupyter.saved_state.carried import CarriedComponent
     from nls_jupyter.saved_state.graph import Component
     from nls_jupyter.saved_state.interpreter import Interpreter
     from nls_jupyter.saved_state.manifest import ChangedName
     from nls_jupyter.saved_state.one_save import Part
-    from nls_jupyter.saved_state.store import Fingerprints
+    from nls_jupyter.saved_state.store import Fingerprints, Held
 
 #: How long an object's own code may do nothing.
 PATIENCE_S = 10.0
+# What looks for memory of Gpus before a copy is made takes at most this.
+_LOOK_S = 0.02
 
 
 class Saver:
@@ -66,6 +70,11 @@ class Saver:
         self._carried = Carried()
         self._index: Extent | None = None
         self._recurring_s = 0.0
+        self._copy_refused = self._copy_failed = False
+        self._seen: dict[str, int] = {}
+        self._on_devices: set[str] = set()
+        self._left_out: set[str] = set()
+        self._aside: Aside | None = None
 
     def descriptors(self) -> list[int]:
         """Of the files that hold what was committed last, for others to copy."""
@@ -73,6 +82,9 @@ class Saver:
 
     def close(self) -> None:
         """Let go of the arena; others may hold it on. Idempotent."""
+        if self._aside is not None:
+            self._aside.end()
+            self._aside = None
         if self._arena is not None:
             self._arena.close()
         self._arena, self._blobs, self._parts, self._fingerprints = None, None, {}, {}
@@ -106,9 +118,132 @@ class Saver:
             OSError: the system refuses the memory.
             Exception: what a Gpu library raised while it was waited for or copied from.
         """
+        self._settle()
         if budget_s is not None and self._recurring_s > budget_s:
             raise OverBudgetError(f"the save before took {self._recurring_s:g} s for what each save does")
         libraries.synchronize()
+        beside = self._interpreter.outputs() if self._interpreter is not None else {}
+        names = _Names(namespace, beside, function_globals or namespace)
+        return self._save(names, cell, self._captured, budget_s, stop)
+
+    @held()
+    def save_aside(
+        self,
+        namespace: Mapping[str, Any],
+        *,
+        cell: str | None,
+        function_globals: Mapping[str, Any] | None = None,
+        stop: Callable[[], None],
+        committed: Callable[[], None],
+        over: Callable[[str], None],
+    ) -> None:
+        """Have a copy of this process save, as `save` does, while this one goes on: what is saved is as of now.
+
+        The next call of anything else here ends it. Memory of Gpus, which only this process can read, is read before.
+        The copy refuses what this would have missed, and what it would leave out that the save before did not.
+
+        Args:
+            namespace: see `save`.
+            cell: see `save`.
+            function_globals: see `save`.
+            stop: see `save`; called in the copy.
+            committed: called in the copy once the save stands.
+            over: see `Aside`.
+
+        Raises:
+            NotAsideError: this process is better not copied now.
+        """
+        self._settle()
+        if (why := self.why_not_aside()) is not None:
+            raise NotAsideError(why)
+        # Here and not in the copy: a fork seeds the random numbers anew, among others.
+        captured = self._captured()
+        beside = self._interpreter.outputs() if self._interpreter is not None else {}
+        names = _Names(namespace, beside, function_globals or namespace)
+        arena, blobs = self._open()
+        arena.begin()
+        blobs.begin()
+        if arena.memory_room_bytes < resident_bytes():
+            raise NotAsideError("memory is too short for a copy of this process")
+        held = self._hold(names, arena, blobs)
+
+        def work(check: Callable[[], None]) -> None:
+            def stopped() -> None:
+                check()
+                stop()
+
+            self._save(names, cell, lambda: captured, None, stopped, held)
+            committed()
+
+        def ended(how: str) -> None:
+            self._copy_failed |= how == FAILED
+            self._copy_refused |= how == REFUSED
+            over(how)
+
+        try:
+            self._aside = Aside(work, ended)
+        except OSError as error:
+            raise NotAsideError(f"this process cannot be copied: {error.strerror}") from error
+
+    def why_not_aside(self) -> str | None:
+        """Why no copy of this process can save, as far as is known now; `None` if one can."""
+        if self._copy_refused:
+            return "a copy of this process has refused"
+        return "a copy of this process has failed before" if self._copy_failed else why_not()
+
+    def _hold(self, names: _Names, arena: Arena, blobs: BlobWriter) -> Held:
+        """What memory of Gpus holds, as far as it is behind names that led there before, or are new."""
+        libraries.synchronize()
+        every = {**names.user, **names.beside}
+        likely = {
+            name: value
+            for name, value in every.items()
+            if name in self._on_devices or self._seen.get(name) != id(value)
+        }
+        save = OneSave(likely, names.main_globals, arena, blobs, _nothing, self._fingerprints, _never)
+        try:
+            held = save.hold(_LOOK_S)
+        except NoRoomError as error:
+            raise NotAsideError(str(error)) from error
+        self._fingerprints = {**self._fingerprints, **save.fingerprints}
+        return held
+
+    def _captured(self) -> tuple[bytes, list[MissingName]] | None:
+        return self._interpreter.capture() if self._interpreter is not None else None
+
+    def _settle(self) -> None:
+        """End the copy that saves, if one does, and go on with what it has committed."""
+        if self._aside is None:
+            return
+        self._aside.end()
+        self._aside = None
+        arena, blobs = self._open()
+        try:
+            self._index, content, chunks = index.read(arena)
+        except SavedStateDamagedError:  # it was to be the first one
+            self.close()
+            return
+        arena.release_all_but([*(chunk.extent for chunk in chunks if chunk.extent is not None), self._index])
+        blobs.adopt(chunks)
+        stands = {(chunk.digest, chunk.extent) for chunk in chunks}
+
+        def standing(found: Iterable[Chunk]) -> bool:
+            return all((chunk.digest, chunk.extent) in stands for chunk in found)
+
+        # Of what the copy has pickled, this process does not know that it is unchanged.
+        self._parts = {digest: part for digest, part in self._parts.items() if standing(part.stored.chunks())}
+        self._fingerprints = {key: seen for key, seen in self._fingerprints.items() if standing(seen[1].chunks)}
+        self._recurring_s = content.get("recurring_s", 0.0)
+
+    def _save(
+        self,
+        names: _Names,
+        cell: str | None,
+        captured: Callable[[], tuple[bytes, list[MissingName]] | None],
+        budget_s: float | None,
+        stop: Callable[[], None] | None,
+        held: Held | None = None,
+    ) -> Manifest:
         arena, blobs = self._open()
         arena.begin()
         blobs.begin()
@@ -121,22 +256,24 @@ class Saver:
             if stop is not None:
                 stop()
 
-        outputs = self._interpreter.outputs() if self._interpreter is not None else {}
-        names = {name: value for name, value in namespace.items() if name not in self.recipes}
-        main_globals = (namespace, function_globals or namespace)
+        saved = {name: value for name, value in names.user.items() if name not in self.recipes}
+        every = {**saved, **names.beside}
         with watchdog.watching():
             is_fresh = self._interpreter.is_fresh if self._interpreter is not None else _never
-            save = OneSave({**names, **outputs}, main_globals, arena, blobs, tick, self._fingerprints, is_fresh)
+            save = OneSave(every, names.main_globals, arena, blobs, tick, self._fingerprints, is_fresh, held)
             try:
                 save.write(self._parts)
-                if self._interpreter is not None:
-                    save.keep_interpreter(self._interpreter)
+                save.keep_interpreter(captured())
             except OverBudgetError:
                 self._recurring_s = save.recurring_s
                 arena.prepare(save.memory_bytes - blobs.hashed_bytes)
                 raise
         manifest = save.manifest(cell)
-        self._carried.forget({*namespace, *(name.name for name in manifest.saved)})
+        left_out = {missing.name for missing in manifest.missing}
+        if held is not None and left_out - self._left_out:
+            raise NotAsideError(f"{left_out - self._left_out} cannot be saved by a copy, or not at all")
+        self._seen, self._left_out = {name: id(value) for name, value in every.items()}, left_out
+        self._carried.forget({*names.user, *(name.name for name in manifest.saved)})
         return self._commit(save, replace(manifest, carried=self._carried.names()), arena, blobs)
 
     def _open(self) -> tuple[Arena, BlobWriter]:
@@ -150,13 +287,14 @@ class Saver:
         content = {
             "manifest": manifest.to_json(),
             **save.to_index(table),
+            "recurring_s": save.recurring_s,
             "carried": self._carried.to_index(table),
             "recipes": self.recipes,
         }
         before = self._index
         self._index = arena.commit(index.to_bytes(content, table))
         self._parts, self._fingerprints = save.by_digest, save.fingerprints
-        self._recurring_s = save.recurring_s
+        self._recurring_s, self._on_devices, self._copy_refused = save.recurring_s, save.on_devices, False
         spare_bytes = min(blobs.written_bytes, max(arena.memory_room_bytes, 0) // 2)
         blobs.keep_only([*save.chunks(), *self._carried.chunks()], spare_bytes)
         if before is not None:
@@ -199,6 +337,7 @@ class Saver:
 
         `asked` for by the user: what ends processes is tried, too.
         """
+        self._settle()
         self._carried.forget(namespace)
         watchdog = Watchdog(self._patience_s)
         with watchdog.watching():
@@ -266,6 +405,24 @@ class Saver:
             return {}, []
         beside = {name: namespace.pop(name) for name in names if is_beside(name)}
         return beside, self._interpreter.put_outputs(beside)
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """What is saved by name: the user's, what lies beside them, and the globals of functions of cells."""
+
+    user: Mapping[str, Any]
+    beside: Mapping[str, Any]
+    function_globals: Mapping[str, Any]
+
+    @property
+    def main_globals(self) -> tuple[Mapping[str, Any], ...]:
+        """Namespaces that functions of cells have as their globals."""
+        return self.user, self.function_globals
+
+
+def _nothing() -> None:
+    """No bound."""
 
 
 def _unheard(_: str | None) -> None:

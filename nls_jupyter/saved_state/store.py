@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from nls_jupyter.saved_state.arena import CHUNK_BYTES, Arena, NoRoomError, digest_of
+from nls_jupyter.saved_state.aside import NotAsideError
 from nls_jupyter.saved_state.blobs import Blob, BlobWriter, Table, pieces_of, read_blob, read_chunk, read_each
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from nls_jupyter.saved_state.blobs import Chunk
     from nls_jupyter.saved_state.manifest import Where
 
-__all__ = ["Layout", "Places", "Reader", "Scratch", "Source", "Stored", "digests"]
+__all__ = ["Held", "Layout", "Places", "Reader", "Scratch", "Source", "Stored", "digests"]
 
 # Smaller regions lie together in one pack: a page each would cost more than they hold.
 _PACKED_BYTES = 1 << 16
@@ -90,35 +91,54 @@ class Scratch:
         return memoryview(self._content)
 
 
+#: What memory on devices held, by its key: stored, or as it is where it is small.
+Held = dict[object, "Blob | bytes"]
+
+
 class Layout:
     """Puts regions into an arena, the small ones together.
 
     Attributes:
         fingerprints: of all memory on devices that was put.
+
+    Args:
+        blobs: writes into the arena.
+        tick: called now and then; what it raises stops the save.
+        before: the fingerprints of the save before.
+        held: what is put in place of memory on devices, where that cannot be read; `None`: it can.
     """
 
-    def __init__(self, blobs: BlobWriter, tick: Callable[[], None], before: Fingerprints) -> None:
+    def __init__(
+        self, blobs: BlobWriter, tick: Callable[[], None], before: Fingerprints, held: Held | None = None
+    ) -> None:
         self._blobs = blobs
         self._tick = tick
         self._before = before
+        self._held = held
         self.fingerprints: Fingerprints = {}
+
+    def hold(self, source: Source, key: object) -> Blob | bytes:
+        """Read memory on a device, for somebody who cannot. Raises NoRoomError, OSError."""
+        return _content_of(source) if source.size_bytes < _PACKED_BYTES else self._put(source, key)
 
     def put(
         self, sources: Sequence[Source], keys: Sequence[object], failed: Callable[[int], None] | None = None
     ) -> Places:
         """Store all of them, `keys` as in `Regions`; `failed` gets the position of one for which there was no room.
 
-        Raises NoRoomError, OSError.
+        Raises NoRoomError, OSError; NotAsideError where memory cannot be read, and nobody held it.
         """
         places: list[Blob | tuple[int, int]] = []
         pack = bytearray()
         for number, source in enumerate(sources):
             try:
-                if source.size_bytes < _PACKED_BYTES:
+                found = self._held_of(source, keys[number])
+                if isinstance(found, Blob):
+                    places.append(found)
+                elif source.size_bytes < _PACKED_BYTES:
                     pack += bytes(-len(pack) % _ALIGNMENT_BYTES)
                     places.append((len(pack), source.size_bytes))
-                    for piece in source.pieces():
-                        pack += bytes(min(CHUNK_BYTES, source.size_bytes)) if piece is None else piece
+                    pack += _content_of(source) if found is None else found
                 else:
                     places.append(self._put(source, keys[number]))
             except NoRoomError:
@@ -126,6 +146,13 @@ class Layout:
                     failed(number)
                 raise
         return Places(places, self._blobs.put(pieces_of(memoryview(pack)), self._tick))
+
+    def _held_of(self, source: Source, key: object) -> Blob | bytes | None:
+        if self._held is None or source.where == "host" or not source.size_bytes:
+            return None
+        if key not in self._held:
+            raise NotAsideError("it holds memory of a Gpu that only its own process can read")
+        return self._held[key]
 
     def _put(self, source: Source, key: object) -> Blob:
         fingerprints = None
@@ -143,6 +170,11 @@ class Layout:
         stored = self._blobs.put_each(known, source.piece, self._tick)
         self.fingerprints[key] = (fingerprints, stored)
         return stored
+
+
+def _content_of(source: Source) -> bytes:
+    """Of a small one."""
+    return b"".join(bytes(source.size_bytes) if piece is None else piece for piece in source.pieces())
 
 
 def digests(source: Source, tick: Callable[[], None]) -> list[bytes]:

@@ -49,7 +49,8 @@ class FakeProcess:
         self.stops: list[int] = []
         self.begun = {"m"}
         self.budgets: list[bool] = []
-        self.too_much = False
+        self.too_much = self.can_be_copied = self.refuses_copies = False
+        self.copies: list[tuple[str | None, asyncio.Future[str]]] = []
 
     @classmethod
     async def launch(cls, on_save_point: Any = None, **_: Any) -> FakeProcess:
@@ -102,6 +103,14 @@ class FakeProcess:
         saved, missing = (SavedName("x", "int", 1, "host"),), (MissingName("gen", "generator", "no"),)
         changed = (ChangedName("x", "int", "without its graph"),)
         return (os.memfd_create("saved"),), Manifest(1, saved, missing, cell, changed)
+
+    async def save_aside(self, *, cell: str | None) -> asyncio.Future[str]:
+        if self.refuses_copies:
+            self.can_be_copied = False
+            raise RequestFailed({"ename": "NotAsideError", "evalue": "no"})
+        assert not self.copies or self.copies[-1][1].done(), "one at a time"
+        self.copies.append((cell, asyncio.get_running_loop().create_future()))
+        return self.copies[-1][1]
 
     def stop_saves(self, number: int) -> None:
         self.stops.append(number)
@@ -547,6 +556,173 @@ def test_a_cell_that_follows_waits_for_a_save_that_is_due_and_was_begun_when_non
         process.saving.set_result(None)
         await turns(lambda: not saves.active)
         assert (it.saves, process.stops) == (1, [])
+
+    play(story)
+
+
+class Copied:
+    """A notebook whose saves always cost too much, and whose process can be copied."""
+
+    def __init__(self, it: Story, process: FakeProcess) -> None:
+        self.it, self.process, self.saves = it, process, it.keeper.saves
+        self.now_s = 0.0
+        self.saves._clock = lambda: self.now_s
+        process.too_much = process.can_be_copied = True
+        self.cells = 0
+
+    async def cell(self, seconds: float = 0.5) -> None:
+        """One more cell, as Run All sends it: nothing keeps it waiting but a copy that is just being made."""
+        self.cells += 1
+        self.now_s += seconds
+        self.it.keeper.completed.ran(f"[{self.cells}]")
+        self.saves.cell_ran(seconds)
+        self.it.keeper.save_soon(f"[{self.cells}]", self.it.saved, self.it.failures.append, lambda: None)
+        await turns(lambda: not self.saves.active)
+        if self.saves.waiting:
+            await self.saves.give_way()
+
+    @property
+    def copied(self) -> list[str]:
+        return [cell for cell, _ in self.process.copies]
+
+    async def end(self, how: str) -> None:
+        """The copy is over; what it has saved was taken over before."""
+        cell, over = self.process.copies[-1]
+        if how == "done":
+            descriptor = os.memfd_create("saved")
+            self.it.keeper.take_save_point((descriptor,), Manifest(1, (), (), cell))
+        over.set_result(how)
+        await turns(lambda: not saving._runs(self.saves._copy))
+
+
+def test_what_is_due_is_saved_by_a_copy_and_no_cell_waits_for_it() -> None:
+    async def story(it: Story) -> None:
+        notebook = Copied(it, await it.start())
+        for _ in range(4):
+            await notebook.cell()
+        assert notebook.copied == ["[4]"]
+        for _ in range(6):  # it takes its time
+            await notebook.cell()
+        assert notebook.process.budgets == [True] * 4
+        await notebook.end("done")
+        assert it.keeper.completed.unsaved == [f"[{number}]" for number in range(5, 11)]
+        await notebook.cell()
+        assert notebook.copied == ["[4]", "[11]"]
+        await notebook.end("done")
+        assert it.keeper.completed.unsaved == []
+        assert (it.failures, len(it.save_points)) == ([], 2)
+        for _ in range(3):
+            await notebook.cell()
+        assert notebook.copied == ["[4]", "[11]"]
+        await notebook.cell()
+        assert notebook.copied == ["[4]", "[11]", "[15]"]
+        await notebook.end("done")
+
+    play(story)
+
+
+@pytest.mark.parametrize("how", ["failed", "stopped", "refused"])
+def test_what_a_copy_did_not_save_is_due_on(how: str) -> None:
+    async def story(it: Story) -> None:
+        notebook = Copied(it, await it.start())
+        process = notebook.process
+        process.saving.set_result(None)
+        await notebook.cell(3.0)
+        await notebook.cell()
+        assert notebook.copied == ["[1]"]
+        process.can_be_copied = how == "stopped"
+        await notebook.end(how)
+        assert it.keeper.completed.unsaved == ["[1]", "[2]"]
+        await notebook.cell()
+        if how == "stopped":
+            assert notebook.copied == ["[1]", "[3]"]
+            await notebook.end("done")
+        else:
+            assert process.budgets == [True, False]
+        assert it.keeper.completed.unsaved == []
+
+    play(story)
+
+
+def test_what_a_copy_could_not_save_is_saved_by_the_process_if_no_cell_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saving, "IDLE_S", 0.0)
+
+    async def story(it: Story) -> None:
+        notebook = Copied(it, await it.start())
+        process = notebook.process
+        process.saving.set_result(None)
+        notebook.saves.cell_ran(3.0)
+        it.keeper.completed.ran("[1]")
+        it.save_soon()
+        await turns(lambda: bool(process.copies))
+        process.can_be_copied = False
+        await notebook.end("failed")
+        await turns(lambda: it.saves == 1)
+        assert process.budgets == [True, False]
+        assert not notebook.saves.active
+
+    play(story)
+
+
+def test_a_process_that_refuses_to_be_copied_is_waited_for() -> None:
+    async def story(it: Story) -> None:
+        notebook = Copied(it, await it.start())
+        notebook.process.refuses_copies = True
+        notebook.process.saving.set_result(None)
+        await notebook.cell(3.0)
+        assert (notebook.process.budgets, notebook.copied, it.saves) == ([True, False], [], 1)
+
+    play(story)
+
+
+def test_a_cell_that_comes_in_an_idle_save_has_what_is_due_copied_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be a long one, and a kill in it would take the cells before with it."""
+    monkeypatch.setattr(saving, "IDLE_S", 0.0)
+
+    async def story(it: Story) -> None:
+        notebook = Copied(it, await it.start())
+        process = notebook.process
+        notebook.saves.cell_ran(0.5)
+        it.keeper.completed.ran("[1]")
+        it.save_soon()
+        await turns(lambda: process.budgets == [True, False])
+        notebook.now_s = saving.WITHIN_S
+        assert not notebook.saves.active
+        await notebook.saves.give_way()
+        assert process.stops
+        assert notebook.copied == ["[1]"]
+        await notebook.end("done")
+        assert it.keeper.completed.unsaved == []
+
+    play(story)
+
+
+def test_a_cell_that_relies_on_the_one_before_waits_for_its_copy() -> None:
+    async def story(it: Story) -> None:
+        notebook = Copied(it, await it.start())
+        notebook.saves.cell_ran(3.0)
+        it.keeper.completed.ran("[1]")
+        it.save_soon()
+        await turns(lambda: bool(notebook.process.copies))
+        assert not notebook.saves.active
+        await notebook.saves.hurry()
+        assert notebook.saves.active
+        await notebook.end("done")
+        await turns(lambda: not notebook.saves.active)
+        assert it.keeper.completed.unsaved == []
+
+    play(story)
+
+
+def test_everything_is_saved_when_the_copy_has_ended() -> None:
+    async def story(it: Story) -> None:
+        notebook = Copied(it, await it.start())
+        await notebook.cell(3.0)
+        over = asyncio.create_task(notebook.saves.until_over())
+        await asyncio.sleep(0)
+        assert not over.done()
+        await notebook.end("done")
+        await over
 
     play(story)
 

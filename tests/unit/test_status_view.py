@@ -43,7 +43,7 @@ def test_the_headline_is_about_this_notebook() -> None:
 
 
 def test_the_headline_says_what_is_saved_and_what_a_kill_can_cost() -> None:
-    saves = Saves(None)  # type: ignore[arg-type]  # nothing is saved here
+    saves = Saves(None, None)  # type: ignore[arg-type]  # nothing is saved here
     saves._cost_s = 1.25
     headline = GpuStatus(status(), "w", saves.summary("[5]")).headline()
     bound = "which took 1.2 s; a kill takes at most 2 s of cells before its own with it."

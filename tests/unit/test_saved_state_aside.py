@@ -1,0 +1,416 @@
+"""A copy of the process saves what was there when it was made, and harms nobody, however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import random
+import signal
+import sys
+import threading
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_saved_state_stops import MIB, StopAt, namespace, noise, restored, same
+
+from nls_jupyter.saved_state import Interpreter, Saver, SaveStoppedError, aside, read_manifest
+from nls_jupyter.saved_state.aside import DONE, FAILED, REFUSED, STOPPED, Aside, NotAsideError
+from simulation import simulated_gpus
+
+WITHIN_S = 60
+
+
+class Copies:
+    """Saves by copies of this process, and how each of them ended."""
+
+    def __init__(self, saver, tmp_path):
+        self.saver = saver
+        self.handed_over = tmp_path / "handed over"
+        self.endings = []
+        self._over = threading.Event()
+
+    def begin(self, names, cell="aside", stop=lambda: None):
+        self._over.clear()
+        self.saver.save_aside(names, cell=cell, stop=stop, committed=self.handed_over.touch, over=self._ended)
+
+    def _ended(self, how):
+        self.endings.append(how)
+        self._over.set()
+
+    def end(self):
+        assert self._over.wait(WITHIN_S)
+        return self.endings[-1]
+
+    def save(self, names, cell="aside", stop=lambda: None):
+        self.begin(names, cell, stop)
+        return self.end()
+
+
+@pytest.fixture
+def copies(tmp_path):
+    with contextlib.closing(Saver()) as saver:
+        yield Copies(saver, tmp_path)
+
+
+class Gate:
+    """Is pickled when it may be."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        if os.getpid() == int(self.path.name):
+            return Gate, (self.path,)  # the process itself does not wait
+        while not self.path.exists():
+            time.sleep(0.001)
+        return Gate, (self.path,)
+
+
+@pytest.fixture
+def gate(tmp_path):
+    return Gate(tmp_path / str(os.getpid()))
+
+
+def children():
+    listed = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text(encoding="ascii")
+    return [int(pid) for pid in listed.split()]
+
+
+def test_what_is_saved_is_what_was_there_when_the_copy_was_made(copies, gate):
+    names = {**namespace(1, 3), "gate": gate}
+    copies.begin(names)
+    names["array"][:] = 0
+    names["shared"].append("later")
+    names["later"] = 1
+    gate.path.touch()
+    assert copies.end() == DONE
+    assert copies.handed_over.exists()
+    found = restored(copies.saver)
+    assert found.pop("gate").path == gate.path
+    assert same(found, namespace(1, 3))
+    assert read_manifest(copies.saver.descriptors()).cell == "aside"
+
+
+def test_the_saves_after_a_copy_go_on_where_it_ended(copies):
+    for step in range(6):
+        wanted = namespace(step, 2 + step % 3)
+        if step % 2:
+            copies.saver.save(wanted, cell=str(step))
+        else:
+            assert copies.save(wanted) == DONE
+        assert same(restored(copies.saver), wanted)
+
+
+def test_what_has_not_changed_since_a_copy_is_not_written_again(copies):
+    names = namespace(1, 8)
+    copies.saver.save(names, cell="1")
+    names["kept"][:] = 1
+    assert copies.save(names) == DONE
+    copies.saver.save(names, cell="2")
+    assert copies.saver._blobs.written_bytes == 0
+    assert same(restored(copies.saver), names)
+
+
+def test_components_that_a_copy_found_unchanged_are_known_on(copies, tmp_path):
+    class Counted:
+        def __init__(self):
+            self.path = tmp_path / "pickled"
+
+    list_of_them = [[Counted()] for _ in range(3)]
+    names = {"unchanged": list_of_them, "array": noise(MIB, 1)}
+    copies.saver.save(names, cell="1")
+    names["array"][:] = 0
+    before = dict(copies.saver._parts)
+    assert copies.save(names) == DONE
+    copies.saver._settle()
+    assert any("unchanged" in {name.name for name in part.encoded.saved} for part in copies.saver._parts.values())
+    assert copies.saver._parts.keys() < before.keys()
+
+
+@pytest.mark.parametrize("saved_before", [True, False])
+def test_a_copy_that_is_stopped_anywhere_leaves_the_state_before_and_the_next_save_is_whole(copies, saved_before):
+    if saved_before:
+        copies.saver.save(namespace(0, 2), cell="0")
+    for calls in itertools.count(0, 7):
+        wanted = namespace(1 + calls, 2 + calls % 5)
+        how = copies.save(wanted, stop=StopAt(calls))
+        assert how in {DONE, STOPPED}
+        stands = namespace(1000 + calls, 2)
+        copies.saver.save(stands, cell="whole")
+        assert same(restored(copies.saver), stands)
+        if how == DONE:
+            break
+    assert calls > 7
+
+
+def test_a_save_ends_the_copy_and_does_not_wait_for_it(copies, gate):
+    copies.begin({**namespace(1, 2), "gate": gate})
+    copies.saver.save(namespace(2, 2), cell="2")
+    assert copies.endings != [DONE]
+    assert not children()
+    assert same(restored(copies.saver), namespace(2, 2))
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_copy_that_is_killed_has_failed_and_is_the_last_one(copies, gate, number):
+    copies.saver.save(namespace(1, 2), cell="1")
+    copies.begin({**namespace(2, 2), "gate": gate})
+    (pid,) = children()
+    os.kill(pid, number)
+    assert copies.end() == FAILED
+    assert not copies.handed_over.exists()
+    assert "failed before" in copies.saver.why_not_aside()
+    with pytest.raises(NotAsideError, match="failed before"):
+        copies.begin({})
+    assert same(restored(copies.saver), namespace(1, 2))
+
+
+def test_ctrl_c_is_not_for_the_copy(copies, gate):
+    copies.begin({**namespace(2, 2), "gate": gate})
+    (pid,) = children()
+    os.kill(pid, signal.SIGINT)
+    os.kill(pid, signal.SIGUSR1)
+    gate.path.touch()
+    assert copies.end() == DONE
+
+
+def test_a_copy_ends_with_its_process(tmp_path):
+    told = tmp_path / "pid"
+    parent = os.fork()
+    if parent == 0:
+        copy = Aside(lambda _: time.sleep(600), lambda _: None)
+        told.write_text(f"{copy._pid}\n", encoding="ascii")
+        signal.pause()
+    wait_for(lambda: told.exists() and told.read_text(encoding="ascii").endswith("\n"))
+    pid = told.read_text(encoding="ascii").strip()
+    os.kill(parent, signal.SIGKILL)
+    os.waitpid(parent, 0)
+    wait_for(lambda: is_zombie(pid))
+
+
+def wait_for(condition):
+    until = time.monotonic() + WITHIN_S
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def is_zombie(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def test_a_copy_that_never_ends_is_killed():
+    over = []
+    ended = threading.Event()
+    Aside(lambda _: time.sleep(600), lambda how: (over.append(how), ended.set()), within_s=0.05)
+    assert ended.wait(WITHIN_S)
+    assert over == [FAILED]
+
+
+def test_a_copy_that_does_not_hear_is_killed_when_it_is_to_end(monkeypatch):
+    monkeypatch.setattr(aside, "_STOPS_WITHIN_S", 0.05)
+    over = []
+    Aside(lambda _: time.sleep(600), over.append).end()
+    assert over == [FAILED]
+    assert not children()
+
+
+def test_a_copy_takes_no_notice_of_what_cells_wait_for(copies, gate):
+    copies.begin({"gate": gate})
+    (pid,) = children()
+    os.kill(pid, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):  # one of the two is told
+        os.wait()
+    assert copies.end() == FAILED
+
+
+def test_random_numbers_and_settings_are_those_of_the_process(tmp_path):
+    with contextlib.closing(Saver(interpreter=Interpreter())) as saver:
+        random.seed(17)
+        np.random.seed(4)
+        assert Copies(saver, tmp_path).save({"x": 1}) == DONE
+        expected = random.random(), np.random.rand()
+        random.seed(1)
+        np.random.seed(1)
+        saver._settle()
+        with contextlib.closing(Saver(interpreter=Interpreter())) as other:
+            other.restore(saver.descriptors(), {})
+        assert (random.random(), np.random.rand()) == expected
+
+
+def test_nothing_that_the_copy_does_is_heard(copies, capfd):
+    class Loud:
+        def __reduce__(self):
+            print("loud")
+            print("loud", file=sys.stderr)
+            warnings.warn("loud", stacklevel=1)
+            return Loud, ()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert copies.save({"loud": Loud()}) == DONE
+    copies.saver._settle()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_finalizers_run_once(copies, tmp_path):
+    made = tmp_path / "finalized"
+
+    class Cyclic:
+        def __init__(self):
+            self.self = self
+
+        def __del__(self):
+            with made.open("a", encoding="utf-8") as lines:
+                lines.write(f"{os.getpid()}\n")
+
+    Cyclic()
+    assert copies.save({"many": [[] for _ in range(20_000)]}) == DONE
+    assert not made.exists() or made.read_text(encoding="utf-8").split() == [str(os.getpid())]
+
+
+@pytest.fixture
+def xp(tmp_path, monkeypatch):
+    """Arrays on a Gpu that no copy of this process can read."""
+    with simulated_gpus(tmp_path, monkeypatch):
+        from nls_jupyter import simulated_cupy
+        from nls_jupyter.saved_state.libraries.cupy_arrays import DeviceMemory
+
+        mine, pieces = os.getpid(), DeviceMemory.pieces
+
+        def here(memory):
+            assert os.getpid() == mine, "the copy reads memory of a Gpu"
+            return pieces(memory)
+
+        monkeypatch.setattr(DeviceMemory, "pieces", here)
+        yield simulated_cupy
+
+
+def on_gpu(xp, seed):
+    """Some large, some small, two that share, and one behind another object."""
+    large = xp.asarray(noise(2 * MIB + 8, seed))
+    return {"large": large, "view": large[100:200], "small": xp.asarray(noise(100, seed)), "behind": [xp.zeros(5)]}
+
+
+def same_on_gpu(one, other):
+    return (
+        all(np.array_equal(one[name].get(), other[name].get()) for name in ("large", "view", "small"))
+        and np.array_equal(one["behind"][0].get(), other["behind"][0].get())
+        and one["view"].data.mem is one["large"].data.mem
+    )
+
+
+@pytest.mark.parametrize("saved_before", [True, False])
+def test_memory_of_a_gpu_is_read_before_the_copy_is_made(copies, gate, xp, saved_before):
+    names = on_gpu(xp, 1)
+    if saved_before:
+        copies.saver.save(names, cell="1")
+    names["large"][:] = 7
+    names["small"][:] = 8
+    names["later"] = xp.full(100_000, 2.0)
+    copies.begin({**names, "gate": gate})
+    expected = {**on_gpu(xp, 1)}
+    expected["large"][:], expected["small"][:] = 7, 8
+    names["large"][:], names["small"][:], names["later"][:] = 0, 0, 0
+    gate.path.touch()
+    assert copies.end() == DONE
+    found = restored(copies.saver)
+    assert same_on_gpu(found, expected)
+    assert (found["later"].get() == 2).all()
+    copies.saver.save(names, cell="2")
+    assert same_on_gpu(restored(copies.saver), names)
+
+
+def test_a_copy_refuses_where_a_gpus_memory_was_not_looked_for(copies, xp):
+    old = [1]
+    copies.saver.save({"old": old}, cell="1")
+    old.append(xp.zeros(100))  # behind a name that did not lead to a Gpu
+    assert copies.save({"old": old}) == REFUSED
+    assert not copies.handed_over.exists()
+    assert "refused" in copies.saver.why_not_aside()
+    with pytest.raises(NotAsideError, match="refused"):
+        copies.begin({})
+    copies.saver.save({"old": old}, cell="2")
+    assert copies.save({"old": old}) == DONE
+    assert restored(copies.saver)["old"][0] == 1
+
+
+def test_a_copy_refuses_to_leave_out_what_the_process_itself_might_save(copies):
+    mine = os.getpid()
+
+    class OnlyHere:
+        def __reduce__(self):
+            if os.getpid() != mine:
+                raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")
+            return OnlyHere, ()
+
+    names = {"x": 1, "here": OnlyHere(), "never": (n for n in ())}
+    copies.saver.save(names, cell="1")
+    names["x"] = 2
+    assert copies.save(names) == REFUSED
+    assert copies.saver.save(names, cell="2").missing[0].name == "never"
+    del names["here"]
+    assert copies.save(names) == DONE
+
+
+@pytest.mark.parametrize("library", aside._NOT_COPIED)
+def test_a_process_whose_libraries_do_not_bear_it_is_not_copied(copies, monkeypatch, library):
+    monkeypatch.setitem(sys.modules, library, os)
+    with pytest.raises(NotAsideError, match=library):
+        copies.begin({})
+
+
+def test_a_process_that_has_no_room_for_a_copy_is_not_copied(copies, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(copies.saver._room, "memory_bytes", lambda _: MIB)
+        with pytest.raises(NotAsideError, match="memory is too short"):
+            copies.begin({})
+    monkeypatch.setattr(os, "fork", refuse)
+    copies.saver._arena._asked_at = float("-inf")
+    copies.saver._arena._budget_bytes = 0
+    with pytest.raises(NotAsideError, match="Resource temporarily unavailable"):
+        copies.begin({})
+
+
+def refuse():
+    raise BlockingIOError(11, "Resource temporarily unavailable")
+
+
+def test_threads_of_the_process_do_not_hold_up_the_copy(copies):
+    """What they hold when the copy is made, nobody there lets go."""
+    stop = threading.Event()
+
+    def work():
+        lock = threading.Lock()
+        while not stop.is_set():
+            with lock:
+                sum(range(1000))
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for step in range(10):
+            assert copies.save(namespace(step, 2)) == DONE
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert same(restored(copies.saver), namespace(9, 2))
+
+
+def test_a_stop_from_outside_reaches_the_copy(copies, gate):
+    def stop():
+        if gate.path.exists():
+            raise SaveStoppedError
+
+    copies.begin({"gate": gate, **namespace(1, 2)}, stop=stop)
+    gate.path.touch()
+    assert copies.end() == STOPPED
