@@ -45,7 +45,7 @@ class GpuMagics(Magics):
         WITHIN_S,
         min=0.0,
         help="Seconds of cells that a killed process takes with it at most, beside the cell that runs. What was put "
-        "off for so long is saved whatever that costs, by a copy of the process while the next cell runs; inf: only saves "
+        "off for so long is saved whatever that costs, by a copy of the process while cells go on; inf: only saves "
         "that cost little, or that are made while no cell runs.",
     ).tag(config=True)
     standby_memory = Unicode(
