@@ -106,7 +106,7 @@ def _copied(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _value_before(thing: Any, before: dict[str, Any], name: str) -> Any:
     if name not in before:
-        before[name] = thing.traits()[name].default(thing)
+        before[name] = thing.trait_defaults(name)  # the class's own way of making one counts, too
     return before[name]
 
 

@@ -43,6 +43,7 @@ def is_as_it_was(notebook: AutoKernel) -> None:
     assert notebook.run("pd.get_option('display.max_columns'), matplotlib.get_backend()").result == "(20, 'inline')"
     assert "image/svg+xml" in notebook.run("plt.plot([1, 2]);").last("display_data")["data"]
     assert notebook.run("3.14159265").result == "3.142"
+    assert notebook.run("import asyncio\nawait asyncio.sleep(0, 'slept')").result == "'slept'"
     assert notebook.run("%mine x").result == "'mine x'"
     assert notebook.run("logging.info('told')").text("stderr") == "<told>\n"
     before = int(notebook.run("len(ran)").result)

@@ -201,6 +201,14 @@ def test_what_cells_set_on_modules_and_classes_of_libraries_is_set_again():
     assert carried_on(before, after) == []
 
 
+def test_what_runs_awaits_is_the_new_shells_own_unless_cells_chose_another():
+    before = "async def seven(): return 7\n#%%\nassert await seven() == 7\n"
+    own = "from IPython.core.interactiveshell import _asyncio_runner as own\nassert get_ipython().loop_runner is own\n"
+    assert carried_on(before, own + "#%%\nassert await seven() == 7\n") == []
+    chosen = "assert get_ipython().loop_runner.__name__ == '_pseudo_sync_runner'\n"
+    assert carried_on(before + "#%%\n%autoawait sync\n", chosen) == []
+
+
 def test_a_function_in_the_place_of_a_librarys_own_is_named():
     before = "import math\nplain = math.sqrt\nmath.sqrt = lambda x: plain(x) + 1\n"
     (lost,) = [missing for missing in carried(before, "assert math.sqrt(4) == 2") if missing[0].startswith("attribute")]
