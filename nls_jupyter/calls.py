@@ -8,6 +8,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nls_jupyter.keeper import Keeper
     from nls_jupyter.pending import Message
 
@@ -42,6 +44,11 @@ class Call:
         if self._over:
             raise asyncio.CancelledError
         self._waiter = asyncio.current_task()
+
+    def when_over(self, do: Callable[[], object]) -> None:
+        """Call `do` when the cell has ended in the GPU process, or with it."""
+        if self.work is not None:
+            self.work.add_done_callback(lambda _: do())
 
     def interrupt(self, keeper: Keeper) -> int:
         """See `Supervisor.interrupt`."""

@@ -120,7 +120,8 @@ class _Interrupts:
 
     def __init__(self, interrupted: Callable[[], object]) -> None:
         self._interrupted = interrupted
-        self._raises = False
+        self._caught = self._raises = False
+        self._ending_prompt = threading.Lock()
 
     @contextlib.contextmanager
     def caught(self) -> Iterator[None]:
@@ -130,10 +131,12 @@ class _Interrupts:
             yield
             return
         signal.signal(signal.SIGINT, self._on_sigint)
+        self._caught = True
         try:
             yield
         finally:
-            signal.signal(signal.SIGINT, previous)
+            with self._ending_prompt:  # a signal of its own never comes after this
+                signal.signal(signal.SIGINT, previous)
 
     @contextlib.contextmanager
     def raised(self) -> Iterator[None]:
@@ -143,6 +146,12 @@ class _Interrupts:
             yield
         finally:
             self._raises = False
+
+    def end_prompt(self) -> None:
+        """Nobody waits for the user's answer any more. From another thread, which no Ctrl-C reaches."""
+        with self._ending_prompt:
+            if self._caught and self._raises:
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     def _on_sigint(self, number: int, frame: FrameType | None) -> None:
         del number, frame
@@ -252,7 +261,7 @@ class CellRunner:
                 msg_id=msg_id,
                 wait=wait,
                 wait_timeout_s=wait_timeout_s,
-                on_stdin=lambda message: todo.put(lambda: self._answer(message, interrupts)),
+                on_stdin=lambda message: todo.put(lambda: self._answer(message, call, interrupts)),
                 on_wait=lambda text: todo.put(lambda: line.show(text)),
                 on_notices=lambda notices: _done_in(todo, lambda: _print_notices(notices, line)),
                 caught_up=lambda: _done_in(todo, lambda: None),
@@ -324,7 +333,7 @@ class CellRunner:
         raw, transformed = inputs_from(self._shell, content["start"])
         return {"raw": raw, "transformed": transformed}
 
-    def _answer(self, message: Message, interrupts: _Interrupts) -> None:
+    def _answer(self, message: Message, call: Call, interrupts: _Interrupts) -> None:
         content = message["content"]
         if message["header"]["msg_type"] in OWN_REQUESTS:
             with interrupts.raised():
@@ -333,6 +342,7 @@ class CellRunner:
             return
         ask = self._kernel.getpass if content.get("password") else self._kernel.raw_input
         with interrupts.raised():
+            self._thread.soon(lambda: call.when_over(interrupts.end_prompt))
             value = ask(content.get("prompt", ""))
         self._thread.soon(lambda: self._supervisor.answer_stdin(value))
 

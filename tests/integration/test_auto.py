@@ -215,6 +215,21 @@ def test_input_is_asked_where_it_is_allowed_and_refused_where_not(steady: AutoKe
     assert steady.finish(msg_id).result == "'me'"
 
 
+def test_a_prompt_ends_with_the_gpu_process_that_asked(notebook: AutoKernel) -> None:
+    notebook.run("kept = 1")
+    notebook.run("%gpu save")
+    for ask in ("input('name?')", "import getpass; getpass.getpass()"):
+        msg_id = notebook.client.execute(ask, allow_stdin=True)
+        notebook.client.get_stdin_msg(timeout=30)
+        os.kill(gpu_pid(notebook), signal.SIGKILL)
+        assert notebook.finish(msg_id).reply["ename"] == "GpuProcessDied"
+        assert notebook.run("kept").result == "1"
+    msg_id = notebook.client.execute("input('name?')", allow_stdin=True)
+    notebook.client.get_stdin_msg(timeout=30)
+    notebook.client.input("me")
+    assert notebook.finish(msg_id).result == "'me'"
+
+
 def test_interrupt_reaches_the_cell_and_costs_nothing_else(steady: AutoKernel) -> None:
     steady.run("kept = 1")
     pid = gpu_pid(steady)
