@@ -47,13 +47,14 @@ class Interpreter:
         self._shell = shell
         self._modules = UserModules()
         logs = logging_settings.Logging()
-        self._aspects = [*process_settings.of_process(), *logs.aspects(), *library_settings.of_libraries()]
-        places = [*process_objects.of_process(), logs.place(), library_settings.sympy_printers()]
+        self._aspects = [*process_settings.of_process(), *logs.aspects()]
+        places = [*process_objects.of_process(), *logs.places(), library_settings.sympy_printers()]
         if shell is not None:
             hidden = HiddenNames(shell)
             self._aspects += [*ipython_session.of_shell(shell), *pictures.of_shell(shell), hidden.aspect()]
             places += [process_objects.at_exit(), *ipython_objects.of_shell(shell), hidden.place()]
             places.append(Patches(shell).place())
+        self._aspects += library_settings.of_libraries()  # after IPython's, such as %precision, which sets NumPy's
         self._places = Places(places)
         #: Aspects as they were when the process started, or right after their module's import.
         self._fresh: dict[str, bytes | None] = {}

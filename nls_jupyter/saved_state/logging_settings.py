@@ -1,14 +1,15 @@
-"""What cells have set of `logging`: levels and handlers of loggers."""
+"""What cells have set of `logging`: levels, handlers and filters of loggers, names of levels, what makes records."""
 
 from __future__ import annotations
 
 import functools
 import logging
 import sys
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.saved_state.aspect import Aspect
-from nls_jupyter.saved_state.places import Place, asked_by_a_cell, name_of
+from nls_jupyter.saved_state.places import Place, asked_by_a_cell, is_librarys_object, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
@@ -26,10 +27,11 @@ class Logging:
     def __init__(self) -> None:
         self._loggers: set[str] = set()
         self._handlers: list[tuple[str, logging.Handler]] = []
+        self._filters: list[tuple[str, Any]] = []
 
     def follow(self) -> None:
         """Listen from now on. Called once in a process."""
-        add, set_level = logging.Logger.addHandler, logging.Logger.setLevel
+        add, set_level, add_filter = logging.Logger.addHandler, logging.Logger.setLevel, logging.Logger.addFilter
 
         @functools.wraps(add)
         def add_handler(logger: logging.Logger, hdlr: logging.Handler) -> None:
@@ -43,7 +45,13 @@ class Logging:
             if asked_by_a_cell():
                 self._note(logger)
 
-        for name, method in ("addHandler", add_handler), ("setLevel", note_level):
+        @functools.wraps(add_filter)
+        def note_filter(logger: logging.Logger, filter: Any) -> None:  # noqa: A002 - its name there
+            add_filter(logger, filter)
+            if asked_by_a_cell():
+                self._filters.append((logger.name, filter))
+
+        for name, method in ("addHandler", add_handler), ("setLevel", note_level), ("addFilter", note_filter):
             setattr(logging.Logger, name, method)
 
     def aspects(self) -> tuple[Aspect, ...]:
@@ -51,11 +59,17 @@ class Logging:
         return (
             Aspect("logging's levels", self._levels, self._set_levels),
             Aspect("logging.disable", lambda: logging.root.manager.disable, logging.disable),
+            Aspect("logging's names of levels", _names_of_levels, _set_names_of_levels),
+            Aspect("logging.captureWarnings", _captures_warnings, logging.captureWarnings),
         )
 
-    def place(self) -> Place:
+    def places(self) -> tuple[Place, ...]:
         """Objects."""
-        return Place("log handler", self._entries, self._put, lambda _, parts: f"{name_of(parts[1])} of {parts[0]}")
+        return (
+            Place("log handler", self._entries, self._put, lambda _, parts: f"{name_of(parts[1])} of {parts[0]}"),
+            Place("log filter", self._filtering, self._filter, lambda _, parts: f"{name_of(parts[1])} of {parts[0]}"),
+            Place("logging", _makers, _set_maker, comes_by_itself=is_librarys_object),
+        )
 
     def _note(self, logger: logging.Logger, *handlers: logging.Handler) -> None:
         self._loggers.add(logger.name)
@@ -77,6 +91,15 @@ class Logging:
             if handler in _named(name).handlers:
                 yield (name, id(handler)), (name, *_described(handler))
 
+    def _filtering(self) -> Iterator[tuple[Hashable, Entry]]:
+        for name, accepts in self._filters:
+            if accepts in _named(name).filters:
+                yield (name, id(accepts)), (name, accepts)
+
+    def _filter(self, name: str, accepts: Any) -> None:
+        _named(name).addFilter(accepts)
+        self._filters.append((name, accepts))
+
     def _put(self, name: str, kind: type[Any], level: int, formatter: logging.Formatter | None, *others: Any) -> None:
         *filters, target = others
         logger = _named(name)
@@ -89,6 +112,28 @@ class Logging:
             handler.addFilter(accepts)
         logger.addHandler(handler)
         self._note(logger, handler)
+
+
+def _names_of_levels() -> dict[int, str]:
+    return {level: logging.getLevelName(level) for level in logging.getLevelNamesMapping().values()}
+
+
+def _set_names_of_levels(names: dict[int, str]) -> None:
+    for level, name in names.items():
+        logging.addLevelName(level, name)
+
+
+def _captures_warnings() -> bool:
+    return warnings.showwarning is logging._showwarning  # type: ignore[attr-defined]  # nothing public tells
+
+
+def _makers() -> Iterator[tuple[Hashable, Entry]]:
+    for what, made_by in ("record factory", logging.getLogRecordFactory()), ("logger class", logging.getLoggerClass()):
+        yield what, (what, made_by)
+
+
+def _set_maker(what: str, made_by: Any) -> None:
+    (logging.setLogRecordFactory if what == "record factory" else logging.setLoggerClass)(made_by)
 
 
 def _named(name: str) -> logging.Logger:

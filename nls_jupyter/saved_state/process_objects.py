@@ -108,5 +108,14 @@ def at_exit() -> Place:
 
     atexit.register, atexit.unregister = listening, no_longer
     return Place(
-        "atexit", lambda: [item for item in given.items() if item[1]], put, lambda _, parts: name_of(parts[-1])
+        "atexit",
+        lambda: [item for item in given.items() if item[1]],
+        put,
+        lambda _, parts: name_of(parts[-1]),
+        _is_librarys_threads,
     )
+
+
+def _is_librarys_threads(function: Any) -> bool:
+    """Whether it ends a thread of a library's, which starts another one, with another such function."""
+    return isinstance(getattr(function, "__self__", None), threading.Thread) and is_librarys_code(function)

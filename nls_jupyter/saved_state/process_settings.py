@@ -26,6 +26,7 @@ def of_process() -> tuple[Aspect, ...]:
     return (
         Aspect("the working directory", os.getcwd, os.chdir, early=True, always=True),
         Aspect("sys.path", lambda: list(sys.path), _set_path, early=True, always=True),
+        Aspect("sys.argv", lambda: list(sys.argv), _set_arguments, early=True),
         Aspect("os.environ", lambda: _changed_since(environment), _set_environment, early=True),
         Aspect("the time zone", lambda: time.tzname, lambda _: time.tzset(), early=True),
         Aspect("the locale", lambda: locale.setlocale(locale.LC_ALL), _set_locale, early=True),
@@ -94,6 +95,10 @@ def _changed_since(before: Mapping[str, str]) -> dict[str, str | None] | None:
 
 def _set_path(path: list[str]) -> None:
     sys.path[:] = path
+
+
+def _set_arguments(arguments: list[str]) -> None:
+    sys.argv[:] = arguments
 
 
 def _set_environment(changed: Mapping[str, str | None]) -> None:

@@ -63,6 +63,7 @@ PROCESS = (
     "import builtins, contextlib, csv, gc, locale, logging, os, signal, socket, sys, threading, time\n"
     "logging.basicConfig(level=logging.INFO, format='<%(message)s>', stream=sys.stderr)\n"
     "logging.getLogger('mine').setLevel(logging.ERROR); logging.disable(logging.DEBUG)\n"
+    "sys.argv = ['train.py', '--epochs', '3']\n"
     "gc.disable(); gc.set_threshold(701, 11, 12); os.umask(0o027); sys.setswitchinterval(0.25)\n"
     "csv.field_size_limit(1 << 20); socket.setdefaulttimeout(7.0); sys.set_int_max_str_digits(5000)\n"
     "got = []\n"
@@ -73,6 +74,19 @@ PROCESS = (
 )
 
 
+LOGS = (
+    "import io, logging, warnings\n"
+    "shown = io.StringIO(); logger = logging.getLogger('mine')\n"
+    "def no_secrets(record): return 'secret' not in record.getMessage()\n"
+    "logger.addFilter(no_secrets); logging.addLevelName(15, 'FINE'); logging.captureWarnings(True)\n"
+    "plain = logging.getLogRecordFactory()\n"
+    "def tagged(*arguments, **options):\n"
+    "    record = plain(*arguments, **options); record.tag = 'tag'; return record\n"
+    "logging.setLogRecordFactory(tagged)\n"
+    "class Chatty(logging.Logger):\n"
+    "    def chat(self): return 'chat'\n"
+    "logging.setLoggerClass(Chatty)\n"
+)
 AT_EXIT = (
     "import atexit, sys\n"
     "told = []\n"
@@ -81,6 +95,7 @@ AT_EXIT = (
     "@atexit.register\n"
     "def gone(): told.append('gone')\n"
     "atexit.unregister(gone)\n"
+    "from tqdm import tqdm\nfor _ in tqdm([1], disable=False, file=open('/dev/null', 'w')): pass\ndel _\n"
 )
 
 
@@ -135,12 +150,28 @@ AT_EXIT = (
             AT_EXIT,
             "atexit.unregister(get_ipython().atexit_operations); atexit._run_exitfuncs(); assert told == ['twice!']",
         ),
+        (
+            LOGS,
+            (
+                "assert logger.filters == [no_secrets] and logging.getLevelName(15) == 'FINE'\n"
+                "assert logging.getLevelName(30) == 'WARNING' and logging._warnings_showwarning is not None\n"
+                "assert logging.getLogRecordFactory() is tagged and logging.getLoggerClass() is Chatty\n"
+                "record = logger.makeRecord('mine', 30, '', 0, 'x', (), None); assert record.tag == 'tag'\n"
+                "assert logging.getLogger('new').chat() == 'chat' and not logger.filter(\n"
+                "    logger.makeRecord('mine', 30, '', 0, 'a secret', (), None))"
+            ),
+        ),
+        (
+            "import numpy as np\n%precision 3\nnp.set_printoptions(precision=2)",
+            "import numpy as np; assert str(np.array([1.23456])) == '[1.23]'",
+        ),
         (FINDER, "import virtual; assert virtual.v == 3; assert sys.meta_path[0].__class__ is Finder"),
         (
             PROCESS,
             (
                 "form = '<%(message)s>'; handler, = logging.root.handlers\n"
                 "assert (logging.root.level, handler.stream, handler.formatter._fmt) == (20, sys.stderr, form)\n"
+                "assert sys.argv == ['train.py', '--epochs', '3']\n"
                 "assert logging.getLogger('mine').level == 40 and logging.root.manager.disable == 10\n"
                 "assert not gc.isenabled() and gc.get_threshold() == (701, 11, 12) and os.umask(0) == 0o027\n"
                 "assert sys.getswitchinterval() == 0.25 and csv.field_size_limit() == 1 << 20\n"
@@ -152,7 +183,7 @@ AT_EXIT = (
             ),
         ),
     ],
-    ids=["magics", "printers", "hooks", "config", "atexit", "import hooks", "process"],
+    ids=["magics", "printers", "hooks", "config", "atexit", "logs", "NumPy", "import hooks", "process"],
 )
 def test_it_is_as_it_was_in_the_next_process_but_one(before, after):
     assert carried_on(before, after) == []
