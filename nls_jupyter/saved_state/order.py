@@ -20,16 +20,19 @@ _OTHERS_RANK = 2
 def in_order(components: Sequence[Component], namespace: Mapping[str, Any]) -> list[Component]:
     """Components in the order in which they are restored; small ones without memory of their own together."""
     small: dict[bool, list[Component]] = {}
+    sizes = dict.fromkeys((True, False), 0)
     found: list[tuple[int, Component]] = []
     for component in components:
         order = max(rank(namespace[name]) for name in component.names)
         if component.digest is None or component.nodes > _SMALL_NODES or component.has_memory:
             found.append((order, component))
             continue
-        bunch = small.setdefault(order < _OTHERS_RANK, [])
-        bunch.append(component)
-        if sum(each.nodes for each in bunch) > _SMALL_NODES:
-            found.append((order, _together(small.pop(order < _OTHERS_RANK))))
+        is_code = order < _OTHERS_RANK
+        small.setdefault(is_code, []).append(component)
+        sizes[is_code] += max(component.nodes, len(component.names))  # a number has no nodes, but is written
+        if sizes[is_code] > _SMALL_NODES:
+            found.append((order, _together(small.pop(is_code))))
+            sizes[is_code] = 0
     found += [(0 if is_code else _OTHERS_RANK, _together(bunch)) for is_code, bunch in small.items()]
     return [component for _, component in sorted(found, key=lambda pair: pair[0])]
 

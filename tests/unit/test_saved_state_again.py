@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from nls_jupyter import saved_state
-from nls_jupyter.saved_state import graph, pickler
+from nls_jupyter.saved_state import graph, order, pickler
 from nls_jupyter.saved_state.arena import CHUNK_BYTES
 from saved_state_roundtrip import cells, restore
 
@@ -295,6 +295,30 @@ def test_a_thousand_small_names_are_a_few_streams(notebook):
     notebook.names = {f"n{number}": [number] for number in range(1000)}
     _, pickled = notebook.save()
     assert pickled <= 3
+
+
+def test_a_change_of_one_of_many_numbers_writes_a_thousand_and_not_all(notebook):
+    notebook.names = {f"n{number}": number for number in range(5000)}
+    whole, pickled = notebook.save()
+    assert 5 <= pickled <= 6
+    notebook.names["n7"] = -1
+    written, pickled = notebook.save()
+    assert (pickled, written < whole // 3) == (1, True)
+
+
+def test_putting_small_names_together_looks_at_each_a_few_times():
+    class Small(graph.Component):
+        looks = 0
+
+        def __getattribute__(self, name):
+            Small.looks += 1
+            return super().__getattribute__(name)
+
+    names = [f"n{number}" for number in range(3000)]
+    components = [Small([name], digest=b"d", nodes=0, held=[], has_memory=False) for name in names]
+    in_order = order.in_order(components, dict.fromkeys(names, 1))
+    assert sorted(name for component in in_order for name in component.names) == sorted(names)
+    assert Small.looks < 20 * len(names)
 
 
 def test_components_are_what_is_shared():
