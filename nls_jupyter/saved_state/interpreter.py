@@ -22,6 +22,7 @@ from nls_jupyter.saved_state import (
     pictures,
     process_objects,
     process_settings,
+    running,
 )
 from nls_jupyter.saved_state.hidden_names import HiddenNames
 from nls_jupyter.saved_state.manifest import MissingName, describe
@@ -52,6 +53,7 @@ class Interpreter:
         if shell is not None:
             hidden = HiddenNames(shell)
             self._aspects += [*ipython_session.of_shell(shell), *pictures.of_shell(shell), hidden.aspect()]
+            self._aspects += running.of_shell(shell)
             places += [process_objects.at_exit(), *ipython_objects.of_shell(shell), hidden.place()]
             places.append(Patches(shell).place())
         self._aspects += library_settings.of_libraries()  # after IPython's, such as %precision, which sets NumPy's

@@ -112,10 +112,12 @@ def at_exit() -> Place:
         lambda: [item for item in given.items() if item[1]],
         put,
         lambda _, parts: name_of(parts[-1]),
-        _is_librarys_threads,
+        _is_given_again,
     )
 
 
-def _is_librarys_threads(function: Any) -> bool:
-    """Whether it ends a thread of a library's, which starts another one, with another such function."""
-    return isinstance(getattr(function, "__self__", None), threading.Thread) and is_librarys_code(function)
+def _is_given_again(function: Any) -> bool:
+    """Whether it is of a library's thread, or of a part of IPython's: those of the new process give their own."""
+    owner = getattr(function, "__self__", None)
+    begins_anew = isinstance(owner, threading.Thread) or type(owner).__module__.startswith("IPython.")
+    return begins_anew and is_librarys_code(function)

@@ -66,3 +66,9 @@ def test_settings_pictures_magics_and_hooks_are_in_force_again(notebook: AutoKer
     assert "kept" in said
     assert "not kept" not in said
     is_as_it_was(notebook)
+
+
+def test_a_task_that_runs_on_without_a_name_is_named_when_it_is_gone(notebook: AutoKernel) -> None:
+    notebook.run("import asyncio\nasync def tick():\n    await asyncio.sleep(600)\nasyncio.create_task(tick());")
+    notebook.run("%gpu suspend")
+    assert "(tick) ends with its process; start it again" in notebook.run("1").text("stderr")

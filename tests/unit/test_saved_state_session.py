@@ -96,6 +96,7 @@ AT_EXIT = (
     "def gone(): told.append('gone')\n"
     "atexit.unregister(gone)\n"
     "from tqdm import tqdm\nfor _ in tqdm([1], disable=False, file=open('/dev/null', 'w')): pass\ndel _\n"
+    "get_ipython().run_cell_magic('bash', '', ':')\n"
 )
 
 
@@ -238,6 +239,29 @@ def test_what_runs_awaits_is_the_new_shells_own_unless_cells_chose_another():
     assert carried_on(before, own + "#%%\nassert await seven() == 7\n") == []
     chosen = "assert get_ipython().loop_runner.__name__ == '_pseudo_sync_runner'\n"
     assert carried_on(before + "#%%\n%autoawait sync\n", chosen) == []
+
+
+def test_threads_of_the_users_that_nobody_holds_by_a_name_are_named():
+    before = (
+        "import concurrent.futures, functools, threading, time\n"
+        "class Ticker(threading.Thread):\n"
+        "    def run(self): time.sleep(600)\n"
+        "    def tick(self): time.sleep(600)\n"
+        "def work(seconds): time.sleep(seconds)\n"
+        "def start(*others, **options):\n"
+        "    threading.Thread(*others, daemon=True, **options).start()\n"
+        "start(target=work, args=(600,), name='of a function'); start(target=functools.partial(work, 600), name='b')\n"
+        "Ticker(name='of a class', daemon=True).start()\n"
+        "start(target=Ticker().tick, name='of a method')\n"
+        "timer = threading.Timer(600, work, (1,)); timer.daemon = True; timer.start()\n"
+        "concurrent.futures.ThreadPoolExecutor(1).submit(int);\n"
+    )
+    lost = dict(carried(before, "1"))
+    assert lost == {
+        "timer": "a thread cannot be saved",
+        "running threads": "NotImplementedError: b, of a class, of a function, of a method end with their process; "
+        "start them again",
+    }
 
 
 def test_a_function_in_the_place_of_a_librarys_own_is_named():

@@ -1,0 +1,59 @@
+"""What runs on beside the cells that started it, and ends with its process: threads and tasks that have no name."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+import types
+from typing import TYPE_CHECKING, Any
+
+from nls_jupyter.saved_state.aspect import Aspect
+from nls_jupyter.saved_state.places import is_the_users_module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+
+def of_shell(shell: Any) -> tuple[Aspect, ...]:
+    """Never kept, only named. Those that have a name of the user's are named by that."""
+    return (
+        Aspect("running threads", lambda: _refuse(_threads(), shell), _nothing),
+        Aspect("running tasks", lambda: _refuse(_tasks(shell), shell), _nothing),
+    )
+
+
+def _refuse(running: Iterable[tuple[str, Any]], shell: Any) -> None:
+    held = set(map(id, shell.user_ns.values()))
+    if lost := [label for label, thing in running if id(thing) not in held]:
+        verb = "ends with its process; start it again" if len(lost) == 1 else "end with their process; start them again"
+        raise NotImplementedError(f"{', '.join(sorted(lost))} {verb}")
+
+
+def _nothing(_: object) -> None:
+    pass
+
+
+def _threads() -> Iterable[tuple[str, threading.Thread]]:
+    for thread in threading.enumerate():
+        # A timer's function has a name of its own.
+        does = getattr(thread, "function", None) or getattr(thread, "_target", None)
+        if is_the_users_module(type(thread).__module__) or _is_the_users(does):
+            yield thread.name, thread
+
+
+def _is_the_users(does: Callable[..., Any] | None) -> bool:
+    if isinstance(does, functools.partial):
+        return _is_the_users(does.func)
+    if isinstance(does, types.MethodType):
+        return is_the_users_module(type(does.__self__).__module__)
+    return isinstance(does, types.FunctionType) and is_the_users_module(does.__module__)
+
+
+def _tasks(shell: Any) -> Iterable[tuple[str, asyncio.Task[Any]]]:
+    loop = getattr(getattr(getattr(shell, "kernel", None), "io_loop", None), "asyncio_loop", None)
+    for task in asyncio.all_tasks(loop) if loop is not None else ():
+        coroutine: Any = task.get_coro()
+        frame = getattr(coroutine, "cr_frame", None)
+        if frame is not None and frame.f_globals is shell.user_ns:
+            yield f"{task.get_name()} ({coroutine.__qualname__})", task
