@@ -29,9 +29,11 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
         inner_magics.install(shell)
         return
+    from nls_jupyter.late_interrupts import LateInterrupts
     from nls_jupyter.magics import GpuMagics
 
     shell.register_magics(GpuMagics)
+    LateInterrupts().follow(shell)
 
 
 def _jupyter_server_extension_points() -> list[dict[str, Any]]:

@@ -54,6 +54,17 @@ def standby(player: Player) -> int | None:
     return None
 
 
+def copy_at_work(player: Player) -> int | None:
+    """The copy of a notebook's GPU process that saves now."""
+    with contextlib.suppress(OSError):
+        children = Path(f"/proc/{player.pid}/task/{player.pid}/children").read_text("ascii")
+        mine = Path(f"/proc/{player.pid}/cmdline").read_bytes()
+        for pid in map(int, children.split()):
+            if Path(f"/proc/{pid}/cmdline").read_bytes() == mine:
+                return pid
+    return None
+
+
 def victim(player: Player, chance: random.Random) -> tuple[int | None, str]:
     """One of the processes that make the notebook's GPU side."""
     kind = chance.choice(["GPU process", "GPU process", "guardian", "standby"])
@@ -93,6 +104,28 @@ async def grandchild(player: Player, chance: random.Random) -> None:
     await player.step()
     if chance.random() < 0.7:
         hit(player, player.guardian, "guardian")
+    await player.step()
+
+
+async def copy_dies(player: Player, chance: random.Random) -> None:
+    """While a copy of the GPU process saves, it is hit, or the process itself."""
+    kind, number = chance.choice(
+        [("copy", signal.SIGKILL), ("copy", signal.SIGSTOP), ("GPU process", signal.SIGKILL), ("kernel", None)]
+    )
+    for _ in range(10 if player.heavy else 0):
+        await player.step()
+        if (copy := copy_at_work(player)) is None:
+            continue
+        player.world.count("copy at work")
+        if kind == "copy" and number is signal.SIGSTOP:
+            await stopped(player, copy, kind, chance)
+        elif kind == "copy":
+            hit(player, copy, kind)
+        elif kind == "GPU process":
+            hit(player, player.pid, kind)
+        else:
+            await player.command(chance.choice(["suspend", "save", "release", "vars"]))
+        break
     await player.step()
 
 

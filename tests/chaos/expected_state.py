@@ -59,6 +59,9 @@ def step(cell):
     book["begun"] = None
 """
 
+#: More than a save after a cell may look at.
+BALLAST = "ballast = [[number] for number in range(150_000)]"
+
 LOOK = """
 import json, os, zlib
 import numpy as np

@@ -21,7 +21,9 @@ from expected_state import IDENTITIES, NAMES, Steps, expected
 MOST_S = 60.0
 EMPTY: Steps = ()
 _LABEL = re.compile(r"\[(\d+)\]")
-_AS_OF_NOTHING = re.compile(r"without variables|without its variables|none were saved|nothing was saved|no variables")
+_AS_OF_NOTHING = re.compile(
+    r"without variables|without its variables|none were saved|[Nn]othing was saved|no variables"
+)
 _AS_OF = re.compile(r"the variables of cell \[\d+\]|none were saved")
 _NOT_KEPT = re.compile(r"(?:not kept|not saved|could not be restored[^:]*|did not come back): (.*)")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tornado.httpclient import HTTPError
 from tornado.websocket import WebSocketError
 
-from expected_state import APPLIED, LOOKED, SETUP, looking, stepping
+from expected_state import APPLIED, BALLAST, LOOKED, SETUP, looking, stepping
 from judge import MOST_S, Entry, Finding, Judge, Verdict
 from nls_scheduler.demo.jupyter import Outputs
 from nls_scheduler.processes.guardian import descendants
@@ -39,13 +39,20 @@ _RAISE = f"raise type({OWN_ERROR!r}, (Exception,), {{}})('as it should')"
 class Player:
     """One notebook's user, and its judge.
 
+    Args:
+        world: the node.
+        name: the notebook's.
+        desk: where its kernel runs.
+        auto: whether cells without `%%gpu` run in the GPU process.
+        heavy: whether saves cost so much that copies of the process make them, as often as can be.
+
     Attributes:
         story: all that happened in it.
         pid, guardian: of the GPU process that was seen last.
     """
 
-    def __init__(self, world: World, name: str, desk: Callable[[], Desk], *, auto: bool) -> None:
-        self.world, self.name, self.auto = world, name, auto
+    def __init__(self, world: World, name: str, desk: Callable[[], Desk], *, auto: bool, heavy: bool = False) -> None:
+        self.world, self.name, self.auto, self.heavy = world, name, auto, heavy
         self.judge = Judge()
         self.story: list[str] = []
         self.pid: int | None = None
@@ -96,6 +103,8 @@ class Player:
         self.kernels += 1
         self.tell(f"a new kernel, {self.kernel.pid}")
         await self.request()
+        if self.heavy:
+            await self._run("%config GpuMagics.save_within = 0.2")
         if self.auto:
             await self.command("auto on")
 
@@ -156,7 +165,7 @@ class Player:
         begins = self._to_begin
         self._numbers += 1
         number = self._numbers
-        lines = [SETUP] if begins else [looking()]
+        lines = [SETUP, *([BALLAST] if self.heavy else [])] if begins else [looking()]
         gate = self._gate() if meanwhile is not None else None
         lines.append(stepping(number, *([] if gate is None else [_waiting(gate)])))
         lines.append(_RAISE if fails else looking())
