@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from nls_jupyter.held_signals import held
 from nls_jupyter.saved_state import index, libraries, recipes
 from nls_jupyter.saved_state.arena import Arena, NoRoomError, SavedStateDamagedError
-from nls_jupyter.saved_state.aside import FAILED, REFUSED, Aside, NotAsideError, why_not
+from nls_jupyter.saved_state.aside import NotAsideError
 from nls_jupyter.saved_state.blobs import BlobWriter, Table, read_blob
 from nls_jupyter.saved_state.carried import Carried
+from nls_jupyter.saved_state.copies import Copies
 from nls_jupyter.saved_state.decoder import RestoreReport, decode
 from nls_jupyter.saved_state.manifest import Manifest, MissingName, describe, is_beside
 from nls_jupyter.saved_state.one_save import OneSave
@@ -70,11 +71,7 @@ class Saver:
         self._carried = Carried()
         self._index: Extent | None = None
         self._recurring_s = 0.0
-        self._copy_refused = self._copy_failed = False
-        self._seen: dict[str, int] = {}
-        self._on_devices: set[str] = set()
-        self._left_out: set[str] = set()
-        self._aside: Aside | None = None
+        self._copies = Copies()
 
     def descriptors(self) -> list[int]:
         """Of the files that hold what was committed last, for others to copy."""
@@ -82,9 +79,7 @@ class Saver:
 
     def close(self) -> None:
         """Let go of the arena; others may hold it on. Idempotent."""
-        if self._aside is not None:
-            self._aside.end()
-            self._aside = None
+        self._copies.end()
         if self._arena is not None:
             self._arena.close()
         self._arena, self._blobs, self._parts, self._fingerprints = None, None, {}, {}
@@ -122,8 +117,7 @@ class Saver:
         if budget_s is not None and self._recurring_s > budget_s:
             raise OverBudgetError(f"the save before took {self._recurring_s:g} s for what each save does")
         libraries.synchronize()
-        beside = self._interpreter.outputs() if self._interpreter is not None else {}
-        names = _Names(namespace, beside, function_globals or namespace)
+        names = self._names(namespace, function_globals)
         return self._save(names, cell, self._captured, budget_s, stop)
 
     @held()
@@ -156,16 +150,15 @@ class Saver:
         self._settle()
         if (why := self.why_not_aside()) is not None:
             raise NotAsideError(why)
+        libraries.synchronize()
         # Here and not in the copy: a fork seeds the random numbers anew, among others.
-        captured = self._captured()
-        beside = self._interpreter.outputs() if self._interpreter is not None else {}
-        names = _Names(namespace, beside, function_globals or namespace)
+        captured, names = self._captured(), self._names(namespace, function_globals)
         arena, blobs = self._open()
         arena.begin()
         blobs.begin()
         if arena.memory_room_bytes < resident_bytes():
             raise NotAsideError("memory is too short for a copy of this process")
-        held = self._hold(names, arena, blobs)
+        held = self._hold(names, arena, blobs, stop)
 
         def work(check: Callable[[], None]) -> None:
             def stopped() -> None:
@@ -175,36 +168,26 @@ class Saver:
             self._save(names, cell, lambda: captured, None, stopped, held)
             committed()
 
-        def ended(how: str) -> None:
-            self._copy_failed |= how == FAILED
-            self._copy_refused |= how == REFUSED
-            over(how)
-
-        try:
-            self._aside = Aside(work, ended)
-        except OSError as error:
-            raise NotAsideError(f"this process cannot be copied: {error.strerror}") from error
+        self._copies.begin(work, over)
 
     def why_not_aside(self) -> str | None:
         """Why no copy of this process can save, as far as is known now; `None` if one can."""
-        if self._copy_refused:
-            return "a copy of this process has refused"
-        return "a copy of this process has failed before" if self._copy_failed else why_not()
+        return self._copies.why_none()
 
-    def _hold(self, names: _Names, arena: Arena, blobs: BlobWriter) -> Held:
+    def _names(self, namespace: Mapping[str, Any], function_globals: Mapping[str, Any] | None) -> _Names:
+        user = {name: value for name, value in namespace.items() if name not in self.recipes}
+        beside = self._interpreter.outputs() if self._interpreter is not None else {}
+        return _Names({**user, **beside}, (namespace, function_globals or namespace))
+
+    def _hold(self, names: _Names, arena: Arena, blobs: BlobWriter, stop: Callable[[], None]) -> Held:
         """What memory of Gpus holds, as far as it is behind names that led there before, or are new."""
-        libraries.synchronize()
-        every = {**names.user, **names.beside}
-        likely = {
-            name: value
-            for name, value in every.items()
-            if name in self._on_devices or self._seen.get(name) != id(value)
-        }
-        save = OneSave(likely, names.main_globals, arena, blobs, _nothing, self._fingerprints, _never)
-        try:
-            held = save.hold(_LOOK_S)
-        except NoRoomError as error:
-            raise NotAsideError(str(error)) from error
+        likely = self._copies.perhaps_on_devices(names.every)
+        with Watchdog(self._patience_s, stop).watching():
+            save = OneSave(likely, names.main_globals, arena, blobs, stop, self._fingerprints, _never)
+            try:
+                held = save.hold(_LOOK_S)
+            except NoRoomError as error:
+                raise NotAsideError(str(error)) from error
         self._fingerprints = {**self._fingerprints, **save.fingerprints}
         return held
 
@@ -213,10 +196,8 @@ class Saver:
 
     def _settle(self) -> None:
         """End the copy that saves, if one does, and go on with what it has committed."""
-        if self._aside is None:
+        if not self._copies.end():
             return
-        self._aside.end()
-        self._aside = None
         arena, blobs = self._open()
         try:
             self._index, content, chunks = index.read(arena)
@@ -256,11 +237,9 @@ class Saver:
             if stop is not None:
                 stop()
 
-        saved = {name: value for name, value in names.user.items() if name not in self.recipes}
-        every = {**saved, **names.beside}
         with watchdog.watching():
             is_fresh = self._interpreter.is_fresh if self._interpreter is not None else _never
-            save = OneSave(every, names.main_globals, arena, blobs, tick, self._fingerprints, is_fresh, held)
+            save = OneSave(names.every, names.main_globals, arena, blobs, tick, self._fingerprints, is_fresh, held)
             try:
                 save.write(self._parts)
                 save.keep_interpreter(captured())
@@ -269,11 +248,10 @@ class Saver:
                 arena.prepare(save.memory_bytes - blobs.hashed_bytes)
                 raise
         manifest = save.manifest(cell)
-        left_out = {missing.name for missing in manifest.missing}
-        if held is not None and left_out - self._left_out:
-            raise NotAsideError(f"{left_out - self._left_out} cannot be saved by a copy, or not at all")
-        self._seen, self._left_out = {name: id(value) for name, value in every.items()}, left_out
-        self._carried.forget({*names.user, *(name.name for name in manifest.saved)})
+        if held is not None:
+            self._copies.refuse_losses(manifest)
+        self._copies.noted(names.every, save.on_devices, manifest)
+        self._carried.forget({*names.main_globals[0], *(name.name for name in manifest.saved)})
         return self._commit(save, replace(manifest, carried=self._carried.names()), arena, blobs)
 
     def _open(self) -> tuple[Arena, BlobWriter]:
@@ -294,7 +272,7 @@ class Saver:
         before = self._index
         self._index = arena.commit(index.to_bytes(content, table))
         self._parts, self._fingerprints = save.by_digest, save.fingerprints
-        self._recurring_s, self._on_devices, self._copy_refused = save.recurring_s, save.on_devices, False
+        self._recurring_s = save.recurring_s
         spare_bytes = min(blobs.written_bytes, max(arena.memory_room_bytes, 0) // 2)
         blobs.keep_only([*save.chunks(), *self._carried.chunks()], spare_bytes)
         if before is not None:
@@ -409,20 +387,15 @@ class Saver:
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """What is saved by name: the user's, what lies beside them, and the globals of functions of cells."""
+    """What is saved.
 
-    user: Mapping[str, Any]
-    beside: Mapping[str, Any]
-    function_globals: Mapping[str, Any]
+    Attributes:
+        every: the user's names, and what lies beside them.
+        main_globals: the user's namespace, and the globals of functions of cells.
+    """
 
-    @property
-    def main_globals(self) -> tuple[Mapping[str, Any], ...]:
-        """Namespaces that functions of cells have as their globals."""
-        return self.user, self.function_globals
-
-
-def _nothing() -> None:
-    """No bound."""
+    every: Mapping[str, Any]
+    main_globals: tuple[Mapping[str, Any], ...]
 
 
 def _unheard(_: str | None) -> None:

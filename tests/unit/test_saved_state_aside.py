@@ -57,14 +57,19 @@ def copies(tmp_path):
 
 
 class Gate:
-    """Is pickled when it may be."""
+    """Is pickled when it may be; the copy shows that it has come so far."""
 
     def __init__(self, path):
         self.path = path
 
+    @property
+    def reached(self):
+        return self.path.with_suffix(".reached")
+
     def __reduce__(self):
         if os.getpid() == int(self.path.name):
             return Gate, (self.path,)  # the process itself does not wait
+        self.reached.touch()
         while not self.path.exists():
             time.sleep(0.001)
         return Gate, (self.path,)
@@ -172,6 +177,7 @@ def test_a_copy_that_is_killed_has_failed_and_is_the_last_one(copies, gate, numb
 def test_ctrl_c_is_not_for_the_copy(copies, gate):
     copies.begin({**namespace(2, 2), "gate": gate})
     (pid,) = children()
+    wait_for(gate.reached.exists)
     os.kill(pid, signal.SIGINT)
     os.kill(pid, signal.SIGUSR1)
     gate.path.touch()

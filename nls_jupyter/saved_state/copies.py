@@ -1,0 +1,73 @@
+"""What one process knows of the copies of itself that save: the one at work, and why there may be no other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from nls_jupyter.saved_state.aside import FAILED, REFUSED, Aside, NotAsideError, why_not
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from nls_jupyter.saved_state.manifest import Manifest
+
+
+class Copies:
+    """At most one copy at a time; and what the last save of the process itself saw, which the next copy needs."""
+
+    def __init__(self) -> None:
+        self._at_work: Aside | None = None
+        self._refused = self._failed = False
+        self._seen: dict[str, int] = {}
+        self._on_devices: set[str] = set()
+        self._left_out: set[str] = set()
+
+    def why_none(self) -> str | None:
+        """Why there should be no copy now, as far as is known; `None` for nothing."""
+        if self._refused:
+            return "a copy of this process has refused"
+        return "a copy of this process has failed before" if self._failed else why_not()
+
+    def begin(self, work: Callable[[Callable[[], None]], None], over: Callable[[str], None]) -> None:
+        """Make one; see `Aside`. Raises NotAsideError where the system refuses."""
+
+        def ended(how: str) -> None:
+            self._failed |= how == FAILED
+            self._refused |= how == REFUSED
+            over(how)
+
+        try:
+            self._at_work = Aside(work, ended)
+        except OSError as error:
+            raise NotAsideError(f"this process cannot be copied: {error.strerror}") from error
+
+    def end(self) -> bool:
+        """Until none is at work. Whether one was made since the last time."""
+        if self._at_work is None:
+            return False
+        self._at_work.end()
+        self._at_work = None
+        return True
+
+    def noted(self, names: Mapping[str, Any], on_devices: set[str], manifest: Manifest) -> None:
+        """The process itself has saved `names`, of which some lead to memory of Gpus."""
+        self._seen = {name: id(value) for name, value in names.items()}
+        self._on_devices, self._left_out = on_devices, _left_out(manifest)
+        self._refused = False
+
+    def perhaps_on_devices(self, names: Mapping[str, Any]) -> dict[str, Any]:
+        """Those that led to memory of Gpus, and those that are new."""
+        return {
+            name: value
+            for name, value in names.items()
+            if name in self._on_devices or self._seen.get(name) != id(value)
+        }
+
+    def refuse_losses(self, manifest: Manifest) -> None:
+        """In a copy: raises NotAsideError for a name that the process's own last save did not leave out."""
+        if new := _left_out(manifest) - self._left_out:
+            raise NotAsideError(f"{', '.join(sorted(new))} cannot be saved by a copy, or not at all")
+
+
+def _left_out(manifest: Manifest) -> set[str]:
+    return {missing.name for missing in manifest.missing}
