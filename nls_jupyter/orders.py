@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+# A link that has to connect anew tries it once a second.
+_CAUGHT_UP_WITHIN_S = 5.0
 # The notebook's own cell among what keeps the workload executing: one at a time.
 _CELL = "cell"
 
@@ -113,6 +115,15 @@ class Orders:
         if self._exit_told is not process:
             self._exit_told = process
             await self._tell("process_exited", pid=process.pid, start_time=process.start_time, reason=reason)
+
+    async def caught_up(self) -> None:
+        """Until the daemon hears what was told it; one that is away is not waited for long.
+
+        A cell that it hears of only after it was asked for a suspend would wake up what was suspended.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CAUGHT_UP_WITHIN_S):
+                await self._link.all_sent()
 
     async def ended_by_itself(self, process: GpuProcess, status: ExitStatus) -> None:
         """Nobody here ended `process`."""

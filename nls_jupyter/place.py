@@ -100,7 +100,9 @@ class Place:
 
     async def rest(self) -> None:
         """Off the Gpu until the next cell, for one whose process ends anyway; returns at once. Raises as `suspend`."""
-        await (await self.client()).suspend(self._own_orders("suspend").id)
+        orders = self._own_orders("suspend")
+        await orders.caught_up()
+        await (await self.client()).suspend(orders.id)
 
     async def suspend(self) -> None:
         """Off the Gpu until the next cell or a resume; returns when the process has ended.
@@ -126,6 +128,7 @@ class Place:
     async def resume(self) -> None:
         """Back onto a Gpu as soon as there is one. Raises as `suspend`; does not wait."""
         orders = self._own_orders("resume")
+        await orders.caught_up()
         await (await self.client()).resume(orders.id)
 
     async def keep(self, keep_s: float | None) -> Mapping[str, Any]:

@@ -80,6 +80,24 @@ def test_facts_sent_while_the_daemon_is_away_arrive_in_order_when_it_is_back(tmp
     play(tmp_path / "s", story)
 
 
+def test_what_is_asked_in_another_way_can_wait_for_what_was_told(tmp_path: Path) -> None:
+    async def story(server: Server, link: SupervisorLink) -> None:
+        changes: asyncio.Queue[bool] = asyncio.Queue()
+        link.on_connection = changes.put_nowait
+        await link.all_sent()
+        (await server.connections.get()).close()
+        assert await changes.get() is False
+        await link.send("cell_started")
+        waiting = asyncio.create_task(link.all_sent())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        await waiting
+        assert link.connected
+        assert (await server.heard.get())["event"] == "cell_started"
+
+    play(tmp_path / "s", story)
+
+
 @pytest.mark.parametrize("before_it", [[], [ORDER.replace("7", "5")]], ids=["alone", "after one from before"])
 def test_a_repeated_order_is_given_out_once_and_its_answers_are_sent_again(
     tmp_path: Path, before_it: list[str]

@@ -156,6 +156,13 @@ class SupervisorLink:
             self._done_order = max(self._done_order, fields.get("command_id", self._last_order))
         self._post(text)
 
+    async def all_sent(self) -> None:
+        """Until what was reported so far is on its way, however often the connection has to be made anew.
+
+        What is asked of the daemon in another way comes after it then.
+        """
+        await self._all_sent.wait()
+
     async def close(self) -> None:
         """Close for good, after a moment in which the daemon takes in what was sent: what is asked of it next is later.
 
