@@ -24,12 +24,12 @@ from step_latency import departments, history
 
 @pytest.fixture
 def both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each step is taken with the last plan and without it."""
+    """Each step is taken with the last plan and all that is remembered of it, and without."""
     step = simulator.step
 
     def twice(state, event):
         after = step(state, event)
-        assert step(replace(state, plan={}, settled=False), event) == after
+        assert step(replace(state, plan={}, settled=False, remembered=None), event) == after
         return after
 
     monkeypatch.setattr(simulator, "step", twice)

@@ -57,7 +57,7 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
         return replace(state, settled=True), ()
     plan = make_plan(state)
     planned = {key: _planned(workload, plan.entries[key], state.at) for key, workload in state.workloads.items()}
-    state = answer_wanted(replace(state, plan=plan.entries, workloads=planned))
+    state = answer_wanted(replace(state, plan=plan.entries, workloads=planned, remembered=plan.remembered))
     commands: list[Command] = []
     for workload_id in () if state.quiet else gangs.side_by_side(state):
         entry, workload = plan.entries[workload_id], state.workloads[workload_id]

@@ -45,13 +45,13 @@ class UnknownValueError(ValueError):
 
 
 def encode(value: Any) -> Any:
-    """`value` as what `json.dumps` takes. Raises TypeError for values that are not the core's."""
+    """`value` as what `json.dumps` takes, without fields that make no difference. Raises TypeError for other values."""
     if isinstance(value, Enum):
         return {_TYPE: type(value).__name__, "value": value.value}
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if is_dataclass(value) and not isinstance(value, type):
-        encoded = {field.name: encode(getattr(value, field.name)) for field in fields(value)}
+        encoded = {field.name: encode(getattr(value, field.name)) for field in fields(value) if field.compare}
         return {_TYPE: type(value).__name__, **encoded}
     if isinstance(value, tuple | list):
         return [encode(item) for item in value]

@@ -75,6 +75,7 @@ class NodeState:
         settled: the plan was made from just these facts, and changed none of them: only an event or the timer can.
         at: time of the last event.
         timer_at: when the next TimerFired was asked for.
+        remembered: what the planner has found and finds again while it follows from the same facts; itself no fact.
         next_command: id of the next command.
     """
 
@@ -90,6 +91,7 @@ class NodeState:
     at: float = 0.0
     timer_at: float | None = None
     next_command: CommandId = field(default=CommandId(1))
+    remembered: object = field(default=None, compare=False, repr=False)
 
     @property
     def quiet(self) -> bool:

@@ -301,6 +301,27 @@ class Workload:
         """As a reason names it."""
         return Mention(self.id, self.spec.name, self.spec.kind.value, self.spec.owner, self.spec.tenant)
 
+    @cached_property
+    def home_facts(self) -> tuple[object, ...]:
+        """All of it that homes always follow from: where one is that has a home and can move says nothing."""
+        takes_part = self.release_reason is None and self.phase is not Phase.FAILED
+        always = (self.id, self.spec, self.submitted_at, self.home, self.given_home, takes_part)
+        if len(self.home) == 1 and self.spec.movable and self.wish is None and self.move is None:
+            return always
+        since = (self.waiting_since, self.resident_since)
+        return (*always, self.phase, self.current, self.wish, self.move, *since, self.gang_done, self.gang_trouble)
+
+    @cached_property
+    def place_facts(self) -> tuple[object, ...]:
+        """Where it is, and what it holds there."""
+        return (self.phase, self.current, self.size_bytes)
+
+    @cached_property
+    def cost_facts(self) -> tuple[object, ...]:
+        """What moving it, or taking its place, would cost."""
+        held = (self.return_bytes, self.moved_bytes)
+        return (*held, self.executing, self.keep_until, self.idle_since, self.waiting_since)
+
     @property
     def present(self) -> bool:
         """Whether it takes room on `current` now."""

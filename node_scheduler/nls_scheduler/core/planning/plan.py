@@ -12,7 +12,7 @@ from nls_scheduler.core.model.state import PlanEntry
 from nls_scheduler.core.model.workload import Kind, Phase
 from nls_scheduler.core.planning.gangs import leave_together
 from nls_scheduler.core.planning.gangs import resting as resting_gangs
-from nls_scheduler.core.planning.homes.assign import assign_homes
+from nls_scheduler.core.planning.homes.known import homes_of
 from nls_scheduler.core.planning.homes.paper import admission_order
 from nls_scheduler.core.planning.making_room.rooms import has_room
 from nls_scheduler.core.planning.places import trims
@@ -34,23 +34,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The entries, and the next moment at which time alone may change them."""
+    """The entries, the next moment at which time alone may change them, and what is kept for the next plan."""
 
     entries: Mapping[WorkloadId, PlanEntry]
     wake_at: float | None
+    remembered: object = None
 
 
 def make_plan(state: NodeState) -> Plan:
     """Guarantees, then turns for burst, then the spread: in this order, never the other way round."""
     alive = [w for w in state.workloads.values() if w.release_reason is None and w.phase is not Phase.FAILED]
-    paper = assign_homes(state, alive)
-    homes = paper.result
+    known = homes_of(state)
+    homes = known.homes
     rests_at = {w.id: at for w in alive if (at := _rests_at(state, w)) is not None}
     resting = {key: _why_it_rests(state, key) for key, at in rests_at.items() if at <= state.at}
     gangs = gangs_of(state.workloads.values())
     resting |= resting_gangs(gangs, homes.homes)
     wanting = [w for w in alive if w.wants_gpu and w.id in homes.homes and w.id not in resting]
-    draft = place_guarantees(paper, sorted(wanting, key=admission_order))
+    draft = place_guarantees(state, homes, sorted(wanting, key=admission_order))
     leave_together(draft, gangs)
     draft.waits |= resting
     draft.wake_at += rests_at.values()
@@ -74,7 +75,7 @@ def make_plan(state: NodeState) -> Plan:
     deadlines = [e.deadline_at for e in entries.values() if e.deadline_at is not None]
     interrupts = [state.policy.interrupt_at(deadline) for deadline in deadlines]
     wakes = [t for t in (*homes.wake_at, *draft.wake_at, *interrupts, *deadlines) if t > state.at]
-    return Plan(entries, min(wakes, default=None))
+    return Plan(entries, min(wakes, default=None), known)
 
 
 def _rests_at(state: NodeState, workload: Workload) -> float | None:

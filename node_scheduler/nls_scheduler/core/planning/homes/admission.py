@@ -55,8 +55,6 @@ class Admission(Paper):
                 self.result.overcommitted.update(full)
                 self.result.waits[workload.id] = Why(Reason.HOME_OVERFULL, gpus=tuple(full))
                 continue
-            for uuid in home:
-                self.free.setdefault(uuid, 0)
             self.give(workload, home)
 
     def keep(self, ordered: list[Workload]) -> list[Workload]:
@@ -67,9 +65,9 @@ class Admission(Paper):
             bound = is_bound(workload) and bool(workload.home) and all(u in self.state.gpus for u in workload.home)
             if home is None and not bound:
                 homeless.append(workload)
+                if workload.home:
+                    self.looked_at.places = self.looked_at.costs = True
                 continue
-            for uuid in home or workload.home:
-                self.free.setdefault(uuid, 0)
             self.give(workload, home or workload.home)
         return homeless
 
@@ -137,7 +135,9 @@ class Admission(Paper):
     @cached_property
     def _empty(self) -> Admission:
         """This round as if nobody had a home."""
-        return Admission(self.state)
+        empty = Admission(self.state)
+        empty.looked_at = self.looked_at
+        return empty
 
     def kept_for(self, workload: Workload) -> Workload | None:
         """For whom the room is kept that `workload` would have; `None`: there is none."""

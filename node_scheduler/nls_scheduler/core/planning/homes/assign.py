@@ -15,7 +15,7 @@ from nls_scheduler.core.model.gangs import gangs_of, key_of
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.planning.homes import elastic
 from nls_scheduler.core.planning.homes.admission import Admission
-from nls_scheduler.core.planning.homes.paper import Homes, Paper, admission_order
+from nls_scheduler.core.planning.homes.paper import admission_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.reasons import Mention
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
+    from nls_scheduler.core.planning.homes.paper import Homes, LookedAt
 
 
-def assign_homes(state: NodeState, workloads: Iterable[Workload]) -> Paper:
-    """Homes for `workloads` (those that are neither released nor failed), on a paper on which they may be exchanged."""
+def assign_homes(state: NodeState, workloads: Iterable[Workload]) -> tuple[Homes, LookedAt]:
+    """Homes for `workloads` (those that are neither released nor failed), and what they depend on."""
     admission, workloads, gangs = Admission(state), list(workloads), gangs_of(state.workloads.values())
     ordered = sorted(workloads, key=admission_order)
     admission.keep_given([w for w in ordered if w.given_home is not None])
@@ -56,7 +57,9 @@ def assign_homes(state: NodeState, workloads: Iterable[Workload]) -> Paper:
             continue  # for its queue's sake, or on a Gpu as long as nobody needs that: nobody keeps room free for it
         if state.at >= starves_at:
             admission.reserve_for(unit)
-        elif len(heads) > position:
+            continue
+        admission.looked_at.until = min(admission.looked_at.until, starves_at)
+        if len(heads) > position:
             result.wake_at.append(starves_at)
     displaced = [w for w in admission.displaced if w.id not in result.homes]
     result.line += [w.id for w in displaced if w.id not in result.line]
@@ -64,7 +67,8 @@ def assign_homes(state: NodeState, workloads: Iterable[Workload]) -> Paper:
     _say_why(state, admission, [*waiting, *displaced])
     if not waiting and not displaced:
         elastic.grow(admission)
-    return admission
+    admission.looked_at.until = min((admission.looked_at.until, *(t for t in result.wake_at if t > state.at)))
+    return result, admission.looked_at
 
 
 def _try_again(

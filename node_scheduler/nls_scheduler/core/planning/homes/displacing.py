@@ -32,6 +32,7 @@ def displace(admission: Admission, newcomer: Workload) -> bool:
         attempt = _Attempt(admission, admission.ledger, newcomer, pool)
         if not attempt.candidates:
             continue
+        admission.looked_at.places = admission.looked_at.costs = True
         checkpoint = admission.checkpoint()
         if not attempt.succeeds():
             admission.roll_back(checkpoint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model import topology
@@ -43,6 +44,18 @@ class Homes:
     wake_at: list[float] = field(default_factory=list)
     overcommitted: set[GpuUuid] = field(default_factory=set)
 
+    def copied(self) -> Homes:
+        """The same, to be changed on its own."""
+        return Homes(
+            dict(self.homes),
+            dict(self.waits),
+            dict(self.moved_for),
+            dict(self.bound),
+            list(self.line),
+            list(self.wake_at),
+            set(self.overcommitted),
+        )
+
 
 def admission_order(workload: Workload) -> tuple[int, float, str]:
     """Priority first, then arrival, then id."""
@@ -62,6 +75,21 @@ def pinned_to(workload: Workload) -> tuple[GpuUuid, ...] | None:
 def counts(workload: Workload) -> Sequence[int]:
     """On how many Gpus its home can be, the most wanted first: one that runs and cannot move has as many as it has."""
     return (len(workload.current),) if is_bound(workload) else elastic_counts.counts(workload.spec)
+
+
+@dataclass(slots=True)
+class LookedAt:
+    """What a round has looked at besides who asks for what and who has a home.
+
+    Attributes:
+        places: where workloads are in fact, and what they hold there.
+        costs: what it would cost to move them, or to take their places.
+        until: before then time alone changes nothing.
+    """
+
+    places: bool = False
+    costs: bool = False
+    until: float = inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +114,12 @@ class Paper:
         usable: the Gpus on which anybody may have a new home.
         oversubscribed: those on which more may be promised than there is.
         searched: whether a way was searched for somebody for whom packing found none; once is enough in a round.
+        looked_at: what the round depends on.
     """
 
     def __init__(self, state: NodeState) -> None:
         self.searched = False
+        self.looked_at = LookedAt()
         self.ledger = Ledger(state) if state.policy.queues else None
         self.state = state
         self._pools = {uuid: state.policy.pool_of(gpu) for uuid, gpu in state.gpus.items()}
@@ -107,6 +137,16 @@ class Paper:
                 if uuid in self._present:
                     self._present[uuid] += workload.size_bytes
 
+    @classmethod
+    def having(cls, state: NodeState, homes: Homes) -> Paper:
+        """A paper on which `homes` stand, and which changes them."""
+        paper = cls(state)
+        for key, home in homes.homes.items():
+            paper.give(state.workloads[key], home)
+        paper.on_paper.places = homes.homes
+        paper.result = homes
+        return paper
+
     def give(self, workload: Workload, home: tuple[GpuUuid, ...]) -> None:
         """`workload` has its home there from now on."""
         self.on_paper.put(workload, home)
@@ -114,8 +154,6 @@ class Paper:
 
     def restate(self, workload: Workload) -> None:
         """`workload` has the home that the state says, whether or not that holds."""
-        for uuid in workload.home:
-            self.free.setdefault(uuid, 0)
         self.give(workload, workload.home)
 
     def take(self, workload: Workload) -> tuple[GpuUuid, ...]:
@@ -197,7 +235,11 @@ class Paper:
         if len(fitting) < count:
             return None
         if count == 1:
-            return (min(fitting)[-1],)
+            best_of_one = min(fitting)
+            alike = sum(other[:2] == best_of_one[:2] for other in fitting) if len(fitting) > 1 else 1
+            self.looked_at.places = self.looked_at.places or alike > 1
+            return (best_of_one[-1],)
+        self.looked_at.places = True
         best = topology.closest([uuid for *_, uuid in sorted(fitting)], count, gpus)
         return None if best is None else tuple(sorted(best, key=lambda uuid: gpus[uuid].index))
 

@@ -42,6 +42,7 @@ def settle_in(paper: Paper, newcomer: Workload) -> bool:
     if paper.best_fit(newcomer) is None:
         return False
     there = _There(paper)
+    paper.looked_at.costs = True
     unmoved = {u for u, room in there.free.items() if room >= newcomer.return_bytes}
     if newcomer.spec.may_borrow and not unmoved.isdisjoint(there.open_to(newcomer)):
         return False
@@ -86,7 +87,10 @@ def _may_search(paper: Paper, newcomer: Workload) -> bool:
 
 
 def _has_just_come(paper: Paper, newcomer: Workload) -> bool:
-    return newcomer.waiting_since == paper.at
+    comes = newcomer.waiting_since == paper.at
+    if comes:
+        paper.looked_at.until = paper.at
+    return comes
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,7 @@ def _packed_again(paper: Paper, newcomer: Workload, candidates: list[Workload]) 
     """First the newcomer, then the candidates by decreasing size, each at its old home where that has room."""
     old, draft = dict(paper.result.homes), paper.on_paper
     pools = {w.id: paper.pools_for(w, counts(w)[-1]) for w in candidates}
+    paper.looked_at.places = True
     checkpoint = draft.checkpoint()
     for workload in candidates:
         draft.take(workload)
@@ -153,6 +158,7 @@ class _There:
         }
         self.place: dict[WorkloadId, tuple[GpuUuid, ...]] = {}
         self._open: dict[tuple[str, ...], frozenset[GpuUuid]] = {}
+        paper.looked_at.places = True
         for workload in paper.admitted():
             place = self._place_of(workload)
             self.place[workload.id] = place
@@ -240,6 +246,7 @@ def _consolidate(paper: Paper, newcomer: Workload, there: _There) -> bool:
     """Several Gpus: those that are closest together go before fewer bytes, as somebody moves in any case."""
     if pinned_to(newcomer) is not None:
         return False
+    paper.looked_at.costs = True
     pieces, size = there.pieces(), newcomer.spec.request_bytes
     has_just_come = _has_just_come(paper, newcomer)
     budget = BUDGET if has_just_come else _BUDGET

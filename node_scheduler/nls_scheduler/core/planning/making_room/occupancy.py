@@ -21,7 +21,7 @@ class Occupancy:
     """Workloads on Gpus.
 
     Attributes:
-        free: bytes that are left on each Gpu, below zero where more is there than it has.
+        free: bytes that are left on each Gpu, below zero where more is there than it has: one that is gone has none.
         places: the Gpus of everybody who is anywhere.
     """
 
@@ -64,4 +64,4 @@ class Occupancy:
         else:
             del self.places[workload.id]
         for uuid in gpus:
-            self.free[uuid] -= sign * self._measure(workload, uuid)
+            self.free[uuid] = self.free.get(uuid, 0) - sign * self._measure(workload, uuid)

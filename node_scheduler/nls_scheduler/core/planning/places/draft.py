@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from nls_scheduler.core.planning.homes.paper import Paper
 from nls_scheduler.core.planning.making_room.rooms import has_room
 from nls_scheduler.core.planning.making_room.victims import harm
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.reasons import Why
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
-    from nls_scheduler.core.planning.homes.paper import Homes, Paper
+    from nls_scheduler.core.planning.homes.paper import Homes
     from nls_scheduler.core.planning.making_room.rooms import Rooms
 
 
@@ -22,7 +23,7 @@ class Draft:
     """The plan in the making.
 
     Attributes:
-        paper: where everybody's request is counted.
+        homes: where everybody's request is counted.
         rooms: who is meant to be where.
         cause: for whom a workload has to move or wait.
         since: since when the guarantee that drives it out has waited: its deadline counts from then.
@@ -38,7 +39,7 @@ class Draft:
     """
 
     state: NodeState
-    paper: Paper
+    homes: Homes
     rooms: Rooms
     cause: dict[WorkloadId, WorkloadId] = field(default_factory=dict)
     since: dict[WorkloadId, float] = field(default_factory=dict)
@@ -53,11 +54,13 @@ class Draft:
     roomier: dict[WorkloadId, GpuUuid] = field(default_factory=dict)
     allowances: dict[WorkloadId, int] = field(default_factory=dict)
     holders: list[tuple[int, WorkloadId]] = field(default_factory=list)
+    _paper: Paper | None = None
 
-    @property
-    def homes(self) -> Homes:
-        """What is on the paper."""
-        return self.paper.result
+    def exchange(self, one: Workload, other: Workload) -> bool:
+        """Each gets the other's home, if both may have it. False: nothing is changed."""
+        if self._paper is None:
+            self._paper = Paper.having(self.state, self.homes)
+        return self._paper.exchange(one, other)
 
     def harm(self, victim: Workload) -> tuple[bool, int, int, int, float, float, str]:
         """`victims.harm` now."""

@@ -17,7 +17,7 @@ def least_harm(draft: Draft, borrower: Workload, uuid: GpuUuid) -> Workload:
     """Who leaves `uuid`: `borrower`, or one at home there after an exchange of their homes in `draft`."""
     owners = [w for w in draft.rooms.members(uuid) if _makes_as_much_room(draft, w, borrower, uuid)]
     for leaver in sorted((borrower, *owners), key=draft.harm):
-        if leaver is borrower or draft.paper.exchange(leaver, borrower):
+        if leaver is borrower or draft.exchange(leaver, borrower):
             return leaver
     return borrower
 

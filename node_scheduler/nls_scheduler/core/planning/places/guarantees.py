@@ -20,25 +20,27 @@ from nls_scheduler.core.planning.places.under_way import chosen_together, in_vai
 
 if TYPE_CHECKING:
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
+    from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
-    from nls_scheduler.core.planning.homes.paper import Paper
+    from nls_scheduler.core.planning.homes.paper import Homes
 
 
-def place_guarantees(paper: Paper, wanting: list[Workload]) -> Draft:
-    """Place all that a guarantee covers; what is left over waits in `Draft.over` for burst."""
-    bound, checkpoint = chosen_together(paper.state, paper.result), paper.checkpoint()
+def place_guarantees(state: NodeState, homes: Homes, wanting: list[Workload]) -> Draft:
+    """Place all that a guarantee covers; what is left over waits in `Draft.over` for burst.
+
+    Where somebody at home leaves a Gpu and not who borrows it, the draft has other `homes`.
+    """
+    bound = chosen_together(state, homes)
     while True:
-        draft = _place(paper, wanting, dict(bound))
+        draft = _place(state, homes.copied(), wanting, dict(bound))
         stay = in_vain(draft)
         if not stay:
             return draft
-        paper.roll_back(checkpoint)  # the homes that this draft has exchanged
         bound = {key: uuid for key, uuid in bound.items() if key not in stay}
 
 
-def _place(paper: Paper, wanting: list[Workload], bound: dict[WorkloadId, GpuUuid]) -> Draft:
-    state = paper.state
-    draft = Draft(state, paper, Rooms(state, paper.result.homes), bound=bound)
+def _place(state: NodeState, homes: Homes, wanting: list[Workload], bound: dict[WorkloadId, GpuUuid]) -> Draft:
+    draft = Draft(state, homes, Rooms(state, homes.homes), bound=bound)
     waiting = _keep_present(draft, wanting)
     pinned = [w for w in waiting if not w.spec.may_borrow]
     for workload in sorted(pinned, key=lambda w: (w.spec.can_take_turns, _line(draft, w))):

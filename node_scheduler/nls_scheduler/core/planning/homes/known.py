@@ -1,0 +1,98 @@
+"""Homes are assigned anew only when something has changed on which they depend. Pure.
+
+They follow from who asks for what, who has a home, and the Gpus. Where workloads are in fact, what they hold and what
+it would cost to move them counts only where a round has looked at it: most cells, samples and moves put nobody's home
+in question.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nls_scheduler.core.model.workload import Phase
+from nls_scheduler.core.planning.homes.assign import assign_homes
+from nls_scheduler.core.planning.making_room.rooms import usable_gpus
+
+if TYPE_CHECKING:
+    from nls_scheduler.core.model.gpu import Gpu
+    from nls_scheduler.core.model.state import NodeState
+    from nls_scheduler.core.planning.homes.paper import Homes, LookedAt
+
+    Facts = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownHomes:
+    """The homes of one round, and what they were found from.
+
+    Attributes:
+        homes: never changed.
+        looked_at: what the round depends on besides `facts`.
+        facts: who asks for what, who has a home, and the Gpus.
+        places: where everybody was, and what they held.
+        costs: what it would have cost to move them.
+        at: when.
+    """
+
+    homes: Homes
+    looked_at: LookedAt
+    facts: Facts
+    places: Facts
+    costs: Facts
+    at: float
+
+    def hold(self, state: NodeState, facts: Facts) -> bool:
+        """Whether the same would be found again."""
+        in_time = self.at <= state.at < self.looked_at.until or state.at == self.at
+        if not in_time or facts != self.facts:
+            return False
+        if self.looked_at.places and _places(state) != self.places:
+            return False
+        return not self.looked_at.costs or _costs(state) == self.costs
+
+
+def homes_of(state: NodeState) -> KnownHomes:
+    """The homes of everybody who is neither released nor failed: those that are known, or others."""
+    facts, known = _facts(state), state.remembered
+    if isinstance(known, KnownHomes) and known.hold(state, facts):
+        return known
+    alive = [w for w in state.workloads.values() if w.release_reason is None and w.phase is not Phase.FAILED]
+    homes, looked_at = assign_homes(state, alive)
+    if looked_at.costs:
+        kept = [w.keep_until for w in alive if w.keep_until is not None and w.kept(state.at)]
+        looked_at.until = min((looked_at.until, *kept))
+    return KnownHomes(homes, looked_at, facts, _places(state), _costs(state), state.at)
+
+
+def _facts(state: NodeState) -> Facts:
+    gpus = tuple(map(_gpu_facts, state.gpus.values()))
+    workloads = tuple([workload.home_facts for workload in state.workloads.values()])
+    return (state.policy, gpus, tuple(usable_gpus(state)), workloads)
+
+
+def _places(state: NodeState) -> Facts:
+    return tuple([workload.place_facts for workload in state.workloads.values()])
+
+
+def _costs(state: NodeState) -> Facts:
+    return tuple([workload.cost_facts for workload in state.workloads.values()])
+
+
+def _gpu_facts(gpu: Gpu) -> Facts:
+    return (
+        gpu.uuid,
+        gpu.index,
+        gpu.name,
+        gpu.healthy,
+        gpu.memory_total_bytes,
+        gpu.owners,
+        gpu.unplaced_bytes,
+        gpu.confirmed_bytes,
+        gpu.confirmed,
+        bool(gpu.unplaced),
+        gpu.unclaimed_since,
+        gpu.parent,
+        gpu.numa_node,
+        gpu.links,
+    )
