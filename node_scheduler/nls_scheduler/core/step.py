@@ -61,6 +61,8 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
     commands: list[Command] = []
     for workload_id in () if state.quiet else gangs.side_by_side(state):
         entry, workload = plan.entries[workload_id], state.workloads[workload_id]
+        if not (entry.target or workload.present or workload.refused):
+            continue
         decided = _decide(state, workload, entry) or _keep_limit(workload) or trims.order(workload, entry)
         refused = None if decided is None else refusal(state, workload, entry, decided)
         if refused != workload.refused:
@@ -87,13 +89,13 @@ def _is_nothing_new(before: NodeState, state: NodeState) -> bool:
 
 def _planned(workload: Workload, entry: PlanEntry, at: float) -> Workload:
     """With what lasts of the plan: the home, since when deadlines count, and where it is being sent."""
-    return updated(
-        workload,
-        home=entry.home,
-        home_since=_since(workload.home_since, at) if entry.home else None,
-        told_since=_since(workload.told_since, at) if entry.deadline_at is not None else None,
-        move=_move(workload, entry),
-    )
+    home_since = _since(workload.home_since, at) if entry.home else None
+    told_since = _since(workload.told_since, at) if entry.deadline_at is not None else None
+    lasting = (entry.home, home_since, told_since, _move(workload, entry))
+    if lasting == (workload.home, workload.home_since, workload.told_since, workload.move):
+        return workload
+    home, home_since, told_since, move = lasting
+    return replace(workload, home=home, home_since=home_since, told_since=told_since, move=move)
 
 
 def _move(workload: Workload, entry: PlanEntry) -> Move | None:
@@ -101,7 +103,7 @@ def _move(workload: Workload, entry: PlanEntry) -> Move | None:
     if entry.bound is not None:
         for_whom = entry.cause if workload.present or workload.move is None else workload.move.for_whom
         return Move((entry.bound,), for_whom)
-    follows = workload.present and not workload.spec.may_borrow and entry.cause is not None
+    follows = entry.cause is not None and workload.present and not workload.spec.may_borrow
     return Move(entry.home, entry.cause) if follows and entry.home != workload.current else None
 
 
@@ -135,12 +137,13 @@ def _give_up_trims(state: NodeState) -> NodeState:
 def _note_pressure(state: NodeState) -> NodeState:
     """Remember since when the requests on a Gpu do not fit beside what is used there, for the deadline."""
     there: dict[GpuUuid, list[Workload]] = {uuid: [] for uuid in state.gpus}
+    claimed: set[GpuUuid] = set()
     for workload in state.workloads.values():
+        claimed.update(workload.home)
         for uuid in workload.current:
             if uuid in there:
                 there[uuid].append(workload)
     gpus = {}
-    claimed = {uuid for w in state.workloads.values() for uuid in w.home}
     for uuid, gpu in state.gpus.items():
         present = there[uuid]
         over_full = sum(w.size_bytes for w in present) > gpu.capacity_bytes
@@ -332,10 +335,10 @@ def _set_timer(
     state: NodeState, wake_at: float | None, commands: list[Command]
 ) -> tuple[NodeState, tuple[Command, ...]]:
     """Ask to be woken when a deadline passes, unless that is already asked for."""
-    times = [p.deadline_at for w in state.workloads.values() for p in (w.pending, w.trim) if p is not None]
-    times += [w.wanted.deadline_at for w in state.workloads.values() if w.wanted is not None]
-    times += [w.trim_shows_by for w in state.workloads.values() if w.trim_shows_by is not None]
-    times += [state.quiet_until] if state.quiet else []
+    times = [state.quiet_until] if state.quiet else []
+    for workload in state.workloads.values():
+        times += [p.deadline_at for p in (workload.pending, workload.trim, workload.wanted) if p is not None]
+        times += [] if workload.trim_shows_by is None else [workload.trim_shows_by]
     times += [r.since + state.policy.stop_timeout_s for g in state.gpus.values() for r in g.releasing]
     times += [] if wake_at is None else [wake_at]
     next_at = min((t for t in times if t > state.at), default=None)

@@ -81,8 +81,7 @@ def gangs_of(workloads: Iterable[Workload]) -> dict[GangKey, Gang]:
     """All gangs among `workloads`."""
     found: dict[GangKey, list[Workload]] = {}
     for workload in workloads:
-        key = key_of(workload.spec)
-        if key is not None:
+        if workload.spec.gang is not None and (key := key_of(workload.spec)) is not None:
             found.setdefault(key, []).append(workload)
     return {key: _gang(key, members) for key, members in found.items()}
 
@@ -101,8 +100,9 @@ def set_aside(everybody: Iterable[Workload]) -> list[Workload]:
 def fellows(state: NodeState, workload: Workload) -> list[Workload]:
     """The others of its gang."""
     key = key_of(workload.spec)
-    others = (w for w in state.workloads.values() if w.id != workload.id and key_of(w.spec) == key)
-    return [] if key is None else list(others)
+    if key is None:
+        return []
+    return [w for w in state.workloads.values() if w.id != workload.id and key_of(w.spec) == key]
 
 
 def rank(state: NodeState, workload: Workload) -> int:
@@ -121,9 +121,10 @@ def runs(state: NodeState, workload: Workload) -> bool:
 
 def side_by_side(state: NodeState) -> list[WorkloadId]:
     """All workloads in the order in which orders are given: a gang's members together, so that nobody comes between."""
-    first = {
-        key: min(w.id for w in gang.members) for key, gang in gangs_of(state.workloads.values()).items() if gang.members
-    }
+    gangs = gangs_of(state.workloads.values())
+    if not gangs:
+        return sorted(state.workloads)
+    first = {key: min(w.id for w in gang.members) for key, gang in gangs.items() if gang.members}
     lead = {w.id: first.get(key, w.id) if (key := key_of(w.spec)) else w.id for w in state.workloads.values()}
     return sorted(state.workloads, key=lambda each: (lead[each], each))
 

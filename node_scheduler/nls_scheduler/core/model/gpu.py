@@ -145,7 +145,7 @@ class Gpu:
 
     @property
     def _owned_bytes(self) -> int:
-        return min(self.memory_total_bytes, sum(owner.bytes for owner in self.owners))
+        return min(self.memory_total_bytes, sum(owner.bytes for owner in self.owners)) if self.owners else 0
 
     @property
     def has_foreigners(self) -> bool:

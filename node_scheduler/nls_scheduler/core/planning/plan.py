@@ -46,7 +46,9 @@ def make_plan(state: NodeState) -> Plan:
     alive = [w for w in state.workloads.values() if w.release_reason is None and w.phase is not Phase.FAILED]
     known = homes_of(state)
     homes = known.homes
-    rests_at = {w.id: at for w in alive if (at := _rests_at(state, w)) is not None}
+    pools = (*state.policy.pools, state.policy.default_pool)
+    idle = alive if any(pool.idle_suspend_s is not None for pool in pools) else []
+    rests_at = {w.id: at for w in idle if (at := _rests_at(state, w)) is not None}
     resting = {key: _why_it_rests(state, key) for key, at in rests_at.items() if at <= state.at}
     gangs = gangs_of(state.workloads.values())
     resting |= resting_gangs(gangs, homes.homes)
@@ -113,23 +115,25 @@ def _positions(state: NodeState, alive: list[Workload], draft: Draft) -> dict[Wo
 def _entry(
     draft: Draft, workload: Workload, positions: Mapping[WorkloadId, int], moves: Mapping[WorkloadId, GpuUuid]
 ) -> PlanEntry:
-    target = draft.rooms.target.get(workload.id, ())
+    key, target = workload.id, draft.rooms.target.get(workload.id, ())
     leaves = workload.present and target != workload.current
     since = draft.claimed_since(workload) if leaves else None
     told_since = draft.state.at if workload.told_since is None else workload.told_since
-    return PlanEntry(
-        home=draft.homes.homes.get(workload.id, ()),
-        target=target,
-        reason=_reason(draft, workload, target, moves),
-        cause=_cause(draft, workload, target) or _owner_as_cause(draft, workload, target),
-        deadline_at=None if since is None else draft.state.policy.deadline_at(since, told_since),
-        yields=workload.id in draft.yields or (leaves and workload.id not in moves),
-        allowance_bytes=draft.allowances.get(workload.id, 0),
-        position=positions.get(workload.id),
-        trim_since=draft.trim_since.get(workload.id),
-        roomier=draft.roomier.get(workload.id),
-        bound=target[0] if workload.id in moves or target == (draft.bound.get(workload.id),) else None,
+    entry = (
+        draft.homes.homes.get(key, ()),
+        target,
+        _reason(draft, workload, target, moves),
+        _cause(draft, workload, target) or (_owner_as_cause(draft, workload, target) if leaves else None),
+        None if since is None else draft.state.policy.deadline_at(since, told_since),
+        key in draft.yields or (leaves and key not in moves),
+        draft.allowances.get(key, 0),
+        positions.get(key),
+        draft.trim_since.get(key),
+        draft.roomier.get(key),
+        target[0] if key in moves or (key in draft.bound and target == (draft.bound[key],)) else None,
     )
+    before = draft.state.plan.get(key)
+    return before if before is not None and before.values() == entry else PlanEntry(*entry)
 
 
 def _cause(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> WorkloadId | None:
@@ -137,10 +141,11 @@ def _cause(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Wor
         return draft.yields[workload.id]
     if workload.id in draft.cause:
         return draft.cause[workload.id]
-    if _is_guest(draft, workload) and target != workload.current and (claimant := draft.claimant(workload)) is not None:
-        return claimant
-    if workload.id in draft.homes.moved_for and target != workload.current:
-        return draft.homes.moved_for[workload.id]
+    if target != workload.current:
+        if _is_guest(draft, workload) and (claimant := draft.claimant(workload)) is not None:
+            return claimant
+        if workload.id in draft.homes.moved_for:
+            return draft.homes.moved_for[workload.id]
     if workload.present or not workload.wants_gpu:
         return None
     return _holder(draft, workload, target)
@@ -185,12 +190,8 @@ def _reason(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], moves
         return draft.homes.waits[workload.id]
     if workload.id in moves:
         return Why(Reason.MORE_ROOM, gpus=target)
-    cause = draft.cause.get(workload.id, draft.homes.moved_for.get(workload.id))
-    if cause is not None and workload.present and target != workload.current:
-        needed = tuple(uuid for uuid in workload.current if uuid not in target)
-        return Why(Reason.NEEDED, gpus=needed or workload.current, who=_mentions(draft, cause))
-    if (owner := _owner_there(draft, workload, target)) is not None:
-        return Why(Reason.NEEDED, gpus=owner[:1], who=(owner[1].mention,))
+    if workload.present and target != workload.current and (why := _why_it_leaves(draft, workload, target)):
+        return why
     if workload.wish is not None and workload.wish in target and workload.wish not in workload.current:
         return Why(Reason.WISHED, gpus=target)
     if workload.spec.resizable and workload.present and set(workload.current) < set(target):
@@ -200,6 +201,15 @@ def _reason(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], moves
     if workload.id in draft.yields:
         return Why(Reason.YIELDS, gpus=target, who=_mentions(draft, draft.yields[workload.id]))
     return _why_there(draft, workload, target)
+
+
+def _why_it_leaves(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Why | None:
+    cause = draft.cause.get(workload.id, draft.homes.moved_for.get(workload.id))
+    if cause is not None:
+        needed = tuple(uuid for uuid in workload.current if uuid not in target)
+        return Why(Reason.NEEDED, gpus=needed or workload.current, who=_mentions(draft, cause))
+    owner = _owner_there(draft, workload, target)
+    return None if owner is None else Why(Reason.NEEDED, gpus=owner[:1], who=(owner[1].mention,))
 
 
 def _mentions(draft: Draft, workload: WorkloadId) -> tuple[Mention, ...]:
@@ -222,16 +232,34 @@ def _why_guest(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) ->
 
 
 def _why_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Why:
-    absent = workload.phase in (Phase.QUEUED, Phase.SUSPENDED)
-    lacking = tuple(u for u in target if absent and not has_room(draft.state, workload, draft.state.gpus[u]))
+    lacking: tuple[GpuUuid, ...] = ()
+    if workload.phase in (Phase.QUEUED, Phase.SUSPENDED):
+        lacking = tuple(u for u in target if not has_room(draft.state, workload, draft.state.gpus[u]))
     if lacking:
         holder = _cause(draft, workload, lacking)
         if holder is None:
             return Why(Reason.BEING_FREED, gpus=lacking)
         return Why(Reason.HELD, gpus=lacking, who=_mentions(draft, holder))
+    home = draft.homes.homes[workload.id]
     if not workload.spec.burstable:
-        return Why(Reason.AT_HOME, gpus=target, bytes=(workload.spec.request_bytes,))
-    home, allowance = draft.homes.homes[workload.id], (draft.allowances[workload.id],)
-    if target == home:
-        return Why(Reason.AT_HOME_WITH_BURST, gpus=target, bytes=allowance)
-    return Why(Reason.BORROWS, gpus=target, bytes=allowance, because=(Why(Reason.HOME, gpus=home),))
+        return _as_before(draft, workload, Reason.AT_HOME, target, workload.spec.request_bytes)
+    kind = Reason.AT_HOME_WITH_BURST if target == home else Reason.BORROWS
+    return _as_before(draft, workload, kind, target, draft.allowances[workload.id], home)
+
+
+def _as_before(
+    draft: Draft,
+    workload: Workload,
+    kind: Reason,
+    gpus: tuple[GpuUuid, ...],
+    size_bytes: int,
+    home: tuple[GpuUuid, ...] = (),
+) -> Why:
+    """The reason of the last plan if it is the same one: mostly it is, and then nobody has to compare it."""
+    before = draft.state.plan.get(workload.id)
+    because = (Why(Reason.HOME, gpus=home),) if kind is Reason.BORROWS else ()
+    if before is not None:
+        why = before.reason
+        if why.kind is kind and why.gpus == gpus and why.bytes == (size_bytes,) and why.because == because:
+            return why
+    return Why(kind, gpus=gpus, bytes=(size_bytes,), because=because)

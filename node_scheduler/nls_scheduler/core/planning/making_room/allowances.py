@@ -31,7 +31,9 @@ def allowances(
         for uuid in gpus:
             room[uuid] -= spec.request_bytes
     granted = {workload_id: spec.request_bytes for workload_id, spec, _ in everybody}
-    growing = {workload_id: (_burst(spec), gpus) for workload_id, spec, gpus in everybody if _burst(spec)}
+    growing = {workload_id: (burst, gpus) for workload_id, spec, gpus in everybody if (burst := _burst(spec))}
+    if all(len(gpus) == 1 for _, gpus in growing.values()):
+        return _each_alone(granted, growing, room)
     while growing:
         share, full = _next_full(growing, room)
         for workload_id in [k for k, (_, gpus) in growing.items() if full is None or full in gpus]:
@@ -41,6 +43,21 @@ def allowances(
             granted[workload_id] += bytes_
             for uuid in gpus:
                 room[uuid] -= bytes_
+    return granted
+
+
+def _each_alone(
+    granted: dict[WorkloadId, int],
+    growing: Mapping[WorkloadId, tuple[int, tuple[GpuUuid, ...]]],
+    room: Mapping[GpuUuid, int],
+) -> dict[WorkloadId, int]:
+    """`granted` with the bursts of those who are on one Gpu each: no Gpu's share depends on another's."""
+    wanted: dict[GpuUuid, int] = {}
+    for burst, (uuid,) in growing.values():
+        wanted[uuid] = wanted.get(uuid, 0) + burst
+    shares = {uuid: min(1.0, max(0, room[uuid]) / burst) for uuid, burst in wanted.items()}
+    for workload_id, (burst, (uuid,)) in growing.items():
+        granted[workload_id] += int(burst * shares[uuid])
     return granted
 
 

@@ -181,8 +181,9 @@ class Rooms:
         for uuid, bursters in self._bursters.items():
             if bursters:
                 share = self._share[uuid]
-                smallest = min(smallest, share)
                 total += bursters * share
+                if share < smallest:
+                    smallest = share
         return smallest, total
 
     def value_with(self, workload: Workload, uuid: GpuUuid) -> tuple[float, float]:
@@ -226,7 +227,7 @@ def usable_gpus(state: NodeState) -> dict[GpuUuid, Gpu]:
 
 def is_usable(state: NodeState, gpu: Gpu) -> bool:
     """Whether anything new may be placed on `gpu`: healthy, its memory known, nothing stuck on it."""
-    return gpu.uuid in usable_gpus(state)
+    return gpu.healthy and gpu.memory_used_bytes is not None and gpu.uuid not in stuck_gpus(state)
 
 
 def why_out_of_service(state: NodeState, gpu: Gpu) -> Why | None:
@@ -244,7 +245,10 @@ def stuck_gpus(state: NodeState) -> set[GpuUuid]:
         ending = workload.pending
         if ending is not None and ending.order is Order.END and state.at >= ending.deadline_at:
             stuck.update(workload.current)
-    return stuck | {u for u, gpu in state.gpus.items() if any(state.at >= r.since + timeout_s for r in gpu.releasing)}
+    for uuid, gpu in state.gpus.items():
+        if gpu.releasing and any(state.at >= r.since + timeout_s for r in gpu.releasing):
+            stuck.add(uuid)
+    return stuck
 
 
 def has_room(state: NodeState, workload: Workload, gpu: Gpu) -> bool:
@@ -266,6 +270,6 @@ def room_bytes(state: NodeState, workload: Workload, gpu: Gpu) -> int:
     """What of `gpu` is free in fact for `workload`: what is on its way back, or out, still counts as taken."""
     taken = gpu.foreign_bytes + sum(r.bytes for r in gpu.releasing)
     for other in state.workloads.values():
-        if other.id != workload.id and gpu.uuid in other.current:
+        if gpu.uuid in other.current and other.id != workload.id:
             taken += max(other.size_bytes, other.used_bytes(gpu.uuid))
     return gpu.memory_total_bytes - taken

@@ -29,7 +29,7 @@ def wanted_from(state: NodeState, short: Mapping[GpuUuid, float]) -> dict[Worklo
         short: since when memory is short, by Gpu.
     """
     since: dict[WorkloadId, float] = {}
-    for workload in state.workloads.values():
+    for workload in state.workloads.values() if short else ():
         times = [short[uuid] for uuid in workload.current if uuid in short]
         if times and _can_trim(workload):
             since[workload.id] = min(times)
