@@ -91,6 +91,13 @@ class WorkloadSpec:
             raise ValueError("A workload needs at least one pool.")
 
     @cached_property
+    def demand(self) -> tuple[object, ...]:
+        """What it asks for, whoever asks: while nothing changes, of two alike neither gets what the other does not."""
+        sizes = (self.request_bytes, self.limit_bytes, self.gpu_count, self.gpu_count_max)
+        gang = () if self.gang is None else (self.gang, self.gang_size, self.owner, self.tenant)
+        return (*sizes, self.kind, self.priority, self.requeue, self.pools, self.queue, gang)
+
+    @cached_property
     def burstable(self) -> bool:
         """Whether it may use more than its request for a while."""
         return self.limit_bytes > self.request_bytes
@@ -300,6 +307,11 @@ class Workload:
     def mention(self) -> Mention:
         """As a reason names it."""
         return Mention(self.id, self.spec.name, self.spec.kind.value, self.spec.owner, self.spec.tenant)
+
+    @cached_property
+    def precedence(self) -> tuple[int, float, str]:
+        """Priority first, then arrival, then id: the smaller is admitted first."""
+        return (-self.spec.priority, self.submitted_at, self.id)
 
     @cached_property
     def home_facts(self) -> tuple[object, ...]:

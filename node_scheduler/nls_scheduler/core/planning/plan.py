@@ -116,7 +116,10 @@ def _entry(
     draft: Draft, workload: Workload, positions: Mapping[WorkloadId, int], moves: Mapping[WorkloadId, GpuUuid]
 ) -> PlanEntry:
     key, target = workload.id, draft.rooms.target.get(workload.id, ())
-    leaves = workload.present and target != workload.current
+    current = workload.current
+    if not target and not current:
+        return _absent(draft, workload, positions)
+    leaves = bool(current) and target != current
     since = draft.claimed_since(workload) if leaves else None
     told_since = draft.state.at if workload.told_since is None else workload.told_since
     entry = (
@@ -134,6 +137,16 @@ def _entry(
     )
     before = draft.state.plan.get(key)
     return before if before is not None and before.values() == entry else PlanEntry(*entry)
+
+
+def _absent(draft: Draft, workload: Workload, positions: Mapping[WorkloadId, int]) -> PlanEntry:
+    """The entry of one that is nowhere and stays so."""
+    home, cause = draft.homes.homes.get(workload.id, ()), _cause(draft, workload, ())
+    entry = (home, (), _reason(draft, workload, (), {}), cause, None, False, 0, positions.get(workload.id))
+    before = draft.state.plan.get(workload.id)
+    if before is not None and before.values() == (*entry, None, None, None):
+        return before
+    return PlanEntry(*entry)
 
 
 def _cause(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> WorkloadId | None:

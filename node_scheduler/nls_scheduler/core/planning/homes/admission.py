@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from nls_scheduler.core.planning.homes.paper import Paper, admission_order, coun
 from nls_scheduler.core.planning.homes.queue_ledger import ledger_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from nls_scheduler.core.model.gangs import Gang, GangKey
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
@@ -38,6 +37,7 @@ class Admission(Paper):
         self.displaced: list[Workload] = []
         self.exchanged = 0
         self._too_large: dict[tuple[object, ...], int] = {}
+        self._in_vain: set[object] = set()
         self._reserved: dict[GpuUuid, Workload] = {}
         self._usable_for: dict[WorkloadId, frozenset[GpuUuid]] = {}
 
@@ -59,14 +59,13 @@ class Admission(Paper):
 
     def keep(self, ordered: list[Workload]) -> list[Workload]:
         """Keep the homes that still hold; return who has none. A process that cannot move keeps its own."""
-        homeless = []
-        for workload in sorted(ordered, key=lambda w: (not is_bound(w), not w.home)):
+        homeless = [workload for workload in ordered if not workload.home]
+        for workload in sorted((w for w in ordered if w.home), key=lambda w: not is_bound(w)):
             home = self._still_fits(workload)
-            bound = is_bound(workload) and bool(workload.home) and all(u in self.state.gpus for u in workload.home)
+            bound = is_bound(workload) and all(u in self.state.gpus for u in workload.home)
             if home is None and not bound:
                 homeless.append(workload)
-                if workload.home:
-                    self.looked_at.places = self.looked_at.costs = True
+                self.looked_at.places = self.looked_at.costs = True
                 continue
             self.give(workload, home or workload.home)
         return homeless
@@ -113,13 +112,14 @@ class Admission(Paper):
                     without.append(workload)
         return without
 
-    @contextmanager
-    def turn_of(self, unit: list[Workload]) -> Iterator[None]:
-        """It is the turn of `unit`: what is kept for those before it is not usable for it, now and later."""
+    def admit_in_turn(self, unit: list[Workload]) -> bool:
+        """As `admit_together`: what is kept for those before `unit` is not usable for it, now and later."""
+        free = self._all_usable.difference(self._reserved) if self._reserved else self._all_usable
         for workload in unit:
-            self.usable = self._usable_for.setdefault(workload.id, self._all_usable.difference(self._reserved))
-        yield
+            self.usable = self._usable_for.setdefault(workload.id, free)
+        admitted = self.admit_together(unit)
         self.usable = self._all_usable
+        return admitted
 
     def reserve_for(self, unit: list[Workload]) -> None:
         """Keep for `unit` every Gpu that it may get one day; nothing is kept for one that could never be admitted."""
@@ -141,6 +141,8 @@ class Admission(Paper):
 
     def kept_for(self, workload: Workload) -> Workload | None:
         """For whom the room is kept that `workload` would have; `None`: there is none."""
+        if not self._reserved:
+            return None
         usable, self.usable = self.usable, self._all_usable - self._usable_for.get(workload.id, self._all_usable)
         kept = [u for u in self.usable if self.is_offered(workload, u)]
         self.usable = usable
@@ -174,10 +176,17 @@ class Admission(Paper):
 
     def admit(self, workload: Workload) -> bool:
         """A home for `workload`, if need be by giving others another one, or none. False: it has to wait."""
-        admitted = self._admit(workload)
-        if admitted and elastic.keep_within_limit(self, workload):
+        alike = None if workload.present or workload.spec.gang is not None else (workload.spec.demand, self.usable)
+        if alike in self._in_vain:
+            return False
+        if not self._admit(workload):
+            if alike is not None:
+                self._in_vain.add(alike)
+            return False
+        self._in_vain.clear()
+        if elastic.keep_within_limit(self, workload):
             self._note_exchange()
-        return admitted
+        return True
 
     def _admit(self, workload: Workload) -> bool:
         spec, pools = workload.spec, tuple(self.pools_for(workload))

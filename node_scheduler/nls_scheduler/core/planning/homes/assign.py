@@ -41,13 +41,12 @@ def assign_homes(state: NodeState, workloads: Iterable[Workload]) -> tuple[Homes
         ledger.ask(workloads, result.homes)
     heads = [unit[0] for unit in units.values()]
     waiting: list[Workload] = []
+    starves = admission.looked_at.until
     for position, head in enumerate(heads if ledger is None else ledger.in_turn(heads), start=1):
         unit = units[head.id]
         result.line += [w.id for w in unit]
         changes = admission.exchanged
-        with admission.turn_of(unit):
-            admitted = admission.admit_together(unit)
-        if admitted:
+        if admission.admit_in_turn(unit):
             if admission.exchanged > changes:
                 waiting = _try_again(admission, waiting, units)
             continue
@@ -58,16 +57,16 @@ def assign_homes(state: NodeState, workloads: Iterable[Workload]) -> tuple[Homes
         if state.at >= starves_at:
             admission.reserve_for(unit)
             continue
-        admission.looked_at.until = min(admission.looked_at.until, starves_at)
-        if len(heads) > position:
+        if starves_at < starves and len(heads) > position:
             result.wake_at.append(starves_at)
+        starves = min(starves, starves_at)
     displaced = [w for w in admission.displaced if w.id not in result.homes]
     result.line += [w.id for w in displaced if w.id not in result.line]
     _keep_causes(state, result, workloads)
     _say_why(state, admission, [*waiting, *displaced])
     if not waiting and not displaced:
         elastic.grow(admission)
-    admission.looked_at.until = min((admission.looked_at.until, *(t for t in result.wake_at if t > state.at)))
+    admission.looked_at.until = min((starves, admission.looked_at.until, *(t for t in result.wake_at if t > state.at)))
     return result, admission.looked_at
 
 
@@ -76,9 +75,7 @@ def _try_again(
 ) -> list[Workload]:
     """Others have changed their homes: who waits goes before who comes later in the line. Returns who still waits."""
     for head in [w for w in waiting if w.id in units]:
-        with admission.turn_of(units[head.id]):
-            admitted = admission.admit_together(units[head.id])
-        if admitted:
+        if admission.admit_in_turn(units[head.id]):
             return _try_again(admission, [w for w in waiting if w not in units[head.id]], units)
     return waiting
 
@@ -96,14 +93,17 @@ def _keep_causes(state: NodeState, result: Homes, workloads: Iterable[Workload])
 
 def _say_why(state: NodeState, admission: Admission, waiting: list[Workload]) -> None:
     held: tuple[Why, ...] = ()
+    told: dict[object, Why] = {}
     for workload in waiting:
-        why = admission.is_held_back(workload)
-        if why is None and (before := admission.kept_for(workload)) is not None:
-            why = Why(Reason.RESERVED, who=(before.mention,))
+        why = told.get(workload.spec.demand)
+        if (why is None or why.kind is Reason.NO_ROOM) and (before := admission.kept_for(workload)) is not None:
+            why = admission.is_held_back(workload) or Why(Reason.RESERVED, who=(before.mention,))
         elif why is None:
             held = held or _holders(state, admission.result) or (Why(Reason.NO_GPU),)
-            queue = () if admission.ledger is None else (admission.ledger.standing(workload, workload.spec.pools[0]),)
-            why = _no_room(workload, (*held, *queue))
+            why = admission.is_held_back(workload) or _no_room(admission, workload, held)
+            # The same value as before where it is the same reason: nobody has to compare it again.
+            entry = state.plan.get(workload.id)
+            told[workload.spec.demand] = why = entry.reason if entry is not None and entry.reason == why else why
         admission.result.waits[workload.id] = why
 
 
@@ -121,8 +121,9 @@ def _units(homeless: list[Workload], gangs: Mapping[GangKey, Gang], result: Home
     return units
 
 
-def _no_room(workload: Workload, because: tuple[Why, ...]) -> Why:
-    spec = workload.spec
+def _no_room(admission: Admission, workload: Workload, held: tuple[Why, ...]) -> Why:
+    spec, ledger = workload.spec, admission.ledger
+    because = held if ledger is None else (*held, ledger.standing(workload, spec.pools[0]))
     demand, gang = (spec.gpu_count, spec.gang_size), () if spec.gang is None else (spec.gang,)
     return Why(Reason.NO_ROOM, bytes=(spec.request_bytes,), numbers=demand, names=gang, because=because)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import inf
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.core.model import topology
 from nls_scheduler.core.planning.homes import elastic_counts
@@ -57,9 +58,7 @@ class Homes:
         )
 
 
-def admission_order(workload: Workload) -> tuple[int, float, str]:
-    """Priority first, then arrival, then id."""
-    return (-workload.spec.priority, workload.submitted_at, workload.id)
+admission_order: Final = attrgetter("precedence")
 
 
 def is_bound(workload: Workload) -> bool:

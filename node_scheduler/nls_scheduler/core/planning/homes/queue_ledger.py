@@ -201,11 +201,18 @@ class Ledger:
         lines: dict[str, list[Workload]] = {}
         for workload in reversed(waiting):
             lines.setdefault(self.leaf(workload), []).append(workload)
+        leaf: str | None = None
+        demand: tuple[object, ...] = ()
+        used = self._used
         while lines:
-            leaf = self._next(None, lines)
+            # Whoever asks for the same as the one before it, which got nothing, has the same turn.
+            if leaf not in lines or lines[leaf][-1].spec.demand != demand or self._used != used:
+                leaf, used = self._next(None, lines), dict(self._used)
             if leaf is None:
                 return
-            yield lines[leaf].pop()
+            head = lines[leaf].pop()
+            demand = head.spec.demand
+            yield head
             if not lines[leaf]:
                 del lines[leaf]
 

@@ -162,6 +162,10 @@ class Rooms:
         capacity = self._capacity[uuid]
         return capacity - self._requests[uuid], capacity - self._sizes[uuid]
 
+    def burst_bytes(self, uuid: GpuUuid) -> int:
+        """How far above their requests those in the draft who may borrow could go on `uuid` by their limits."""
+        return self._burst[uuid]
+
     def share(self, uuid: GpuUuid) -> float:
         """The part of (limit - request) that each burstable workload on `uuid` can reach at once, 0.0 to 1.0."""
         return self._share[uuid]

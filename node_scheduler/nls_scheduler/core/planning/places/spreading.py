@@ -127,6 +127,8 @@ def _exchange_idle(draft: Draft, moves: Moves) -> Moves:
     """Idle ones change places; who moves in any case may as well go elsewhere. Returns who moves where."""
     states, rooms = draft.state.workloads, draft.rooms
     idle = [states[key] for key, gpus in rooms.target.items() if _may_move_for_burst(draft, states[key], gpus)]
+    if not (idle or moves):
+        return {}
     idle += [states[key] for key in moves]
     found = _exchange(draft, idle, draft.state.policy.min_gain, lambda w: 0 if w.id in moves else w.moved_bytes)
     for key, uuid in found.items():
@@ -158,7 +160,13 @@ class _Board:
         self._gpus = {u for u in rooms.gpus if rooms.pools[u].placement is Placement.SPREAD}
         on_board = (w for w in movable if rooms.target[w.id][0] in self._gpus)
         self._movable = {w.id: w for w in on_board}
-        self._staying = {u: [w for w in rooms.members(u) if w.id not in self._movable] for u in self._gpus}
+        self._of_movable: dict[GpuUuid, tuple[int, int]] = {}
+        for workload in self._movable.values():
+            for uuid in rooms.target[workload.id]:
+                request, burst = self._of_movable.get(uuid, (0, 0))
+                spec = workload.spec
+                burst += spec.limit_bytes - spec.request_bytes if spec.may_borrow else 0
+                self._of_movable[uuid] = request + spec.request_bytes, burst
 
     def smallest(self, gain: float) -> float:
         """The smallest share that may grow by `gain`; Gpus where those who stay prevent that are left out."""
@@ -173,16 +181,15 @@ class _Board:
         """No smallest share is larger than this: what each Gpu has beside those who stay, and all together."""
         room, burst, most = 0, 0, 1.0
         for uuid in self._gpus:
-            there = self._draft.rooms.members(uuid)
-            room += self._draft.rooms.gpus[uuid].capacity_bytes - sum(w.spec.request_bytes for w in there)
-            burst += sum(w.spec.limit_bytes - w.spec.request_bytes for w in there if w.spec.may_borrow)
+            room += self._draft.rooms.left_bytes(uuid)[0]
+            burst += self._draft.rooms.burst_bytes(uuid)
             most = min(most, self._share_of_staying(uuid))
         return min(most, room / burst) if burst else most
 
     def _share_of_staying(self, uuid: GpuUuid) -> float:
-        there = self._staying[uuid]
-        burst = sum(w.spec.limit_bytes - w.spec.request_bytes for w in there if w.spec.may_borrow)
-        room = self._draft.rooms.gpus[uuid].capacity_bytes - sum(w.spec.request_bytes for w in there)
+        movable_request, movable_burst = self._of_movable.get(uuid, (0, 0))
+        burst = self._draft.rooms.burst_bytes(uuid) - movable_burst
+        room = self._draft.rooms.left_bytes(uuid)[0] + movable_request
         return min(1.0, room / burst) if burst else 1.0
 
     def with_share(self, share: float) -> Moves | None:
@@ -223,7 +230,7 @@ class _Board:
         """The bytes that are left on each Gpu, and the number of workloads where that is bounded."""
         rooms, free, slots = self._draft.rooms, {}, {}
         for uuid in self._gpus:
-            there = self._staying[uuid]
+            there = [w for w in rooms.members(uuid) if w.id not in self._movable]
             free[uuid] = rooms.gpus[uuid].capacity_bytes - sum(self._size(w, uuid, share) for w in there)
             most = rooms.pools[uuid].max_workloads_per_gpu
             if most is not None:
