@@ -52,6 +52,8 @@ def _extra(paper: Paper, workload: Workload, home: tuple[GpuUuid, ...]) -> list[
 def shrink(paper: Paper, newcomer: Workload) -> bool:
     """Admit `newcomer` on Gpus that elastic ones have above their fewest; no more is taken than it needs."""
     homes, given = paper.result.homes, []
+    if not paper.resizes:
+        return False
     givers = elastic_counts.givers(paper.state.workloads, homes, newcomer)
     if not givers:
         return False

@@ -113,6 +113,7 @@ class Paper:
         usable: the Gpus on which anybody may have a new home.
         oversubscribed: those on which more may be promised than there is.
         searched: whether a way was searched for somebody for whom packing found none; once is enough in a round.
+        resizes: whether anybody can be told to give Gpus back.
         looked_at: what the round depends on.
     """
 
@@ -130,6 +131,7 @@ class Paper:
         self.free = self.on_paper.free
         self.result = Homes(self.on_paper.places)
         self.usable = self._all_usable = frozenset(usable_gpus(state))
+        self.resizes = any(workload.spec.resizable for workload in state.workloads.values())
         self._present = dict.fromkeys(state.gpus, 0)
         for workload in state.workloads.values():
             for uuid in workload.current:

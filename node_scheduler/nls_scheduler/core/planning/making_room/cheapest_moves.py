@@ -69,9 +69,6 @@ class _Least(NamedTuple):
     lacking: int
 
 
-_NOTHING: Final = _Least(0, 0, 0)
-
-
 class _Draft(NamedTuple):
     """A partial answer.
 
@@ -112,18 +109,16 @@ class _Pieces:
             for uuid, numbers in self.on.items()
         }
         self._sizes = {uuid: self._sorted_sizes(numbers) for uuid, numbers in self.on.items()}
-        self._least: dict[tuple[GpuUuid, int], _Least] = {}
+        self._least_bytes: dict[tuple[GpuUuid, int], int] = {}
 
     def _sorted_sizes(self, numbers: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
         """Of those pieces the sizes, the smallest first, and what the first of them are together."""
         sizes = sorted(self.all[number].size_bytes for number in numbers)
         return sizes, [*accumulate(sizes, initial=0)]
 
-    def least(self, uuid: GpuUuid, room: int) -> _Least:
-        """What `uuid` costs at least with that `room`, if it is too full: the cheapest parts of the pieces there."""
-        if room >= 0:
-            return _NOTHING
-        known = self._least.get((uuid, room))
+    def least_bytes(self, uuid: GpuUuid, room: int) -> int:
+        """What has to move at least where `room` is below zero on `uuid`: the cheapest parts of the pieces there."""
+        known = self._least_bytes.get((uuid, room))
         if known is None:
             cost, left = 0.0, -room
             for per_byte, size in self._cheapest_parts.get(uuid, ()):
@@ -131,7 +126,7 @@ class _Pieces:
                 left -= size
                 if left <= 0:
                     break
-            known = self._least[uuid, room] = _Least(int(cost), 1, -room)
+            known = self._least_bytes[uuid, room] = int(cost)
         return known
 
     def smaller_bytes(self, uuid: GpuUuid, size_bytes: int) -> int:
@@ -148,13 +143,13 @@ class _Pieces:
 
     def first(self, gpus: tuple[GpuUuid, ...], free: dict[GpuUuid, int], leaving: tuple[int, int]) -> _Draft:
         """Nobody has given way yet; `leaving` is the cost of taking `gpus`."""
-        columns = zip(*(self.least(uuid, room) for uuid, room in free.items()), strict=True)
-        return _Draft(gpus, free, (), (), (*leaving, 0, 0), _Least(*map(sum, columns)))
+        full = [(uuid, room) for uuid, room in free.items() if room < 0]
+        least = _Least(sum(self.least_bytes(*one) for one in full), len(full), -sum(room for _, room in full))
+        return _Draft(gpus, free, (), (), (*leaving, 0, 0), least)
 
-    def after(self, draft: _Draft, change: _Change) -> _Draft:
-        """`draft` with one piece less on its Gpu, or with a loose one on a Gpu."""
+    def after(self, draft: _Draft, change: _Change, cost: _Cost, least: _Least) -> _Draft:
+        """`draft` with one piece less on its Gpu, or with a loose one on a Gpu: what `outlook` looked at."""
         number, uuid, more = change
-        cost, least = self.outlook(draft, change)
         free = {**draft.free, uuid: draft.free[uuid] + more}
         if more > 0:
             return _Draft(draft.gpus, free, (*draft.loose, number), draft.placed, cost, least, uuid, number)
@@ -164,16 +159,19 @@ class _Pieces:
     def outlook(self, draft: _Draft, change: _Change) -> tuple[_Cost, _Least]:
         """The cost of what `draft` is after `change`, and what is still to come then."""
         number, uuid, more = change
-        piece, (works, moved, pieces, places) = self.all[number], draft.cost
-        lacking = -piece.moved_size_bytes
+        piece, cost, (least_bytes, gpus, lacking), room = self.all[number], draft.cost, draft.least, draft.free[uuid]
         if more > 0:
-            works, moved, pieces, places = works + piece.cost[0], moved + piece.cost[1], pieces + 1, places + number
-            lacking = piece.moved_size_bytes
-        least, before = draft.least, draft.free[uuid]
-        old, new = self.least(uuid, before), self.least(uuid, before + more)
-        lacking += least.lacking - old.lacking + new.lacking
-        least = _Least(least.bytes - old.bytes + new.bytes, least.gpus - old.gpus + new.gpus, lacking)
-        return (works, moved, pieces, places), least
+            works, moved, pieces, places = cost
+            cost = (works + piece.cost[0], moved + piece.cost[1], pieces + 1, places + number)
+            lacking += piece.moved_size_bytes
+        else:
+            lacking -= piece.moved_size_bytes
+        if room < 0:
+            least_bytes, gpus, lacking = least_bytes - self.least_bytes(uuid, room), gpus - 1, lacking + room
+        room += more
+        if room < 0:
+            least_bytes, gpus, lacking = least_bytes + self.least_bytes(uuid, room), gpus + 1, lacking - room
+        return cost, _Least(least_bytes, gpus, lacking)
 
     def rank(self, cost: _Cost, least: _Least) -> _Rank:
         """Drafts are looked at in this order: the cheapest, as they may become at best; then the nearest.
@@ -224,20 +222,20 @@ def _search(
     known: Answer | None = None,
 ) -> tuple[Answer | None, int]:
     """The cheapest way from one of `firsts`, cheaper than `known` where that is given; and what is left of `budget`."""
-    order, heap = count(), list[tuple[_Rank, int, _Draft, _Change | None]]()
+    order, heap = count(), list[tuple[_Rank, int, _Draft, _Change | None, _Cost, _Least]]()
     bound = None if known is None else known.cost[:3]
 
     def note(cost: _Cost, least: _Least, draft: _Draft, change: _Change | None) -> None:
         rank = pieces.rank(cost, least)
         if bound is None or rank[:3] < bound:
-            heapq.heappush(heap, (rank, next(order), draft, change))
+            heapq.heappush(heap, (rank, next(order), draft, change, cost, least))
 
     for draft in firsts:
         note(draft.cost, draft.least, draft, None)
     while heap and budget > 0:
         budget -= 1
-        _, _, draft, change = heapq.heappop(heap)
-        draft = draft if change is None else pieces.after(draft, change)
+        _, _, draft, change, cost, least = heapq.heappop(heap)
+        draft = draft if change is None else pieces.after(draft, change, cost, least)
         if not draft.least.gpus and not draft.loose:
             moves = {pieces.all[number].id: uuid for number, uuid in draft.placed}
             return Answer(draft.gpus, moves, draft.cost), budget
