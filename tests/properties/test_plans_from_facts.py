@@ -14,12 +14,19 @@ from test_histories import Histories
 from test_queue_histories import QueueHistories
 
 from nls_scheduler.core import simulator
+from nls_scheduler.core.planning.homes import known
+from nls_scheduler.core.planning.homes.assign import assign_homes
 from nls_scheduler.core.planning.plan import make_plan
 from stage import Stage
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
+from typing import TYPE_CHECKING
+
 from step_latency import departments, history
+
+if TYPE_CHECKING:
+    from nls_scheduler.core.model.state import NodeState
 
 
 @pytest.fixture
@@ -35,19 +42,59 @@ def both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulator, "step", twice)
 
 
-def test_samples_of_an_idle_node_make_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[NodeState]:
+    """The states for which a plan was made."""
+    states: list[NodeState] = []
+    monkeypatch.setattr("nls_scheduler.core.step.make_plan", lambda state: states.append(state) or make_plan(state))
+    return states
+
+
+def test_samples_of_an_idle_node_make_no_plan(planned: list[NodeState]) -> None:
     stage = Stage(2)
     stage.notebook("alice")
     stage.command("training")
     stage.node.settle()
-    planned = []
-    monkeypatch.setattr("nls_scheduler.core.step.make_plan", lambda state: planned.append(state) or make_plan(state))
+    planned.clear()
     for _ in range(3):
         stage.node.now += 1.0
         stage.node.sample()
     assert len(planned) <= 1
     stage.holds("alice", 0.6)
     assert len(planned) > 1
+
+
+def test_a_cell_that_waits_until_its_notebook_is_admitted_makes_no_plan(planned: list[NodeState]) -> None:
+    stage = Stage(1)
+    stage.notebook("alice", request=1.0)
+    stage.notebook("bob", request=1.0)
+    stage.node.settle()
+    stage.cell_starts("alice")
+    planned.clear()
+    stage.cell_starts("bob")
+    assert stage.workload("bob").cell_waits
+    assert not planned
+    stage.cell_ends("alice")
+    assert planned
+
+
+def test_homes_are_found_again_only_when_something_has_changed_on_which_they_depend(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rounds = []
+    monkeypatch.setattr(known, "assign_homes", lambda *given: rounds.append(given) or assign_homes(*given))
+    stage = Stage(2)
+    stage.notebook("alice")
+    stage.notebook("bob")
+    stage.node.settle()
+    rounds.clear()
+    stage.cell_starts("alice")
+    stage.holds("alice", 0.6)
+    stage.cell_ends("alice")
+    stage.node.settle()
+    assert not rounds
+    stage.command("training")
+    assert rounds
 
 
 @pytest.mark.usefixtures("both_ways")

@@ -76,7 +76,10 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
 
 
 def _is_nothing_new(before: NodeState, state: NodeState) -> bool:
-    """Whether `state` has only figures that no plan reads, and a later time: as most samples of an idle node have."""
+    """Whether `state` has only what no plan reads, and a later time: as most samples of an idle node have.
+
+    That is the use of Gpus, and cells that wait until their workload is admitted.
+    """
     if not before.settled or (before.timer_at is not None and state.at >= before.timer_at):
         return False
     same = {
@@ -84,7 +87,16 @@ def _is_nothing_new(before: NodeState, state: NodeState) -> bool:
         for uuid, gpu in state.gpus.items()
         if (old := before.gpus.get(uuid)) is not None
     }
-    return replace(before, at=state.at) == replace(state, gpus=same, settled=True)
+    workloads = {key: _without_its_cell(before, workload) for key, workload in state.workloads.items()}
+    return replace(before, at=state.at) == replace(state, gpus=same, workloads=workloads, settled=True)
+
+
+def _without_its_cell(before: NodeState, workload: Workload) -> Workload:
+    """`workload` with the cell that it had before, if it has neither a home nor a Gpu."""
+    old = before.workloads.get(workload.id)
+    if old is None or old is workload or workload.home or workload.present:
+        return workload
+    return replace(workload, cell_since=old.cell_since, woken_by_cell=old.woken_by_cell, unsaved=old.unsaved)
 
 
 def _planned(workload: Workload, entry: PlanEntry, at: float) -> Workload:
