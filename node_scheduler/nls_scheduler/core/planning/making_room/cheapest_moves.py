@@ -156,8 +156,8 @@ class _Pieces:
         loose = tuple(other for other in draft.loose if other != number)
         return _Draft(draft.gpus, free, loose, (*draft.placed, (number, uuid)), cost, least)
 
-    def outlook(self, draft: _Draft, change: _Change) -> tuple[_Cost, _Least]:
-        """The cost of what `draft` is after `change`, and what is still to come then."""
+    def outlook(self, draft: _Draft, change: _Change) -> tuple[_Rank, _Cost, _Least]:
+        """Of what `draft` is after `change`: its rank and cost, and what is still to come then."""
         number, uuid, more = change
         piece, cost, (least_bytes, gpus, lacking), room = self.all[number], draft.cost, draft.least, draft.free[uuid]
         if more > 0:
@@ -171,7 +171,8 @@ class _Pieces:
         room += more
         if room < 0:
             least_bytes, gpus, lacking = least_bytes + self.least_bytes(uuid, room), gpus + 1, lacking - room
-        return cost, _Least(least_bytes, gpus, lacking)
+        least = _Least(least_bytes, gpus, lacking)
+        return self.rank(cost, least), cost, least
 
     def rank(self, cost: _Cost, least: _Least) -> _Rank:
         """Drafts are looked at in this order: the cheapest, as they may become at best; then the nearest.
@@ -224,14 +225,10 @@ def _search(
     """The cheapest way from one of `firsts`, cheaper than `known` where that is given; and what is left of `budget`."""
     order, heap = count(), list[tuple[_Rank, int, _Draft, _Change | None, _Cost, _Least]]()
     bound = None if known is None else known.cost[:3]
-
-    def note(cost: _Cost, least: _Least, draft: _Draft, change: _Change | None) -> None:
-        rank = pieces.rank(cost, least)
-        if bound is None or rank[:3] < bound:
-            heapq.heappush(heap, (rank, next(order), draft, change, cost, least))
-
     for draft in firsts:
-        note(draft.cost, draft.least, draft, None)
+        rank = pieces.rank(draft.cost, draft.least)
+        if bound is None or rank[:3] < bound:
+            heapq.heappush(heap, (rank, next(order), draft, None, draft.cost, draft.least))
     while heap and budget > 0:
         budget -= 1
         _, _, draft, change, cost, least = heapq.heappop(heap)
@@ -239,8 +236,10 @@ def _search(
         if not draft.least.gpus and not draft.loose:
             moves = {pieces.all[number].id: uuid for number, uuid in draft.placed}
             return Answer(draft.gpus, moves, draft.cost), budget
-        for change in _take_off(draft, pieces) if draft.least.gpus else place(draft, pieces):
-            note(*pieces.outlook(draft, change), draft, change)
+        for following in _take_off(draft, pieces) if draft.least.gpus else place(draft, pieces):
+            rank, cost, least = pieces.outlook(draft, following)
+            if bound is None or rank[:3] < bound:
+                heapq.heappush(heap, (rank, next(order), draft, following, cost, least))
     return None, budget
 
 
