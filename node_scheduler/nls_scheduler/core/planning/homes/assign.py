@@ -99,11 +99,14 @@ def _say_why(state: NodeState, admission: Admission, waiting: list[Workload]) ->
         if (why is None or why.kind is Reason.NO_ROOM) and (before := admission.kept_for(workload)) is not None:
             why = admission.is_held_back(workload) or Why(Reason.RESERVED, who=(before.mention,))
         elif why is None:
-            held = held or _holders(state, admission.result) or (Why(Reason.NO_GPU),)
+            # The same values as before where they are the same reasons: then nobody has to compare them again.
+            before = state.plan[workload.id].reason if workload.id in state.plan else why
+            if not held:
+                held = _holders(state, admission.result) or (Why(Reason.NO_GPU),)
+                known = () if before is None else before.because[: len(held)]
+                held = known if known == held else held
             why = admission.is_held_back(workload) or _no_room(admission, workload, held)
-            # The same value as before where it is the same reason: nobody has to compare it again.
-            entry = state.plan.get(workload.id)
-            told[workload.spec.demand] = why = entry.reason if entry is not None and entry.reason == why else why
+            told[workload.spec.demand] = why = before if before is not None and before == why else why
         admission.result.waits[workload.id] = why
 
 

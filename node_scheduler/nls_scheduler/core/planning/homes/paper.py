@@ -205,6 +205,8 @@ class Paper:
 
         The pools are those that its queue lets it into, unless others are given.
         """
+        if max(self.free.values(), default=0) < workload.spec.request_bytes:
+            return None
         wanted = counts(workload)[-1] if count is None else count
         pools = self.pools_for(workload, wanted) if pools is None else pools
         among = self.usable if among is None else self.usable.intersection(among)
