@@ -61,7 +61,7 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
     commands: list[Command] = []
     for workload_id in () if state.quiet else gangs.side_by_side(state):
         entry, workload = plan.entries[workload_id], state.workloads[workload_id]
-        if not (entry.target or workload.present or workload.refused):
+        if not (entry.target or workload.current or workload.refused):
             continue
         decided = _decide(state, workload, entry) or _keep_limit(workload) or trims.order(workload, entry)
         refused = None if decided is None else refusal(state, workload, entry, decided)
@@ -101,6 +101,8 @@ def _without_its_cell(before: NodeState, workload: Workload) -> Workload:
 
 def _planned(workload: Workload, entry: PlanEntry, at: float) -> Workload:
     """With what lasts of the plan: the home, since when deadlines count, and where it is being sent."""
+    if not (entry.home or workload.home or workload.current or workload.move or workload.home_since is not None):
+        return workload if workload.told_since is None else replace(workload, told_since=None)
     home_since = _since(workload.home_since, at) if entry.home else None
     told_since = _since(workload.told_since, at) if entry.deadline_at is not None else None
     lasting = (entry.home, home_since, told_since, _move(workload, entry))
@@ -349,8 +351,10 @@ def _set_timer(
     """Ask to be woken when a deadline passes, unless that is already asked for."""
     times = [state.quiet_until] if state.quiet else []
     for workload in state.workloads.values():
-        times += [p.deadline_at for p in (workload.pending, workload.trim, workload.wanted) if p is not None]
-        times += [] if workload.trim_shows_by is None else [workload.trim_shows_by]
+        if workload.pending or workload.trim or workload.wanted:
+            times += [p.deadline_at for p in (workload.pending, workload.trim, workload.wanted) if p is not None]
+        if workload.trim_shows_by is not None:
+            times.append(workload.trim_shows_by)
     times += [r.since + state.policy.stop_timeout_s for g in state.gpus.values() for r in g.releasing]
     times += [] if wake_at is None else [wake_at]
     next_at = min((t for t in times if t > state.at), default=None)

@@ -71,7 +71,7 @@ def make_plan(state: NodeState) -> Plan:
     draft.trim_since = trims.wanted_from(state, draft.short) | trim_for_wanted(state, draft.allowances)
     positions = _positions(state, alive, draft)
     draft.holders = sorted(
-        ((w.size_bytes, w.id) for w in state.workloads.values() if w.present or w.id in homes.homes), reverse=True
+        ((w.size_bytes, w.id) for w in state.workloads.values() if w.current or w.id in homes.homes), reverse=True
     )
     entries = {w.id: _entry(draft, w, positions, moves) for w in state.workloads.values()}
     deadlines = [e.deadline_at for e in entries.values() if e.deadline_at is not None]
@@ -142,24 +142,27 @@ def _entry(
 def _absent(draft: Draft, workload: Workload, positions: Mapping[WorkloadId, int]) -> PlanEntry:
     """The entry of one that is nowhere and stays so."""
     home, cause = draft.homes.homes.get(workload.id, ()), _cause(draft, workload, ())
-    entry = (home, (), _reason(draft, workload, (), {}), cause, None, False, 0, positions.get(workload.id))
+    reason, position = _reason(draft, workload, (), {}), positions.get(workload.id)
     before = draft.state.plan.get(workload.id)
-    if before is not None and before.values() == (*entry, None, None, None):
-        return before
-    return PlanEntry(*entry)
+    if before is not None and before.position == position and before.reason is reason and before.cause == cause:
+        nowhere = before.home == home and not (before.target or before.yields or before.allowance_bytes)
+        if nowhere and before.deadline_at is before.trim_since is before.roomier is before.bound is None:
+            return before
+    return PlanEntry(home, (), reason, cause, position=position)
 
 
 def _cause(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> WorkloadId | None:
-    if workload.id in draft.yields:
-        return draft.yields[workload.id]
-    if workload.id in draft.cause:
-        return draft.cause[workload.id]
+    key = workload.id
+    if key in draft.yields:
+        return draft.yields[key]
+    if key in draft.cause:
+        return draft.cause[key]
     if target != workload.current:
         if _is_guest(draft, workload) and (claimant := draft.claimant(workload)) is not None:
             return claimant
-        if workload.id in draft.homes.moved_for:
-            return draft.homes.moved_for[workload.id]
-    if workload.present or not workload.wants_gpu:
+        if key in draft.homes.moved_for:
+            return draft.homes.moved_for[key]
+    if workload.current or not workload.wants_gpu:
         return None
     return _holder(draft, workload, target)
 
@@ -183,9 +186,10 @@ def _holder(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Wo
 
     The largest of them.
     """
-    others = (other for _, other in draft.holders if other != workload.id)
     if not target:
-        return next(others, None)
+        largest = (other for _, other in draft.holders[:2] if other != workload.id)
+        return next(largest, None)
+    others = (other for _, other in draft.holders if other != workload.id)
     workloads, targets = draft.state.workloads, draft.rooms.target
     there = [other for other in others if any(uuid in target for uuid in workloads[other].current)]
     leaving = (other for other in there if targets.get(other, ()) != workloads[other].current)

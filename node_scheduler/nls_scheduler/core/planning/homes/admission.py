@@ -176,7 +176,7 @@ class Admission(Paper):
 
     def admit(self, workload: Workload) -> bool:
         """A home for `workload`, if need be by giving others another one, or none. False: it has to wait."""
-        alike = None if workload.present or workload.spec.gang is not None else (workload.spec.demand, self.usable)
+        alike = None if workload.current or workload.spec.gang is not None else (workload.spec.demand, self.usable)
         if alike in self._in_vain:
             return False
         if not self._admit(workload):

@@ -112,15 +112,16 @@ def _say_why(state: NodeState, admission: Admission, waiting: list[Workload]) ->
 
 def _units(homeless: list[Workload], gangs: Mapping[GangKey, Gang], result: Homes) -> dict[WorkloadId, list[Workload]]:
     """Who is admitted with whom, by the first of them: a gang all or none; of one that cannot start, nobody."""
-    heads: dict[object, Workload] = {}
+    heads: dict[GangKey, Workload] = {}
     units: dict[WorkloadId, list[Workload]] = {}
     for workload in homeless:
         key = key_of(workload.spec)
-        if key is not None and not gangs[key].may_start:
+        if key is None:
+            units[workload.id] = [workload]
+        elif not gangs[key].may_start:
             result.waits[workload.id] = gangs[key].why_not()
         else:
-            head = heads.setdefault(workload.id if key is None else key, workload)
-            units.setdefault(head.id, []).append(workload)
+            units.setdefault(heads.setdefault(key, workload).id, []).append(workload)
     return units
 
 
@@ -133,8 +134,12 @@ def _no_room(admission: Admission, workload: Workload, held: tuple[Why, ...]) ->
 
 def _starves_at(state: NodeState, unit: list[Workload]) -> float | None:
     """From when on room is kept free for `unit`; `None`: not while one of it is on a Gpu, or wants none."""
-    since = [w.waiting_since for w in unit if w.waiting_since is not None]
-    return max(since) + state.policy.starvation_s if len(since) == len(unit) else None
+    latest = 0.0
+    for workload in unit:
+        if workload.waiting_since is None:
+            return None
+        latest = max(latest, workload.waiting_since)
+    return latest + state.policy.starvation_s
 
 
 def _holders(state: NodeState, result: Homes) -> tuple[Why, ...]:
