@@ -68,7 +68,7 @@ def _as_planned(state: NodeState, but: Workload) -> tuple[Admission, Rooms]:
         if other.id == but.id:
             continue
         if other.home and all(uuid in state.gpus for uuid in other.home):
-            admission.restate(other)
+            admission.give(other, other.home)
         target = state.plan[other.id].target
         if target and all(uuid in state.gpus for uuid in target):
             rooms.add(other, target)

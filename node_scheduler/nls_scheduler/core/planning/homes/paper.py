@@ -153,10 +153,6 @@ class Paper:
         self.on_paper.put(workload, home)
         self._count(workload, home, 1)
 
-    def restate(self, workload: Workload) -> None:
-        """`workload` has the home that the state says, whether or not that holds."""
-        self.give(workload, workload.home)
-
     def take(self, workload: Workload) -> tuple[GpuUuid, ...]:
         """`workload` has no home any more; the one that it had."""
         home = self.on_paper.take(workload)
