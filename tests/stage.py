@@ -22,11 +22,12 @@ from nls_scheduler.views.sentences import Names, sentence
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from nls_scheduler.core.model.allocations import MemoryAnswer
     from nls_scheduler.core.model.gpu import Gpu
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
     from nls_scheduler.core.model.reasons import Why
     from nls_scheduler.core.model.state import PlanEntry
-    from nls_scheduler.core.model.workload import MemoryAnswer, Workload
+    from nls_scheduler.core.model.workload import Workload
 
 TOTAL = 16 * GIB
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.model.allocations import MemoryAnswer, Wanted
 from nls_scheduler.core.model.ids import CommandId, ProcessId
 from nls_scheduler.core.model.reasons import Reason, Why
-from nls_scheduler.core.model.workload import MemoryAnswer, Order, Pending, Wanted, Workload
+from nls_scheduler.core.model.workload import Order, Pending, Workload
 from nls_scheduler.core.simulator import GIB
 from stage import TOTAL, Stage
 

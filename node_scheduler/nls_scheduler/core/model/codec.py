@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any, Final
 
 from nls_scheduler.core.model import (
+    allocations,
     commands,
     events,
     gpu,
@@ -28,7 +29,7 @@ _TYPE: Final = "$"
 _MAP: Final = "map"
 _KINDS: Final[dict[str, type]] = {
     name: kind
-    for module in (state, ids, gpu, workload, policy, pools, queues, reasons, events, commands, topology)
+    for module in (state, ids, gpu, workload, allocations, policy, pools, queues, reasons, events, commands, topology)
     for name, kind in vars(module).items()
     if isinstance(kind, type) and (is_dataclass(kind) or issubclass(kind, Enum))
 }

@@ -19,6 +19,7 @@ from nls_scheduler.core.model.reasons import NOTHING, Mention
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from nls_scheduler.core.model.allocations import MemoryAnswer, Wanted
     from nls_scheduler.core.model.ids import CommandId, GpuUuid, ProcessId, WorkloadId
     from nls_scheduler.core.model.reasons import Why
 
@@ -161,38 +162,6 @@ class Pending:
     command_id: CommandId
     issued_at: float
     deadline_at: float
-    reason: Why
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """An allocation that has failed within the limit, until it is answered.
-
-    Attributes:
-        number: its supervisor's; the answer names it.
-        gpu: where.
-        bytes: what was to be allocated.
-        held_bytes: what the process holds there already, context included.
-        asked_at: when the daemon heard of it.
-        deadline_at: it is answered by then.
-        shown: a sample has been taken since.
-    """
-
-    number: int
-    gpu: GpuUuid
-    bytes: int
-    held_bytes: int
-    asked_at: float
-    deadline_at: float
-    shown: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryAnswer:
-    """Whether the allocation of that number is worth another try; `reason` is for the user."""
-
-    number: int
-    granted: bool
     reason: Why
 
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model import gangs
+from nls_scheduler.core.model.allocations import Wanted
 from nls_scheduler.core.model.gpu import Releasing
 from nls_scheduler.core.model.ids import CommandId
 from nls_scheduler.core.model.reasons import Reason, Why, said
 from nls_scheduler.core.model.state import NodeState
 from nls_scheduler.core.model.transitions import transition
-from nls_scheduler.core.model.workload import Kind, Order, Phase, Wanted, Workload
+from nls_scheduler.core.model.workload import Kind, Order, Phase, Workload
 from nls_scheduler.core.recording import of_a_gang
 
 if TYPE_CHECKING:

@@ -10,15 +10,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from nls_scheduler.core.model.allocations import MemoryAnswer
 from nls_scheduler.core.model.reasons import Reason, Why
-from nls_scheduler.core.model.workload import MemoryAnswer, Phase
+from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.places import trims
 
 if TYPE_CHECKING:
+    from nls_scheduler.core.model.allocations import Wanted
     from nls_scheduler.core.model.gpu import Gpu
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
     from nls_scheduler.core.model.state import NodeState, PlanEntry
-    from nls_scheduler.core.model.workload import Wanted, Workload
+    from nls_scheduler.core.model.workload import Workload
     from nls_scheduler.core.planning.places.draft import Draft
 
 
