@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 from nls_scheduler.core.model.gangs import fellows
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.workload import Phase
-from nls_scheduler.core.planning.making_room.rooms import is_usable
+from nls_scheduler.core.planning.making_room.rooms import is_usable, room_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from nls_scheduler.core.model.gangs import Gang, GangKey
-    from nls_scheduler.core.model.gpu import Gpu
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
     from nls_scheduler.core.model.state import NodeState, PlanEntry
     from nls_scheduler.core.model.workload import Workload
@@ -62,10 +61,8 @@ def have_room(state: NodeState, plan: Mapping[WorkloadId, PlanEntry], workload: 
     for member in members:
         for uuid in plan[member.id].target:
             needed[uuid] = needed.get(uuid, 0) + member.return_bytes
-    return all(_takes(state, state.gpus[uuid], size) for uuid, size in needed.items())
-
-
-def _takes(state: NodeState, gpu: Gpu, size_bytes: int) -> bool:
-    taken = gpu.foreign_bytes + sum(r.bytes for r in gpu.releasing)
-    taken += sum(max(w.size_bytes, w.used_bytes(gpu.uuid)) for w in state.workloads.values() if gpu.uuid in w.current)
-    return is_usable(state, gpu) and taken + size_bytes <= gpu.memory_total_bytes
+    gpus = state.gpus
+    return all(
+        is_usable(state, gpus[uuid]) and room_bytes(state, workload, gpus[uuid]) >= size
+        for uuid, size in needed.items()
+    )
