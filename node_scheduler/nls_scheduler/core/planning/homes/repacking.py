@@ -119,28 +119,33 @@ def _change_homes(paper: Paper, newcomer: Workload, change: _Change) -> None:
 
 def _packed_again(paper: Paper, newcomer: Workload, candidates: list[Workload]) -> _Change | None:
     """First the newcomer, then the candidates by decreasing size, each at its old home where that has room."""
-    old, draft = dict(paper.result.homes), paper.on_paper
-    pools = {w.id: paper.pools_for(w, counts(w)[-1]) for w in candidates}
     paper.looked_at.places = True
-    checkpoint = draft.checkpoint()
-    for workload in candidates:
-        draft.take(workload)
+    checkpoint = paper.on_paper.checkpoint()
+    change = _put_again(paper, newcomer, candidates)
+    paper.on_paper.roll_back(checkpoint)
+    return change
+
+
+def _put_again(paper: Paper, newcomer: Workload, candidates: list[Workload]) -> _Change | None:
+    """As `_packed_again`, on the paper itself: the caller takes it back."""
+    pools = {w.id: paper.pools_for(w, counts(w)[-1]) for w in candidates}
+    old = {workload.id: paper.on_paper.take(workload) for workload in candidates}
+    new: dict[WorkloadId, tuple[GpuUuid, ...]] = {}
     home = paper.best_fit(newcomer)
-    if home is not None:
-        draft.put(newcomer, home)
+    if home is None:
+        return None
+    paper.on_paper.put(newcomer, home)
     for workload in sorted(candidates, key=lambda w: (-w.spec.request_bytes, *admission_order(w))):
-        if home is None:
-            break
         own = old[workload.id]
         fits = all(paper.has_home_room(workload, uuid) for uuid in own)
         new_home = own if fits else paper.best_fit(workload, pools=pools[workload.id])
         if new_home is None:
-            home = None
-        else:
-            draft.put(workload, new_home)
-    new = {w.id: draft.places[w.id] for w in candidates if w.id in draft.places and draft.places[w.id] != old[w.id]}
-    draft.roll_back(checkpoint)
-    return None if home is None else _Change(home, new, new.keys())
+            return None
+        paper.on_paper.put(workload, new_home)
+        if new_home != own:
+            new[workload.id] = new_home
+    homes = {w.id: new[w.id] for w in candidates if w.id in new}
+    return _Change(home, homes, homes.keys())
 
 
 class _There:
