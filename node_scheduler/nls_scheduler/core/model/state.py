@@ -63,7 +63,7 @@ class PlanEntry:
     roomier: GpuUuid | None = None
     bound: GpuUuid | None = None
 
-    def values(self) -> tuple[object, ...]:
+    def as_tuple(self) -> tuple[object, ...]:
         """All of it, in the order above."""
         what = (self.home, self.target, self.reason, self.cause, self.deadline_at, self.yields, self.allowance_bytes)
         return (*what, self.position, self.trim_since, self.roomier, self.bound)

@@ -136,7 +136,7 @@ def _entry(
         target[0] if key in moves or (key in draft.bound and target == (draft.bound[key],)) else None,
     )
     before = draft.state.plan.get(key)
-    return before if before is not None and before.values() == entry else PlanEntry(*entry)
+    return before if before is not None and before.as_tuple() == entry else PlanEntry(*entry)
 
 
 def _absent(draft: Draft, workload: Workload, positions: Mapping[WorkloadId, int]) -> PlanEntry:
