@@ -197,9 +197,7 @@ class _Attempt:
     def _returns(self, unit: Unit, old: Homes) -> bool:
         """Give `unit` the homes back that they had, if there is still room for all of them."""
         for number, (victim, home) in enumerate(zip(unit, old, strict=True)):
-            pool = self._ledger.pool_of_home(home) or self._pool
-            room = all(self._admission.has_home_room(victim, uuid) for uuid in home)
-            if not room or self._ledger.obstacle(victim, pool, count=len(home)) is not None:
+            if not self._admission.may_return(victim, home):
                 for before in unit[:number]:
                     self._admission.take(before)
                 return False

@@ -249,11 +249,15 @@ class Paper:
 
     def may_have_home(self, workload: Workload, gpus: tuple[GpuUuid, ...]) -> bool:
         """Whether `workload`, which is not counted just now, may come to be at home there: pools, queue and room."""
+        return self.may_return(workload, gpus) and all(self.is_offered(workload, uuid) for uuid in gpus)
+
+    def may_return(self, workload: Workload, home: tuple[GpuUuid, ...]) -> bool:
+        """As `may_have_home`, for a home that it had a moment ago: whatever its pools say by now."""
         if self.ledger is not None:
-            pool = self.ledger.pool_of_home(gpus)
-            if pool is not None and self.ledger.obstacle(workload, pool, count=len(gpus)) is not None:
+            pool = self.ledger.pool_of_home(home)
+            if pool is not None and self.ledger.obstacle(workload, pool, count=len(home)) is not None:
                 return False
-        return all(self.is_offered(workload, uuid) for uuid in gpus)
+        return all(self.has_home_room(workload, uuid) for uuid in home)
 
     def exchange(self, one: Workload, other: Workload) -> bool:
         """Each gets the other's home, if both may have it. False: nothing is changed."""
