@@ -17,6 +17,7 @@ from nls_scheduler.core.model import topology
 from nls_scheduler.core.model.workload import Kind, Phase
 from nls_scheduler.core.planning.homes.paper import admission_order, counts, pinned_to
 from nls_scheduler.core.planning.making_room.cheapest_moves import BUDGET, Answer, Piece, cheapest
+from nls_scheduler.core.planning.making_room.occupancy import Occupancy
 from nls_scheduler.core.planning.making_room.packing import Item, pack
 
 if TYPE_CHECKING:
@@ -158,18 +159,14 @@ class _There:
 
     def __init__(self, paper: Paper) -> None:
         self.paper = paper
-        self.free: dict[GpuUuid, int] = {
-            uuid: paper.state.gpus[uuid].capacity_bytes for uuid in paper.free if uuid in paper.usable
-        }
-        self.place: dict[WorkloadId, tuple[GpuUuid, ...]] = {}
         self._open: dict[tuple[str, ...], frozenset[GpuUuid]] = {}
         paper.looked_at.places = True
+        capacity = {uuid: paper.state.gpus[uuid].capacity_bytes for uuid in paper.free if uuid in paper.usable}
+        held = Occupancy(capacity, lambda workload, _: self.size_bytes(workload))
+        self.place, self.free = held.places, capacity  # `open_to` asks only which they are
         for workload in paper.admitted():
-            place = self._place_of(workload)
-            self.place[workload.id] = place
-            for uuid in place:
-                if uuid in self.free:
-                    self.free[uuid] -= self.size_bytes(workload)
+            held.put(workload, self._place_of(workload))
+        self.free = {uuid: held.free[uuid] for uuid in capacity}
 
     def _place_of(self, workload: Workload) -> tuple[GpuUuid, ...]:
         """Where it is, if its home may be there as well; where it is to be, for all others."""
