@@ -146,7 +146,8 @@ def _absent(draft: Draft, workload: Workload, positions: Mapping[WorkloadId, int
     before = draft.state.plan.get(workload.id)
     if before is not None and before.position == position and before.reason is reason and before.cause == cause:
         nowhere = before.home == home and not (before.target or before.yields or before.allowance_bytes)
-        if nowhere and before.deadline_at is before.trim_since is before.roomier is before.bound is None:
+        times = (before.deadline_at, before.trim_since)
+        if nowhere and times == (None, None) and before.roomier is None and before.bound is None:
             return before
     return PlanEntry(home, (), reason, cause, position=position)
 

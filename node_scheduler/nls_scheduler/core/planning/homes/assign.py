@@ -9,6 +9,7 @@ The rule: the sum of the requests at home on a Gpu stays within its capacity, wh
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.gangs import gangs_of, key_of
@@ -100,13 +101,13 @@ def _say_why(state: NodeState, admission: Admission, waiting: list[Workload]) ->
             why = admission.is_held_back(workload) or Why(Reason.RESERVED, who=(before.mention,))
         elif why is None:
             # The same values as before where they are the same reasons: then nobody has to compare them again.
-            before = state.plan[workload.id].reason if workload.id in state.plan else why
+            last = state.plan[workload.id].reason if workload.id in state.plan else None
             if not held:
                 held = _holders(state, admission.result) or (Why(Reason.NO_GPU),)
-                known = () if before is None else before.because[: len(held)]
-                held = known if known == held else held
+                known = () if last is None else last.because
+                held = tuple(old if old == new else new for old, new in zip_longest(known[: len(held)], held))
             why = admission.is_held_back(workload) or _no_room(admission, workload, held)
-            told[workload.spec.demand] = why = before if before is not None and before == why else why
+            told[workload.spec.demand] = why = last if last is not None and last == why else why
         admission.result.waits[workload.id] = why
 
 

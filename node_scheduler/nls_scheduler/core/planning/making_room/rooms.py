@@ -171,7 +171,10 @@ class Rooms:
         return self._share[uuid]
 
     def _share_of(self, uuid: GpuUuid, requests: int, burst: int) -> float:
-        return 1.0 if burst == 0 else max(0.0, min(1.0, (self._capacity[uuid] - requests) / burst))
+        room = self._capacity[uuid] - requests
+        if room <= 0:
+            return 0.0 if burst else 1.0
+        return 1.0 if room >= burst else room / burst
 
     def allowances(self) -> dict[WorkloadId, int]:
         """What everybody's allocators may use on each of their Gpus, by the draft as it is now."""
