@@ -12,9 +12,12 @@ import ctypes
 import gc
 import mmap
 import os
+import select
 import signal
+import struct
 import sys
 import threading
+import time
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +34,7 @@ _CODES = {DONE: 0, FAILED: 1, STOPPED: 2, REFUSED: 3}
 # One that does not see that it is to stop is killed: what it has not committed is nobody's.
 _STOPS_WITHIN_S = 2.0
 _WITHIN_S = 120.0
+_PID = struct.Struct("=i")
 _THREAD = "nls-saved-state-aside"
 _SET_PDEATHSIG = 1
 _IGNORED = (signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
@@ -68,14 +72,23 @@ class Aside:
         self._stop = mmap.mmap(-1, 1)  # shared with the copy
         self._over = over
         self._within_s = within_s
+        self._pid: int | None = None
+        self._ended = False
         parent = os.getpid()
-        with warnings.catch_warnings():
-            # That other threads may hold locks for ever in the copy is why `end` has a bound.
-            warnings.simplefilter("ignore")
-            self._pid = os.fork()
-        if self._pid == 0:
-            _work(work, self._check, parent)
-        self._thread = threading.Thread(target=self._wait, name=_THREAD, daemon=True)
+        self._hears, tells = os.pipe()
+        try:
+            with warnings.catch_warnings():
+                # That other threads may hold locks for ever in the copy is why `end` has a bound.
+                warnings.simplefilter("ignore")
+                between = os.fork()
+        except OSError:
+            os.close(self._hears)
+            os.close(tells)
+            raise
+        if between == 0:
+            _begin(work, self._check, parent, tells)
+        os.close(tells)
+        self._thread = threading.Thread(target=self._follow, args=(between,), name=_THREAD, daemon=True)
         self._thread.start()
 
     def end(self) -> None:
@@ -91,45 +104,84 @@ class Aside:
             raise SaveStoppedError("the process saves otherwise now")
 
     def _kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._pid, signal.SIGKILL)
+        if self._pid is not None and not self._ended:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
 
-    def _wait(self) -> None:
+    def _follow(self, between: int) -> None:
         timer = threading.Timer(self._within_s, self._kill)
-        timer.name = f"{_THREAD}-timer"
-        timer.daemon = True
-        timer.start()
-        try:
-            _, status = os.waitpid(self._pid, 0)
-        except ChildProcessError:  # a cell's `os.wait()` was told instead
-            status = _CODES[FAILED] << 8
-        finally:
-            timer.cancel()
-        code = os.waitstatus_to_exitcode(status)
-        self._over(next((how for how, known in _CODES.items() if known == code), FAILED))
+        timer.name, timer.daemon = f"{_THREAD}-timer", True
+        with contextlib.suppress(ChildProcessError):  # a cell's `os.wait()` was told instead
+            os.waitpid(between, 0)
+        told = b""
+        # Nothing more comes when the copy is gone, however it ended; what has told how it ended does nothing more.
+        while len(told) <= _PID.size and (piece := os.read(self._hears, _PID.size + 1)):
+            told += piece
+            if self._pid is None and len(told) >= _PID.size:
+                (self._pid,) = _PID.unpack_from(told)
+                timer.start()
+        os.close(self._hears)
+        self._ended = True
+        timer.cancel()
+        how = told[_PID.size :]
+        self._over(next((name for name, code in _CODES.items() if how == bytes([code])), FAILED))
 
 
-def _work(work: Callable[[Callable[[], None]], None], check: Callable[[], None], parent: int) -> None:
+def _begin(work: Callable[[Callable[[], None]], None], check: Callable[[], None], parent: int, tells: int) -> None:
+    """In between: the copy is nobody's child whom a cell of the process's could wait for. Never returns."""
+    between = os.getpid()
+    try:
+        if os.fork() == 0:
+            _work(work, check, parent, between, tells)
+    finally:
+        os._exit(0)
+
+
+def _work(
+    work: Callable[[Callable[[], None]], None], check: Callable[[], None], parent: int, between: int, tells: int
+) -> None:
     """All that the copy does; it never returns."""
     how = FAILED
     try:
-        _leave_all_alone(parent)
-        work(check)
+        os.write(tells, _PID.pack(os.getpid()))
+        _leave_all_alone(between)
+        lives = _liveness(parent)
+
+        def go_on() -> None:
+            check()
+            lives()
+
+        work(go_on)
         how = DONE
     except SaveStoppedError:
         how = STOPPED
     except NotAsideError:
         how = REFUSED
     finally:
-        os._exit(_CODES[how])
+        os.write(tells, bytes([_CODES[how]]))
+        os._exit(0)
 
 
-def _leave_all_alone(parent: int) -> None:
+def _liveness(process: int) -> Callable[[], None]:
+    """What raises SaveStoppedError once a process is gone. Where it has a guardian, that ends the copy, too."""
+    descriptor = os.pidfd_open(process)
+    gone = select.poll()
+    gone.register(descriptor, select.POLLIN)
+
+    def check() -> None:
+        if gone.poll(0):
+            raise SaveStoppedError("the process is gone")
+
+    check()
+    return check
+
+
+def _leave_all_alone(between: int) -> None:
     """Whatever of this process's reaches others is not for the copy."""
     gc.disable()  # no finalizer runs twice
+    while os.getppid() == between:
+        time.sleep(0.0005)  # until it is the guardian's, with which it ends
     _libc.prctl(_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(_CODES[FAILED])
     signal.set_wakeup_fd(-1)
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)

@@ -57,10 +57,9 @@ def standby(player: Player) -> int | None:
 def copy_at_work(player: Player) -> int | None:
     """The copy of a notebook's GPU process that saves now."""
     with contextlib.suppress(OSError):
-        children = Path(f"/proc/{player.pid}/task/{player.pid}/children").read_text("ascii")
         mine = Path(f"/proc/{player.pid}/cmdline").read_bytes()
-        for pid in map(int, children.split()):
-            if Path(f"/proc/{pid}/cmdline").read_bytes() == mine:
+        for pid in descendants(player.kernel.pid) if player.kernel is not None else ():
+            if pid != player.pid and Path(f"/proc/{pid}/cmdline").read_bytes() == mine:
                 return pid
     return None
 

@@ -80,9 +80,15 @@ def gate(tmp_path):
     return Gate(tmp_path / str(os.getpid()))
 
 
-def children():
-    listed = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text(encoding="ascii")
-    return [int(pid) for pid in listed.split()]
+def pid_of(copy):
+    wait_for(lambda: copy._pid is not None)
+    return copy._pid
+
+
+def no_child_of_ours():
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+    return True
 
 
 def test_what_is_saved_is_what_was_there_when_the_copy_was_made(copies, gate):
@@ -156,7 +162,7 @@ def test_a_save_ends_the_copy_and_does_not_wait_for_it(copies, gate):
     copies.begin({**namespace(1, 2), "gate": gate})
     copies.saver.save(namespace(2, 2), cell="2")
     assert copies.endings != [DONE]
-    assert not children()
+    assert no_child_of_ours()
     assert same(restored(copies.saver), namespace(2, 2))
 
 
@@ -164,7 +170,7 @@ def test_a_save_ends_the_copy_and_does_not_wait_for_it(copies, gate):
 def test_a_copy_that_is_killed_has_failed_and_is_the_last_one(copies, gate, number):
     copies.saver.save(namespace(1, 2), cell="1")
     copies.begin({**namespace(2, 2), "gate": gate})
-    (pid,) = children()
+    pid = pid_of(copies.saver._copies._at_work)
     os.kill(pid, number)
     assert copies.end() == FAILED
     assert not copies.handed_over.exists()
@@ -176,7 +182,7 @@ def test_a_copy_that_is_killed_has_failed_and_is_the_last_one(copies, gate, numb
 
 def test_ctrl_c_is_not_for_the_copy(copies, gate):
     copies.begin({**namespace(2, 2), "gate": gate})
-    (pid,) = children()
+    pid = pid_of(copies.saver._copies._at_work)
     wait_for(gate.reached.exists)
     os.kill(pid, signal.SIGINT)
     os.kill(pid, signal.SIGUSR1)
@@ -184,12 +190,18 @@ def test_ctrl_c_is_not_for_the_copy(copies, gate):
     assert copies.end() == DONE
 
 
+def until_stopped(check):
+    while True:
+        check()
+        time.sleep(0.01)
+
+
 def test_a_copy_ends_with_its_process(tmp_path):
     told = tmp_path / "pid"
     parent = os.fork()
     if parent == 0:
-        copy = Aside(lambda _: time.sleep(600), lambda _: None)
-        told.write_text(f"{copy._pid}\n", encoding="ascii")
+        copy = Aside(until_stopped, lambda _: None)
+        told.write_text(f"{pid_of(copy)}\n", encoding="ascii")
         signal.pause()
     wait_for(lambda: told.exists() and told.read_text(encoding="ascii").endswith("\n"))
     pid = told.read_text(encoding="ascii").strip()
@@ -225,16 +237,19 @@ def test_a_copy_that_does_not_hear_is_killed_when_it_is_to_end(monkeypatch):
     over = []
     Aside(lambda _: time.sleep(600), over.append).end()
     assert over == [FAILED]
-    assert not children()
+    assert no_child_of_ours()
 
 
-def test_a_copy_takes_no_notice_of_what_cells_wait_for(copies, gate):
+def test_cells_that_wait_for_their_children_find_no_copy_among_them(copies, gate):
     copies.begin({"gate": gate})
-    (pid,) = children()
-    os.kill(pid, signal.SIGKILL)
-    with contextlib.suppress(ChildProcessError):  # one of the two is told
-        os.wait()
-    assert copies.end() == FAILED
+    wait_for(gate.reached.exists)
+    assert no_child_of_ours()
+    child = os.fork()
+    if child == 0:
+        os._exit(7)
+    assert os.wait() == (child, 7 << 8)
+    gate.path.touch()
+    assert copies.end() == DONE
 
 
 def test_random_numbers_and_settings_are_those_of_the_process(tmp_path):
