@@ -326,7 +326,7 @@ class Arena:
             ends[file] = max(ends[file], position + _pages(size_bytes))
         for file, end in enumerate(ends):
             fd = self._fds[file]
-            if fd is not None:
+            if fd is not None and os.fstat(fd).st_size > end:
                 os.ftruncate(fd, end)
             self._tails[file] = _Tail(end)
 

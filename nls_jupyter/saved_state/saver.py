@@ -72,6 +72,7 @@ class Saver:
         self._index: Extent | None = None
         self._recurring_s = 0.0
         self._copies = Copies()
+        self._is_behind = False
 
     def descriptors(self) -> list[int]:
         """Of the files that hold what was committed last, for others to copy."""
@@ -80,6 +81,7 @@ class Saver:
     def close(self) -> None:
         """Let go of the arena; others may hold it on. Idempotent."""
         self._copies.end()
+        self._is_behind = False
         if self._arena is not None:
             self._arena.close()
         self._arena, self._blobs, self._parts, self._fingerprints = None, None, {}, {}
@@ -196,7 +198,8 @@ class Saver:
 
     def _settle(self) -> None:
         """End the copy that saves, if one does, and go on with what it has committed."""
-        if not self._copies.end():
+        self._is_behind |= self._copies.end()
+        if not self._is_behind:
             return
         arena, blobs = self._open()
         try:
@@ -215,6 +218,7 @@ class Saver:
         self._parts = {digest: part for digest, part in self._parts.items() if standing(part.stored.chunks())}
         self._fingerprints = {key: seen for key, seen in self._fingerprints.items() if standing(seen[1].chunks)}
         self._recurring_s = content.get("recurring_s", 0.0)
+        self._is_behind = False  # not before all of this has gone well
 
     def _save(
         self,

@@ -25,6 +25,7 @@ _AS_OF_NOTHING = re.compile(
     r"without variables|without its variables|none were saved|[Nn]othing was saved|no variables"
 )
 _AS_OF = re.compile(r"the variables of cell \[\d+\]|none were saved")
+_DAMAGED = re.compile(r"saved state(?:'s index)? is damaged|SavedStateDamaged")
 _NOT_KEPT = re.compile(r"(?:not kept|not saved|could not be restored[^:]*|did not come back): (.*)")
 
 
@@ -95,6 +96,10 @@ class Judge:
     def told(self, sentences: list[str]) -> None:
         """The user has read these."""
         self._told += sentences
+        # Nothing in the suite writes into saved state.
+        for sentence in sentences:
+            if _DAMAGED.search(sentence):
+                self._found("damaged state", sentence)
 
     def ran(self, entry: Entry, *, torn: bool = False) -> None:
         """A cell is over. `torn`: it may have been interrupted in the middle of its changes."""

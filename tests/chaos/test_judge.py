@@ -169,3 +169,10 @@ def test_the_model_says_what_the_cells_do(tmp_path: Path) -> None:
     found = json.loads(out.stdout.removeprefix(LOOKED))
     assert {name: found[name] for name in expected((11,))} == expected((11, 12, 13, 999))
     assert set(found["names"]) == NAMES
+
+
+def test_saved_state_that_is_damaged_is_a_finding_also_where_it_is_said() -> None:
+    judge = Judge()
+    judge.told(["GPU: 20 variables kept; could not be restored: big (its part of the saved state is damaged)."])
+    judge.told(["gave up after 3 failures in a row: SavedStateDamagedError: its part of the saved state is damaged."])
+    assert [finding.kind for finding in judge.findings] == ["damaged state"] * 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import random
@@ -17,7 +18,7 @@ import numpy as np
 import pytest
 from test_saved_state_stops import MIB, StopAt, namespace, noise, restored, same
 
-from nls_jupyter.saved_state import Interpreter, Saver, SaveStoppedError, aside, read_manifest
+from nls_jupyter.saved_state import Interpreter, Saver, SaveStoppedError, arena, aside, read_manifest
 from nls_jupyter.saved_state.aside import DONE, FAILED, REFUSED, STOPPED, Aside, NotAsideError
 from simulation import simulated_gpus
 
@@ -124,6 +125,30 @@ def test_what_has_not_changed_since_a_copy_is_not_written_again(copies):
     copies.saver.save(names, cell="2")
     assert copies.saver._blobs.written_bytes == 0
     assert same(restored(copies.saver), names)
+
+
+@pytest.mark.parametrize("what", ["fstat", "preadv", "ftruncate", "pread"])
+def test_a_save_that_fails_while_it_takes_over_from_a_copy_takes_nothing_for_granted(copies, monkeypatch, what):
+    names = namespace(1, 4)
+    copies.saver.save(names, cell="1")
+    names["array"][::1000] += 1
+    assert copies.save(names) == DONE
+    stands = {**names, "array": names["array"].copy()}
+    names["array"][5] += 1
+    with monkeypatch.context() as patched:
+        patched.setattr(arena.os, what, too_large)
+        with contextlib.suppress(OSError):
+            copies.saver.save(names, cell="2")
+            stands = names
+    assert same(restored(copies.saver), stands)
+    for step in range(3):
+        names["array"][7] += 1
+        copies.saver.save(names, cell=str(step))
+        assert same(restored(copies.saver), names)
+
+
+def too_large(*_):
+    raise OSError(errno.EFBIG, "File too large")
 
 
 def test_components_that_a_copy_found_unchanged_are_known_on(copies, tmp_path):
