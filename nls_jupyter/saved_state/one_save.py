@@ -83,6 +83,7 @@ class OneSave:
         self._tick = tick
         self._is_fresh = is_fresh
         self._rules = Rules(self._namespaces)
+        self._rules.regions.in_copy = held is not None
         self._layout = Layout(blobs, tick, before, held)
         self._parts: list[Part] = []
         self._changed: list[ChangedName] = []

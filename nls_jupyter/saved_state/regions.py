@@ -122,6 +122,8 @@ class Regions:
     def __init__(self) -> None:
         #: Why memory cannot be saved, by key: there was no room for it.
         self.refused: dict[object, Callable[[object], UnsavableError]] = {}
+        #: A copy of the process saves: what a fork shares goes on changing.
+        self.in_copy = False
         self.reset()
 
     def reset(self) -> None:

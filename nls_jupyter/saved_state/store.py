@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from nls_jupyter.saved_state.arena import CHUNK_BYTES, Arena, NoRoomError, digest_of
 from nls_jupyter.saved_state.aside import NotAsideError
 from nls_jupyter.saved_state.blobs import Blob, BlobWriter, Table, pieces_of, read_blob, read_chunk, read_each
+from nls_jupyter.saved_state.shared_memory import SharedMemory
+from nls_jupyter.saved_state.window import address_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -105,7 +107,7 @@ class Layout:
         blobs: writes into the arena.
         tick: called now and then; what it raises stops the save.
         before: the fingerprints of the save before.
-        held: what is put in place of memory on devices, where that cannot be read; `None`: it can.
+        held: in a copy of the process, what is put in place of memory on devices, which it cannot read; else `None`.
     """
 
     def __init__(
@@ -115,6 +117,7 @@ class Layout:
         self._tick = tick
         self._before = before
         self._held = held
+        self._shared = SharedMemory() if held is not None else None
         self.fingerprints: Fingerprints = {}
 
     def hold(self, source: Source, key: object) -> Blob | bytes:
@@ -126,7 +129,7 @@ class Layout:
     ) -> Places:
         """Store all of them, `keys` as in `Regions`; `failed` gets the position of one for which there was no room.
 
-        Raises NoRoomError, OSError; NotAsideError where memory cannot be read, and nobody held it.
+        Raises NoRoomError, OSError; NotAsideError for memory that a copy cannot read, or shares with its process.
         """
         places: list[Blob | tuple[int, int]] = []
         pack = bytearray()
@@ -148,7 +151,12 @@ class Layout:
         return Places(places, self._blobs.put(pieces_of(memoryview(pack)), self._tick))
 
     def _held_of(self, source: Source, key: object) -> Blob | bytes | None:
-        if self._held is None or source.where == "host" or not source.size_bytes:
+        if self._held is None or self._shared is None or not source.size_bytes:
+            return None
+        if source.where == "host":
+            memory = source.memory()
+            if memory is not None and self._shared.holds(address_of(memory), source.size_bytes):
+                raise NotAsideError("it shows memory that is shared with other processes")
             return None
         if key not in self._held:
             raise NotAsideError("it holds memory of a Gpu that only its own process can read")

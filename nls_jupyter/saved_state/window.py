@@ -43,7 +43,7 @@ class _Buffer(ctypes.Structure):
     )
 
 
-def _address_of(content: memoryview) -> int:
+def address_of(content: memoryview) -> int:
     """Where memory lies, also such as may not be written to. Raises BufferError."""
     buffer = _Buffer()
     ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(content), ctypes.byref(buffer), 0)
@@ -90,7 +90,7 @@ class Window:
             raise ValueError("outside of the window")
         target = self._address + position
         _libc.madvise(target, content.nbytes, _POPULATE_WRITE)
-        ctypes.memmove(target, _address_of(content), content.nbytes)
+        ctypes.memmove(target, address_of(content), content.nbytes)
 
     def populate(self, position: int, size_bytes: int) -> None:
         """Fill in the page tables of a place on whole pages, as far as the system does that in advance."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
+import mmap
 import os
 import random
 import signal
@@ -386,6 +387,15 @@ def test_a_copy_refuses_where_a_gpus_memory_was_not_looked_for(copies, xp):
     copies.saver.save({"old": old}, cell="2")
     assert copies.save({"old": old}) == DONE
     assert restored(copies.saver)["old"][0] == 1
+
+
+def test_memory_that_the_process_goes_on_changing_is_not_for_a_copy(copies, tmp_path):
+    mapped = np.memmap(tmp_path / "mapped", dtype=np.uint8, mode="w+", shape=(MIB,))
+    for shared in (mapped, mapped[100:200], np.frombuffer(mmap.mmap(-1, 5000), dtype=np.uint8)):
+        assert copies.save({"shared": shared, "x": 1}) == REFUSED
+        copies.saver.save({"x": 1}, cell="1")
+    private = np.frombuffer(mmap.mmap(-1, 5000, flags=mmap.MAP_PRIVATE), dtype=np.uint8)
+    assert copies.save({"private": private, "x": 1, "array": noise(3 * MIB, 1)}) == DONE
 
 
 def test_a_copy_refuses_to_leave_out_what_the_process_itself_might_save(copies):

@@ -10,7 +10,7 @@ import numpy as np
 
 from nls_jupyter.saved_state.buffers import lender_behind, owner_behind, span_of
 from nls_jupyter.saved_state.looks import ATOM, Look, Memory
-from nls_jupyter.saved_state.regions import READER, HostMemory
+from nls_jupyter.saved_state.regions import READER, HostMemory, UnsavableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -88,7 +88,9 @@ class NumpyArrays:
         whole = root if _place(root) == _place(plain) else plain
         return load_subclass, (whole, type(array)), dict(attributes) if attributes else None, None, None, set_attributes
 
-    def _reduce_mapped(self, _: Any) -> Any:
+    def _reduce_mapped(self, array: Any) -> Any:
+        if self._regions.in_copy:
+            raise UnsavableError("memory that its process goes on changing", array)
         self._regions.note("a memory-mapped array comes back in ordinary memory, without its file")
         return NotImplemented
 
