@@ -95,9 +95,9 @@ class Aside:
         """Have it stop, unless it is done, and wait until it is gone."""
         self._stop[0] = 1
         self._thread.join(_STOPS_WITHIN_S)
-        if self._thread.is_alive():
+        while self._thread.is_alive():  # it may have yet to say who it is
             self._kill()
-            self._thread.join()
+            self._thread.join(_STOPS_WITHIN_S)
 
     def _check(self) -> None:
         if self._stop[0]:

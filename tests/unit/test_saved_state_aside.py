@@ -52,6 +52,12 @@ class Copies:
         return self.end()
 
 
+@pytest.fixture(autouse=True)
+def whatever_other_tests_have_imported(monkeypatch):
+    for name in aside._NOT_COPIED:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+
 @pytest.fixture
 def copies(tmp_path):
     with contextlib.closing(Saver()) as saver:
