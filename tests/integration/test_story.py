@@ -185,6 +185,7 @@ def test_a_gpu_process_killed_in_mid_cell_costs_the_cell_and_nothing_else(book: 
 @LONG
 def test_a_second_cell_right_after_the_death_waits_for_the_new_process(book: Book) -> None:
     book.gpu("x = 1")
+    book.run("%gpu vars")  # waits for the save
     for code in ("import os; os._exit(3)", "import os; os.kill(os.getpid(), 9)"):
         assert book.fails(f"%%gpu\n{code}").ename == "GpuProcessDied"
         assert book.gpu("x").result == "1"
