@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from nls_jupyter.saved_state.manifest import ChangedName, MissingName, SavedName
+from nls_jupyter.saved_state.manifest import ChangedName, Manifest, MissingName, SavedName
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
@@ -78,10 +79,6 @@ class Carried:
     def __init__(self) -> None:
         self.components: list[CarriedComponent] = []
 
-    def add(self, stored: Stored, names: Sequence[SavedName]) -> None:
-        """A component of which nothing is back yet."""
-        self.components.append(CarriedComponent(stored, names, {saved.name: "not tried yet" for saved in names}))
-
     def forget(self, names: Container[str]) -> None:
         """Their names are bound again, or nobody wants them back."""
         for component in self.components:
@@ -113,10 +110,20 @@ class Carried:
         ]
 
     @classmethod
-    def from_index(cls, entries: Sequence[Mapping[str, Any]], contents: Contents) -> Carried:
-        """The inverse of `to_index`."""
+    def of_index(cls, content: Mapping[str, Any], contents: Contents) -> Carried:
+        """All of a committed state: what it had carried over itself, and what it saved, of which nothing is back yet.
+
+        Args:
+            content: its index.
+            contents: what the index refers to.
+        """
         carried = cls()
-        for entry in entries:
+        for entry in content["carried"]:
             names = [SavedName(**name) for name in entry["names"]]
             carried.components.append(CarriedComponent(contents.stored(entry), names, dict(entry["reasons"])))
+        saved = iter(Manifest.from_json(content["manifest"]).saved)
+        for entry in content["components"]:
+            names = list(islice(saved, entry["names"]))
+            reasons = dict.fromkeys((name.name for name in names), "not tried yet")
+            carried.components.append(CarriedComponent(contents.stored(entry), names, reasons))
         return carried

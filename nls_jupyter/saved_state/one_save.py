@@ -23,8 +23,8 @@ from nls_jupyter.saved_state.watchdog import OverBudgetError, deadline
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from nls_jupyter.saved_state.arena import Arena
-    from nls_jupyter.saved_state.blobs import Blob, BlobWriter, Chunk
+    from nls_jupyter.saved_state.blobs import Blob, Chunk
+    from nls_jupyter.saved_state.committed import Committed
     from nls_jupyter.saved_state.store import Fingerprints, Held
 
 
@@ -56,8 +56,7 @@ class OneSave:
     Args:
         namespace: all names, outputs too.
         function_globals: namespaces that functions defined in cells have as their globals.
-        arena: where everything goes.
-        blobs: writes into it.
+        committed: where everything goes, beside what stands.
         tick: called now and then; what it raises stops the save.
         before: the fingerprints of the save before.
         is_fresh: what need not be saved, because a new process has it anyway.
@@ -68,8 +67,7 @@ class OneSave:
         self,
         namespace: Mapping[str, Any],
         function_globals: tuple[Mapping[str, Any], ...],
-        arena: Arena,
-        blobs: BlobWriter,
+        committed: Committed,
         tick: Callable[[], None],
         before: Fingerprints,
         is_fresh: Callable[[Component], bool],
@@ -78,13 +76,12 @@ class OneSave:
         self._names = namespace
         main = sys.modules.get("__main__")
         self._namespaces = (*function_globals, vars(main) if main is not None else namespace)
-        self._arena = arena
-        self._blobs = blobs
+        self._arena, self._blobs = committed.arena, committed.blobs
         self._tick = tick
         self._is_fresh = is_fresh
         self._rules = Rules(self._namespaces)
         self._rules.regions.in_copy = held is not None
-        self._layout = Layout(blobs, tick, before, held)
+        self._layout = Layout(committed.blobs, tick, before, held)
         self._parts: list[Part] = []
         self._changed: list[ChangedName] = []
         self._missing: list[MissingName] = []

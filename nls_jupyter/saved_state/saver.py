@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.held_signals import held
-from nls_jupyter.saved_state import index, libraries, recipes
+from nls_jupyter.saved_state import libraries
 from nls_jupyter.saved_state.arena import Arena, NoRoomError, SavedStateDamagedError
 from nls_jupyter.saved_state.aside import NotAsideError
-from nls_jupyter.saved_state.blobs import BlobWriter, Table, read_blob
+from nls_jupyter.saved_state.blobs import Table
 from nls_jupyter.saved_state.carried import Carried
+from nls_jupyter.saved_state.committed import Committed
 from nls_jupyter.saved_state.copies import Copies
-from nls_jupyter.saved_state.decoder import RestoreReport, decode
-from nls_jupyter.saved_state.manifest import Manifest, MissingName, describe, is_beside
 from nls_jupyter.saved_state.one_save import OneSave
+from nls_jupyter.saved_state.restoring import Restoring
 from nls_jupyter.saved_state.room import MachineRoom, resident_bytes
-from nls_jupyter.saved_state.store import Contents, Reader
-from nls_jupyter.saved_state.watchdog import OverBudgetError, SaveEndsError, Watchdog, deadline
+from nls_jupyter.saved_state.store import Contents
+from nls_jupyter.saved_state.watchdog import OverBudgetError, Watchdog, deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from nls_jupyter.saved_state.arena import Extent, Room
+    from nls_jupyter.saved_state.arena import Room
     from nls_jupyter.saved_state.blobs import Chunk
-    from nls_jupyter.saved_state.carried import CarriedComponent
+    from nls_jupyter.saved_state.decoder import RestoreReport
     from nls_jupyter.saved_state.graph import Component
     from nls_jupyter.saved_state.interpreter import Interpreter
-    from nls_jupyter.saved_state.manifest import ChangedName
+    from nls_jupyter.saved_state.manifest import Manifest, MissingName
     from nls_jupyter.saved_state.one_save import Part
     from nls_jupyter.saved_state.store import Fingerprints, Held
 
@@ -64,27 +63,25 @@ class Saver:
         self._interpreter = interpreter
         self._room = room or MachineRoom()
         self._patience_s = patience_s
-        self._arena: Arena | None = None
-        self._blobs: BlobWriter | None = None
+        self._committed: Committed | None = None
         self._parts: dict[bytes, Part] = {}
         self._fingerprints: Fingerprints = {}
         self._carried = Carried()
-        self._index: Extent | None = None
         self._recurring_s = 0.0
         self._copies = Copies()
         self._is_behind = False
 
     def descriptors(self) -> list[int]:
         """Of the files that hold what was committed last, for others to copy."""
-        return self._arena.descriptors() if self._arena is not None else []
+        return self._committed.arena.descriptors() if self._committed is not None else []
 
     def close(self) -> None:
         """Let go of the arena; others may hold it on. Idempotent."""
         self._copies.end()
         self._is_behind = False
-        if self._arena is not None:
-            self._arena.close()
-        self._arena, self._blobs, self._parts, self._fingerprints = None, None, {}, {}
+        if self._committed is not None:
+            self._committed.close()
+        self._committed, self._parts, self._fingerprints = None, {}, {}
         self._carried = Carried()
 
     # -- saving -----------------------------------------------------------------------------------------------------
@@ -155,12 +152,11 @@ class Saver:
         libraries.synchronize()
         # Here and not in the copy: a fork seeds the random numbers anew, among others.
         captured, names = self._captured(), self._names(namespace, function_globals)
-        arena, blobs = self._open()
-        arena.begin()
-        blobs.begin()
-        if arena.memory_room_bytes < resident_bytes():
+        committed_last = self._open()
+        committed_last.begin()
+        if committed_last.arena.memory_room_bytes < resident_bytes():
             raise NotAsideError("memory is too short for a copy of this process")
-        held = self._hold(names, arena, blobs, stop)
+        held = self._hold(names, stop)
 
         def work(check: Callable[[], None]) -> None:
             def stopped() -> None:
@@ -181,11 +177,11 @@ class Saver:
         beside = self._interpreter.outputs() if self._interpreter is not None else {}
         return _Names({**user, **beside}, (namespace, function_globals or namespace))
 
-    def _hold(self, names: _Names, arena: Arena, blobs: BlobWriter, stop: Callable[[], None]) -> Held:
+    def _hold(self, names: _Names, stop: Callable[[], None]) -> Held:
         """What memory of Gpus holds, as far as it is behind names that led there before, or are new."""
         likely = self._copies.perhaps_on_devices(names.every)
         with Watchdog(self._patience_s, stop).watching():
-            save = OneSave(likely, names.main_globals, arena, blobs, stop, self._fingerprints, _never)
+            save = OneSave(likely, names.main_globals, self._open(), stop, self._fingerprints, _never)
             try:
                 held = save.hold(_LOOK_S)
             except NoRoomError as error:
@@ -201,14 +197,13 @@ class Saver:
         self._is_behind |= self._copies.end()
         if not self._is_behind:
             return
-        arena, blobs = self._open()
+        committed = self._open()
         try:
-            self._index, content, chunks = index.read(arena)
+            content, chunks = committed.read()
         except SavedStateDamagedError:  # it was to be the first one
             self.close()
             return
-        arena.release_all_but([*(chunk.extent for chunk in chunks if chunk.extent is not None), self._index])
-        blobs.adopt(chunks)
+        committed.adopt(chunks)
         stands = {(chunk.digest, chunk.extent) for chunk in chunks}
 
         def standing(found: Iterable[Chunk]) -> bool:
@@ -229,9 +224,8 @@ class Saver:
         stop: Callable[[], None] | None,
         held: Held | None = None,
     ) -> Manifest:
-        arena, blobs = self._open()
-        arena.begin()
-        blobs.begin()
+        committed = self._open()
+        committed.begin()
         watchdog = Watchdog(self._patience_s, stop)
         check = deadline(budget_s)
 
@@ -243,28 +237,26 @@ class Saver:
 
         with watchdog.watching():
             is_fresh = self._interpreter.is_fresh if self._interpreter is not None else _never
-            save = OneSave(names.every, names.main_globals, arena, blobs, tick, self._fingerprints, is_fresh, held)
+            save = OneSave(names.every, names.main_globals, committed, tick, self._fingerprints, is_fresh, held)
             try:
                 save.write(self._parts)
                 save.keep_interpreter(captured())
             except OverBudgetError:
                 self._recurring_s = save.recurring_s
-                arena.prepare(save.memory_bytes - blobs.hashed_bytes)
+                committed.arena.prepare(save.memory_bytes - committed.blobs.hashed_bytes)
                 raise
         manifest = save.manifest(cell)
         if held is not None:
             self._copies.refuse_losses(manifest)
         self._copies.noted(names.every, save.on_devices, manifest)
         self._carried.forget({*names.main_globals[0], *(name.name for name in manifest.saved)})
-        return self._commit(save, replace(manifest, carried=self._carried.names()), arena, blobs)
+        return self._commit(save, replace(manifest, carried=self._carried.names()), committed)
 
-    def _open(self) -> tuple[Arena, BlobWriter]:
-        if self._arena is None or self._blobs is None:
-            self._arena = Arena.new(self._room)
-            self._blobs = BlobWriter(self._arena)
-        return self._arena, self._blobs
+    def _open(self) -> Committed:
+        self._committed = self._committed or Committed(Arena.new(self._room))
+        return self._committed
 
-    def _commit(self, save: OneSave, manifest: Manifest, arena: Arena, blobs: BlobWriter) -> Manifest:
+    def _commit(self, save: OneSave, manifest: Manifest, committed: Committed) -> Manifest:
         table = Table()
         content = {
             "manifest": manifest.to_json(),
@@ -273,14 +265,10 @@ class Saver:
             "carried": self._carried.to_index(table),
             "recipes": self.recipes,
         }
-        before = self._index
-        self._index = arena.commit(index.to_bytes(content, table))
+        committed.commit(content, table)
         self._parts, self._fingerprints = save.by_digest, save.fingerprints
         self._recurring_s = save.recurring_s
-        spare_bytes = min(blobs.written_bytes, max(arena.memory_room_bytes, 0) // 2)
-        blobs.keep_only([*save.chunks(), *self._carried.chunks()], spare_bytes)
-        if before is not None:
-            arena.release([before])
+        committed.keep_only([*save.chunks(), *self._carried.chunks()])
         return manifest
 
     # -- restoring --------------------------------------------------------------------------------------------------
@@ -299,20 +287,21 @@ class Saver:
             namespace: the user's.
             deaths: how many processes died while they restored a component of these files, by its key.
         """
-        arena = Arena.adopt(descriptors, self._room)
+        committed = Committed(Arena.adopt(descriptors, self._room))
         try:
-            index_extent, content, chunks = index.read(arena)
+            content, chunks = committed.read()
         except BaseException:
-            arena.close()
+            committed.close()
             raise
         self.close()
-        arena.release_all_but([*(chunk.extent for chunk in chunks if chunk.extent is not None), index_extent])
-        self._arena, self._blobs, self._index = arena, BlobWriter(arena), index_extent
-        self._blobs.adopt(chunks)
+        self._committed = committed
+        committed.adopt(chunks)
         self.recipes = dict(content["recipes"])
         watchdog = Watchdog(self._patience_s)
         with watchdog.watching():
-            return self._bring_back(content, Contents(arena, chunks, watchdog.progress), namespace, deaths or {})
+            contents = Contents(committed.arena, chunks, watchdog.progress)
+            self._carried = Carried.of_index(content, contents)
+            return self._back_into(namespace).everything(content, contents, self.recipes, deaths or {})
 
     def try_again(self, namespace: dict[str, Any], *, asked: bool = False) -> RestoreReport:
         """Once more what could not be restored, as far as its names are not bound by now.
@@ -323,70 +312,15 @@ class Saver:
         self._carried.forget(namespace)
         watchdog = Watchdog(self._patience_s)
         with watchdog.watching():
-            return self._try(namespace, watchdog.progress, lambda component: asked or not component.waits)
+            restoring = self._back_into(namespace)
+            return restoring.what_is_due(watchdog.progress, lambda component: asked or not component.waits)
 
     def forget(self, names: Sequence[str]) -> None:
         """Of what could not be restored, nobody wants these back."""
         self._carried.forget(names)
 
-    def _bring_back(
-        self, content: Mapping[str, Any], contents: Contents, namespace: dict[str, Any], deaths: Mapping[str, int]
-    ) -> RestoreReport:
-        stored = _read_stored(contents, content["interpreter"]) if self._interpreter is not None else None
-        missing: list[MissingName] = []
-        if self._interpreter is not None and stored:
-            missing += _applied(self._interpreter, stored, early=True)
-        self._carried = Carried.from_index(content["carried"], contents)
-        names = iter(Manifest.from_json(content["manifest"]).saved)
-        for entry in content["components"]:
-            self._carried.add(contents.stored(entry), list(islice(names, entry["names"])))
-        for component in self._carried.components:
-            if component.key in deaths:
-                component.leave_out(deaths[component.key])
-        report = self._try(
-            namespace, contents.progress, lambda component: component.key not in deaths and not component.waits
-        )
-        again, failed = recipes.compute(self.recipes, namespace)
-        if self._interpreter is not None and stored:
-            missing += _applied(self._interpreter, stored, early=False)
-        missing += [*report.missing, *failed]
-        return replace(report, restored=(*report.restored, *again), missing=tuple(missing))
-
-    def _try(
-        self, namespace: dict[str, Any], progress: Callable[[], None], due: Callable[[CarriedComponent], bool]
-    ) -> RestoreReport:
-        """Bring back what is carried and `due`; what could not be brought back stays there."""
-        restored: list[str] = []
-        missing: list[MissingName] = []
-        changed: list[ChangedName] = []
-        arena, _ = self._open()
-        for component in self._carried.components:
-            progress()
-            if not due(component):
-                missing += component.left_out()
-                continue
-            self.on_component(component.key)
-            wanted = set(component.reasons)
-            report = decode(Reader(arena, component.stored, progress), namespace, component.names, wanted)
-            beside, refused = self._put_beside(namespace, report.restored)
-            lost = [*report.missing, *refused]
-            component.reasons = {name.name: name.reason for name in lost}
-            changed += component.apart(wanted)
-            restored += [name for name in report.restored if name not in beside]
-            missing += lost
-        self.on_component(None)
-        self._carried.forget(())
-        carried = tuple(name.name for name in self._carried.names())
-        return RestoreReport(tuple(restored), tuple(missing), carried, tuple(changed))
-
-    def _put_beside(
-        self, namespace: dict[str, Any], names: Iterable[str]
-    ) -> tuple[Mapping[str, Any], list[MissingName]]:
-        """What is no name of the user's gets to its own place; all of it, and what could not be put there."""
-        if self._interpreter is None:
-            return {}, []
-        beside = {name: namespace.pop(name) for name in names if is_beside(name)}
-        return beside, self._interpreter.put_outputs(beside)
+    def _back_into(self, namespace: dict[str, Any]) -> Restoring:
+        return Restoring(namespace, self._carried, self._open().arena, self._interpreter, self.on_component)
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,22 +342,3 @@ def _unheard(_: str | None) -> None:
 
 def _never(_: Component) -> bool:
     return False
-
-
-def _applied(interpreter: Interpreter, stored: bytes, *, early: bool) -> list[MissingName]:
-    """What of the settings could not be applied; they never cost the names."""
-    try:
-        return interpreter.apply(stored, early=early)
-    except SaveEndsError:
-        raise
-    except BaseException as error:  # noqa: BLE001 - an extension of the user's may raise anything; it is named
-        return [MissingName("settings", "setting", describe(error))]
-
-
-def _read_stored(contents: Contents, entry: list[int] | None) -> bytes | None:
-    if entry is None:
-        return None
-    blob = contents.blob(entry)
-    stored = bytearray(blob.size_bytes)
-    read_blob(contents.arena, blob, memoryview(stored), contents.progress)
-    return bytes(stored)

@@ -88,7 +88,7 @@ class TestCupy:
             saver.save(names, cell=None)
             names["a"][5] += 1
             saver.save(names, cell=None)
-            assert saver._blobs.hashed_bytes < 2 << 20
+            assert saver._committed.blobs.hashed_bytes < 2 << 20
             namespace = {}
             restore(saver.descriptors(), namespace)
         assert cupy.array_equal(namespace["a"], names["a"])
@@ -129,7 +129,7 @@ class TestTorch:
             saver.save(names, cell=None)
             names["t"][5] += 1
             saver.save(names, cell=None)
-            assert saver._blobs.hashed_bytes < 2 << 20
+            assert saver._committed.blobs.hashed_bytes < 2 << 20
             namespace = {}
             restore(saver.descriptors(), namespace)
         assert torch.equal(namespace["t"], names["t"])

@@ -39,7 +39,7 @@ class Notebook:
         self.pickled = 0
         names = saved_state.user_names(self.names, {})
         self.manifest = self.saver.save(names, cell=None, function_globals=self.names)
-        return self.saver._blobs.written_bytes, self.pickled
+        return self.saver._committed.blobs.written_bytes, self.pickled
 
     def restored(self):
         namespace = {}
@@ -244,10 +244,10 @@ def test_a_new_process_goes_on_where_the_old_one_was(notebook):
         namespace = {}
         second.restore(notebook.saver.descriptors(), namespace)
         second.save(namespace, cell=None)
-        assert second._blobs.written_bytes == 0  # the same content again
+        assert second._committed.blobs.written_bytes == 0  # the same content again
         namespace["a"][:5] += 1
         second.save(namespace, cell=None)
-        assert second._blobs.written_bytes == MIB
+        assert second._committed.blobs.written_bytes == MIB
         third = {}
         restore(second.descriptors(), third)
         assert np.array_equal(third["a"], namespace["a"])

@@ -130,7 +130,7 @@ def test_what_has_not_changed_since_a_copy_is_not_written_again(copies):
     names["kept"][:] = 1
     assert copies.save(names) == DONE
     copies.saver.save(names, cell="2")
-    assert copies.saver._blobs.written_bytes == 0
+    assert copies.saver._committed.blobs.written_bytes == 0
     assert same(restored(copies.saver), names)
 
 
@@ -435,8 +435,8 @@ def test_a_process_that_has_no_room_for_a_copy_is_not_copied(copies, monkeypatch
         with pytest.raises(NotAsideError, match="memory is too short"):
             copies.begin({})
     monkeypatch.setattr(os, "fork", refuse)
-    copies.saver._arena._asked_at = float("-inf")
-    copies.saver._arena._budget_bytes = 0
+    copies.saver._committed.arena._asked_at = float("-inf")
+    copies.saver._committed.arena._budget_bytes = 0
     with pytest.raises(NotAsideError, match="Resource temporarily unavailable"):
         copies.begin({})
 

@@ -108,7 +108,7 @@ class TestRoom:
                 second.restore(saver.descriptors(), namespace)
                 assert np.array_equal(namespace["large"], names["large"])
                 second.save(namespace, cell=None)
-                assert second._blobs.written_bytes == 0
+                assert second._committed.blobs.written_bytes == 0
             names["large"] += 1
             del names["small"]
             saver.save(names, cell=None)
@@ -156,8 +156,8 @@ class TestRoom:
                 patch.setattr(os, "posix_fallocate", full)
                 with pytest.raises(OSError, match="No space"):
                     saver.save(names, cell="2")
-                saver._arena.prepare(20 * MIB)
-                saver._arena.begin()
+                saver._committed.arena.prepare(20 * MIB)
+                saver._committed.arena.begin()
             assert saved_state.read_manifest(saver.descriptors()).cell == "1"
             saver.save(names, cell="2")
             namespace = {}
@@ -212,10 +212,10 @@ class TestCost:
             with pytest.raises(OverBudgetError):
                 saver.save(names, cell=None)
             monkeypatch.undo()
-            copied = saver._blobs.written_bytes
+            copied = saver._committed.blobs.written_bytes
             assert copied >= 2 * MIB
             saver.save(names, cell=None)
-            assert saver._blobs.written_bytes <= 64 * MIB - copied + MIB
+            assert saver._committed.blobs.written_bytes <= 64 * MIB - copied + MIB
             namespace = {}
             restore(saver.descriptors(), namespace)
         assert np.array_equal(namespace["a"], names["a"])

@@ -190,11 +190,11 @@ def test_only_the_changed_parameters_of_a_model_are_written():
     with contextlib.closing(Saver()) as saver:
         saver.save({"net": net}, cell=None)
         saver.save({"net": net}, cell=None)
-        assert saver._blobs.written_bytes == 0
+        assert saver._committed.blobs.written_bytes == 0
         with torch.no_grad():
             net[1].weight[0, 0] += 1
         saver.save({"net": net}, cell=None)
-        assert saver._blobs.written_bytes == 1 << 20
+        assert saver._committed.blobs.written_bytes == 1 << 20
 
 
 @pytest.mark.filterwarnings("ignore")  # of libraries that the compiler imports
