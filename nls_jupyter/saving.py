@@ -227,6 +227,10 @@ class Saves:
             if self._copy is not None and not self._copy.done():
                 await self._let_pass(math.inf, until=self._copy)
             await self._let_pass(min(IDLE_S, max(0.0, self._due_in_s)))
+            # A cell that comes now would wait until the process's own save has stopped, and then for the copy.
+            if self._due and await self._made_aside(wanted):
+                await self._after_copy(wanted)
+                return
         if not await self._done(wanted, within_budget=False) and self._due:
             await self._made_aside(wanted)  # the cell that it gave way to may be a long one
 

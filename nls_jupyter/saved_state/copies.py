@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nls_jupyter.saved_state.aside import FAILED, REFUSED, Aside, NotAsideError, why_not
+from nls_jupyter.saved_state.aside import DONE, FAILED, REFUSED, Aside, NotAsideError, why_not
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Copies:
-    """At most one copy at a time; and what the last save of the process itself saw, which the next copy needs."""
+    """At most one copy at a time; and what the last save saw, the process's own or a copy's, which the next copy needs."""
 
     def __init__(self) -> None:
         self._at_work: Aside | None = None
@@ -28,12 +28,24 @@ class Copies:
             return "a copy of this process has refused"
         return "a copy of this process has failed before" if self._failed else why_not()
 
-    def begin(self, work: Callable[[Callable[[], None]], None], over: Callable[[str], None]) -> None:
-        """Make one; see `Aside`. Raises NotAsideError where the system refuses."""
+    def begin(
+        self,
+        work: Callable[[Callable[[], None]], None],
+        over: Callable[[str], None],
+        names: Mapping[str, Any],
+        on_devices: set[str],
+    ) -> None:
+        """Make one that saves `names`; of these lead to memory of Gpus what `on_devices` has, or it refuses.
+
+        For the others see `Aside`. Raises NotAsideError where the system refuses.
+        """
+        seen = _identities(names)
 
         def ended(how: str) -> None:
             self._failed |= how == FAILED
             self._refused |= how == REFUSED
+            if how == DONE:
+                self._seen, self._on_devices = seen, on_devices
             over(how)
 
         try:
@@ -51,7 +63,7 @@ class Copies:
 
     def noted(self, names: Mapping[str, Any], on_devices: set[str], manifest: Manifest) -> None:
         """The process itself has saved `names`, of which some lead to memory of Gpus."""
-        self._seen = {name: id(value) for name, value in names.items()}
+        self._seen = _identities(names)
         self._on_devices, self._left_out = on_devices, _left_out(manifest)
         self._refused = False
 
@@ -67,6 +79,10 @@ class Copies:
         """In a copy: raises NotAsideError for a name that the process's own last save did not leave out."""
         if new := _left_out(manifest) - self._left_out:
             raise NotAsideError(f"{', '.join(sorted(new))} cannot be saved by a copy, or not at all")
+
+
+def _identities(names: Mapping[str, Any]) -> dict[str, int]:
+    return {name: id(value) for name, value in names.items()}
 
 
 def _left_out(manifest: Manifest) -> set[str]:

@@ -112,6 +112,7 @@ class OneSave:
             with contextlib.suppress(OverBudgetError):
                 check()
                 graph.add(name, value)
+        self.on_devices = graph.names_on_devices()
         found = {key: memory.source() for key, memory in graph.memories.items() if memory.space != "host"}
         return {key: self._layout.hold(source, key) for key, source in found.items() if source.size_bytes}
 

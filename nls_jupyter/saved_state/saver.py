@@ -156,7 +156,7 @@ class Saver:
         committed_last.begin()
         if committed_last.arena.memory_room_bytes < resident_bytes():
             raise NotAsideError("memory is too short for a copy of this process")
-        held = self._hold(names, stop)
+        held, on_devices = self._hold(names, stop)
 
         def work(check: Callable[[], None]) -> None:
             def stopped() -> None:
@@ -166,7 +166,7 @@ class Saver:
             self._save(names, cell, lambda: captured, None, stopped, held)
             committed()
 
-        self._copies.begin(work, over)
+        self._copies.begin(work, over, names.every, on_devices)
 
     def why_not_aside(self) -> str | None:
         """Why no copy of this process can save, as far as is known now; `None` if one can."""
@@ -177,8 +177,8 @@ class Saver:
         beside = self._interpreter.outputs() if self._interpreter is not None else {}
         return _Names({**user, **beside}, (namespace, function_globals or namespace))
 
-    def _hold(self, names: _Names, stop: Callable[[], None]) -> Held:
-        """What memory of Gpus holds, as far as it is behind names that led there before, or are new."""
+    def _hold(self, names: _Names, stop: Callable[[], None]) -> tuple[Held, set[str]]:
+        """What memory of Gpus holds, as far as it is behind names that led there before, or are new; and which do."""
         likely = self._copies.perhaps_on_devices(names.every)
         with Watchdog(self._patience_s, stop).watching():
             save = OneSave(likely, names.main_globals, self._open(), stop, self._fingerprints, _never)
@@ -187,7 +187,7 @@ class Saver:
             except NoRoomError as error:
                 raise NotAsideError(str(error)) from error
         self._fingerprints = {**self._fingerprints, **save.fingerprints}
-        return held
+        return held, save.on_devices
 
     def _captured(self) -> tuple[bytes, list[MissingName]] | None:
         return self._interpreter.capture() if self._interpreter is not None else None

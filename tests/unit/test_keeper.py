@@ -697,6 +697,52 @@ def test_a_cell_that_comes_in_an_idle_save_has_what_is_due_copied_first(monkeypa
     play(story)
 
 
+def due_while_no_cell_runs(notebook: Copied) -> None:
+    """What a short cell has changed becomes due before anybody is idle."""
+
+    async def waits(seconds: float, until: asyncio.Task[bool] | None = None) -> None:
+        if until is not None:
+            await asyncio.wait([until])
+        else:
+            notebook.now_s += seconds
+
+    notebook.saves._let_pass = waits  # type: ignore[method-assign]
+    notebook.now_s = saving.WITHIN_S - 0.5
+    notebook.saves.cell_ran(notebook.now_s)
+    notebook.it.keeper.completed.ran("[1]")
+    notebook.it.save_soon()
+
+
+def test_what_becomes_due_while_no_cell_runs_is_saved_by_a_copy_so_that_one_that_comes_then_waits_for_nothing() -> None:
+    async def story(it: Story) -> None:
+        notebook = Copied(it, await it.start())
+        process = notebook.process
+        due_while_no_cell_runs(notebook)
+        await turns(lambda: notebook.copied == ["[1]"] and not notebook.saves._copying)
+        assert not notebook.saves.active
+        await notebook.saves.give_way()
+        assert (process.budgets, process.stops) == ([True], [])
+        await notebook.end("done")
+        assert it.keeper.completed.unsaved == []
+
+    play(story)
+
+
+def test_what_becomes_due_while_no_cell_runs_is_saved_by_the_process_if_its_copy_fails() -> None:
+    async def story(it: Story) -> None:
+        notebook = Copied(it, await it.start())
+        process = notebook.process
+        process.saving.set_result(None)
+        due_while_no_cell_runs(notebook)
+        await turns(lambda: notebook.copied == ["[1]"])
+        process.can_be_copied = False
+        await notebook.end("failed")
+        await turns(lambda: it.saves == 1)
+        assert process.budgets == [True, False]
+
+    play(story)
+
+
 def test_a_cell_that_relies_on_the_one_before_waits_for_its_copy() -> None:
     async def story(it: Story) -> None:
         notebook = Copied(it, await it.start())

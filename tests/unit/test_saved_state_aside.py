@@ -395,6 +395,16 @@ def test_a_copy_refuses_where_a_gpus_memory_was_not_looked_for(copies, xp):
     assert restored(copies.saver)["old"][0] == 1
 
 
+def test_what_a_copy_has_looked_through_is_not_looked_through_again_before_the_next(copies, xp):
+    names = {**on_gpu(xp, 1), "old": [1]}
+    for step in range(3):
+        names["small"][:] = step
+        assert copies.save(names) == DONE
+        assert (restored(copies.saver)["small"].get() == step).all()
+    names["old"].append(xp.zeros(100))
+    assert copies.save(names) == REFUSED  # as nobody has looked there
+
+
 def test_memory_that_the_process_goes_on_changing_is_not_for_a_copy(copies, tmp_path):
     mapped = np.memmap(tmp_path / "mapped", dtype=np.uint8, mode="w+", shape=(MIB,))
     for shared in (mapped, mapped[100:200], np.frombuffer(mmap.mmap(-1, 5000), dtype=np.uint8)):
