@@ -40,10 +40,10 @@ _LARGE_BYTES = 4096
 # One's array is made again of the other's memory, where that holds all of it.
 _REBUILT = {"cupy", "torch"}
 # From here on a level is handled in bulk, without a look at each of its objects where that can be.
-_MANY = 10_000
+_MANY = 2_000
 # As many objects of a level are walked at once, and looked at one by one between two ticks.
-_AT_ONCE = 1 << 14
-_BETWEEN_TICKS = 1 << 10
+_AT_ONCE = 1 << 12
+_BETWEEN_TICKS = 1 << 8
 
 
 @dataclass(slots=True)
