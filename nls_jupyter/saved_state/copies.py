@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Copies:
-    """At most one copy at a time; and what the last save saw, the process's own or a copy's, which the next copy needs."""
+    """At most one copy at a time; and what the last save saw, of the process or a copy, which the next copy needs."""
 
     def __init__(self) -> None:
         self._at_work: Aside | None = None
@@ -68,12 +68,10 @@ class Copies:
         self._refused = False
 
     def perhaps_on_devices(self, names: Mapping[str, Any]) -> dict[str, Any]:
-        """Those that led to memory of Gpus, and those that are new."""
-        return {
-            name: value
-            for name, value in names.items()
-            if name in self._on_devices or self._seen.get(name) != id(value)
-        }
+        """Those that led to memory of Gpus, then those that are new."""
+        known = {name: value for name, value in names.items() if name in self._on_devices}
+        new = {name: value for name, value in names.items() if self._seen.get(name) != id(value)}
+        return {**known, **new}
 
     def refuse_losses(self, manifest: Manifest) -> None:
         """In a copy: raises NotAsideError for a name that the process's own last save did not leave out."""

@@ -179,6 +179,8 @@ class Saver:
 
     def _hold(self, names: _Names, stop: Callable[[], None]) -> tuple[Held, set[str]]:
         """What memory of Gpus holds, as far as it is behind names that led there before, or are new; and which do."""
+        if not libraries.may_be_on_devices():
+            return {}, set()
         likely = self._copies.perhaps_on_devices(names.every)
         with Watchdog(self._patience_s, stop).watching():
             save = OneSave(likely, names.main_globals, self._open(), stop, self._fingerprints, _never)

@@ -13,14 +13,17 @@ import sys
 import threading
 import time
 import warnings
+from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from test_saved_state_stops import MIB, StopAt, namespace, noise, restored, same
 
-from nls_jupyter.saved_state import Interpreter, Saver, SaveStoppedError, arena, aside, read_manifest
+from nls_jupyter.saved_state import Interpreter, Saver, SaveStoppedError, arena, aside, libraries, read_manifest, saver
 from nls_jupyter.saved_state.aside import DONE, FAILED, REFUSED, STOPPED, Aside, NotAsideError
+from nls_jupyter.saved_state.one_save import OneSave
 from simulation import simulated_gpus
 
 WITHIN_S = 60
@@ -403,6 +406,32 @@ def test_what_a_copy_has_looked_through_is_not_looked_through_again_before_the_n
         assert (restored(copies.saver)["small"].get() == step).all()
     names["old"].append(xp.zeros(100))
     assert copies.save(names) == REFUSED  # as nobody has looked there
+
+
+def test_nothing_is_looked_through_where_nobody_has_imported_what_could_be_on_a_gpu(copies, monkeypatch):
+    for name in (*libraries._ON_DEVICES, "torch"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    looked = []
+    monkeypatch.setattr(OneSave, "hold", lambda *_: looked.append(1) or {})
+    assert copies.save({"x": 1}) == DONE
+    assert not looked
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: True)))
+    assert libraries.may_be_on_devices()
+    monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.setitem(sys.modules, "cupy", os)
+    assert libraries.may_be_on_devices()
+    monkeypatch.delitem(sys.modules, "cupy")
+    monkeypatch.setattr(libraries, "_entry_points", lambda: (EntryPoint("theirs", "here:there", "codecs"),))
+    assert not libraries.may_be_on_devices()
+    monkeypatch.setitem(sys.modules, "theirs", os)
+    assert libraries.may_be_on_devices()
+
+
+def test_new_names_that_lead_far_do_not_keep_known_memory_of_a_gpu_from_being_read(copies, xp, monkeypatch):
+    copies.saver.save({"kept": (kept := xp.zeros(100))}, cell="1")
+    monkeypatch.setattr(saver, "_LOOK_S", 0.005)
+    many = [[number] for number in range(300_000)]
+    assert copies.save({"many": many, "kept": kept}) == DONE
 
 
 def test_memory_that_the_process_goes_on_changing_is_not_for_a_copy(copies, tmp_path):

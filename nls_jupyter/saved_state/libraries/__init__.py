@@ -44,6 +44,8 @@ _OWN = {
     "jax": "nls_jupyter.saved_state.libraries.jax_arrays",
     "numba": "nls_jupyter.saved_state.libraries.numba_functions",
 }
+# Whose memory only its own process can read; PyTorch's, once it has used a Gpu.
+_ON_DEVICES = ("cupy", "nls_jupyter.simulated_cupy", "jax")
 #: Entry points of other packages: the name is the library's module, the object is as `library` in ours.
 ENTRY_POINTS = "nls_jupyter.codecs"
 
@@ -69,6 +71,14 @@ def loaded(regions: Regions) -> list[Library]:
 @functools.cache
 def _entry_points() -> tuple[importlib.metadata.EntryPoint, ...]:
     return tuple(importlib.metadata.entry_points(group=ENTRY_POINTS))
+
+
+def may_be_on_devices() -> bool:
+    """Whether any object of this process can hold memory that only this process can read."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return True
+    return not sys.modules.keys().isdisjoint((*_ON_DEVICES, *(entry.name for entry in _entry_points())))
 
 
 def synchronize() -> None:
