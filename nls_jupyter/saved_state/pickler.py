@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
-from nls_jupyter.saved_state import handles, held, inline, ipython_parts, libraries, reducers, widgets, wrappers
+from nls_jupyter.saved_state import (
+    classes,
+    handles,
+    held,
+    inline,
+    ipython_parts,
+    libraries,
+    reducers,
+    widgets,
+    wrappers,
+)
 from nls_jupyter.saved_state.kinds import name_of
 from nls_jupyter.saved_state.looks import COMPILED, home_of, importable
 from nls_jupyter.saved_state.regions import NAMESPACE, HostMemory, Regions, refuse
@@ -117,9 +127,11 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
     def _reduce_class(self, kind: type) -> Any:
         importable(kind)  # cloudpickle refers only to what somebody has imported
         reduced = super().reducer_override(kind)
-        if type(reduced) is tuple and len(reduced) > 2 and name_of(kind) != kind.__name__:
+        if type(reduced) is not tuple or len(reduced) <= 2:
+            return reduced
+        if name_of(kind) != kind.__name__:
             reduced[2][0].setdefault("__qualname__", name_of(kind))
-        return reduced
+        return classes.as_written(kind, reduced)
 
     def _reduce_function(self, function: types.FunctionType) -> Any:
         if (original := vars(function).get(COMPILED)) is not None:

@@ -11,6 +11,7 @@ from nls_jupyter.saved_state.arena import Arena, NoRoomError, SavedStateDamagedE
 from nls_jupyter.saved_state.aside import NotAsideError
 from nls_jupyter.saved_state.blobs import Table
 from nls_jupyter.saved_state.carried import Carried
+from nls_jupyter.saved_state.classes import without_a_trace
 from nls_jupyter.saved_state.committed import Committed
 from nls_jupyter.saved_state.copies import Copies
 from nls_jupyter.saved_state.one_save import OneSave
@@ -237,7 +238,7 @@ class Saver:
             if stop is not None:
                 stop()
 
-        with watchdog.watching():
+        with watchdog.watching(), without_a_trace():
             is_fresh = self._interpreter.is_fresh if self._interpreter is not None else _never
             save = OneSave(names.every, names.main_globals, committed, tick, self._fingerprints, is_fresh, held)
             try:

@@ -1,0 +1,120 @@
+"""Classes of cells: they come back as they were written, and a save leaves no trace in any class."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import copyreg
+import enum
+import types
+from typing import TYPE_CHECKING, Any
+
+from cloudpickle.cloudpickle import _lookup_class_or_track
+
+from nls_jupyter.saved_state.looks import importable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+# Where pickle keeps what it has found out about a class.
+_FOUND = "__slotnames__"
+_HEARD = "__init_subclass__"
+_PLAIN = (type, abc.ABCMeta, object)
+_MADE_LATER = ("__abstractmethods__", "_abc_impl")
+_MADE_BY_PYTHON = (types.GetSetDescriptorType, types.MemberDescriptorType)
+
+
+def as_written(kind: type, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What cloudpickle makes of a class, with what it has in its own order, and its slots.
+
+    cloudpickle sorts by name what it gives to an empty class, and leaves out what a base has, too. Here the class is
+    made with every name in its place. What its user's own bases and metaclass do when a class is made, they have done:
+    that comes back with them, and is not done again.
+    """
+    make, made_of, (state, slots), *more = reduced
+    places = {name: place for place, name in enumerate(vars(kind))}
+    # Enumerations are made in another way, and so is what stands for other bases than it has (`typing.NamedTuple`).
+    if not issubclass(kind, enum.Enum) and types.resolve_bases(made_of[2]) == kind.__bases__:
+        state = {**{name: value for name, value in vars(kind).items() if _is_inherited(kind, name)}, **state}
+        meta, name, bases, body, *rest = made_of
+        if not any(map(importable, _makers(type(kind), kind.__bases__))):  # these may look at what is there
+            body = _body(kind, body, state)
+        make, made_of = _make, (make, (meta, name, bases, body, *rest))
+    names = sorted(state, key=lambda name: places.get(name, len(places)))
+    state = {name: state[name] for name in names if name != _FOUND and not _is_made_by_python(kind, state[name])}
+    return make, made_of, (state, slots), *more
+
+
+def _is_inherited(kind: type, name: str) -> bool:
+    """Whether what the class itself has under that name is also a base's."""
+    bases = (vars(base) for base in kind.__bases__)
+    return name != "__module__" and any(name in base and base[name] is vars(kind)[name] for base in bases)
+
+
+def _makers(meta: type, bases: Iterable[type]) -> Iterator[type]:
+    """The classes that have a say when a class of these is made, but for Python's own."""
+    yield from (kind for kind in meta.__mro__ if kind not in _PLAIN)
+    for base in bases:
+        yield from (kind for kind in base.__mro__ if kind is not object and _HEARD in vars(kind))
+
+
+def _make(make: Callable[..., type], made_of: tuple[Any, ...]) -> type:
+    """An empty class; called by the unpickler."""
+    meta, name, written, body, tracker, *_ = made_of
+    bases = types.resolve_bases(written)
+    heard = [kind for kind in _makers(meta, bases) if not importable(kind) and _HEARD in vars(kind)]
+    kept = [(kind, vars(kind)[_HEARD]) for kind in heard]
+    try:
+        for kind in heard:
+            setattr(kind, _HEARD, classmethod(_unheard))
+        if meta in _PLAIN or importable(meta):
+            return make(*made_of)
+        maker = next(kind for kind in meta.__mro__ if kind in _PLAIN or importable(kind))
+        return _lookup_class_or_track(tracker, maker.__new__(meta, name, bases, dict(body)))  # type: ignore[no-any-return]
+    finally:
+        for kind, own in kept:
+            setattr(kind, _HEARD, own)
+
+
+def _unheard(_: type, /, **__: Any) -> None:
+    """Nobody is told that there is one more class."""
+
+
+def _body(kind: type, known: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
+    """What a class is made with before its values are there: its slots, and `None` for all others."""
+    body: dict[str, Any] = {}
+    for name, value in vars(kind).items():
+        if _is_made_by_python(kind, value) or name in _MADE_LATER:
+            break  # what follows has been set later
+        if name in known:
+            body[name] = known[name]
+        elif name == "__slots__":
+            body[name] = tuple(slot for slot, made in vars(kind).items() if _is_made_by_python(kind, made))
+        elif name in state:
+            body[name] = None
+    return {**body, **known}
+
+
+def _is_made_by_python(kind: type, value: Any) -> bool:
+    """Whether it stands for a slot, for the attributes, or for the weak references of an instance."""
+    return isinstance(value, _MADE_BY_PYTHON) and value.__objclass__ is kind
+
+
+@contextlib.contextmanager
+def without_a_trace() -> Iterator[None]:
+    """What pickle finds out about classes meanwhile does not stay in them, where their users would see it."""
+    find = copyreg._slotnames  # type: ignore[attr-defined]
+    found: list[type] = []
+
+    def find_once(kind: type) -> Any:
+        found.append(kind)
+        return find(kind)
+
+    copyreg._slotnames = find_once  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        copyreg._slotnames = find  # type: ignore[attr-defined]
+        for kind in found:
+            if _FOUND in vars(kind):
+                type.__delattr__(kind, _FOUND)

@@ -1,0 +1,166 @@
+"""Classes of cells come back as they were written, and a save leaves no trace in them."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from nls_jupyter import saved_state
+from saved_state_roundtrip import cells, check_in_a_new_process, saved
+
+CLASSES = {
+    "methods and values": "class C:\n z = 1\n def m(self): pass\n a = 2\nthing = C()",
+    "a docstring": "class C:\n '''What it is.'''\n b: int = 1\n a: str = 'x'\nthing = C()",
+    "equality": "class C:\n z = 1\n def __eq__(self, other): return True\n a = 2\nthing = C()",
+    "a child": "class B:\n y = 0\n x = 1\nclass C(B):\n y = 2\n a = 3\n def get(self): return super().x\nthing = C()",
+    "a later attribute": "class C:\n b = 1\nC.a = 2\nC.__doc__ = 'later'\nC.b = 3\nthing = C()",
+    "slots": "class C:\n __slots__ = ('b', '__mine', 'a')\n def __init__(self): self.__mine = 1\n z = 0\nthing = C()",
+    "one slot": "class C:\n __slots__ = 'only'\nthing = C()",
+    "slots with weak references": "class C:\n __slots__ = ('a', '__weakref__')\nthing = C()",
+    "slots with attributes": "class C:\n __slots__ = ('a', '__dict__')\nthing = C()",
+    "slots with texts": "class C:\n __slots__ = {'a': 'the first', 'b': 'the second'}\nthing = C()",
+    "slots below slots": "class B:\n __slots__ = ('b',)\nclass C(B):\n __slots__ = ('a',)\nthing = C(); thing.b = 1",
+    "slots below a class without": "class B: pass\nclass C(B):\n __slots__ = ('a',)\nthing = C(); thing.b = 1",
+    "a dataclass": "import dataclasses\n@dataclasses.dataclass\nclass C:\n b: int = 1\n a: list = dataclasses.field("
+    "default_factory=list)\nthing = C()",
+    "a dataclass with slots": "import dataclasses\n@dataclasses.dataclass(slots=True, frozen=True)\nclass C:\n b: int\n"
+    " a: int = 2\nthing = C(1)",
+    "an abstract class": "import abc\nclass B(abc.ABC):\n @abc.abstractmethod\n def z(self): ...\n @property\n"
+    " @abc.abstractmethod\n def a(self): ...\nclass C(B):\n def z(self): return 1\n a = 2\nthing = C()",
+    "a child of list": "class C(list):\n z = 1\n def first(self): return self[0]\n a = 2\nthing = C([1])",
+    "an exception": "class C(ValueError):\n z = 1\n def __str__(self): return 'c'\n a = 2\nthing = C('x')",
+    "a factory": "class C:\n def __new__(cls): return super().__new__(cls)\n def __class_getitem__(cls, key): return key\n"
+    " def __del__(self): pass\n def __hash__(self): return 1\n def __getattr__(self, name): raise AttributeError(name)\n"
+    "thing = C()",
+    "a base that looks": "seen = []\nclass B:\n def __init_subclass__(cls): seen.append(sorted(vars(cls)))\n"
+    "class C(B):\n z = 1\n a = 2\nthing = C()",
+    "a named tuple": "import typing\nclass C(typing.NamedTuple):\n b: int\n a: int = 2\nthing = C(1)",
+    "a tuple of names": "import collections\nC = collections.namedtuple('C', 'b a')\nthing = C(1, 2)",
+    "a protocol": "import typing\nclass C(typing.Protocol):\n z: int\n def a(self) -> int: ...\nclass D(C): pass\nthing = D()",
+    "a generic": "from typing import Generic, TypeVar\nT = TypeVar('T')\nclass C(Generic[T]):\n z = 1\n def a(self) -> T: ...\n"
+    "thing = C[int]()",
+    "a metaclass": "class M(type):\n def __new__(meta, name, bases, body): return super().__new__(meta, name, bases, dict(body))\n"
+    "class C(metaclass=M):\n z = 1\n a = 2\nthing = C()",
+    "a descriptor": "class D:\n def __set_name__(self, owner, name): self.name = name\n def __get__(self, thing, owner): return "
+    "self.name\nclass C:\n z = D()\n a = D()\nthing = C()",
+}
+IN_ANOTHER_ORDER = {"a generic", "a named tuple", "a protocol"}
+"""A library's code runs when these are made, and may look at what is there: they get it when it is whole."""
+
+LOOK = """
+def look(C, thing):
+    more = None
+    try:
+        thing.not_there = 1
+        del thing.not_there
+        more = True
+    except (AttributeError, TypeError):
+        more = False
+    return [list(vars(C)), more, str(C.__doc__), hasattr(thing, "__weakref__"), str(getattr(C, "__slots__", None))]
+"""
+
+
+def look(names):
+    found = {}
+    exec(LOOK, found)
+    return found["look"](names["C"], names["thing"])
+
+
+@pytest.mark.parametrize("source", CLASSES.values(), ids=CLASSES)
+def test_a_save_leaves_no_trace_in_a_class(source):
+    names = cells(source)
+    before = look(names)
+    with saved(saved_state.user_names(names, {}), function_globals=names):
+        assert look(names) == before
+
+
+def test_what_the_user_s_own_pickling_has_left_there_stays():
+    names = cells("class C: pass\nthing = C()\nimport pickle, copy\nagain = copy.copy(thing)")
+    assert "__slotnames__" in vars(names["C"])
+    with saved(saved_state.user_names(names, {}), function_globals=names):
+        assert "__slotnames__" in vars(names["C"])
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_a_class_comes_back_with_what_it_has_in_the_order_in_which_it_was_written(kind):
+    names = cells(CLASSES[kind])
+    expected = json.loads(json.dumps(look(names)))
+    order = "sorted(found[0]), sorted(wanted[0])" if kind in IN_ANOTHER_ORDER else "found[0], wanted[0]"
+    check_in_a_new_process(
+        CLASSES[kind],
+        f"{LOOK}\nwanted = {expected!r}\nfound = look(C, thing)\none, other = {order}\n"
+        "assert one == other, (one, other)\nassert found[1:] == wanted[1:], (found, wanted)\n",
+    )
+
+
+def test_what_a_class_has_and_where_its_things_are_works_in_a_new_process():
+    check_in_a_new_process(
+        f"{CLASSES['slots']}\nthing.a = [1]\nother = thing.a\nclass D(C):\n __slots__ = ()\nd = D(); d.b = other",
+        "assert thing._C__mine == 1 and thing.a is other and d.b is other and isinstance(d, C)\n"
+        "assert not hasattr(thing, '__dict__')\n",
+    )
+
+
+REGISTERED = """
+made = []
+class Base:
+    kinds = {}
+    def __init_subclass__(cls, /, kind="plain", **more):
+        super().__init_subclass__(**more)
+        Base.kinds[cls.__name__, len(Base.kinds)] = kind
+        made.append(cls.shape)
+class Meta(type):
+    count = 0
+    def __new__(meta, name, bases, body, **more):
+        Meta.count += 1
+        return super().__new__(meta, name, bases, {**body, "number": Meta.count}, **more)
+    def __init__(cls, name, bases, body, **more):
+        made.append(name)
+class Round(Base, kind="round"):
+    shape = 1
+class Square(Round, metaclass=Meta, kind="square"):
+    shape = 2
+thing = Square()
+"""
+
+
+def test_what_was_done_when_a_class_was_made_is_not_done_again():
+    check_in_a_new_process(
+        REGISTERED,
+        "assert made == [1, 2, 'Square'], made\n"
+        "assert Base.kinds == {('Round', 0): 'round', ('Square', 1): 'square'}, Base.kinds\n"
+        "assert (Meta.count, Square.number, type(thing), type(Square)) == (1, 1, Square, Meta)\n"
+        "class Next(Square, kind='next'): shape = 3\n"
+        "assert made[3:] == [3, 'Next'] and Next.number == 2 and Base.kinds[('Next', 2)] == 'next'\n",
+    )
+
+
+def test_a_library_hears_of_every_class(tmp_path, monkeypatch):
+    (tmp_path / "their_plugins.py").write_text(
+        "class Plugin:\n kinds = []\n def __init_subclass__(cls): Plugin.kinds.append((cls.__name__, hasattr(cls, 'run')))\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    check_in_a_new_process(
+        "import their_plugins\nclass Mine(their_plugins.Plugin):\n def run(self): pass\n",
+        "assert their_plugins.Plugin.kinds == [('Mine', False)]\nassert Mine.run\n",
+    )
+    del sys.modules["their_plugins"]
+
+
+def test_what_a_class_has_as_its_base_has_it_is_its_own():
+    check_in_a_new_process(
+        "class Base: size = None; names = ()\nclass Child(Base): size = None; names = ()",
+        "Base.size = 1; Base.names = 2\nassert (Child.size, Child.names) == (None, ())\n",
+    )
+
+
+def test_modules_that_pickle_has_are_as_before():
+    import copyreg
+
+    before = copyreg._slotnames
+    with saved({"x": ValueError()}):
+        assert copyreg._slotnames is before
+    assert copyreg._slotnames is before
+    assert sys.modules["copyreg"] is copyreg
