@@ -23,7 +23,8 @@ _TAKEN_AWAY = {"text/plain": ""}
 HIDDEN = (
     (r"(?m)(?<=times: ).*|(?<=time: ).*", "TIME"),
     (r"(?m)[\d.,]+ ?(?:[mnuµμ]?s|min) ±.*", "TIME"),
-    (r"(?m)The slowest run took.*\n|\d+ loops, best of.*", "TIME"),
+    (r"(?m)The slowest run took.*\n", ""),
+    (r"\d+ loops, best of.*", "TIME"),
     (r"\d+:\d\d<[\d:?]+, +[\d.?]+(?:it/s|s/it)", "TIME"),
     (r"(?<= at )[0-9a-f]{8,}\b", "ADDRESS"),
     (r"<(?:ipykernel\.ipkernel\.IPythonKernel|nls_jupyter\.gpu_kernel\.\w+) object", "<KERNEL object"),
