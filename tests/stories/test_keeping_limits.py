@@ -8,7 +8,7 @@ from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import EndProcess, StopProcess, TrimMemory, WorkloadCommand
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.workload import Kind, Phase
-from nls_scheduler.core.planning.making_room.rooms import why_out_of_service
+from nls_scheduler.core.planning.making_room import rooms
 from nls_scheduler.core.simulator import GIB, SimulatedNode
 
 ABOVE_ITS_LIMIT = Why(Reason.ABOVE_LIMIT, bytes=(13 * GIB, 12 * GIB))
@@ -219,7 +219,7 @@ def out_of_service(node):
     while node.state.timer_at is not None:
         node.fire_timer()
         node.pending.clear()
-    return [gpu.index for gpu in node.state.gpus.values() if why_out_of_service(node.state, gpu) is not None]
+    return [node.state.gpus[uuid].index for uuid in rooms.out_of_service(node.state)]
 
 
 def test_a_gpu_whose_process_cannot_be_ended_is_out_of_service_when_the_plan_is_woken_for_that(node):

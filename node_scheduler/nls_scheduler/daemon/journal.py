@@ -15,7 +15,7 @@ import time
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from nls_scheduler.core.model.codec import UnknownValueError, decode, encode
 from nls_scheduler.core.model.events import MemorySampled
@@ -45,6 +45,8 @@ CREATE TABLE snapshots (sequence INTEGER PRIMARY KEY, wall REAL NOT NULL, state 
 CREATE TABLE history (sequence INTEGER PRIMARY KEY, wall REAL NOT NULL, entry TEXT NOT NULL);
 """
 log = logging.getLogger(__name__)
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 
 class JournalError(Exception):
@@ -326,7 +328,11 @@ def _write_changes(database: sqlite3.Connection, before: NodeState, after: NodeS
     )
     for kind, old, new in kinds:
         gone = [(kind, key) for key in old if key not in new]
-        changed = [(kind, key, json.dumps(encode(value))) for key, value in new.items() if old.get(key) != value]
+        changed = [
+            (kind, key, json.dumps(encode(value)))
+            for key, value in new.items()
+            if (was := old.get(key)) is not value and was != value
+        ]
         database.executemany("DELETE FROM records WHERE kind = ? AND id = ?", gone)
         database.executemany("INSERT OR REPLACE INTO records VALUES (?, ?, ?)", changed)
     node = [("node", "at", json.dumps(after.at)), ("node", "next_command", json.dumps(after.next_command))]
@@ -346,21 +352,24 @@ def _insert_event(database: sqlite3.Connection, event: Event, commands: tuple[Co
     database.execute("INSERT INTO events (wall, event, commands) VALUES (?, ?, ?)", row)
 
 
-def _without_figures(state: NodeState) -> list[Gpu]:
-    return [
-        replace(gpu, memory_used_bytes=None if gpu.memory_used_bytes is None else 0, utilisation=None)
-        for gpu in state.gpus.values()
-    ]
-
-
 def _same_but_for_figures(before: NodeState, after: NodeState) -> bool:
     """Whether only measured figures differ: the next sample overwrites them, so leaving this one out loses nothing."""
-    if _without_figures(before) != _without_figures(after) or before.workloads.keys() != after.workloads.keys():
+    if before.gpus.keys() != after.gpus.keys() or before.workloads.keys() != after.workloads.keys():
         return False
-    return all(
-        replace(workload, memory_used={}) == replace(after.workloads[key], memory_used={})
-        for key, workload in before.workloads.items()
+    gpus = _changed(before.gpus, after.gpus)
+    workloads = _changed(before.workloads, after.workloads)
+    return all(_without_figures(old) == _without_figures(new) for old, new in gpus) and all(
+        replace(old, memory_used={}) == replace(new, memory_used={}) for old, new in workloads
     )
+
+
+def _changed(before: Mapping[Key, Value], after: Mapping[Key, Value]) -> Iterator[tuple[Value, Value]]:
+    """Those that are not the same objects."""
+    return ((old, after[key]) for key, old in before.items() if after[key] is not old)
+
+
+def _without_figures(gpu: Gpu) -> Gpu:
+    return replace(gpu, memory_used_bytes=None if gpu.memory_used_bytes is None else 0, utilisation=None)
 
 
 def _trim(database: sqlite3.Connection, path: Path, retention: Retention) -> None:

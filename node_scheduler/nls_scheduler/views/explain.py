@@ -12,13 +12,7 @@ from nls_scheduler.core.model.priorities import priority_word
 from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.homes.admission import Admission
 from nls_scheduler.core.planning.homes.queue_ledger import ledger_of
-from nls_scheduler.core.planning.making_room.rooms import (
-    Rooms,
-    has_room,
-    is_usable,
-    room_bytes,
-    why_out_of_service,
-)
+from nls_scheduler.core.planning.making_room.rooms import Rooms, has_room, is_usable, out_of_service, room_bytes
 from nls_scheduler.units.sizes import format_bytes, format_seconds
 from nls_scheduler.views.queues import pool_figures
 from nls_scheduler.views.sentences import Names, sentence
@@ -175,7 +169,7 @@ def why_not_home(state: NodeState, workload: Workload, gpu: Gpu, admission: Admi
 
 
 def _why_unusable(state: NodeState, gpu: Gpu) -> str:
-    why = why_out_of_service(state, gpu)
+    why = out_of_service(state).get(gpu.uuid)
     return "the driver does not tell how much memory is used" if why is None else sentence(why, Names.of(state))
 
 

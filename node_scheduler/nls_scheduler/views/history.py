@@ -11,13 +11,13 @@ from nls_scheduler.core.model import events
 from nls_scheduler.core.model.commands import InterruptCell, WorkloadCommand
 from nls_scheduler.core.model.reasons import NOTHING, Reason, Why, said
 from nls_scheduler.core.model.workload import Order, Phase
-from nls_scheduler.core.planning.making_room.rooms import why_out_of_service
+from nls_scheduler.core.planning.making_room.rooms import out_of_service
 from nls_scheduler.units.clock import wall_time
 from nls_scheduler.views.entries import Entry, labels_of, of_gpu
 from nls_scheduler.views.status import cause_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from nls_scheduler.core.model.commands import Command
     from nls_scheduler.core.model.gpu import Gpu
@@ -57,6 +57,7 @@ class Recorder:
         self._trips: dict[WorkloadId, _Trip] = {}
         self._causes: dict[WorkloadId, Mention | None] = {}
         self._sequence = 0
+        self._out_of_service: tuple[NodeState | None, Mapping[GpuUuid, Why]] = None, {}
 
     def go_on_after(self, entries: Iterable[Entry]) -> None:
         """Number on from what an earlier daemon kept."""
@@ -81,14 +82,17 @@ class Recorder:
 
     def _of_gpus(self, before: NodeState, after: NodeState) -> Iterator[Entry]:
         """Gpus that went out of service or came back."""
+        state, out_before = self._out_of_service
+        out_before = out_before if state is before else out_of_service(before)
+        out = out_of_service(after)
+        self._out_of_service = after, out
         for uuid in {**before.gpus, **after.gpus}:
-            was, now = before.gpus.get(uuid), after.gpus.get(uuid)
-            why_before = None if was is None else why_out_of_service(before, was)
+            was, now, why_before = before.gpus.get(uuid), after.gpus.get(uuid), out_before.get(uuid)
             if now is None:
                 if was is not None and why_before is None:
                     yield self._gpu_entry(after, was, "gpu_unhealthy", Why(Reason.VANISHED))
                 continue
-            why = why_out_of_service(after, now)
+            why = out.get(uuid)
             if why is not None and why_before is None:
                 yield self._gpu_entry(after, now, "gpu_unhealthy", why)
             elif why is None and why_before is not None:
@@ -103,8 +107,11 @@ class Recorder:
 
     def _changes(self, before: NodeState, event: events.Event, after: NodeState) -> list[Entry]:
         found = list(self._of_gpus(before, after))
+        about = getattr(event, "workload", None)
         for workload_id in {**before.workloads, **after.workloads}:
             was, now = before.workloads.get(workload_id), after.workloads.get(workload_id)
+            if was is now and workload_id != about and workload_id not in self._trips:
+                continue
             if was is None:
                 if now is not None and now.phase is Phase.QUEUED:
                     found.append(self._entry(after, now, "queued", _plan_reason(after, now)))

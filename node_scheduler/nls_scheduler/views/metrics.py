@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from nls_scheduler import __version__
 from nls_scheduler.core.model.commands import StopProcess, SuspendProcess, WorkloadCommand
 from nls_scheduler.core.model.workload import Kind, Phase
-from nls_scheduler.core.planning.making_room.rooms import why_out_of_service
+from nls_scheduler.core.planning.making_room.rooms import out_of_service
 from nls_scheduler.units.clock import boottime_s
 from nls_scheduler.views.queues import queue_views
 
@@ -172,6 +172,7 @@ def _gpus(state: NodeState) -> Iterator[GaugeMetricFamily]:
     homes: Tally[str] = Tally()
     for workload in state.workloads.values():
         homes.update(dict.fromkeys(workload.home, workload.spec.request_bytes))
+    out = out_of_service(state)
     figures: tuple[tuple[str, str, Callable[[Gpu], float | None]], ...] = (
         ("memory_total_bytes", "Memory that can be handed out", lambda gpu: gpu.memory_total_bytes),
         ("memory_used_bytes", "Memory in use by everybody", lambda gpu: gpu.memory_used_bytes),
@@ -187,7 +188,7 @@ def _gpus(state: NodeState) -> Iterator[GaugeMetricFamily]:
             lambda gpu: sum(_borrowed(gpu, workload) for workload in state.workloads.values()),
         ),
         ("utilisation_ratio", "Busy part of the last sample period", lambda gpu: gpu.utilisation),
-        ("healthy", "1 in service, 0 out of service", lambda gpu: float(why_out_of_service(state, gpu) is None)),
+        ("healthy", "1 in service, 0 out of service", lambda gpu: float(gpu.uuid not in out)),
     )
     for name, help_text, figure in figures:
         family = GaugeMetricFamily(f"nls_gpu_{name}", help_text, labels=_GPU_LABELS)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nls_scheduler import __version__
 from nls_scheduler.core.model.reasons import Mention
 from nls_scheduler.core.model.workload import Phase
-from nls_scheduler.core.planning.making_room.rooms import why_out_of_service
+from nls_scheduler.core.planning.making_room.rooms import out_of_service
 from nls_scheduler.units.clock import wall_time
 from nls_scheduler.views.queues import queue_views
 from nls_scheduler.views.sentences import Names, sentence, told_of
@@ -45,7 +45,7 @@ def node_view(
 
 def gpu_view(state: NodeState, gpu: Gpu) -> dict[str, Any]:
     """One Gpu; `None` is what the driver did not say. One on which a process is stuck is not healthy either."""
-    why = why_out_of_service(state, gpu)
+    why = out_of_service(state).get(gpu.uuid)
     return {
         "uuid": gpu.uuid,
         "index": gpu.index,

@@ -40,6 +40,7 @@ class Admission(Paper):
         self._in_vain: set[object] = set()
         self._reserved: dict[GpuUuid, Workload] = {}
         self._usable_for: dict[WorkloadId, frozenset[GpuUuid]] = {}
+        self._offered: tuple[int, dict[object, frozenset[GpuUuid]]] = 0, {}
 
     def keep_given(self, ordered: list[Workload]) -> None:
         """The homes that a cluster's scheduler chose; where they are more than a Gpu has, the last ones wait."""
@@ -124,7 +125,7 @@ class Admission(Paper):
     def reserve_for(self, unit: list[Workload]) -> None:
         """Keep for `unit` every Gpu that it may get one day; nothing is kept for one that could never be admitted."""
         empty = self._empty
-        could = {u for w in unit for u in empty.usable if empty.is_offered(w, u)}
+        could = {u for w in unit for u in empty.offered(w)}
         if could <= self._reserved.keys():
             return
         checkpoint = empty.checkpoint()
@@ -143,10 +144,21 @@ class Admission(Paper):
         """For whom the room is kept that `workload` would have; `None`: there is none."""
         if not self._reserved:
             return None
-        usable, self.usable = self.usable, self._all_usable - self._usable_for.get(workload.id, self._all_usable)
-        kept = [u for u in self.usable if self.is_offered(workload, u)]
-        self.usable = usable
+        kept = self.offered(workload) - self._usable_for.get(workload.id, self._all_usable)
         return self._reserved[min(kept)] if kept else None
+
+    def offered(self, workload: Workload) -> frozenset[GpuUuid]:
+        """The Gpus that can become a home of `workload`, which has none, whatever of them is kept for others."""
+        version, found = self._offered
+        if version != self.on_paper.version:
+            found = {}
+            self._offered = self.on_paper.version, found
+        known = found.get(workload.spec.demand)
+        if known is None:
+            usable, self.usable = self.usable, self._all_usable
+            known = found[workload.spec.demand] = frozenset(u for u in self.usable if self.is_offered(workload, u))
+            self.usable = usable
+        return known
 
     def admit_together(self, unit: list[Workload]) -> bool:
         """A home for each of `unit`, or for none of them."""

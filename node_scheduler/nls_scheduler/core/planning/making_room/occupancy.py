@@ -23,12 +23,14 @@ class Occupancy:
     Attributes:
         free: bytes that are left on each Gpu, below zero where more is there than it has: one that is gone has none.
         places: the Gpus of everybody who is anywhere.
+        version: grows with each change.
     """
 
     def __init__(self, capacity_bytes: Mapping[GpuUuid, int], measure: Callable[[Workload, GpuUuid], int]) -> None:
         """Nobody is anywhere; `measure` says what a workload takes on a Gpu, in bytes."""
         self.free = dict(capacity_bytes)
         self.places: dict[WorkloadId, Gpus] = {}
+        self.version = 0
         self._measure = measure
         self._done: list[tuple[Workload, Gpus, int]] = []
 
@@ -59,6 +61,7 @@ class Occupancy:
             self._change(workload, gpus, -sign)
 
     def _change(self, workload: Workload, gpus: Gpus, sign: int) -> None:
+        self.version += 1
         if sign > 0:
             self.places[workload.id] = gpus
         else:

@@ -237,11 +237,14 @@ def is_usable(state: NodeState, gpu: Gpu) -> bool:
     return gpu.healthy and gpu.memory_used_bytes is not None and gpu.uuid not in stuck_gpus(state)
 
 
-def why_out_of_service(state: NodeState, gpu: Gpu) -> Why | None:
-    """Why `gpu` gets nothing new until somebody acts; `None` while it is in service."""
-    if not gpu.healthy:
-        return gpu.unhealthy_reason or Why(Reason.UNHEALTHY)
-    return Why(Reason.STUCK) if gpu.uuid in stuck_gpus(state) else None
+def out_of_service(state: NodeState) -> dict[GpuUuid, Why]:
+    """The Gpus that get nothing new until somebody acts, and why."""
+    stuck = stuck_gpus(state)
+    return {
+        uuid: Why(Reason.STUCK) if gpu.healthy else gpu.unhealthy_reason or Why(Reason.UNHEALTHY)
+        for uuid, gpu in state.gpus.items()
+        if not gpu.healthy or uuid in stuck
+    }
 
 
 def stuck_gpus(state: NodeState) -> set[GpuUuid]:
