@@ -10,12 +10,12 @@ from nls_jupyter.saved_state import libraries
 from nls_jupyter.saved_state.arena import Arena, NoRoomError, SavedStateDamagedError
 from nls_jupyter.saved_state.aside import NotAsideError
 from nls_jupyter.saved_state.blobs import Table
+from nls_jupyter.saved_state.bringing_back import BringingBack
 from nls_jupyter.saved_state.carried import Carried
 from nls_jupyter.saved_state.classes import without_a_trace
 from nls_jupyter.saved_state.committed import Committed
 from nls_jupyter.saved_state.copies import Copies
 from nls_jupyter.saved_state.one_save import OneSave
-from nls_jupyter.saved_state.restoring import Restoring
 from nls_jupyter.saved_state.room import MachineRoom, resident_bytes
 from nls_jupyter.saved_state.store import Contents
 from nls_jupyter.saved_state.watchdog import OverBudgetError, Watchdog, deadline
@@ -315,15 +315,15 @@ class Saver:
         self._carried.forget(namespace)
         watchdog = Watchdog(self._patience_s)
         with watchdog.watching():
-            restoring = self._back_into(namespace)
-            return restoring.what_is_due(watchdog.progress, lambda component: asked or not component.waits)
+            bringing = self._back_into(namespace)
+            return bringing.what_is_due(watchdog.progress, lambda component: asked or not component.waits)
 
     def forget(self, names: Sequence[str]) -> None:
         """Of what could not be restored, nobody wants these back."""
         self._carried.forget(names)
 
-    def _back_into(self, namespace: dict[str, Any]) -> Restoring:
-        return Restoring(namespace, self._carried, self._open().arena, self._interpreter, self.on_component)
+    def _back_into(self, namespace: dict[str, Any]) -> BringingBack:
+        return BringingBack(namespace, self._carried, self._open().arena, self._interpreter, self.on_component)
 
 
 @dataclass(frozen=True, slots=True)

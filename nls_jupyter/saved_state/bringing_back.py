@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nls_jupyter.saved_state.store import Contents
 
 
-class Restoring:
+class BringingBack:
     """Puts back what is carried; what cannot be put back stays carried, with its reason.
 
     Args:
