@@ -11,40 +11,166 @@ from nls_jupyter import saved_state
 from saved_state_roundtrip import cells, check_in_a_new_process, saved
 
 CLASSES = {
-    "methods and values": "class C:\n z = 1\n def m(self): pass\n a = 2\nthing = C()",
-    "a docstring": "class C:\n '''What it is.'''\n b: int = 1\n a: str = 'x'\nthing = C()",
-    "equality": "class C:\n z = 1\n def __eq__(self, other): return True\n a = 2\nthing = C()",
-    "a child": "class B:\n y = 0\n x = 1\nclass C(B):\n y = 2\n a = 3\n def get(self): return super().x\nthing = C()",
-    "a later attribute": "class C:\n b = 1\nC.a = 2\nC.__doc__ = 'later'\nC.b = 3\nthing = C()",
-    "slots": "class C:\n __slots__ = ('b', '__mine', 'a')\n def __init__(self): self.__mine = 1\n z = 0\nthing = C()",
-    "one slot": "class C:\n __slots__ = 'only'\nthing = C()",
-    "slots with weak references": "class C:\n __slots__ = ('a', '__weakref__')\nthing = C()",
-    "slots with attributes": "class C:\n __slots__ = ('a', '__dict__')\nthing = C()",
-    "slots with texts": "class C:\n __slots__ = {'a': 'the first', 'b': 'the second'}\nthing = C()",
-    "slots below slots": "class B:\n __slots__ = ('b',)\nclass C(B):\n __slots__ = ('a',)\nthing = C(); thing.b = 1",
-    "slots below a class without": "class B: pass\nclass C(B):\n __slots__ = ('a',)\nthing = C(); thing.b = 1",
-    "a dataclass": "import dataclasses\n@dataclasses.dataclass\nclass C:\n b: int = 1\n a: list = dataclasses.field("
-    "default_factory=list)\nthing = C()",
-    "a dataclass with slots": "import dataclasses\n@dataclasses.dataclass(slots=True, frozen=True)\nclass C:\n b: int\n"
-    " a: int = 2\nthing = C(1)",
-    "an abstract class": "import abc\nclass B(abc.ABC):\n @abc.abstractmethod\n def z(self): ...\n @property\n"
-    " @abc.abstractmethod\n def a(self): ...\nclass C(B):\n def z(self): return 1\n a = 2\nthing = C()",
-    "a child of list": "class C(list):\n z = 1\n def first(self): return self[0]\n a = 2\nthing = C([1])",
-    "an exception": "class C(ValueError):\n z = 1\n def __str__(self): return 'c'\n a = 2\nthing = C('x')",
-    "a factory": "class C:\n def __new__(cls): return super().__new__(cls)\n def __class_getitem__(cls, key): return key\n"
-    " def __del__(self): pass\n def __hash__(self): return 1\n def __getattr__(self, name): raise AttributeError(name)\n"
-    "thing = C()",
-    "a base that looks": "seen = []\nclass B:\n def __init_subclass__(cls): seen.append(sorted(vars(cls)))\n"
-    "class C(B):\n z = 1\n a = 2\nthing = C()",
-    "a named tuple": "import typing\nclass C(typing.NamedTuple):\n b: int\n a: int = 2\nthing = C(1)",
-    "a tuple of names": "import collections\nC = collections.namedtuple('C', 'b a')\nthing = C(1, 2)",
-    "a protocol": "import typing\nclass C(typing.Protocol):\n z: int\n def a(self) -> int: ...\nclass D(C): pass\nthing = D()",
-    "a generic": "from typing import Generic, TypeVar\nT = TypeVar('T')\nclass C(Generic[T]):\n z = 1\n def a(self) -> T: ...\n"
-    "thing = C[int]()",
-    "a metaclass": "class M(type):\n def __new__(meta, name, bases, body): return super().__new__(meta, name, bases, dict(body))\n"
-    "class C(metaclass=M):\n z = 1\n a = 2\nthing = C()",
-    "a descriptor": "class D:\n def __set_name__(self, owner, name): self.name = name\n def __get__(self, thing, owner): return "
-    "self.name\nclass C:\n z = D()\n a = D()\nthing = C()",
+    "methods and values": """
+class C:
+    z = 1
+    def m(self): pass
+    a = 2
+thing = C()""",
+    "a docstring": """
+class C:
+    '''What it is.'''
+    b: int = 1
+    a: str = 'x'
+thing = C()""",
+    "equality": """
+class C:
+    z = 1
+    def __eq__(self, other): return True
+    a = 2
+thing = C()""",
+    "a child": """
+class B:
+    y = 0
+    x = 1
+class C(B):
+    y = 2
+    a = 3
+    def get(self): return super().x
+thing = C()""",
+    "a later attribute": """
+class C:
+    b = 1
+C.a = 2
+C.__doc__ = 'later'
+C.b = 3
+thing = C()""",
+    "slots": """
+class C:
+    __slots__ = ('b', '__mine', 'a')
+    def __init__(self): self.__mine = 1
+    z = 0
+thing = C()""",
+    "one slot": """
+class C:
+    __slots__ = 'only'
+thing = C()""",
+    "slots with weak references": """
+class C:
+    __slots__ = ('a', '__weakref__')
+thing = C()""",
+    "slots with attributes": """
+class C:
+    __slots__ = ('a', '__dict__')
+thing = C()""",
+    "slots with texts": """
+class C:
+    __slots__ = {'a': 'the first', 'b': 'the second'}
+thing = C()""",
+    "slots below slots": """
+class B:
+    __slots__ = ('b',)
+class C(B):
+    __slots__ = ('a',)
+thing = C(); thing.b = 1""",
+    "slots below a class without": """
+class B: pass
+class C(B):
+    __slots__ = ('a',)
+thing = C(); thing.b = 1""",
+    "a dataclass": """
+import dataclasses
+@dataclasses.dataclass
+class C:
+    b: int = 1
+    a: list = dataclasses.field(default_factory=list)
+thing = C()""",
+    "a dataclass with slots": """
+import dataclasses
+@dataclasses.dataclass(slots=True, frozen=True)
+class C:
+    b: int
+    a: int = 2
+thing = C(1)""",
+    "an abstract class": """
+import abc
+class B(abc.ABC):
+    @abc.abstractmethod
+    def z(self): ...
+    @property
+    @abc.abstractmethod
+    def a(self): ...
+class C(B):
+    def z(self): return 1
+    a = 2
+thing = C()""",
+    "a child of list": """
+class C(list):
+    z = 1
+    def first(self): return self[0]
+    a = 2
+thing = C([1])""",
+    "an exception": """
+class C(ValueError):
+    z = 1
+    def __str__(self): return 'c'
+    a = 2
+thing = C('x')""",
+    "a factory": """
+class C:
+    def __new__(cls): return super().__new__(cls)
+    def __class_getitem__(cls, key): return key
+    def __del__(self): pass
+    def __hash__(self): return 1
+    def __getattr__(self, name): raise AttributeError(name)
+thing = C()""",
+    "a base that looks": """
+seen = []
+class B:
+    def __init_subclass__(cls): seen.append(sorted(vars(cls)))
+class C(B):
+    z = 1
+    a = 2
+thing = C()""",
+    "a named tuple": """
+import typing
+class C(typing.NamedTuple):
+    b: int
+    a: int = 2
+thing = C(1)""",
+    "a tuple of names": """
+import collections
+C = collections.namedtuple('C', 'b a')
+thing = C(1, 2)""",
+    "a protocol": """
+import typing
+class C(typing.Protocol):
+    z: int
+    def a(self) -> int: ...
+class D(C): pass
+thing = D()""",
+    "a generic": """
+from typing import Generic, TypeVar
+T = TypeVar('T')
+class C(Generic[T]):
+    z = 1
+    def a(self) -> T: ...
+thing = C[int]()""",
+    "a metaclass": """
+class M(type):
+    def __new__(meta, name, bases, body): return super().__new__(meta, name, bases, dict(body))
+class C(metaclass=M):
+    z = 1
+    a = 2
+thing = C()""",
+    "a descriptor": """
+class D:
+    def __set_name__(self, owner, name): self.name = name
+    def __get__(self, thing, owner): return self.name
+class C:
+    z = D()
+    a = D()
+thing = C()""",
 }
 IN_ANOTHER_ORDER = {"a generic", "a named tuple", "a protocol"}
 """A library's code runs when these are made, and may look at what is there: they get it when it is whole."""
@@ -139,7 +265,8 @@ def test_what_was_done_when_a_class_was_made_is_not_done_again():
 
 def test_a_library_hears_of_every_class(tmp_path, monkeypatch):
     (tmp_path / "their_plugins.py").write_text(
-        "class Plugin:\n kinds = []\n def __init_subclass__(cls): Plugin.kinds.append((cls.__name__, hasattr(cls, 'run')))\n"
+        "class Plugin:\n kinds = []\n def __init_subclass__(cls):\n"
+        "  Plugin.kinds.append((cls.__name__, hasattr(cls, 'run')))\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     check_in_a_new_process(
