@@ -1,8 +1,8 @@
-"""A thousand submissions of one user, one after another, and how long another user's `/livez` takes meanwhile.
+"""A thousand submissions of one user, one after another, and how long another user's `/readyz` takes meanwhile.
 
 The workloads are never supervised: those for which there is a home hold it, the others wait in line. Prints seconds,
-the daemon's own time on the processor, and milliseconds of `/livez` while it takes them in and once it has them all.
-`/livez` of a daemon that has nothing to do, in the same run, is the peer.
+the daemon's own time on the processor, and milliseconds of `/readyz` while it takes them in and once it has them all.
+`/readyz` of a daemon that has nothing to do, in the same run, is the peer.
 """
 
 from __future__ import annotations
@@ -15,19 +15,21 @@ from pathlib import Path
 from typing import Any
 
 from daemon_load import answers, cpu_seconds, start
-from kernels import milliseconds
 from machine import machine, report
 
+from kernels import milliseconds
 from nls_scheduler.client.daemon_client import DaemonClient
 
 _PAUSE_S = 0.02
 
 
-async def livez(client: DaemonClient, taken: list[float], until: asyncio.Event | None = None, times: int = 200) -> None:
+async def readyz(
+    client: DaemonClient, taken: list[float], until: asyncio.Event | None = None, times: int = 200
+) -> None:
     """How long each of some requests takes: so many, or as many as fit in `until` something is over."""
     while len(taken) < times if until is None else not until.is_set():
         began = time.perf_counter()
-        await client._request("GET", "/livez")
+        await client.ready()
         taken.append(time.perf_counter() - began)
         await asyncio.sleep(_PAUSE_S)
 
@@ -38,20 +40,20 @@ async def measure(workloads: int, directory: Path) -> dict[str, Any]:
     taken: dict[str, list[float]] = {"before": [], "meanwhile": [], "afterwards": []}
     try:
         await answers(client)
-        await livez(other, taken["before"])
+        await readyz(other, taken["before"])
         over, cpu, began = asyncio.Event(), cpu_seconds(daemon.pid), time.perf_counter()
-        asking = asyncio.ensure_future(livez(other, taken["meanwhile"], over))
+        asking = asyncio.ensure_future(readyz(other, taken["meanwhile"], over))
         for number in range(workloads):
             await client.submit(kind="notebook", request="0.5", name=f"notebook-{number}")
         seconds, cpu = time.perf_counter() - began, cpu_seconds(daemon.pid) - cpu
         over.set()
         await asking
-        await livez(other, taken["afterwards"])
+        await readyz(other, taken["afterwards"])
         return {
             "workloads": workloads,
             "seconds": round(seconds, 2),
             "daemon_cpu_s": round(cpu, 2),
-            "livez": {when: milliseconds(seconds) for when, seconds in taken.items()},
+            "readyz": {when: milliseconds(seconds) for when, seconds in taken.items()},
         }
     finally:
         client.close()
