@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.saved_state import recipes
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from nls_jupyter.saved_state.store import Contents
 
 
+@dataclass(frozen=True, slots=True)
 class BringingBack:
     """Puts back what is carried; what cannot be put back stays carried, with its reason.
 
-    Args:
+    Attributes:
         namespace: the user's.
         carried: what is not back.
         arena: where it lies.
@@ -33,38 +34,27 @@ class BringingBack:
         on_component: gets the key of each component that is brought back now, and `None` once none is.
     """
 
-    def __init__(
-        self,
-        namespace: dict[str, Any],
-        carried: Carried,
-        arena: Arena,
-        interpreter: Interpreter | None,
-        on_component: Callable[[str | None], None],
-    ) -> None:
-        self._namespace = namespace
-        self._carried = carried
-        self._arena = arena
-        self._interpreter = interpreter
-        self._on_component = on_component
+    namespace: dict[str, Any]
+    carried: Carried
+    arena: Arena
+    interpreter: Interpreter | None
+    on_component: Callable[[str | None], None]
 
-    def everything(
-        self, content: Mapping[str, Any], contents: Contents, recipes_: Mapping[str, str], deaths: Mapping[str, int]
-    ) -> RestoreReport:
+    def everything(self, content: Mapping[str, Any], contents: Contents, deaths: Mapping[str, int]) -> RestoreReport:
         """A whole committed state.
 
         Args:
             content: its index.
             contents: what the index refers to.
-            recipes_: expressions by name, computed when everything else is there.
             deaths: see `Saver.restore`.
         """
-        stored = _read_stored(contents, content["interpreter"]) if self._interpreter is not None else None
+        stored = _read_stored(contents, content["interpreter"]) if self.interpreter is not None else None
         missing = self._apply(stored, early=True)
-        for component in self._carried.components:
+        for component in self.carried.components:
             if component.key in deaths:
                 component.leave_out(deaths[component.key])
         report = self.what_is_due(contents.progress, lambda one: one.key not in deaths and not one.waits)
-        computed, failed = recipes.compute(recipes_, self._namespace)
+        computed, failed = recipes.compute(content["recipes"], self.namespace)
         missing += self._apply(stored, early=False)
         missing += [*report.missing, *failed]
         return replace(report, restored=(*report.restored, *computed), missing=tuple(missing))
@@ -74,38 +64,38 @@ class BringingBack:
         restored: list[str] = []
         missing: list[MissingName] = []
         changed: list[ChangedName] = []
-        for component in self._carried.components:
+        for component in self.carried.components:
             progress()
             if not due(component):
                 missing += component.left_out()
                 continue
-            self._on_component(component.key)
+            self.on_component(component.key)
             wanted = set(component.reasons)
-            report = decode(Reader(self._arena, component.stored, progress), self._namespace, component.names, wanted)
+            report = decode(Reader(self.arena, component.stored, progress), self.namespace, component.names, wanted)
             beside, refused = self._put_beside(report.restored)
             lost = [*report.missing, *refused]
             component.reasons = {name.name: name.reason for name in lost}
             changed += component.apart(wanted)
             restored += [name for name in report.restored if name not in beside]
             missing += lost
-        self._on_component(None)
-        self._carried.forget(())
-        carried = tuple(name.name for name in self._carried.names())
+        self.on_component(None)
+        self.carried.forget(())
+        carried = tuple(name.name for name in self.carried.names())
         return RestoreReport(tuple(restored), tuple(missing), carried, tuple(changed))
 
     def _put_beside(self, names: Iterable[str]) -> tuple[Mapping[str, Any], list[MissingName]]:
         """What is no name of the user's gets to its own place; all of it, and what could not be put there."""
-        if self._interpreter is None:
+        if self.interpreter is None:
             return {}, []
-        beside = {name: self._namespace.pop(name) for name in names if is_beside(name)}
-        return beside, self._interpreter.put_outputs(beside)
+        beside = {name: self.namespace.pop(name) for name in names if is_beside(name)}
+        return beside, self.interpreter.put_outputs(beside)
 
     def _apply(self, stored: bytes | None, *, early: bool) -> list[MissingName]:
         """What of the settings could not be applied; they never cost the names."""
-        if self._interpreter is None or not stored:
+        if self.interpreter is None or not stored:
             return []
         try:
-            return list(self._interpreter.apply(stored, early=early))
+            return list(self.interpreter.apply(stored, early=early))
         except SaveEndsError:
             raise
         except BaseException as error:  # noqa: BLE001 - an extension of the user's may raise anything; it is named

@@ -37,7 +37,8 @@ def as_written(kind: type, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
     if not issubclass(kind, enum.Enum) and types.resolve_bases(made_of[2]) == kind.__bases__:
         state = {**{name: value for name, value in vars(kind).items() if _is_inherited(kind, name)}, **state}
         meta, name, bases, body, *rest = made_of
-        if not any(map(importable, _makers(type(kind), kind.__bases__))):  # these may look at what is there
+        makers = (*(maker for maker in meta.__mro__ if maker not in _PLAIN), *_told(kind.__bases__))
+        if not any(map(importable, makers)):  # these may look at what is there
             body = _body(kind, body, state)
         make, made_of = _make, (make, (meta, name, bases, body, *rest))
     names = sorted(state, key=lambda name: places.get(name, len(places)))
@@ -51,21 +52,18 @@ def _is_inherited(kind: type, name: str) -> bool:
     return name != "__module__" and any(name in base and base[name] is vars(kind)[name] for base in bases)
 
 
-def _makers(meta: type, bases: Iterable[type]) -> Iterator[type]:
-    """The classes that have a say when a class of these is made, but for Python's own."""
-    yield from (kind for kind in meta.__mro__ if kind not in _PLAIN)
-    for base in bases:
-        yield from (kind for kind in base.__mro__ if kind is not object and _HEARD in vars(kind))
+def _told(bases: Iterable[type]) -> list[type]:
+    """Those above a class of these bases that may be told when one is made, but for Python's own."""
+    return [kind for base in bases for kind in base.__mro__ if kind is not object and _HEARD in vars(kind)]
 
 
 def _make(make: Callable[..., type], made_of: tuple[Any, ...]) -> type:
     """An empty class; called by the unpickler."""
     meta, name, written, body, tracker, *_ = made_of
     bases = types.resolve_bases(written)
-    heard = [kind for kind in _makers(meta, bases) if not importable(kind) and _HEARD in vars(kind)]
-    kept = [(kind, vars(kind)[_HEARD]) for kind in heard]
+    kept = [(kind, vars(kind)[_HEARD]) for kind in _told(bases) if not importable(kind)]
     try:
-        for kind in heard:
+        for kind, _ in kept:
             setattr(kind, _HEARD, classmethod(_unheard))
         if meta in _PLAIN or importable(meta):
             return make(*made_of)

@@ -581,6 +581,12 @@ class Copied:
         if self.saves.waiting:
             await self.saves.give_way()
 
+    def first_cell(self, seconds: float) -> None:
+        """It has just ended, and none follows yet."""
+        self.saves.cell_ran(seconds)
+        self.it.keeper.completed.ran("[1]")
+        self.it.save_soon()
+
     @property
     def copied(self) -> list[str]:
         return [cell for cell, _ in self.process.copies]
@@ -651,9 +657,7 @@ def test_what_a_copy_could_not_save_is_saved_by_the_process_if_no_cell_comes(mon
         notebook = Copied(it, await it.start())
         process = notebook.process
         process.saving.set_result(None)
-        notebook.saves.cell_ran(3.0)
-        it.keeper.completed.ran("[1]")
-        it.save_soon()
+        notebook.first_cell(3.0)
         await turns(lambda: bool(process.copies))
         process.can_be_copied = False
         await notebook.end("failed")
@@ -682,9 +686,7 @@ def test_a_cell_that_comes_in_an_idle_save_has_what_is_due_copied_first(monkeypa
     async def story(it: Story) -> None:
         notebook = Copied(it, await it.start())
         process = notebook.process
-        notebook.saves.cell_ran(0.5)
-        it.keeper.completed.ran("[1]")
-        it.save_soon()
+        notebook.first_cell(0.5)
         await turns(lambda: process.budgets == [True, False])
         notebook.now_s = saving.WITHIN_S
         assert not notebook.saves.active
@@ -708,9 +710,7 @@ def due_while_no_cell_runs(notebook: Copied) -> None:
 
     notebook.saves._let_pass = waits  # type: ignore[method-assign]
     notebook.now_s = saving.WITHIN_S - 0.5
-    notebook.saves.cell_ran(notebook.now_s)
-    notebook.it.keeper.completed.ran("[1]")
-    notebook.it.save_soon()
+    notebook.first_cell(notebook.now_s)
 
 
 def test_what_becomes_due_while_no_cell_runs_is_saved_by_a_copy_so_that_one_that_comes_then_waits_for_nothing() -> None:
@@ -746,9 +746,7 @@ def test_what_becomes_due_while_no_cell_runs_is_saved_by_the_process_if_its_copy
 def test_a_cell_that_relies_on_the_one_before_waits_for_its_copy() -> None:
     async def story(it: Story) -> None:
         notebook = Copied(it, await it.start())
-        notebook.saves.cell_ran(3.0)
-        it.keeper.completed.ran("[1]")
-        it.save_soon()
+        notebook.first_cell(3.0)
         await turns(lambda: bool(notebook.process.copies))
         assert not notebook.saves.active
         await notebook.saves.hurry()

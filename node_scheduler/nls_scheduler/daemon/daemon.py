@@ -15,6 +15,7 @@ from nls_scheduler.core.model.ids import WorkloadId
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.state import NodeState
 from nls_scheduler.core.model.workload import Kind
+from nls_scheduler.core.planning.making_room.rooms import out_of_service
 from nls_scheduler.core.step import outstanding, step
 from nls_scheduler.daemon.journal import boot_id
 from nls_scheduler.daemon.peers import Leases
@@ -297,7 +298,7 @@ class Daemon:
         gpu = None if uuid is None else self.state.gpus.get(uuid)
         if gpu is None:
             raise unknown_gpu(name)
-        return gpu_view(self.state, gpu)
+        return gpu_view(self.state, gpu, out_of_service(self.state))
 
     def identified(self, peer: Peer) -> Peer:
         """`peer` as the cluster knows it. Raises Problem for one that nobody can tell who it is."""

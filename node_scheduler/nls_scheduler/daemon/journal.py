@@ -15,7 +15,7 @@ import time
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.core.model.codec import UnknownValueError, decode, encode
 from nls_scheduler.core.model.events import MemorySampled
@@ -45,8 +45,6 @@ CREATE TABLE snapshots (sequence INTEGER PRIMARY KEY, wall REAL NOT NULL, state 
 CREATE TABLE history (sequence INTEGER PRIMARY KEY, wall REAL NOT NULL, entry TEXT NOT NULL);
 """
 log = logging.getLogger(__name__)
-Key = TypeVar("Key")
-Value = TypeVar("Value")
 
 
 class JournalError(Exception):
@@ -328,11 +326,7 @@ def _write_changes(database: sqlite3.Connection, before: NodeState, after: NodeS
     )
     for kind, old, new in kinds:
         gone = [(kind, key) for key in old if key not in new]
-        changed = [
-            (kind, key, json.dumps(encode(value)))
-            for key, value in new.items()
-            if (was := old.get(key)) is not value and was != value
-        ]
+        changed = [(kind, key, json.dumps(encode(now))) for key, was, now in _others(old, new) if was != now]
         database.executemany("DELETE FROM records WHERE kind = ? AND id = ?", gone)
         database.executemany("INSERT OR REPLACE INTO records VALUES (?, ?, ?)", changed)
     node = [("node", "at", json.dumps(after.at)), ("node", "next_command", json.dumps(after.next_command))]
@@ -356,16 +350,16 @@ def _same_but_for_figures(before: NodeState, after: NodeState) -> bool:
     """Whether only measured figures differ: the next sample overwrites them, so leaving this one out loses nothing."""
     if before.gpus.keys() != after.gpus.keys() or before.workloads.keys() != after.workloads.keys():
         return False
-    gpus = _changed(before.gpus, after.gpus)
-    workloads = _changed(before.workloads, after.workloads)
-    return all(_without_figures(old) == _without_figures(new) for old, new in gpus) and all(
-        replace(old, memory_used={}) == replace(new, memory_used={}) for old, new in workloads
+    gpus = _others(before.gpus, after.gpus)
+    workloads = _others(before.workloads, after.workloads)
+    return all(_without_figures(was) == _without_figures(now) for _, was, now in gpus) and all(
+        replace(was, memory_used={}) == replace(now, memory_used={}) for _, was, now in workloads
     )
 
 
-def _changed(before: Mapping[Key, Value], after: Mapping[Key, Value]) -> Iterator[tuple[Value, Value]]:
-    """Those that are not the same objects."""
-    return ((old, after[key]) for key, old in before.items() if after[key] is not old)
+def _others(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> Iterator[tuple[Any, Any, Any]]:
+    """Those that are other objects than before, which most are not: the key, what was there, what is there now."""
+    return ((key, was, now) for key, now in after.items() if (was := before.get(key)) is not now)
 
 
 def _without_figures(gpu: Gpu) -> Gpu:

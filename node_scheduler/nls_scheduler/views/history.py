@@ -17,7 +17,7 @@ from nls_scheduler.views.entries import Entry, labels_of, of_gpu
 from nls_scheduler.views.status import cause_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from nls_scheduler.core.model.commands import Command
     from nls_scheduler.core.model.gpu import Gpu
@@ -57,7 +57,6 @@ class Recorder:
         self._trips: dict[WorkloadId, _Trip] = {}
         self._causes: dict[WorkloadId, Mention | None] = {}
         self._sequence = 0
-        self._out_of_service: tuple[NodeState | None, Mapping[GpuUuid, Why]] = None, {}
 
     def go_on_after(self, entries: Iterable[Entry]) -> None:
         """Number on from what an earlier daemon kept."""
@@ -82,10 +81,7 @@ class Recorder:
 
     def _of_gpus(self, before: NodeState, after: NodeState) -> Iterator[Entry]:
         """Gpus that went out of service or came back."""
-        state, out_before = self._out_of_service
-        out_before = out_before if state is before else out_of_service(before)
-        out = out_of_service(after)
-        self._out_of_service = after, out
+        out_before, out = out_of_service(before), out_of_service(after)
         for uuid in {**before.gpus, **after.gpus}:
             was, now, why_before = before.gpus.get(uuid), after.gpus.get(uuid), out_before.get(uuid)
             if now is None:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from nls_scheduler.core.model.gpu import Gpu
-    from nls_scheduler.core.model.ids import WorkloadId
+    from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
+    from nls_scheduler.core.model.reasons import Why
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
     from nls_scheduler.views.veil import Viewer
@@ -31,21 +32,21 @@ def node_view(
     state: NodeState, now: float, viewer: Viewer = SEES_ALL, *, simulated: bool, message: str | None
 ) -> dict[str, Any]:
     """The whole status. `message` is one sentence about the node itself, such as why it has no Gpu."""
-    names = Names.of(state, viewer)
+    names, out = Names.of(state, viewer), out_of_service(state)
     return {
         "protocol": PROTOCOL_VERSION,
         "version": __version__,
         "simulated": simulated,
         "message": message,
-        "gpus": [gpu_view(state, gpu) for gpu in sorted(state.gpus.values(), key=lambda gpu: gpu.index)],
+        "gpus": [gpu_view(state, gpu, out) for gpu in sorted(state.gpus.values(), key=lambda gpu: gpu.index)],
         "workloads": [workload_view(state, workload, now, names) for workload in _in_order(state)],
         "queues": queue_views(state),
     }
 
 
-def gpu_view(state: NodeState, gpu: Gpu) -> dict[str, Any]:
-    """One Gpu; `None` is what the driver did not say. One on which a process is stuck is not healthy either."""
-    why = out_of_service(state).get(gpu.uuid)
+def gpu_view(state: NodeState, gpu: Gpu, out: Mapping[GpuUuid, Why]) -> dict[str, Any]:
+    """One Gpu; `None` is what the driver did not say. One of those `out` of service is not healthy."""
+    why = out.get(gpu.uuid)
     return {
         "uuid": gpu.uuid,
         "index": gpu.index,
