@@ -75,6 +75,7 @@ FIRST = {
     "guarantees": "stories/test_spreading",
     "invariants": "unit/test_invariants",
     "joining": "unit/test_admission",
+    "make_room": "stories/test_consolidation",
     "migration": "unit/test_migration",
     "of_a_gang": "stories/test_gangs",
     "of_a_workload": "stories/test_evidence",

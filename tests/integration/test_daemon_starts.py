@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import signal
+import socket
+import struct
 import subprocess
 from pathlib import Path
 
@@ -50,6 +52,21 @@ def test_a_daemon_that_is_told_nonsense_does_not_start(tmp_path: Path, arguments
     assert done.returncode == 2
     assert says in done.stderr
     assert list(tmp_path.glob("nls.sock*")) == []
+
+
+def test_a_daemon_in_the_background_lets_go_of_whoever_reads_what_it_says(tmp_path: Path) -> None:
+    path = tmp_path / "nls.sock"
+    command = [*NLS, "--socket", str(path), "up", "--simulate", "1x1GiB", "--background", "--idle-exit", "60"]
+    try:
+        done = subprocess.run(command, env=nls_environment(), capture_output=True, text=True, timeout=30, check=False)
+    finally:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(path))
+            (daemon,) = struct.unpack("i8x", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        os.kill(daemon, signal.SIGTERM)
+        wait_until(lambda: not path.exists())
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / locate.LOG_NAME).exists()
 
 
 def test_a_node_without_gpu_serves_and_every_request_says_why_and_what_to_do(tmp_path: Path) -> None:

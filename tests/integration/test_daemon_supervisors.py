@@ -93,7 +93,9 @@ async def _supervise(daemon: DaemonProcess) -> None:
                 await inbox.view(executing=True)
                 await link.send("cell_finished")
                 await inbox.view(executing=False)
+                await link.send("state_saved", saved_bytes=54321)
                 await link.send("state_saved", saved_bytes=12345)
+                await inbox.view(saved_bytes=12345)  # figures come once a second, the last ones too
                 await client.suspend(view["id"])
                 order = await inbox.next(CommandMessage)
                 assert (order.command, order.reason) == ("suspend_process", "suspended by its user")

@@ -66,7 +66,12 @@ PREDICATES = [
         ("Queue.is_open_to", "True", "A queue that names users is for those."),
     ),
     *_of("core/model/pools.py", ("Pool.names", "False", "A Gpu belongs to the first pool that names it.")),
-    *_of("core/model/state.py", ("NodeState.quiet", "False", "Nothing is ordered before supervisors have reported.")),
+    *_of(
+        "core/model/state.py",
+        ("NodeState.quiet", "False", "Nothing is ordered before supervisors have reported."),
+        ("NodeState.usable", "self.gpus", "A broken Gpu, or one whose memory is not known, gets nothing new."),
+        ("NodeState.stuck", "frozenset()", "Memory that is not let go of in time puts the Gpu out of service."),
+    ),
     *_of(
         "core/model/workload.py",
         ("WorkloadSpec.movable", "True", "One of several Gpus or of a gang is never moved, nor most commands."),
@@ -133,10 +138,8 @@ PREDICATES = [
         ("Rooms.may_stay", "True", "Only a burstable workload is on a Gpu that is not its home."),
         ("Rooms.is_owed", "True", "Above oversubscribe 1.0 a request is there on demand."),
         ("Rooms.holds_guest", "False", "Who has lost its home stays as long as nobody needs its place."),
-        ("is_usable", "True", "A broken Gpu, or one whose memory is not known, gets nothing new."),
         ("has_room", "True", "No process starts before the driver shows its room free."),
         ("borrows_beside_a_stranger", "False", "Who borrows starts only where no process is seen that nobody placed."),
-        ("stuck_gpus", "set()", "Memory that is not let go of in time puts the Gpu out of service."),
     ),
     *_of(
         "core/planning/making_room/victims.py",

@@ -37,6 +37,15 @@ def nodes(draw):
     return placed, capacity
 
 
+def granted_to(placed, capacity):
+    """`allowances` beside the requests."""
+    left = {
+        uuid: size - sum(wanted.request_bytes for _, wanted, on in placed if uuid in on)
+        for uuid, size in capacity.items()
+    }
+    return allowances(placed, left)
+
+
 def share(granted, spec):
     return (granted - spec.request_bytes) / (spec.limit_bytes - spec.request_bytes)
 
@@ -44,7 +53,7 @@ def share(granted, spec):
 @given(nodes())
 def test_everybody_has_their_request_nobody_more_than_their_limit_and_all_fit_at_once(node):
     placed, capacity = node
-    granted = allowances(placed, capacity)
+    granted = granted_to(placed, capacity)
     assert granted.keys() == {workload for workload, _, _ in placed}
     for workload, wanted, _ in placed:
         assert wanted.request_bytes <= granted[workload] <= wanted.limit_bytes
@@ -56,7 +65,7 @@ def test_everybody_has_their_request_nobody_more_than_their_limit_and_all_fit_at
 def test_nobody_s_share_can_grow_but_at_the_cost_of_somebody_who_has_no_more(node):
     """The definition of max-min fairness: each has a full Gpu on which nobody's share is larger, or their limit."""
     placed, capacity = node
-    granted = allowances(placed, capacity)
+    granted = granted_to(placed, capacity)
     for workload, wanted, gpus in placed:
         burst = wanted.limit_bytes - wanted.request_bytes
         if granted[workload] >= wanted.limit_bytes - 1:
@@ -79,12 +88,12 @@ def test_nobody_s_share_can_grow_but_at_the_cost_of_somebody_who_has_no_more(nod
 )
 def test_two_workloads_of_four_gib_on_sixteen(limits, expected):
     placed = [(WorkloadId(str(n)), spec(4 * GIB, limit * GIB), (GPUS[0],)) for n, limit in enumerate(limits)]
-    granted = allowances(placed, {GPUS[0]: CAPACITY})
+    granted = granted_to(placed, {GPUS[0]: CAPACITY})
     assert [granted[w] / GIB for w, _, _ in placed] == pytest.approx(expected, abs=1e-6)
 
 
 def test_what_one_cannot_use_for_another_gpu_s_sake_is_left_to_its_neighbours():
     both, one = WorkloadId("both"), WorkloadId("one")
     placed = [(both, spec(4 * GIB, 16 * GIB, 2), (GPUS[0], GPUS[1])), (one, spec(4 * GIB, 16 * GIB), (GPUS[1],))]
-    granted = allowances(placed, {GPUS[0]: 6 * GIB, GPUS[1]: 16 * GIB})
+    granted = granted_to(placed, {GPUS[0]: 6 * GIB, GPUS[1]: 16 * GIB})
     assert granted == {both: 6 * GIB, one: 10 * GIB}

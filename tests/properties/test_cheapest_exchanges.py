@@ -26,7 +26,7 @@ def nodes(draw):
             free[uuid] -= size
             cost = (draw(st.integers(0, 1)), draw(st.integers(0, 4)))
             others = frozenset(draw(st.sets(st.sampled_from(GPUS)))) - {uuid}
-            pieces.append(Piece(WorkloadId(f"w{number}"), uuid, size, size, cost, others))
+            pieces.append(Piece(WorkloadId(f"w{number}"), uuid, size, size, size, cost, others))
     pieces.sort(key=lambda piece: piece.cost)
     leaving = {uuid: (draw(st.integers(0, 1)), draw(st.integers(0, 3))) for uuid in GPUS}
     sets = draw(st.sampled_from([[(g,) for g in GPUS], [(GPUS[0], GPUS[1])], [(GPUS[0], GPUS[1]), GPUS[1:]]]))
@@ -59,7 +59,8 @@ def every_way(free, pieces, size, sets, leaving):
 
 
 def piece(name: str, gpu: int, size: int, cost: tuple[int, int] = (0, 0), *others: int) -> Piece:
-    return Piece(WorkloadId(name), GPUS[gpu], size, size, cost, frozenset(GPUS[n] for n in others or {0, 1, 2} - {gpu}))
+    elsewhere = frozenset(GPUS[n] for n in others or {0, 1, 2} - {gpu})
+    return Piece(WorkloadId(name), GPUS[gpu], size, size, size, cost, elsewhere)
 
 
 def node(room: tuple[int, int, int], pieces: list[Piece], size: int, sets: list[tuple[int, ...]], *leaving: int):
@@ -115,7 +116,7 @@ def test_nobody_gives_way_to_what_is_held_above_a_request():
     """It would fit where a smaller one is, which would find another place; it waits instead, or there is no way."""
     first, second, third = GPUS
     for request, way in ((2, {"burster": first}), (4, None)):
-        burster = Piece(WorkloadId("burster"), first, 6, 6, (0, 6), frozenset({second}), request)
-        small = Piece(WorkloadId("small"), second, 3, 3, (0, 3), frozenset({third}))
+        burster = Piece(WorkloadId("burster"), first, 6, 6, request, (0, 6), frozenset({second}), may_wait=True)
+        small = Piece(WorkloadId("small"), second, 3, 3, 3, (0, 3), frozenset({third}))
         answer = cheapest({first: 2, second: 3, third: 3}, [small, burster], 6, [(first,)], {})
         assert (None if answer is None else answer.moves) == way

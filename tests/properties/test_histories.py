@@ -22,7 +22,6 @@ from nls_scheduler.core.model.pools import Placement, Pool
 from nls_scheduler.core.model.reasons import Reason
 from nls_scheduler.core.model.topology import Link
 from nls_scheduler.core.model.workload import Kind, Phase, WorkloadSpec
-from nls_scheduler.core.planning.making_room.rooms import is_usable
 from nls_scheduler.core.simulator import GIB, SimulatedNode
 from nls_scheduler.requests import joining
 from properties.effort import examples
@@ -330,7 +329,7 @@ class Histories(RuleBasedStateMachine):
         assert entry.reason
         assert entry.position is not None
         within = workload.return_bytes <= workload.spec.request_bytes
-        healthy = all(is_usable(state, state.gpus[g]) for g in entry.home)
+        healthy = all(g in state.usable for g in entry.home)
         pools = [state.policy.pool_of(state.gpus[g]) for g in entry.home]
         free = all(pool.max_workloads_per_gpu is None and pool.oversubscribe == 1.0 for pool in pools)
         if entry.home and within and healthy and free:
@@ -339,7 +338,7 @@ class Histories(RuleBasedStateMachine):
             passed_by = entry.reason.kind is Reason.RESERVED
             for gpu in state.gpus.values():
                 pool = state.policy.pool_of(gpu)
-                fits = is_usable(state, gpu) and pool.enabled and pool.name in workload.spec.pools
+                fits = gpu.uuid in state.usable and pool.enabled and pool.name in workload.spec.pools
                 fits = fits and self.fits_on_paper(workload, gpu, pool.oversubscribe)
                 assert passed_by or not fits, f"{workload} waits while it fits on {gpu.label}: {entry.reason}"
 

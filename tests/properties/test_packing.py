@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nls_scheduler.core.model.ids import GpuUuid
-from nls_scheduler.core.planning.making_room.packing import Item, pack
+from nls_scheduler.core.planning.making_room.packing import Item, cannot_fit, pack
 
 GPUS = tuple(GpuUuid(f"GPU-{number}") for number in range(3))
 
@@ -54,6 +54,22 @@ def test_what_is_packed_fits_and_what_fits_is_packed(problem):
         assert not any(holds(free, items, slots, tried) for tried in product(free, repeat=len(items)))
     else:
         assert holds(free, items, slots, places)
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(st.lists(st.integers(0, 12), max_size=3), st.lists(st.integers(0, 9), max_size=6))
+def test_what_fits_in_any_way_is_never_said_not_to_fit(free, sizes):
+    gpus = range(len(free))
+    ways = (tuple(zip(tried, sizes, strict=True)) for tried in product(gpus, repeat=len(sizes)))
+    fits = any(all(sum(size for at, size in way if at == gpu) <= free[gpu] for gpu in gpus) for way in ways)
+    assert not (fits and cannot_fit(free, sizes))
+
+
+def test_what_can_be_counted_is_seen_without_a_search():
+    assert cannot_fit([10] * 25, [6] * 26)
+    assert not cannot_fit([10] * 26, [6] * 26)
+    assert cannot_fit([10, 10, 10], [6, 6, 6, 5])
+    assert not cannot_fit([10, 10, 10], [6, 6, 6, 4, 4, 4])
 
 
 def test_what_only_fits_exactly_is_found_within_the_budget():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,8 @@ from test_histories import Histories
 from test_queue_histories import QueueHistories
 
 from nls_scheduler.core import simulator
+from nls_scheduler.core.model.queues import Queue
+from nls_scheduler.core.planning.end_of_line import entry_of_last
 from nls_scheduler.core.planning.homes import known
 from nls_scheduler.core.planning.homes.assign import assign_homes
 from nls_scheduler.core.planning.plan import make_plan
@@ -26,7 +29,8 @@ from typing import TYPE_CHECKING
 from step_latency import departments, history
 
 if TYPE_CHECKING:
-    from nls_scheduler.core.model.state import NodeState
+    from nls_scheduler.core.model.state import NodeState, PlanEntry
+    from nls_scheduler.core.model.workload import Workload
 
 
 @pytest.fixture
@@ -95,6 +99,59 @@ def test_homes_are_found_again_only_when_something_has_changed_on_which_they_dep
     assert not rounds
     stage.command("training")
     assert rounds
+
+
+def test_a_newcomer_for_whom_there_is_no_home_as_for_others_before_it_makes_no_plan(planned: list[NodeState]) -> None:
+    stage = Stage(1, starvation_s=600.0)
+    for number in range(4):
+        stage.notebook(f"early-{number}")
+    planned.clear()
+    for number in range(20):
+        stage.node.now += 0.01
+        stage.notebook(f"late-{number}")
+    assert stage.position("late-19") == 22
+    assert stage.reason("late-19") == stage.reason("late-0")
+    assert not planned
+
+
+@pytest.mark.usefixtures("both_ways")
+def test_in_a_long_line_the_last_plan_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    lasts: list[PlanEntry] = []
+
+    def noted(state: NodeState, newcomer: Workload) -> PlanEntry | None:
+        entry = entry_of_last(state, newcomer)
+        lasts.extend([] if entry is None else [entry])
+        return entry
+
+    monkeypatch.setattr("nls_scheduler.core.step.entry_of_last", noted)
+    for seed in range(examples(5)):
+        _line(random.Random(seed))
+    assert len(lasts) > 5 * examples(5)
+
+
+def _line(chance: random.Random) -> None:
+    """Users come and go where there is room for few of them; some have waited long before that ends."""
+    gpus, queues = chance.choice((1, 2, 3)), chance.random() < 0.25
+    two = (Queue("a", quota={"default": gpus / 2}), Queue("b", quota={"default": gpus / 2}))
+    stage = Stage(gpus, starvation_s=chance.choice((2.0, 30.0, 600.0)), queues=two if queues else ())
+    few = [(request, chance.choice((request, 1.0)), chance.choice((0, 0, 5))) for request in (0.3, 0.5, 0.5, 0.75, 1.0)]
+    names: list[str] = []
+    for number in range(120):
+        stage.node.now += chance.choice((0.0, 0.01, 0.01, 0.5))
+        name, what = f"user-{number}", chance.random()
+        if what < 0.8 or not names:
+            request, limit, priority = chance.choice(few)
+            queue = chance.choice(("a", "b")) if queues else "default"
+            stage.notebook(name, request, limit, priority=priority, queue=queue)
+            names.append(name)
+        elif what < 0.84:
+            stage.gang(name, 2, request=0.5, queue="a" if queues else "default")
+        elif what < 0.9:
+            stage.cell_starts(chance.choice(names))
+        elif what < 0.95:
+            stage.user_suspends(chance.choice(names[:4]))
+        else:
+            stage.ends(names.pop(chance.randrange(len(names))))
 
 
 @pytest.mark.usefixtures("both_ways")

@@ -32,6 +32,13 @@ def test_a_workload_moves_for_burst_no_more_often_in_an_hour_than_the_policy_say
     assert moves_in_an_hour(max_moves_per_hour=6) == 6
 
 
+def test_nobody_moves_for_no_gain_at_all() -> None:
+    stage = Stage(2, min_gain=0.0, cool_down_s=1.0)
+    stage.notebook("alice")
+    stage.after(600)
+    assert stage.orders("alice") == ["start"]
+
+
 def test_zero_moves_per_hour_means_none_for_burst_and_all_for_a_guarantee() -> None:
     stage = Stage(2, max_moves_per_hour=0)
     stage.command("first", 1.0)

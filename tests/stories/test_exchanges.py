@@ -81,3 +81,13 @@ def test_nobody_s_new_home_is_outside_its_pools() -> None:
     stage = one_is_away(pools=(Pool("one", ("1",)),), owner={"pools": ("one",)})
     stage.cell_starts("sleeper")
     assert borrower_leaves(stage)
+
+
+def test_a_wish_takes_nobody_elses_home() -> None:
+    stage = Stage(2)
+    stage.notebook("alice", request=0.5)
+    stage.notebook("bob", request=0.75, limit=0.75)
+    assert (stage.home("alice"), stage.home("bob")) == ([0], [1])
+    stage.user_migrates("alice", 1)
+    assert (stage.gpu("alice"), stage.gpu("bob")) == (0, 1)
+    assert stage.orders("bob") == ["start"]

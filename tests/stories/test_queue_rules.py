@@ -293,6 +293,19 @@ def test_a_wish_moves_no_home_into_a_pool_in_which_its_queue_may_have_no_more(li
     assert stage.runs("book")
 
 
+def test_a_wish_that_finds_no_room_takes_nothing_of_what_its_queue_may_have_there() -> None:
+    queues = (Queue("a"), Queue("b", limit={"second": 0.5}))
+    stage = Stage(3, pools=(Pool("second", gpus=("1", "2")),), queues=queues)
+    stage.command("full", queue="a", pools=("second",))
+    for name in ("book", "novel"):
+        stage.notebook(name, 0.5, 0.5, queue="b", pools=("default", "second"))
+    stage.user_migrates("book", 1)
+    stage.user_migrates("novel", 2)
+    assert stage.home("full") == [1]
+    assert stage.home("book") == [0]
+    assert stage.home("novel") == [2]
+
+
 def test_two_homes_in_two_pools_are_not_exchanged_where_queues_count_them() -> None:
     pools = (Pool("p", gpus=("0",)),)
     queues = (

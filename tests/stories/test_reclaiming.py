@@ -440,3 +440,18 @@ def test_of_several_gpus_those_are_named_that_are_not_free_yet() -> None:
     fields = {"request_bytes": 16 * GIB, "limit_bytes": 16 * GIB, "gpu_count": 2}
     second = stage.node.submit(name="second", kind=Kind.COMMAND, **fields)
     assert stage.told(stage.node.state.plan[second].reason) == "GPU 0 is held by first"
+
+
+def test_who_fits_beside_the_newcomer_stays_although_it_would_be_the_first_to_go() -> None:
+    stage = Stage(2)
+    for name, request in (("alice", 0.25), ("bob", 0.25), ("carol", 0.5)):
+        stage.notebook(name, request, given_home=(stage.uuid(0),))
+    stage.user_migrates("carol", 1)
+    assert (stage.gpu("alice"), stage.gpu("bob"), stage.gpu("carol")) == (1, 0, 1)
+    stage.cell_starts("carol")
+    ordered = stage.orders("alice")
+    stage.command("training", request=0.75, given_home=(stage.uuid(1),))
+    # With carol gone there is room for both: alice, who is idle and the first to go, need not.
+    stage.cell_ends("carol")
+    assert (stage.gpu("alice"), stage.gpu("carol"), stage.gpu("training")) == (1, 0, 1)
+    assert stage.orders("alice") == ordered

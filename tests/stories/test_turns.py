@@ -36,6 +36,20 @@ def test_an_idle_notebook_yields_to_a_cell_that_waits_and_comes_back_with_its_ow
     assert stage.runs("bob")
 
 
+def test_nobody_yields_whose_place_is_not_needed_although_it_would_be_the_first_to_go() -> None:
+    stage = Stage(1)
+    stage.notebook("carol", 0.1)
+    stage.holds("carol", 0.7)
+    stage.user_suspends("carol")
+    for name, priority, held in (("alice", 0, 0.25), ("bob", 50, 0.6)):
+        stage.notebook(name, 0.1, priority=priority)
+        stage.holds(name, held)
+    stage.after(100)
+    stage.cell_starts("carol")
+    assert stage.runs("alice", "carol")
+    assert stage.phase("bob") == "suspended"
+
+
 def test_who_waits_for_burst_reads_both_sizes() -> None:
     stage = rivals()
     stage.cell_starts("bob")

@@ -70,6 +70,17 @@ def test_a_killed_daemon_finds_its_state_again(path):
     journal.close()
 
 
+def test_of_those_who_look_after_workloads_the_last_of_each_is_known_again(path):
+    journal = Journal(path)
+    Recording(journal).play()
+    for workload, holder in (("w1", (7, 8)), ("w2", (9, 10)), ("w3", (11, 12)), ("w1", (13, 14)), ("w2", None)):
+        journal.record_lease(WorkloadId(workload), None if holder is None else ProcessId(*holder))
+    recovered = Journal(path).recover()
+    assert recovered is not None
+    assert recovered.leases == {"w1": ProcessId(13, 14), "w3": ProcessId(11, 12)}
+    journal.close()
+
+
 def test_replaying_the_events_decides_everything_again_as_it_was(path):
     journal = Journal(path)
     Recording(journal).play()

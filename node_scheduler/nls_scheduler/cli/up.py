@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import signal
+import stat
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,7 +61,9 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
         "--set", action="append", default=[], metavar="NAME=VALUE", dest="assignments", help="change a setting"
     )
     parser.add_argument(
-        "--background", action="store_true", help="return once the daemon answers, and leave it running"
+        "--background",
+        action="store_true",
+        help="return once the daemon answers, and leave it running; its log is nls.log beside its socket",
     )
     parser.add_argument("--verbose", action="store_true", help="log each request")
     parser.set_defaults(run=_run)
@@ -140,11 +143,16 @@ def _serve(options: argparse.Namespace, ready: Callable[[], None]) -> int:
 
     state_dir = options.state_dir or path.parent
 
+    def answers() -> None:
+        if options.background:
+            _let_go_of_whoever_waits(path.with_name(locate.LOG_NAME))
+        ready()
+
     def make_driver() -> Driver:
         return _driver(state_dir, simulation, context_memory_bytes, selection)
 
     try:
-        server.serve(path, make_driver, settings, state_dir / "journal.db", options.idle_exit, ready, reload, cluster)
+        server.serve(path, make_driver, settings, state_dir / "journal.db", options.idle_exit, answers, reload, cluster)
     except (server.AlreadyRunning, JournalError) as error:
         tell(str(error))
         return exit_codes.NO_DAEMON
@@ -197,6 +205,19 @@ def _driver(
 
 def _nothing() -> None:
     """What happens in the foreground once the daemon answers: it has logged that."""
+
+
+def _let_go_of_whoever_waits(log_path: Path) -> None:
+    """A terminal or a pipe is not kept open by a daemon that nobody waits for any more: it goes on in its log.
+
+    Whoever gave it a file keeps that.
+    """
+    kept_open = [fd for fd in (0, 1, 2) if os.isatty(fd) or stat.S_ISFIFO(os.fstat(fd).st_mode)]
+    if kept_open:
+        sys.stderr.flush()
+        with log_path.open("ab") as log, Path(os.devnull).open("rb") as nothing:
+            for descriptor in kept_open:
+                os.dup2((log if descriptor else nothing).fileno(), descriptor)
 
 
 def _in_background() -> int | Callable[[], None]:

@@ -26,6 +26,7 @@ from nls_scheduler.core.model.state import updated
 from nls_scheduler.core.model.transitions import transition
 from nls_scheduler.core.model.workload import Kind, Move, Order, Pending, Phase
 from nls_scheduler.core.planning.claims import settle_claims
+from nls_scheduler.core.planning.end_of_line import entry_of_last
 from nls_scheduler.core.planning.gangs import have_room
 from nls_scheduler.core.planning.making_room.rooms import borrows_beside_a_stranger, has_room
 from nls_scheduler.core.planning.making_room.victims import suspend_failed_lately
@@ -53,8 +54,11 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
     """The state after `event` and the commands it leads to. Pure: the same input gives the same output."""
     before = state
     state = facts = _note_pressure(settle_claims(_give_up_trims(_forget_the_ended(record(before, event)))))
-    if _is_nothing_new(before, state):
-        return replace(state, settled=True), ()
+    if before.settled and (newcomers := _all_that_is_new(before, state)) is not None:
+        if not newcomers:
+            return replace(state, settled=True), ()
+        if len(newcomers) == 1 and (last := entry_of_last(state, newcomers[0])) is not None:
+            return replace(state, plan={**state.plan, newcomers[0].id: last}, settled=True), ()
     plan = make_plan(state)
     planned = {key: _planned(workload, plan.entries[key], state.at) for key, workload in state.workloads.items()}
     state = answer_wanted(replace(state, plan=plan.entries, workloads=planned, remembered=plan.remembered))
@@ -75,26 +79,33 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
     return _set_timer(replace(state, settled=state.workloads == facts.workloads), plan.wake_at, commands)
 
 
-def _is_nothing_new(before: NodeState, state: NodeState) -> bool:
-    """Whether `state` has only what no plan reads, and a later time: as most samples of an idle node have.
+def _all_that_is_new(before: NodeState, state: NodeState) -> list[Workload] | None:
+    """The workloads that are new, if else `state` has only what no plan reads, and a later time; `None`: it has more.
 
-    That is the use of Gpus, and cells that wait until their workload is admitted.
+    What no plan reads is the use of Gpus, and cells that wait until their workload is admitted: most samples of an idle
+    node have no more than that.
     """
-    if not before.settled or (before.timer_at is not None and state.at >= before.timer_at):
-        return False
+    if before.timer_at is not None and state.at >= before.timer_at:
+        return None
     same = {
         uuid: updated(gpu, utilisation=old.utilisation)
         for uuid, gpu in state.gpus.items()
         if (old := before.gpus.get(uuid)) is not None
     }
-    workloads = {key: _without_its_cell(before, workload) for key, workload in state.workloads.items()}
-    return replace(before, at=state.at) == replace(state, gpus=same, workloads=workloads, settled=True)
+    workloads, newcomers = {}, []
+    for key, workload in state.workloads.items():
+        old_one = before.workloads.get(key)
+        if old_one is None:
+            newcomers.append(workload)
+        else:
+            workloads[key] = workload if workload is old_one else _without_its_cell(old_one, workload)
+    is_all = replace(before, at=state.at) == replace(state, gpus=same, workloads=workloads, settled=True)
+    return newcomers if is_all else None
 
 
-def _without_its_cell(before: NodeState, workload: Workload) -> Workload:
+def _without_its_cell(old: Workload, workload: Workload) -> Workload:
     """`workload` with the cell that it had before, if it has neither a home nor a Gpu."""
-    old = before.workloads.get(workload.id)
-    if old is None or old is workload or workload.home or workload.present:
+    if workload.home or workload.present:
         return workload
     return replace(workload, cell_since=old.cell_since, woken_by_cell=old.woken_by_cell, unsaved=old.unsaved)
 
@@ -153,7 +164,8 @@ def _note_pressure(state: NodeState) -> NodeState:
     there: dict[GpuUuid, list[Workload]] = {uuid: [] for uuid in state.gpus}
     claimed: set[GpuUuid] = set()
     for workload in state.workloads.values():
-        claimed.update(workload.home)
+        if workload.home:
+            claimed.update(workload.home)
         for uuid in workload.current:
             if uuid in there:
                 there[uuid].append(workload)

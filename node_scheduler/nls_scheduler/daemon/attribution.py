@@ -37,10 +37,10 @@ class Known:
         """A snapshot for the poller's thread."""
         processes = {r.process: r.workload for gpu in state.gpus.values() for r in gpu.releasing}
         processes |= {w.process: w.id for w in state.workloads.values() if w.process is not None}
-        specs = {w.id: w.spec for w in state.workloads.values()}
-        sizes = {workload: (spec.request_bytes, spec.limit_bytes) for workload, spec in specs.items()}
-        tenants = {workload: spec.tenant for workload, spec in specs.items()}
-        return cls(processes, {workload: spec.owner for workload, spec in specs.items()}, sizes, tenants)
+        workloads = state.workloads.values()
+        sizes = {w.id: (w.spec.request_bytes, w.spec.limit_bytes) for w in workloads}
+        tenants = {w.id: w.spec.tenant for w in workloads}
+        return cls(processes, {w.id: w.spec.owner for w in workloads}, sizes, tenants)
 
 
 def _no_tenant(pid: int) -> str:

@@ -17,6 +17,7 @@ from nls_scheduler.core.model.state import NodeState
 from nls_scheduler.core.model.workload import Kind
 from nls_scheduler.core.planning.making_room.rooms import out_of_service
 from nls_scheduler.core.step import outstanding, step
+from nls_scheduler.daemon.connected import Connected, viewer_of
 from nls_scheduler.daemon.journal import boot_id
 from nls_scheduler.daemon.peers import Leases
 from nls_scheduler.daemon.poller import Poller, PollRates
@@ -36,7 +37,7 @@ from nls_scheduler.views.sentences import Names, sentence
 from nls_scheduler.views.status import cause_of, gpu_view, node_view, workload_view
 from nls_scheduler.views.veil import Access, Viewer
 from nls_scheduler.wire.errors import Problem, impossible, unknown_gpu, unknown_workload
-from nls_scheduler.wire.protocol import CLOSE_ENDED, CLOSE_REPLACED, Cause, encode_command, parse_event
+from nls_scheduler.wire.protocol import CLOSE_ENDED, Cause, encode_command, parse_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
@@ -106,7 +107,7 @@ class Daemon:
         self._journal = journal
         self._defaults = settings.defaults
         self._recorder = Recorder()
-        self._sessions: dict[WorkloadId, Session] = {}
+        self._connected = Connected()
         self._leases = Leases(self._on_holder_ended)
         self._reaper = Reaper(self.apply_or_tell)
         self._timer: asyncio.TimerHandle | None = None
@@ -153,11 +154,11 @@ class Daemon:
     @property
     def idle(self) -> bool:
         """Whether nobody is here: no workload, no supervisor, no follower of the events."""
-        return not self.state.workloads and not self._sessions and not self.history.followed
+        return not self.state.workloads and not self._connected and not self.history.followed
 
     def viewer(self, peer: Peer) -> Viewer:
         """Who reads what is shown to `peer`."""
-        return self.access.viewer(peer.uid, peer.tenant, administrator=peer.administrator)
+        return viewer_of(peer, self.access)
 
     def status(self, peer: Peer) -> dict[str, Any]:
         """The node as `peer` sees it."""
@@ -331,10 +332,7 @@ class Daemon:
         if workload is None:
             session.close(CLOSE_ENDED, "the workload has ended")
             return
-        before = self._sessions.get(workload.id)
-        self._sessions[workload.id] = session
-        if before is not None:
-            before.close(CLOSE_REPLACED, "another supervisor of this workload has connected")
+        self._connected.add(session)
         self._take_lease(workload.id, session.peer)
         if session.only:
             self._end_ghosts(session.peer)
@@ -347,13 +345,12 @@ class Daemon:
         """Workloads that a process does not know, or has given up: an answer, or the journal's end, was lost."""
         process = peer.process
         for other in tuple(self.state.workloads) if process is not None else ():
-            if other not in self._sessions and self._leases.holder(other) == process:
+            if other not in self._connected and self._leases.holder(other) == process:
                 self.apply(events.SupervisorLost(boottime_s(), other, "its notebook has another place on the GPU"))
 
     def detach(self, session: Session) -> None:
         """Its connection is gone, which proves nothing about the process. Idempotent."""
-        if self._sessions.get(session.workload) is session:
-            del self._sessions[session.workload]
+        if self._connected.remove(session):
             self.active_at = boottime_s()
 
     def hear(self, session: Session, text: str | bytes) -> None:
@@ -410,14 +407,21 @@ class Daemon:
             self._forget(ended)
         for entry in self._recorder.entries(before, event, self.state, commands):
             self._tell(entry)
-        self._show()
+        self._connected.show(self.state, boottime_s(), self.access)
         if self._cluster is not None:
             self._cluster.stepped()
-        if isinstance(event, _WORTH_A_SAMPLE):
+        if isinstance(event, _WORTH_A_SAMPLE) and not self._waits_anyway(event):
             self._poller.hurry()
         if isinstance(event, events.MemorySampled):
             self._reaper.end_remains(self.state)
         self._watch.look(event, before, self.state, commands)
+
+    def _waits_anyway(self, event: events.Event) -> bool:
+        """Whether a newcomer has to wait on a node that is sampled often as it is."""
+        if not isinstance(event, events.WorkloadSubmitted) or len(self.state.workloads) == 1:
+            return False
+        entry = self.state.plan.get(event.workload)
+        return entry is not None and not entry.home
 
     def _tell(self, entry: Entry) -> None:
         view = entry_view(entry)
@@ -441,9 +445,7 @@ class Daemon:
         elif isinstance(command, EndProcess):
             self._spawn(self._reaper.end_disobedient(self.state.workloads[command.workload], command))
         elif isinstance(command, WorkloadCommand):
-            session = self._sessions.get(command.workload)
-            if session is not None:
-                session.order(command)
+            self._connected.order(command)
 
     def _arm(self, at: float) -> None:
         if self._timer is not None:
@@ -458,20 +460,10 @@ class Daemon:
         else:
             self.apply_or_tell(events.TimerFired(boottime_s()))
 
-    def _show(self) -> None:
-        now, names = boottime_s(), dict[Viewer, Names]()
-        for workload_id, session in self._sessions.items():
-            workload, viewer = self.state.workloads.get(workload_id), self.viewer(session.peer)
-            if workload is not None:
-                known = names.setdefault(viewer, Names.of(self.state, viewer))
-                session.show(workload_view(self.state, workload, now, known), now)
-
     def _forget(self, workload_id: WorkloadId) -> None:
         self.active_at = boottime_s()
         self._drop_lease(workload_id)
-        session = self._sessions.pop(workload_id, None)
-        if session is not None:
-            session.close(CLOSE_ENDED, "the workload has ended")
+        self._connected.end(workload_id)
 
     def _on_holder_ended(self, workload_id: WorkloadId) -> None:
         workload = self.state.workloads.get(workload_id)

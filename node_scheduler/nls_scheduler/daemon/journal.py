@@ -156,7 +156,7 @@ class Journal:
         self._leases.pop(workload, None)
         if holder is not None:
             self._leases[workload] = holder
-        self._write(lambda database: _write_leases(database, self._leases), None)
+        self._write(lambda database: _write_lease(database, workload, holder), None)
 
     def close(self) -> None:
         """Close the file. Idempotent."""
@@ -337,8 +337,16 @@ def _write_changes(database: sqlite3.Connection, before: NodeState, after: NodeS
 
 def _write_leases(database: sqlite3.Connection, leases: Mapping[WorkloadId, ProcessId]) -> None:
     database.execute("DELETE FROM leases")
-    rows = [(workload, holder.pid, holder.start_time) for workload, holder in leases.items()]
-    database.executemany("INSERT INTO leases VALUES (?, ?, ?)", rows)
+    for workload, holder in leases.items():
+        _write_lease(database, workload, holder)
+
+
+def _write_lease(database: sqlite3.Connection, workload: WorkloadId, holder: ProcessId | None) -> None:
+    if holder is None:
+        database.execute("DELETE FROM leases WHERE workload = ?", (workload,))
+    else:
+        row = (workload, holder.pid, holder.start_time)
+        database.execute("INSERT OR REPLACE INTO leases VALUES (?, ?, ?)", row)
 
 
 def _insert_event(database: sqlite3.Connection, event: Event, commands: tuple[Command, ...]) -> None:

@@ -49,13 +49,19 @@ class Session:
         self._errors.append(problem)
         self._something.set()
 
-    def show(self, view: Mapping[str, Any], at: float) -> None:
-        """Send `view` if it differs from the last one: figures once a second, everything else at once."""
+    def show(self, view: Mapping[str, Any], at: float) -> bool:
+        """Send `view` if it differs from the last one: figures once a second, everything else at once.
+
+        False: it differs, and is to be shown once more when the second is over.
+        """
         changed = not self._shown or settled_part(view) != settled_part(self._shown)
-        if not changed and (at - self._shown_at < FIGURES_INTERVAL_S or figures(view) == figures(self._shown)):
-            return
+        if not changed and figures(view) == figures(self._shown):
+            return True
+        if not changed and at - self._shown_at < FIGURES_INTERVAL_S:
+            return False
         self._shown, self._shown_at, self._view = view, at, view
         self._something.set()
+        return True
 
     async def run(self, encode: Callable[[WorkloadCommand], Awaitable[str | None]], send: _Send) -> None:
         """Send until cancelled. `encode` gives None for an order that failed before it could be sent."""

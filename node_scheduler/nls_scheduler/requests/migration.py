@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nls_scheduler.core.model.workload import Kind, Phase
-from nls_scheduler.core.planning.making_room.rooms import is_usable
 from nls_scheduler.units.sizes import format_bytes
 from nls_scheduler.views.veil import SEES_ALL
 from nls_scheduler.wire.errors import Problem, malformed, unknown_gpu
@@ -63,7 +62,7 @@ def _why_not_there(workload: Workload, gpu: GpuUuid, state: NodeState) -> str | 
     label = state.gpus[gpu].label
     if workload.current == (gpu,):
         return f"It is on {label} already."
-    if not is_usable(state, state.gpus[gpu]):
+    if gpu not in state.usable:
         return f"{label} is out of service."
     pool = state.policy.pool_of(state.gpus[gpu])
     if not pool.enabled or pool.name not in workload.spec.pools:

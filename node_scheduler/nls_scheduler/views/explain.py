@@ -12,7 +12,7 @@ from nls_scheduler.core.model.priorities import priority_word
 from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.homes.admission import Admission
 from nls_scheduler.core.planning.homes.queue_ledger import ledger_of
-from nls_scheduler.core.planning.making_room.rooms import Rooms, has_room, is_usable, out_of_service, room_bytes
+from nls_scheduler.core.planning.making_room.rooms import Rooms, has_room, out_of_service, room_bytes
 from nls_scheduler.units.sizes import format_bytes, format_seconds
 from nls_scheduler.views.queues import pool_figures
 from nls_scheduler.views.sentences import Names, sentence
@@ -153,7 +153,7 @@ def why_not_home(state: NodeState, workload: Workload, gpu: Gpu, admission: Admi
         return f"it is in the pool {pool.name!r}, which it does not ask for"
     if not pool.enabled:
         return f"the pool {pool.name!r} is off"
-    if not is_usable(state, gpu):
+    if gpu.uuid not in state.usable:
         return _why_unusable(state, gpu)
     if workload.spec.gpu_count > 1 and gpu.parent is not None:
         return "it is a slice, and who needs several GPUs has whole ones only"
@@ -177,7 +177,7 @@ def _why_not_place(state: NodeState, workload: Workload, gpu: Gpu, rooms: Rooms)
     """Why it cannot be placed on `gpu` beside those who are to be there; `None`: it can."""
     if rooms.fits(workload, gpu.uuid):
         return None
-    if not is_usable(state, gpu):
+    if gpu.uuid not in state.usable:
         return _why_unusable(state, gpu)
     if not rooms.may_use(workload, gpu.uuid):
         home = gpu.uuid in workload.home
@@ -197,7 +197,7 @@ def _why_not_now(state: NodeState, workload: Workload, gpu: Gpu) -> str | None:
     """Why it could not start on `gpu` at this moment; `None`: it could."""
     if gpu.uuid in workload.current or has_room(state, workload, gpu):
         return None
-    if not is_usable(state, gpu):
+    if gpu.uuid not in state.usable:
         return _why_unusable(state, gpu)
     left = format_bytes(max(0, room_bytes(state, workload, gpu)))
     return f"{left} are free in fact, and it needs {format_bytes(workload.return_bytes)}"

@@ -21,6 +21,8 @@ IDLE_EXIT_S: Final = 600
 START_TIMEOUT_S: Final = 30.0
 CONNECT_TIMEOUT_S: Final = 2.0
 _LOG_TAIL: Final = 1500
+LOG_NAME: Final = "nls.log"
+"""Where a daemon that was started in the background goes on telling, beside its socket."""
 _LOG_LIMIT: Final = 2**20
 
 
@@ -105,7 +107,7 @@ def _named_in_environment() -> Path | None:
 
 def _start(path: Path) -> None:
     """Start a daemon in the background; it returns when the daemon answers. The daemon outlives us."""
-    log_path = path.with_name("nls.log")
+    log_path = path.with_name(LOG_NAME)
     too_long = log_path.exists() and log_path.stat().st_size > _LOG_LIMIT
     command = [sys.executable, "-P", "-m", "nls_scheduler", "--socket", str(path)]
     command += ["up", "--background", "--idle-exit", str(IDLE_EXIT_S)]

@@ -39,6 +39,10 @@ _REASONS: Final[dict[type, frozenset[str]]] = {
     if is_dataclass(kind)
 }
 """The fields of each type that hold nothing but a reason."""
+_FIELDS: Final[dict[type, tuple[str, ...]]] = {
+    kind: tuple(field.name for field in fields(kind) if field.compare) for kind in _KINDS.values() if is_dataclass(kind)
+}
+_PLAIN: Final = frozenset({type(None), str, int, float, bool})
 
 
 class UnknownValueError(ValueError):
@@ -47,13 +51,13 @@ class UnknownValueError(ValueError):
 
 def encode(value: Any) -> Any:
     """`value` as what `json.dumps` takes, without fields that make no difference. Raises TypeError for other values."""
-    if isinstance(value, Enum):
-        return {_TYPE: type(value).__name__, "value": value.value}
-    if value is None or isinstance(value, str | int | float | bool):
+    kind = type(value)
+    if kind in _PLAIN:
         return value
-    if is_dataclass(value) and not isinstance(value, type):
-        encoded = {field.name: encode(getattr(value, field.name)) for field in fields(value) if field.compare}
-        return {_TYPE: type(value).__name__, **encoded}
+    if (names := _FIELDS.get(kind)) is not None:
+        return {_TYPE: kind.__name__, **{name: encode(getattr(value, name)) for name in names}}
+    if isinstance(value, Enum):
+        return {_TYPE: kind.__name__, "value": value.value}
     if isinstance(value, tuple | list):
         return [encode(item) for item in value]
     if isinstance(value, frozenset):

@@ -6,11 +6,13 @@ Times are seconds of CLOCK_BOOTTIME, carried in by events. Memory is in bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from nls_scheduler.core.model.gpu import Claims
 from nls_scheduler.core.model.ids import CommandId
 from nls_scheduler.core.model.policy import Policy
+from nls_scheduler.core.model.workload import Order
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from nls_scheduler.core.model.gpu import Gpu
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
+    from nls_scheduler.core.model.pools import Pool
     from nls_scheduler.core.model.reasons import Why
     from nls_scheduler.core.model.workload import Workload
 
@@ -69,7 +72,7 @@ class PlanEntry:
         return (*what, self.position, self.trim_since, self.roomier, self.bound)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NodeState:
     """Everything `step` knows about the node.
 
@@ -104,6 +107,30 @@ class NodeState:
     def quiet(self) -> bool:
         """Whether a restart is so fresh that orders could cross what supervisors are about to report."""
         return (bool(self.unreported) or self.forgetful) and self.at < self.quiet_until
+
+    @cached_property
+    def pools(self) -> Mapping[GpuUuid, Pool]:
+        """The pool of each Gpu."""
+        return {uuid: self.policy.pool_of(gpu) for uuid, gpu in self.gpus.items()}
+
+    @cached_property
+    def usable(self) -> Mapping[GpuUuid, Gpu]:
+        """The Gpus on which anything new may be placed: healthy, their memory known, nothing stuck on them."""
+        stuck = self.stuck
+        return {u: g for u, g in self.gpus.items() if g.healthy and g.memory_used_bytes is not None and u not in stuck}
+
+    @cached_property
+    def stuck(self) -> frozenset[GpuUuid]:
+        """The Gpus that a process which should be gone still keeps when the time that the policy allows has passed."""
+        kept: set[GpuUuid] = set()
+        for workload in self.workloads.values():
+            ending = workload.pending
+            if ending is not None and ending.order is Order.END and self.at >= ending.deadline_at:
+                kept.update(workload.current)
+        for uuid, gpu in self.gpus.items():
+            if gpu.releasing and any(self.at >= r.since + self.policy.stop_timeout_s for r in gpu.releasing):
+                kept.add(uuid)
+        return frozenset(kept)
 
     def having(self, *workloads: Workload) -> NodeState:
         """This state with these workloads as they are now, whatever was known of them."""

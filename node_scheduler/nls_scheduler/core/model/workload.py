@@ -104,6 +104,11 @@ class WorkloadSpec:
         return self.limit_bytes > self.request_bytes
 
     @cached_property
+    def burst_bytes(self) -> int:
+        """How far above its request it may go, on each of its Gpus."""
+        return self.limit_bytes - self.request_bytes
+
+    @cached_property
     def preemptible(self) -> bool:
         """Whether it may have to make room for another queue's share or for a higher priority in its own."""
         return self.priority < FIRM_FROM
@@ -327,6 +332,11 @@ class Workload:
     def in_line_since(self) -> float:
         """Since when it wants a Gpu and has none; after everybody else, who does not wait."""
         return inf if self.waiting_since is None else self.waiting_since
+
+    @cached_property
+    def place_in_line(self) -> tuple[int, float, str]:
+        """Priority first, then how long it waits, then id: the smaller is before the others who wait."""
+        return (-self.spec.priority, self.in_line_since, self.id)
 
     def kept(self, at: float) -> bool:
         """Whether its user holds it at `at`: then only a guarantee takes it off its Gpu."""

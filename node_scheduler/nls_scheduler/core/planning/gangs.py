@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from nls_scheduler.core.model.gangs import fellows
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.workload import Phase
-from nls_scheduler.core.planning.making_room.rooms import is_usable, room_bytes
+from nls_scheduler.core.planning.making_room.rooms import room_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,6 +63,5 @@ def have_room(state: NodeState, plan: Mapping[WorkloadId, PlanEntry], workload: 
             needed[uuid] = needed.get(uuid, 0) + member.return_bytes
     gpus = state.gpus
     return all(
-        is_usable(state, gpus[uuid]) and room_bytes(state, workload, gpus[uuid]) >= size
-        for uuid, size in needed.items()
+        uuid in state.usable and room_bytes(state, workload, gpus[uuid]) >= size for uuid, size in needed.items()
     )

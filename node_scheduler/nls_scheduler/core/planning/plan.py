@@ -13,7 +13,7 @@ from nls_scheduler.core.model.workload import Kind, Phase
 from nls_scheduler.core.planning.gangs import leave_together
 from nls_scheduler.core.planning.gangs import resting as resting_gangs
 from nls_scheduler.core.planning.homes.known import homes_of
-from nls_scheduler.core.planning.homes.paper import admission_order
+from nls_scheduler.core.planning.homes.paper import admission_order, waiting_order
 from nls_scheduler.core.planning.making_room.rooms import has_room
 from nls_scheduler.core.planning.places import trims
 from nls_scheduler.core.planning.places.failed_allocations import roomier, trim_for_wanted
@@ -62,8 +62,8 @@ def make_plan(state: NodeState) -> Plan:
             draft, [w for w in alive if w.present and w.wants_gpu and w.id not in homes.homes and w.id not in resting]
         )
     take_turns(draft)
-    grant_wishes(draft)
     place_together(draft)
+    grant_wishes(draft)
     moves = spread(draft)
     draft.roomier = {w.id: uuid for w in wanting if (uuid := roomier(draft, w)) is not None}
     moves |= follow_wishes(draft)
@@ -101,15 +101,13 @@ def _idle_suspend_s(state: NodeState, workload: Workload) -> float | None:
 
 def _positions(state: NodeState, alive: list[Workload], draft: Draft) -> dict[WorkloadId, int]:
     waiting = [w for w in alive if w.wants_gpu and w.phase in (Phase.QUEUED, Phase.SUSPENDED)]
-
-    turns = {key: turn for turn, key in enumerate(draft.homes.line)} if state.policy.queues else {}
-
-    def rank(workload: Workload) -> tuple[bool, int, int, float, str]:
-        since = workload.in_line_since
-        turn = turns.get(workload.id, -1)
-        return (workload.id not in draft.rooms.target, turn, -workload.spec.priority, since, workload.id)
-
-    return {w.id: position for position, w in enumerate(sorted(waiting, key=rank), start=1)}
+    waiting.sort(key=waiting_order)
+    if state.policy.queues:
+        turns = {key: turn for turn, key in enumerate(draft.homes.line)}
+        waiting.sort(key=lambda w: turns.get(w.id, -1))
+    targets = draft.rooms.target
+    waiting.sort(key=lambda w: w.id not in targets)
+    return {w.id: position for position, w in enumerate(waiting, start=1)}
 
 
 def _entry(
@@ -141,8 +139,12 @@ def _entry(
 
 def _absent(draft: Draft, workload: Workload, positions: Mapping[WorkloadId, int]) -> PlanEntry:
     """The entry of one that is nowhere and stays so."""
-    home, cause = draft.homes.homes.get(workload.id, ()), _cause(draft, workload, ())
-    reason, position = _reason(draft, workload, (), {}), positions.get(workload.id)
+    home, position = draft.homes.homes.get(workload.id, ()), positions.get(workload.id)
+    waits = draft.homes.waits.get(workload.id) if workload.wants_gpu else None
+    if waits is not None and not home:  # most of those who are nowhere: they are in line for a home
+        reason, cause = waits, draft.holders[0][1] if draft.holders else None
+    else:
+        reason, cause = _reason(draft, workload, (), {}), _cause(draft, workload, ())
     before = draft.state.plan.get(workload.id)
     if before is not None and before.position == position and before.reason is reason and before.cause == cause:
         nowhere = before.home == home and not (before.target or before.yields or before.allowance_bytes)

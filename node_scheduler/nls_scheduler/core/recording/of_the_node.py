@@ -115,6 +115,8 @@ def _(event: ev.MemorySampled, state: NodeState) -> NodeState:
 
 
 def _measured(workload: Workload, used: dict[GpuUuid, int], at: float) -> Workload:
+    if not (used or workload.current or workload.memory_used or workload.over_limit_polls or workload.trimmed):
+        return workload
     since_ready = workload.resident_since is not None and at >= workload.resident_since
     above = workload.phase is Phase.RUNNING and max(used.values(), default=0) > workload.spec.limit_bytes
     polls = polls_above_limit(workload, above=above)

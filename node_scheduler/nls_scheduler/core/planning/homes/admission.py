@@ -10,7 +10,6 @@ from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.homes import elastic, elastic_counts, repacking
 from nls_scheduler.core.planning.homes.displacing import displace
 from nls_scheduler.core.planning.homes.paper import Paper, admission_order, counts, is_bound, pinned_to
-from nls_scheduler.core.planning.homes.queue_ledger import ledger_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
-    from nls_scheduler.core.planning.homes.queue_ledger import Ledger
 
 
 class Admission(Paper):
@@ -60,7 +58,7 @@ class Admission(Paper):
 
     def keep(self, ordered: list[Workload]) -> list[Workload]:
         """Keep the homes that still hold; return who has none. A process that cannot move keeps its own."""
-        homeless = [workload for workload in ordered if not workload.home]
+        homeless, kept = [workload for workload in ordered if not workload.home], []
         for workload in sorted((w for w in ordered if w.home), key=lambda w: not is_bound(w)):
             home = self._still_fits(workload)
             bound = is_bound(workload) and all(u in self.state.gpus for u in workload.home)
@@ -69,36 +67,34 @@ class Admission(Paper):
                 self.looked_at.places = self.looked_at.costs = True
                 continue
             self.give(workload, home or workload.home)
+            kept.append(workload)
+        for workload in kept:
+            self._follow_wish(workload)
         return homeless
 
     def _still_fits(self, workload: Workload) -> tuple[GpuUuid, ...] | None:
-        """Its home, or the Gpu that its user wishes, or what is left of an elastic one's; `None`: it has none."""
-        wish = workload.wish
-        waits = workload.phase is not Phase.STARTING and workload.spec.movable
-        may = wish is not None and waits and bool(workload.home) and self._may_go_to(workload, wish)
-        if wish is not None and may and self.is_offered(workload, wish):
-            return (wish,)
+        """Its home, or what is left of an elastic one's; `None`: it has none."""
         left = tuple(uuid for uuid in workload.home if self.has_home_room(workload, uuid))
         if workload.spec.resizable:
             return left[: elastic_counts.most(workload.spec)] if len(left) >= workload.spec.gpu_count else None
         asked = workload.spec.gpu_count <= len(left) <= elastic_counts.most(workload.spec) or workload.present
         return left if left and left == workload.home and asked else None
 
-    def _may_go_to(self, workload: Workload, uuid: GpuUuid) -> bool:
-        """Whether its queue lets its home go there: within its pool always, as nothing changes for its queue."""
-        pool = self.state.policy.pool_of(self.state.gpus[uuid]).name if uuid in self.state.gpus else None
-        if self.ledger is None or pool is None or pool == self.ledger.pool_of_home(workload.home):
-            return True
-        if self._standing.obstacle(workload, pool, count=len(workload.home)) is not None:
-            return False
-        self._standing.count(workload, workload.home, -1)
-        self._standing.count(workload, (uuid,))
-        return True
+    def _follow_wish(self, workload: Workload) -> None:
+        """Its home goes where its user wishes it to be, if it may be there beside all others'."""
+        wish = workload.wish
+        if wish is None or workload.phase is Phase.STARTING or not workload.spec.movable:
+            return
+        checkpoint, home = self.checkpoint(), self.take(workload)
+        stays_in_pool = self._is_in_pool(home, wish)
+        if self.is_offered(workload, wish) if stays_in_pool else self.may_have_home(workload, (wish,)):
+            self.give(workload, (wish,))
+        else:
+            self.roll_back(checkpoint)
 
-    @cached_property
-    def _standing(self) -> Ledger:
-        """What each queue has with the homes that stand when this round begins, and the wishes granted in it."""
-        return ledger_of(self.state)
+    def _is_in_pool(self, home: tuple[GpuUuid, ...], uuid: GpuUuid) -> bool:
+        """Whether both are of one pool: then nothing changes for anybody's queue."""
+        return self.ledger is None or self.ledger.pool_of_home(home) == self.ledger.pool_of_home((uuid,))
 
     def give_up_incomplete(self, gangs: Mapping[GangKey, Gang]) -> list[Workload]:
         """Take the homes of gangs that are not whole, or do not all have one; who is on a Gpu keeps its own."""
@@ -115,12 +111,21 @@ class Admission(Paper):
 
     def admit_in_turn(self, unit: list[Workload]) -> bool:
         """As `admit_together`: what is kept for those before `unit` is not usable for it, now and later."""
-        free = self._all_usable.difference(self._reserved) if self._reserved else self._all_usable
+        unreserved = self._unreserved
         for workload in unit:
-            self.usable = self._usable_for.setdefault(workload.id, free)
+            self.usable = self._usable_for.setdefault(workload.id, unreserved)
         admitted = self.admit_together(unit)
         self.usable = self._all_usable
         return admitted
+
+    def is_in_vain(self, demand: object) -> bool:
+        """Whether one who comes after everybody, and asks for that much, would find no home."""
+        return self.ledger is None and (demand, self._unreserved) in self._in_vain
+
+    @property
+    def _unreserved(self) -> frozenset[GpuUuid]:
+        """The Gpus that are kept for nobody."""
+        return self._all_usable.difference(self._reserved) if self._reserved else self._all_usable
 
     def reserve_for(self, unit: list[Workload]) -> None:
         """Keep for `unit` every Gpu that it may get one day; nothing is kept for one that could never be admitted."""

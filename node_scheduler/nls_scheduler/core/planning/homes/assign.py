@@ -67,6 +67,8 @@ def assign_homes(state: NodeState, workloads: Iterable[Workload]) -> tuple[Homes
     _say_why(state, admission, [*waiting, *displaced])
     if not waiting and not displaced:
         elastic.grow(admission)
+    lasts = {w.spec.demand: w.id for w in waiting}
+    result.in_vain = {demand: result.waits[last] for demand, last in lasts.items() if admission.is_in_vain(demand)}
     admission.looked_at.until = min((starves, admission.looked_at.until, *(t for t in result.wake_at if t > state.at)))
     return result, admission.looked_at
 

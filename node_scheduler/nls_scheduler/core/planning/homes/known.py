@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.homes.assign import assign_homes
-from nls_scheduler.core.planning.making_room.rooms import usable_gpus
 
 if TYPE_CHECKING:
     from nls_scheduler.core.model.gpu import Gpu
+    from nls_scheduler.core.model.reasons import Why
     from nls_scheduler.core.model.state import NodeState
+    from nls_scheduler.core.model.workload import Workload
     from nls_scheduler.core.planning.homes.paper import Homes, LookedAt
 
     Facts = tuple[object, ...]
@@ -44,12 +45,20 @@ class KnownHomes:
 
     def hold(self, state: NodeState, facts: Facts) -> bool:
         """Whether the same would be found again."""
-        in_time = self.at <= state.at < self.looked_at.until or state.at == self.at
-        if not in_time or facts != self.facts:
+        if not self._in_time(state.at) or facts != self.facts:
             return False
         if self.looked_at.places and _places(state) != self.places:
             return False
         return not self.looked_at.costs or _costs(state) == self.costs
+
+    def in_vain_for(self, newcomer: Workload, at: float) -> Why | None:
+        """Why there is no home for `newcomer` either, which comes after everybody; `None`: that has to be seen."""
+        if not self._in_time(at) or newcomer.given_home is not None or newcomer.spec.gang is not None:
+            return None
+        return self.homes.in_vain.get(newcomer.spec.demand)
+
+    def _in_time(self, at: float) -> bool:
+        return self.at <= at < self.looked_at.until or at == self.at
 
 
 def homes_of(state: NodeState) -> KnownHomes:
@@ -68,7 +77,7 @@ def homes_of(state: NodeState) -> KnownHomes:
 def _facts(state: NodeState) -> Facts:
     gpus = tuple(map(_gpu_facts, state.gpus.values()))
     workloads = tuple([workload.home_facts for workload in state.workloads.values()])
-    return (state.policy, gpus, tuple(usable_gpus(state)), workloads)
+    return (state.policy, gpus, tuple(state.usable), workloads)
 
 
 def _places(state: NodeState) -> Facts:

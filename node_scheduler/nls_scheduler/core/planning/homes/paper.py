@@ -11,10 +11,9 @@ from nls_scheduler.core.model import topology
 from nls_scheduler.core.planning.homes import elastic_counts
 from nls_scheduler.core.planning.homes.queue_ledger import Ledger
 from nls_scheduler.core.planning.making_room.occupancy import Occupancy
-from nls_scheduler.core.planning.making_room.rooms import usable_gpus
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
     from nls_scheduler.core.model.reasons import Why
@@ -30,6 +29,7 @@ class Homes:
     Attributes:
         homes: of the admitted.
         waits: why the others wait.
+        in_vain: why one would wait who comes after everybody, by `WorkloadSpec.demand`, where that is known.
         moved_for: who lost a home, or was given another one, and for whom.
         bound: to where those of them go that are on a Gpu now, chosen together so that the fewest bytes move.
         line: those without a home, in the order of their turns.
@@ -44,6 +44,7 @@ class Homes:
     line: list[WorkloadId] = field(default_factory=list)
     wake_at: list[float] = field(default_factory=list)
     overcommitted: set[GpuUuid] = field(default_factory=set)
+    in_vain: Mapping[object, Why] = field(default_factory=dict)
 
     def copied(self) -> Homes:
         """The same, to be changed on its own."""
@@ -59,6 +60,7 @@ class Homes:
 
 
 admission_order: Final = attrgetter("precedence")
+waiting_order: Final = attrgetter("place_in_line")
 
 
 def is_bound(workload: Workload) -> bool:
@@ -122,15 +124,15 @@ class Paper:
         self.looked_at = LookedAt()
         self.ledger = Ledger(state) if state.policy.queues else None
         self.state = state
-        self._pools = {uuid: state.policy.pool_of(gpu) for uuid, gpu in state.gpus.items()}
+        self._pools = state.pools
         self.oversubscribed = {uuid for uuid, pool in self._pools.items() if pool.oversubscribe > 1.0}
         self.on_paper = Occupancy(
             {uuid: self._pools[uuid].home_capacity_bytes(gpu) for uuid, gpu in state.gpus.items() if gpu.healthy},
             self.cost_bytes,
         )
-        self.free = self.on_paper.free
+        (self.free,) = self.on_paper.left
         self.result = Homes(self.on_paper.places)
-        self.usable = self._all_usable = frozenset(usable_gpus(state))
+        self.usable = self._all_usable = frozenset(state.usable)
         self.resizes = any(workload.spec.resizable for workload in state.workloads.values())
         self._present = dict.fromkeys(state.gpus, 0)
         for workload in state.workloads.values():
@@ -281,8 +283,7 @@ class Paper:
             return False
         if uuid not in self.oversubscribed:
             return True
-        others = [self.state.workloads[w] for w, home in self.result.homes.items() if uuid in home and w != workload.id]
-        there = [*others, workload]
+        there = [*(w for w in self.on_paper.members(uuid) if w.id != workload.id), workload]
         firm = sum(w.spec.request_bytes for w in there if not w.spec.can_take_turns)
         largest = max((w.spec.request_bytes for w in there if w.spec.can_take_turns), default=0)
         return firm + largest <= self.state.gpus[uuid].capacity_bytes

@@ -49,7 +49,7 @@ class Ledger:
     def __init__(self, state: NodeState) -> None:
         """Nobody is admitted yet."""
         self.tree = Tree(state.policy.queues)
-        self._pool_of = {uuid: state.policy.pool_of(gpu) for uuid, gpu in state.gpus.items()}
+        self._pool_of = state.pools
         self._largest: dict[str, int] = {}
         for uuid, gpu in state.gpus.items():
             pool = self._pool_of[uuid].name

@@ -7,7 +7,6 @@ exchange costs on paper is what really moves.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -16,19 +15,17 @@ from typing import TYPE_CHECKING, Final
 from nls_scheduler.core.model import topology
 from nls_scheduler.core.model.workload import Kind, Phase
 from nls_scheduler.core.planning.homes.paper import admission_order, counts, pinned_to
-from nls_scheduler.core.planning.making_room.cheapest_moves import BUDGET, Answer, Piece, cheapest
+from nls_scheduler.core.planning.making_room.cheapest_moves import BUDGET, Piece
+from nls_scheduler.core.planning.making_room.make_room import SHORT, Demand, make_room, without
 from nls_scheduler.core.planning.making_room.occupancy import Occupancy
-from nls_scheduler.core.planning.making_room.packing import Item, pack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
     from nls_scheduler.core.model.workload import Workload
     from nls_scheduler.core.planning.homes.paper import Paper
 
-_BUDGET: Final = 60
-"""The budget of a search for one that waits, and might be searched a way for after every event."""
 _SETS: Final = 8
 """So many sets of Gpus are tried for one that needs several."""
 
@@ -166,7 +163,7 @@ class _There:
         self.place, self.free = held.places, capacity  # `open_to` asks only which they are
         for workload in paper.admitted():
             held.put(workload, self._place_of(workload))
-        self.free = {uuid: held.free[uuid] for uuid in capacity}
+        self.free = {uuid: held.left[0][uuid] for uuid in capacity}
 
     def _place_of(self, workload: Workload) -> tuple[GpuUuid, ...]:
         """Where it is, if its home may be there as well; where it is to be, for all others."""
@@ -201,36 +198,24 @@ class _There:
         return _Change(tuple(sorted(gpus, key=lambda uuid: index[uuid].index)), new, moved.keys())
 
     @cached_property
-    def movers(self) -> Sequence[Workload]:
-        """Who could be put elsewhere."""
-        admitted = (w for w in self.paper.admitted() if w.given_home is None and w.spec.movable)
-        return [w for w in admitted if self.place[w.id][0] in self.free]
-
-    @cached_property
-    def cleared(self) -> Mapping[GpuUuid, int]:
-        """What would be left on each usable Gpu if all who could be put elsewhere were."""
-        cleared = dict(self.free)
-        for workload in self.movers:
-            cleared[self.place[workload.id][0]] += self.size_bytes(workload)
-        return cleared
-
-    def pieces(self) -> list[Piece]:
-        """Who could be put elsewhere, the cheapest first; who is not there changes its home for nothing."""
-        movers = sorted(self.movers, key=lambda w: (not w.spec.may_borrow, not w.borrowed, -w.submitted_at, w.id))
-        return sorted((self._piece(w) for w in movers), key=lambda p: p.cost)
+    def pieces(self) -> Sequence[Piece]:
+        """Who could be put elsewhere; who is not there changes its home for nothing."""
+        movable = (w for w in self.paper.admitted() if w.given_home is None and w.spec.movable)
+        return [self._piece(w) for w in movable if self.place[w.id][0] in self.free]
 
     def _piece(self, workload: Workload) -> Piece:
-        place, size = self.place[workload.id], self.size_bytes(workload)
-        others = self.open_to(workload) - {*place}
-        works = workload.executing or workload.kept(self.paper.at)
-        cost = (int(works), workload.moved_bytes) if self.is_at(workload) else (0, 0)
-        may_wait = size > workload.spec.request_bytes and workload.spec.kind is Kind.NOTEBOOK
-        request = workload.spec.request_bytes if may_wait else None
-        moved = workload.return_bytes if self.is_at(workload) else size
-        return Piece(workload.id, place[0], size, moved, cost, others, request)
+        place, size, request = self.place[workload.id], self.size_bytes(workload), workload.spec.request_bytes
+        cost, moved = (0, 0), size
+        if self.is_at(workload):
+            works = workload.executing or workload.kept(self.paper.at)
+            cost, moved = (int(works), workload.moved_bytes), workload.return_bytes
+        others = self.open_to(workload).difference(place)
+        may_wait = size > request and workload.spec.kind is Kind.NOTEBOOK
+        rank = (not workload.spec.may_borrow, not workload.borrowed, -workload.submitted_at, workload.id)
+        return Piece(workload.id, place[0], size, moved, request, cost, others, may_wait, rank)
 
     def leaving(self, newcomer: Workload, uuid: GpuUuid) -> tuple[int, int]:
-        """The cost of sending away who only borrows where `newcomer` would be at home, in `cheapest_moves`' terms."""
+        """The cost of sending away who only borrows where `newcomer` would be at home, in a `Demand`'s terms."""
         there = [w for w in self.paper.state.workloads.values() if uuid in w.current]
         borrowers = [w for w in there if w.spec.may_borrow and uuid not in self.place.get(w.id, (uuid,))]
         excess = sum(w.spec.request_bytes for w in borrowers) + newcomer.spec.request_bytes
@@ -249,22 +234,15 @@ def _consolidate(paper: Paper, newcomer: Workload, there: _There) -> bool:
     if pinned_to(newcomer) is not None:
         return False
     paper.looked_at.costs = True
-    pieces, size = there.pieces(), newcomer.spec.request_bytes
-    has_just_come = _has_just_come(paper, newcomer)
-    budget = BUDGET if has_just_come else _BUDGET
+    budget = BUDGET if _has_just_come(paper, newcomer) else SHORT
     for ranked in _clearable(paper, newcomer, there):
         by_link: dict[topology.Link, list[tuple[GpuUuid, ...]]] = {}
         for link, gpus in topology.sets(ranked, newcomer.spec.gpu_count, paper.state.gpus):
             by_link.setdefault(link, []).append(gpus)
         leaving = {uuid: there.leaving(newcomer, uuid) for uuid in ranked}
         for sets in by_link.values():
-            answer = cheapest(there.free, pieces, size, sets, leaving, budget=budget)
-            if answer is None:
-                others = [cheapest(there.free, pieces, size, sets, leaving, budget=_BUDGET, in_haste=True)]
-                if newcomer.spec.gpu_count == 1 and has_just_come:
-                    item = Item(size, frozenset(ranked))
-                    others += [_fewest(there.free, pieces, item, size_of) for size_of in (_held, _owed)]
-                answer = min((other for other in others if other is not None), key=lambda a: a.cost, default=None)
+            demand = Demand(newcomer.spec.request_bytes, sets, leaving)
+            answer = make_room(there.free, there.pieces, demand, budget=budget)
             if answer is not None:
                 change = there.change(answer.gpus, answer.moves)
                 _change_homes(paper, newcomer, change)
@@ -276,69 +254,24 @@ def _consolidate(paper: Paper, newcomer: Workload, there: _There) -> bool:
     return False
 
 
-def _held(piece: Piece) -> int:
-    return max(piece.size_bytes, piece.moved_size_bytes)
-
-
-def _owed(piece: Piece) -> int:
-    return _held(piece) if piece.request_bytes is None else piece.request_bytes
-
-
-def _fewest(
-    free: Mapping[GpuUuid, int], pieces: Sequence[Piece], newcomer: Item, size_of: Callable[[Piece], int]
-) -> Answer | None:
-    """The cheapest pieces that are enough when they are placed anew, and of those only who has to move."""
-
-    def packed(movers: Sequence[Piece]) -> list[GpuUuid] | None:
-        beside = dict(free)
-        for piece in movers:
-            beside[piece.gpu] += piece.size_bytes
-        return pack(beside, [*(Item(size_of(p), p.others | {p.gpu}, p.gpu) for p in movers), newcomer])
-
-    enough = bisect_left(range(len(pieces)), x=True, key=lambda number: packed(pieces[: number + 1]) is not None)
-    movers = pieces[: enough + 1]
-    places = packed(movers)
-    if places is None:
-        return None
-    for piece in reversed(movers):
-        fewer = [p for p in movers if p is not piece]
-        found = packed(fewer)
-        if found is not None:
-            movers, places = fewer, found
-    moves = {p.id: uuid for p, uuid in zip(movers, places, strict=False)}
-    gone = [p for p in movers if moves[p.id] != p.gpu or size_of(p) < p.size_bytes]
-    cost = (sum(p.cost[0] for p in gone), sum(p.cost[1] for p in gone), len(gone), 0)
-    return Answer((places[-1],), moves, cost)
-
-
 def _packed_anew(paper: Paper, newcomer: Workload, there: _There) -> _Change | None:
     """Everybody's home is chosen anew, whatever that moves: who is in the way is seen when it is."""
     if pinned_to(newcomer) is not None:
         return None
-    movers, free = there.movers, there.cleared
-    size, count = newcomer.spec.request_bytes, newcomer.spec.gpu_count
-    items = [
-        Item(w.spec.request_bytes, there.open_to(w).union(there.place[w.id]), there.place[w.id][0]) for w in movers
-    ]
-    found: tuple[tuple[GpuUuid, ...], list[GpuUuid]] | None
+    index, count = paper.state.gpus, newcomer.spec.gpu_count
     for ranked in _clearable(paper, newcomer, there):
-        if count == 1:
-            places = pack(free, [*items, Item(size, frozenset(ranked))])
-            found = None if places is None else ((places[-1],), places[:-1])
-        else:
-            tries = (
-                (gpus, pack({u: room - size * (u in gpus) for u, room in free.items()}, items))
-                for _, gpus in islice(topology.sets(ranked, count, paper.state.gpus), _SETS)
-            )
-            found = next(((gpus, places) for gpus, places in tries if places is not None), None)
-        if found is not None:
-            gpus, places = found
-            return there.change(gpus, {w.id: uuid for w, uuid in zip(movers, places, strict=True)})
+        several = (gpus for _, gpus in islice(topology.sets(ranked, count, index), _SETS))
+        sets = [(uuid,) for uuid in ranked] if count == 1 else list(several)
+        demand = Demand(newcomer.spec.request_bytes, sets, {})
+        answer = make_room(there.free, there.pieces, demand, budget=0, whatever_moves=True)
+        if answer is not None:
+            return there.change(answer.gpus, answer.moves)
     return None
 
 
 def _clearable(paper: Paper, newcomer: Workload, there: _There) -> Iterator[list[GpuUuid]]:
     """For each of its pools the Gpus that can be cleared for it, the emptiest first."""
+    cleared = without(there.free, there.pieces)
     for pool in paper.pools_for(newcomer):
-        ranked = [u for u in there.free if paper.is_open(pool, u) and there.cleared[u] >= newcomer.spec.request_bytes]
+        ranked = [u for u in there.free if paper.is_open(pool, u) and cleared[u] >= newcomer.spec.request_bytes]
         yield sorted(ranked, key=lambda u: (-there.free[u], paper.state.gpus[u].index))

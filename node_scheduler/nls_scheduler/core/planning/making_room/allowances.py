@@ -16,22 +16,25 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.workload import WorkloadSpec
 
 
+def share_of(room_bytes: int, burst_bytes: int) -> float:
+    """The part of what all together could use above their requests that there is room for, 0.0 to 1.0."""
+    if room_bytes <= 0:
+        return 0.0 if burst_bytes else 1.0
+    return 1.0 if room_bytes >= burst_bytes else room_bytes / burst_bytes
+
+
 def allowances(
-    placed: Iterable[tuple[WorkloadId, WorkloadSpec, tuple[GpuUuid, ...]]], capacity_bytes: Mapping[GpuUuid, int]
+    placed: Iterable[tuple[WorkloadId, WorkloadSpec, tuple[GpuUuid, ...]]], left_bytes: Mapping[GpuUuid, int]
 ) -> dict[WorkloadId, int]:
     """Bytes on each of its Gpus for everybody who is placed; called by the planner.
 
     Args:
         placed: who is meant to be where. A GPU process that cannot shrink counts like any other.
-        capacity_bytes: of each Gpu, without what nobody placed.
+        left_bytes: on each Gpu, beside the requests of all those and what nobody placed.
     """
-    everybody = list(placed)
-    room = dict(capacity_bytes)
-    for _, spec, gpus in everybody:
-        for uuid in gpus:
-            room[uuid] -= spec.request_bytes
+    everybody, room = list(placed), dict(left_bytes)
     granted = {workload_id: spec.request_bytes for workload_id, spec, _ in everybody}
-    growing = {workload_id: (burst, gpus) for workload_id, spec, gpus in everybody if (burst := _burst(spec))}
+    growing = {workload_id: (spec.burst_bytes, gpus) for workload_id, spec, gpus in everybody if spec.burstable}
     if all(len(gpus) == 1 for _, gpus in growing.values()):
         return _each_alone(granted, growing, room)
     while growing:
@@ -55,14 +58,10 @@ def _each_alone(
     wanted: dict[GpuUuid, int] = {}
     for burst, (uuid,) in growing.values():
         wanted[uuid] = wanted.get(uuid, 0) + burst
-    shares = {uuid: min(1.0, max(0, room[uuid]) / burst) for uuid, burst in wanted.items()}
+    shares = {uuid: share_of(room[uuid], burst) for uuid, burst in wanted.items()}
     for workload_id, (burst, (uuid,)) in growing.items():
         granted[workload_id] += int(burst * shares[uuid])
     return granted
-
-
-def _burst(spec: WorkloadSpec) -> int:
-    return spec.limit_bytes - spec.request_bytes
 
 
 def _next_full(
@@ -73,5 +72,5 @@ def _next_full(
     for burst, gpus in growing.values():
         for uuid in gpus:
             wanted[uuid] = wanted.get(uuid, 0) + burst
-    share, full = min(((max(0, room[uuid]) / burst, uuid) for uuid, burst in wanted.items()), default=(1.0, None))
+    share, full = min(((share_of(room[uuid], burst), uuid) for uuid, burst in wanted.items()), default=(1.0, None))
     return (share, full) if share < 1.0 else (1.0, None)

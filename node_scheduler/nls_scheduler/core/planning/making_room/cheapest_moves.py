@@ -4,8 +4,6 @@ A search over what has to give way, the cheapest first: a piece is taken off a G
 is room, or where a smaller one can give way in turn. The cost of a set of moves is (how many interrupt somebody's work,
 bytes, how many at all); among equals the latest arrivals go, as pieces are given in that order. What is too full still
 costs at least the cheapest parts of the pieces there (A*), so that a cheap way that leads nowhere is left early.
-
-`repacking` asks it for homes, `spreading` for places in fact.
 """
 
 from __future__ import annotations
@@ -31,25 +29,28 @@ _Change = tuple[int, "GpuUuid", int]
 """The number of a piece, a Gpu, and the bytes that become free there: less than zero where the piece is put there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """Somebody who can be put elsewhere.
 
     Attributes:
         size_bytes: what it takes where it is.
         moved_size_bytes: what it takes on another Gpu: its caches stay behind.
+        request_bytes: what it takes at least, on its own Gpu too.
         cost: of giving it another Gpu: how much work that interrupts (0 or 1), and bytes moved.
         others: the Gpus that it may have instead.
-        request_bytes: what it takes, on its own Gpu too, when it is off and waits for its burst; `None`: never off.
+        may_wait: it may be off and wait for its burst, with its request.
+        rank: of two with one cost, the lower one gives way.
     """
 
     id: WorkloadId
     gpu: GpuUuid
     size_bytes: int
     moved_size_bytes: int
+    request_bytes: int
     cost: tuple[int, int]
     others: frozenset[GpuUuid]
-    request_bytes: int | None = None
+    may_wait: bool = False
+    rank: tuple[object, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +264,7 @@ def _place(draft: _Draft, pieces: _Pieces) -> Iterator[_Change]:
     piece, free = pieces.all[number], draft.free
     possible = sorted([(free[uuid], uuid) for uuid in piece.others if uuid in free and pieces.has_slot(draft, uuid)])
     chosen = _tightest(possible, piece.moved_size_bytes)
-    if not chosen and piece.request_bytes is None:  # nobody gives way to what is held above a request
+    if not chosen and not piece.may_wait:  # nobody gives way to what is held above a request
         size, gone = piece.moved_size_bytes, dict.fromkeys(free, 0)
         for other in (pieces.all[n] for n in draft.touched()):
             gone[other.gpu] += other.size_bytes if other.size_bytes < size else 0
@@ -274,7 +275,7 @@ def _place(draft: _Draft, pieces: _Pieces) -> Iterator[_Change]:
         ]
     for uuid in chosen:
         yield number, uuid, -piece.moved_size_bytes
-    if piece.request_bytes is not None:
+    if piece.may_wait:
         possible = sorted([(free[piece.gpu], piece.gpu), *possible])
         for uuid in _tightest(possible, piece.request_bytes):
             yield number, uuid, -piece.request_bytes
@@ -286,11 +287,11 @@ def _place_anywhere(draft: _Draft, pieces: _Pieces) -> Iterator[_Change]:
     piece, touched = pieces.all[number], draft.touched()
     for uuid in sorted(piece.others & draft.free.keys()):
         room = draft.free[uuid]
-        if piece.request_bytes is None:  # nobody gives way to what is held above a request
+        if not piece.may_wait:  # nobody gives way to what is held above a request
             room += sum(pieces.all[n].size_bytes for n in pieces.on.get(uuid, ()) if n not in touched)
         if room >= piece.moved_size_bytes and pieces.has_slot(draft, uuid):
             yield number, uuid, -piece.moved_size_bytes
-    if piece.request_bytes is not None:
+    if piece.may_wait:
         for uuid in sorted({piece.gpu, *piece.others} & draft.free.keys()):
             if draft.free[uuid] >= piece.request_bytes and (uuid == piece.gpu or pieces.has_slot(draft, uuid)):
                 yield number, uuid, -piece.request_bytes

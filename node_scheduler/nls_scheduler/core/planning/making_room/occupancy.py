@@ -1,15 +1,16 @@
-"""Who is where, in one measure, and what is left: each change can be taken back, as long as nobody has kept it. Pure.
+"""Who is where, in one measure or several, and what is left: changes can be taken back until somebody keeps them. Pure.
 
-The same account serves wherever workloads and Gpus are put together; what differs is the capacity and the measure:
+The same account serves wherever workloads and Gpus are put together; what differs is the capacity and the measures:
 requests on paper, what is planned, what is held in fact.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
     from nls_scheduler.core.model.workload import Workload
@@ -21,17 +22,19 @@ class Occupancy:
     """Workloads on Gpus.
 
     Attributes:
-        free: bytes that are left on each Gpu, below zero where more is there than it has: one that is gone has none.
+        left: for each measure the bytes that are left on each Gpu, below zero where more is there than it has: one that
+            is gone has none.
         places: the Gpus of everybody who is anywhere.
         version: grows with each change.
     """
 
-    def __init__(self, capacity_bytes: Mapping[GpuUuid, int], measure: Callable[[Workload, GpuUuid], int]) -> None:
-        """Nobody is anywhere; `measure` says what a workload takes on a Gpu, in bytes."""
-        self.free = dict(capacity_bytes)
+    def __init__(self, capacity_bytes: Mapping[GpuUuid, int], *measures: Callable[[Workload, GpuUuid], int]) -> None:
+        """Nobody is anywhere; each of `measures` says what a workload takes on a Gpu, in bytes."""
+        self.left = tuple(dict(capacity_bytes) for _ in measures)
         self.places: dict[WorkloadId, Gpus] = {}
         self.version = 0
-        self._measure = measure
+        self._accounts = tuple(zip(self.left, measures, strict=True))
+        self._members: dict[GpuUuid, dict[WorkloadId, Workload]] = defaultdict(dict)
         self._done: list[tuple[Workload, Gpus, int]] = []
 
     def put(self, workload: Workload, gpus: Gpus) -> None:
@@ -46,9 +49,16 @@ class Occupancy:
         self._done.append((workload, gpus, -1))
         return gpus
 
+    def members(self, uuid: GpuUuid) -> Collection[Workload]:
+        """Who is on `uuid`."""
+        return self._members[uuid].values()
+
     def has_room(self, workload: Workload, uuid: GpuUuid) -> bool:
-        """Whether `uuid` takes `workload` beside everybody who is there."""
-        return self.free.get(uuid, -1) >= self._measure(workload, uuid)
+        """Whether `uuid` takes `workload` beside everybody who is there, in every measure."""
+        for left, measure in self._accounts:  # noqa: SIM110 - asked so often that a generator would be felt
+            if left.get(uuid, -1) < measure(workload, uuid):
+                return False
+        return True
 
     def checkpoint(self) -> int:
         """What `roll_back` goes back to."""
@@ -62,9 +72,15 @@ class Occupancy:
 
     def _change(self, workload: Workload, gpus: Gpus, sign: int) -> None:
         self.version += 1
+        key, members = workload.id, self._members
         if sign > 0:
-            self.places[workload.id] = gpus
+            self.places[key] = gpus
+            for uuid in gpus:
+                members[uuid][key] = workload
         else:
-            del self.places[workload.id]
-        for uuid in gpus:
-            self.free[uuid] = self.free.get(uuid, 0) - sign * self._measure(workload, uuid)
+            del self.places[key]
+            for uuid in gpus:
+                del members[uuid][key]
+        for left, measure in self._accounts:
+            for uuid in gpus:
+                left[uuid] = left.get(uuid, 0) - sign * measure(workload, uuid)

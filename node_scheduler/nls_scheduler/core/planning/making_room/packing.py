@@ -8,16 +8,18 @@ only the likely fillings are followed; where those lead nowhere, and the budget 
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from nls_scheduler.core.model.ids import GpuUuid
+
+    _Gpus = tuple[GpuUuid, ...]
 
 BUDGET: Final = 500
 """So many partial fillings are looked at: a bound on the time of a step."""
@@ -35,6 +37,30 @@ class Item(NamedTuple):
     best: GpuUuid | None = None
 
 
+def cannot_fit(free: Collection[int], sizes: Collection[int]) -> bool:
+    """Whether it is plain without a search that there is no way to put `sizes` where `free` is left, both in bytes.
+
+    Together they are too large, or need more Gpus than there are although each is taken for the largest: those above
+    half of it need one each, and what is smaller has to fit in beside them (the bound L2 of Martello and Toth).
+    """
+    room, ordered = max(free, default=0), sorted(sizes)
+    sums = [0, *accumulate(ordered)]
+    if sums[-1] > sum(free) or (ordered and ordered[-1] > room):
+        return True
+    half = bisect_right(ordered, room // 2)
+    large = len(ordered) - half
+    if large > len(free):
+        return True
+    for place in range(half):
+        if place and ordered[place] == ordered[place - 1]:
+            continue
+        beside = bisect_right(ordered, room - ordered[place])
+        gaps = (beside - half) * room - (sums[beside] - sums[half])
+        if (len(free) - large) * room < sums[half] - sums[place] - gaps:
+            return True
+    return False
+
+
 def pack(
     free: Mapping[GpuUuid, int],
     items: Sequence[Item],
@@ -47,19 +73,20 @@ def pack(
     `slots` is how many of them it takes, where that is bounded. Of ways that differ only in which of several Gpus that
     are alike takes whom, the one where the most bytes are where they are best.
     """
-    if min(free.values(), default=0) < 0 or sum(free.values()) < sum(item.size_bytes for item in items):
+    if min(free.values(), default=0) < 0 or cannot_fit(free.values(), [item.size_bytes for item in items]):
         return None
     order = sorted(range(len(items)), key=lambda number: (-items[number].size_bytes, number))
     sizes = tuple((items[number].size_bytes, items[number].gpus) for number in order)
     found = _packed(tuple(free.items()), sizes, tuple((slots or {}).items()), budget)
     if found is None:
         return None
+    places, alike = found
+    where = dict(zip(order, places, strict=True))
     fillings: dict[GpuUuid, list[Item]] = {}
-    for number, uuid in zip(order, found.places, strict=True):
+    for number, uuid in where.items():
         fillings.setdefault(uuid, []).append(items[number])
-    names = _names(fillings, found.alike)
-    places = {number: names[uuid] for number, uuid in zip(order, found.places, strict=True)}
-    return [places[number] for number in range(len(items))]
+    names = _names(fillings, alike)
+    return [names[where[number]] for number in range(len(items))]
 
 
 def _names(fillings: Mapping[GpuUuid, Sequence[Item]], alike: Sequence[Sequence[GpuUuid]]) -> dict[GpuUuid, GpuUuid]:
@@ -80,22 +107,14 @@ def _names(fillings: Mapping[GpuUuid, Sequence[Item]], alike: Sequence[Sequence[
     return names
 
 
-@dataclass(frozen=True, slots=True)
-class _Packed:
-    """A Gpu for each size, and which Gpus could change their names."""
-
-    places: tuple[GpuUuid, ...]
-    alike: tuple[tuple[GpuUuid, ...], ...]
-
-
 @lru_cache(maxsize=256)  # who waits is looked at after every event, and mostly nothing has changed for it
 def _packed(
     free: tuple[tuple[GpuUuid, int], ...],
     sizes: tuple[tuple[int, frozenset[GpuUuid]], ...],
     slots: tuple[tuple[GpuUuid, int], ...],
     budget: int,
-) -> _Packed | None:
-    """As `pack`, for sizes in bytes, the largest first, each with the Gpus that it may have."""
+) -> tuple[_Gpus, tuple[_Gpus, ...]] | None:
+    """As `pack`, for sizes in bytes, the largest first, each with the Gpus that it may have; and which are alike."""
     packing = _Packing(dict(free), sizes, dict(slots), budget)
     slack = sum(room for _, room in free) - sum(size for size, _ in sizes)
     everybody, everywhere = list(range(len(sizes))), frozenset(packing.free)
@@ -103,7 +122,7 @@ def _packed(
         packing.thorough = True
         if packing.budget <= 0 or not packing.place(everybody, everywhere, slack):
             return None
-    return _Packed(tuple(packing.where[number] for number in range(len(sizes))), packing.alike())
+    return tuple(packing.where[number] for number in range(len(sizes))), packing.alike()
 
 
 @dataclass(slots=True)
@@ -121,7 +140,7 @@ class _Packing:
         sets = {gpus for _, gpus in self.sizes}
         self.kind = {u: (room, self.slots.get(u), *(u in gpus for gpus in sets)) for u, room in self.free.items()}
 
-    def alike(self) -> tuple[tuple[GpuUuid, ...], ...]:
+    def alike(self) -> tuple[_Gpus, ...]:
         """All Gpus, those of one kind together."""
         kinds: dict[tuple[object, ...], list[GpuUuid]] = {}
         for uuid, kind in self.kind.items():

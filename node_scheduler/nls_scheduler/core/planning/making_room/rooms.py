@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.core.model.pools import Placement
 from nls_scheduler.core.model.reasons import Reason, Why
-from nls_scheduler.core.model.workload import Order, Phase
-from nls_scheduler.core.planning.making_room.allowances import allowances
+from nls_scheduler.core.model.workload import Phase
+from nls_scheduler.core.planning.making_room.allowances import allowances, share_of
+from nls_scheduler.core.planning.making_room.occupancy import Occupancy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from nls_scheduler.core.model.gpu import Gpu
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
-    from nls_scheduler.core.model.pools import Pool
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
+
+_DIGITS: Final = 9
+"""Sums of shares that differ by less are equal: they are added up in different orders."""
 
 
 class Rooms:
@@ -31,39 +34,27 @@ class Rooms:
     def __init__(self, state: NodeState, homes: Mapping[WorkloadId, tuple[GpuUuid, ...]]) -> None:
         self._state = state
         self._homes = homes
-        self.gpus: dict[GpuUuid, Gpu] = usable_gpus(state)
-        self.target: dict[WorkloadId, tuple[GpuUuid, ...]] = {}
+        self.gpus: Mapping[GpuUuid, Gpu] = state.usable
         self.kept_for: dict[GpuUuid, WorkloadId] = {}
-        self._members: dict[GpuUuid, dict[WorkloadId, Workload]] = {uuid: {} for uuid in state.gpus}
-        self._requests: dict[GpuUuid, int] = dict.fromkeys(state.gpus, 0)
-        self._sizes: dict[GpuUuid, int] = dict.fromkeys(state.gpus, 0)
-        self._burst: dict[GpuUuid, int] = dict.fromkeys(state.gpus, 0)
-        self._bursters: dict[GpuUuid, int] = dict.fromkeys(state.gpus, 0)
-        self._capacity: dict[GpuUuid, int] = {uuid: gpu.capacity_bytes for uuid, gpu in state.gpus.items()}
-        self._share: dict[GpuUuid, float] = dict.fromkeys(state.gpus, 1.0)
-        self._openness: dict[tuple[WorkloadId, GpuUuid], bool] = {}
-        self.pools: dict[GpuUuid, Pool] = {uuid: state.policy.pool_of(gpu) for uuid, gpu in state.gpus.items()}
+        capacity = {uuid: gpu.capacity_bytes for uuid, gpu in state.gpus.items()}
+        self._planned = Occupancy(capacity, lambda workload, _: workload.spec.request_bytes, self.size_on)
+        self.target = self._planned.places
+        self._left_on_paper, self._left = self._planned.left
+        self._spread: dict[GpuUuid, tuple[float, int, int] | None] = dict.fromkeys(state.gpus)
+        self._open: dict[WorkloadId, frozenset[GpuUuid]] = {}
+        self._shared: dict[tuple[str, ...], frozenset[GpuUuid]] = {}
+        self.pools = state.pools
 
     def add(self, workload: Workload, gpus: tuple[GpuUuid, ...]) -> None:
         """Place `workload` on `gpus` in the draft."""
-        self.target[workload.id] = gpus
+        self._planned.put(workload, gpus)
         for uuid in gpus:
-            self._members[uuid][workload.id] = workload
-            self._count(workload, uuid, 1)
+            self._spread[uuid] = None
 
     def remove(self, workload: Workload) -> None:
         """Take `workload` out of the draft."""
-        for uuid in self.target.pop(workload.id):
-            del self._members[uuid][workload.id]
-            self._count(workload, uuid, -1)
-
-    def _count(self, workload: Workload, uuid: GpuUuid, sign: int) -> None:
-        self._requests[uuid] += sign * workload.spec.request_bytes
-        self._sizes[uuid] += sign * self.size_on(workload, uuid)
-        if workload.spec.may_borrow:
-            self._burst[uuid] += sign * (workload.spec.limit_bytes - workload.spec.request_bytes)
-            self._bursters[uuid] += sign
-        self._share[uuid] = self._share_of(uuid, self._requests[uuid], self._burst[uuid])
+        for uuid in self._planned.take(workload):
+            self._spread[uuid] = None
 
     @staticmethod
     def size_on(workload: Workload, uuid: GpuUuid) -> int:
@@ -71,22 +62,22 @@ class Rooms:
         stays = workload.phase is Phase.RUNNING and uuid in workload.current
         return workload.size_bytes if stays else workload.return_bytes
 
-    def members(self, uuid: GpuUuid) -> Iterable[Workload]:
+    def members(self, uuid: GpuUuid) -> Sequence[Workload]:
         """Who is on `uuid` in the draft."""
-        return list(self._members[uuid].values())
+        return list(self._planned.members(uuid))
 
     def requests_exceed(self, uuid: GpuUuid) -> bool:
         """Whether the requests on `uuid` are more than it has."""
-        return self._requests[uuid] > self._capacity[uuid]
+        return self._left_on_paper[uuid] < 0
 
     def sizes_exceed(self, uuid: GpuUuid) -> bool:
         """Whether what is held on `uuid`, each counted with at least its request, is more than it has."""
-        return self._sizes[uuid] > self._capacity[uuid]
+        return self._left[uuid] < 0
 
     def is_full(self, uuid: GpuUuid) -> bool:
         """Whether `uuid` has as many workloads as its pool allows."""
         cap = self.pools[uuid].max_workloads_per_gpu
-        return cap is not None and len(self._members[uuid]) >= cap
+        return cap is not None and len(self._planned.members(uuid)) >= cap
 
     def may_stay(self, workload: Workload, uuid: GpuUuid) -> bool:
         """Whether `workload` may be on `uuid`: its home, or a Gpu where everybody is looked after by us.
@@ -100,31 +91,31 @@ class Rooms:
 
     def may_use(self, workload: Workload, uuid: GpuUuid) -> bool:
         """Whether `workload` may be placed on `uuid` anew."""
-        key = (workload.id, uuid)
-        known = self._openness.get(key)
+        return uuid in self.open_to(workload)
+
+    def open_to(self, workload: Workload) -> frozenset[GpuUuid]:
+        """The Gpus on which `workload` may be placed anew: its home, and those of its pools that may be lent to it."""
+        known = self._open.get(workload.id)
         if known is None:
-            known = uuid in self.gpus and self._is_open(workload, uuid) and self.may_stay(workload, uuid)
-            self._openness[key] = known
+            home = frozenset(self._homes.get(workload.id, ())).intersection(self.gpus)
+            known = self._lent(workload.spec.pools) | home if workload.spec.may_borrow else home
+            self._open[workload.id] = known
         return known
 
-    def _is_open(self, workload: Workload, uuid: GpuUuid) -> bool:
-        """Whether its pools include that of `uuid`; a home that was given to it stays one when pools change."""
-        pool = self.pools[uuid]
-        return uuid in self._homes.get(workload.id, ()) or (pool.enabled and pool.name in workload.spec.pools)
-
-    def is_in_pools(self, workload: Workload, uuid: GpuUuid) -> bool:
-        """Whether `uuid` belongs to one of its pools, which takes new ones."""
-        return self.pools[uuid].enabled and self._in_pools(workload, uuid)
-
-    def _in_pools(self, workload: Workload, uuid: GpuUuid) -> bool:
-        return self.pools[uuid].name in workload.spec.pools
+    def _lent(self, names: tuple[str, ...]) -> frozenset[GpuUuid]:
+        """The Gpus of these pools that anybody may borrow: everybody there is looked after by us."""
+        known = self._shared.get(names)
+        if known is None:
+            pools, free = self.pools, (uuid for uuid, gpu in self.gpus.items() if not gpu.has_foreigners)
+            known = frozenset(uuid for uuid in free if pools[uuid].enabled and pools[uuid].name in names)
+            self._shared[names] = known
+        return known
 
     def is_owed(self, workload: Workload) -> bool:
         """Whether those who are at home on its home leave its request: always, unless the pool is oversubscribed."""
         for uuid in self._homes[workload.id]:
-            owners = [
-                w for w in self._members[uuid].values() if uuid in self._homes.get(w.id, ()) and w.id != workload.id
-            ]
+            there = self._planned.members(uuid)
+            owners = [w for w in there if uuid in self._homes.get(w.id, ()) and w.id != workload.id]
             taken = sum(owner.spec.request_bytes for owner in owners)
             if taken + workload.spec.request_bytes > self._state.gpus[uuid].capacity_bytes:
                 return False
@@ -132,13 +123,16 @@ class Rooms:
 
     def fits(self, workload: Workload, uuid: GpuUuid) -> bool:
         """Whether `uuid` takes `workload` beside everybody in the draft, with all that it brings."""
-        fits = self._sizes[uuid] + self.size_on(workload, uuid) <= self._capacity[uuid]
-        return fits and self.fits_on_paper(workload, uuid)
+        return self.fits_on_paper(workload, uuid) and self._left[uuid] >= self.size_on(workload, uuid)
+
+    def has_room_again(self, workload: Workload, uuid: GpuUuid) -> bool:
+        """Whether `workload`, which was on `uuid`, fits there beside everybody in the draft."""
+        return self._planned.has_room(workload, uuid)
 
     def fits_on_paper(self, workload: Workload, uuid: GpuUuid) -> bool:
         """Whether `uuid` takes `workload` beside the requests of everybody in the draft."""
         return (
-            self._requests[uuid] + workload.spec.request_bytes <= self._capacity[uuid]
+            self._left_on_paper[uuid] >= workload.spec.request_bytes
             and self.may_use(workload, uuid)
             and not self.is_full(uuid)
             and not self._is_kept_from(workload, uuid)
@@ -154,54 +148,68 @@ class Rooms:
         gpu = self._state.gpus.get(uuid)
         if gpu is None or not gpu.healthy or gpu.has_foreigners or self.is_full(uuid):
             return False
-        room = gpu.capacity_bytes - self.size_on(guest, uuid)
-        return self._requests[uuid] + guest.spec.request_bytes <= gpu.capacity_bytes and self._sizes[uuid] <= room
+        return self.has_room_again(guest, uuid)
 
     def left_bytes(self, uuid: GpuUuid) -> tuple[int, int]:
         """What is left on `uuid` beside the requests, and beside what is held, of those in the draft."""
-        capacity = self._capacity[uuid]
-        return capacity - self._requests[uuid], capacity - self._sizes[uuid]
+        return self._left_on_paper[uuid], self._left[uuid]
 
     def burst_bytes(self, uuid: GpuUuid) -> int:
         """How far above their requests those in the draft who may borrow could go on `uuid` by their limits."""
-        return self._burst[uuid]
+        return (self._spread[uuid] or self._spread_on(uuid))[2]
 
     def share(self, uuid: GpuUuid) -> float:
         """The part of (limit - request) that each burstable workload on `uuid` can reach at once, 0.0 to 1.0."""
-        return self._share[uuid]
+        return (self._spread[uuid] or self._spread_on(uuid))[0]
 
-    def _share_of(self, uuid: GpuUuid, requests: int, burst: int) -> float:
-        room = self._capacity[uuid] - requests
-        if room <= 0:
-            return 0.0 if burst else 1.0
-        return 1.0 if room >= burst else room / burst
+    def _spread_on(self, uuid: GpuUuid) -> tuple[float, int, int]:
+        """Of those on `uuid` who may borrow: the share of each, how many they are, and `burst_bytes`."""
+        bursts = [w.spec.burst_bytes for w in self._planned.members(uuid) if w.spec.may_borrow]
+        burst = sum(bursts)
+        spread = self._spread[uuid] = share_of(self._left_on_paper[uuid], burst), len(bursts), burst
+        return spread
 
     def allowances(self) -> dict[WorkloadId, int]:
         """What everybody's allocators may use on each of their Gpus, by the draft as it is now."""
-        capacity = {uuid: gpu.capacity_bytes for uuid, gpu in self._state.gpus.items()}
         workloads = self._state.workloads
-        return allowances(((k, workloads[k].spec, gpus) for k, gpus in self.target.items()), capacity)
+        return allowances(((k, workloads[k].spec, gpus) for k, gpus in self.target.items()), self._left_on_paper)
 
     def value(self) -> tuple[float, float]:
         """How well the draft spreads: the smallest share of any burstable workload, then the sum of the shares."""
-        smallest, total = 1.0, 0.0
-        for uuid, bursters in self._bursters.items():
-            if bursters:
-                share = self._share[uuid]
-                total += bursters * share
-                if share < smallest:
-                    smallest = share
+        total, smallest, *_ = self._shares()
         return smallest, total
 
-    def value_with(self, workload: Workload, uuid: GpuUuid) -> tuple[float, float]:
-        """`value()` if `workload` were placed on `uuid`."""
-        spec, share, bursters = workload.spec, self._share[uuid], self._bursters[uuid]
-        burst = self._burst[uuid] + (spec.limit_bytes - spec.request_bytes if spec.may_borrow else 0)
-        self._share[uuid] = self._share_of(uuid, self._requests[uuid] + spec.request_bytes, burst)
-        self._bursters[uuid] += spec.may_borrow
-        value = self.value()
-        self._share[uuid], self._bursters[uuid] = share, bursters
-        return value
+    def values_with(self, workload: Workload, gpus: Iterable[GpuUuid]) -> Iterator[tuple[GpuUuid, float, float]]:
+        """`value()` if `workload` were placed on each of `gpus`, one after another."""
+        request, bursts, burst = workload.spec.request_bytes, workload.spec.may_borrow, workload.spec.burst_bytes
+        total, smallest, second, where = self._shares()
+        for uuid in gpus:
+            share, bursters, burst_there = self._spread[uuid] or self._spread_on(uuid)
+            new = share_of(self._left_on_paper[uuid] - request, burst_there + burst * bursts)
+            least = second if uuid == where else smallest
+            if bursters + bursts and new < least:
+                least = new
+            yield uuid, least, round(total - bursters * share + (bursters + bursts) * new, _DIGITS)
+
+    def alike(self, gpus: Iterable[GpuUuid]) -> Collection[Sequence[GpuUuid]]:
+        """Those of `gpus` together on which another one has the same share, whoever it is."""
+        kinds: dict[tuple[object, ...], list[GpuUuid]] = {}
+        for uuid in gpus:
+            kinds.setdefault((self._left_on_paper[uuid], self._spread[uuid] or self._spread_on(uuid)), []).append(uuid)
+        return kinds.values()
+
+    def _shares(self) -> tuple[float, float, float, GpuUuid | None]:
+        """The sum of all shares, the smallest, the one after it, and the Gpu of the smallest."""
+        total, smallest, second, where = 0.0, 1.0, 1.0, None
+        for uuid, known in self._spread.items():
+            share, bursters, _ = known or self._spread_on(uuid)
+            if bursters:
+                total += bursters * share
+                if share < smallest:
+                    smallest, second, where = share, smallest, uuid
+                elif share < second:
+                    second = share
+        return round(total, _DIGITS), smallest, second, where
 
     def best_for(self, workload: Workload) -> GpuUuid | None:
         """The Gpu that takes `workload` in full and leaves everybody the most burst; its home among equals.
@@ -215,55 +223,30 @@ class Rooms:
             return workload.wish
         home = self._homes.get(workload.id, ())
 
-        def rank(uuid: GpuUuid) -> tuple[float, float, bool, bool, int, int]:
-            smallest, total = self.value_with(workload, uuid)
+        def rank(value: tuple[GpuUuid, float, float]) -> tuple[float, float, bool, bool, int, int]:
+            uuid, smallest, total = value
             if self.pools[uuid].placement is Placement.BINPACK:
                 # No share counts here: at home first, then where most is used already.
-                smallest, total = float(uuid in home), float(self._requests[uuid])
-            wanted = workload.spec.pools.index(self.pools[uuid].name) if self._in_pools(workload, uuid) else 0
+                smallest, total = float(uuid in home), float(self.gpus[uuid].capacity_bytes - self._left_on_paper[uuid])
+            name, pools = self.pools[uuid].name, workload.spec.pools
+            wanted = pools.index(name) if name in pools else 0
             return (-smallest, -total, uuid not in workload.current, uuid not in home, wanted, self.gpus[uuid].index)
 
-        return min(fitting, key=rank)
-
-
-def usable_gpus(state: NodeState) -> dict[GpuUuid, Gpu]:
-    """The Gpus on which anything new may be placed."""
-    stuck = stuck_gpus(state)
-    return {u: g for u, g in state.gpus.items() if g.healthy and g.memory_used_bytes is not None and u not in stuck}
-
-
-def is_usable(state: NodeState, gpu: Gpu) -> bool:
-    """Whether anything new may be placed on `gpu`: healthy, its memory known, nothing stuck on it."""
-    return gpu.healthy and gpu.memory_used_bytes is not None and gpu.uuid not in stuck_gpus(state)
+        return min(self.values_with(workload, fitting), key=rank)[0]
 
 
 def out_of_service(state: NodeState) -> dict[GpuUuid, Why]:
     """The Gpus that get nothing new until somebody acts, and why."""
-    stuck = stuck_gpus(state)
     return {
         uuid: Why(Reason.STUCK) if gpu.healthy else gpu.unhealthy_reason or Why(Reason.UNHEALTHY)
         for uuid, gpu in state.gpus.items()
-        if not gpu.healthy or uuid in stuck
+        if not gpu.healthy or uuid in state.stuck
     }
-
-
-def stuck_gpus(state: NodeState) -> set[GpuUuid]:
-    """Those that a process which should be gone still keeps when the time that the policy allows has passed."""
-    stuck: set[GpuUuid] = set()
-    timeout_s = state.policy.stop_timeout_s
-    for workload in state.workloads.values():
-        ending = workload.pending
-        if ending is not None and ending.order is Order.END and state.at >= ending.deadline_at:
-            stuck.update(workload.current)
-    for uuid, gpu in state.gpus.items():
-        if gpu.releasing and any(state.at >= r.since + timeout_s for r in gpu.releasing):
-            stuck.add(uuid)
-    return stuck
 
 
 def has_room(state: NodeState, workload: Workload, gpu: Gpu) -> bool:
     """Whether `gpu` has room for `workload` in fact: nothing counts as free before the driver shows it."""
-    if not is_usable(state, gpu) or borrows_beside_a_stranger(workload, gpu):
+    if gpu.uuid not in state.usable or borrows_beside_a_stranger(workload, gpu):
         return False
     return room_bytes(state, workload, gpu) >= workload.return_bytes
 

@@ -18,6 +18,16 @@ if TYPE_CHECKING:
     from nls_scheduler.core.planning.making_room.rooms import Rooms
 
 
+@dataclass(frozen=True, slots=True)
+class Left:
+    """One that was driven out: where it was, and for whom and since when it was on its way already."""
+
+    workload: Workload
+    gpus: tuple[GpuUuid, ...]
+    cause: WorkloadId | None
+    since: float | None
+
+
 @dataclass(slots=True)
 class Draft:
     """The plan in the making.
@@ -109,16 +119,29 @@ class Draft:
         if times:
             self.short[gpu] = min(times)
 
-    def drive_out(self, victim: Workload, gpu: GpuUuid) -> None:
+    def drive_out(self, victim: Workload, gpu: GpuUuid) -> Left:
         """Take `victim` off its place, with the claim that makes it necessary."""
+        left = Left(victim, self.rooms.target[victim.id], self.cause.get(victim.id), self.since.get(victim.id))
         self.rooms.remove(victim)
         claims = [(self.claim_since(c), c.id) for c in self.claimants.get(gpu, []) if c.id != victim.id]
         if claims:
             since, self.cause[victim.id] = min(claims)
             if gpu in victim.current:
                 self.since[victim.id] = since
-            return
+            return left
         # Whoever claimed the room is there already.
         guaranteed = [w for w in self.rooms.members(gpu) if w.over_request_bytes == 0]
         if guaranteed:
             self.cause[victim.id] = max(guaranteed, key=lambda w: (w.resident_since or 0.0, w.id)).id
+        return left
+
+    def take_back(self, left: Left) -> None:
+        """As before it was driven out."""
+        key = left.workload.id
+        self.rooms.add(left.workload, left.gpus)
+        self.cause.pop(key, None)
+        self.since.pop(key, None)
+        if left.cause is not None:
+            self.cause[key] = left.cause
+        if left.since is not None:
+            self.since[key] = left.since

@@ -28,6 +28,8 @@ def _makes_as_much_room(draft: Draft, owner: Workload, borrower: Workload, uuid:
     away = homes[borrower.id][0]
     if owner.given_home is not None or borrower.given_home is not None:
         return False
+    if owner.wish is not None or borrower.wish is not None:
+        return False  # a home follows its user's wish, and would be back at once
     if not (owner.spec.may_borrow and borrower.spec.may_borrow and homes[owner.id] == (uuid,) and away in pools):
         return False
     both_there = owner.current == borrower.current == (uuid,)

@@ -14,7 +14,7 @@ from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.homes.paper import admission_order
 from nls_scheduler.core.planning.making_room.rooms import Rooms
-from nls_scheduler.core.planning.places.draft import Draft
+from nls_scheduler.core.planning.places.draft import Draft, Left
 from nls_scheduler.core.planning.places.exchanges import least_harm
 from nls_scheduler.core.planning.places.under_way import chosen_together, in_vain, send_on
 
@@ -108,16 +108,30 @@ def _clear_requests(draft: Draft, gpus: list[GpuUuid]) -> list[Workload]:
         leavers = [w for w in members if w.spec.may_borrow and uuid not in draft.homes.homes[w.id]]
         if draft.rooms.pools[uuid].oversubscribe > 1.0:
             leavers += [w for w in members if w.spec.can_take_turns and w not in leavers]
+        left: list[Left] = []
         for leaver in leavers:
             if not draft.rooms.requests_exceed(uuid):
                 break
             if uuid not in draft.rooms.target.get(leaver.id, ()):
                 continue
             borrows = uuid not in draft.homes.homes[leaver.id]
-            chosen = least_harm(draft, leaver, uuid) if borrows else leaver
-            draft.drive_out(chosen, uuid)
-            displaced.append(chosen)
+            left.append(draft.drive_out(least_harm(draft, leaver, uuid) if borrows else leaver, uuid))
+        displaced += _who_has_to_leave(draft, left)
     return displaced
+
+
+def _who_has_to_leave(draft: Draft, left: list[Left]) -> list[Workload]:
+    """Of those who were driven out one after another, all but those who fit again beside the ones that came after them.
+
+    Who would be first to go stays where that makes no room that is needed: else it is back as soon as it has gone.
+    """
+    have_to: list[Workload] = []
+    for one in reversed(left):
+        if all(draft.rooms.has_room_again(one.workload, uuid) for uuid in one.gpus):
+            draft.take_back(one)
+        else:
+            have_to.append(one.workload)
+    return have_to[::-1]
 
 
 def _place_borrower(draft: Draft, workload: Workload) -> list[Workload]:
@@ -147,10 +161,12 @@ def _clear_sizes(draft: Draft) -> None:
         draft.note_short(uuid)
         holders = sorted((w for w in draft.rooms.members(uuid) if _holds_burst(w, uuid)), key=draft.harm)
         # Commands that cannot come back are the very last to go, only for a guarantee.
+        left: list[Left] = []
         for holder in sorted(holders, key=lambda w: not w.spec.movable):
             if not draft.rooms.sizes_exceed(uuid):
                 break
-            draft.drive_out(holder, uuid)
+            left.append(draft.drive_out(holder, uuid))
+        for holder in _who_has_to_leave(draft, left):
             _place_elsewhere(draft, holder, uuid)
 
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.core.model.pools import Placement
 from nls_scheduler.core.model.workload import Kind, Phase
-from nls_scheduler.core.planning.making_room.cheapest_moves import Piece, cheapest
-from nls_scheduler.core.planning.making_room.packing import Item, pack
+from nls_scheduler.core.planning.making_room.allowances import share_of
+from nls_scheduler.core.planning.making_room.cheapest_moves import BUDGET, Piece
+from nls_scheduler.core.planning.making_room.make_room import make_room
 from nls_scheduler.core.planning.places.burst_moves import may_move_from
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
     from nls_scheduler.core.model.workload import Workload
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _PART: Final = 0.25
 """Who is nowhere yet goes to a better place for this part of `min_gain`: it costs nothing."""
 _LEAST_GAIN: Final = 0.0002
-"""Nobody changes places for less, whatever `min_gain` is: shares are only found as exactly as that."""
+"""Nobody moves for less, whatever `min_gain` is: shares are only found as exactly as that."""
 
 
 def place_together(draft: Draft) -> None:
@@ -84,8 +85,9 @@ def _put(draft: Draft, workload: Workload, uuid: GpuUuid) -> None:
 
 
 def _best_move(draft: Draft, moved: Moves) -> tuple[Workload, GpuUuid] | None:
-    policy, rooms = draft.state.policy, draft.rooms
-    before = rooms.value()
+    gain, rooms = max(draft.state.policy.min_gain, _LEAST_GAIN), draft.rooms
+    smallest_before, total_before = rooms.value()
+    kinds = rooms.alike(uuid for uuid in rooms.gpus if rooms.pools[uuid].placement is Placement.SPREAD)
     options = []
     for workload_id, gpus in list(rooms.target.items()):
         workload = draft.state.workloads[workload_id]
@@ -93,15 +95,14 @@ def _best_move(draft: Draft, moved: Moves) -> tuple[Workload, GpuUuid] | None:
             continue
         if workload_id in moved or not _may_move_for_burst(draft, workload, gpus):
             continue
+        possible = rooms.open_to(workload).difference(gpus)
+        alike = {there[0]: there for kind in kinds if (there := [uuid for uuid in kind if uuid in possible])}
         rooms.remove(workload)
-        for uuid in rooms.gpus:
-            spreads = rooms.pools[uuid].placement is Placement.SPREAD
-            if uuid not in gpus and spreads and rooms.fits(workload, uuid):
-                after = rooms.value_with(workload, uuid)
-                gain = (after[0] - before[0], after[1] - before[1])
-                if gain[0] >= policy.min_gain or (gain[0] >= 0 and gain[1] >= policy.min_gain):
-                    rank = (-after[0], -after[1], workload.return_bytes, -workload.submitted_at, workload_id)
-                    options.append((*rank, rooms.gpus[uuid].index, uuid))
+        for first, smallest, total in rooms.values_with(workload, alike):
+            grows = smallest - smallest_before, total - total_before
+            if grows[0] >= gain or (grows[0] >= 0 and grows[1] >= gain):
+                rank = (-smallest, -total, workload.return_bytes, -workload.submitted_at, workload_id)
+                options += [(*rank, rooms.gpus[u].index, u) for u in alike[first] if rooms.fits(workload, u)]
         rooms.add(workload, gpus)
     if not options:
         return None
@@ -160,13 +161,6 @@ class _Board:
         self._gpus = {u for u in rooms.gpus if rooms.pools[u].placement is Placement.SPREAD}
         on_board = (w for w in movable if rooms.target[w.id][0] in self._gpus)
         self._movable = {w.id: w for w in on_board}
-        self._of_movable: dict[GpuUuid, tuple[int, int]] = {}
-        for workload in self._movable.values():
-            for uuid in rooms.target[workload.id]:
-                request, burst = self._of_movable.get(uuid, (0, 0))
-                spec = workload.spec
-                burst += spec.limit_bytes - spec.request_bytes if spec.may_borrow else 0
-                self._of_movable[uuid] = request + spec.request_bytes, burst
 
     def smallest(self, gain: float) -> float:
         """The smallest share that may grow by `gain`; Gpus where those who stay prevent that are left out."""
@@ -184,65 +178,42 @@ class _Board:
             room += self._draft.rooms.left_bytes(uuid)[0]
             burst += self._draft.rooms.burst_bytes(uuid)
             most = min(most, self._share_of_staying(uuid))
-        return min(most, room / burst) if burst else most
+        return min(most, share_of(room, burst))
 
     def _share_of_staying(self, uuid: GpuUuid) -> float:
-        movable_request, movable_burst = self._of_movable.get(uuid, (0, 0))
-        burst = self._draft.rooms.burst_bytes(uuid) - movable_burst
-        room = self._draft.rooms.left_bytes(uuid)[0] + movable_request
-        return min(1.0, room / burst) if burst else 1.0
+        rooms = self._draft.rooms
+        room, burst = rooms.left_bytes(uuid)[0], rooms.burst_bytes(uuid)
+        for workload in rooms.members(uuid):
+            if workload.id in self._movable:
+                room += workload.spec.request_bytes
+                burst -= workload.spec.burst_bytes if workload.spec.may_borrow else 0
+        return share_of(room, burst)
 
     def with_share(self, share: float) -> Moves | None:
-        """Where to move whom so that everybody has so much; `None`: no way was found.
-
-        The fewest bytes from where they are; where that finds no way, all of them placed anew.
-        """
-        target = self._draft.rooms.target
-        movable = [w for w in self._movable.values() if target[w.id][0] in self._gpus]
-        moves = self._cheapest(movable, share) if any(self._bytes_of(w) for w in movable) else None
-        if moves is None:
-            moves = self._packed(movable, share)
-        return None if moves is None else {k: u for k, u in moves.items() if target[k] != (u,)}
-
-    def _cheapest(self, movable: list[Workload], share: float) -> Mapping[WorkloadId, GpuUuid] | None:
-        free, slots = self._beside_who_stays(share)
-        pieces = []
-        for workload in movable:
-            (uuid,) = self._draft.rooms.target[workload.id]
-            size, moved_size = self._size(workload, uuid, share), self._size(workload, None, share)
-            cost, others = (0, self._bytes_of(workload)), self._open_to(workload) - {uuid}
-            pieces.append(Piece(workload.id, uuid, size, moved_size, cost, others))
-            free[uuid] -= size
-            if uuid in slots:
-                slots[uuid] -= 1
-        pieces.sort(key=lambda p: (p.cost, -self._movable[p.id].submitted_at, p.id))
-        answer = cheapest(free, pieces, 0, [()], {}, slots)
-        return None if answer is None else answer.moves
-
-    def _packed(self, movable: list[Workload], share: float) -> Mapping[WorkloadId, GpuUuid] | None:
-        free, slots = self._beside_who_stays(share)
-        own = self._draft.rooms.target
-        items = [Item(self._size(w, None, share), self._open_to(w), own[w.id][0]) for w in movable]
-        places = pack(free, items, slots)
-        return None if places is None else {w.id: uuid for w, uuid in zip(movable, places, strict=True)}
-
-    def _beside_who_stays(self, share: float) -> tuple[dict[GpuUuid, int], dict[GpuUuid, int]]:
-        """The bytes that are left on each Gpu, and the number of workloads where that is bounded."""
+        """Where to move whom so that everybody has so much, the fewest bytes if that is found; `None`: no way was."""
         rooms, free, slots = self._draft.rooms, {}, {}
         for uuid in self._gpus:
-            there = [w for w in rooms.members(uuid) if w.id not in self._movable]
+            there = rooms.members(uuid)
             free[uuid] = rooms.gpus[uuid].capacity_bytes - sum(self._size(w, uuid, share) for w in there)
             most = rooms.pools[uuid].max_workloads_per_gpu
             if most is not None:
                 slots[uuid] = most - len(there)
-        return free, slots
+        pieces = [self._piece(w, share) for w in self._movable.values() if rooms.target[w.id][0] in self._gpus]
+        # Where nothing costs anything no way is cheaper than another.
+        budget = BUDGET if any(piece.cost[1] for piece in pieces) else 0
+        answer = make_room(free, pieces, slots=slots, budget=budget, whatever_moves=True)
+        return None if answer is None else {k: u for k, u in answer.moves.items() if rooms.target[k] != (u,)}
 
-    def _open_to(self, workload: Workload) -> frozenset[GpuUuid]:
-        return frozenset(uuid for uuid in self._gpus if self._draft.rooms.may_use(workload, uuid))
+    def _piece(self, workload: Workload, share: float) -> Piece:
+        (uuid,) = self._draft.rooms.target[workload.id]
+        size, elsewhere = self._size(workload, uuid, share), self._size(workload, None, share)
+        cost, rank = (0, self._bytes_of(workload)), (-workload.submitted_at, workload.id)
+        others = (self._draft.rooms.open_to(workload) & self._gpus) - {uuid}
+        return Piece(workload.id, uuid, size, elsewhere, elsewhere, cost, others, rank=rank)
 
     def _size(self, workload: Workload, uuid: GpuUuid | None, share: float) -> int:
         """What it takes with that share on a Gpu; `None`: on one where it is not."""
         spec = workload.spec
-        burst = int(share * (spec.limit_bytes - spec.request_bytes)) if spec.may_borrow else 0
+        burst = int(share * spec.burst_bytes) if spec.may_borrow else 0
         held = workload.return_bytes if uuid is None else self._draft.rooms.size_on(workload, uuid)
         return max(spec.request_bytes + burst, held)

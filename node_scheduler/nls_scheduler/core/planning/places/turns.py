@@ -116,12 +116,18 @@ def _option(draft: Draft, waiter: Workload, uuid: GpuUuid) -> _Option | None:
         rooms.remove(holder)
         removed.append(holder)
     enough = rooms.fits(waiter, uuid)
-    for holder in removed:
+    have_to: list[Workload] = []
+    for holder in reversed(removed):
+        rooms.add(holder, (uuid,))
+        if not rooms.fits(waiter, uuid):
+            rooms.remove(holder)
+            have_to.insert(0, holder)
+    for holder in have_to:
         rooms.add(holder, (uuid,))
     if not enough:
         return None
-    now = tuple(w for w in removed if _yields_now(draft, w))
-    return _Option(uuid, now, tuple(w for w in removed if w not in now))
+    now = tuple(w for w in have_to if _yields_now(draft, w))
+    return _Option(uuid, now, tuple(w for w in have_to if w not in now))
 
 
 def _may_yield(draft: Draft, holder: Workload, uuid: GpuUuid) -> bool:

@@ -1,0 +1,147 @@
+"""Room where there is too little: the one way to ask who goes where, for homes and for places. Pure.
+
+Two searches stand behind it: `cheapest_moves` moves little and misses ways where there is hardly any room; `packing`
+finds nearly every way there is, whatever that moves.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from nls_scheduler.core.planning.making_room.cheapest_moves import BUDGET, Answer, cheapest
+from nls_scheduler.core.planning.making_room.packing import Item, cannot_fit, pack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from nls_scheduler.core.model.ids import GpuUuid
+    from nls_scheduler.core.planning.making_room.cheapest_moves import Piece
+
+    Size = Callable[[Piece], int]
+
+SHORT: Final = 60
+"""The budget of a search for one that waits, and might be searched a way for after every event."""
+
+
+class Demand(NamedTuple):
+    """What somebody needs who is no piece.
+
+    Attributes:
+        size_bytes: on each Gpu.
+        sets: the Gpus that would do, the best first.
+        leaving: of a Gpu, what it costs to send those away who are no pieces.
+    """
+
+    size_bytes: int
+    sets: Sequence[tuple[GpuUuid, ...]]
+    leaving: Mapping[GpuUuid, tuple[int, int]]
+
+
+NOBODY: Final = Demand(0, [()], {})
+
+
+def make_room(
+    free: Mapping[GpuUuid, int],
+    pieces: Sequence[Piece],
+    demand: Demand = NOBODY,
+    slots: Mapping[GpuUuid, int] | None = None,
+    budget: int = BUDGET,
+    *,
+    whatever_moves: bool = False,
+) -> Answer | None:
+    """Who goes where so that `demand` is met and nobody is where there is too little; `None`: no way was found.
+
+    What is tried, until there is a way:
+
+    1. The cheapest moves, as far as `budget` reaches: at 0 not at all.
+    2. With `whatever_moves` all pieces placed anew, with their requests. Else the cheaper of the cheapest moves in
+       haste and, for one Gpu and with the whole budget, the fewest pieces placed anew: with all that they hold, or with
+       the requests of those who may wait for their burst.
+
+    `free` is what each Gpu has beside all pieces, below zero where somebody has to go in any case; `slots` is how many
+    more it takes, where that is bounded.
+    """
+    if _is_hopeless(free, pieces, demand, whatever_moves=whatever_moves):
+        return None
+    slots, ranked = slots or {}, sorted(pieces, key=lambda piece: (piece.cost, piece.rank))
+    answer = cheapest(free, ranked, *demand, slots, budget) if budget else None
+    if answer is not None:
+        return answer
+    if whatever_moves:
+        return _placed_anew(free, pieces, demand, slots, attrgetter("request_bytes"))
+    others = [cheapest(free, ranked, *demand, slots, SHORT, in_haste=True)]
+    if budget == BUDGET and all(len(gpus) == 1 for gpus in demand.sets):
+        others += [_fewest_anew(free, ranked, demand, slots, size_of) for size_of in (_held_bytes, _owed_bytes)]
+    return min((other for other in others if other is not None), key=lambda other: other.cost, default=None)
+
+
+def _is_hopeless(free: Mapping[GpuUuid, int], pieces: Sequence[Piece], demand: Demand, *, whatever_moves: bool) -> bool:
+    """Whether there is no way for the sizes alone, each piece taken for as small as it may become."""
+    sizes = [demand.size_bytes] * min((len(gpus) for gpus in demand.sets), default=0)
+    for piece in pieces:
+        least = min(piece.size_bytes, piece.moved_size_bytes)
+        sizes.append(min(least, piece.request_bytes) if whatever_moves or piece.may_wait else least)
+    return cannot_fit([max(0, room) for room in without(free, pieces).values()], sizes)
+
+
+def without(free: Mapping[GpuUuid, int], pieces: Iterable[Piece]) -> dict[GpuUuid, int]:
+    """What would be left on each Gpu without `pieces`."""
+    room = dict(free)
+    for piece in pieces:
+        room[piece.gpu] += piece.size_bytes
+    return room
+
+
+def _held_bytes(piece: Piece) -> int:
+    return max(piece.size_bytes, piece.moved_size_bytes)
+
+
+def _owed_bytes(piece: Piece) -> int:
+    return piece.request_bytes if piece.may_wait else _held_bytes(piece)
+
+
+def _placed_anew(
+    free: Mapping[GpuUuid, int], movers: Sequence[Piece], demand: Demand, slots: Mapping[GpuUuid, int], size_of: Size
+) -> Answer | None:
+    """A Gpu for each of `movers`, its own or another, whatever that moves, and the first of the sets that fits so."""
+    room, slots = without(free, movers), dict(slots)
+    for piece in movers:
+        if piece.gpu in slots:
+            slots[piece.gpu] += 1
+    items = [Item(size_of(piece), piece.others | {piece.gpu}, piece.gpu) for piece in movers]
+    if all(len(gpus) == 1 for gpus in demand.sets):
+        places = pack(room, [*items, Item(demand.size_bytes, frozenset(uuid for (uuid,) in demand.sets))], slots)
+        return None if places is None else _answer((places[-1],), movers, places[:-1], size_of)
+    for gpus in demand.sets:
+        places = pack({uuid: left - demand.size_bytes * (uuid in gpus) for uuid, left in room.items()}, items, slots)
+        if places is not None:
+            return _answer(gpus, movers, places, size_of)
+    return None
+
+
+def _answer(gpus: tuple[GpuUuid, ...], movers: Sequence[Piece], places: Sequence[GpuUuid], size_of: Size) -> Answer:
+    placed = list(zip(movers, places, strict=True))
+    gone = [piece for piece, uuid in placed if uuid != piece.gpu or size_of(piece) < piece.size_bytes]
+    cost = (sum(piece.cost[0] for piece in gone), sum(piece.cost[1] for piece in gone), len(gone), 0)
+    return Answer(gpus, {piece.id: uuid for piece, uuid in placed}, cost)
+
+
+def _fewest_anew(
+    free: Mapping[GpuUuid, int], ranked: Sequence[Piece], demand: Demand, slots: Mapping[GpuUuid, int], size_of: Size
+) -> Answer | None:
+    """The cheapest of `ranked` that are enough when they are placed anew, and of those only who has to move."""
+
+    def placed(movers: Sequence[Piece]) -> Answer | None:
+        return _placed_anew(free, movers, demand, slots, size_of)
+
+    enough = bisect_left(range(len(ranked)), x=True, key=lambda number: placed(ranked[: number + 1]) is not None)
+    movers = ranked[: enough + 1]
+    answer = placed(movers)
+    for piece in reversed(movers if answer is not None else ()):
+        fewer = [mover for mover in movers if mover is not piece]
+        found = placed(fewer)
+        if found is not None:
+            movers, answer = fewer, found
+    return answer

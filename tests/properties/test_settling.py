@@ -1,0 +1,153 @@
+"""A node comes to rest when nothing happens any more, whoever has wishes, queues, pools or homes that were given.
+
+What is ordered and at once taken back, without end, is a GPU process that is started and stopped as fast as it can be.
+Few choices and many events, so that the same few Gpus are fought over again and again.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from effort import examples
+
+from left_out import thinned
+from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.model.commands import WorkloadCommand
+from nls_scheduler.core.model.policy import Policy
+from nls_scheduler.core.model.pools import Placement, Pool
+from nls_scheduler.core.model.queues import Queue
+from nls_scheduler.core.model.workload import Kind
+from nls_scheduler.core.simulator import GIB, SimulatedNode
+
+EVENTS = 200
+MOST = 14
+HOUR_S = 3600.0
+SETTINGS = {
+    "without configuration": {"plain": True},
+    "with rules": {},
+    "with queues and pools": {"queues": True},
+    "beside a cluster": {"given": True},
+}
+POOLS = [("p",), ("default",), ("p", "default"), ("default", "p")]
+
+
+def rules(chance: random.Random, *, queues: bool) -> Policy:
+    """One administrator's; with `queues`, three departments that have little of two pools, one of them with a limit."""
+    policy = Policy(
+        oversubscribe=chance.choice((1.0, 1.0, 1.5, 2.0)),
+        placement=chance.choice((Placement.SPREAD, Placement.SPREAD, Placement.BINPACK)),
+        max_workloads_per_gpu=chance.choice((2, 5, 5, None)),
+        idle_suspend_s=chance.choice((None, None, 30.0)),
+        starvation_s=chance.choice((5.0, 60.0, 300.0)),
+        min_gain=chance.choice((0.0, 0.1)),
+        max_moves_per_hour=chance.choice((12, 0, 2)),
+    )
+    if not queues:
+        return policy
+    return replace(
+        policy,
+        pools=(Pool("p", gpus=("0", "2"), oversubscribe=chance.choice((1.0, 2.0))),),
+        queues=(
+            Queue("a", quota={"default": 1.0, "p": 0.5}),
+            Queue("b", quota={"default": 0.5, "p": 1.0}, limit={"p": chance.choice((0.0, 0.5, 1.0))}),
+            Queue("c", quota={"p": 0.25}),
+        ),
+    )
+
+
+class History:
+    """Users of one node who come, run cells, wish to be elsewhere, and go.
+
+    `queues`: with departments and pools; `given`: a cluster's scheduler says where homes are; `plain`: with the rules
+    that are there without any configuration.
+    """
+
+    def __init__(self, seed: int, *, queues: bool = False, given: bool = False, plain: bool = False) -> None:
+        self.chance = random.Random(seed)
+        self.queues, self.given = queues, given
+        policy = Policy() if plain else rules(self.chance, queues=queues)
+        self.node = SimulatedNode.of(self.chance.choice((1, 2, 3, 4)), 16 * GIB, policy)
+
+    def live(self) -> None:
+        """As long as it lasts."""
+        for number in range(EVENTS):
+            if not self.node.state.workloads or self.chance.random() < 0.15:
+                self.somebody_comes(number)
+            elif self.chance.random() < 0.04:
+                self.something_breaks()
+            else:
+                self.something_happens(self.chance.choice(sorted(self.node.state.workloads)))
+
+    def somebody_comes(self, number: int) -> None:
+        chance, state = self.chance, self.node.state
+        if len(state.workloads) >= MOST:
+            return
+        wanted = {"queue": chance.choice("abc"), "pools": chance.choice(POOLS)} if self.queues else {}
+        request, what = chance.choice((2, 4, 6, 8, 12)) * GIB, chance.random()
+        sizes = {"request_bytes": request, "limit_bytes": request}
+        if what < 0.7:
+            sizes["limit_bytes"] = 16 * GIB
+            self.submit(Kind.NOTEBOOK, **sizes, **wanted)
+        elif what < 0.85 or self.given:
+            self.submit(Kind.COMMAND, **sizes, **wanted, requeue=chance.random() < 0.5)
+        elif what < 0.93:
+            for _ in range(2):
+                self.submit(Kind.COMMAND, **sizes, **wanted, gang=f"gang-{number}", gang_size=2, requeue=True)
+        else:
+            self.submit(Kind.COMMAND, **sizes, **wanted, gpu_count_max=chance.choice((2, 3)), requeue=True)
+
+    def submit(self, kind: Kind, **wanted: object) -> None:
+        home = (self.chance.choice(sorted(self.node.state.gpus)),) if self.given else None
+        self.node.submit(given_home=home, kind=kind, **wanted)
+
+    def something_breaks(self) -> None:
+        node, chance = self.node, self.chance
+        gpu, key = chance.choice(sorted(node.state.gpus)), chance.choice(sorted(node.state.workloads))
+        what = chance.random()
+        if what < 0.3:
+            node.set_health(gpu, healthy=not node.state.gpus[gpu].healthy)
+        elif what < 0.6:
+            node.strangers[gpu] = chance.choice((0, 0, 4, 12)) * GIB
+            node.sample()
+        elif node.workloads[key].process is not None:
+            node.kill(key)
+
+    def something_happens(self, key: str) -> None:
+        node, chance, workload = self.node, self.chance, self.node.workloads[key]
+        what = chance.random()
+        if what < 0.45 and workload.spec.kind is Kind.NOTEBOOK:
+            (node.finish_cell if workload.executing else node.start_cell)(key)
+        elif what < 0.52:
+            node.release(key)
+        elif what < 0.58:
+            asked = ev.ResumeRequested(node.now, key)
+            node.tell(ev.SuspendRequested(node.now, key, "by its user") if chance.random() < 0.5 else asked)
+        elif what < 0.65:
+            node.tell(ev.MigrateRequested(node.now, key, chance.choice(sorted(node.state.gpus))))
+        elif what < 0.67:
+            node.tell(ev.KeepRequested(node.now, key, node.now + chance.choice((10, 100))))
+        elif what < 0.7:
+            node.hold(key, chance.choice((1, 4, 8)) * GIB)
+        else:
+            node.settle()
+            if what > 0.85:
+                node.advance(chance.choice((1, 10, 40)))
+
+
+def orders(node: SimulatedNode) -> list[WorkloadCommand]:
+    """All that was ever ordered."""
+    return [each for _, commands in node.history for each in commands if isinstance(each, WorkloadCommand)]
+
+
+@pytest.mark.parametrize("seed", thinned(list(range(examples(100))), 10, "histories with wishes"))
+@pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
+def test_whatever_users_wish_the_node_comes_to_rest(setting: dict[str, bool], seed: int) -> None:
+    history = History(seed, **setting)
+    history.live()
+    history.node.settle()
+    history.node.advance(HOUR_S)  # what has been put off: deadlines, turns, cool-downs
+    ordered = orders(history.node)
+    history.node.advance(2 * HOUR_S)
+    assert orders(history.node) == ordered
