@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from blocks import rewrite, table
 
-from nls_jupyter import magics, options
+from nls_jupyter.notebook import magics, options
 from nls_scheduler import cli
 from nls_scheduler.daemon.config import SECTION, NlsScheduler
 from nls_scheduler.daemon.http.api import application

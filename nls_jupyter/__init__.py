@@ -1,14 +1,17 @@
-"""`%gpu` and `%%gpu`: a notebook's GPU process, given and taken back by the node's scheduler."""
+"""`%gpu` and `%%gpu`: a notebook's GPU process, given and taken back by the node's scheduler.
+
+Of the standard library it imports only what Python has loaded already: in a GPU process that begins, a `logging.py`
+beside the notebook would be taken for it (see `gpu_process.__main__`).
+"""
 
 from __future__ import annotations
 
-import logging
 import sys
-from typing import TYPE_CHECKING
 
-from nls_jupyter.reclaim import GpuReclaimed
-from nls_jupyter.save_points import save_point
+from nls_jupyter.between.errors import GpuReclaimed
+from nls_jupyter.gpu_process.save_points import save_point
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
@@ -16,21 +19,35 @@ if TYPE_CHECKING:
 
 __all__ = ["GpuReclaimed", "load_ipython_extension", "save_point"]
 
-# Without a handler of the user's own, Python would print warnings on stderr, and so into a notebook's cell.
-for _package in ("nls_jupyter", "nls_scheduler"):
-    logging.getLogger(_package).addHandler(logging.NullHandler())
+
+def _log_to_nobody() -> None:
+    """Without a handler of the user's own, Python would print warnings on stderr, and so into a notebook's cell."""
+    import logging
+
+    for package in ("nls_jupyter", "nls_scheduler"):
+        logging.getLogger(package).addHandler(logging.NullHandler())
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Called by IPython in every kernel: installs the magics. Nothing else is imported or started before their use."""
-    # Not by an environment variable: a kernel that a GPU cell starts inherits those and is a kernel like any other.
-    if "nls_jupyter.gpu_kernel" in sys.modules:
-        from nls_jupyter import inner_magics
+    """Called by IPython in every kernel: installs the names. What stands behind them comes with their first use.
 
-        inner_magics.install(shell)
+    Raises UsageError elsewhere than on Linux.
+    """
+    if sys.platform != "linux":
+        from IPython.core.error import UsageError
+
+        raise UsageError(f"nls_jupyter needs Linux, and this kernel runs on {sys.platform}: there is no %gpu here.")
+    _log_to_nobody()
+    # Not by an environment variable: a kernel that a GPU cell starts inherits those and is a kernel like any other.
+    if "nls_jupyter.gpu_process.kernel" in sys.modules:
+        from nls_jupyter.gpu_process import magics
+
+        magics.install(shell)
         return
-    from nls_jupyter.late_interrupts import LateInterrupts
-    from nls_jupyter.magics import GpuMagics
+    if "GpuMagics" in shell.magics_manager.registry:
+        return  # `%reload_ext`: the notebook keeps its GPU, and what has been set
+    from nls_jupyter.notebook.late_interrupts import LateInterrupts
+    from nls_jupyter.notebook.magics import GpuMagics
 
     shell.register_magics(GpuMagics)
     LateInterrupts().follow(shell)
@@ -40,4 +57,5 @@ def _jupyter_server_extension_points() -> list[dict[str, Any]]:
     """Called by Jupyter Server, which knows the extension by this package's name."""
     from nls_jupyter_server.app import NlsExtension
 
+    _log_to_nobody()
     return [{"module": "nls_jupyter_server.app", "app": NlsExtension}]

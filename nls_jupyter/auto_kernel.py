@@ -14,7 +14,7 @@ EXTENSION = "nls_jupyter"
 
 
 class AutoKernel(IPythonKernel):
-    """What it does that IPython's does not is in `auto`, and can be switched off."""
+    """What it does that IPython's does not is in `notebook.auto`, and can be switched off."""
 
     def start(self) -> None:
         """Called by ipykernel once the user's own extensions are loaded."""

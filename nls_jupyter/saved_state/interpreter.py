@@ -13,7 +13,7 @@ import pickle
 import sys
 from typing import TYPE_CHECKING, Any
 
-from nls_jupyter.allocators.after_import import AfterImport
+from nls_jupyter.between.after_import import AfterImport
 from nls_jupyter.saved_state import (
     ipython_objects,
     ipython_session,

@@ -7,6 +7,7 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.between.seams import RELOADER
 from nls_jupyter.saved_state.aspect import Aspect
 from nls_jupyter.saved_state.sources import Sources
 
@@ -126,7 +127,11 @@ _AUTORELOAD = ("enabled", "check_all", "autoload_obj", "modules", "skip_modules"
 
 def _reloader(shell: Any) -> Any:
     magics = dict.get(shell.magics_manager.registry, "AutoreloadMagics")  # asked otherwise, it may be loaded
-    return getattr(magics, "_reloader", None)
+    if magics is None:
+        return None
+    if (reloader := RELOADER.of(magics)) is None:
+        raise NotImplementedError(RELOADER.told())
+    return reloader
 
 
 def _autoreload(shell: Any) -> dict[str, Any] | None:

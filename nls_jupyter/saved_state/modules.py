@@ -19,8 +19,8 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nls_jupyter.allocators.after_import import found_behind
-from nls_jupyter.held_signals import held
+from nls_jupyter.between.after_import import found_behind
+from nls_jupyter.between.held_signals import held
 from nls_jupyter.saved_state import looks
 from nls_jupyter.saved_state.graph import Graph
 from nls_jupyter.saved_state.kinds import content_of, is_of, module_of, name_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.saved_state import other_threads
@@ -15,6 +15,7 @@ from nls_jupyter.saved_state.encoder import Encoded, Encoder, reason_for
 from nls_jupyter.saved_state.graph import Component, Graph
 from nls_jupyter.saved_state.manifest import ChangedName, Manifest, MissingName, type_name
 from nls_jupyter.saved_state.order import in_order
+from nls_jupyter.saved_state.part import Part
 from nls_jupyter.saved_state.pickler import Rules
 from nls_jupyter.saved_state.regions import NoRoomForError
 from nls_jupyter.saved_state.store import Layout, Places, Scratch, Stored
@@ -26,21 +27,6 @@ if TYPE_CHECKING:
     from nls_jupyter.saved_state.blobs import Blob, Chunk
     from nls_jupyter.saved_state.committed import Committed
     from nls_jupyter.saved_state.store import Fingerprints, Held
-
-
-@dataclass(slots=True)
-class Part:
-    """A component in the arena.
-
-    Attributes:
-        held: keeps what the digest is made of.
-        stored: where it lies.
-        encoded: which names it holds.
-    """
-
-    held: list[Any]
-    stored: Stored
-    encoded: Encoded
 
 
 class OneSave:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from nls_jupyter.saved_state.graph import Component, Graph
-    from nls_jupyter.saved_state.one_save import Part
+    from nls_jupyter.saved_state.part import Part
 
 _CHANGE = "another thread changed it while it was saved: parts of it may be of different moments"
 # Threads that never touch what the user sees: of the kernel's own machinery, and of saved state.

@@ -10,7 +10,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from nls_jupyter.held_signals import handler_of
+from nls_jupyter.between.held_signals import handler_of
 from nls_jupyter.saved_state.places import (
     Place,
     asked_by_a_cell,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from nls_jupyter.held_signals import held
+from nls_jupyter.between.held_signals import held
 from nls_jupyter.saved_state import libraries
 from nls_jupyter.saved_state.arena import Arena, NoRoomError, SavedStateDamagedError
 from nls_jupyter.saved_state.aside import NotAsideError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from nls_jupyter.saved_state.graph import Component
     from nls_jupyter.saved_state.interpreter import Interpreter
     from nls_jupyter.saved_state.manifest import Manifest, MissingName
-    from nls_jupyter.saved_state.one_save import Part
+    from nls_jupyter.saved_state.part import Part
     from nls_jupyter.saved_state.store import Fingerprints, Held
 
 #: How long an object's own code may do nothing.

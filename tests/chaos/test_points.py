@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 OFTEN = {
     "save-arena._pwrite-exit-self",
     "save-saver.Saver.save-exit-self",
-    "save-gpu_kernel.GpuProcessKernel._save-exit-parent",
+    "save-kernel.GpuProcessKernel._save-exit-parent",
     "restore-decoder.decode-exit-self",
-    "start-gpu_kernel.GpuProcessKernel.start-exit-self",
+    "start-kernel.GpuProcessKernel.start-exit-self",
     "release-place.Place._release-entry-gpu",
     "journal-journal.Journal.record-exit-self",
 }

@@ -27,7 +27,7 @@ HIDDEN = (
     (r"\d+ loops, best of.*", "TIME"),
     (r"\d+:\d\d<[\d:?]+, +[\d.?]+(?:it/s|s/it)", "TIME"),
     (r"(?<= at )[0-9a-f]{8,}\b", "ADDRESS"),
-    (r"<(?:ipykernel\.ipkernel\.IPythonKernel|nls_jupyter\.gpu_kernel\.\w+) object", "<KERNEL object"),
+    (r"<(?:ipykernel\.ipkernel\.IPythonKernel|nls_jupyter\.gpu_process\.kernel\.\w+) object", "<KERNEL object"),
     (r"  %gpu\b|  %%(?:gpu|local)\b", ""),
 )
 _PICTURES = ("image/png", "image/jpeg")

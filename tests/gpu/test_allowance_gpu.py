@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nls_jupyter.allocators import Answer, Asking, Follower
-from nls_jupyter.allocators.cupy_pool import CupyPool
-from nls_jupyter.allocators.torch_fraction import TorchFraction
+from nls_jupyter.gpu_process.allocators import Answer, Asking, Follower
+from nls_jupyter.gpu_process.allocators.cupy_pool import CupyPool
+from nls_jupyter.gpu_process.allocators.torch_fraction import TorchFraction
 
 pytestmark = pytest.mark.gpu
 

@@ -14,7 +14,7 @@ COUNTS = {"torch": "torch.cuda.device_count()", "cupy": "cupy.cuda.runtime.getDe
 BEGINS = """
 import os
 os.environ.pop("CUDA_VISIBLE_DEVICES", None)
-from nls_jupyter.warm_imports import adopt, cuda_touched, import_quietly
+from nls_jupyter.gpu_process.warm_imports import adopt, cuda_touched, import_quietly
 assert import_quietly([{library!r}]) == []
 assert cuda_touched() is None, cuda_touched()
 import {library}

@@ -11,7 +11,7 @@ import sys
 import threading
 from pathlib import Path
 
-from nls_jupyter.channel import GpuProcess
+from nls_jupyter.supervisor.channel import GpuProcess
 
 
 async def supervise(directory: Path, code: str, left: threading.Event) -> None:

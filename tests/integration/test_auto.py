@@ -104,7 +104,7 @@ def test_switching_says_what_stays_where_and_leaves_the_kernel_as_it_was(
 @LONG
 def test_the_configuration_switches_it_on_and_off_in_any_kernel(two_gpus: DaemonProcess, tmp_path: Path) -> None:
     with AutoKernel(tmp_path, two_gpus, "python3", arguments=["--GpuMagics.auto=True"]) as kernel:
-        where = "import sys; 'nls_jupyter.gpu_kernel' in sys.modules"
+        where = "import sys; 'nls_jupyter.gpu_process.kernel' in sys.modules"
         assert kernel.run(where).result == "True"
         kernel.run("%%local\n%config GpuMagics.auto = False")
         assert kernel.run(where).result == "False"
@@ -331,7 +331,7 @@ def test_every_real_cell_waits_with_a_line_that_offers_local_and_leaves_nothing(
 
 SLOW_TO_TAKE_AWAY = """%%local
 import time
-from nls_jupyter.cells import LiveLine
+from nls_jupyter.notebook.cells import LiveLine
 show = LiveLine.show
 def slowly(self, text):
     time.sleep(1 if text is None else 0)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from leftovers import marked_processes
-from nls_jupyter.channel import GpuProcess
-from nls_jupyter.launch import ExitStatus, GpuProcessDied, LaunchFailed
-from nls_jupyter.pending import RequestFailed
+from nls_jupyter.supervisor.channel import GpuProcess
+from nls_jupyter.supervisor.launch import ExitStatus, GpuProcessDied, LaunchFailed
+from nls_jupyter.supervisor.pending import RequestFailed
 from nls_scheduler.drivers.simulated import SimulatedDriver, SimulationSpec
 
 if TYPE_CHECKING:
@@ -194,7 +194,8 @@ def test_the_users_ipython_configuration_is_read_and_the_working_directory_shado
     profile = Path(os.environ["IPYTHONDIR"]) / "profile_default"
     profile.mkdir()
     (profile / "ipython_kernel_config.py").write_text("c.InteractiveShellApp.exec_lines = ['configured = 7']\n")
-    (directory.parent / "random.py").write_text("raise RuntimeError('shadows the standard library')\n")
+    for name in ("random", "logging", "typing"):
+        (directory.parent / f"{name}.py").write_text("raise RuntimeError('shadows the standard library')\n")
     (directory.parent / "mine.py").write_text("x = 5\n")
 
     async def story() -> None:

@@ -91,5 +91,5 @@ class TestGpuKernel(Samples):
     def test_cells_run_in_the_gpu_process(self) -> None:
         """Or all the rest would prove nothing."""
         self.flush_channels()
-        reply, _ = self.execute_helper("import sys; assert 'nls_jupyter.gpu_kernel' in sys.modules")
+        reply, _ = self.execute_helper("import sys; assert 'nls_jupyter.gpu_process.kernel' in sys.modules")
         assert reply["content"]["status"] == "ok"

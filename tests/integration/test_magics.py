@@ -96,6 +96,18 @@ def test_a_usage_error_of_ipython_is_shown_once_and_without_an_old_traceback(boo
     assert "not found" in book.gpu("get_ipython().run_cell('%nosuch2').success").stderr
 
 
+def test_what_this_version_of_ipykernel_lacks_is_told_before_the_first_gpu_cell_and_once(book: Book) -> None:
+    code = "from ipykernel.ipkernel import IPythonKernel\nfor kind in IPythonKernel.__mro__:\n"
+    book.run(f"{code}    if 'do_debug_request' in vars(kind): del kind.do_debug_request")
+    told = book.gpu("print('a')")
+    assert (
+        "has no IPythonKernel.do_debug_request, as 6.29 to 7.4 have: auto mode cannot be switched on.\n" in told.stderr
+    )
+    assert (told.stdout, told.stderr.count("GPU: ipykernel ")) == ("a\n", 1)
+    assert book.gpu("print('b')").stderr == ""
+    assert "has no IPythonKernel.do_debug_request" in book.run("%gpu log").stdout
+
+
 def test_the_status_is_text_and_html_and_json_of_the_same(book: Book) -> None:
     book.gpu("1")
     data = book.run("%gpu").document[0]["data"]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 CELLS = (
     "import sys\nfactor = 2",
-    "print('in the GPU process:', 'nls_jupyter.gpu_kernel' in sys.modules)",
+    "print('in the GPU process:', 'nls_jupyter.gpu_process.kernel' in sys.modules)",
     "def scaled(values):\n    return [factor * value for value in values]",
     "scaled([1, 2, 3])",
 )

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.kernel
 MAGIC = """
 import asyncio, atexit, queue, threading
 from pathlib import Path
-from nls_jupyter.channel import GpuProcess
-from nls_jupyter.relay import OutputRelay
+from nls_jupyter.supervisor.channel import GpuProcess
+from nls_jupyter.notebook.relay import OutputRelay
 
 loop = asyncio.new_event_loop()
 supervisor = threading.Thread(target=loop.run_forever)

@@ -152,10 +152,8 @@ def test_the_sdist_has_what_is_needed_to_build_test_and_read_it(sdist: Path) -> 
 
 def test_an_install_works_without_anything_heavy(installed: Environment, tmp_path: Path) -> None:
     code = f"import sys; sys.modules.update(dict.fromkeys({HEAVY!r}))\n"
-    code += (
-        "import nls_jupyter.magics, nls_jupyter.gpu_kernel, nls_scheduler.cli, nls_scheduler.daemon.http.server\n"
-        + WHERE
-    )
+    code += "import nls_jupyter.notebook.commands, nls_jupyter.notebook.notebook_gpu, nls_jupyter.gpu_process.kernel\n"
+    code += "import nls_scheduler.cli, nls_scheduler.daemon.http.server\n" + WHERE
     places = installed.run(code, tmp_path)
     assert places == [str(installed.site_packages / name / "__init__.py") for name in PACKAGES]
     nls = [str(installed.python.with_name("nls")), "--version"]

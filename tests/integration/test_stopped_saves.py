@@ -11,7 +11,7 @@ import pytest
 from test_gpu_process import INTERRUPTED_WITHIN_S, Notebook, directory, notebook, run
 from test_reclaimed_cells import Kept, close_all, kept
 
-from nls_jupyter.pending import RequestFailed
+from nls_jupyter.supervisor.pending import RequestFailed
 from waiting import eventually
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nls_jupyter import wire as module
-from nls_jupyter.connection import Connection
-from nls_jupyter.launch import ExitStatus, GpuProcessDied
-from nls_jupyter.pending import Expected
-from nls_jupyter.wire import Wire
+from nls_jupyter.supervisor import wire as module
+from nls_jupyter.supervisor.connection import Connection
+from nls_jupyter.supervisor.launch import ExitStatus, GpuProcessDied
+from nls_jupyter.supervisor.pending import Expected
+from nls_jupyter.supervisor.wire import Wire
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hostile_objects import HOSTILE, hostile
+from nls_jupyter.gpu_process.warm_imports import Imports
 from nls_jupyter.saved_state import Interpreter, Saver
 from nls_jupyter.saved_state.modules import UserModules
-from nls_jupyter.warm_imports import Imports
 from saved_state_roundtrip import restore
 
 OF_A_TEST = "hostile_of_a_test"

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from nls_jupyter.allocators.after_import import AfterImport
+from nls_jupyter.between.after_import import AfterImport
 from nls_jupyter.saved_state.modules import UserModules
 
 

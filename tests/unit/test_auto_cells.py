@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nls_jupyter.auto_cells import asks_in_kernel, is_gpu_cell, stays_in_kernel, without_local
+from nls_jupyter.notebook.auto_cells import asks_in_kernel, is_gpu_cell, stays_in_kernel, without_local
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from nls_jupyter.begun import BegunCell
+from nls_jupyter.between.begun import BegunCell
 
 
 def test_the_last_cell_that_began_is_known_on_the_other_side_and_after_the_end() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from nls_jupyter import calls
-from nls_jupyter.calls import Call
+from nls_jupyter.supervisor import calls
+from nls_jupyter.supervisor.calls import Call
 
 
 class FakeKeeper:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon_process import ROOT
-from nls_jupyter import errors, magics
+from nls_jupyter.between import errors
+from nls_jupyter.notebook import magics
 from nls_scheduler import cli
 from nls_scheduler.cli import exit_codes
 

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nls_jupyter import standby
-from nls_jupyter.host_memory import left_bytes, own_bytes
-from nls_jupyter.standby import StandbySettings, parse_memory
+from nls_jupyter.supervisor import standby
+from nls_jupyter.supervisor.host_memory import left_bytes, own_bytes
+from nls_jupyter.supervisor.standby import StandbySettings, parse_memory
 
 if TYPE_CHECKING:
     from pathlib import Path

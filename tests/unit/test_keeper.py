@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nls_jupyter import keeper as module
-from nls_jupyter import saving
-from nls_jupyter.keeper import EndedInCell, Keeper
-from nls_jupyter.launch import ExitStatus, GpuProcessDied, LaunchFailed
-from nls_jupyter.pending import RequestFailed
 from nls_jupyter.saved_state import WAITS, Manifest
 from nls_jupyter.saved_state.manifest import ChangedName, MissingName, SavedName
+from nls_jupyter.supervisor import keeper as module
+from nls_jupyter.supervisor import saving
+from nls_jupyter.supervisor.keeper import EndedInCell, Keeper
+from nls_jupyter.supervisor.launch import ExitStatus, GpuProcessDied, LaunchFailed
+from nls_jupyter.supervisor.pending import RequestFailed
 from nls_scheduler.processes.proc import look_up
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nls_jupyter import kept_code
-from nls_jupyter.kept_code import KeptCode
-from nls_jupyter.launch import ExitStatus, GpuProcessDied
-from nls_jupyter.notices import NoticeLog
+from nls_jupyter.supervisor import kept_code
+from nls_jupyter.supervisor.kept_code import KeptCode
+from nls_jupyter.supervisor.launch import ExitStatus, GpuProcessDied
+from nls_jupyter.supervisor.notices import NoticeLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nls_jupyter.changes import Changes
-from nls_jupyter.loop_thread import LoopThread
+from nls_jupyter.supervisor.changes import Changes
+from nls_jupyter.supervisor.loop_thread import LoopThread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

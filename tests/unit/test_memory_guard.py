@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nls_jupyter.host_memory import container_room
-from nls_jupyter.memory_guard import MemoryGuard, no_room
-from nls_jupyter.notices import NoticeLog
+from nls_jupyter.supervisor.host_memory import container_room
+from nls_jupyter.supervisor.memory_guard import MemoryGuard, no_room
+from nls_jupyter.supervisor.notices import NoticeLog
 from nls_scheduler.wire.errors import DaemonUnreachable
 
 if TYPE_CHECKING:

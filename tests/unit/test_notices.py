@@ -5,8 +5,17 @@ from typing import Any
 
 import pytest
 
-from nls_jupyter.keeper import Restored
-from nls_jupyter.notices import Departure, NoticeLog, came_later, clock_time, kept, ordinal, returned, waiting_line
+from nls_jupyter.supervisor.kept_state import Restored
+from nls_jupyter.supervisor.notices import (
+    Departure,
+    NoticeLog,
+    came_later,
+    clock_time,
+    kept,
+    ordinal,
+    returned,
+    waiting_line,
+)
 
 MIB = 2**20
 LOST = {"name": "counter", "type_name": "generator", "reason": "a generator cannot be pickled"}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nls_jupyter.numbering import inputs_from, number_next_cell
+from nls_jupyter.between.numbering import inputs_from, number_next_cell
 
 
 class History:

@@ -4,8 +4,8 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from nls_jupyter.notices import NoticeLog
-from nls_jupyter.orders import Orders
+from nls_jupyter.supervisor.notices import NoticeLog
+from nls_jupyter.supervisor.orders import Orders
 
 
 class Link:

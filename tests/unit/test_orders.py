@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from nls_jupyter.notices import NoticeLog
-from nls_jupyter.orders import Orders
+from nls_jupyter.supervisor.notices import NoticeLog
+from nls_jupyter.supervisor.orders import Orders
 from nls_scheduler.wire.protocol import CommandMessage
 
 INTERRUPT = CommandMessage("interrupt_cell", 7, "bob needs GPU 0", grace_s=20.0)

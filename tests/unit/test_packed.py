@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from nls_jupyter import packed, xp
-from nls_jupyter.packed import CannotCopy, pack, unpack
+from nls_jupyter import xp
+from nls_jupyter.between import packed
+from nls_jupyter.between.packed import CannotCopy, pack, unpack
 from simulation import simulated_gpus
 
 if TYPE_CHECKING:

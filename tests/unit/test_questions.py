@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nls_jupyter import questions
-from nls_jupyter.launch import ExitStatus, GpuProcessDied
-from nls_jupyter.loop_thread import LoopThread
-from nls_jupyter.questions import Questions
+from nls_jupyter.notebook import questions
+from nls_jupyter.notebook.questions import Questions
+from nls_jupyter.supervisor.launch import ExitStatus, GpuProcessDied
+from nls_jupyter.supervisor.loop_thread import LoopThread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

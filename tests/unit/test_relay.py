@@ -10,7 +10,8 @@ import pytest
 from ipykernel.iostream import OutStream
 from IPython.core.displaypub import CapturingDisplayPublisher
 
-from nls_jupyter.relay import REMEMBERED_CELLS, CellResult, OutputRelay, RemoteError, error_class, remote_error
+from nls_jupyter.between.cell_result import CellResult
+from nls_jupyter.notebook.relay import REMEMBERED_CELLS, OutputRelay, RemoteError, error_class, remote_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable

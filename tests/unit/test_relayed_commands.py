@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from nls_jupyter.errors import GpuUnavailable
-from nls_jupyter.relayed_commands import carry_out
-from nls_jupyter.status_view import GpuStatus
+from nls_jupyter.between.errors import GpuUnavailable
+from nls_jupyter.notebook.relayed_commands import carry_out
+from nls_jupyter.notebook.status_view import GpuStatus
 
 STATUS = GpuStatus({"gpus": [], "workloads": [], "simulated": False, "message": "No GPU."}, None)
 

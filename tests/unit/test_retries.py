@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from nls_jupyter.errors import GpuEvicted, GpuProcessDied
-from nls_jupyter.keeper import SavedState
-from nls_jupyter.reclaim import GpuReclaimed
-from nls_jupyter.relay import remote_error
-from nls_jupyter.retry import Retries
+from nls_jupyter.between.errors import GpuEvicted, GpuProcessDied, GpuReclaimed
+from nls_jupyter.notebook.relay import remote_error
+from nls_jupyter.notebook.retry import Retries
 from nls_jupyter.saved_state import Manifest
+from nls_jupyter.supervisor.kept_state import SavedState
 
 SAVED = SavedState(-1, Manifest(1, (), (), "[4]"))
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pickle
 
 import nls_jupyter
-from nls_jupyter.reclaim import Reclaims
-from nls_jupyter.save_points import SavePointBudget
+from nls_jupyter.gpu_process.reclaim import Reclaims
+from nls_jupyter.gpu_process.save_points import SavePointBudget
 
 
 def test_outside_of_a_gpu_process_a_save_point_does_nothing() -> None:

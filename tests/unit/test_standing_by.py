@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nls_jupyter import standby as module
-from nls_jupyter.launch import ExitStatus, GpuProcessDied
-from nls_jupyter.notices import NoticeLog
-from nls_jupyter.standby import Standby, StandbySettings
+from nls_jupyter.supervisor import standby as module
+from nls_jupyter.supervisor.launch import ExitStatus, GpuProcessDied
+from nls_jupyter.supervisor.notices import NoticeLog
+from nls_jupyter.supervisor.standby import Standby, StandbySettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from nls_jupyter.saving import Saves
-from nls_jupyter.status_view import GpuStatus
+from nls_jupyter.notebook.status_view import GpuStatus
+from nls_jupyter.supervisor.saving import Saves
 
 GPU = {
     "uuid": "GPU-1234",

@@ -7,8 +7,8 @@ import types
 
 import pytest
 
-from nls_jupyter.allocators import Answer, Asking, Follower, explain_failed_allocations
-from nls_jupyter.allocators.torch_fraction import TorchFraction
+from nls_jupyter.gpu_process.allocators import Answer, Asking, Follower, explain_failed_allocations
+from nls_jupyter.gpu_process.allocators.torch_fraction import TorchFraction
 from nls_scheduler.processes.proc import CONTEXT_VARIABLE
 
 GIB = 2**30

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from nls_jupyter import priority, warm_imports
-from nls_jupyter.warm_imports import Imports, adopt, as_in_a_cell, cuda_touched, import_quietly
+from nls_jupyter.gpu_process import priority, warm_imports
+from nls_jupyter.gpu_process.warm_imports import Imports, adopt, as_in_a_cell, cuda_touched, import_quietly
 
 
 def test_modules_that_print_fail_or_exit_are_imported_quietly_or_skipped(

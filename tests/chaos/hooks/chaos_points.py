@@ -33,7 +33,7 @@ class Point(NamedTuple):
 
 
 _STATE = "nls_jupyter.saved_state."
-_GPU_KERNEL = "nls_jupyter.gpu_kernel"
+_GPU_KERNEL = "nls_jupyter.gpu_process.kernel"
 
 
 def _both(step: str, module: str, function: str, victim: str = "self") -> list[Point]:
@@ -62,11 +62,11 @@ IN_GPU_PROCESS = [
     Point("save", _STATE + "arena", "_pwrite", "exit", passage=2),
     *_both("save", _STATE + "blobs", "BlobWriter.keep_only"),
     *_both("save", _STATE + "saver", "Saver.save"),
-    *_both("save", "nls_jupyter.state_socket", "StateSocket.send"),
+    *_both("save", "nls_jupyter.between.state_socket", "StateSocket.send"),
     # Restore: receive, read the index, decode each component, bring back what is beside the names, reply.
     *_both("restore", _GPU_KERNEL, "GpuProcessKernel._restore"),
     *_both("restore", _GPU_KERNEL, "GpuProcessKernel._restore", "parent"),
-    *_both("restore", "nls_jupyter.state_socket", "StateSocket.receive"),
+    *_both("restore", "nls_jupyter.between.state_socket", "StateSocket.receive"),
     *_both("restore", _STATE + "saver", "Saver.restore"),
     *_both("restore", _STATE + "arena", "Arena.release_all_but"),
     *_both("restore", _STATE + "decoder", "decode"),
@@ -84,25 +84,25 @@ IN_GPU_PROCESS = [
 
 OF_KERNEL = [
     # The kernel's own steps, at which the GPU process goes, or the kernel itself.
-    *_both("save", "nls_jupyter.keeper", "Keeper.save", "gpu"),
-    *_both("save", "nls_jupyter.keeper", "Keeper.drop_saved", "gpu"),
-    *_both("save", "nls_jupyter.channel", "GpuProcess._received", "gpu"),
-    *_both("suspend", "nls_jupyter.keeper", "Keeper.suspend", "gpu"),
-    *_both("suspend", "nls_jupyter.orders", "Orders._suspend", "gpu"),
-    *_both("suspend", "nls_jupyter.keeper", "Keeper.end", "gpu"),
-    *_both("release", "nls_jupyter.place", "Place._release", "gpu"),
-    *_both("start", "nls_jupyter.launch", "GuardedProcess.start", "gpu"),
-    *_both("start", "nls_jupyter.keeper", "Keeper.launch", "gpu"),
-    *_both("restore", "nls_jupyter.keeper", "Keeper.bring_back", "gpu"),
-    *_both("restore", "nls_jupyter.channel", "GpuProcess.restore", "gpu"),
-    Point("save", "nls_jupyter.keeper", "Keeper.save", "entry"),
-    Point("save", "nls_jupyter.keeper", "Keeper.save", "exit"),
-    Point("suspend", "nls_jupyter.keeper", "Keeper.suspend", "entry"),
-    Point("suspend", "nls_jupyter.keeper", "Keeper.suspend", "exit"),
-    Point("release", "nls_jupyter.place", "Place._release", "exit"),
-    Point("start", "nls_jupyter.keeper", "Keeper.launch", "exit"),
-    Point("restore", "nls_jupyter.keeper", "Keeper.bring_back", "entry"),
-    Point("restore", "nls_jupyter.channel", "GpuProcess.restore", "exit"),
+    *_both("save", "nls_jupyter.supervisor.keeper", "Keeper.save", "gpu"),
+    *_both("save", "nls_jupyter.supervisor.keeper", "Keeper.drop_saved", "gpu"),
+    *_both("save", "nls_jupyter.supervisor.channel", "GpuProcess._received", "gpu"),
+    *_both("suspend", "nls_jupyter.supervisor.keeper", "Keeper.suspend", "gpu"),
+    *_both("suspend", "nls_jupyter.supervisor.orders", "Orders._suspend", "gpu"),
+    *_both("suspend", "nls_jupyter.supervisor.keeper", "Keeper.end", "gpu"),
+    *_both("release", "nls_jupyter.supervisor.place", "Place._release", "gpu"),
+    *_both("start", "nls_jupyter.supervisor.launch", "GuardedProcess.start", "gpu"),
+    *_both("start", "nls_jupyter.supervisor.keeper", "Keeper.launch", "gpu"),
+    *_both("restore", "nls_jupyter.supervisor.keeper", "Keeper.bring_back", "gpu"),
+    *_both("restore", "nls_jupyter.supervisor.channel", "GpuProcess.restore", "gpu"),
+    Point("save", "nls_jupyter.supervisor.keeper", "Keeper.save", "entry"),
+    Point("save", "nls_jupyter.supervisor.keeper", "Keeper.save", "exit"),
+    Point("suspend", "nls_jupyter.supervisor.keeper", "Keeper.suspend", "entry"),
+    Point("suspend", "nls_jupyter.supervisor.keeper", "Keeper.suspend", "exit"),
+    Point("release", "nls_jupyter.supervisor.place", "Place._release", "exit"),
+    Point("start", "nls_jupyter.supervisor.keeper", "Keeper.launch", "exit"),
+    Point("restore", "nls_jupyter.supervisor.keeper", "Keeper.bring_back", "entry"),
+    Point("restore", "nls_jupyter.supervisor.channel", "GpuProcess.restore", "exit"),
 ]
 
 OF_DAEMON = [

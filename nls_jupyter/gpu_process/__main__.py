@@ -1,0 +1,30 @@
+"""Entry point of the GPU process: `python -m nls_jupyter.gpu_process -f CONNECTION_FILE`, below a guardian.
+
+Apart from `kernel` for the reason of ipykernel's launcher: nothing may be imported before `sys.path` is clean.
+"""
+
+import os
+import sys
+
+if __name__ == "__main__":
+    # The extension, loaded in here by the user's configuration too, must know where it is before anything loads it.
+    os.environ["NLS_GPU_PROCESS"] = "1"
+    # A user's random.py next to the notebook must not be taken for the standard library's.
+    # InteractiveShellApp.init_path adds the working directory again, behind the standard library.
+    try:
+        here = os.getcwd()  # noqa: PTH109
+    except FileNotFoundError:
+        # Deleted under the notebook: IPython wants one that is there. A restore tells that it is not the same.
+        os.chdir("/")
+        here = ""
+    if sys.path[0] in ("", here):
+        del sys.path[0]
+
+    if os.environ.pop("NLS_STANDBY", None):
+        from nls_jupyter.gpu_process import priority
+
+        priority.lower()
+
+    from nls_jupyter.gpu_process.kernel import main
+
+    main(sys.argv[1:])

@@ -1,0 +1,105 @@
+"""What all libraries of the GPU process may hold together, and how much of that is left for each of them."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from nls_jupyter.between.after_import import AfterImport
+from nls_scheduler.processes.proc import CONTEXT_VARIABLE
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from nls_jupyter.gpu_process.allocators.asking import Answer, Asking
+    from nls_jupyter.gpu_process.allocators.library import Library
+
+
+class Follower:
+    """The allowance of this GPU process. It holds on each of its devices, the CUDA context included.
+
+    Attributes:
+        allowance_bytes: `None`: no bound.
+        libraries: those that the user has imported.
+    """
+
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+        self._lock = threading.RLock()
+        self.allowance_bytes: int | None = None
+        self.libraries: list[Library] = []
+        self._imports = AfterImport(
+            {"cupy": self._add_cupy, "nls_jupyter.simulated_cupy": self._add_cupy, "torch": self._add_torch}
+        )
+
+    def install(self) -> None:
+        """Look after each library as soon as it is imported; one that is there already is found."""
+        self._imports.install()
+
+    def remove(self) -> None:
+        """Look after no more libraries than those that are there."""
+        self._imports.remove()
+
+    def _add_cupy(self, cupy: ModuleType) -> None:
+        from nls_jupyter.gpu_process.allocators.cupy_pool import CupyPool
+
+        self._add(CupyPool(cupy, self))
+
+    def _add_torch(self, torch: ModuleType) -> None:
+        from nls_jupyter.gpu_process.allocators.torch_fraction import TorchFraction
+
+        self._add(TorchFraction(torch, self))
+
+    def _add(self, library: Library) -> None:
+        with self._lock:
+            self.libraries.append(library)
+            library.follow()
+
+    def follow(self, allowance_bytes: int | None) -> None:
+        """The daemon allows so much from now on. Where more is held, caches go at once; variables stay."""
+        with self._lock:
+            self.allowance_bytes = allowance_bytes
+            for library in self.libraries:
+                library.follow()
+            devices = {device for library in self.libraries for device in library.devices()}
+            if allowance_bytes is not None and any(self.held_bytes(device) > allowance_bytes for device in devices):
+                self.trim()
+
+    def trim(self) -> int:
+        """Have every library give back what it caches. Returns the bytes."""
+        with self._lock:
+            return sum(library.trim() for library in self.libraries)
+
+    def left_bytes(self, library: Library, device: int) -> int | None:
+        """What `library` may have taken from `device` in all; `None`: no bound."""
+        allowance_bytes = self.allowance_bytes
+        if allowance_bytes is None:
+            return None
+        others = sum(other.held_bytes(device) for other in tuple(self.libraries) if other is not library)
+        return max(0, allowance_bytes - context_bytes() - others)
+
+    def held_bytes(self, device: int) -> int:
+        """What this process has taken from `device`, as its libraries know, the context included."""
+        return context_bytes() + sum(library.held_bytes(device) for library in tuple(self.libraries))
+
+    def grew(self, library: Library) -> None:
+        """`library` has taken more from a device: what is left for the others is less."""
+        for other in tuple(self.libraries):
+            if other is not library:
+                other.follow()
+
+    def ask(self, device: int, size_bytes: int) -> Answer:
+        """Ask the daemon for what `device` did not have; see `Asking.ask`."""
+        return self._asking.ask(gpu_of(device), size_bytes, self.held_bytes(device))
+
+
+def context_bytes() -> int:
+    """What the CUDA context takes, about, as the daemon counts it."""
+    return int(os.environ.get(CONTEXT_VARIABLE, "0"))
+
+
+def gpu_of(device: int) -> str:
+    """UUID of a device by its number: the scheduler always masks by UUID."""
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    return shown[device].strip() if device < len(shown) else ""

@@ -1,0 +1,446 @@
+"""What runs in the GPU process: an IPython kernel that can also save, restore and follow its memory allowance.
+
+Beside the Jupyter protocol it answers requests of ours. On the shell channel, so that they run in the main thread and
+in order with cells: `nls_save_request`, `nls_save_aside_request`, `nls_restore_request`, `nls_try_again_request`,
+`nls_forget_request`, `nls_give_request`, `nls_take_request`, and the messages of widgets as `nls_comm_*`; for a process
+that stands by `nls_prepare_request` and `nls_adopt_request`. On the control channel, so that they work in mid-cell:
+`nls_allowance_request`, `nls_trim_request`, `nls_reclaim_request` and `nls_memory_answer_request`, which answers what
+it asks by `nls_memory_request` on iopub. A save point in mid-cell goes straight to the kernel's end of the state
+socket, and so does what a copy of the process saves; `nls_saved_aside` tells on iopub how the copy ended. Replies hold
+`status: ok`, or `status: error` with `ename, evalue, traceback`; a failure never ends the
+process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import zmq
+from ipykernel.ipkernel import IPythonKernel
+from ipykernel.kernelapp import IPKernelApp
+from ipykernel.kernelbase import Kernel
+from traitlets import Unicode, default
+
+from nls_jupyter import saved_state
+from nls_jupyter.between import held_signals, numbering
+from nls_jupyter.between.begun import BegunCell
+from nls_jupyter.between.errors import GpuUsageError
+from nls_jupyter.between.packed import pack_named, unpack
+from nls_jupyter.between.restoring import RestoredComponent
+from nls_jupyter.between.save_stops import SaveStops
+from nls_jupyter.between.state_socket import StateSocket
+from nls_jupyter.gpu_process import warm_imports
+from nls_jupyter.gpu_process.allocators import Answer, Asking, Follower, explain_failed_allocations
+from nls_jupyter.gpu_process.reclaim import Reclaims
+from nls_jupyter.gpu_process.save_points import SavePointBudget
+from nls_jupyter.saved_state.kinds import text_of
+from nls_scheduler.drivers.simulated import SimulatedGpu
+from nls_scheduler.processes import guardian
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+_COMM_MESSAGES = ("comm_open", "comm_msg", "comm_close")
+_OWNERS_OF_OUTPUT = frozenset({"execute_request", *_COMM_MESSAGES, *(f"nls_{kind}" for kind in _COMM_MESSAGES)})
+_ANSWER_POLL_MS = 50
+# What a save after a cell may keep the next one waiting.
+_BUDGET_S = 0.03
+
+
+class GpuProcessKernel(IPythonKernel):
+    """An IPython kernel that is one notebook's GPU process."""
+
+    spill_folder = Unicode(
+        help="Folder on a local disk for saved state that does not fit in memory: a nameless file, which is gone when "
+        "the kernel ends, however it ends. Empty for none."
+    ).tag(config=True)
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)  # type: ignore[no-untyped-call]
+        self._state_socket = StateSocket.inherited()
+        self._begun = BegunCell.inherited()
+        self._stops = SaveStops.inherited()
+        self._save_numbers = itertools.count(1)
+        self._save_points = 0
+        self._budget = SavePointBudget()
+        self._reclaims = Reclaims()
+        self._asking = Asking(self._ask_for_memory)
+        self._follower = Follower(self._asking)
+        self._imports = warm_imports.Imports()
+        self._pid = os.getpid()
+        shell: Any = self.shell
+        shell.run_cell_async = self._reclaims.wrap(shell.run_cell_async)
+        explain_failed_allocations(shell, self._follower)
+        # ipykernel would end a moment after the cell, in the middle of the next one.
+        shell.ask_exit = _refuse_to_exit
+        room = saved_state.MachineRoom(Path(self.spill_folder) if self.spill_folder else None)
+        self._saver = saved_state.Saver(room, saved_state.Interpreter(self.shell))
+        self._saver.on_component = RestoredComponent.inherited().note
+        # Ctrl-C is for cells, and for what is copied for one. One that comes during these comes after their answer.
+        undisturbed = held_signals.held()
+        importing = warm_imports.as_in_a_cell(shell)
+        self.shell_handlers["nls_save_request"] = undisturbed(self._answering(self._save))
+        self.shell_handlers["nls_save_aside_request"] = undisturbed(self._answering(self._save_aside))
+        self.shell_handlers["nls_restore_request"] = undisturbed(self._answering(importing(self._restore)))
+        self.shell_handlers["nls_try_again_request"] = undisturbed(self._answering(importing(self._try_again)))
+        self.shell_handlers["nls_prepare_request"] = undisturbed(self._answering(importing(self._prepare)))
+        self.shell_handlers["nls_adopt_request"] = undisturbed(self._answering(self._adopt))
+        self.shell_handlers["nls_forget_request"] = self._answering(self._forget)
+        self.shell_handlers["nls_recipe_request"] = self._answering(self._recipe)
+        self.shell_handlers["nls_give_request"] = self._answering(importing(self._give))
+        self.shell_handlers["nls_take_request"] = self._answering(self._take)
+        self.control_handlers["nls_allowance_request"] = self._answering(self._follow_allowance)
+        self.control_handlers["nls_trim_request"] = self._answering(self._trim)
+        self.control_handlers["nls_memory_answer_request"] = self._answering(self._take_answer)
+        self.control_handlers["nls_reclaim_request"] = self._answering(self._reclaim)
+        # Under names of our own: ipykernel sends a comm's own messages to the subshell that the comm used last, which
+        # can be the main one, where a cell runs.
+        for kind in _COMM_MESSAGES:
+            self.shell_handlers[f"nls_{kind}"] = getattr(self.comm_manager, kind)
+        self._cell: tuple[Any, dict[str, Any]] | None = None
+        self._ctrl_c = held_signals.CtrlC()
+
+    def start(self) -> None:
+        """Start answering.
+
+        A SIGINT must wake the event loop: ipykernel's handler only queues a callback, so that without a wake-up the
+        interrupt of an `await` in a cell would wait for whatever wakes the loop next.
+        """
+        shell: Any = self.shell
+        shell.extension_manager.load_extension("nls_jupyter")  # the environment's configuration may have done so
+        self._follower.install()
+        super().start()  # type: ignore[no-untyped-call]
+        self._woken, self._waker = socket.socketpair()
+        self._woken.setblocking(False)  # noqa: FBT003 - its only signature
+        self._waker.setblocking(False)  # noqa: FBT003
+        self.io_loop.add_handler(self._woken, self._drain_wake_ups, self.io_loop.READ)
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+
+    def _drain_wake_ups(self, *_: object) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._woken.recv(4096)
+
+    def set_parent(self, ident: Any, parent: dict[str, Any], channel: str = "shell") -> None:
+        """Only cells and widget callbacks own outputs: what a cell's thread prints after a save stays the cell's."""
+        if channel == "shell" and parent["header"]["msg_type"] not in _OWNERS_OF_OUTPUT:
+            Kernel.set_parent(self, ident, parent, channel)  # type: ignore[no-untyped-call]
+        else:
+            super().set_parent(ident, parent, channel)  # type: ignore[no-untyped-call]
+
+    async def execute_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+        """A cell, with the number that the notebook gave it."""
+        self._begun.note(parent["header"]["msg_id"])
+        count = (parent.get("metadata") or {}).get(numbering.KEY)
+        self._cell = ident, parent
+        try:
+            with self._ctrl_c.held():
+                if count is not None:
+                    shell: Any = self.shell
+                    with contextlib.suppress(KeyboardInterrupt):  # it waits for the cell, which ends by it
+                        numbering.number_next_cell(shell, count, self._inputs_from)
+                await super().execute_request(stream, ident, parent)  # type: ignore[no-untyped-call]
+        finally:
+            self._cell = None
+
+    def ask_notebook(self, line: str) -> dict[str, Any]:
+        """Have the notebook's kernel carry out `%gpu line` while the cell waits; see `notebook.relayed_commands`.
+
+        Raises:
+            GpuUsageError: no cell runs in this thread that the notebook waits for.
+        """
+        if self._cell is None or threading.current_thread() is not threading.main_thread():
+            raise GpuUsageError("%gpu works in cells, not in widgets' callbacks and threads of the GPU process.")
+        return self._ask("nls_command_request", {"line": line}, *self._cell)
+
+    def _inputs_from(self, start: int) -> numbering.Inputs:
+        assert self._cell is not None  # noqa: S101 - only asked for a cell
+        content = self._ask("nls_inputs_request", {"start": start}, *self._cell)
+        return content["raw"], content["transformed"]
+
+    def _ask(self, msg_type: str, content: dict[str, Any], ident: Any, parent: dict[str, Any]) -> dict[str, Any]:
+        """Ask the notebook's kernel, in the thread that runs its cells and waits for this one."""
+        session: Any = self.session
+        while self.stdin_socket.poll(0):
+            self.stdin_socket.recv_multipart()  # the answer to somebody who was interrupted
+        session.send(self.stdin_socket, msg_type, content, parent, ident)
+        while not self.stdin_socket.poll(_ANSWER_POLL_MS):  # so that Ctrl-C gets through
+            if self._ctrl_c.waits:
+                raise KeyboardInterrupt
+        answer: dict[str, Any] = session.recv(self.stdin_socket)[1]["content"]
+        return answer
+
+    def pre_handler_hook(self) -> None:
+        """What the scheduler asked of the message before is not meant for this one."""
+        super().pre_handler_hook()  # type: ignore[no-untyped-call]
+        self._reclaims.forget()
+
+    async def do_execute(self, *args: Any, **options: Any) -> dict[str, Any]:
+        """Run a cell; in the main thread it may have save points, and can be told to give the GPU back."""
+        if threading.current_thread() is not threading.main_thread():
+            return await self._do_execute(*args, **options)
+        self._save_points = 0
+        self._budget.cell_began(time.monotonic())
+        with self._reclaims.cell():
+            try:
+                with self._ctrl_c.let_through():
+                    return await self._do_execute(*args, **options)
+            except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - without a reply the cell would wait for ever
+                # A Ctrl-C before the cell or right after it, or an error of the cell's that cannot even be printed.
+                return _failed(error) | {"execution_count": getattr(self.shell, "execution_count", 1) - 1}
+
+    async def _do_execute(self, *args: Any, **options: Any) -> dict[str, Any]:
+        if "cell_meta" in options:  # IPython shows it to hooks, which are not to see what is only between us
+            told = options["cell_meta"] or {}
+            options["cell_meta"] = {key: value for key, value in told.items() if not key.startswith("nls_")}
+        reply: dict[str, Any] = await super().do_execute(*args, **options)  # type: ignore[no-untyped-call]
+        return reply
+
+    def save_point(self) -> bool:
+        """See `nls_jupyter.save_point`."""
+        mine = threading.current_thread() is threading.main_thread() and os.getpid() == self._pid
+        if not mine or not self._reclaims.running:
+            return False
+        if not self._reclaims.told and not self._budget.allows(time.monotonic()):
+            return False
+        parent = self.get_parent("shell")  # type: ignore[no-untyped-call]
+        number = self._save_points + 1
+        try:
+            cell = f"{parent.get('metadata', {}).get('nls_cell', '')}, save point {number}"
+            self._write_state(cell, stop=_stop_for_ctrl_c, save_point=True)
+        except saved_state.SaveStoppedError:
+            return False  # the user's Ctrl-C comes next, unless the cell makes something else of it
+        except OSError as error:
+            warnings.warn(f"the variables could not be saved: {error}", RuntimeWarning, stacklevel=3)
+            return False
+        self._save_points = number
+        return True
+
+    def _answering(self, work: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[..., None]:
+        """A message handler (the same signature in ipykernel 6 and 7) that replies with what `work` returns."""
+
+        def handle(stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+            try:
+                content = {"status": "ok", **work(parent["content"])}
+            except BaseException as error:  # noqa: BLE001 - told to the kernel, which decides; without a reply it would wait
+                content = _failed(error)
+            reply_type = parent["header"]["msg_type"].removesuffix("_request") + "_reply"
+            session: Any = self.session
+            session.send(stream, reply_type, content, parent, ident)
+
+        return handle
+
+    def _save(self, content: dict[str, Any]) -> dict[str, Any]:
+        budget_s = _BUDGET_S if content.get("within_budget") else None
+        stop = functools.partial(_stop_where_asked, self._stops, content["number"])
+        try:
+            return self._write_state(content["cell"], budget_s=budget_s, stop=stop)
+        except saved_state.SaveStoppedError as stopped:
+            return _failed(stopped)
+
+    def _save_aside(self, content: dict[str, Any]) -> dict[str, Any]:
+        """Have a copy of this process save; it goes on alone after the reply."""
+        shell: Any = self.shell
+        number = next(self._save_numbers)
+        self._saver.save_aside(
+            saved_state.user_names(shell.user_ns, shell.user_ns_hidden),
+            cell=content["cell"],
+            stop=functools.partial(_stop_where_asked, self._stops, content["number"]),
+            committed=lambda: self._state_socket.send(number, self._saver.descriptors(), announced=False),
+            over=functools.partial(self._tell_saved_aside, number),
+        )
+        return {"number": number}
+
+    def _tell_saved_aside(self, number: int, how: str) -> None:
+        """From a thread of its own, also in mid-cell."""
+        session: Any = self.session
+        told = {"number": number, "how": how, "can_be_copied": self._saver.why_not_aside() is None}
+        session.send(self.iopub_socket, "nls_saved_aside", told)
+
+    @held_signals.held()
+    def _write_state(
+        self,
+        cell: str | None,
+        *,
+        stop: Callable[[], None],
+        budget_s: float | None = None,
+        save_point: bool = False,
+    ) -> dict[str, Any]:
+        """Save the user's names and send the file. Returns what the kernel has to know about it."""
+        stop()
+        began_s = time.monotonic()
+        shell: Any = self.shell
+        names = saved_state.user_names(shell.user_ns, shell.user_ns_hidden)
+        manifest = self._saver.save(names, cell=cell, budget_s=budget_s, stop=stop)
+        number = next(self._save_numbers)
+        self._state_socket.send(number, self._saver.descriptors(), announced=not save_point)
+        self._budget.saved(began_s, time.monotonic())
+        return {
+            "number": number,
+            "manifest": manifest.to_json(),
+            "modules": self._imports.names(names),
+            "can_be_copied": self._saver.why_not_aside() is None,
+        }
+
+    def _restore(self, content: dict[str, Any]) -> dict[str, Any]:
+        shell: Any = self.shell
+        descriptors = self._state_socket.receive(content["number"])
+        try:
+            report = self._saver.restore(descriptors, shell.user_ns, content["deaths"])
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        return self._reconnected(report)
+
+    def _reconnected(self, report: saved_state.RestoreReport) -> dict[str, Any]:
+        """Widgets that are back go on with the page."""
+        session: Any = self.session
+        tell = functools.partial(session.send, self.iopub_socket, saved_state.COMM_BACK)
+        saved_state.reconnect(tell, all_back=not report.missing)
+        return report.to_json()
+
+    def _try_again(self, content: dict[str, Any]) -> dict[str, Any]:
+        """What could not be restored, before the next cell."""
+        shell: Any = self.shell
+        return self._reconnected(self._saver.try_again(shell.user_ns, asked=content["asked"]))
+
+    def _forget(self, content: dict[str, Any]) -> dict[str, Any]:
+        """`%gpu forget`."""
+        self._saver.forget(content["names"])
+        return {}
+
+    def _prepare(self, content: dict[str, Any]) -> dict[str, Any]:
+        return {"failed": warm_imports.import_quietly(content["modules"]), "touched": warm_imports.cuda_touched()}
+
+    def _adopt(self, content: dict[str, Any]) -> dict[str, Any]:
+        warm_imports.adopt(content["environment"], content["cwd"])
+        return {}
+
+    def _reclaim(self, content: dict[str, Any]) -> dict[str, Any]:
+        return {"interrupted": self._reclaims.ask(content["reason"], content["grace_s"])}
+
+    def _recipe(self, content: dict[str, Any]) -> dict[str, Any]:
+        """`%gpu recompute`."""
+        name, expression = content["name"], content["expression"]
+        if expression:
+            saved_state.check_recipe(name, expression)
+            self._saver.recipes[name] = expression
+        else:
+            self._saver.recipes.pop(name, None)
+        return {"recipes": self._saver.recipes}
+
+    def _give(self, content: dict[str, Any]) -> dict[str, Any]:
+        """`%%gpu -i`."""
+        shell: Any = self.shell
+        (descriptor,) = self._state_socket.receive(content["number"])
+        try:
+            shell.push(unpack(descriptor))
+        finally:
+            os.close(descriptor)
+        return {}
+
+    def _take(self, content: dict[str, Any]) -> dict[str, Any]:
+        """`%%gpu -o`."""
+        shell: Any = self.shell
+        descriptor = pack_named(shell.user_ns, content["names"], "the GPU process", tensors=content["tensors"])
+        number = next(self._save_numbers)
+        try:
+            self._state_socket.send(number, (descriptor,))
+        finally:
+            os.close(descriptor)
+        return {"number": number}
+
+    def _trim(self, content: dict[str, Any]) -> dict[str, Any]:
+        """Caches of libraries that are loaded; what variables hold stays."""
+        del content
+        return {"freed_bytes": self._follower.trim()}
+
+    def _follow_allowance(self, content: dict[str, Any]) -> dict[str, Any]:
+        allowance_bytes: int | None = content["allowance_bytes"]
+        for simulated in SimulatedGpu.visible(os.environ) or ():
+            simulated.set_allowance(allowance_bytes)
+        self._follower.follow(allowance_bytes)
+        return {}
+
+    def _take_answer(self, content: dict[str, Any]) -> dict[str, Any]:
+        self._asking.answer(content["number"], Answer(content["granted"], content["reason"]))
+        return {}
+
+    def _ask_for_memory(self, question: Mapping[str, object]) -> None:
+        """From any thread: iopub is the one channel that takes messages in mid-cell from all of them."""
+        session: Any = self.session
+        session.send(self.iopub_socket, "nls_memory_request", dict(question))
+
+
+def _stop_where_asked(stops: SaveStops, number: int) -> None:
+    """For a save that the notebook's kernel asked for."""
+    if stops.asked(number):
+        raise saved_state.SaveStoppedError("the notebook's kernel had the save stopped")
+
+
+def _stop_for_ctrl_c() -> None:
+    """For a save in the middle of a cell, which is to end."""
+    if held_signals.waits(signal.SIGINT):
+        raise saved_state.SaveStoppedError("the cell was interrupted")
+
+
+def _refuse_to_exit() -> None:
+    told = "exit() ends nothing here: %gpu restart gives you a new, empty GPU process."
+    print(told, file=sys.stderr)  # noqa: T201 - the user's cell called this
+
+
+def _failed(error: BaseException) -> dict[str, Any]:
+    return {
+        "status": "error",
+        "ename": type(error).__name__,
+        "evalue": text_of(error),
+        "traceback": traceback.format_exception(error),
+    }
+
+
+def save_point() -> bool:
+    """See `nls_jupyter.save_point`, which calls this in a GPU process."""
+    return GpuProcessKernel.initialized() and GpuProcessKernel.instance().save_point()
+
+
+class GpuProcessApp(IPKernelApp):
+    """Starts the kernel with the user's own IPython configuration."""
+
+    @default("kernel_class")
+    def _default_kernel_class(self) -> type[GpuProcessKernel]:
+        return GpuProcessKernel
+
+    def init_iopub(self, context: zmq.Context[Any]) -> None:
+        """A publisher drops messages above its limit, and a lost `idle` would leave the user's cell waiting."""
+        context.setsockopt(zmq.SNDHWM, 0)  # the default of sockets that the context makes from now on
+        super().init_iopub(context)  # type: ignore[no-untyped-call]
+        del context.sockopts[zmq.SNDHWM]
+
+
+# `%config` knows it by this name.
+GpuProcessApp.__name__ = IPKernelApp.__name__
+
+
+def _raise_oom_score() -> None:
+    """The guardian did this already, unless somebody started the module by hand."""
+    own, parents = (Path(f"/proc/{process}/oom_score_adj") for process in ("self", os.getppid()))
+    if int(own.read_text("ascii")) <= int(parents.read_text("ascii")):
+        guardian.raise_oom_score(guardian.OOM_SCORE_RAISE)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the GPU process until it is killed."""
+    _raise_oom_score()
+    # In memory: `In`, `Out` and %history work, while the user's history database holds the notebook's cells once.
+    GpuProcessApp.launch_instance([*arguments, "--HistoryManager.hist_file=:memory:"])

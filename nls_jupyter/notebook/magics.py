@@ -1,0 +1,206 @@
+"""`%gpu` and `%%gpu`: their names and their configuration.
+
+Every kernel of the environment loads this module, and most never use a GPU: it imports what is small. The rest comes
+with its first use, in the methods that begin with an import; `completer` does the same. What a kernel has loaded before
+is listed in `tests/unit/test_extension.py`, and `benchmarks/light_start.py` says what it costs.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.interactiveshell import InteractiveShell  # noqa: TC002 - traitlets reads it
+from IPython.core.magic import Magics, cell_magic, line_cell_magic, magics_class
+from traitlets import Bool, Float, Unicode, observe, validate
+
+from nls_jupyter.between.errors import GpuUnavailable, GpuUsageError, show_as_sentence
+from nls_jupyter.notebook import completer
+from nls_jupyter.notebook.auto_cells import without_local
+from nls_jupyter.notebook.mode_comm import ModeComm
+from nls_jupyter.supervisor.defaults import WITHIN_S
+
+if TYPE_CHECKING:
+    from traitlets import Bunch
+
+    from nls_jupyter.between.cell_result import CellResult
+    from nls_jupyter.notebook.auto import AutoMode
+    from nls_jupyter.notebook.commands import Commands
+    from nls_jupyter.notebook.notebook_gpu import NotebookGpu
+    from nls_jupyter.notebook.status_view import GpuStatus
+    from nls_jupyter.supervisor.standby import StandbySettings
+
+
+@magics_class
+class GpuMagics(Magics):
+    """The notebook's way to its GPU."""
+
+    shell: InteractiveShell
+
+    request = Unicode(help="Guaranteed share where `%gpu request` names none, such as 0.5 or 8GiB.").tag(config=True)
+    limit = Unicode(help="Most memory where none is named.").tag(config=True)
+    queue = Unicode(help="Whose quota it counts in where `%gpu request` names none.").tag(config=True)
+    retry = Bool(
+        default_value=False, help="Run every GPU cell again whose GPU was taken away, as `%%gpu --retry` does for one."
+    ).tag(config=True)
+
+    save_within = Float(
+        WITHIN_S,
+        min=0.0,
+        help="Seconds of cells that a killed process takes with it at most, beside the cell that runs. What was put "
+        "off for so long is saved whatever that costs, by a copy of the process while cells go on; inf: only saves "
+        "that cost little, or that are made while no cell runs.",
+    ).tag(config=True)
+    standby_memory = Unicode(
+        "0.05",
+        help="Host memory for a GPU process that stands ready with the notebook's imports: a share of what the machine "
+        "(or its cgroup) has left, or bytes such as 2GiB. 0: none. There is none either where less than 1 GiB is left.",
+    ).tag(config=True)
+    standby_idle = Float(3600.0, help="Seconds without a cell after which that process is ended.").tag(config=True)
+    auto = Bool(help="Send every cell of a Jupyter kernel to its GPU process, as `%gpu auto on` does.").tag(config=True)
+
+    # Here, because reading the configuration switches already.
+    _gpu: NotebookGpu | None = None
+    _auto: AutoMode | None = None
+    _mode_comm: ModeComm | None = None
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self._first_use = threading.RLock()  # threads of the user's may come to it at once
+        super().__init__(shell=shell)
+        shell.input_transformers_cleanup.append(without_local)
+        completer.install(shell)
+        if (kernel := getattr(shell, "kernel", None)) is not None:
+            self._mode_comm = ModeComm(kernel, lambda: self.auto)
+        if self.auto:
+            self._switch()
+
+    @validate("auto")
+    def _can_be_switched(self, proposal: Bunch) -> bool:
+        """What carries it out is imported before it is on: an import that is interrupted leaves it as it was."""
+        if proposal.value and getattr(self.shell, "kernel", None) is not None:
+            self._auto_mode  # noqa: B018 - made at first use
+        return bool(proposal.value)
+
+    @observe("auto")
+    def _switch(self, _: object = None) -> None:
+        if getattr(self.shell, "kernel", None) is None:
+            return  # a plain IPython reads the same configuration, and %gpu says there what is missing
+        if self.auto:
+            self._auto_mode.switch_on()
+        else:
+            self._auto_mode.switch_off()
+        if self._mode_comm is not None:
+            self._mode_comm.tell()
+
+    @property
+    def gpu_of_notebook(self) -> NotebookGpu:
+        """Made at first use; needs a Jupyter kernel."""
+        kernel = getattr(self.shell, "kernel", None)
+        if kernel is None:
+            raise GpuUnavailable("%gpu works in Jupyter kernels; this is a plain IPython. `nls run` serves commands.")
+        with self._first_use:
+            if self._gpu is None:
+                self._gpu = self._made_gpu(kernel)
+                self._save_in_time()
+                self._auto_mode.answer_questions()
+        if not self._gpu.belongs_here:
+            raise GpuUnavailable("this is a forked child of the notebook's kernel; only the kernel itself has the GPU.")
+        return self._gpu
+
+    def _made_gpu(self, kernel: Any) -> NotebookGpu:
+        """All that is imported is there before anything is made: a Ctrl-C leaves nothing half done."""
+        from nls_jupyter.notebook.notebook_gpu import NotebookGpu
+
+        _, command, standby = self._auto_mode, self._commands.line, self._standby_settings()
+        return NotebookGpu(kernel, self._defaults, command, standby)
+
+    @observe("save_within")
+    def _save_in_time(self, _: object = None) -> None:
+        if self._gpu is not None:
+            self._gpu.supervisor.keeper.saves.within_s = self.save_within
+
+    def _standby_settings(self) -> StandbySettings:
+        from nls_jupyter.supervisor.standby import StandbySettings, parse_memory
+
+        text = os.environ.get("NLS_STANDBY_MEMORY") or self.standby_memory
+        try:
+            return StandbySettings(parse_memory(text), self.standby_idle)
+        except ValueError as error:
+            raise GpuUsageError(f"NLS_STANDBY_MEMORY or GpuMagics.standby_memory: {error}") from None
+
+    @property
+    def _auto_mode(self) -> AutoMode:
+        with self._first_use:
+            if self._auto is None:
+                from nls_jupyter.notebook.auto import AutoMode
+
+                kernel: Any = getattr(self.shell, "kernel")  # noqa: B009 - only a kernel's shell has one
+                self._auto = AutoMode(kernel, lambda: self.gpu_of_notebook, lambda: self.retry)
+            return self._auto
+
+    @property
+    def _commands(self) -> Commands:
+        from nls_jupyter.notebook.commands import Commands
+
+        return Commands(self, GpuMagics.gpu.__doc__)
+
+    def _defaults(self) -> dict[str, str]:
+        """What a new workload asks for where its user does not say."""
+        wanted = {
+            "request": self.request or os.environ.get("NLS_REQUEST"),
+            "limit": self.limit or os.environ.get("NLS_LIMIT"),
+            "queue": self.queue or os.environ.get("NLS_QUEUE"),
+            "name": _notebook_name(),
+        }
+        return {key: value for key, value in wanted.items() if value}
+
+    @line_cell_magic
+    def gpu(self, line: str, cell: str | None = None) -> GpuStatus | CellResult | None:
+        """Run a cell in the GPU process, or look after it.
+
+        %%gpu [-i A,B] [-o C] [--no-wait] [--timeout S] [--retry]
+                                             run this cell in the notebook's GPU process: -i copies variables there
+                                             before, -o copies variables back after it succeeded
+        %gpu                                 where this notebook is, and everybody else
+        %gpu request SIZE [--limit SIZE] [--gpus N] [--pool NAMES] [--priority N] [--queue NAME]
+                                             [--name NAME]
+        %gpu release                         give the GPU back; the variables stay saved
+        %gpu restart                         a new, empty GPU process
+        %gpu suspend                         off the GPU, variables in host memory, until the next cell
+        %gpu resume                          back onto a GPU without waiting for the next cell
+        %gpu keep 2h                         hold the GPU for so long although no cell runs (90s, 10min, 1d)
+        %gpu keep off                        hold it no longer
+        %gpu trim                            give back GPU memory that is cached and that no variable uses
+        %gpu save                            save the variables now
+        %gpu vars                            the variables in the GPU process: saved or not, and why not
+        %gpu forget NAME [NAME ...]          give up what is saved of a variable that could not be restored
+        %gpu recompute NAME: EXPRESSION      compute NAME again instead of saving it, for what cannot be saved
+        %gpu auto on|off                     every cell in the GPU process, or only %%gpu cells
+        %gpu log                             what happened, when and why
+        %gpu doctor                          what is wrong with this machine's set-up, and what to do
+
+        SIZE is a fraction of a GPU (0.5) or bytes (8GiB, 500M).
+        In auto mode, a cell that begins with %%local runs in the notebook's kernel.
+        """
+        if cell is None:
+            return self._commands.line(line)
+        try:
+            return self._commands.cell(line, cell)
+        except KeyboardInterrupt as interrupt:
+            show_as_sentence(interrupt)
+            raise
+
+    @cell_magic
+    def local(self, line: str, cell: str) -> None:
+        """Run a cell in the notebook's kernel also in auto mode, with the kernel's own names."""
+        if line.strip():
+            raise GpuUsageError(f"%%local takes nothing more, and got {line.strip()!r}.")
+        # Only below another cell magic; a first line is taken away before.
+        self.shell.run_cell(cell).raise_error()  # type: ignore[no-untyped-call]
+
+
+def _notebook_name() -> str | None:
+    """The notebook's path as Jupyter Server tells its kernels; consoles have none."""
+    session = os.environ.get("JPY_SESSION_NAME")
+    return os.path.basename(session) if session else None  # noqa: PTH119 - a URL-like path, not one of this machine

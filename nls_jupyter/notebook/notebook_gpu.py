@@ -1,0 +1,142 @@
+"""One kernel's GPU: the thread, the supervisor and the relay, put together at first use."""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import logging
+import os
+from concurrent.futures import CancelledError
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from jupyter_core.paths import jupyter_runtime_dir
+
+from nls_jupyter.between import seams
+from nls_jupyter.between.errors import GpuUnavailable
+from nls_jupyter.notebook.cells import CellRunner
+from nls_jupyter.notebook.comms import GpuComms
+from nls_jupyter.notebook.questions import Questions
+from nls_jupyter.notebook.relay import OutputRelay
+from nls_jupyter.notebook.retry import LOST, Retries
+from nls_jupyter.notebook.status_view import GpuStatus
+from nls_jupyter.supervisor.loop_thread import LoopThread
+from nls_jupyter.supervisor.memory_guard import MemoryGuard
+from nls_jupyter.supervisor.supervisor import Supervisor
+from nls_scheduler.client.daemon_client import DaemonClient
+from nls_scheduler.wire.errors import DaemonUnreachable, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+
+    from ipykernel.ipkernel import IPythonKernel
+
+    from nls_jupyter.between.cell_result import CellResult
+    from nls_jupyter.notebook.cells import Answer, Ask
+    from nls_jupyter.supervisor.pending import Message
+    from nls_jupyter.supervisor.standby import StandbySettings
+
+_Value = TypeVar("_Value")
+_log = logging.getLogger(__name__)
+_CLOSE_TIMEOUT_S = 3.0
+
+
+class NotebookGpu:
+    """What the magics use. Every method is called from the thread that runs the notebook's cells."""
+
+    def __init__(
+        self,
+        kernel: IPythonKernel,
+        defaults: Callable[[], Mapping[str, Any]],
+        command: Callable[[str], GpuStatus | None],
+        standby: StandbySettings | None = None,
+    ) -> None:
+        relay = OutputRelay(kernel)
+        numbers = itertools.count(1)
+        runtime = Path(jupyter_runtime_dir()) / "nls"
+        self._thread = LoopThread("nls-supervisor")
+        self._owner = os.getpid()
+        self.supervisor = Supervisor(
+            connect=DaemonClient.connect,
+            forward=self._forward,
+            directory=lambda: runtime / f"gpu-{os.getpid()}-{next(numbers)}",
+            defaults=defaults,
+            standby=standby,
+        )
+        for sentence in seams.missing():
+            self.supervisor.log.add(sentence, important=True)
+        self._relay = relay
+        self._runner = CellRunner(kernel, self._thread, self.supervisor, relay, command)
+        self.comms = GpuComms(kernel, self._thread, self.supervisor, relay)
+        self.questions = Questions(self._thread, self.supervisor)
+        self._thread.submit(self._guard().run())
+        atexit.register(self.close)
+
+    def _guard(self) -> MemoryGuard:
+        supervisor = self.supervisor
+        return MemoryGuard(supervisor.keeper, supervisor.log, rest=supervisor.place.rest)
+
+    @property
+    def belongs_here(self) -> bool:
+        """False in a forked child of the kernel, where there is only a dead copy of all this."""
+        return os.getpid() == self._owner
+
+    def call(self, work: Coroutine[Any, Any, _Value]) -> _Value:
+        """Do `work` in the supervisor's thread. What the daemon refuses becomes GpuUnavailable with its sentence."""
+        try:
+            return self._thread.call(work)
+        except (Problem, DaemonUnreachable) as error:
+            raise GpuUnavailable(str(error)) from None
+
+    def status(self) -> GpuStatus:
+        """The node's status. Raises GpuUnavailable when there is no daemon and none can be started."""
+
+        async def ask() -> GpuStatus:
+            status = await (await self.supervisor.place.client()).status()
+            keeper = self.supervisor.keeper
+            saved = "" if keeper.saved is None else keeper.saves.summary(keeper.saved.manifest.cell)
+            return GpuStatus(status, self.supervisor.workload_id, saved)
+
+        return self.call(ask())
+
+    def run(self, code: str, *, retry: bool = False, **options: Any) -> CellResult | None:
+        """Run a cell in the GPU process; see `CellRunner.run`. `retry`: again if that is taken away, see `Retries`."""
+        first = options
+
+        def attempt(number: int) -> CellResult | None:
+            return self._runner.run(code, **(first if number == 1 else {**first, "wait": True, "alone": False}))
+
+        return self._attempts(attempt, retry=retry)
+
+    def execute(self, ask: Ask, *, retry: bool = False) -> Answer:
+        """Run a cell of auto mode in the GPU process; see `CellRunner.execute`, and `run` for `retry`."""
+        return self._attempts(lambda _: self._runner.execute(ask), retry=retry)
+
+    def _attempts(self, attempt: Callable[[int], _Value], *, retry: bool) -> _Value:
+        retries = Retries()
+        if retry:
+            self.call(self.supervisor.keeper.saves.hurry())
+        while True:
+            try:
+                return attempt(retries.attempt)
+            except (Problem, DaemonUnreachable) as error:
+                raise GpuUnavailable(str(error)) from None
+            except LOST as error:
+                if not retry or self.supervisor.workload_id is None or not retries.again(error):
+                    raise
+                retries.announce(error, self.supervisor.keeper.saved)
+
+    def _forward(self, message: Message) -> None:
+        """In the supervisor's thread."""
+        self.comms.notice(message)
+        self._relay.forward(message)
+
+    def close(self) -> None:
+        """End the GPU process with this kernel; a forked child of the kernel leaves it alone."""
+        if not self.belongs_here:
+            return
+        try:
+            self._thread.submit(self.supervisor.close()).result(_CLOSE_TIMEOUT_S)
+        except (TimeoutError, CancelledError):
+            _log.warning("The GPU process did not end in time; its guardian ends it with this kernel.")
+        self._thread.stop()

@@ -1,0 +1,149 @@
+"""What may follow `%gpu` and `%%gpu`, and what is said where something else does."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import shlex
+from typing import Any, NoReturn
+
+from nls_jupyter.between.errors import GpuUsageError
+from nls_scheduler.core.model.priorities import parse_priority
+from nls_scheduler.units.durations import parse_duration
+from nls_scheduler.units.sizes import parse_size
+
+
+class HelpShown(Exception):  # noqa: N818 - ends the parsing after --help
+    """The help was printed; there is nothing else to do."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence instead of ending the process."""
+
+    def error(self, message: str) -> NoReturn:
+        raise GpuUsageError(f"{message[0].upper()}{message[1:]}. {' '.join(self.format_usage().split())}")
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        del status, message
+        raise HelpShown
+
+
+def _size(text: str) -> str:
+    try:
+        parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error).rstrip(".")) from error
+    return text
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
+    if not 0 <= seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 on")
+    return seconds
+
+
+def _priority(text: str) -> int:
+    try:
+        return parse_priority(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not {error}") from None
+
+
+def duration(words: list[str]) -> float:
+    """Of `%gpu keep`, in seconds. Raises GpuUsageError."""
+    try:
+        return parse_duration(" ".join(words))
+    except ValueError as error:
+        how = "%gpu keep takes a duration or off" if not words else str(error).rstrip(".")
+        raise GpuUsageError(f"{how}.") from None
+
+
+def _request_parser() -> _Parser:
+    parser = _Parser("%gpu request", description="Ask for a GPU, or for something else than before.", add_help=True)
+    parser.add_argument("request", metavar="SIZE", nargs="?", type=_size, help="guaranteed: 0.5 of a GPU, or 8GiB")
+    parser.add_argument("--limit", metavar="SIZE", type=_size, help="most that it may use while nobody needs it")
+    parser.add_argument("--gpus", metavar="N", type=int, help="number of GPUs, each with this request")
+    parser.add_argument("--pool", metavar="NAMES", dest="pools", help="pools of GPUs, the most wanted first: a100,v100")
+    parser.add_argument("--priority", metavar="N", type=_priority, help="train, build, inference or a number")
+    parser.add_argument("--queue", metavar="NAME", help="whose quota it counts in")
+    parser.add_argument("--name", help="how others see this notebook")
+    return parser
+
+
+def _cell_parser() -> _Parser:
+    parser = _Parser("%%gpu", description="Run this cell in the notebook's GPU process.", add_help=True)
+    parser.add_argument("-i", "--input", metavar="NAMES", action="append", help="variables to copy there before: a,b")
+    parser.add_argument("-o", "--output", metavar="NAMES", action="append", help="variables to copy back afterwards")
+    parser.add_argument("--no-wait", action="store_true", help="fail at once when no GPU is free")
+    parser.add_argument("--retry", action="store_true", help="run it again when its GPU was taken back")
+    parser.add_argument("--timeout", metavar="S", type=_seconds, help="wait for a GPU at most so many seconds")
+    return parser
+
+
+def _options(parser: _Parser) -> list[str]:
+    """The long options of a parser, for tab completion."""
+    actions = parser._actions  # noqa: SLF001 - argparse tells them to nobody else
+    return [name for action in actions for name in action.option_strings if name.startswith("--")]
+
+
+# What can follow each sub-command.
+_PLAIN = (
+    "status",
+    "release",
+    "restart",
+    "suspend",
+    "resume",
+    "trim",
+    "save",
+    "vars",
+    "forget",
+    "recompute",
+    "log",
+    "doctor",
+)
+WORDS: dict[str, list[str]] = {
+    **{name: [] for name in _PLAIN},
+    "request": _options(_request_parser()),
+    "keep": ["off"],
+    "auto": ["on", "off"],
+}
+CELL_WORDS = _options(_cell_parser())
+
+
+def of_request(words: list[str]) -> dict[str, Any]:
+    """What `%gpu request` names, by field of a workload. Raises GpuUsageError, HelpShown."""
+    return {key: value for key, value in vars(_request_parser().parse_args(words)).items() if value is not None}
+
+
+def of_cell(words: list[str]) -> dict[str, Any]:
+    """The options of a `%%gpu` line: input, output, no_wait, retry, timeout. Raises GpuUsageError, HelpShown."""
+    return vars(_cell_parser().parse_args(words))
+
+
+def split(line: str) -> list[str]:
+    """The words of a line, as a shell has them. Raises GpuUsageError."""
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        raise GpuUsageError(f"the line cannot be read: {error}.") from error
+
+
+def advice(name: str, commands: list[str]) -> str:
+    """What somebody who wrote `%gpu name` may have meant."""
+    if close := difflib.get_close_matches(name.lower(), commands, n=1):
+        return f"did you mean %gpu {close[0]}?"
+    try:
+        parse_size(name)
+    except ValueError:
+        return f"there are {', '.join(commands)}."
+    return f"did you mean %gpu request {name}?"
+
+
+def no_more(name: str, words: list[str]) -> None:
+    """Raises GpuUsageError where words follow that mean nothing."""
+    if words:
+        raise GpuUsageError(f"%gpu {name} takes nothing more, and got {' '.join(words)!r}.")

@@ -1,0 +1,302 @@
+"""Shows what a GPU process puts out as the output of the notebook's cell that called it."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import sys
+import threading
+import uuid
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ipykernel.iostream import OutStream
+
+from nls_jupyter.between.cell_result import CellResult
+from nls_jupyter.between.errors import GpuReclaimed
+from nls_jupyter.between.seams import LAST_TRACEBACK, OUTPUT_HOOKS, SHOW_TRACEBACK
+from nls_jupyter.notebook.topics import topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ipykernel.ipkernel import IPythonKernel
+
+Message = dict[str, Any]
+
+# Threads of a cell may print long after it.
+REMEMBERED_CELLS = 1000
+
+# Kinds that mean something to IPython or to `raise` itself; a class below them would behave, not only look, alike.
+_NOT_IMITATED = (SyntaxError, StopIteration, StopAsyncIteration, BaseExceptionGroup, UnicodeError)
+
+
+class _Remote(BaseException):
+    """What the imitations share: the GPU process's own message and traceback, shown as they are.
+
+    Attributes:
+        shown: the user has seen all there is to see (IPython prints the traceback of an exception group, a handler of
+            the user's shows what it likes): the exception only makes the cell a failed one.
+    """
+
+    def __init__(self, evalue: str = "", traceback_lines: Sequence[str] = (), *, shown: bool = False) -> None:
+        super().__init__(evalue)
+        self.evalue = evalue
+        self.traceback_lines = list(traceback_lines)
+        self.shown = shown
+
+    def __str__(self) -> str:
+        return self.evalue
+
+    def _render_traceback_(self) -> list[str]:
+        """For IPython, instead of the traceback of our own frames."""
+        return self.traceback_lines
+
+
+class RemoteError(_Remote, Exception):
+    """A cell's exception, carried over from the GPU process; its class is named like the original's."""
+
+
+class RemoteInterrupt(_Remote, KeyboardInterrupt):
+    """The `KeyboardInterrupt` that ended a cell in the GPU process; a real one here too."""
+
+
+class RemoteReclaimed(RemoteInterrupt, GpuReclaimed):
+    """The `GpuReclaimed` that ended a cell in the GPU process; `except GpuReclaimed` catches it here too."""
+
+    def __init__(self, evalue: str = "", traceback_lines: Sequence[str] = (), *, shown: bool = False) -> None:
+        GpuReclaimed.__init__(self, evalue, 0.0)  # over already
+        self.evalue = evalue
+        self.traceback_lines = list(traceback_lines)
+        self.shown = shown
+
+
+@functools.lru_cache(maxsize=1000)
+def error_class(ename: str) -> type[RemoteError] | type[RemoteInterrupt]:
+    """The one class for exceptions of this name: `except ValueError` in the kernel catches the imitation as well."""
+    bases: tuple[type, ...] = (RemoteError,)
+    native = getattr(builtins, ename, None)
+    if ename == "KeyboardInterrupt":
+        bases = (RemoteInterrupt,)
+    elif ename == GpuReclaimed.__name__:
+        bases = (RemoteReclaimed,)
+    elif isinstance(native, type) and issubclass(native, Exception) and not issubclass(native, _NOT_IMITATED):
+        bases = (RemoteError, native) if native is not Exception else (RemoteError,)
+    imitation: type[RemoteError] = type(ename, bases, {"__module__": "builtins"})
+    return imitation
+
+
+def remote_error(content: Mapping[str, Any], *, shown: bool = False) -> RemoteError | RemoteInterrupt:
+    """The exception for an `error` message's or failed `execute_reply`'s content."""
+    return error_class(content["ename"])(content["evalue"], content.get("traceback", ()), shown=shown)
+
+
+def show_once(shell: Any) -> None:
+    """Have IPython show nothing of a remote exception that was shown already. Idempotent."""
+    show = SHOW_TRACEBACK.of(shell)  # made to be overridden, as ipykernel does
+    if show is None or getattr(show, "shows_once", False):
+        return
+
+    def show_traceback(etype: type[BaseException], evalue: BaseException, lines: list[str]) -> None:
+        if isinstance(evalue, _Remote) and evalue.shown:
+            LAST_TRACEBACK.put(shell, lines)  # what ipykernel puts into the reply
+        else:
+            show(etype, evalue, lines)
+
+    show_traceback.shows_once = True  # type: ignore[attr-defined]
+    SHOW_TRACEBACK.put(shell, show_traceback)
+
+
+class _Call:
+    """One cell on its way through the GPU process."""
+
+    def __init__(self, parent: Message, run_in_caller: Callable[[Callable[[], None]], object] | None) -> None:
+        self.parent = parent
+        self.run_in_caller = run_in_caller
+        self.direct = run_in_caller is None
+        self.in_caller = False
+        # At most one of them: the last message, which may be what the cell ends with.
+        self.result: Message | None = None
+        self.error: Message | None = None
+
+    def note(self, message: Message) -> None:
+        """Remember what was published directly, for those who look after the call."""
+        if message["header"]["msg_type"] == "execute_result":
+            self.result = message
+        elif message["header"]["msg_type"] == "error":
+            self.error = message
+
+
+class OutputRelay:
+    """Finds the calling cell of each output message and publishes it there.
+
+    `follow` and `finish` are called by the magic in the thread that runs the cell; `forward` by the channel's thread.
+    """
+
+    def __init__(self, kernel: IPythonKernel) -> None:
+        self._kernel: Any = kernel  # most of ipykernel is untyped
+        show_once(self._kernel.shell)
+        self._calls: OrderedDict[str, _Call] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def follow(self, run_in_caller: Callable[[Callable[[], None]], object]) -> str:
+        """Begin a call from the cell that runs now. Returns the `msg_id` for `GpuProcess.execute`.
+
+        Args:
+            run_in_caller: puts a function where the calling thread takes and runs it while it waits for the reply, and
+                once more after the reply. Outputs that the cell captures (`%%capture`) are written there.
+        """
+        sys.stdout.flush()
+        sys.stderr.flush()
+        call = _Call(self._kernel.get_parent("shell"), run_in_caller)
+        call.in_caller = self._captured()
+        return self._remember(call)
+
+    def follow_directly(self, parent: Message) -> str:
+        """Begin a call for a frontend's own message, a cell in auto mode or a widget's. Returns the `msg_id` for it.
+
+        Its outputs, result and error included, are published under `parent` as the GPU process made them.
+        """
+        return self._remember(_Call(parent, None))
+
+    def _remember(self, call: _Call) -> str:
+        # The frontend's own where there is one: an ipywidgets Output catches what belongs to the id it knows.
+        msg_id: str = call.parent.get("header", {}).get("msg_id") or uuid.uuid4().hex
+        with self._lock:
+            self._calls[msg_id] = call
+            self._calls.move_to_end(msg_id)
+            while len(self._calls) > REMEMBERED_CELLS:
+                self._calls.popitem(last=False)
+        return msg_id
+
+    def forward(self, message: Message) -> None:
+        """Show one message of the GPU process, unless no cell owns it, as frontends do. In order, in one thread."""
+        call = self._call_of(message)
+        if call is None:
+            return
+        msg_type = message["header"]["msg_type"]
+        if call.direct:
+            call.note(message)
+            self._publish(call, message)
+            return
+        if not msg_type.startswith("comm_"):
+            # Something follows the result or the error (a figure that closes the cell): it keeps its place before that.
+            self._let_go(call)
+        if msg_type == "execute_result" and call.run_in_caller is not None:
+            call.result = message
+        elif msg_type == "error" and call.run_in_caller is not None:
+            call.error = message
+        else:
+            self._pass_on(call, message)
+
+    def finish(self, msg_id: str, reply: Message) -> CellResult | None:
+        """End the call after its reply, in the calling thread. Returns the result that is still to be displayed.
+
+        Raises:
+            RemoteError, RemoteInterrupt: the cell failed.
+        """
+        call = self.abandon(msg_id)
+        content = reply["content"]
+        for payload in content.get("payload", ()):
+            # exit() of the GPU process ends that process, never this kernel.
+            if payload.get("source") != "ask_exit":
+                self._kernel.shell.payload_manager.write_payload(payload)
+        result = None if call is None or call.result is None else _result_of(call.result)
+        if content["status"] == "error":
+            self._raise(call, content, result)
+        if call is not None and call.error is not None:
+            self._publish(call, call.error)  # shown by the user's own code (showtraceback), not raised
+        return result
+
+    def _raise(self, call: _Call | None, content: Message, result: CellResult | None) -> NoReturn:
+        """Fail the cell; its exception is shown by being raised, unless the GPU process has shown it in another way."""
+        error = None if call is None else call.error
+        if call is None or (error is not None and error["content"]["ename"] == content["ename"]):
+            raise remote_error(content)
+        if error is not None:
+            self._publish(call, error)
+        if result is not None:
+            _display(result)  # one of its forms failed, the others are there
+        raise remote_error(content, shown=True)
+
+    def abandon(self, msg_id: str) -> _Call | None:
+        """End the call without a reply: late outputs of its threads still find their cell, published directly."""
+        with self._lock:
+            call = self._calls.get(msg_id)
+        if call is not None:
+            call.run_in_caller = None
+            call.in_caller = False
+        return call
+
+    def _call_of(self, message: Message) -> _Call | None:
+        with self._lock:
+            call = self._calls.get(message["parent_header"].get("msg_id", ""))
+        if call is None and message["header"]["msg_type"].startswith(("comm_", "debug_")):
+            return _Call({}, None)  # a widget's or the debugger's message means the same in whichever cell
+        return call
+
+    def _let_go(self, call: _Call) -> None:
+        """What was held back for `finish` was not the cell's end: show it now."""
+        result, error = call.result, call.error
+        call.result = call.error = None
+        if error is not None:
+            self._pass_on(call, error)
+        if result is not None and call.run_in_caller is not None:
+            call.in_caller = True  # from now on, or the next output would overtake the result
+            call.run_in_caller(functools.partial(_display, _result_of(result)))
+
+    def _pass_on(self, call: _Call, message: Message) -> None:
+        run_in_caller = call.run_in_caller
+        if call.in_caller and run_in_caller is not None:
+            run_in_caller(functools.partial(self._show_here, call, message))
+        else:
+            self._publish(call, message)
+
+    def _show_here(self, call: _Call, message: Message) -> None:
+        """In the calling thread: through whatever the cell put in place of the notebook."""
+        content = message["content"]
+        msg_type = message["header"]["msg_type"]
+        publisher = self._kernel.shell.display_pub
+        stream = getattr(sys, content["name"]) if msg_type == "stream" else None
+        if stream is not None and not isinstance(stream, OutStream):
+            stream.write(content["text"])
+        elif msg_type in ("display_data", "update_display_data"):
+            update = msg_type == "update_display_data"
+            publisher.publish(
+                content["data"], content.get("metadata"), transient=content.get("transient"), update=update
+            )
+        elif msg_type == "clear_output":
+            publisher.clear_output(wait=content.get("wait", False))
+        else:
+            self._publish(call, message)
+
+    def _publish(self, call: _Call, message: Message) -> None:
+        msg_type = message["header"]["msg_type"]
+        content = message["content"]
+        stream = msg_type == "stream"
+        # The kernel's iopub socket hands each message to ipykernel's own publishing thread, in the order of the calls.
+        self._kernel.session.send(
+            self._kernel.iopub_socket,
+            msg_type,
+            content,
+            parent=call.parent,
+            ident=f"stream.{content['name']}".encode() if stream else topic(self._kernel, msg_type),
+            buffers=message.get("buffers") or None,
+            metadata=message.get("metadata") or None,
+        )
+
+    def _captured(self) -> bool:
+        streams = all(isinstance(stream, OutStream) for stream in (sys.stdout, sys.stderr))
+        publisher = self._kernel.shell.display_pub
+        # The kernel's own publisher has a socket; a capturing one, or one with hooks, wants to see the outputs itself.
+        plain = getattr(publisher, "pub_socket", None) is not None and not OUTPUT_HOOKS.of(publisher)
+        return not (streams and plain)
+
+
+def _result_of(message: Message) -> CellResult:
+    content = message["content"]
+    return CellResult(content["data"], content.get("metadata") or {})
+
+
+def _display(result: CellResult) -> None:
+    sys.displayhook(result)

@@ -1,0 +1,84 @@
+"""`%gpu save`, `trim`, `vars` and `recompute`: what the notebook's variables are outside the GPU process, as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nls_jupyter.between.errors import GpuUsageError
+from nls_jupyter.saved_state import WAITS
+from nls_jupyter.supervisor.notices import count
+from nls_scheduler.units.sizes import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from nls_jupyter.saved_state import Manifest
+
+_TRIED = "tried again with the next cell; "
+_GIVEN_UP = "%gpu forget gives it up"
+_HOW = "write %gpu recompute NAME: expression, or NAME: alone to save it again"
+
+
+def told_of_save(manifest: Manifest) -> str:
+    """What `%gpu save` answers."""
+    missing = "".join(f"; not saved: {lost.name} ({lost.reason})" for lost in manifest.missing)
+    changed = "".join(f"; {name.name} comes back changed: {name.change}" for name in manifest.changed)
+    return (
+        f"Saved {count(len(manifest.variables), 'variable')}, {format_bytes(manifest.memory_bytes)}{missing}{changed}."
+    )
+
+
+def told_of_trim(freed_bytes: int | None) -> str:
+    """What `%gpu trim` answers."""
+    if freed_bytes is None:
+        return "There is no GPU process that could give anything back now."
+    if freed_bytes <= 0:
+        return "Nothing was cached: all GPU memory of this notebook is in use by its variables."
+    return f"Gave back {format_bytes(freed_bytes)} of GPU memory that was cached."
+
+
+def table(manifest: Manifest | None, not_back: Mapping[str, str]) -> str:
+    """What `%gpu vars` answers: each name, where, how large, or why not.
+
+    Args:
+        manifest: of what was saved last.
+        not_back: why each name that is saved could not be restored.
+    """
+    if manifest is None:
+        return "Nothing is saved yet: the variables are saved after each %%gpu cell."
+    lines = [f"Saved after cell {manifest.cell}, {format_bytes(manifest.memory_bytes)}:"]
+    changes = {name.name: f"  comes back changed: {name.change}" for name in manifest.changed}
+    for name in (*manifest.saved, *manifest.carried):
+        size = format_bytes(name.memory_bytes)
+        why = not_back.get(name.name)
+        tried = "" if why == WAITS else _TRIED
+        state = name.where if why is None else f"saved, could not be restored: {why}; {tried}{_GIVEN_UP}"
+        lines.append(f"  {name.name:<20} {name.type_name:<24} {size:>10}  {state}{changes.get(name.name, '')}")
+    lines += [f"  {lost.name:<20} {lost.type_name:<24} not saved: {lost.reason}" for lost in manifest.missing]
+    return "\n".join(lines)
+
+
+def told_of_forgetting(names: Sequence[str], not_back: Mapping[str, str]) -> str:
+    """What `%gpu forget` answers, once it is done. Raises GpuUsageError for names that nobody waits for."""
+    unknown = [name for name in names if name not in not_back]
+    if not names or unknown:
+        what = f"{unknown[0]!r} is no such name" if unknown else "give the names"
+        waited_for = f"these are: {', '.join(not_back)}" if not_back else "there is none now"
+        raise GpuUsageError(f"%gpu forget takes names that are saved and could not be restored; {what}; {waited_for}.")
+    return f"Given up: {', '.join(names)}."
+
+
+def parse_recipe(text: str) -> tuple[str, str]:
+    """Name and expression of `%gpu recompute NAME: expression`. Raises GpuUsageError."""
+    name, colon, expression = text.partition(":")
+    if not colon or not name.strip().isidentifier():
+        raise GpuUsageError(f"{text.strip()!r} is no recipe: {_HOW}.")
+    return name.strip(), expression.strip()
+
+
+def told_of_recipes(recipes: Mapping[str, str]) -> str:
+    """What `%gpu recompute` answers."""
+    if not recipes:
+        return f"Every variable is saved, none is recomputed: {_HOW}."
+    lines = [f"  {name}: {expression}" for name, expression in recipes.items()]
+    return "\n".join(["Computed again, instead of being saved, when the GPU process comes back:", *lines])

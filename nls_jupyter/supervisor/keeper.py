@@ -1,0 +1,485 @@
+"""Keeps one GPU process at a time and what it saved, for one notebook. Knows nothing of the daemon.
+
+Everything here runs in the loop's thread. The kernel never unpickles saved state: it holds the memory file that the
+GPU process wrote, so that the state outlives that process and ends with this kernel, however it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import os
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from nls_jupyter.saved_state import WAITS, SavedStateDamagedError, read_manifest
+from nls_jupyter.supervisor.channel import GpuProcess
+from nls_jupyter.supervisor.completed import Completed
+from nls_jupyter.supervisor.kept_state import Deaths, Restored, SavedState
+from nls_jupyter.supervisor.launch import GpuProcessDied, LaunchFailed
+from nls_jupyter.supervisor.pending import RequestFailed
+from nls_jupyter.supervisor.saving import Saves, Wanted
+from nls_scheduler.core.model.ids import ProcessId
+from nls_scheduler.processes.proc import alive
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from nls_jupyter.saved_state import Manifest
+    from nls_jupyter.supervisor.launch import ExitStatus
+    from nls_jupyter.supervisor.pending import Message
+    from nls_jupyter.supervisor.standby import Standby
+
+_log = logging.getLogger(__name__)
+
+# Guardian and command exist after this, or something is badly wrong with the machine.
+_LAUNCH_TIMEOUT_S = 60.0
+# What could not be restored is tried again after this many times what the last try took.
+_PAUSE_PER_TRY = 20.0
+
+
+class EndedInCell(Exception):  # noqa: N818 - says what happened
+    """The GPU process ended before the cell did.
+
+    Attributes:
+        ordered: why it was ended on purpose; `None` for an end of its own.
+        begun: whether it had begun the cell: if not, another process can run it as if nothing had happened.
+    """
+
+    def __init__(self, status: ExitStatus, ordered: str | None, *, begun: bool = True) -> None:
+        super().__init__(f"the GPU process {status.describe()}")
+        self.begun = begun
+        self.status = status
+        self.ordered = ordered
+
+
+class Keeper:
+    """The GPU process that is there now, if one is, and the saved state that stands.
+
+    Attributes:
+        saves: what is saved after cells.
+        standby: where the next process comes from, if one stands ready.
+        process: `None` without one; set from its launch until nothing of it is left.
+        usable: whether cells can be sent to `process`; ask `still_usable` before sending one.
+        saved: the saved state; `None` when nothing was saved.
+        completed: which cells are not in it.
+        not_back: why each name that is saved could not be restored, until it is.
+        ordered_end: why the process was ended on purpose; `None` for an end of its own.
+        on_memory_wanted: gets the process, and what an allocation there lacks; see `GpuProcess`.
+        on_new: gets each process that is new, before anything is restored there.
+    """
+
+    def __init__(
+        self,
+        directory: Callable[[], Path],
+        forward: Callable[[Message], None],
+        on_own_end: Callable[[GpuProcess, ExitStatus], Awaitable[None]],
+        on_save_point: Callable[[SavedState], Coroutine[Any, Any, None]] | None = None,
+    ) -> None:
+        self._directory = directory
+        self._forward = forward
+        self._on_own_end = on_own_end
+        self._on_save_point = on_save_point
+        self._telling: set[asyncio.Task[None]] = set()
+        # An end that comes in the middle of a launch waits for it: or the new process would be nobody's.
+        self._launching = asyncio.Lock()
+        self._cell: asyncio.Task[Message] | None = None
+        self._leaving: asyncio.Task[SavedState] | None = None
+        self._following: asyncio.Task[None] | None = None
+        self._answers = False
+        self._allowance_bytes: int | None = None
+        self._losses_told: SavedState | None = None
+        self._suspending: tuple[GpuProcess, int] | None = None
+        self.saves = Saves(self.save, self._save_aside)
+        self.standby: Standby | None = None
+        self.process: GpuProcess | None = None
+        self.usable = False
+        self.saved: SavedState | None = None
+        self.completed = Completed()
+        self.not_back: dict[str, str] = {}
+        self._try_again_at = 0.0
+        self._asked_for = False
+        self._deaths = Deaths()
+        self.ordered_end: str | None = None
+        self.on_memory_wanted: Callable[[GpuProcess, Message], None] | None = None
+        self.on_new: Callable[[GpuProcess], Awaitable[None]] | None = None
+
+    @property
+    def executing(self) -> bool:
+        """Whether a cell runs in the GPU process, whoever waits for it."""
+        return self._cell is not None
+
+    @property
+    def last_cell(self) -> str | None:
+        """The cell whose variables the process has now."""
+        unsaved = self.completed.unsaved
+        return unsaved[-1] if unsaved else None if self.saved is None else self.saved.manifest.cell
+
+    def still_usable(self) -> bool:
+        """Whether a cell can be sent now. Asks the system: the news of an end takes a moment."""
+        if self.usable and self.process is not None:
+            self.usable = alive(ProcessId(self.process.pid, self.process.start_time))
+        return self.usable
+
+    async def launch(self, environment: Mapping[str, str | None], arguments: Sequence[str] = ()) -> GpuProcess:
+        """Start a process; it is not usable before `bring_back`. Raises LaunchFailed."""
+        await self.end("another GPU process takes its place")
+        async with self._launching:
+            self.ordered_end, self._allowance_bytes, self._answers = None, None, False
+            try:
+                async with asyncio.timeout(_LAUNCH_TIMEOUT_S):
+                    self.process = await self._adopted(environment) or await GpuProcess.launch(
+                        environment=environment,
+                        directory=self._directory(),
+                        forward=self._forward,
+                        on_save_point=self.take_save_point,
+                        arguments=arguments,
+                    )
+            except TimeoutError:
+                raise LaunchFailed(f"the GPU process did not start within {_LAUNCH_TIMEOUT_S:g} s") from None
+            self.process.on_memory_wanted = functools.partial(self._memory_wanted, self.process)
+            return self.process
+
+    async def _adopted(self, environment: Mapping[str, str | None]) -> GpuProcess | None:
+        return None if self.standby is None else await self.standby.take(environment)
+
+    async def drop_standby(self) -> None:
+        """End the process that stands by: the next one starts cold."""
+        if self.standby is not None:
+            await self.standby.end()
+
+    async def bring_back(self, process: GpuProcess, allowance_bytes: int | None) -> Restored:
+        """Until `process` answers, follows its allowance and has the saved variables again.
+
+        Raises:
+            LaunchFailed, GpuProcessDied: it ended before.
+            RequestFailed, OSError: the saved state could not be restored; it stands.
+        """
+        began = time.monotonic()
+        await process.ready()
+        self._answers = True
+        await self.follow_allowance(allowance_bytes)
+        if self.on_new is not None:
+            await self.on_new(process)
+        self._look_again()
+        saved = self.saved
+        restored: Message = {"restored": [], "missing": [], "carried": [], "changed": []}
+        if saved is not None:
+            with self._counting_deaths(process):
+                restored = await process.restore(saved.descriptors, deaths=self._deaths.counts)
+            _refuse_out_of_memory(restored)
+        if self.ordered_end is not None:
+            raise LaunchFailed(f"it was ended while it started: {self.ordered_end}")
+        self.usable, self._try_again_at = True, 0.0
+        self.saves.all_saved()
+        self._note_not_back(restored)
+        self._following = asyncio.get_running_loop().create_task(self._follow_end(process))
+        return self._brought_back(saved, restored, time.monotonic() - began)
+
+    def _brought_back(self, saved: SavedState | None, restored: Message, seconds: float) -> Restored:
+        manifest = saved.manifest if saved else None
+        # What could not be saved is gone with the first process that comes back without it, and told then.
+        untold = None if self._losses_told is saved else manifest
+        lost, changed = ((), ()) if untold is None else (untold.missing, untold.changed)
+        self._losses_told = saved
+        return Restored(
+            names=restored["restored"],
+            missing=[
+                *(name for name in restored["missing"] if name["name"] not in self.not_back),
+                *({"name": m.name, "type_name": m.type_name, "reason": m.reason} for m in lost),
+            ],
+            memory_bytes=manifest.memory_bytes if manifest else 0,
+            cell=manifest.cell if manifest else None,
+            seconds=seconds,
+            not_back=[name for name in restored["missing"] if name["name"] in self.not_back],
+            changed=[*restored["changed"], *map(asdict, changed)],
+            gone=self.completed.take(),
+        )
+
+    def _note_not_back(self, report: Message) -> None:
+        lost = {lost["name"]: lost["reason"] for lost in report["missing"]}
+        self.not_back = {name: lost[name] for name in report["carried"]}
+
+    @property
+    def tries_again(self) -> bool:
+        """Whether what could not be restored is due to be tried again: at most a twentieth of the time goes there."""
+        due = self._asked_for or any(why != WAITS for why in self.not_back.values())
+        return due and bool(self.not_back) and self.process is not None and time.monotonic() >= self._try_again_at
+
+    async def ask_again(self) -> None:
+        """The user wants back what could not be restored, whatever it does to the process."""
+        self._asked_for, self._try_again_at = True, 0.0
+
+    async def try_again(self) -> Message:
+        """Once more what could not be restored. Returns what came of it; see `GpuProcess.restore`.
+
+        Raises RequestFailed, GpuProcessDied.
+        """
+        if self.process is None:
+            raise RuntimeError("there is no GPU process to bring anything back to")
+        began = time.monotonic()
+        asked, self._asked_for = self._asked_for, False
+        try:
+            with self._counting_deaths(self.process):
+                report = await self.process.try_again(asked=asked)
+        finally:
+            now = time.monotonic()
+            self._try_again_at = now + _PAUSE_PER_TRY * (now - began)
+        self._note_not_back(report)
+        return report
+
+    @contextlib.contextmanager
+    def _counting_deaths(self, process: GpuProcess) -> Iterator[None]:
+        """Of what is brought back meanwhile; who was ended on purpose did not die of it."""
+        try:
+            yield
+        except GpuProcessDied:
+            if self.ordered_end is None:
+                self._deaths.note(process.restored_last)
+            raise
+
+    async def follow_allowance(self, allowance_bytes: int | None) -> None:
+        """Tell the process how much it may hold, unless it knows. One that only starts is told when it answers."""
+        process = self.process
+        if process is None or not self._answers or not allowance_bytes or allowance_bytes == self._allowance_bytes:
+            return
+        self._allowance_bytes = allowance_bytes
+        try:
+            await process.follow_allowance(allowance_bytes)
+        except (GpuProcessDied, TimeoutError):
+            return  # a process that is busy hears of it later
+        except RequestFailed as error:
+            _log.warning("The GPU process does not follow its allowance: %s", error)
+
+    async def trim(self) -> int | None:
+        """Have allocators give back what they cache; also in mid-cell. Returns the bytes; `None`: no answer."""
+        if self.process is not None and self.usable:
+            with contextlib.suppress(GpuProcessDied, TimeoutError, RequestFailed):
+                return await self.process.trim()
+        return None
+
+    def _memory_wanted(self, process: GpuProcess, question: Message) -> None:
+        if self.on_memory_wanted is not None and process is self.process:
+            self.on_memory_wanted(process, question)
+
+    async def reclaim(self, reason: str, grace_s: float) -> bool:
+        """Interrupt the running cell with `GpuReclaimed`; it then has `grace_s` seconds. False: no cell runs.
+
+        True also where the process does not answer now (a cell holds the GIL): it gets the request when it can.
+        """
+        if self.process is None or not self.executing:
+            return False
+        try:
+            return await self.process.reclaim(reason, grace_s)
+        except TimeoutError:
+            return self.executing
+        except GpuProcessDied:
+            return False
+
+    def begin(self, code: str, then: Callable[[], Awaitable[None]], **options: Any) -> asyncio.Task[Message]:
+        """Send a cell to the usable process. It goes on there whether or not anybody waits for the task.
+
+        Args:
+            code: the cell's source.
+            then: called when it is over, however it ended.
+            options: as `GpuProcess.execute` takes them; `cell`, its label, is needed.
+
+        Returns:
+            A task for the execute reply, which raises EndedInCell.
+        """
+        if self.process is None or not self.usable or self._cell is not None:
+            raise RuntimeError("a cell was sent while no GPU process can take one")
+        self._cell = asyncio.get_running_loop().create_task(self._run_cell(self.process, code, then, options))
+        self._cell.add_done_callback(_take_note)
+        return self._cell
+
+    async def _run_cell(
+        self, process: GpuProcess, code: str, then: Callable[[], Awaitable[None]], options: Mapping[str, Any]
+    ) -> Message:
+        began = time.monotonic()
+        try:
+            reply = await process.execute(code, **options)
+            self.completed.ran(options["cell"])
+            return reply
+        except GpuProcessDied as died:
+            if self.process is process:
+                self.usable = False
+            self._look_again()
+            begun = process.began_last(options["msg_id"])
+            raise EndedInCell(died.status, self.ordered_end, begun=begun) from None
+        finally:
+            self._cell = None
+            self.saves.cell_ran(time.monotonic() - began)
+            await then()
+
+    def _look_again(self) -> None:
+        """The dead process may have finished a save whose message was lost with it."""
+        if self.saved is None:
+            return
+        with contextlib.suppress(OSError, SavedStateDamagedError):
+            manifest = read_manifest(self.saved.descriptors)
+            if manifest != self.saved.manifest:
+                self.saved = SavedState(self.saved.descriptors, manifest)
+                self._deaths.forget()
+                self.completed.saved(manifest.cell)
+
+    async def cell_over(self) -> None:
+        """Until no cell runs."""
+        if self._cell is not None:
+            await asyncio.wait([self._cell])
+
+    def save_soon(
+        self,
+        cell: str,
+        then: Callable[[SavedState], Awaitable[None]],
+        failed: Callable[[str], None],
+        over: Callable[[], None],
+    ) -> None:
+        """Save behind the cell's reply; see `saving.Wanted`."""
+        if self.usable and self.process is not None:
+            self.saves.begin(Wanted(self.process, cell, then, failed, over))
+
+    def interrupt(self) -> None:
+        """SIGINT for the cell that the process runs now, and for what that has started."""
+        if self.process is not None:
+            self.process.interrupt()
+
+    async def save(
+        self,
+        cell: str | None,
+        *,
+        process: GpuProcess | None = None,
+        number: int | None = None,
+        within_budget: bool = False,
+    ) -> SavedState:
+        """Save now. Raises RequestFailed, GpuProcessDied or OSError; then the state saved before stands.
+
+        Args:
+            cell: the last cell whose variables these are.
+            process: what holds them, if not the process that is there now.
+            number: from `GpuProcess.next_save`, where it may be stopped.
+            within_budget: give up when it costs more than a save after a cell may.
+        """
+        process = process or self.process
+        if process is None:
+            raise RuntimeError("there is no GPU process to save")
+        descriptors, manifest = await process.save(cell=cell, number=number, within_budget=within_budget)
+        saved = self._keep(descriptors, manifest)
+        self.saves.all_saved()
+        return saved
+
+    async def _save_aside(self, process: GpuProcess, cell: str) -> asyncio.Future[str]:
+        return await process.save_aside(cell=cell)
+
+    @property
+    def suspending(self) -> bool:
+        """Whether a suspend is under way."""
+        return self._leaving is not None
+
+    async def suspend(self) -> SavedState:
+        """Save everything, then end the process; who asks while that is under way waits for the same.
+
+        It goes on whether or not anybody waits for it; `give_up_suspend` makes one that takes too long fail.
+
+        Raises:
+            RequestFailed, GpuProcessDied, OSError: nothing was given up; a process that still lives goes on.
+        """
+        if self._leaving is None:
+            process, self.usable = self.process, False
+            if process is None:
+                raise RuntimeError("there is no GPU process to suspend")
+            # Numbered before it waits for another save: it can be given up from now on.
+            number = process.next_save()
+            self._suspending = process, number
+            self._leaving = asyncio.get_running_loop().create_task(self._suspend(process, number))
+            self._leaving.add_done_callback(self._left)
+        return await asyncio.shield(self._leaving)
+
+    def _left(self, task: asyncio.Task[SavedState]) -> None:
+        self._leaving = self._suspending = None
+        _take_note(task)
+
+    async def _suspend(self, process: GpuProcess, number: int) -> SavedState:
+        try:
+            await self.saves.give_way()
+            saved = await self.save(self.last_cell, process=process, number=number)
+        except BaseException:
+            self.usable = self.process is process and self.ordered_end is None
+            self.still_usable()
+            raise
+        await self.end("suspended")
+        return saved
+
+    def give_up_suspend(self) -> None:
+        """Have the save of a suspend that is under way stop, however far that is."""
+        if self._suspending is not None:
+            process, number = self._suspending
+            process.stop_saves(number)
+
+    async def end(self, reason: str) -> GpuProcess | None:
+        """End the process, with all that it started, and wait until they are gone. Returns it, if there was one."""
+        self.usable = False
+        async with self._launching:
+            process = self.process
+            if process is None:
+                return None
+            self.ordered_end = self.ordered_end or reason
+            process.kill()
+        await asyncio.shield(process.exited)
+        if self.process is process:
+            self.process = None
+        return process
+
+    def take_save_point(self, descriptors: tuple[int, ...], manifest: Manifest) -> None:
+        """The process has saved in mid-cell, or a copy of it while it went on."""
+        saved = self._keep(descriptors, manifest)
+        if not self.completed.unsaved:
+            self.saves.all_saved()
+        if self._on_save_point is not None:
+            telling = asyncio.get_running_loop().create_task(self._on_save_point(saved))
+            self._telling.add(telling)
+            telling.add_done_callback(self._telling.discard)
+
+    def _keep(self, descriptors: tuple[int, ...], manifest: Manifest) -> SavedState:
+        self.drop_saved()
+        self._deaths.forget()
+        self.saved = SavedState(descriptors, manifest)
+        self.completed.saved(manifest.cell)
+        self.not_back = {name.name: name.not_back or "" for name in manifest.carried}
+        return self.saved
+
+    def begin_anew(self) -> None:
+        """The next process starts empty, as its user wishes."""
+        self.drop_saved()
+        self.completed.take()
+        self.not_back = {}
+
+    def drop_saved(self) -> None:
+        """Forget what was saved; its memory is free at once."""
+        if self.saved is not None:
+            for descriptor in self.saved.descriptors:
+                os.close(descriptor)
+            self.saved = None
+
+    async def _follow_end(self, process: GpuProcess) -> None:
+        status = await asyncio.shield(process.exited)
+        if self.process is process and self.ordered_end is None:
+            self.process, self.usable = None, False
+            await self._on_own_end(process, status)
+
+
+def _take_note(task: asyncio.Task[Any]) -> None:
+    """Nobody may be waiting any more for how it ended; that is no defect."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _refuse_out_of_memory(restored: Message) -> None:
+    """A state that only lacked room keeps everything and is restored again where there is more."""
+    for missing in restored["missing"]:
+        if missing["lacks_memory"]:
+            raise LaunchFailed(f"no room for {missing['name']} on this GPU: {missing['reason']}")

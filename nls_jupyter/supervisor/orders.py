@@ -1,0 +1,297 @@
+"""Carries out what the daemon orders for one workload, and tells the daemon what has become of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from nls_jupyter.supervisor import notices
+from nls_jupyter.supervisor.launch import GpuProcessDied, LaunchFailed
+from nls_jupyter.supervisor.memory_guard import no_room
+from nls_jupyter.supervisor.memory_questions import MemoryQuestions
+from nls_jupyter.supervisor.pending import RequestFailed
+from nls_jupyter.supervisor.tasks import Tasks
+from nls_scheduler.client.link import Report
+from nls_scheduler.wire.errors import DaemonUnreachable, Problem
+from nls_scheduler.wire.protocol import CommandMessage, ErrorMessage, ViewMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from nls_jupyter.supervisor.channel import GpuProcess
+    from nls_jupyter.supervisor.keeper import Keeper
+    from nls_jupyter.supervisor.kept_state import Restored, SavedState
+    from nls_jupyter.supervisor.launch import ExitStatus
+    from nls_scheduler.client.daemon_client import DaemonClient
+    from nls_scheduler.wire.protocol import DaemonMessage
+
+_log = logging.getLogger(__name__)
+
+# A link that has to connect anew tries it once a second.
+_CAUGHT_UP_WITHIN_S = 5.0
+# The notebook's own cell among what keeps the workload executing: one at a time.
+_CELL = "cell"
+
+CANNOT_SAVE = (RequestFailed, OSError)
+_CANNOT_START = (LaunchFailed, GpuProcessDied, *CANNOT_SAVE)
+
+
+class Orders:
+    """One workload of this notebook, from its submission to its end. Everything runs in the loop's thread.
+
+    A workload that its notebook has given up keeps its orders to itself: they never touch a later one's process.
+
+    Attributes:
+        id: the daemon's name for the workload.
+        view: its status entry, as last received.
+        over: its notebook has given it up; only its end is still answered.
+        departure: the last way off a Gpu, until its user has read of the return; also that of the workload before.
+        why_not_suspended: why the last suspend failed; `None` once somebody asks for another one.
+    """
+
+    def __init__(
+        self,
+        client: DaemonClient,
+        view: Mapping[str, Any],
+        keeper: Keeper,
+        log: notices.NoticeLog,
+        on_change: Callable[[], None],
+        departure: notices.Departure | None = None,
+    ) -> None:
+        self._keeper = keeper
+        self._log = log
+        self._on_change = on_change
+        self._done_command = 0
+        self._open: set[str] = set()
+        self.departure = departure
+        self.why_not_suspended: str | None = None
+        self._exit_told: GpuProcess | None = None
+        self._tasks = Tasks(self._failed)
+        self.id: str = view["id"]
+        self.view = view
+        self.over = False
+        self._link = client.supervise(self.id, self._report, only=True)
+        self._questions = MemoryQuestions(self._tell, lambda: self.connected and not self.over)
+        keeper.on_memory_wanted = self._pass_on
+
+    @property
+    def connected(self) -> bool:
+        """Whether the daemon can be reached now."""
+        return self._link.connected
+
+    async def follow(self) -> str:
+        """Carry out the daemon's orders until the workload has ended. Returns why it has."""
+        try:
+            async with self._link as link:
+                async for message in link:
+                    await self._take(message)
+        except (Problem, DaemonUnreachable) as problem:
+            return str(problem)
+        return "the node's daemon ended it"
+
+    # What the notebook tells
+
+    async def tell_cell_started(self, which: str = _CELL) -> None:
+        """A cell wants the GPU process, or runs in it; a widget's callback, with a name of its own, is one too."""
+        news = which == _CELL or not self._open
+        self._open.add(which)
+        if news:
+            await self._tell("cell_started")
+
+    async def tell_cell_finished(self, which: str = _CELL) -> None:
+        """It has ended, or no longer waits. The daemon hears of it when no other one is open."""
+        self._open.discard(which)
+        if not self._open:
+            await self._tell("cell_finished")
+
+    async def tell_saved(self, saved: SavedState) -> None:
+        """The variables were saved after a cell."""
+        await self._tell("state_saved", saved_bytes=saved.manifest.gpu_bytes)
+
+    async def tell_exit(self, process: GpuProcess, reason: str) -> None:
+        """Nothing of `process` is left. Told once: a second time it could be taken for the next process's end."""
+        if self._exit_told is not process:
+            self._exit_told = process
+            await self._tell("process_exited", pid=process.pid, start_time=process.start_time, reason=reason)
+
+    async def caught_up(self) -> None:
+        """Until the daemon hears what was told it; one that is away is not waited for long.
+
+        A cell that it hears of only after it was asked for a suspend would wake up what was suspended.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CAUGHT_UP_WITHIN_S):
+                await self._link.all_sent()
+
+    async def ended_by_itself(self, process: GpuProcess, status: ExitStatus) -> None:
+        """Nobody here ended `process`."""
+        self._depart(f"the GPU process {status.describe()}", died=True)
+        await self.tell_exit(process, status.describe())
+
+    def forget_departure(self) -> None:
+        """Whatever comes back next does not come back from there."""
+        self.departure = None
+
+    # What the daemon orders
+
+    async def _take(self, message: DaemonMessage) -> None:
+        match message:
+            case ViewMessage(view=view):
+                self.view = view
+                self._tasks.spawn(self._follow(view))
+                self._on_change()
+            case CommandMessage() if message.command_id > self._done_command:
+                self._done_command = message.command_id
+                self._tasks.spawn(self._carry_out(message))
+            case ErrorMessage(problem=problem):
+                _log.error("The daemon refused a message of this kernel: %s", problem)
+
+    async def _follow(self, view: Mapping[str, Any]) -> None:
+        """The allowance first: an allocation that is granted is tried again within it."""
+        await self._keeper.follow_allowance(view["allowance_bytes"])
+        await self._questions.answer(view.get("memory_answer"))
+
+    async def _carry_out(self, command: CommandMessage) -> None:
+        match command.command:
+            case "start_process":
+                await self._start(command)
+            case "suspend_process":
+                await self._suspend(command)
+            case "stop_process":
+                await self._stop(command)
+            case "trim_memory":
+                await self._keeper.trim()
+                await self._tell("memory_trimmed", command_id=command.command_id)
+            case "interrupt_cell":
+                await self._interrupt_cell(command)
+        self._on_change()
+
+    async def _start(self, command: CommandMessage) -> None:
+        if self.over:
+            return
+        if (why := no_room()) is not None:
+            await self._tell("start_failed", command_id=command.command_id, reason=why)
+            self._log.add(f"The GPU process could not start: {why}", important=True)
+            return
+        await self._leave_first()
+        try:
+            process = await self._keeper.launch({**command.environment, "NLS_WORKLOAD": self.id})
+            await self._tell(
+                "process_started", command_id=command.command_id, pid=process.pid, start_time=process.start_time
+            )
+            restored = await self._keeper.bring_back(process, self.view["allowance_bytes"])
+        except _CANNOT_START as error:
+            # Whoever ended it on purpose tells the daemon.
+            if self._keeper.ordered_end is None:
+                await self._keeper.end("it did not start")
+                await self._tell("start_failed", command_id=command.command_id, reason=str(error))
+                self._log.add(f"The GPU process could not start: {error}", important=True)
+            return
+        missing = [str(thing["name"]) for thing in (*restored.missing, *restored.not_back)]
+        worse = {key: value for key, value in (("missing", missing), ("lost_cells", list(restored.gone))) if value}
+        await self._tell("process_ready", command_id=command.command_id, **worse)
+        self._tell_of_return(restored)
+
+    async def _leave_first(self) -> None:
+        """A daemon whose journal lost its end may not know of the process that is there: it takes its work along."""
+        if not self._keeper.still_usable():
+            return
+        self._depart("the node's daemon had lost where it was")
+        await self._keeper.cell_over()
+        with contextlib.suppress(GpuProcessDied, *CANNOT_SAVE):
+            await self._keeper.suspend()
+
+    async def _suspend(self, command: CommandMessage) -> None:
+        keeper, process = self._keeper, self._keeper.process
+        running = keeper.executing or bool(self._open - {_CELL})
+        if running or not keeper.still_usable() or process is None:
+            reason = "a cell is running" if running else "the GPU process is not ready"
+            await self._tell("suspend_failed", command_id=command.command_id, reason=reason, busy=True)
+            return
+        stayed = self.departure
+        self._depart(command.reason)
+        try:
+            saved = await keeper.suspend()
+        except GpuProcessDied:
+            return  # its end is told by whoever ended it, or as an end of its own
+        except CANNOT_SAVE as error:
+            self.departure, self.why_not_suspended = stayed, str(error)
+            await self._tell("suspend_failed", command_id=command.command_id, reason=str(error))
+            self._log.add(f"The variables could not be saved, so this notebook keeps its GPU: {error}")
+            return
+        self._exit_told = process
+        await self._tell("process_suspended", command_id=command.command_id, saved_bytes=saved.manifest.gpu_bytes)
+        self._log.add(f"Suspended: {command.reason}.")
+
+    async def _interrupt_cell(self, command: CommandMessage) -> None:
+        told = not self.over and await self._keeper.reclaim(command.reason, command.grace_s)
+        await self._tell("cell_interrupted", command_id=command.command_id)
+        if told:
+            self._log.add(f"The running cell was interrupted: {command.reason}.")
+
+    async def _stop(self, command: CommandMessage) -> None:
+        if not self.over and command.grace_s > 0:
+            await self._save_first(command)
+        # After it was given up, the process that is there can be that of the notebook's next workload.
+        process = None if self.over else await self._end(command.reason)
+        if process is None:
+            await self._tell("process_exited", reason=command.reason)
+            return
+        await self.tell_exit(process, command.reason)
+        self._log.add(f"Taken off the GPU: {command.reason}.")
+
+    async def _save_first(self, command: CommandMessage) -> None:
+        """What ran since the last save, within the grace; a cell that runs is interrupted for that."""
+        keeper = self._keeper
+        try:
+            async with asyncio.timeout(command.grace_s):
+                if await keeper.reclaim(command.reason, command.grace_s):
+                    await keeper.cell_over()
+                if keeper.usable or keeper.suspending:
+                    self._depart(command.reason)
+                    await keeper.suspend()
+        except (TimeoutError, GpuProcessDied, *CANNOT_SAVE) as error:
+            _log.info("What ran last was not saved before the GPU process was stopped: %s", error)
+
+    async def _end(self, reason: str) -> GpuProcess | None:
+        if self._keeper.usable:
+            # One that never became usable was nowhere, so the departure before stands.
+            self._depart(reason)
+        return await self._keeper.end(reason)
+
+    # Telling
+
+    def _report(self) -> Report:
+        """How this notebook is, for a daemon that has just been connected to."""
+        process, saved = self._keeper.process, self._keeper.saved
+        return Report(
+            process=None if process is None else (process.pid, process.start_time),
+            ready=self._keeper.usable,
+            executing=bool(self._open),
+            saved_bytes=None if saved is None else saved.manifest.gpu_bytes,
+        )
+
+    def _depart(self, why: str, *, died: bool = False) -> None:
+        self.departure = notices.Departure(why, self._gpus(), time.monotonic(), died)
+
+    def _gpus(self) -> str:
+        return " and ".join(self.view["gpus"]) or "the GPU"
+
+    def _tell_of_return(self, restored: Restored) -> None:
+        left, self.departure = self.departure, None
+        text = notices.returned(left, self._gpus(), restored, time.monotonic())
+        worse = restored.missing or restored.not_back or restored.changed or restored.gone
+        self._log.add(text, important=left is not None or bool(worse))
+
+    def _pass_on(self, process: GpuProcess, question: dict[str, Any]) -> None:
+        self._tasks.spawn(self._questions.ask(process, question))
+
+    async def _tell(self, event: str, **fields: Any) -> None:
+        await self._link.send(event, **fields)
+
+    def _failed(self, error: BaseException) -> None:
+        _log.error("Looking after the GPU process failed.", exc_info=error)
+        self._log.add(f"An internal error, please report it: {error!r}. %gpu restart begins again.", important=True)

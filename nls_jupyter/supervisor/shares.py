@@ -1,0 +1,56 @@
+"""What the kernel and its GPU process share beside messages: a socket for files, and words in memory."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from nls_jupyter.between import state_socket
+from nls_jupyter.between.begun import BegunCell
+from nls_jupyter.between.restoring import RestoredComponent
+from nls_jupyter.between.save_stops import SaveStops
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+
+class Shares:
+    """The kernel's ends.
+
+    Attributes:
+        states: for the files of saved state.
+        begun: which cell the process began last.
+        stops: which saves are to stop.
+        restored: which component of the saved state the process brings back.
+        environment: says to the process where its ends are.
+        pass_fds: which the process has to inherit.
+    """
+
+    def __init__(self) -> None:
+        self.begun, self.stops, self.restored = BegunCell.create(), SaveStops.create(), RestoredComponent.create()
+        self.states, self._inherited = state_socket.StateSocket.pair()
+        self.environment: Mapping[str, str] = {
+            state_socket.VARIABLE: str(self._inherited.fileno()),
+            BegunCell.variable: str(self.begun.descriptor),
+            SaveStops.variable: str(self.stops.descriptor),
+            RestoredComponent.variable: str(self.restored.descriptor),
+        }
+        self.pass_fds: Sequence[int] = tuple(map(int, self.environment.values()))
+
+    @contextmanager
+    def handed_over(self) -> Iterator[None]:
+        """While the process is started; if that fails, nothing stays open."""
+        try:
+            yield
+        except BaseException:
+            self.states.close()
+            self.close()
+            raise
+        finally:
+            self._inherited.close()
+
+    def close(self) -> None:
+        """Let go of all but `states`, which whoever reads it closes. Idempotent."""
+        self.begun.close()
+        self.stops.close()
+        self.restored.close()

@@ -1,0 +1,248 @@
+"""The next GPU process of a notebook, started in advance: it has the notebook's modules, and has touched no GPU.
+
+A cold start takes about as long as the notebook's imports do. Whatever is wrong with a standby, the GPU process starts
+cold instead; the notebook never waits for one. The daemon knows nothing of it: it holds no GPU memory, and ends with
+the kernel under a guardian of its own. Everything here runs in the loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nls_jupyter.supervisor import host_memory
+from nls_jupyter.supervisor.channel import GpuProcess
+from nls_jupyter.supervisor.launch import GpuProcessDied, LaunchFailed
+from nls_jupyter.supervisor.pending import RequestFailed, accepted
+from nls_scheduler.units.sizes import format_bytes, parse_size, to_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
+
+    from nls_jupyter.saved_state import Manifest
+    from nls_jupyter.supervisor.notices import NoticeLog
+    from nls_jupyter.supervisor.pending import Message
+
+_log = logging.getLogger(__name__)
+
+# With less than this left on the machine there is no standby.
+LEAST_LEFT_BYTES = 1 << 30
+# The notebook may go on with its next cell at once: that comes first.
+START_AFTER_S = 1.0
+PREPARED_WITHIN_S = 300.0
+ADOPTED_WITHIN_S = 2.0
+_LOOK_EVERY_S = 0.25
+_FAULTS = (LaunchFailed, GpuProcessDied, RequestFailed, TimeoutError, OSError)
+
+
+class _Unfit(Exception):  # noqa: N818 - says what it is
+    """It works, and cannot be used."""
+
+
+def parse_memory(text: str) -> int | float:
+    """A share of what is left as a float, or bytes; 0 turns standbys off. Raises ValueError with one sentence."""
+    return 0 if text.strip() == "0" else parse_size(text)
+
+
+@dataclass(frozen=True, slots=True)
+class StandbySettings:
+    """What a standby may cost.
+
+    Attributes:
+        memory: host memory of its own, as `parse_memory` gives it: a share of what is left, or bytes; 0: none.
+        idle_s: it is ended when the notebook has run no cell for so long.
+    """
+
+    memory: int | float = 0
+    idle_s: float = 3600.0
+
+    def budget_bytes(self) -> int:
+        """What a standby may take now; 0 for none."""
+        left = host_memory.left_bytes()
+        return 0 if left < LEAST_LEFT_BYTES or not self.memory else to_bytes(self.memory, left)
+
+
+class Standby:
+    """At most one process that stands by.
+
+    Attributes:
+        ready: it can be taken.
+    """
+
+    def __init__(
+        self,
+        settings: StandbySettings,
+        directory: Callable[[], Path],
+        forward: Callable[[Message], None],
+        busy: Callable[[], bool],
+        log: NoticeLog,
+    ) -> None:
+        self._settings = settings
+        self._directory = directory
+        self._forward = forward
+        self._busy = busy
+        self._log = log
+        self._process: GpuProcess | None = None
+        self._output = _Muted(forward)
+        self._preparing: asyncio.Task[None] | None = None
+        self._ending: set[asyncio.Future[Any]] = set()
+        self._idle: asyncio.TimerHandle | None = None
+        self._environment: Mapping[str, str | None] = {}
+        self._launched_with: Mapping[str, str | None] = {}
+        self._modules: Sequence[str] = ()
+        self._world: object = None
+        self._broken: set[str] = set()
+        self._given_up: frozenset[str] | None = None
+        self.on_save_point: Callable[[tuple[int, ...], Manifest], None] | None = None
+        self.ready = False
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process, if there is one."""
+        return None if self._process is None else self._process.pid
+
+    def consider(self, modules: Sequence[str]) -> None:
+        """A cell is over, after which the GPU process had these modules: have the next process ready soon."""
+        self._modules = modules
+        self._wait_for_idleness()
+        if self.ready and self._world != _world():
+            self._retire(self._process)
+        wanted = [name for name in modules if name not in self._broken]
+        there = self._process is not None or self._preparing is not None
+        if not there and self._environment and frozenset(wanted) != self._given_up:
+            self._preparing = asyncio.get_running_loop().create_task(self._prepare(wanted))
+
+    async def take(self, environment: Mapping[str, str | None]) -> GpuProcess | None:
+        """The process, if one stands ready, with this environment from now on; else `None`."""
+        self._environment = dict(environment)
+        process = self._process if self.ready and self._world == _world() else None
+        try:
+            if process is not None:
+                self._process, self.ready = None, False
+                content = {"environment": {**dict.fromkeys(self._launched_with), **environment}, "cwd": str(Path.cwd())}
+                accepted(await process.request("nls_adopt_request", content, timeout_s=ADOPTED_WITHIN_S))
+                self._output.muted = False
+        except _FAULTS as error:
+            why = str(error) or f"it did not answer within {ADOPTED_WITHIN_S:g} s"
+            self._log.add(f"The GPU process that stood by could not be used, so that one starts cold: {why}.")
+            self._retire(process)
+            return None
+        except BaseException:
+            self._retire(process)
+            raise
+        finally:
+            if self._modules:
+                self.consider(self._modules)  # the next move may come before the next cell
+        return process
+
+    async def end(self) -> None:
+        """No standby any more, until the next `consider`. Returns when nothing of it is left."""
+        if self._idle is not None:
+            self._idle.cancel()
+        if self._preparing is not None:
+            self._preparing.cancel()
+            await asyncio.wait([self._preparing])
+        self._retire(self._process)
+        if self._ending:
+            await asyncio.wait(tuple(self._ending))
+
+    async def _prepare(self, modules: Sequence[str]) -> None:
+        try:
+            await asyncio.sleep(START_AFTER_S)
+            if self._busy():
+                return  # the end of that cell is another occasion
+            await self._launch(modules)
+        except asyncio.CancelledError:
+            self._retire(self._process)
+            raise
+        except (*_FAULTS, _Unfit) as error:
+            self._retire(self._process)
+            self._given_up = frozenset(modules)
+            why = str(error) or f"it took longer than {PREPARED_WITHIN_S:g} s"
+            self._log.add(f"No GPU process stands by until the notebook's modules change: {why}.")
+        finally:
+            self._preparing = None
+
+    async def _launch(self, modules: Sequence[str]) -> None:
+        budget_bytes = self._settings.budget_bytes()
+        if not budget_bytes:
+            return
+        self._world, self._output, self._launched_with = _world(), _Muted(self._forward), self._environment
+        process = self._process = await GpuProcess.launch(
+            # Masked as the notebook's process: an import that uses a GPU uses the notebook's own, and is found out.
+            environment={**self._environment, "NLS_STANDBY": "1"},
+            directory=self._directory(),
+            forward=self._output,
+            on_save_point=self.on_save_point,
+        )
+        process.exited.add_done_callback(lambda _: self._gone(process))
+        await process.ready()
+        asked = process.request("nls_prepare_request", {"modules": list(modules)}, timeout_s=PREPARED_WITHIN_S)
+        answer = accepted(await self._watched(process, asked, budget_bytes))
+        self._broken.update(answer["failed"])
+        if answer["touched"] is not None:
+            raise _Unfit(f"one of its modules uses the GPU when it is imported ({answer['touched']})")
+        self.ready = self._process is process
+
+    async def _watched(self, process: GpuProcess, asked: Coroutine[Any, Any, Message], budget_bytes: int) -> Message:
+        """The answer, unless the process takes more memory meanwhile than it may."""
+        answer = asyncio.ensure_future(asked)
+        try:
+            while True:
+                done, _ = await asyncio.wait([answer], timeout=_LOOK_EVERY_S)
+                own_bytes = host_memory.own_bytes(process.pid)
+                if own_bytes > budget_bytes:
+                    size, most = format_bytes(own_bytes), format_bytes(budget_bytes)
+                    raise _Unfit(f"the modules take {size} of host memory, more than the {most} of standby_memory")
+                if done:
+                    return answer.result()
+        finally:
+            answer.cancel()
+
+    def _retire(self, process: GpuProcess | None) -> None:
+        if process is None:
+            return
+        if self._process is process:
+            self._process, self.ready = None, False
+        process.kill()
+        self._ending.add(process.exited)
+        process.exited.add_done_callback(self._ending.discard)
+
+    def _gone(self, process: GpuProcess) -> None:
+        if self._process is process:
+            self._process, self.ready = None, False
+
+    def _wait_for_idleness(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+        self._idle = asyncio.get_running_loop().call_later(self._settings.idle_s, self._end_if_idle)
+
+    def _end_if_idle(self) -> None:
+        if self._busy() or self._preparing is not None:
+            self._wait_for_idleness()
+        else:
+            _log.debug("No cell ran for %g s: the process that stood by is ended.", self._settings.idle_s)
+            self._retire(self._process)
+
+
+class _Muted:
+    """Nobody wants to see what modules say when they are imported."""
+
+    def __init__(self, forward: Callable[[Message], None]) -> None:
+        self._forward = forward
+        self.muted = True
+
+    def __call__(self, message: Message) -> None:
+        if not self.muted:
+            self._forward(message)
+
+
+def _world() -> object:
+    """What a process sees once and for all when it starts: other than this, and it would not be the same process."""
+    installed = [path for path in map(Path, sys.path) if path.name in ("site-packages", "dist-packages")]
+    return dict(os.environ), [(path, path.stat().st_mtime_ns) for path in installed if path.is_dir()]

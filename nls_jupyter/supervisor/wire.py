@@ -1,0 +1,199 @@
+"""The four channels to a GPU process, in Jupyter's messages: each request gets its answer, each output its way."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import zmq
+import zmq.asyncio
+from jupyter_client.session import Session
+
+from nls_jupyter.saved_state import COMM_BACK
+from nls_jupyter.supervisor.connection import SIGNATURE_SCHEME
+from nls_jupyter.supervisor.launch import GpuProcessDied
+from nls_jupyter.supervisor.tasks import Tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from nls_jupyter.supervisor.connection import Connection
+    from nls_jupyter.supervisor.launch import ExitStatus
+    from nls_jupyter.supervisor.pending import Expected, Message
+
+_log = logging.getLogger(__name__)
+
+# What a cell shows. `status` is followed here, `execute_input` is the kernel's own business.
+FORWARDED = frozenset(
+    {
+        *("stream", "display_data", "update_display_data", "clear_output", "execute_result", "error"),
+        *("comm_open", "comm_msg", "comm_close", COMM_BACK, "debug_event"),
+    }
+)
+# What the GPU process asks beside the user's input, whether or not the frontend allows that: a `%gpu` line in a cell is
+# to be carried out, or it lacks the inputs of earlier cells. `answer_own` answers.
+OWN_REQUESTS = ("nls_command_request", "nls_inputs_request")
+_CHANNELS = {"shell": zmq.DEALER, "control": zmq.DEALER, "stdin": zmq.DEALER, "iopub": zmq.SUB}
+_RECONNECT_MS = 10
+# The system closes a dead process's connections at once, unless a child has inherited them: its guardian ends that.
+_CLOSED_WITHIN_S = 10.0
+
+
+class Wire:
+    """Connects at once; what is asked before the process listens waits in the sockets.
+
+    All methods belong to the event loop's thread in which it was made.
+
+    Args:
+        connection: where the process listens, and the key of its messages.
+        forward: gets each output message, in order; must not block.
+        on_news: gets each message of ours that belongs to no cell; must not block.
+    """
+
+    def __init__(
+        self, connection: Connection, forward: Callable[[Message], None], on_news: Callable[[Message], None]
+    ) -> None:
+        self._session = Session(key=connection.key, signature_scheme=SIGNATURE_SCHEME, username="nls")
+        self._forward = forward
+        self._on_news = on_news
+        self._expected: dict[str, Expected] = {}
+        self._died: ExitStatus | None = None
+        self._context = zmq.asyncio.Context()
+        self._sockets = {name: self._connect(kind, connection.address(name)) for name, kind in _CHANNELS.items()}
+        self._sockets["iopub"].subscribe(b"")
+        understand = {"iopub": self._on_iopub, "stdin": self._on_stdin}
+        self._heard: set[str] = set()
+        self._closed = {name: asyncio.Event() for name in _CHANNELS}
+        self._tasks = Tasks(_failed)
+        for name in _CHANNELS:
+            self._tasks.spawn(self._read(name, understand.get(name, self._on_reply)))
+            self._tasks.spawn(self._note_the_end(name))
+
+    def close_for_sending(self, status: ExitStatus) -> None:
+        """The process is dead: every further request raises GpuProcessDied; its last words may still come."""
+        self._died = status
+
+    async def last_words(self) -> None:
+        """The process is dead: until all was heard that it has said."""
+        try:
+            async with asyncio.timeout(_CLOSED_WITHIN_S):
+                for channel in sorted(self._heard):
+                    await self._closed[channel].wait()
+                while self._unread():  # noqa: ASYNC110 - the readers are woken by their sockets, and take all in one go
+                    await asyncio.sleep(0)
+                await asyncio.sleep(0)
+        except TimeoutError:
+            _log.warning("The channels to a dead GPU process stayed open; what it said last may be missing.")
+
+    def _unread(self) -> bool:
+        return any(int(self._sockets[channel].get(zmq.EVENTS)) & zmq.POLLIN for channel in self._heard)
+
+    def fail_all(self) -> None:
+        """Its last words were heard: what still waits for an answer gets none."""
+        if self._died is not None:
+            for expected in self._expected.values():
+                expected.fail(self._died)
+
+    def close(self) -> None:
+        """Let go of the sockets."""
+        self._tasks.cancel()
+        self._context.destroy(linger=0)
+
+    async def ask(
+        self,
+        channel: str,
+        msg_type: str,
+        content: Mapping[str, Any],
+        expected: Expected,
+        *,
+        msg_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        buffers: Sequence[Any] = (),
+        subshell_id: str | None = None,
+    ) -> Message:
+        """Send a request; its whole reply, once `expected` is complete. Raises GpuProcessDied."""
+        if self._died is not None:
+            raise GpuProcessDied(self._died)
+        header = self._session.msg_header(msg_type)
+        header["msg_id"] = msg_id = msg_id or uuid.uuid4().hex
+        if subshell_id is not None:
+            header["subshell_id"] = subshell_id
+        self._expected[msg_id] = expected
+        message = self._session.msg(msg_type, content=dict(content), header=header, metadata=dict(metadata or {}))
+        try:
+            await self._send(channel, message, buffers)
+            return await expected.answer
+        finally:
+            del self._expected[msg_id]
+
+    def reply_on_stdin(self, msg_type: str, content: dict[str, Any]) -> None:
+        """Answer what the running cell asked last."""
+        if self._died is None:
+            self._tasks.spawn(self._send("stdin", self._session.msg(msg_type, content)))
+
+    async def _send(self, channel: str, message: Message, buffers: Sequence[Any] = ()) -> None:
+        await self._sockets[channel].send_multipart([*self._session.serialize(message), *buffers])
+
+    def _connect(self, kind: int, address: str) -> zmq.asyncio.Socket:
+        connected = self._context.socket(kind)
+        # Replies to one identity on shell let `input_request` find its way on stdin.
+        connected.identity = self._session.bsession
+        connected.linger = 0
+        # Nothing is dropped: a lost `idle` would leave the user's cell waiting.
+        connected.rcvhwm = connected.sndhwm = 0
+        connected.reconnect_ivl = _RECONNECT_MS
+        connected.connect(address)
+        return connected
+
+    async def _read(self, channel: str, understand: Callable[[Message], None]) -> None:
+        while True:
+            frames = await self._sockets[channel].recv_multipart()
+            self._heard.add(channel)
+            try:
+                message = self._session.deserialize(self._session.feed_identities(frames)[1])
+            except (ValueError, TypeError) as error:
+                _log.error("An unreadable message of the GPU process was skipped: %s", error)
+                continue
+            understand(message)
+
+    async def _note_the_end(self, channel: str) -> None:
+        """Told by the socket once it has taken in all that came before the other side closed it."""
+        await self._sockets[channel].get_monitor_socket(zmq.EVENT_DISCONNECTED).recv_multipart()
+        self._closed[channel].set()
+
+    def _on_reply(self, message: Message) -> None:
+        if expected := self._expected.get(message["parent_header"].get("msg_id", "")):
+            expected.replied(message)
+
+    def _on_iopub(self, message: Message) -> None:
+        msg_type = message["header"]["msg_type"]
+        if msg_type == "status" and message["content"]["execution_state"] == "idle":
+            if expected := self._expected.get(message["parent_header"].get("msg_id", "")):
+                expected.idle()
+        elif msg_type in FORWARDED:
+            try:
+                self._forward(message)
+            except Exception:  # noqa: BLE001 - reported, and one bad output must not cost the next ones
+                _log.exception("An output of the GPU process (%s) could not be shown.", msg_type)
+        elif msg_type.startswith("nls_"):
+            self._on_news(message)
+
+    def _on_stdin(self, message: Message) -> None:
+        expected = self._expected.get(message["parent_header"].get("msg_id", ""))
+        asks = message["header"]["msg_type"] in ("input_request", *OWN_REQUESTS)
+        if not asks or expected is None or expected.on_stdin is None:
+            return
+        answering = expected.on_stdin(message)
+        if inspect.isawaitable(answering):
+            self._tasks.spawn(_awaiting(answering))
+
+
+async def _awaiting(work: Awaitable[None]) -> None:
+    await work
+
+
+def _failed(error: BaseException) -> None:
+    _log.error("The channels to a GPU process lost a task.", exc_info=error)
