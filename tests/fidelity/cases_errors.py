@@ -5,10 +5,21 @@ from __future__ import annotations
 from cases import Cell, case
 
 CUSTOM = "class {name}({base}):\n    pass\nraise {name}({arguments})"
-# Not flushed: ipykernel's timer sends the word, so that the interrupt comes when the cell is at rest.
-SLEEP = "import time\nprint('up')\ntime.sleep(60)"
-
-SETUP = "import asyncio"
+# The word is said when the cell's thread is at one of these lines of the cell, or in a function of that name:
+# a print of the cell's own might be interrupted itself.
+SETUP = """import asyncio, sys, threading, time
+def up_at(*places, cells=threading.get_ident()):
+    def there(frame):
+        in_cell = frame.f_globals is globals() and frame.f_code.co_name == '<module>'
+        here = frame.f_lineno if in_cell else frame.f_code.co_name
+        return here in places or frame.f_back is not None and there(frame.f_back)
+    def say():
+        while not there(sys._current_frames()[cells]):
+            time.sleep(0.001)
+        print('up')
+    threading.Thread(target=say, daemon=True).start()
+"""
+SLEEP = "import time\nup_at(3)\ntime.sleep(60)"
 
 CASES = (
     case("an error", "1/0"),
@@ -112,23 +123,23 @@ CASES = (
     ),
     case("an error that a finally sees", "try:\n    1/0\nfinally:\n    print('finally')"),
     case("an interrupted sleep", Cell(SLEEP, interrupt_at="up"), "'lives'"),
-    case("an interrupted loop", Cell("print('up')\nwhile True:\n    pass", interrupt_at="up"), "'lives'"),
+    case("an interrupted loop", Cell("up_at(2, 3)\nwhile True:\n    pass", interrupt_at="up"), "'lives'"),
     case(
         "an interrupt that is caught",
         Cell(
-            "import time\ntry:\n    print('up')\n    time.sleep(60)\n"
+            "import time\ntry:\n    up_at(4)\n    time.sleep(60)\n"
             "except KeyboardInterrupt:\n    print('caught')\n'the result'",
             interrupt_at="up",
         ),
     ),
     case(
         "an interrupted await",
-        Cell("import asyncio\nprint('up')\nwhile True:\n    await asyncio.sleep(0.05)", interrupt_at="up"),
+        Cell("import asyncio\nup_at('select')\nwhile True:\n    await asyncio.sleep(0.05)", interrupt_at="up"),
         "'lives'",
     ),
     case(
         "an interrupted command",
-        Cell("import subprocess\nprint('up')\nsubprocess.run(['sleep', '60'])", interrupt_at="up"),
+        Cell("import subprocess\nup_at(3)\nsubprocess.run(['sleep', '60'])", interrupt_at="up"),
         "'lives'",
         # Whether the child's end or the interrupt is seen first is the system's choice.
         hide=((r"(?s)KeyboardInterrupt\s+Traceback.*", "KeyboardInterrupt"),),
@@ -137,7 +148,7 @@ CASES = (
         "a handler of SIGINT of the user's",
         "import signal, time\nbefore = signal.signal(signal.SIGINT, lambda *_: print('stopped', flush=True))",
         Cell(
-            "import time\nend = time.monotonic() + 60\nprint('up')\n"
+            "import time\nend = time.monotonic() + 60\nup_at(6)\n"
             "stopped = []\nsignal.signal(signal.SIGINT, lambda *_: stopped.append(1))\n"
             "while not stopped and time.monotonic() < end: time.sleep(0.01)\nstopped",
             interrupt_at="up",
