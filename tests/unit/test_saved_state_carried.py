@@ -19,7 +19,6 @@ def modules(tmp_path, monkeypatch):
     """Write a module, and take it away again."""
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    known = set(sys.modules)
 
     class Modules:
         def write(self, name, source):
@@ -32,8 +31,9 @@ def modules(tmp_path, monkeypatch):
             sys.path_importer_cache.clear()
 
     yield Modules()
-    for name in set(sys.modules) - known:
-        del sys.modules[name]
+    for name, module in [*sys.modules.items()]:
+        if str(getattr(module, "__file__", None) or "").startswith(str(tmp_path)):  # a library stays, once it is there
+            del sys.modules[name]
 
 
 MODEL = """
