@@ -90,6 +90,10 @@ class History:
         if what < 0.7:
             sizes["limit_bytes"] = 16 * GIB
             self.submit(Kind.NOTEBOOK, **sizes, **wanted)
+        elif what < 0.77:
+            sizes["limit_bytes"] = 16 * GIB
+            uses = chance.choice((2, 6, 10, 14)) * GIB
+            self.submit(Kind.COMMAND, **sizes, **wanted, requeue=True, from_start_bytes=uses)
         elif what < 0.85 or self.given:
             self.submit(Kind.COMMAND, **sizes, **wanted, requeue=chance.random() < 0.5)
         elif what < 0.93:

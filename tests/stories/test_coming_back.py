@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nls_scheduler.core.model import events as ev
-from nls_scheduler.core.model.commands import StartProcess, SuspendProcess
+from nls_scheduler.core.model.commands import StartProcess, StopProcess, SuspendProcess
 from stage import TOTAL, Stage
 
 
@@ -99,3 +99,38 @@ def test_who_is_stopped_for_others_again_and_again_has_not_failed() -> None:
     assert stage.runs("batch")
     assert stage.orders("batch").count("stop") == 5
     assert stage.workload("batch").failures == 0
+
+
+def test_a_command_that_uses_more_than_it_may_starts_again_where_there_is_so_much() -> None:
+    stage = Stage(1)
+    stage.command("owner", 0.6)
+    stage.command("batch", 0.25, 1.0, requeue=True, from_start_bytes=int(0.9 * TOTAL))
+    stage.after(600)
+    assert stage.orders("batch") == ["start", "stop"]
+    assert stage.phase("batch") == "queued"
+    assert "it used 14.4 GiB, more than its request of 4 GiB" in stage.reason("batch")
+    stage.ends("owner")
+    stage.after(60)
+    assert stage.runs("batch")
+    assert stage.orders("batch") == ["start", "stop", "start"]
+
+
+def test_a_command_that_only_used_what_it_might_starts_again_within_its_request() -> None:
+    stage = Stage(1)
+    stage.command("batch", 0.25, 1.0, requeue=True)
+    stage.holds("batch", 0.9)
+    stage.command("owner", 0.75)
+    assert stage.runs("owner", "batch")
+    assert stage.workload("batch").needed_bytes == 0
+
+
+def test_nobody_is_said_to_need_the_gpu_where_a_newcomer_uses_more_than_is_left() -> None:
+    stage = Stage(1)
+    stage.command("owner", 0.6)
+    stage.after(1)
+    stage.command("batch", 0.25, 1.0, requeue=True)
+    stage.node.hold(stage._ids["batch"], int(0.9 * TOTAL))
+    order = stage.pending("batch")
+    assert isinstance(order, StopProcess)
+    assert stage.told(order.reason) == "its burst on GPU 0 was needed for what is guaranteed there"
+    assert stage.cause("batch") is None

@@ -97,6 +97,10 @@ TABLE = [
         "its saved state of 12 GiB is more than its request of 8 GiB; nobody who holds a GPU can yield that much",
     ),
     (
+        Why(Reason.USED_ABOVE_REQUEST, bytes=(9 * GIB, 8 * GIB), because=(YIELDS_NOT,)),
+        "it used 9 GiB, more than its request of 8 GiB; nobody who holds a GPU can yield that much",
+    ),
+    (
         Why(Reason.ON_DEMAND, bytes=(8 * GIB,), because=(YIELDS_NOT,)),
         "its 8 GiB are there on demand only, and others use them; nobody who holds a GPU can yield that much",
     ),
@@ -172,6 +176,10 @@ TABLE = [
     (
         Why(Reason.BEYOND_LIMIT, bytes=(21 * GIB // 2, 8 * GIB)),
         "it would use 10.5 GiB, above its limit of 8 GiB; %gpu request 10.5GiB asks for that much",
+    ),
+    (  # what asks for that much is enough, and above the limit is above it
+        Why(Reason.BEYOND_LIMIT, bytes=(8 * GIB + 4096, 8 * GIB)),
+        "it would use 8.01 GiB, above its limit of 8 GiB; %gpu request 8.01GiB asks for that much",
     ),
     (
         Why(Reason.BEYOND_ALLOWANCE, gpus=(A,), bytes=(8 * GIB, 4 * GIB, 10 * GIB), because=(HOLDS, STRANGERS)),

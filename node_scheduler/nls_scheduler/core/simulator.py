@@ -73,11 +73,16 @@ class SimulatedProcess:
 
 @dataclass
 class SimulatedWorkload:
-    """The supervisor's side of a workload: what is saved, and what the next process will hold."""
+    """The supervisor's side of a workload: what is saved, and what the next process will hold.
+
+    Attributes:
+        from_start_bytes: what each of its processes comes to hold by itself, as a command's does.
+    """
 
     id: WorkloadId
     spec: WorkloadSpec
     held_bytes: int
+    from_start_bytes: int = 0
     saved: bool = False
     process: SimulatedProcess | None = None
     executing: bool = False
@@ -217,7 +222,11 @@ class SimulatedNode:
         )
 
     def submit(
-        self, held_bytes: int | None = None, given_home: tuple[GpuUuid, ...] | None = None, **wanted: object
+        self,
+        held_bytes: int | None = None,
+        given_home: tuple[GpuUuid, ...] | None = None,
+        from_start_bytes: int = 0,
+        **wanted: object,
     ) -> WorkloadId:
         """A new workload. `wanted` are WorkloadSpec's fields (a notebook of 8 of 16 GiB by default)."""
         number, self._next_workload = self._next_workload, self._next_workload + 1
@@ -229,7 +238,9 @@ class SimulatedNode:
             "limit_bytes": 16 * GIB,
         }
         spec = WorkloadSpec(**{**fields, **wanted})  # type: ignore[arg-type]  # keyword tests of many shapes
-        workload = SimulatedWorkload(WorkloadId(f"w{number}"), spec, held_bytes or self.context_bytes)
+        workload = SimulatedWorkload(
+            WorkloadId(f"w{number}"), spec, held_bytes or self.context_bytes, from_start_bytes
+        )
         self.workloads[workload.id] = workload
         self.tell(ev.WorkloadSubmitted(self.now, workload.id, spec, given_home=given_home))
         return workload.id
@@ -335,7 +346,7 @@ class SimulatedNode:
             self.tell(ev.StartFailed(self.now, workload.id, command.command_id, "no memory for the context"))
             return
         pid, self._next_pid = self._next_pid, self._next_pid + 1
-        held = workload.held_bytes if workload.saved else self.context_bytes
+        held = workload.held_bytes if workload.saved else max(self.context_bytes, workload.from_start_bytes)
         process = SimulatedProcess(ProcessId(pid, pid), workload.id, command.gpus, held)
         workload.process = process
         self.processes.append(process)

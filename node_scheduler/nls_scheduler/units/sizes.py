@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import ceil
 
 _UNITS = {
     "": 1,
@@ -53,10 +54,21 @@ def format_bytes(size_bytes: int | None) -> str:
     """A short text for people: `8 GiB`, `1.5 GiB`, `320 MiB`; `unknown` for `None`."""
     if size_bytes is None:
         return "unknown"
+    factor, unit = _unit(size_bytes)
+    return f"{size_bytes / factor:.1f}".removesuffix(".0") + f" {unit}"
+
+
+def format_bytes_up(size_bytes: int) -> str:
+    """As `format_bytes`, to the hundredth, and never less than it is: `8 GiB`, `1.05 GiB`."""
+    factor, unit = _unit(size_bytes)
+    return f"{ceil(size_bytes * 100 / factor) / 100:g} {unit}"
+
+
+def _unit(size_bytes: int) -> tuple[int, str]:
     for unit, factor in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if size_bytes >= factor:
-            return f"{size_bytes / factor:.1f}".removesuffix(".0") + f" {unit}"
-    return f"{size_bytes} B"
+            return factor, unit
+    return 1, "B"
 
 
 def format_amount(gpus: float | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.core.model.reasons import Reason
-from nls_scheduler.units.sizes import format_amount, format_bytes, format_seconds
+from nls_scheduler.units.sizes import format_amount, format_bytes, format_bytes_up, format_seconds
 from nls_scheduler.views.veil import HIDDEN_REASON, SEES_ALL
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _SENTENCES: Final[Mapping[Reason, str]] = {
     Reason.BURST_NEEDED_BY_REQUESTS: "its burst on {w.gpus} was needed for what is guaranteed there",
     Reason.YIELDS: "yields {w.gpus} to {w.who} when its cell ends",
     Reason.IDLE: "idle for {w.seconds}",
-    Reason.ABOVE_LIMIT: "it used {w.sizes[0]}, above its limit of {w.sizes[1]}",
+    Reason.ABOVE_LIMIT: "it used {w.at_least[0]}, above its limit of {w.sizes[1]}",
     Reason.MEMORY_SHORT: "memory is short on its GPU, and it holds more than its request",
     Reason.WAITS: "waits for a GPU",
     Reason.NO_ROOM: "no room for {w.demand}: {w.because}",
@@ -44,8 +44,9 @@ _SENTENCES: Final[Mapping[Reason, str]] = {
     Reason.BEING_FREED: "{w.gpus_are} being freed",
     Reason.RESERVED: "room is reserved for {w.who}, which has waited longer",
     Reason.SAVED_ABOVE_REQUEST: (
-        "its saved state of {w.sizes[0]} is more than its request of {w.sizes[1]}; {w.because}"
+        "its saved state of {w.at_least[0]} is more than its request of {w.sizes[1]}; {w.because}"
     ),
+    Reason.USED_ABOVE_REQUEST: "it used {w.at_least[0]}, more than its request of {w.sizes[1]}; {w.because}",
     Reason.ON_DEMAND: "its {w.sizes[0]} are there on demand only, and others use them; {w.because}",
     Reason.GPUS_FULL: "as many workloads as allowed are on every GPU that has {w.sizes[0]}; {w.because}",
     Reason.COMES_BACK: "it comes back when there is room or its next cell runs",
@@ -90,7 +91,7 @@ _SENTENCES: Final[Mapping[Reason, str]] = {
     Reason.BACK_IN_SERVICE: "in service again after: {w.because}",
     Reason.NOT_THERE: "this notebook's process does not run on that GPU now",
     Reason.BEYOND_LIMIT: (
-        "it would use {w.sizes[0]}, above its limit of {w.sizes[1]}; %gpu request {w.typed[0]} asks for that much"
+        "it would use {w.at_least[0]}, above its limit of {w.sizes[1]}; %gpu request {w.typed[0]} asks for that much"
     ),
     Reason.BEYOND_ALLOWANCE: f"{_MAY_USE}; %gpu request {{w.typed[2]}} asks for that much, {_OWN_HELP}",
     Reason.ROOMIER_ELSEWHERE: (
@@ -172,8 +173,13 @@ class _Words:
 
     @property
     def typed(self) -> list[str]:
-        """Sizes as a command line takes them."""
-        return [size.replace(" ", "") for size in self.sizes]
+        """Sizes as a command line takes them, and none of them too small."""
+        return [size.replace(" ", "") for size in self.at_least]
+
+    @property
+    def at_least(self) -> list[str]:
+        """Sizes that are more than something: written out, they are still more than that."""
+        return [format_bytes_up(size) for size in self._why.bytes]
 
     @property
     def amounts(self) -> list[str]:

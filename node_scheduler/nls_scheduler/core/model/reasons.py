@@ -50,6 +50,7 @@ class Reason(StrEnum):
     BEING_FREED = "gpu-being-freed"
     RESERVED = "room-reserved"
     SAVED_ABOVE_REQUEST = "saved-state-above-request"
+    USED_ABOVE_REQUEST = "use-above-request"
     ON_DEMAND = "on-demand-only"
     GPUS_FULL = "gpus-full"
     COMES_BACK = "comes-back-with-room-or-cell"

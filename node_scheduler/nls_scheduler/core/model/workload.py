@@ -198,6 +198,8 @@ class Workload:
         process: `None` until the GPU process exists.
         measured: whether a sample has been taken since its process was ready.
         memory_used: bytes per Gpu as last sampled; a missing Gpu means not seen there.
+        allowed_bytes: of a command that starts again: the most that it might use since it was started.
+        needed_bytes: what such a command was seen to use above that: it starts again only where there is so much.
         context_bytes: what its CUDA context takes, about.
         saved_bytes: what its saved state takes on a Gpu, without the context; `None`: nothing saved.
         unsaved: a cell has run since it was saved.
@@ -244,6 +246,8 @@ class Workload:
     process: ProcessId | None = None
     measured: bool = False
     memory_used: Mapping[GpuUuid, int] = field(default_factory=dict)
+    allowed_bytes: int = 0
+    needed_bytes: int = 0
     context_bytes: int = 0
     saved_bytes: int | None = None
     unsaved: bool = False
@@ -353,9 +357,9 @@ class Workload:
 
     @cached_property
     def return_bytes(self) -> int:
-        """The room it needs on a Gpu to come back: its request, or its saved state where that is more."""
+        """The room it needs on a Gpu to come back: its request, or its saved state, or what it needs, where more."""
         if self.spec.kind is not Kind.NOTEBOOK:
-            return self.spec.request_bytes
+            return max(self.spec.request_bytes, self.needed_bytes)
         # What a cell has changed since is not saved yet: what it uses is the best that is known.
         unsaved = max(self.memory_used.values(), default=0) if self.phase is Phase.RUNNING and self.unsaved else 0
         saved = 0 if self.saved_bytes is None else self.saved_bytes + self.context_bytes

@@ -321,6 +321,8 @@ def _ended(
 ) -> NodeState:
     """Its process ended, asked for (StopProcess) or by itself. `code`: its exit status, if that was told."""
     asked = _told_to_end(workload)
+    if asked and workload.pending is not None:
+        reason = workload.pending.reason  # by which signal it ended then says nothing
     state = _let_go(state, workload, at)
     if workload.release_reason is not None:
         return _without(state, workload.id)

@@ -118,12 +118,14 @@ def _measured(workload: Workload, used: dict[GpuUuid, int], at: float) -> Worklo
     if not (used or workload.current or workload.memory_used or workload.over_limit_polls or workload.trimmed):
         return workload
     since_ready = workload.resident_since is not None and at >= workload.resident_since
-    above = workload.phase is Phase.RUNNING and max(used.values(), default=0) > workload.spec.limit_bytes
-    polls = polls_above_limit(workload, above=above)
+    most, spec = max(used.values(), default=0), workload.spec
+    polls = polls_above_limit(workload, above=workload.phase is Phase.RUNNING and most > spec.limit_bytes)
+    ignores = spec.requeue and since_ready and most > max(workload.allowed_bytes, spec.request_bytes)
     return updated(
         workload,
         memory_used=used,
         measured=workload.measured or since_ready,
+        needed_bytes=max(workload.needed_bytes, min(most, spec.limit_bytes)) if ignores else workload.needed_bytes,
         over_limit_polls=polls,
         trimmed=workload.trimmed and polls > 0,
     )

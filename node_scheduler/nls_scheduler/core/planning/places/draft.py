@@ -129,8 +129,9 @@ class Draft:
             if gpu in victim.current:
                 self.since[victim.id] = since
             return left
-        # Whoever claimed the room is there already.
-        guaranteed = [w for w in self.rooms.members(gpu) if w.over_request_bytes == 0]
+        # Whoever claimed the room is there already; who was there before it has claimed nothing.
+        came = [w for w in self.rooms.members(gpu) if (w.resident_since or 0.0) >= (victim.resident_since or 0.0)]
+        guaranteed = [w for w in came if w.over_request_bytes == 0]
         if guaranteed:
             self.cause[victim.id] = max(guaranteed, key=lambda w: (w.resident_since or 0.0, w.id)).id
         return left

@@ -175,14 +175,13 @@ def _holds_burst(workload: Workload, uuid: GpuUuid) -> bool:
 
 
 def _place_elsewhere(draft: Draft, holder: Workload, left: GpuUuid) -> None:
-    best = draft.rooms.best_for(holder) if holder.spec.may_borrow else None
-    if best is not None and best != left:
-        draft.rooms.add(holder, (best,))
-        return
     by = draft.cause.get(holder.id)
     who = (draft.state.workloads[by].mention,) if by else ()
     kind = Reason.BURST_NEEDED if by else Reason.BURST_NEEDED_BY_REQUESTS
     draft.waits[holder.id] = Why(kind, gpus=(left,), who=who)
+    best = draft.rooms.best_for(holder) if holder.spec.may_borrow else None
+    if best is not None and best != left:
+        draft.rooms.add(holder, (best,))
 
 
 def place_guests(draft: Draft, homeless: list[Workload]) -> None:
