@@ -208,6 +208,38 @@ def test_an_evicted_command_is_told_why_and_starts_again_where_it_asked_for_that
         assert sweep.returncode == 0
 
 
+USES = """
+import os, time
+from nls_scheduler.drivers.simulated import SimulatedGpu
+SimulatedGpu.from_environment(os.environ).allocate({gib} * 2**30)
+print("uses it", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_command_that_passes_its_limit_again_and_again_is_given_up_with_the_reason(daemon: DaemonProcess) -> None:
+    greedy = ["--request", "4GiB", "--limit", "6GiB", "--on-evict", "requeue"]
+    done = daemon.nls("run", *greedy, "--", sys.executable, "-c", USES.format(gib=8))
+    assert done.returncode == 75
+    assert done.stdout == "uses it\n" * 3
+    assert re.search(r"nls: gave up after 3 failures in a row: it used 8[.\d]* GiB, above its limit of 6 GiB\n$", done.stderr)
+    assert daemon.workload(sys.executable) is None
+
+
+def test_what_has_run_and_waits_too_long_to_start_again_is_said_to_have_run(one_gpu_daemon: DaemonProcess) -> None:
+    daemon = one_gpu_daemon
+    owner = daemon.start_nls("run", "--name", "owner", "--request", "0.6", "--", "sleep", "600")
+    daemon.wait_for("owner", phase="running")
+    more = ["--request", "0.25", "--limit", "1.0", "--on-evict", "requeue", "--max-wait", "3s"]
+    done = daemon.nls("run", *more, "--", sys.executable, "-c", USES.format(gib=12))
+    assert done.returncode == 124, done
+    assert done.stdout == "uses it\n"
+    assert "more than its request of 4 GiB" in done.stderr
+    assert done.stderr.endswith(f"{sys.executable} was not started again\n")
+    owner.send_signal(signal.SIGTERM)
+    owner.communicate(timeout=20)
+
+
 def test_a_command_that_may_not_start_again_ends_with_75_when_it_is_stopped(daemon: DaemonProcess) -> None:
     running = daemon.start_nls("run", "--name", "victim", "--", "sleep", "600")
     entry = daemon.wait_for("victim", phase="running")

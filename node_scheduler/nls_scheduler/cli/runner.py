@@ -158,8 +158,8 @@ class Runner:
             await link.send("suspend_failed", command_id=message.command_id, reason=reason)
 
     def _see_failure(self, view: Mapping[str, Any]) -> None:
-        """A gang that is given up ends all its members; one whose own command died tells with that one's exit code."""
-        if view["phase"] == "failed" and self._in_gang:
+        """What is given up ends, a gang with all its members; whose own command died tells with that one's exit code."""
+        if view["phase"] == "failed":
             died = self._died or Ending(exit_codes.EVICTED)
             self._end(Ending(died.code, died.signal, message=view["reason"]))
 
@@ -240,7 +240,8 @@ class Runner:
             self._patience = None
 
     def _give_up(self, waited_s: float) -> None:
-        message = f"no GPU within {format_seconds(waited_s)}: {self._why}. {self._command[0]} was not run"
+        not_run = "was not run" if self._stopping is None else "was not started again"
+        message = f"no GPU within {format_seconds(waited_s)}: {self._why}. {self._command[0]} {not_run}"
         self._end(Ending(exit_codes.NO_GPU_IN_TIME, message=message))
 
     async def _tick(self) -> None:
