@@ -38,6 +38,9 @@ _YIELD_ANSWER_S = 2.0
 # How often the live line of a waiting cell is written again, and how short a wait shows none.
 _LIVE_LINE_S = 0.5
 _SHORT_WAIT_S = 1.0
+_NO_ANSWER = "the node's daemon does not answer"
+# So long it may take in any case, as a daemon may have to be started first.
+_ANSWER_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +186,7 @@ class Supervisor:
 
     async def _send(self, cell: Cell) -> None:
         call = cell.call
-        await self._ask_for_gpu()
+        await self._ask_for_gpu(cell)
         try:
             await self._until_ready(cell)
             call.work = self.keeper.begin(
@@ -252,9 +255,14 @@ class Supervisor:
 
     # Waiting
 
-    async def _ask_for_gpu(self) -> None:
-        if self.place.orders is None:
-            await self.place.request({})
+    async def _ask_for_gpu(self, cell: Cell) -> None:
+        patience_s = None if cell.wait_timeout_s is None else max(cell.wait_timeout_s, _ANSWER_S)
+        try:
+            async with asyncio.timeout(patience_s):
+                if self.place.orders is None:
+                    await self.place.request({})
+        except TimeoutError:
+            raise _not_in_time(cell, _NO_ANSWER) from None
         if self.place.orders is not None:
             await self.place.orders.tell_cell_started()
 
@@ -268,7 +276,7 @@ class Supervisor:
                 await self._wait(cell, lambda: not self.keeper.saves.active, _saving_line)
             elif self.keeper.executing:
                 await self._wait(cell, lambda: not self.keeper.executing, _busy_line)
-                await self._ask_for_gpu()  # the end of that cell was told as if none waited
+                await self._ask_for_gpu(cell)  # the end of that cell was told as if none waited
             elif self.keeper.tries_again:
                 await self._try_again(cell)
             elif unread := self.log.take_unread():
@@ -305,7 +313,7 @@ class Supervisor:
     async def _wait_for_gpu(self, cell: Cell) -> None:
         if not cell.wait:
             await self._refuse_to_wait()
-        await self._ask_for_gpu()  # it may have gone, suspended by its user as well, since this cell was told of
+        await self._ask_for_gpu(cell)  # it may have gone, suspended by its user as well, since this cell was told of
         deadline = math.inf if cell.wait_timeout_s is None else time.monotonic() + cell.wait_timeout_s
 
         def done() -> bool:
@@ -319,13 +327,12 @@ class Supervisor:
                 )
             # Who has the GPU already only waits for the process.
             if time.monotonic() >= deadline and orders.view["phase"] != "starting":
-                reason = orders.view["reason"] if orders.connected else "the node's daemon does not answer"
-                raise GpuUnavailable(f"no GPU within {cell.wait_timeout_s:g} s: {reason}. The cell did not run.")
+                raise _not_in_time(cell, orders.view["reason"] if orders.connected else _NO_ANSWER)
             return False
 
         await self._wait(cell, done, self._waiting_line, until=deadline)
         if self.place.orders is None:
-            await self._ask_for_gpu()
+            await self._ask_for_gpu(cell)
 
     async def _refuse_to_wait(self) -> None:
         """`--no-wait`: go on only if a process is on its way already."""
@@ -408,6 +415,10 @@ class Supervisor:
         died = GpuProcessDied(f"{ended}, in the middle of this cell. {comes_back}")
         died.what = str(ended)
         return died
+
+
+def _not_in_time(cell: Cell, reason: str) -> GpuUnavailable:
+    return GpuUnavailable(f"no GPU within {cell.wait_timeout_s:g} s: {reason}. The cell did not run.")
 
 
 def _saving_line(waited_s: float) -> str:

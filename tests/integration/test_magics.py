@@ -164,6 +164,18 @@ def test_bad_input_gets_one_sentence_with_what_to_do(bench: Bench, talker: Book,
     assert bench.daemon.workload(talker.name) is None
 
 
+def test_a_cell_waits_for_a_daemon_that_does_not_answer_as_long_as_it_is_to(bench: Bench, book: Book) -> None:
+    daemon = bench.daemon.process
+    assert daemon is not None
+    daemon.send_signal(signal.SIGSTOP)
+    try:
+        failed = book.fails("%%gpu --timeout 0.5\n1")
+    finally:
+        daemon.send_signal(signal.SIGCONT)
+    assert failed.evalue == "no GPU within 0.5 s: the node's daemon does not answer. The cell did not run."
+    assert book.gpu("print(6 * 7)").stdout == "42\n"
+
+
 def test_help_is_help(talker: Book) -> None:
     assert "%gpu release" in talker.run("%gpu --help").stdout
     assert "--no-wait" in talker.run("%%gpu --help\n1").stdout

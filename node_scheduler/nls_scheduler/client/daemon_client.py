@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from tornado.httpclient import HTTPClientError, HTTPError, HTTPRequest
 from tornado.iostream import StreamClosedError
-from tornado.simple_httpclient import SimpleAsyncHTTPClient
+from tornado.simple_httpclient import HTTPTimeoutError, SimpleAsyncHTTPClient
 from tornado.tcpclient import TCPClient
 
 from nls_scheduler.client.link import Report, SupervisorLink
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 REQUEST_TIMEOUT_S: Final = 20.0
 CONNECT_TIMEOUT_S: Final = 5.0
+_NO_ANSWER: Final = "Timeout during request"
+"""What Tornado's client says when it was connected."""
 _BASE: Final = "http://nls"
 _HEADERS: Final = {PROTOCOL_HEADER: str(PROTOCOL_VERSION)}
 
@@ -172,7 +174,10 @@ class DaemonClient:
             request_timeout=REQUEST_TIMEOUT_S,
             connect_timeout=CONNECT_TIMEOUT_S,
         )
-        response = await self._outcome(asyncio.ensure_future(self._http.fetch(request)))
+        fetch = asyncio.ensure_future(self._http.fetch(request))
+        # Tornado logs what a fetch that was cancelled ends with: whoever gives up waiting leaves it to its end.
+        fetch.add_done_callback(lambda over: over.cancelled() or over.exception())
+        response = await self._outcome(asyncio.shield(fetch))
         answer: dict[str, Any] = json.loads(response.body)
         return answer
 
@@ -180,6 +185,11 @@ class DaemonClient:
         try:
             return await fetch
         except HTTPClientError as error:
+            if isinstance(error, HTTPTimeoutError) and error.message == _NO_ANSWER:
+                raise DaemonUnreachable(
+                    f"The daemon at {self.socket} has not answered within {REQUEST_TIMEOUT_S:g} s: its process is "
+                    "stopped or overloaded, or its machine is; nothing else can serve there meanwhile."
+                ) from error
             if error.response is None or error.code == 599:
                 raise self._unreachable(error.message or str(error)) from error
             raise problem_in(error.code, error.response.body) from error

@@ -1,0 +1,68 @@
+"""What a client says and logs of a daemon that holds its socket and does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nls_scheduler.client import daemon_client
+from nls_scheduler.client.daemon_client import DaemonClient
+from nls_scheduler.wire.errors import DaemonUnreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+
+def beside_a_silent_daemon(socket: Path, ask: Callable[[DaemonClient, asyncio.Event], Awaitable[None]]) -> None:
+    """Run `ask` with a client and with the event that a request has come."""
+
+    async def asked() -> None:
+        heard = asyncio.Event()
+
+        async def silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readline()
+            heard.set()
+            await reader.read()
+            writer.close()
+
+        client = DaemonClient(socket)
+        async with await asyncio.start_unix_server(silence, socket) as server:
+            await ask(client, heard)
+            client.close()
+            server.close()
+            await asyncio.sleep(0)
+
+    asyncio.run(asyncio.wait_for(asked(), 30.0))
+
+
+def test_who_stops_waiting_for_an_answer_leaves_no_line_in_a_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemon_client, "REQUEST_TIMEOUT_S", 0.2)
+
+    async def give_up(client: DaemonClient, heard: asyncio.Event) -> None:
+        asking = asyncio.create_task(client.status())
+        await heard.wait()
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        with pytest.raises(DaemonUnreachable):
+            await client.status()  # takes as long as the first one, which comes to its end meanwhile
+
+    beside_a_silent_daemon(tmp_path / "s", give_up)
+    assert not caplog.records
+
+
+def test_who_holds_the_socket_and_is_silent_is_no_daemon_that_has_to_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemon_client, "REQUEST_TIMEOUT_S", 0.2)
+
+    async def ask(client: DaemonClient, _: asyncio.Event) -> None:
+        with pytest.raises(DaemonUnreachable, match=r"has not answered within 0\.2 s: its process is stopped"):
+            await client.status()
+
+    beside_a_silent_daemon(tmp_path / "s", ask)
