@@ -222,7 +222,8 @@ def test_a_command_that_passes_its_limit_again_and_again_is_given_up_with_the_re
     done = daemon.nls("run", *greedy, "--", sys.executable, "-c", USES.format(gib=8))
     assert done.returncode == 75
     assert done.stdout == "uses it\n" * 3
-    assert re.search(r"nls: gave up after 3 failures in a row: it used 8[.\d]* GiB, above its limit of 6 GiB\n$", done.stderr)
+    gave_up = r"nls: gave up after 3 failures in a row: it used 8[.\d]* GiB, above its limit of 6 GiB\n$"
+    assert re.search(gave_up, done.stderr)
     assert daemon.workload(sys.executable) is None
 
 

@@ -158,7 +158,7 @@ class Runner:
             await link.send("suspend_failed", command_id=message.command_id, reason=reason)
 
     def _see_failure(self, view: Mapping[str, Any]) -> None:
-        """What is given up ends, a gang with all its members; whose own command died tells with that one's exit code."""
+        """What is given up ends, a gang as a whole; whose own command died tells with that one's exit code."""
         if view["phase"] == "failed":
             died = self._died or Ending(exit_codes.EVICTED)
             self._end(Ending(died.code, died.signal, message=view["reason"]))

@@ -229,7 +229,9 @@ def _why_it_leaves(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]
         needed = tuple(uuid for uuid in workload.current if uuid not in target)
         return Why(Reason.NEEDED, gpus=needed or workload.current, who=_mentions(draft, cause))
     owner = _owner_there(draft, workload, target)
-    return draft.waits.get(workload.id) if owner is None else Why(Reason.NEEDED, gpus=owner[:1], who=(owner[1].mention,))
+    if owner is not None:
+        return Why(Reason.NEEDED, gpus=owner[:1], who=(owner[1].mention,))
+    return draft.waits.get(workload.id)
 
 
 def _mentions(draft: Draft, workload: WorkloadId) -> tuple[Mention, ...]:
