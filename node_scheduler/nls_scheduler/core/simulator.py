@@ -238,9 +238,7 @@ class SimulatedNode:
             "limit_bytes": 16 * GIB,
         }
         spec = WorkloadSpec(**{**fields, **wanted})  # type: ignore[arg-type]  # keyword tests of many shapes
-        workload = SimulatedWorkload(
-            WorkloadId(f"w{number}"), spec, held_bytes or self.context_bytes, from_start_bytes
-        )
+        workload = SimulatedWorkload(WorkloadId(f"w{number}"), spec, held_bytes or self.context_bytes, from_start_bytes)
         self.workloads[workload.id] = workload
         self.tell(ev.WorkloadSubmitted(self.now, workload.id, spec, given_home=given_home))
         return workload.id
