@@ -29,7 +29,7 @@ def test_an_idle_notebook_yields_to_a_cell_that_waits_and_comes_back_with_its_ow
     stage.cell_starts("alice")
     assert stage.runs("alice")
     assert stage.phase("bob") == "suspended"
-    assert stage.reason("bob") == "alice needs GPU 0"
+    assert stage.reason("bob") == "it left GPU 0 to alice; its next cell brings it back"
     stage.cell_ends("alice")
     stage.after(5)
     stage.cell_starts("bob")

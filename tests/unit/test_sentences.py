@@ -68,6 +68,7 @@ TABLE = [
         "alice needs GPU 0: queue 'a' has 2 GPUs of pool 'default', its fair share is 1.5",
     ),
     (Why(Reason.NEEDED_WHILE_IDLE, gpus=(A,), who=(BOB,)), "idle, and a cell of bob needs GPU 0"),
+    (Why(Reason.LEFT_TO, gpus=(A,), who=(BOB,)), "it left GPU 0 to bob; its next cell brings it back"),
     (Why(Reason.BURST_NEEDED, gpus=(A,), who=(BOB,)), "its burst on GPU 0 was needed for bob"),
     (Why(Reason.BURST_NEEDED_BY_REQUESTS, gpus=(A,)), "its burst on GPU 0 was needed for what is guaranteed there"),
     (Why(Reason.YIELDS, gpus=(A,), who=(BOB,)), "yields GPU 0 to bob when its cell ends"),

@@ -36,6 +36,7 @@ class Reason(StrEnum):
     # Who makes it leave
     NEEDED = "gpu-needed"
     NEEDED_WHILE_IDLE = "gpu-needed-while-idle"
+    LEFT_TO = "left-to"
     BURST_NEEDED = "burst-needed"
     BURST_NEEDED_BY_REQUESTS = "burst-needed-by-requests"
     YIELDS = "yields-at-cell-end"

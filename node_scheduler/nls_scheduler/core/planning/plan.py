@@ -203,7 +203,7 @@ def _reason(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], moves
     if workload.release_reason is not None or workload.phase is Phase.FAILED:
         return workload.release_reason or workload.last_reason
     if not workload.wants_gpu:
-        return workload.suspend_reason or workload.last_reason
+        return workload.suspend_reason or _why_it_left(workload)
     if _is_guest(draft, workload):
         return _why_guest(draft, workload, target)
     if workload.id in draft.homes.waits:
@@ -232,6 +232,13 @@ def _why_it_leaves(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]
     if owner is not None:
         return Why(Reason.NEEDED, gpus=owner[:1], who=(owner[1].mention,))
     return draft.waits.get(workload.id)
+
+
+def _why_it_left(workload: Workload) -> Why:
+    """Why it is off until its next cell: for whom it left may have gone long since."""
+    why = workload.last_reason
+    needed = why.kind in (Reason.NEEDED, Reason.NEEDED_WHILE_IDLE) and not workload.present
+    return Why(Reason.LEFT_TO, gpus=why.gpus, who=why.who) if needed else why
 
 
 def _mentions(draft: Draft, workload: WorkloadId) -> tuple[Mention, ...]:
