@@ -227,6 +227,23 @@ def test_a_command_that_passes_its_limit_again_and_again_is_given_up_with_the_re
     assert daemon.workload(sys.executable) is None
 
 
+@pytest.mark.parametrize("phase", ["running", "queued"])
+def test_who_is_released_is_not_told_that_the_daemon_has_gone(one_gpu_daemon: DaemonProcess, phase: str) -> None:
+    daemon = one_gpu_daemon
+    names = ["released"] if phase == "running" else ["owner", "released"]
+    commands = []
+    for name in names:
+        commands.append(daemon.start_nls("run", "--name", name, "--on-evict", "requeue", "--", "sleep", "600"))
+        entry = daemon.wait_for(name, phase=phase if name == "released" else "running")
+    assert daemon.request("DELETE", f"/v1/workloads/{entry['id']}")[0] == 202
+    _, err = commands[-1].communicate(timeout=20)
+    assert err.endswith(": released by its user\n" if phase == "running" else ": the workload was released\n")
+    assert "does not answer" not in err
+    for command in commands[:-1]:
+        command.send_signal(signal.SIGTERM)
+        command.communicate(timeout=20)
+
+
 def test_what_has_run_and_waits_too_long_to_start_again_is_said_to_have_run(one_gpu_daemon: DaemonProcess) -> None:
     daemon = one_gpu_daemon
     owner = daemon.start_nls("run", "--name", "owner", "--request", "0.6", "--", "sleep", "600")

@@ -94,6 +94,7 @@ class SupervisorLink:
         self._socket = socket
         self._resolver = UnixResolver(socket)
         self._connection: WebSocketClientConnection | None = None
+        self._told_connected = True
         self._incoming: asyncio.Queue[DaemonMessage | Problem | None] = asyncio.Queue()
         self._outgoing: deque[str] = deque()
         self._to_send = asyncio.Event()
@@ -255,7 +256,8 @@ class SupervisorLink:
 
     async def _converse(self, connection: WebSocketClientConnection) -> object:
         """Send and receive until the connection is gone. Returns the end, or _GOES_ON to connect again."""
-        self._set_connection(connection)
+        self._connection = connection
+        self._tell_connection(connected=True)
         # Before any order is read: an order that has just come is not one that this report knows of.
         report = None if self._report is None else self._reported(self._report())
         sender = asyncio.create_task(self._send_all(connection, report))
@@ -263,7 +265,7 @@ class SupervisorLink:
             while (text := await connection.read_message()) is not None:
                 self._take(text)
         finally:
-            self._set_connection(None)
+            self._connection = None
             sender.cancel()
             with suppress(asyncio.CancelledError):
                 await sender
@@ -272,6 +274,7 @@ class SupervisorLink:
             return None
         if connection.close_code == CLOSE_REPLACED:
             return Problem(409, "Replaced", "Another process has taken over this workload.")
+        self._tell_connection(connected=False)
         return _GOES_ON
 
     def _tell_defect(self, task: asyncio.Task[None]) -> None:
@@ -280,11 +283,10 @@ class SupervisorLink:
             detail = f"The link to the daemon failed, please report it: {type(error).__name__}: {error}"
             self._incoming.put_nowait(Problem(500, "Defect of the client", detail))
 
-    def _set_connection(self, connection: WebSocketClientConnection | None) -> None:
-        changed = (connection is None) != (self._connection is None)
-        self._connection = connection
+    def _tell_connection(self, *, connected: bool) -> None:
+        changed, self._told_connected = connected != self._told_connected, connected
         if changed and self.on_connection is not None:
-            self.on_connection(connection is not None)
+            self.on_connection(connected)
 
     def _post(self, *texts: str) -> None:
         self._outgoing.extend(texts)
