@@ -201,9 +201,9 @@ class Commands:
         options.no_more("vars", words)
         gpu = self._gpu
         gpu.call(gpu.supervisor.settle())
-        saved = gpu.supervisor.keeper.saved
-        not_back = gpu.supervisor.keeper.not_back
-        print(variables.table(None if saved is None else saved.manifest, not_back))  # noqa: T201 - what was asked for
+        keeper = gpu.supervisor.keeper
+        manifest = None if keeper.saved is None else keeper.saved.manifest
+        print(variables.table(manifest, keeper.not_back, keeper.lineage.maker))  # noqa: T201 - what was asked for
 
     def _forget(self, words: list[str]) -> None:
         gpu = self._gpu

@@ -10,7 +10,7 @@ from nls_jupyter.supervisor.notices import count
 from nls_scheduler.units.sizes import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from nls_jupyter.saved_state import Manifest
 
@@ -37,12 +37,13 @@ def told_of_trim(freed_bytes: int | None) -> str:
     return f"Gave back {format_bytes(freed_bytes)} of GPU memory that was cached."
 
 
-def table(manifest: Manifest | None, not_back: Mapping[str, str]) -> str:
+def table(manifest: Manifest | None, not_back: Mapping[str, str], made_in: Callable[[str], str | None]) -> str:
     """What `%gpu vars` answers: each name, where, how large, or why not.
 
     Args:
         manifest: of what was saved last.
         not_back: why each name that is saved could not be restored.
+        made_in: the cell that made a name, if that is known.
     """
     if manifest is None:
         return "Nothing is saved yet: the variables are saved after each %%gpu cell."
@@ -54,7 +55,10 @@ def table(manifest: Manifest | None, not_back: Mapping[str, str]) -> str:
         tried = "" if why == WAITS else _TRIED
         state = name.where if why is None else f"saved, could not be restored: {why}; {tried}{_GIVEN_UP}"
         lines.append(f"  {name.name:<20} {name.type_name:<24} {size:>10}  {state}{changes.get(name.name, '')}")
-    lines += [f"  {lost.name:<20} {lost.type_name:<24} not saved: {lost.reason}" for lost in manifest.missing]
+    for lost in manifest.missing:
+        cell = made_in(lost.name)
+        origin = "" if cell is None else f"; made in cell {cell}"
+        lines.append(f"  {lost.name:<20} {lost.type_name:<24} not saved: {lost.reason}{origin}")
     return "\n".join(lines)
 
 

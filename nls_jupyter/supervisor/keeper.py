@@ -20,6 +20,7 @@ from nls_jupyter.supervisor.channel import GpuProcess
 from nls_jupyter.supervisor.completed import Completed
 from nls_jupyter.supervisor.kept_state import Deaths, Restored, SavedState
 from nls_jupyter.supervisor.launch import GpuProcessDied, LaunchFailed
+from nls_jupyter.supervisor.lineage import Lineage
 from nls_jupyter.supervisor.pending import RequestFailed
 from nls_jupyter.supervisor.saving import Saves, Wanted
 from nls_scheduler.core.model.ids import ProcessId
@@ -67,6 +68,7 @@ class Keeper:
         usable: whether cells can be sent to `process`; ask `still_usable` before sending one.
         saved: the saved state; `None` when nothing was saved.
         completed: which cells are not in it.
+        lineage: which cell made what.
         not_back: why each name that is saved could not be restored, until it is.
         ordered_end: why the process was ended on purpose; `None` for an end of its own.
         on_memory_wanted: gets the process, and what an allocation there lacks; see `GpuProcess`.
@@ -100,6 +102,7 @@ class Keeper:
         self.usable = False
         self.saved: SavedState | None = None
         self.completed = Completed()
+        self.lineage = Lineage()
         self.not_back: dict[str, str] = {}
         self._try_again_at = 0.0
         self._asked_for = False
@@ -186,16 +189,16 @@ class Keeper:
         untold = None if self._losses_told is saved else manifest
         lost, changed = ((), ()) if untold is None else (untold.missing, untold.changed)
         self._losses_told = saved
+        missing = [*restored["missing"], *map(asdict, lost)]
+        for name in missing:
+            name["cell"] = self.lineage.maker(name["name"])
         return Restored(
             names=restored["restored"],
-            missing=[
-                *(name for name in restored["missing"] if name["name"] not in self.not_back),
-                *({"name": m.name, "type_name": m.type_name, "reason": m.reason} for m in lost),
-            ],
+            missing=[name for name in missing if name["name"] not in self.not_back],
             memory_bytes=manifest.memory_bytes if manifest else 0,
             cell=manifest.cell if manifest else None,
             seconds=seconds,
-            not_back=[name for name in restored["missing"] if name["name"] in self.not_back],
+            not_back=[name for name in missing if name["name"] in self.not_back],
             changed=[*restored["changed"], *map(asdict, changed)],
             gone=self.completed.take(),
         )
@@ -304,6 +307,8 @@ class Keeper:
         try:
             reply = await process.execute(code, **options)
             self.completed.ran(options["cell"])
+            if reply["content"]["status"] == "ok":
+                self.lineage.ran(options["cell"], code)
             return reply
         except GpuProcessDied as died:
             if self.process is process:
@@ -456,6 +461,7 @@ class Keeper:
         """The next process starts empty, as its user wishes."""
         self.drop_saved()
         self.completed.take()
+        self.lineage.forget()
         self.not_back = {}
 
     def drop_saved(self) -> None:

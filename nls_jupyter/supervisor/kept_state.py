@@ -25,7 +25,8 @@ class Restored:
 
     Attributes:
         names: restored variables.
-        missing: objects with `name, type_name, reason` that are gone; each is told once.
+        missing: objects with `name, type_name, reason` that are gone, and `cell`, which made them, if that is known;
+            each is told once.
         memory_bytes: size of the saved state.
         cell: the cell after which it was saved.
         seconds: the whole way, from the launch on.

@@ -150,10 +150,14 @@ def changed(names: Sequence[Mapping[str, Any]]) -> str:
 
 def _by_clause(names: Sequence[Mapping[str, Any]], field: str) -> str:
     """What holds of several names is said once, and of many some are named: `%gpu vars` has all."""
-    members: dict[str, list[str]] = {}
+    members: dict[tuple[str, str | None], list[str]] = {}
     for name in _without_results(names, field):
-        members.setdefault(name[field], []).append(name["name"])
-    return ", ".join(f"{_listed(found)} ({clause})" for clause, found in members.items())
+        members.setdefault((name[field], name.get("cell")), []).append(name["name"])
+    return ", ".join(f"{_listed(found)} ({clause}{_made(cell)})" for (clause, cell), found in members.items())
+
+
+def _made(cell: str | None) -> str:
+    return "" if cell is None else f"; made in cell {cell}"
 
 
 def _without_results(names: Sequence[Mapping[str, Any]], field: str) -> Iterator[Mapping[str, Any]]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 
 KILLED = ExitStatus(returncode=None, signal=9)
+DONE = {"content": {"status": "ok"}}
 STOPPED = RequestFailed({"ename": "SaveStoppedError", "evalue": ""})
 
 
@@ -257,7 +258,7 @@ def test_a_cell_goes_on_when_nobody_waits_for_it() -> None:
         waiter.cancel()
         await asyncio.sleep(0)
         assert it.keeper.executing
-        process.reply.set_result({"content": {"status": "ok"}})
+        process.reply.set_result(DONE)
         await over.wait()
         assert not it.keeper.executing
 
@@ -417,7 +418,7 @@ def test_only_a_running_cell_is_told_to_give_the_gpu_back() -> None:
         process.reclaimed.set_result(True)
         assert await it.keeper.reclaim("bob needs GPU 0", 20.0)
         assert process.reclaims == [("bob needs GPU 0", 20.0)]
-        process.reply.set_result({})
+        process.reply.set_result(DONE)
         await cell
 
     play(story)
@@ -832,7 +833,7 @@ def test_a_suspend_names_the_cell_that_ran_last_though_its_save_let_it_pass() ->
 async def run(it: Story, process: FakeProcess, cell: str) -> None:
     """A cell that completes."""
     process.reply = asyncio.get_running_loop().create_future()
-    process.reply.set_result({})
+    process.reply.set_result(DONE)
     await it.begin(cell=cell)
 
 

@@ -40,6 +40,15 @@ RETURNS = {
             "not kept: counter (a generator cannot be pickled)."
         ),
     ),
+    "what was not kept is said with the cell that made it": (
+        Departure("training needs GPU 1", "GPU 1", 10.0),
+        back(missing=(LOST, {**LOST, "name": "rows", "cell": "[4]"}, {**LOST, "name": "lines", "cell": "[4]"})),
+        (
+            "Moved from GPU 1 to GPU 0 because training needs GPU 1 (2.0 s): 0 variables kept (1 MiB); "
+            "not kept: counter (a generator cannot be pickled), "
+            "rows, lines (a generator cannot be pickled; made in cell [4])."
+        ),
+    ),
     "a return to the same GPU says why it was away": (
         Departure("bob needs GPU 0", "GPU 0", 10.0),
         back("x"),
