@@ -6,7 +6,7 @@ import ast
 import re
 from collections import deque
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,9 +31,8 @@ class Lineage:
 
     def maker(self, name: str) -> str | None:
         """The label of the last cell whose own code binds `name`; `None`: what bound it is not known."""
-        return next(
-            (label for label, code in reversed([*self._cells]) if name in code and name in bound_by(code)), None
-        )
+        cells = reversed([*self._cells])
+        return next((label for label, code in cells if name in code and name in bound_by(code)), None)
 
     def forget(self) -> None:
         """The next process begins anew."""
@@ -51,9 +50,11 @@ def bound_by(code: str) -> frozenset[str]:
 
 
 def _as_python(code: str) -> str:
-    from IPython.core.inputtransformer2 import TransformerManager  # noqa: PLC0415 - whoever runs cells has it
+    from IPython.core.inputtransformer2 import TransformerManager
 
-    return TransformerManager().transform_cell(_AROUND_CODE.sub("", code))
+    as_ipython_does: Any = TransformerManager
+    text: str = as_ipython_does().transform_cell(_AROUND_CODE.sub("", code))
+    return text
 
 
 def _bound(node: ast.AST, *, inside: bool = False) -> Iterator[str]:
