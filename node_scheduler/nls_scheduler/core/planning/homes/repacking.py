@@ -16,7 +16,7 @@ from nls_scheduler.core.model import topology
 from nls_scheduler.core.model.workload import Kind, Phase
 from nls_scheduler.core.planning.homes.paper import admission_order, counts, pinned_to
 from nls_scheduler.core.planning.making_room.cheapest_moves import BUDGET, Piece
-from nls_scheduler.core.planning.making_room.make_room import SHORT, Demand, make_room, without
+from nls_scheduler.core.planning.making_room.make_room import Demand, make_room, without
 from nls_scheduler.core.planning.making_room.occupancy import Occupancy
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _SETS: Final = 8
 """So many sets of Gpus are tried for one that needs several."""
+_FEW: Final = 4
+"""On more Gpus than that a search in haste finds no way where only a thorough packing finds one."""
 
 
 def settle_in(paper: Paper, newcomer: Workload) -> bool:
@@ -62,6 +64,7 @@ def repack(paper: Paper, newcomer: Workload) -> bool:
     choices = [bursters] if len(movable) == len(bursters) else [bursters, movable]
     tries = (_packed_again(paper, newcomer, candidates) for candidates in choices)
     packed, there = next((found for found in tries if found is not None), None), None
+    search = not paper.oversubscribed
     # The search for the cheapest way costs more than a packing: only where there is a way at all.
     if packed is None:
         if paper.oversubscribed or not _may_search(paper, newcomer):
@@ -70,7 +73,8 @@ def repack(paper: Paper, newcomer: Workload) -> bool:
         packed = _packed_anew(paper, newcomer, there)
         if packed is None:
             return False
-    if paper.oversubscribed or not _consolidate(paper, newcomer, there or _There(paper)):
+        search = len(there.free) <= _FEW or _has_just_come(paper, newcomer)
+    if not search or not _consolidate(paper, newcomer, there or _There(paper)):
         _change_homes(paper, newcomer, packed)
     return True
 
@@ -234,7 +238,7 @@ def _consolidate(paper: Paper, newcomer: Workload, there: _There) -> bool:
     if pinned_to(newcomer) is not None:
         return False
     paper.looked_at.costs = True
-    budget = BUDGET if _has_just_come(paper, newcomer) else SHORT
+    budget = BUDGET if _has_just_come(paper, newcomer) else 0  # who waits may be searched a way for after every event
     for ranked in _clearable(paper, newcomer, there):
         by_link: dict[topology.Link, list[tuple[GpuUuid, ...]]] = {}
         for link, gpus in topology.sets(ranked, newcomer.spec.gpu_count, paper.state.gpus):

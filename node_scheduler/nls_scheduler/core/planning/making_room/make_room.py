@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     Size = Callable[[Piece], int]
 
-SHORT: Final = 60
-"""The budget of a search for one that waits, and might be searched a way for after every event."""
+_SHORT: Final = 60
+"""The budget of a search in haste."""
 
 
 class Demand(NamedTuple):
@@ -71,7 +71,7 @@ def make_room(
         return answer
     if whatever_moves:
         return _placed_anew(free, pieces, demand, slots, attrgetter("request_bytes"))
-    others = [cheapest(free, ranked, *demand, slots, SHORT, in_haste=True)]
+    others = [cheapest(free, ranked, *demand, slots, _SHORT, in_haste=True)]
     if budget == BUDGET and all(len(gpus) == 1 for gpus in demand.sets):
         others += [_fewest_anew(free, ranked, demand, slots, size_of) for size_of in (_held_bytes, _owed_bytes)]
     return min((other for other in others if other is not None), key=lambda other: other.cost, default=None)
