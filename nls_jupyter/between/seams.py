@@ -1,21 +1,27 @@
-"""The names of ipykernel and IPython that we use although nobody has promised them.
+"""The names of other packages that we use although nobody has promised them: private ones, and what we replace.
 
-Private ones, and methods that we replace, override or look for on the stack. A version without one of them is told in
-the notebook before its first GPU cell, with what does not work; what asks an object for a private name does it here.
+Who uses one asks for it here. A version without it is told in one sentence, with what does not work: before the first
+GPU cell, of what every kernel has; of a library once the user has imported it. Nothing is imported to find that out.
 """
 
 from __future__ import annotations
 
-import importlib
+import platform
+import sys
 from dataclasses import dataclass
-from typing import Any, Final
+from importlib.util import find_spec
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
 
-_IPYKERNEL = "6.29 to 7.4"
-_IPYTHON = "8.10 to 9.18"
-_SHELL = "IPython.core.interactiveshell:InteractiveShell"
-_ZMQ_SHELL = "ipykernel.zmqshell:ZMQInteractiveShell"
-_KERNEL = "ipykernel.ipkernel:IPythonKernel"
-_NO_START = "the GPU process does not start"
+from nls_jupyter.between.after_import import AfterImport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+
+class MissingSeamError(NotImplementedError):
+    """The installed version of a package does not have what we use; says what does not work, without a full stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +29,12 @@ class Seam:
     """One such name.
 
     Attributes:
-        owner: the class that has it, as `module:Class`.
-        name: the attribute.
+        owner: the module that has it, or the class, as `module:Class`.
+        name: the attribute; with dots, that of an attribute.
         seen_in: the versions of the package that were looked at, all of which have it.
         without: what does not work where it is missing, as a clause.
         set_in: the method that sets it, where only instances have it.
+        when_asked: missed only by who asks for it, as not every build of the package is to have it.
     """
 
     owner: str
@@ -35,63 +42,143 @@ class Seam:
     seen_in: str
     without: str
     set_in: str = ""
+    when_asked: bool = False
 
     @property
     def module(self) -> str:
-        """Where the class is."""
+        """Where it is, or its class."""
         return self.owner.partition(":")[0]
 
     @property
+    def package(self) -> str:
+        """Whose it is."""
+        return self.module.partition(".")[0]
+
+    @property
     def missing(self) -> bool:
-        """Whether the installed version does not have it."""
-        try:
-            owner = getattr(importlib.import_module(self.module), self.owner.partition(":")[2])
-        except (ImportError, AttributeError):
-            return True
+        """Whether the installed version does not have it; of a module that nobody has imported, whether it is gone."""
+        if self.module not in sys.modules:
+            return _is_gone(self.module)
+        owner = self._owner()
         if not self.set_in:
-            return not hasattr(owner, self.name)
+            return _get(owner, self.name, _NOTHING) is _NOTHING
         code = getattr(getattr(owner, self.set_in, None), "__code__", None)
         return code is None or self.name not in code.co_names
 
     def told(self) -> str:
         """One sentence for a version that does not have it."""
-        from importlib import metadata  # slow to import, and hardly ever needed
+        kind = self.owner.partition(":")[2]
+        return (
+            f"{_title(self.package)} has no {kind or self.module}.{self.name}, seen in {self.seen_in}: {self.without}."
+        )
 
-        package, where = self.module.partition(".")[0], f"{self.owner.partition(':')[2]}.{self.name}"
-        return f"{package} {metadata.version(package)} has no {where}, as {self.seen_in} have: {self.without}."
+    def of(self, thing: Any, *default: Any) -> Any:
+        """What `thing` has under this name, else `default`, as `getattr`. Raises MissingSeamError, AttributeError."""
+        try:
+            return attrgetter(self.name)(thing)
+        except AttributeError:
+            if default:
+                return default[0]
+            if self.missing or self.when_asked:
+                raise MissingSeamError(self.told().rstrip(".")) from None
+            raise  # this thing is not as others of its kind
 
-    def of(self, thing: Any) -> Any:
-        """What `thing` has under this name; `None` where it has nothing."""
-        return getattr(thing, self.name, None)
+    def here(self, *default: Any) -> Any:
+        """What its owner has; nothing while nobody has imported that. See `of`."""
+        return self.of(self._owner(), *default)
 
     def put(self, thing: Any, value: object) -> None:
         """Have `thing` use `value`."""
         setattr(thing, self.name, value)
 
+    def _owner(self) -> Any:
+        module, kind = sys.modules.get(self.module), self.owner.partition(":")[2]
+        return getattr(module, kind, None) if kind else module
 
-# Asked for and set.
+
+_NOTHING: Final = object()
+
+
+def _get(thing: Any, name: str, default: object) -> Any:
+    try:
+        return attrgetter(name)(thing)
+    except AttributeError:
+        return default
+
+
+def _is_gone(module: str) -> bool:
+    """Whether a module that nobody has imported cannot be; as long as its package is not there, it is not missed."""
+    if module.rpartition(".")[0] not in sys.modules:
+        return False
+    try:
+        return find_spec(module) is None
+    except (ImportError, ValueError):
+        return True
+
+
+def _title(package: str) -> str:
+    """A package with its version, as far as that is known."""
+    if package in sys.stdlib_module_names:
+        return f"Python {platform.python_version()}"
+    return f"{package} {getattr(sys.modules.get(package), '__version__', '')}".rstrip()
+
+
+# -- Python -----------------------------------------------------------------------------------------------------------
+_PYTHON = "3.11 to 3.13"
+
+INTERPRETER_FLAGS: Final = Seam(
+    "subprocess",
+    "_args_from_interpreter_flags",
+    _PYTHON,
+    "the GPU process starts without the options -X, -W and -O",
+)
+PYTHON_UNPICKLER: Final = Seam(
+    "pickle", "_Unpickler", _PYTHON, "a variable that cannot come back takes along all that share something with it"
+)
+SLOT_NAMES: Final = Seam(
+    "copyreg", "_slotnames", _PYTHON, "what pickle notes in a class, its `__slotnames__`, stays there after a save"
+)
+ABC_CONTENT: Final = Seam("abc:ABC", "_abc_impl", _PYTHON, "abstract classes of cells may not come back")
+RLOCK_IS_OWNED: Final = Seam("_thread:RLock", "_is_owned", _PYTHON, "re-entrant locks are not saved")
+THREAD_TARGET: Final = Seam(
+    "threading:Thread", "_target", _PYTHON, "nobody is told which threads end with the GPU process", set_in="__init__"
+)
+
+# -- cloudpickle ------------------------------------------------------------------------------------------------------
+_CLOUDPICKLE = "3.0 to 3.1"
+
+FUNCTION_REDUCE: Final = Seam(
+    "cloudpickle.cloudpickle:Pickler", "_function_reduce", _CLOUDPICKLE, "functions of cells are not saved"
+)
+CLASS_TRACKER: Final = Seam(
+    "cloudpickle.cloudpickle",
+    "_lookup_class_or_track",
+    _CLOUDPICKLE,
+    "classes of cells with a metaclass of their own do not come back",
+)
+
+# -- IPython ----------------------------------------------------------------------------------------------------------
+_IPYTHON = "8.10 to 9.18"
+_SHELL = "IPython.core.interactiveshell:InteractiveShell"
+_NO_START = "the GPU process does not start"
+
 SHOW_TRACEBACK: Final = Seam(
     _SHELL,
     "_showtraceback",
     _IPYTHON,
     "what ends a GPU cell and has been shown, as exception groups are, is shown twice",
 )
-LAST_TRACEBACK: Final = Seam(
-    _ZMQ_SHELL,
-    "_last_traceback",
-    _IPYKERNEL,
-    "the reply to a GPU cell that an exception group ended is without its traceback",
-    set_in="_showtraceback",
+RUN_AST_NODES: Final = Seam(_SHELL, "run_ast_nodes", _IPYTHON, "a UsageError in a GPU cell is shown twice")
+RUN_CELL_ASYNC: Final = Seam(_SHELL, "run_cell_async", _IPYTHON, _NO_START)
+SHOWTRACEBACK: Final = Seam(_SHELL, "showtraceback", _IPYTHON, _NO_START)
+SHOW_USAGE_ERROR: Final = Seam(_SHELL, "show_usage_error", _IPYTHON, _NO_START)
+CELL_NUMBERS: Final = Seam(
+    "IPython.core.compilerop:CachingCompiler",
+    "_filename_map",
+    _IPYTHON,
+    "the sources of earlier cells are missing in tracebacks when the GPU process is back",
+    set_in="__init__",
 )
-ALLOW_STDIN: Final = Seam(_KERNEL, "_allow_stdin", _IPYKERNEL, "input() does not work in cells of auto mode")
-OUTPUT_HOOKS: Final = Seam(
-    "ipykernel.zmqshell:ZMQDisplayPublisher",
-    "_hooks",
-    _IPYKERNEL,
-    "what was registered by register_hook does not see the outputs of %%gpu cells",
-)
-
-# Told when it is asked for: to look for it would import what few notebooks use.
 RELOADER: Final = Seam(
     "IPython.extensions.autoreload:AutoreloadMagics",
     "_reloader",
@@ -100,35 +187,169 @@ RELOADER: Final = Seam(
     set_in="__init__",
 )
 
-# Looked for.
+# -- ipykernel --------------------------------------------------------------------------------------------------------
+_IPYKERNEL = "6.29 to 7.4"
+_ZMQ_SHELL = "ipykernel.zmqshell:ZMQInteractiveShell"
+_KERNEL = "ipykernel.ipkernel:IPythonKernel"
+
+LAST_TRACEBACK: Final = Seam(
+    _ZMQ_SHELL,
+    "_last_traceback",
+    _IPYKERNEL,
+    "the reply to a GPU cell that an exception group ended is without its traceback",
+    set_in="_showtraceback",
+)
+ASK_EXIT: Final = Seam(_ZMQ_SHELL, "ask_exit", _IPYKERNEL, "exit() in a GPU cell ends the GPU process")
+OUTPUT_HOOKS: Final = Seam(
+    "ipykernel.zmqshell:ZMQDisplayPublisher",
+    "_hooks",
+    _IPYKERNEL,
+    "what was registered by register_hook does not see the outputs of %%gpu cells",
+)
+ALLOW_STDIN: Final = Seam(_KERNEL, "_allow_stdin", _IPYKERNEL, "input() does not work in cells of auto mode")
 CANCEL_ON_SIGINT: Final = Seam(
     _KERNEL,
     "_cancel_on_sigint",
     _IPYKERNEL,
     "GpuReclaimed may not reach a GPU cell that awaits, which then ends with its process",
 )
-RUN_AST_NODES: Final = Seam(_SHELL, "run_ast_nodes", _IPYTHON, "a UsageError in a GPU cell is shown twice")
-
-SEAMS: Final = (
-    *(SHOW_TRACEBACK, LAST_TRACEBACK, ALLOW_STDIN, OUTPUT_HOOKS, CANCEL_ON_SIGINT, RUN_AST_NODES),
-    # Replaced or overridden.
-    Seam(_SHELL, "run_cell_async", _IPYTHON, _NO_START),
-    Seam(_SHELL, "showtraceback", _IPYTHON, _NO_START),
-    Seam(_SHELL, "show_usage_error", _IPYTHON, _NO_START),
-    Seam(_ZMQ_SHELL, "ask_exit", _IPYKERNEL, "exit() in a GPU cell ends the GPU process"),
-    Seam(
-        _KERNEL,
-        "execute_request",
-        _IPYKERNEL,
-        "GPU cells may run twice when their process dies, and count for themselves",
-    ),
-    Seam(_KERNEL, "set_parent", _IPYKERNEL, "what a thread prints after its GPU cell was saved is not shown"),
-    Seam(_KERNEL, "pre_handler_hook", _IPYKERNEL, "GpuReclaimed may come in a later cell than it was meant for"),
-    Seam(_KERNEL, "do_debug_request", _IPYKERNEL, "auto mode cannot be switched on"),
-    Seam("ipykernel.kernelapp:IPKernelApp", "init_iopub", _IPYKERNEL, "a GPU cell with very much output may never end"),
+EXECUTE_REQUEST: Final = Seam(
+    _KERNEL,
+    "execute_request",
+    _IPYKERNEL,
+    "GPU cells may run twice when their process dies, and count for themselves",
+)
+SET_PARENT: Final = Seam(
+    _KERNEL, "set_parent", _IPYKERNEL, "what a thread prints after its GPU cell was saved is not shown"
+)
+PRE_HANDLER_HOOK: Final = Seam(
+    _KERNEL, "pre_handler_hook", _IPYKERNEL, "GpuReclaimed may come in a later cell than it was meant for"
+)
+DO_DEBUG_REQUEST: Final = Seam(_KERNEL, "do_debug_request", _IPYKERNEL, "auto mode cannot be switched on")
+INIT_IOPUB: Final = Seam(
+    "ipykernel.kernelapp:IPKernelApp",
+    "init_iopub",
+    _IPYKERNEL,
+    "a GPU cell with very much output may never end",
 )
 
+# -- traitlets, comm, ipywidgets --------------------------------------------------------------------------------------
+_TRAITLETS, _COMM, _IPYWIDGETS = "5.14 to 5.16", "0.1 to 0.2", "8.1"
+_TRAITS = "traitlets.traitlets:HasTraits"
+_BASE_COMM = "comm.base_comm:BaseComm"
+_NO_TRAITS = "widgets and other objects with traits are not saved"
+_NO_COMMS = "widgets are not saved"
 
-def missing() -> list[str]:
-    """One sentence for each name that the installed versions do not have."""
-    return [seam.told() for seam in SEAMS if seam.missing]
+TRAIT_VALUES: Final = Seam(
+    _TRAITS,
+    "_trait_values",
+    _TRAITLETS,
+    "what %config has set does not come back with the GPU process",
+    set_in="setup_instance",
+)
+TRAIT_NOTIFIERS: Final = Seam(_TRAITS, "_trait_notifiers", _TRAITLETS, _NO_TRAITS, set_in="setup_instance")
+TRAIT_VALIDATORS: Final = Seam(_TRAITS, "_trait_validators", _TRAITLETS, _NO_TRAITS, set_in="setup_instance")
+ADD_NOTIFIERS: Final = Seam(_TRAITS, "_add_notifiers", _TRAITLETS, "objects whose traits are observed do not come back")
+
+COMM_CLOSED: Final = Seam(_BASE_COMM, "_closed", _COMM, _NO_COMMS, set_in="__init__")
+COMM_ON_MESSAGE: Final = Seam(_BASE_COMM, "_msg_callback", _COMM, _NO_COMMS, set_in="__init__")
+COMM_ON_CLOSE: Final = Seam(_BASE_COMM, "_close_callback", _COMM, _NO_COMMS, set_in="__init__")
+
+WIDGET_ON_MESSAGE: Final = Seam(
+    "ipywidgets.widgets.widget:Widget", "_handle_msg", _IPYWIDGETS, "widgets do not come back"
+)
+WIDGETS_BY_ID: Final = Seam(
+    "ipywidgets.widgets.widget", "_instances", _IPYWIDGETS, "widgets that come back are not found by their ids"
+)
+
+# -- matplotlib, pandas, SymPy ----------------------------------------------------------------------------------------
+_PANDAS, _SYMPY = "2.1 to 3.1", "1.11 to 1.14"
+_PANDAS_CONFIG = "pandas._config.config"
+_NO_OPTIONS = "pandas' options do not come back with the GPU process"
+_NO_PRINTING = "what sympy.init_printing has set does not come back with the GPU process"
+
+MATPLOTLIB_BACKEND: Final = Seam(
+    "matplotlib.pyplot", "_backend_mod", "3.8 to 3.11", "matplotlib's backend does not come back with the GPU process"
+)
+PANDAS_OPTIONS: Final = Seam(_PANDAS_CONFIG, "_registered_options", _PANDAS, _NO_OPTIONS)
+PANDAS_VALUES: Final = Seam(_PANDAS_CONFIG, "_global_config", _PANDAS, _NO_OPTIONS)
+PANDAS_DEPRECATED: Final = Seam(_PANDAS_CONFIG, "_deprecated_options", _PANDAS, _NO_OPTIONS)
+SYMPY_SETTINGS: Final = Seam("sympy.printing.printer:Printer", "_global_settings", _SYMPY, _NO_PRINTING)
+SYMPY_PRINTABLE: Final = Seam("sympy.core._print_helpers", "Printable", _SYMPY, _NO_PRINTING)
+SYMPY_NOT_SHOWN: Final = Seam("sympy.core._print_helpers:Printable", "_repr_disabled", _SYMPY, _NO_PRINTING)
+
+# -- JAX, Numba, CuPy -------------------------------------------------------------------------------------------------
+_CUPY = "13.6 to 14.2"
+
+JAX_ARRAY: Final = Seam("jax._src.array", "ArrayImpl", "0.4 to 0.10", "JAX arrays are saved as JAX itself pickles them")
+NUMBA_STATE: Final = Seam(
+    "numba.core.serialize:ReduceMixin",
+    "_reduce_states",
+    "0.59 to 0.68",
+    "what Numba has compiled is pickled anew at each save",
+)
+CUPY_POOL: Final = Seam(
+    "cupy", "_default_memory_pool", _CUPY, "cupy.get_default_memory_pool() is another pool than the one in use"
+)
+CUPY_RANDOM: Final = Seam(
+    "cupy.random", "_generator._random_states", _CUPY, "whether CuPy's random numbers begin anew is not told"
+)
+
+# -- PyTorch ----------------------------------------------------------------------------------------------------------
+_TORCH = "2.13"
+_NO_TENSORS = "PyTorch's tensors are not saved"
+
+TORCH_WHEN_READY: Final = Seam(
+    "torch.cuda", "_lazy_call", _TORCH, "PyTorch is not held to this notebook's share of the GPU"
+)
+TORCH_OUT_OF_MEMORY: Final = Seam(
+    "torch",
+    "_C._cuda_attach_out_of_memory_observer",
+    _TORCH,
+    "where PyTorch runs out of memory, the scheduler is not asked for more",
+    when_asked=True,  # builds without CUDA do not have it
+)
+TORCH_STORAGE: Final = Seam("torch:UntypedStorage", "_cdata", _TORCH, _NO_TENSORS)
+TORCH_HOOKS: Final = Seam("torch:Tensor", "_backward_hooks", _TORCH, _NO_TENSORS)
+TORCH_NEGATED: Final = Seam("torch", "_neg_view", _TORCH, "tensors that PyTorch is still to negate do not come back")
+TORCH_PRINTING: Final = Seam(
+    "torch._tensor_str", "PRINT_OPTS", _TORCH, "what torch.set_printoptions has set does not come back"
+)
+TORCH_COMPILED: Final = Seam("torch._dynamo", "OptimizedModule", _TORCH, "compiled modules of PyTorch are not saved")
+TORCH_COMPILED_FROM: Final = Seam(
+    "torch._dynamo:OptimizedModule",
+    "_orig_mod",
+    _TORCH,
+    "compiled modules of PyTorch are not saved",
+    set_in="__init__",
+)
+TORCH_FUNCTION_FROM: Final = Seam(
+    "torch._dynamo.eval_frame:_TorchDynamoContext",
+    "_torchdynamo_orig_callable",
+    _TORCH,
+    "compiled functions of PyTorch are not saved",
+    set_in="__call__",
+)
+
+#: All of the table.
+SEAMS: Final = tuple(seam for seam in tuple(globals().values()) if isinstance(seam, Seam))
+
+
+def missing(of: str = "") -> list[str]:
+    """One sentence for each name that the installed versions do not have, as far as their packages are imported.
+
+    `of` a package or a module only, if it is given.
+    """
+    wanted = (seam for seam in SEAMS if not seam.when_asked and seam.package in sys.modules)
+    return [seam.told() for seam in wanted if (not of or of in {seam.package, seam.module}) and seam.missing]
+
+
+def after_imports(tell: Callable[[str], object]) -> AfterImport:
+    """What tells, of each package and module of the table, what it does not have: now, or once it is imported."""
+
+    def look(module: ModuleType) -> None:
+        for sentence in missing(module.__name__):
+            tell(sentence)
+
+    names = {name for seam in SEAMS if not seam.when_asked for name in (seam.package, seam.module)}
+    return AfterImport(dict.fromkeys(sorted(names), look))

@@ -18,7 +18,16 @@ class HelpShown(Exception):  # noqa: N818 - ends the parsing after --help
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one sentence instead of ending the process."""
+    """Says what is wrong in one sentence instead of ending the process. `options`: the long ones, for completion."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.options: list[str] = []
+        super().__init__(*args, **options)
+
+    def add_argument(self, *names: str, **options: Any) -> argparse.Action:
+        action = super().add_argument(*names, **options)
+        self.options += [name for name in action.option_strings if name.startswith("--")]
+        return action
 
     def error(self, message: str) -> NoReturn:
         raise GpuUsageError(f"{message[0].upper()}{message[1:]}. {' '.join(self.format_usage().split())}")
@@ -84,12 +93,6 @@ def _cell_parser() -> _Parser:
     return parser
 
 
-def _options(parser: _Parser) -> list[str]:
-    """The long options of a parser, for tab completion."""
-    actions = parser._actions  # noqa: SLF001 - argparse tells them to nobody else
-    return [name for action in actions for name in action.option_strings if name.startswith("--")]
-
-
 # What can follow each sub-command.
 _PLAIN = (
     "status",
@@ -107,11 +110,11 @@ _PLAIN = (
 )
 WORDS: dict[str, list[str]] = {
     **{name: [] for name in _PLAIN},
-    "request": _options(_request_parser()),
+    "request": _request_parser().options,
     "keep": ["off"],
     "auto": ["on", "off"],
 }
-CELL_WORDS = _options(_cell_parser())
+CELL_WORDS = _cell_parser().options
 
 
 def of_request(words: list[str]) -> dict[str, Any]:

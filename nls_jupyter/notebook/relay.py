@@ -93,7 +93,7 @@ def remote_error(content: Mapping[str, Any], *, shown: bool = False) -> RemoteEr
 
 def show_once(shell: Any) -> None:
     """Have IPython show nothing of a remote exception that was shown already. Idempotent."""
-    show = SHOW_TRACEBACK.of(shell)  # made to be overridden, as ipykernel does
+    show = SHOW_TRACEBACK.of(shell, None)  # made to be overridden, as ipykernel does
     if show is None or getattr(show, "shows_once", False):
         return
 
@@ -289,7 +289,7 @@ class OutputRelay:
         streams = all(isinstance(stream, OutStream) for stream in (sys.stdout, sys.stderr))
         publisher = self._kernel.shell.display_pub
         # The kernel's own publisher has a socket; a capturing one, or one with hooks, wants to see the outputs itself.
-        plain = getattr(publisher, "pub_socket", None) is not None and not OUTPUT_HOOKS.of(publisher)
+        plain = getattr(publisher, "pub_socket", None) is not None and not OUTPUT_HOOKS.of(publisher, None)
         return not (streams and plain)
 
 

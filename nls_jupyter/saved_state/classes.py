@@ -9,8 +9,7 @@ import enum
 import types
 from typing import TYPE_CHECKING, Any
 
-from cloudpickle.cloudpickle import _lookup_class_or_track
-
+from nls_jupyter.between.seams import ABC_CONTENT, CLASS_TRACKER, SLOT_NAMES
 from nls_jupyter.saved_state.looks import importable
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 _FOUND = "__slotnames__"
 _HEARD = "__init_subclass__"
 _PLAIN = (type, abc.ABCMeta, object)
-_MADE_LATER = ("__abstractmethods__", "_abc_impl")
+_MADE_LATER = ("__abstractmethods__", ABC_CONTENT.name)
 _MADE_BY_PYTHON = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
 
@@ -68,7 +67,8 @@ def _make(make: Callable[..., type], made_of: tuple[Any, ...]) -> type:
         if meta in _PLAIN or importable(meta):
             return make(*made_of)
         maker = next(kind for kind in meta.__mro__ if kind in _PLAIN or importable(kind))
-        return _lookup_class_or_track(tracker, maker.__new__(meta, name, bases, dict(body)))  # type: ignore[no-any-return]
+        made: type = CLASS_TRACKER.here()(tracker, maker.__new__(meta, name, bases, dict(body)))
+        return made
     finally:
         for kind, own in kept:
             setattr(kind, _HEARD, own)
@@ -101,18 +101,21 @@ def _is_made_by_python(kind: type, value: Any) -> bool:
 @contextlib.contextmanager
 def without_a_trace() -> Iterator[None]:
     """What pickle finds out about classes meanwhile does not stay in them, where their users would see it."""
-    find = copyreg._slotnames  # type: ignore[attr-defined]
+    find = SLOT_NAMES.of(copyreg, None)
+    if find is None:
+        yield
+        return
     found: list[type] = []
 
     def find_once(kind: type) -> Any:
         found.append(kind)
         return find(kind)
 
-    copyreg._slotnames = find_once  # type: ignore[attr-defined]
+    SLOT_NAMES.put(copyreg, find_once)
     try:
         yield
     finally:
-        copyreg._slotnames = find  # type: ignore[attr-defined]
+        SLOT_NAMES.put(copyreg, find)
         for kind in found:
             if _FOUND in vars(kind):
                 type.__delattr__(kind, _FOUND)

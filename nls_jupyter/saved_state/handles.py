@@ -12,6 +12,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.between.seams import RLOCK_IS_OWNED
 from nls_jupyter.saved_state.regions import UnsavableError
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def _reduce_lock(lock: Any) -> Any:
 
 def _reduce_reentrant_lock(lock: Any) -> Any:
     # Nobody can ask one whether another thread has it.
-    if lock._is_owned() or not lock.acquire(blocking=False):
+    if RLOCK_IS_OWNED.of(lock)() or not lock.acquire(blocking=False):
         raise UnsavableError("a lock that is taken", lock)
     lock.release()
     return threading.RLock, ()

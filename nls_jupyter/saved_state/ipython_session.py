@@ -7,7 +7,7 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any
 
-from nls_jupyter.between.seams import RELOADER
+from nls_jupyter.between.seams import RELOADER, TRAIT_VALUES
 from nls_jupyter.saved_state.aspect import Aspect
 from nls_jupyter.saved_state.sources import Sources
 
@@ -46,7 +46,8 @@ class _Configured:
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
-        self._before = {id(thing): _copied(_traits(thing)) for thing in self._things()}
+        seen = () if TRAIT_VALUES.missing else self._things()  # which is told when somebody asks what has changed
+        self._before = {id(thing): _copied(_traits(thing)) for thing in seen}
 
     def changed(self) -> Traits | None:
         """By class and name, those that are not as they were when they were first seen."""
@@ -96,7 +97,7 @@ def _settings(kind: Any) -> frozenset[str]:
 
 
 def _traits(thing: Any) -> dict[str, Any]:
-    values: dict[str, Any] = thing._trait_values
+    values: dict[str, Any] = TRAIT_VALUES.of(thing)
     return values
 
 
@@ -127,11 +128,7 @@ _AUTORELOAD = ("enabled", "check_all", "autoload_obj", "modules", "skip_modules"
 
 def _reloader(shell: Any) -> Any:
     magics = dict.get(shell.magics_manager.registry, "AutoreloadMagics")  # asked otherwise, it may be loaded
-    if magics is None:
-        return None
-    if (reloader := RELOADER.of(magics)) is None:
-        raise NotImplementedError(RELOADER.told())
-    return reloader
+    return None if magics is None else RELOADER.of(magics)
 
 
 def _autoreload(shell: Any) -> dict[str, Any] | None:

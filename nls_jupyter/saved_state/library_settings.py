@@ -9,6 +9,7 @@ import operator
 import sys
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.between import seams
 from nls_jupyter.saved_state.aspect import Aspect
 from nls_jupyter.saved_state.places import Place
 
@@ -89,8 +90,7 @@ def _set_numpy_settings(state: Any) -> None:
 
 
 def _cupy_random() -> None:
-    states = getattr(getattr(sys.modules["cupy"].random, "_generator", None), "_random_states", None)
-    if states:  # somebody drew numbers
+    if seams.CUPY_RANDOM.of(_of("cupy").random):  # somebody drew numbers
         raise NotImplementedError("cuRAND does not tell its state: its numbers begin anew")
 
 
@@ -156,25 +156,23 @@ def _backend_flag(flag: str) -> bool | None:
 
 
 def _pandas_options() -> dict[str, Any] | None:
-    config = importlib.import_module("pandas._config.config")
-    changed = {}
-    for key, option in config._registered_options.items():
+    changed, values, deprecated = {}, seams.PANDAS_VALUES.here(), seams.PANDAS_DEPRECATED.here()
+    for key, option in seams.PANDAS_OPTIONS.here().items():
         *groups, name = key.split(".")
         # `get_option` takes ten times as long, for each of some eighty.
-        now = functools.reduce(operator.getitem, groups, config._global_config)[name]
-        if now is not option.defval and now != option.defval and key not in config._deprecated_options:
+        now = functools.reduce(operator.getitem, groups, values)[name]
+        if now is not option.defval and now != option.defval and key not in deprecated:
             changed[key] = now
     return changed or None
 
 
 def _set_pandas_options(changed: Mapping[str, Any]) -> None:
-    config = importlib.import_module("pandas._config.config")
     for key, value in changed.items():
-        config.set_option(key, value)
+        _of("pandas").set_option(key, value)
 
 
 def _torch_printing() -> dict[str, Any]:
-    return dict(vars(_of("torch._tensor_str").PRINT_OPTS))
+    return dict(vars(seams.TORCH_PRINTING.here()))
 
 
 def _set_torch_printing(options: Mapping[str, Any]) -> None:
@@ -239,7 +237,7 @@ def _set_jax(kept: Mapping[str, Any]) -> None:
 
 def _sympy() -> dict[str, Any] | None:
     """What `init_printing` gives all printers; the printers of types themselves are kept as objects."""
-    return dict(_of("sympy.printing.printer").Printer._global_settings) or None
+    return dict(seams.SYMPY_SETTINGS.here()) or None
 
 
 def _set_sympy(settings: Mapping[str, Any]) -> None:
@@ -250,13 +248,15 @@ def sympy_printers() -> Place:
     """What `init_printing` gives SymPy's own objects as methods: closures, which lead to how to print."""
 
     def entries() -> Iterator[tuple[Hashable, Entry]]:
-        if (helpers := sys.modules.get("sympy.core._print_helpers")) is not None:
+        if (printable := seams.SYMPY_PRINTABLE.here(None)) is not None:
             for name in ("_repr_latex_", "_repr_png_", "_repr_svg_"):
-                method = vars(helpers.Printable)[name]
-                if method.__name__ != name and not (name != "_repr_latex_" and method.__name__ == "_repr_disabled"):
+                method = vars(printable)[name]
+                is_shown = name == "_repr_latex_" or method.__name__ != seams.SYMPY_NOT_SHOWN.name
+                if method.__name__ != name and is_shown:
                     yield name, (name, method)
 
     def put(name: str, method: Any) -> None:
-        setattr(importlib.import_module("sympy.core._print_helpers").Printable, name, method)
+        importlib.import_module("sympy")
+        setattr(seams.SYMPY_PRINTABLE.here(), name, method)
 
     return Place("printing of SymPy", entries, put)

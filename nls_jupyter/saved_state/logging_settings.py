@@ -124,7 +124,7 @@ def _set_names_of_levels(names: dict[int, str]) -> None:
 
 
 def _captures_warnings() -> bool:
-    return warnings.showwarning is logging._showwarning  # type: ignore[attr-defined]  # nothing public tells
+    return getattr(warnings.showwarning, "__module__", None) == logging.__name__
 
 
 def _makers() -> Iterator[tuple[Hashable, Entry]]:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import xxhash
 
+from nls_jupyter.between.seams import TORCH_FUNCTION_FROM
 from nls_jupyter.saved_state.buffers import owner_behind, span_of
 
 if TYPE_CHECKING:
@@ -79,8 +80,6 @@ ATOMS: frozenset[type] = frozenset(
     }
 )
 _HEAP_TYPE, _IMMUTABLE_TYPE = 1 << 9, 1 << 8
-#: Where `torch.compile` leaves the function that it was given.
-COMPILED = "_torchdynamo_orig_callable"
 _UNSET = "nls_jupyter: this slot is not set"
 
 
@@ -161,7 +160,7 @@ LOOKERS: dict[type, Callable[[Any], Look | None]] = {
 
 def look_at_function(namespaces: set[int], function: types.FunctionType) -> Look | None:
     """A function that is saved by value."""
-    if (original := vars(function).get(COMPILED)) is not None:
+    if (original := vars(function).get(TORCH_FUNCTION_FROM.name)) is not None:
         return Look(b"compiled", (original,))
     if id(function.__globals__) not in namespaces and home_of(function) is None:
         return None

@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from nls_jupyter.saved_state.kinds import module_of, name_of, text_of
+from nls_jupyter.between.seams import MissingSeamError
+from nls_jupyter.saved_state.kinds import is_of, module_of, name_of, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -156,7 +157,9 @@ def type_name(value: object) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """An error as a reason: its type and the beginning of its text, on one line."""
+    """An error as a reason: its type and the beginning of its text, on one line; ours is a clause by itself."""
     text = " ".join(text_of(error).split())[:300]
+    if is_of(error, MissingSeamError):
+        return text
     name = name_of(type(error)).rpartition(".")[2]
     return f"{name}: {text}" if text else name

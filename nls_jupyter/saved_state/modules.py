@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between.after_import import found_behind
 from nls_jupyter.between.held_signals import held
+from nls_jupyter.between.seams import ABC_CONTENT
 from nls_jupyter.saved_state import looks
 from nls_jupyter.saved_state.graph import Graph
 from nls_jupyter.saved_state.kinds import content_of, is_of, module_of, name_of
@@ -41,7 +42,7 @@ _PACKAGES = {"site-packages", "dist-packages"}
 _NO_FILES = (None, "built-in", "frozen")
 _OURS = ("nls_jupyter", "nls_jupyter_server", "nls_scheduler")
 # Of a class: what Python makes of its source, and what others note there.
-_NOT_CONTENT = frozenset({"__dict__", "__weakref__", "__slotnames__", "__doc__", "__module__", "_abc_impl"})
+_NOT_CONTENT = frozenset({"__dict__", "__weakref__", "__slotnames__", "__doc__", "__module__", ABC_CONTENT.name})
 # What is replaced as a whole, never changed.
 _WHOLE = (property, staticmethod, classmethod, types.MemberDescriptorType, types.GetSetDescriptorType)
 

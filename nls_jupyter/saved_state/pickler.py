@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
+from nls_jupyter.between.seams import FUNCTION_REDUCE, TORCH_FUNCTION_FROM
 from nls_jupyter.saved_state import (
     classes,
     handles,
@@ -21,7 +22,7 @@ from nls_jupyter.saved_state import (
     wrappers,
 )
 from nls_jupyter.saved_state.kinds import name_of
-from nls_jupyter.saved_state.looks import COMPILED, home_of, importable
+from nls_jupyter.saved_state.looks import home_of, importable
 from nls_jupyter.saved_state.regions import NAMESPACE, HostMemory, Regions, refuse
 from nls_jupyter.saved_state.watchdog import SaveEndsError
 
@@ -134,10 +135,10 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         return classes.as_written(kind, reduced)
 
     def _reduce_function(self, function: types.FunctionType) -> Any:
-        if (original := vars(function).get(COMPILED)) is not None:
+        if (original := vars(function).get(TORCH_FUNCTION_FROM.name)) is not None:
             self._note("a compiled function is saved without its compiled code, and compiled again with the defaults")
             return compile_again, (original,)
-        reduced = self._function_reduce(function)
+        reduced = FUNCTION_REDUCE.of(self)(function)
         if reduced is NotImplemented:  # importable
             return reduced
         if reducers.attributes_are_held(function):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.between.seams import MATPLOTLIB_BACKEND
 from nls_jupyter.saved_state.aspect import Aspect
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ def _backend() -> dict[str, Any] | None:
     inline = sys.modules.get("matplotlib_inline.backend_inline")
     return {
         "name": name,
-        "loaded": getattr(sys.modules.get("matplotlib.pyplot"), "_backend_mod", None) is not None,
+        "loaded": (pyplot := sys.modules.get("matplotlib.pyplot")) is not None
+        and MATPLOTLIB_BACKEND.of(pyplot) is not None,
         "shown by": getattr(getattr(inline, "configure_inline_support", None), "current_backend", None),
         "interactive": matplotlib.is_interactive(),
     }

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from nls_jupyter.saved_state.looks import ATOMS, importable
 from nls_jupyter.saved_state.manifest import MissingName, describe, type_name
 from nls_jupyter.saved_state.modules import is_the_users
+from nls_jupyter.saved_state.watchdog import IMPORTING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -111,7 +112,7 @@ def asked_by_a_cell() -> bool:
         name = frame.f_globals.get("__name__")
         if frame.f_globals is the_users or (name != "__main__" and name in sys.modules and is_the_users_module(name)):
             return True
-        if name == "importlib._bootstrap":
+        if frame.f_code.co_filename == IMPORTING:
             return False
         frame = frame.f_back
     return False

@@ -110,8 +110,8 @@ def _set_environment(changed: Mapping[str, str | None]) -> None:
 
 
 def _set_filters(filters: list[Any]) -> None:
+    warnings.resetwarnings()  # or registries of modules would not see that they are others
     warnings.filters[:] = filters  # type: ignore[index]  # a list, whatever typeshed says
-    warnings._filters_mutated()  # type: ignore[attr-defined]  # or registries of modules would not see it
 
 
 def _decimal_context() -> Any:

@@ -33,7 +33,7 @@ _UNSAVABLE = (
     ("concurrent.futures", "Future", "a future"),
     ("concurrent.futures", "Executor", "a pool of workers"),
     ("multiprocessing.process", "BaseProcess", "a process"),
-    ("multiprocessing.connection", "_ConnectionBase", "a connection to another process"),
+    ("multiprocessing.connection", "Connection", "a connection to another process"),
     ("multiprocessing.queues", "Queue", "a queue between processes"),
     ("multiprocessing.shared_memory", "SharedMemory", "memory shared with other processes"),
     ("subprocess", "Popen", "a process"),

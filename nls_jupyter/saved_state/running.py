@@ -8,6 +8,7 @@ import threading
 import types
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.between.seams import THREAD_TARGET
 from nls_jupyter.saved_state.aspect import Aspect
 from nls_jupyter.saved_state.places import is_the_users_module
 
@@ -37,7 +38,7 @@ def _nothing(_: object) -> None:
 def _threads() -> Iterable[tuple[str, threading.Thread]]:
     for thread in threading.enumerate():
         # A timer's function has a name of its own.
-        does = getattr(thread, "function", None) or getattr(thread, "_target", None)
+        does = getattr(thread, "function", None) or THREAD_TARGET.of(thread, None)
         if is_the_users_module(type(thread).__module__) or _is_the_users(does):
             yield thread.name, thread
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import linecache
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.between.seams import CELL_NUMBERS
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -16,7 +18,7 @@ class Sources:
     """Of one shell's cells; `compiler` is what compiles these, and tells their numbers."""
 
     def __init__(self, compiler: Any) -> None:
-        self._numbers: dict[str, int] = compiler._filename_map
+        self._numbers: dict[str, int] = CELL_NUMBERS.of(compiler, {})
         self._texts: dict[str, str] = {}
 
     def capture(self) -> dict[str, tuple[int, str]]:

@@ -11,8 +11,9 @@ import gc
 import pickle
 import types
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from nls_jupyter.between.seams import PYTHON_UNPICKLER
 from nls_jupyter.saved_state.arena import SavedStateDamagedError
 from nls_jupyter.saved_state.kinds import is_of, module_of, name_of, text_of
 from nls_jupyter.saved_state.looks import held_by_array, importable
@@ -44,7 +45,16 @@ class Lost:
         self.args = args
 
 
-_PythonUnpickler: Any = pickle._Unpickler
+class _NoUnpickler:
+    """In the place of Python's own where there is none: whoever wants one is told."""
+
+    dispatch: ClassVar[dict[int, Any]] = {}
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        PYTHON_UNPICKLER.here()
+
+
+_PythonUnpickler: Any = PYTHON_UNPICKLER.here(_NoUnpickler)
 
 
 class TolerantUnpickler(_PythonUnpickler):  # type: ignore[misc]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import _weakrefset
 import os
 import signal
+import sys
 import threading
 import time
 import weakref
 from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
 from typing import TYPE_CHECKING
 
 from nls_jupyter.saved_state import arena, blobs, parallel, window
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 # Code that makes no progress is looked at so often, and interrupted again when it swallows an interruption.
 _LOOK_S = 0.5
 _NEVER = float("-inf")
-_CALLBACKS = frozenset({weakref.__file__, _weakrefset.__file__})
-_IMPORTING = "<frozen importlib._bootstrap>"
+_CALLBACKS = frozenset({weakref.__file__, sys.modules[weakref.WeakSet.__module__].__file__})
+#: The file name of the code that imports.
+IMPORTING = ModuleSpec.__init__.__code__.co_filename
 # Cut off between two of its steps, what is written would not be what is known of it.
 _WRITERS = frozenset({arena.__file__, blobs.__file__, parallel.__file__, window.__file__})
 _OWN_CODE = os.path.join(os.path.dirname(__file__), "")  # noqa: PTH118, PTH120 - compared with file names of code
@@ -103,7 +105,7 @@ class Watchdog:
 
 def _is_importing(frame: FrameType | None) -> bool:
     while frame is not None:
-        if frame.f_code.co_filename == _IMPORTING:
+        if frame.f_code.co_filename == IMPORTING:
             return True
         frame = frame.f_back
     return False

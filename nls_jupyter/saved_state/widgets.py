@@ -13,6 +13,7 @@ import warnings
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.between import seams
 from nls_jupyter.saved_state.kinds import is_of
 from nls_jupyter.saved_state.looks import Look
 from nls_jupyter.saved_state.manifest import describe
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 BACK = "nls_comm_back"
 
 # What an object has anew once it is made: its own class's handlers, which are no content.
-_OF_CLASS = ("_trait_notifiers", "_trait_validators")
+_OF_CLASS = (seams.TRAIT_NOTIFIERS.name, seams.TRAIT_VALIDATORS.name)
 _made: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -47,8 +48,8 @@ def looker(kind: type) -> Callable[[Any], Look | None] | None:
 
 
 def _look_at_comm(comm: Any) -> Look:
-    token = repr((comm.comm_id, comm.target_name, comm.target_module, comm._closed)).encode()
-    return Look(token, (*_called_by(comm), comm._close_callback))
+    token = repr((comm.comm_id, comm.target_name, comm.target_module, seams.COMM_CLOSED.of(comm))).encode()
+    return Look(token, (*_called_by(comm), seams.COMM_ON_CLOSE.of(comm)))
 
 
 def _called_by(comm: Any) -> tuple[Any, Any]:
@@ -56,8 +57,9 @@ def _called_by(comm: Any) -> tuple[Any, Any]:
 
     A widget has its own method anew; another process's would be a copy of the function.
     """
-    owner = getattr(comm._msg_callback, "__self__", None)
-    return (owner, None) if _is_widget(owner) else (None, comm._msg_callback)
+    callback = seams.COMM_ON_MESSAGE.of(comm)
+    owner = getattr(callback, "__self__", None)
+    return (owner, None) if _is_widget(owner) else (None, callback)
 
 
 def _look_at_traits(thing: Any) -> Look:
@@ -79,7 +81,7 @@ def _observers(thing: Any) -> list[tuple[str | None, str | None, Any]]:
     traitlets: Any = sys.modules["traitlets.traitlets"]
     return [
         (None if name is traitlets.All else name, None if kind is traitlets.All else kind, handler)
-        for name, kinds in thing._trait_notifiers.items()
+        for name, kinds in seams.TRAIT_NOTIFIERS.of(thing).items()
         for kind, handlers in kinds.items()
         for handler in handlers
         if not is_of(handler, traitlets.EventHandler)
@@ -88,20 +90,20 @@ def _observers(thing: Any) -> list[tuple[str | None, str | None, Any]]:
 
 def _reduce_comm(comm: Any) -> Any:
     made_of = (comm.comm_id, comm.target_name, comm.target_module)
-    state = (comm._closed, *_called_by(comm), comm._close_callback)
+    state = (seams.COMM_CLOSED.of(comm), *_called_by(comm), seams.COMM_ON_CLOSE.of(comm))
     return _make_comm, made_of, state, None, None, _fill_comm
 
 
 def _make_comm(comm_id: str, target_name: str, target_module: str | None) -> Any:
     create: Any = importlib.import_module("comm").create_comm
     made = create(target_name=target_name, comm_id=comm_id, target_module=target_module, primary=False)
-    made._closed = True  # silent until `reconnect`
+    seams.COMM_CLOSED.put(made, True)  # noqa: FBT003 - silent until `reconnect`
     return made
 
 
 def _fill_comm(comm: Any, state: tuple[bool, Any, Any, Any]) -> None:
     closed, owner, callback, close_callback = state
-    comm.on_msg(callback if owner is None else owner._handle_msg)
+    comm.on_msg(callback if owner is None else seams.WIDGET_ON_MESSAGE.of(owner))
     comm.on_close(close_callback)
     if not closed:
         _made.add(comm)
@@ -128,7 +130,7 @@ def _fill_traits(thing: Any, content: tuple[Callable[[Any, Any], None] | None, A
         thing.__setstate__(state)
     every = sys.modules["traitlets.traitlets"].All
     for name, kind, handler in observers:
-        thing._add_notifiers(handler, every if name is None else name, every if kind is None else kind)
+        seams.ADD_NOTIFIERS.of(thing)(handler, every if name is None else name, every if kind is None else kind)
 
 
 def _is_widget(thing: Any) -> bool:
@@ -165,13 +167,13 @@ def _connect(comm: Any, tell: Callable[[Mapping[str, str]], None]) -> Any:
     manager = sys.modules["comm"].get_comm_manager()
     if comm.comm_id in manager.comms:
         return None
-    comm._closed = False
+    seams.COMM_CLOSED.put(comm, False)  # noqa: FBT003
     _attach(comm)
     manager.register_comm(comm)
     tell({"comm_id": comm.comm_id, "target_name": comm.target_name})
     owner, _ = _called_by(comm)
     if owner is not None:
-        sys.modules["ipywidgets.widgets.widget"]._instances[comm.comm_id] = owner
+        seams.WIDGETS_BY_ID.here({})[comm.comm_id] = owner
     return owner
 
 

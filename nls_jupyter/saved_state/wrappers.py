@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _OVER: tuple[dict[Any, Any], ...] = ({}, collections.OrderedDict())
 _GONE_OVER: tuple[Any, ...] = tuple(part for some in _OVER for part in (some, some.values(), some.items()))
+_CACHED: type = type(functools.cache(len))
 # These find their place again only in the very object that they go over.
 _BARE_ITERATORS = (type(iter(set())), *(type(way(over)) for over in _GONE_OVER for way in (iter, reversed)))
 
@@ -41,7 +42,7 @@ def handlers(regions: Regions) -> dict[type, Callable[[Any], Any]]:
             iter(list(weak.items())),
         ),
         weakref.WeakSet: lambda weak: (weakref.WeakSet, (list(weak),)),
-        functools._lru_cache_wrapper: functools.partial(_reduce_cache, regions.note),
+        _CACHED: functools.partial(_reduce_cache, regions.note),
         functools.cached_property: _reduce_cached_property,
         **dict.fromkeys(
             (staticmethod, abc.abstractstaticmethod, classmethod, abc.abstractclassmethod), _reduce_method_wrapper

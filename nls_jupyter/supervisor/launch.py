@@ -13,6 +13,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from nls_jupyter.between.seams import INTERPRETER_FLAGS
 from nls_scheduler.processes import cgroups, guardian
 from nls_scheduler.processes.proc import WORKLOAD_VARIABLE
 
@@ -278,7 +279,7 @@ class GuardedProcess:
 
 def interpreter() -> list[str]:
     """Python with the same options (-X, -W, -O) as this one, as multiprocessing starts its workers."""
-    options: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
+    options: list[str] = INTERPRETER_FLAGS.of(subprocess, list)()
     # Jupyter starts its kernels so too: debugpy, which ipykernel loads, complains about frozen modules.
     frozen = [] if "frozen_modules" in sys._xoptions else ["-Xfrozen_modules=off"]
     return [sys.executable, *options, *frozen]

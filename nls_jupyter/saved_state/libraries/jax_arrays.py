@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.between.seams import JAX_ARRAY
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import ModuleType
@@ -27,9 +29,8 @@ class JaxArrays:
 
     def handlers(self) -> Mapping[type, Handler]:
         """See `Library`."""
-        # The class of arrays is not public: `jax.Array` is abstract.
-        implementation = importlib.import_module("jax._src.array").ArrayImpl
-        return {implementation: self._reduce}
+        kind = JAX_ARRAY.here(None)  # `jax.Array` is abstract
+        return {} if kind is None else {kind: self._reduce}
 
     def lookers(self) -> Mapping[type, Looker]:
         """A JAX array is pickled at each save."""

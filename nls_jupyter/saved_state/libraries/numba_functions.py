@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.between.seams import NUMBA_STATE
 from nls_jupyter.saved_state.looks import Look
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def library(module: Any, regions: Regions) -> NumbaFunctions:
 
 def _look(function: Any) -> Look:
     """What it consists of as Numba pickles it; what is made anew for each pickle is told by its text."""
-    state: dict[str, Any] = function._reduce_states()
+    state: dict[str, Any] = NUMBA_STATE.of(function)()
     own = set(map(id, vars(function).values()))
     lasting = [value for value in state.values() if id(value) in own]
     made = {key: value for key, value in state.items() if id(value) not in own}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from nls_jupyter.between import seams
 from nls_jupyter.saved_state import device_hash
 from nls_jupyter.saved_state.arena import CHUNK_BYTES
 from nls_jupyter.saved_state.blobs import pieces_of
@@ -65,7 +66,7 @@ class TorchTensors:
             torch.UntypedStorage: _look_at_storage,
             torch.Tensor: _look,
             torch.nn.Parameter: _look,
-            **dict.fromkeys(_compiled_modules(), lambda module: Look(children=(module._orig_mod,))),
+            **dict.fromkeys(_compiled_modules(), _look_at_compiled),
             **dict.fromkeys(_ATOMS, ATOM),
         }
 
@@ -92,7 +93,7 @@ class TorchTensors:
 
     def _reduce_compiled(self, module: Any) -> Any:
         self._regions.note("a compiled module is saved without its compiled code, and compiled again with the defaults")
-        return torch.compile, (module._orig_mod,)
+        return torch.compile, (seams.TORCH_COMPILED_FROM.of(module),)
 
     def _reduce_tensor(self, tensor: Any) -> Any:
         if not _is_plain(tensor):
@@ -102,7 +103,8 @@ class TorchTensors:
             self._regions.note("a tensor with autograd history comes back detached")
         plain = tensor.detach()
         state = {} if recorded or tensor.grad is None else {"grad": tensor.grad}
-        state |= {"hooks": tensor._backward_hooks} if tensor._backward_hooks and not recorded else {}
+        hooks = seams.TORCH_HOOKS.of(tensor)
+        state |= {"hooks": hooks} if hooks and not recorded else {}
         state |= {"attributes": dict(vars(tensor))} if vars(tensor) else {}
         return (
             load_tensor,
@@ -123,29 +125,34 @@ class TorchTensors:
         )
 
     def _storage(self, storage: Any, culprit: Any) -> object:
-        if storage._cdata in self._in_arrays:
-            return self._in_arrays[storage._cdata]
+        place = seams.TORCH_STORAGE.of(storage)
+        if place in self._in_arrays:
+            return self._in_arrays[place]
         if not storage.resizable():  # memory that PyTorch took from elsewhere
             pointer = storage.data_ptr()
             for start, end, owner in self._arrays:
                 if start <= pointer and pointer + storage.nbytes() <= end:
-                    self._in_arrays[storage._cdata] = InArray(storage, owner, pointer - start)
-                    return self._in_arrays[storage._cdata]
+                    self._in_arrays[place] = InArray(storage, owner, pointer - start)
+                    return self._in_arrays[place]
         return self._regions.storage(
             _key(storage), lambda: TensorMemory(storage), load_storage, str(storage.device), culprit=culprit
         )
 
 
 def _compiled_modules() -> list[type]:
-    kind = getattr(sys.modules.get("torch._dynamo.eval_frame"), "OptimizedModule", None)
+    kind = seams.TORCH_COMPILED.here(None)  # nobody has imported the compiler, most of the time
     return [kind] if kind is not None else []
+
+
+def _look_at_compiled(module: Any) -> Look:
+    return Look(children=(seams.TORCH_COMPILED_FROM.of(module),))
 
 
 _ATOMS = (torch.Size, torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 
 def _key(storage: Any) -> object:
-    return ("torch", storage._cdata, storage.nbytes())
+    return ("torch", seams.TORCH_STORAGE.of(storage), storage.nbytes())
 
 
 def _is_plain(tensor: Any) -> bool:
@@ -164,7 +171,7 @@ def _look(tensor: Any) -> Look | None:
     token = repr((place, kind, tensor.grad_fn is not None)).encode()
     memory = _memory(storage)
     grad = tensor.grad if tensor.is_leaf else None
-    return Look(token, (grad, tensor._backward_hooks, vars(tensor)), memory)
+    return Look(token, (grad, seams.TORCH_HOOKS.of(tensor), vars(tensor)), memory)
 
 
 def _look_at_storage(storage: Any) -> Look:
@@ -305,7 +312,7 @@ def load_tensor(
     if lazy[0]:
         tensor = tensor.conj()
     if lazy[1]:
-        tensor = torch._neg_view(tensor)
+        tensor = seams.TORCH_NEGATED.of(torch)(tensor)
     if is_parameter:
         return torch.nn.Parameter(tensor, requires_grad)
     return tensor.requires_grad_(requires_grad) if requires_grad else tensor
@@ -316,5 +323,5 @@ def set_tensor_state(tensor: Any, state: dict[str, Any]) -> None:
     if "grad" in state:
         tensor.grad = state["grad"]
     if "hooks" in state:
-        tensor._backward_hooks = state["hooks"]
+        seams.TORCH_HOOKS.put(tensor, state["hooks"])
     vars(tensor).update(state.get("attributes", {}))
