@@ -15,10 +15,20 @@ _log = logging.getLogger(__name__)
 
 
 class AfterImport:
-    """A finder that finds nothing by itself: it notes when others have found and loaded one of its modules."""
+    """A finder that finds nothing by itself: it notes when others have found and loaded one of its modules.
 
-    def __init__(self, wanted: Mapping[str, Callable[[ModuleType], None]]) -> None:
+    Args:
+        wanted: what gets each module.
+        failed: gets the module's name, and what that has raised.
+    """
+
+    def __init__(
+        self,
+        wanted: Mapping[str, Callable[[ModuleType], None]],
+        failed: Callable[[str, Exception], object] | None = None,
+    ) -> None:
         self._wanted = dict(wanted)
+        self._failed = failed or _log_failure
         self._finding: set[str] = set()
 
     def install(self) -> None:
@@ -63,8 +73,12 @@ class AfterImport:
             return
         try:
             wanted(module)
-        except Exception:  # noqa: BLE001 - whatever an unknown version of the library raises
-            _log.exception("%s does not follow the memory allowance of this GPU process.", name)
+        except Exception as error:  # noqa: BLE001 - whatever an unknown version of the library raises
+            self._failed(name, error)
+
+
+def _log_failure(name: str, error: Exception) -> None:
+    _log.error("What was to follow the import of %s failed.", name, exc_info=error)
 
 
 def found_behind(

@@ -6,7 +6,8 @@ in order with cells: `nls_save_request`, `nls_save_aside_request`, `nls_restore_
 that stands by `nls_prepare_request` and `nls_adopt_request`. On the control channel, so that they work in mid-cell:
 `nls_allowance_request`, `nls_trim_request`, `nls_reclaim_request` and `nls_memory_answer_request`, which answers what
 it asks by `nls_memory_request` on iopub. A save point in mid-cell goes straight to the kernel's end of the state
-socket, and so does what a copy of the process saves; `nls_saved_aside` tells on iopub how the copy ended. Replies hold
+socket, and so does what a copy of the process saves; `nls_saved_aside` tells on iopub how the copy ended, and
+`nls_notice` what the user has to know. Replies hold
 `status: ok`, or `status: error` with `ename, evalue, traceback`; a failure never ends the
 process.
 """
@@ -34,7 +35,7 @@ from ipykernel.kernelbase import Kernel
 from traitlets import Unicode, default
 
 from nls_jupyter import saved_state
-from nls_jupyter.between import held_signals, numbering
+from nls_jupyter.between import held_signals, numbering, seams
 from nls_jupyter.between.begun import BegunCell
 from nls_jupyter.between.errors import GpuUsageError
 from nls_jupyter.between.packed import pack_named, unpack
@@ -77,7 +78,8 @@ class GpuProcessKernel(IPythonKernel):
         self._budget = SavePointBudget()
         self._reclaims = Reclaims()
         self._asking = Asking(self._ask_for_memory)
-        self._follower = Follower(self._asking)
+        self._follower = Follower(self._asking, self._tell)
+        self._told: list[str] = []
         self._imports = warm_imports.Imports()
         self._pid = os.getpid()
         shell: Any = self.shell
@@ -121,6 +123,7 @@ class GpuProcessKernel(IPythonKernel):
         shell: Any = self.shell
         shell.extension_manager.load_extension("nls_jupyter")  # the environment's configuration may have done so
         self._follower.install()
+        seams.after_imports(self._tell).install()
         super().start()  # type: ignore[no-untyped-call]
         self._woken, self._waker = socket.socketpair()
         self._woken.setblocking(False)  # noqa: FBT003 - its only signature
@@ -142,6 +145,9 @@ class GpuProcessKernel(IPythonKernel):
     async def execute_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
         """A cell, with the number that the notebook gave it."""
         self._begun.note(parent["header"]["msg_id"])
+        told, self._told = self._told, []
+        for sentence in told:
+            self._send_notice(sentence)
         count = (parent.get("metadata") or {}).get(numbering.KEY)
         self._cell = ident, parent
         try:
@@ -376,6 +382,16 @@ class GpuProcessKernel(IPythonKernel):
     def _take_answer(self, content: dict[str, Any]) -> dict[str, Any]:
         self._asking.answer(content["number"], Answer(content["granted"], content["reason"]))
         return {}
+
+    def _tell(self, sentence: str) -> None:
+        """Have the user read it; from any thread. Once more with the next cell: now, nobody may listen yet."""
+        if os.getpid() == self._pid:
+            self._told.append(sentence)
+            self._send_notice(sentence)
+
+    def _send_notice(self, sentence: str) -> None:
+        session: Any = self.session
+        session.send(self.iopub_socket, "nls_notice", {"text": sentence})
 
     def _ask_for_memory(self, question: Mapping[str, object]) -> None:
         """From any thread: iopub is the one channel that takes messages in mid-cell from all of them."""

@@ -64,7 +64,7 @@ class NotebookGpu:
             standby=standby,
         )
         for sentence in seams.missing():
-            self.supervisor.log.add(sentence, important=True)
+            self.supervisor.log.add_once(sentence)
         self._relay = relay
         self._runner = CellRunner(kernel, self._thread, self.supervisor, relay, command)
         self.comms = GpuComms(kernel, self._thread, self.supervisor, relay)

@@ -48,6 +48,7 @@ class GpuProcess:
         can_be_copied: whether `save_aside` can be asked for, as far as the last save told.
         on_memory_wanted: gets what an allocation in a cell lacks: `number, gpu, bytes, held_bytes`; `answer_memory`
             answers. Must not block.
+        on_notice: gets what the user has to know, as a sentence, perhaps more than once. Must not block.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class GpuProcess:
         self.modules: Sequence[str] = ()
         self.can_be_copied = True
         self.on_memory_wanted: Callable[[Message], None] | None = None
+        self.on_notice: Callable[[str], None] | None = None
         self.exited: asyncio.Future[ExitStatus] = asyncio.get_running_loop().create_future()
         self._tasks = Tasks(_failed)
         self._tasks.spawn(self._follow_the_end())
@@ -446,6 +448,8 @@ class GpuProcess:
         kind, content = message["header"]["msg_type"], message["content"]
         if kind == "nls_memory_request" and self.on_memory_wanted is not None:
             self.on_memory_wanted(content)
+        elif kind == "nls_notice" and self.on_notice is not None:
+            self.on_notice(content["text"])
         elif kind == "nls_saved_aside":
             self._arrivals.take()
             self.can_be_copied = content["can_be_copied"]

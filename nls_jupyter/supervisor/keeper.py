@@ -72,6 +72,7 @@ class Keeper:
         not_back: why each name that is saved could not be restored, until it is.
         ordered_end: why the process was ended on purpose; `None` for an end of its own.
         on_memory_wanted: gets the process, and what an allocation there lacks; see `GpuProcess`.
+        on_notice: see `GpuProcess`.
         on_new: gets each process that is new, before anything is restored there.
     """
 
@@ -109,6 +110,7 @@ class Keeper:
         self._deaths = Deaths()
         self.ordered_end: str | None = None
         self.on_memory_wanted: Callable[[GpuProcess, Message], None] | None = None
+        self.on_notice: Callable[[str], None] | None = None
         self.on_new: Callable[[GpuProcess], Awaitable[None]] | None = None
 
     @property
@@ -145,6 +147,7 @@ class Keeper:
             except TimeoutError:
                 raise LaunchFailed(f"the GPU process did not start within {_LAUNCH_TIMEOUT_S:g} s") from None
             self.process.on_memory_wanted = functools.partial(self._memory_wanted, self.process)
+            self.process.on_notice = self.on_notice
             return self.process
 
     async def _adopted(self, environment: Mapping[str, str | None]) -> GpuProcess | None:

@@ -55,6 +55,11 @@ class NoticeLog:
         if important:
             self.unread.append(notice)
 
+    def add_once(self, text: str) -> None:
+        """Remember an important `text`, unless that was done already."""
+        if all(notice.text != text for notice in self.entries):
+            self.add(text, important=True)
+
     def take_unread(self) -> list[Notice]:
         """The notices that are to be shown now, once."""
         unread, self.unread = self.unread, []

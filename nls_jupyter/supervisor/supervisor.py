@@ -100,6 +100,7 @@ class Supervisor:
             self.keeper.standby.on_save_point = self.keeper.take_save_point
         self._kept_code = KeptCode(self.log)
         self.keeper.on_new = self._kept_code.run_in
+        self.keeper.on_notice = self.log.add_once
         self.place = Place(connect, defaults, self.keeper, self.log, self._changes)
 
     @property

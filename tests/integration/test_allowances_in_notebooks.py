@@ -49,6 +49,40 @@ def test_an_allocation_beyond_the_share_says_in_mid_cell_who_holds_what_and_what
     assert bob.gpu("print(int(y.sum()))").stdout == "0\n", "the notebook goes on"
 
 
+# A later version: it has neither the pool that is replaced, nor any other, nor the state of its random numbers.
+CUPY = """
+import pathlib, sys, tempfile
+folder = tempfile.mkdtemp()
+pathlib.Path(folder, "cupy.py").write_text('''
+import types
+__version__ = "99.0"
+cuda = types.SimpleNamespace(is_available=lambda: False)
+random = types.SimpleNamespace()
+ndarray = type("ndarray", (), {})
+''')
+sys.path.insert(0, folder)
+import cupy
+sys.path.remove(folder)
+"""
+
+
+def test_a_library_that_cannot_be_held_to_the_share_is_told_once_and_so_is_what_else_it_lacks(books):
+    alice, _ = books
+    alice.gpu(CUPY)
+    told = alice.gpu("print(42)")
+    assert told.stdout == "42\n"
+    sentences = (
+        "cupy is not held to this notebook's share of the GPU, and the scheduler is not asked for more where ",
+        "cupy 99.0 has no cupy._default_memory_pool, seen in ",
+        "cupy 99.0 has no cupy.random._generator._random_states, seen in ",
+    )
+    for sentence in sentences:
+        assert told.stderr.count(sentence) == 1, told.stderr
+    assert "cupy" not in alice.gpu("del sys.modules['cupy'], cupy").stderr
+    assert "cupy 99.0" not in alice.gpu("1").stderr
+    assert sentences[0] in alice.run("%gpu log").stdout
+
+
 def test_the_allowance_grows_for_who_stays(books):
     alice, bob = books
     alice.run("%gpu release")

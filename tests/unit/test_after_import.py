@@ -70,9 +70,6 @@ def test_a_library_that_is_not_there_is_missed_as_ever(told):
 
 
 def test_what_fails_here_does_not_fail_the_users_import(library, caplog):
-    def fail(module):
-        raise AttributeError("an unknown version")
-
     hook = AfterImport({library: fail})
     hook.install()
     try:
@@ -80,7 +77,21 @@ def test_what_fails_here_does_not_fail_the_users_import(library, caplog):
             assert importlib.import_module(library).whole
     finally:
         hook.remove()
-    assert "a_library does not follow the memory allowance" in caplog.text
+    assert "What was to follow the import of a_library failed." in caplog.text
+
+
+def test_who_wants_to_know_gets_what_has_failed(library, told):
+    hook = AfterImport({library: fail}, lambda name, error: told.append((name, str(error))))
+    hook.install()
+    try:
+        importlib.import_module(library)
+    finally:
+        hook.remove()
+    assert told == [("a_library", "an unknown version")]
+
+
+def fail(_):
+    raise AttributeError("an unknown version")
 
 
 def test_many_of_them_ask_everybody_else_once(library, monkeypatch):

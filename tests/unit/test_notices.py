@@ -152,6 +152,14 @@ def test_important_notices_are_shown_once_and_the_log_has_all() -> None:
     assert [line.split("  ")[1] for line in log.as_text().splitlines()] == ["started", "moved"]
 
 
+def test_what_is_told_again_and_again_is_shown_once() -> None:
+    log = NoticeLog()
+    log.add_once("torch 3.0 has no name")
+    assert [notice.text for notice in log.take_unread()] == ["torch 3.0 has no name"]
+    log.add_once("torch 3.0 has no name")
+    assert log.take_unread() == []
+
+
 def test_what_could_not_be_shown_is_shown_first_the_next_time() -> None:
     log = NoticeLog()
     log.add("first", important=True)

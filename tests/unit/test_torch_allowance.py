@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import types
 
 import pytest
 
+from nls_jupyter.between.seams import TORCH_OUT_OF_MEMORY, TORCH_WHEN_READY
 from nls_jupyter.gpu_process.allocators import Answer, Asking, Follower, explain_failed_allocations
 from nls_jupyter.gpu_process.allocators.torch_fraction import TorchFraction
 from nls_scheduler.processes.proc import CONTEXT_VARIABLE
@@ -177,13 +179,50 @@ def test_another_error_after_one_that_was_caught_is_left_as_it_is(follower, torc
     assert str(other) == "x"
 
 
-def test_pytorch_without_the_observer_still_follows(daemon, torch):
+def test_pytorch_without_the_observer_still_follows_and_its_user_is_told(daemon, torch):
     torch._C = types.SimpleNamespace()
-    follower = Follower(daemon.asking)
+    told = []
+    follower = Follower(daemon.asking, told.append)
     follower.allowance_bytes = 5 * GIB
     follower._add(TorchFraction(torch, follower))
     torch.cuda.init()
     assert torch.cuda.fractions[0] == 4 / 16
+    assert told == [TORCH_OUT_OF_MEMORY.told()]
+
+
+@pytest.fixture
+def told_after_import(daemon, torch, monkeypatch):
+    """What is told of it when it is imported; more may come later."""
+    for name, module in (("torch", torch), ("torch.cuda", torch.cuda)):
+        monkeypatch.setitem(sys.modules, name, module)
+    for name in ("cupy", "nls_jupyter.simulated_cupy"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+    def told_after_import():
+        told = []
+        follower = Follower(daemon.asking, told.append)
+        follower.install()
+        follower.remove()
+        return told, follower.libraries
+
+    return told_after_import
+
+
+def test_pytorch_without_the_call_at_its_first_use_is_not_held_and_its_user_is_told(told_after_import, monkeypatch):
+    monkeypatch.delattr(FakeCuda, "_lazy_call")
+    assert told_after_import() == ([TORCH_WHEN_READY.told()], [])
+
+
+def test_what_fails_in_the_first_use_of_pytorch_is_told_and_does_not_fail_it(told_after_import, torch, monkeypatch):
+    told, libraries = told_after_import()
+    assert told == []
+    assert len(libraries) == 1
+    monkeypatch.setattr(FakeCuda, "mem_get_info", lambda *_: (0, 0))
+    libraries[0]._follower.allowance_bytes = GIB
+    torch.cuda.init()
+    (sentence,) = told
+    assert sentence.startswith("torch is not held to this notebook's share of the GPU, and the scheduler is not asked ")
+    assert sentence.endswith(" where its memory is short: ZeroDivisionError: division by zero.")
 
 
 def test_the_real_pytorch_has_the_calls_that_need_no_gpu():

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.between.seams import CUPY_POOL
 from nls_jupyter.gpu_process.allocators.library import explained
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class CupyPool:
         self.pool = _following_pool(cupy, self)
         if cupy.cuda.get_allocator() == self._before.malloc:
             cupy.cuda.set_allocator(self.pool.malloc)
-        cupy._default_memory_pool = self.pool
+        CUPY_POOL.put(cupy, self.pool)
 
     def devices(self) -> set[int]:
         """Where it has allocated; asking CUDA about another device would create a context there."""

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from typing import TYPE_CHECKING
 
 from nls_jupyter.between.after_import import AfterImport
+from nls_jupyter.between.seams import MissingSeamError
+from nls_jupyter.saved_state.manifest import describe
 from nls_scheduler.processes.proc import CONTEXT_VARIABLE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
     from nls_jupyter.gpu_process.allocators.asking import Answer, Asking
     from nls_jupyter.gpu_process.allocators.library import Library
+
+_log = logging.getLogger(__name__)
 
 
 class Follower:
@@ -24,13 +30,16 @@ class Follower:
         libraries: those that the user has imported.
     """
 
-    def __init__(self, asking: Asking) -> None:
+    def __init__(self, asking: Asking, tell: Callable[[str], object] = _log.warning) -> None:
+        """`tell` gets a sentence for the user about each library that cannot be looked after."""
         self._asking = asking
+        self._tell = tell
         self._lock = threading.RLock()
         self.allowance_bytes: int | None = None
         self.libraries: list[Library] = []
         self._imports = AfterImport(
-            {"cupy": self._add_cupy, "nls_jupyter.simulated_cupy": self._add_cupy, "torch": self._add_torch}
+            {"cupy": self._add_cupy, "nls_jupyter.simulated_cupy": self._add_cupy, "torch": self._add_torch},
+            self.failed,
         )
 
     def install(self) -> None:
@@ -53,8 +62,18 @@ class Follower:
 
     def _add(self, library: Library) -> None:
         with self._lock:
-            self.libraries.append(library)
             library.follow()
+            self.libraries.append(library)
+
+    def failed(self, library: str, error: Exception) -> None:
+        """A library could not be looked after; no reason to fail the user's import, but one to tell it."""
+        if isinstance(error, MissingSeamError):
+            self._tell(f"{error}.")
+        else:
+            self._tell(
+                f"{library} is not held to this notebook's share of the GPU, and the scheduler is not asked for more "
+                f"where its memory is short: {describe(error)}."
+            )
 
     def follow(self, allowance_bytes: int | None) -> None:
         """The daemon allows so much from now on. Where more is held, caches go at once; variables stay."""

@@ -36,6 +36,9 @@ class Allowance(Protocol):
     def grew(self, library: Library) -> None:
         """`library` has taken more from a device."""
 
+    def failed(self, library: str, error: Exception) -> None:
+        """Tell the user what a library cannot be held to."""
+
     def ask(self, device: int, size_bytes: int) -> Answer:
         """Ask the daemon for what `device` did not have; see `Asking.ask`."""
 

@@ -11,6 +11,7 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.between.seams import TORCH_OUT_OF_MEMORY, TORCH_WHEN_READY
 from nls_jupyter.gpu_process.allocators.library import explained
 
 if TYPE_CHECKING:
@@ -27,14 +28,19 @@ class TorchFraction:
         self._ready = False
         self._told = threading.local()
         # Runs now, or at the end of the initialisation: doing it ourselves would create a CUDA context at the import.
-        torch.cuda._lazy_call(self._initialised)
+        TORCH_WHEN_READY.of(torch.cuda)(self._initialised)
 
     def _initialised(self) -> None:
+        """PyTorch calls this in the user's first use of CUDA, which must not fail by it."""
         self._ready = True
-        observe = getattr(self._torch._C, "_cuda_attach_out_of_memory_observer", None)
-        if observe is not None:
-            observe(self._on_out_of_memory)
-        self.follow()
+        for step in (self._observe, self.follow):
+            try:
+                step()
+            except Exception as error:  # noqa: BLE001 - whatever an unknown version raises
+                self._follower.failed("torch", error)
+
+    def _observe(self) -> None:
+        TORCH_OUT_OF_MEMORY.of(self._torch)(self._on_out_of_memory)
 
     def devices(self) -> set[int]:
         """All that it sees: those that were ordered for this process."""
