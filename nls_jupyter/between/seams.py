@@ -107,9 +107,10 @@ def _get(thing: Any, name: str, default: object) -> Any:
 
 
 def _is_gone(module: str) -> bool:
-    """Whether a module that nobody has imported cannot be; as long as its package is not there, it is not missed."""
-    if module.rpartition(".")[0] not in sys.modules:
-        return False
+    """Whether a module that nobody has imported cannot be, as far as that can be seen without importing another."""
+    parent = module.rpartition(".")[0]
+    if parent not in sys.modules:
+        return bool(parent) and _is_gone(parent)
     try:
         return find_spec(module) is None
     except (ImportError, ValueError):

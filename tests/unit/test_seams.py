@@ -106,7 +106,8 @@ def test_a_library_is_looked_at_when_the_user_imports_it_and_its_later_modules_w
     table = (
         Seam("a_library", "_kept", "8.0", "nothing"),
         Seam("a_library", "_renamed", "8.0", "one thing does not work"),
-        Seam("a_library.gone", "_moved", "8.0", "another does not"),
+        Seam("a_library.gone.inner", "_moved", "8.0", "another does not"),
+        Seam("a_library.later.inner", "_unseen", "8.0", "nobody can tell before it is imported"),
         Seam("a_library.later:Kind", "_renamed", "8.0", "a third does not"),
         Seam("a_library", "_of_some_builds", "8.0", "a fourth does not", when_asked=True),
     )
@@ -118,10 +119,11 @@ def test_a_library_is_looked_at_when_the_user_imports_it_and_its_later_modules_w
         importlib.import_module("a_library")
         assert told == [
             "a_library 9.1 has no a_library._renamed, seen in 8.0: one thing does not work.",
-            "a_library 9.1 has no a_library.gone._moved, seen in 8.0: another does not.",
+            "a_library 9.1 has no a_library.gone.inner._moved, seen in 8.0: another does not.",
         ]
         importlib.import_module("a_library.later")
         assert told[2:] == ["a_library 9.1 has no Kind._renamed, seen in 8.0: a third does not."]
+        assert any("a_library.later.inner._unseen" in sentence for sentence in seams.missing("a_library"))
     finally:
         hook.remove()
         for name in [name for name in sys.modules if name.startswith("a_library")]:
