@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-IPYKERNEL6 := $(VENV)/ipykernel6
+OLDEST := $(VENV)/oldest
+PRERELEASES := $(VENV)/prereleases
 CORPUS := $(VENV)/corpus
 # Further arguments, as in: make test ARGS="-k story", make lab ARGS=--no-browser
 ARGS ?=
@@ -13,7 +14,7 @@ WORKERS ?= --numprocesses=$(shell nproc | awk '{print ($$1 < 8) ? $$1 : 8}') --d
 MINUTES ?= 2
 SEED ?=
 
-.PHONY: demo lab labextension test test-long test-ipykernel6 explore chaos corpus types mutants lint format docs pictures clean
+.PHONY: demo lab labextension test test-long test-oldest test-prereleases explore chaos corpus types mutants lint format docs pictures clean
 
 demo: $(VENV)/.lab
 	$(BIN)/nls demo
@@ -32,7 +33,7 @@ test: $(VENV)/.test labextension
 	$(BIN)/python -m pytest -m "not long" $(WORKERS) $(ARGS)
 
 # Whatever takes long, and nothing of the above.
-test-long: test-ipykernel6 $(VENV)/.test labextension
+test-long: test-oldest $(VENV)/.test labextension
 	$(BIN)/python tools/check_tools.py
 	$(BIN)/python -m pytest -m long $(WORKERS) $(ARGS)
 
@@ -47,9 +48,14 @@ chaos: $(VENV)/.test
 corpus: $(CORPUS)/.corpus
 	$(CORPUS)/bin/python tests/corpus/corpus.py $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-# What notebooks meet, on the ipykernel that many images still have.
-test-ipykernel6: $(IPYKERNEL6)/.test
-	$(IPYKERNEL6)/bin/python -m pytest -m kernel $(WORKERS) $(ARGS)
+# What notebooks meet, on the oldest versions that pyproject.toml allows: ipykernel 6, IPython 8 and what goes with them.
+test-oldest: $(OLDEST)/.test
+	$(OLDEST)/bin/python -m pytest -m kernel $(WORKERS) $(ARGS)
+
+# The same on what Jupyter is about to release. It may fail: then something is to be done before that is out.
+test-prereleases: $(PRERELEASES)/.test
+	$(PRERELEASES)/bin/python -m pip list --quiet 2>/dev/null | grep -E '^(ipykernel|ipython|jupyter_client|pyzmq) '
+	$(PRERELEASES)/bin/python -m pytest -m kernel $(WORKERS) $(ARGS)
 
 # Fresh examples for every property, which `make test` draws the same everywhere; ends with an error if one breaks.
 explore: $(VENV)/.test
@@ -102,12 +108,21 @@ $(VENV)/.test: $(VENV)/.base
 	$(BIN)/python -m pip install --quiet --editable '.[lab,test]'
 	touch $@
 
-# Its own ipykernel and what an editable install leaves in a prefix; everything else is that of the first environment.
-$(IPYKERNEL6)/.test: $(VENV)/.test
-	$(BIN)/python -m venv $(IPYKERNEL6)
-	$(IPYKERNEL6)/bin/python -m pip install --quiet --no-deps editables 'ipykernel==6.31.*' nest-asyncio
-	$(IPYKERNEL6)/bin/python -m pip install --quiet --no-deps --editable .
-	$(IPYKERNEL6)/bin/python tools/share_packages.py $(VENV)
+# Their own versions of what kernels are made of, and what an editable install leaves in a prefix; everything else is that
+# of the first environment.
+$(OLDEST)/.test: $(VENV)/.test tools/lower_bounds.py
+	$(BIN)/python -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --no-deps editables backcall decorator nest-asyncio pickleshare \
+		$$($(BIN)/python tools/lower_bounds.py ipykernel ipython jupyter_client pyzmq tornado traitlets cloudpickle)
+	$(OLDEST)/bin/python -m pip install --quiet --no-deps --editable .
+	$(OLDEST)/bin/python tools/share_packages.py $(VENV)
+	touch $@
+
+$(PRERELEASES)/.test: $(VENV)/.test
+	$(BIN)/python -m venv $(PRERELEASES)
+	$(PRERELEASES)/bin/python -m pip install --quiet --no-deps --pre editables ipykernel ipython jupyter_client pyzmq
+	$(PRERELEASES)/bin/python -m pip install --quiet --no-deps --editable .
+	$(PRERELEASES)/bin/python tools/share_packages.py $(VENV)
 	touch $@
 
 # What public notebooks import, and nothing more: the rest, torch for CPUs too, is that of the first environment.

@@ -7,6 +7,7 @@ import signal
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+import IPython
 import pytest
 
 from auto_kernel import AutoKernel
@@ -21,6 +22,7 @@ LONG = pytest.mark.long("auto mode in rare cases: the common ones are tried here
 
 pytestmark = pytest.mark.kernel
 
+IPYTHON_8_10 = IPython.version_info[:2] == (8, 10)
 GONE = "this notebook's GPU process is not there now"
 
 
@@ -75,7 +77,8 @@ def test_all_names_live_in_the_gpu_process_and_the_kernels_are_reached_with_loca
     assert steady.run("x").result == "'in the GPU process'"
     assert steady.run("\n%%local\nx").result == "'in the kernel'"
     assert steady.run("%%gpu\nx").result == "'in the GPU process'"
-    assert steady.run("%%time\n%%local\nx").reply["evalue"].startswith("%%local must be the first line")
+    if not IPYTHON_8_10:  # whose %%time says of an error that there was none
+        assert steady.run("%%time\n%%local\nx").reply["evalue"].startswith("%%local must be the first line")
     assert steady.run("%%local\nfrom asyncio import sleep\nawait sleep(0)\nx").result == "'in the kernel'"
 
 
@@ -132,7 +135,8 @@ def test_numbers_are_the_notebooks_everywhere(notebook: AutoKernel) -> None:
     assert "In[3]" in "".join(failed.last("error")["traceback"]).replace("\x1b", "")
     notebook.run("%%local\n'four'")
     assert notebook.run("In[2], Out[2], _, sorted(Out)").result == "(\"'two'\", 'two', 'two', [2])"
-    assert notebook.run("6", store_history=False).last("execute_result")["execution_count"] == 5
+    # IPython 8.10 shows what is not kept with the number of the next cell.
+    assert notebook.run("6", store_history=False).last("execute_result")["execution_count"] == 5 + IPYTHON_8_10
     assert notebook.run("_i, len(In)").last("execute_result")["execution_count"] == 6
 
 
