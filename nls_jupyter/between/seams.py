@@ -62,8 +62,12 @@ class Seam:
         owner = self._owner()
         if not self.set_in:
             return _get(owner, self.name, _NOTHING) is _NOTHING
-        code = getattr(getattr(owner, self.set_in, None), "__code__", None)
-        return code is None or self.name not in code.co_names
+        method = getattr(owner, self.set_in, None)
+        code = getattr(method, "__code__", None)
+        if code is None or self.name in code.co_names:
+            return code is None
+        # Where somebody has put a method of their own, as ipykernel 6 does with threads', it does not show what is set.
+        return getattr(method, "__module__", None) in {kind.__module__ for kind in owner.__mro__}
 
     def told(self) -> str:
         """One sentence for a version that does not have it."""
