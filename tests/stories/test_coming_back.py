@@ -115,13 +115,27 @@ def test_a_command_that_uses_more_than_it_may_starts_again_where_there_is_so_muc
     assert stage.orders("batch") == ["start", "stop", "start"]
 
 
-def test_a_command_that_only_used_what_it_might_starts_again_within_its_request() -> None:
+def test_a_command_that_has_burst_does_not_start_again_beside_the_guarantee_for_which_it_left() -> None:
+    """Nobody tells it that there is less now: it would take as much as before, and one of the two would die of that."""
+    stage = Stage(2)
+    stage.command("full", 0.9)
+    stage.command("batch", 0.25, 1.0, requeue=True)
+    stage.holds("batch", 0.75)
+    stage.command("owner", 0.5)
+    assert stage.runs("full", "owner")
+    assert stage.orders("batch") == ["start", "stop"]
+    assert "it used 12 GiB, more than its request of 4 GiB" in stage.reason("batch")
+    stage.ends("full")
+    assert stage.runs("batch", "owner")
+
+
+def test_a_command_that_never_used_more_than_its_request_starts_again_within_it() -> None:
     stage = Stage(1)
     stage.command("batch", 0.25, 1.0, requeue=True)
-    stage.holds("batch", 0.9)
+    stage.holds("batch", 0.2)
     stage.command("owner", 0.75)
     assert stage.runs("owner", "batch")
-    assert stage.workload("batch").needed_bytes == 0
+    assert stage.orders("batch") == ["start"]
 
 
 def test_nobody_is_said_to_need_the_gpu_where_a_newcomer_uses_more_than_is_left() -> None:

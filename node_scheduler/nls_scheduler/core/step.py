@@ -116,18 +116,8 @@ def _planned(workload: Workload, entry: PlanEntry, at: float) -> Workload:
         return workload if workload.told_since is None else replace(workload, told_since=None)
     home_since = _since(workload.home_since, at) if entry.home else None
     told_since = _since(workload.told_since, at) if entry.deadline_at is not None else None
-    return updated(
-        workload,
-        home=entry.home,
-        home_since=home_since,
-        told_since=told_since,
-        move=_move(workload, entry),
-        allowed_bytes=max(workload.allowed_bytes, entry.allowance_bytes) if _starts_again(workload) else 0,
-    )
-
-
-def _starts_again(workload: Workload) -> bool:
-    return workload.spec.requeue and workload.present
+    move = _move(workload, entry)
+    return updated(workload, home=entry.home, home_since=home_since, told_since=told_since, move=move)
 
 
 def _move(workload: Workload, entry: PlanEntry) -> Move | None:

@@ -32,7 +32,7 @@ class Pool:
         gpus: UUIDs (also of a MIG slice's parent), indexes, or product names with `*`.
         enabled: `False`: nothing new is placed here, and who is here may stay.
         placement: spread for burst, or binpack: everybody at home.
-        max_workloads_per_gpu: cap on current, `None` for no cap.
+        max_workloads_per_gpu: nobody comes to burst where so many are; who is at home may be more. `None`: no cap.
         idle_suspend_s: a notebook that has been idle so long is suspended; `None`: only when somebody wants the room.
         oversubscribe: bound on the sum of home requests, in Gpus per Gpu; above 1.0 an idle notebook's request is there
             on demand.

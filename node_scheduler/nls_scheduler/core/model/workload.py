@@ -198,8 +198,7 @@ class Workload:
         process: `None` until the GPU process exists.
         measured: whether a sample has been taken since its process was ready.
         memory_used: bytes per Gpu as last sampled; a missing Gpu means not seen there.
-        allowed_bytes: of a command that starts again: the most that it might use since it was started.
-        needed_bytes: what such a command was seen to use above that: it starts again only where there is so much.
+        needed_bytes: the most that a command was seen to use which starts again; that, only where there is so much.
         context_bytes: what its CUDA context takes, about.
         saved_bytes: what its saved state takes on a Gpu, without the context; `None`: nothing saved.
         unsaved: a cell has run since it was saved.
@@ -246,7 +245,6 @@ class Workload:
     process: ProcessId | None = None
     measured: bool = False
     memory_used: Mapping[GpuUuid, int] = field(default_factory=dict)
-    allowed_bytes: int = 0
     needed_bytes: int = 0
     context_bytes: int = 0
     saved_bytes: int | None = None

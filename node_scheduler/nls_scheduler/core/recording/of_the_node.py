@@ -120,12 +120,12 @@ def _measured(workload: Workload, used: dict[GpuUuid, int], at: float) -> Worklo
     since_ready = workload.resident_since is not None and at >= workload.resident_since
     most, spec = max(used.values(), default=0), workload.spec
     polls = polls_above_limit(workload, above=workload.phase is Phase.RUNNING and most > spec.limit_bytes)
-    ignores = spec.requeue and since_ready and most > max(workload.allowed_bytes, spec.request_bytes)
     return updated(
         workload,
         memory_used=used,
         measured=workload.measured or since_ready,
-        needed_bytes=max(workload.needed_bytes, min(most, spec.limit_bytes)) if ignores else workload.needed_bytes,
+        # Nobody tells a command what it may use: what it used once it will use again.
+        needed_bytes=max(workload.needed_bytes, min(most, spec.limit_bytes)) if spec.requeue else 0,
         over_limit_polls=polls,
         trimmed=workload.trimmed and polls > 0,
     )

@@ -105,7 +105,7 @@ def _say_why(state: NodeState, admission: Admission, waiting: list[Workload]) ->
             # The same values as before where they are the same reasons: then nobody has to compare them again.
             last = state.plan[workload.id].reason if workload.id in state.plan else None
             if not held:
-                held = _holders(state, admission.result) or (Why(Reason.NO_GPU),)
+                held = _holders(state, admission.result) or (Why(Reason.NO_HOME if state.usable else Reason.NO_GPU),)
                 known = () if last is None else last.because
                 held = tuple(old if old == new else new for old, new in zip_longest(known[: len(held)], held))
             why = admission.is_held_back(workload) or _no_room(admission, workload, held)
