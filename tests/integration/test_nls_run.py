@@ -227,6 +227,13 @@ def test_a_command_that_passes_its_limit_again_and_again_is_given_up_with_the_re
     assert daemon.workload(sys.executable) is None
 
 
+def test_an_orphan_that_hides_its_workload_is_held_to_its_limit_all_the_same(daemon: DaemonProcess) -> None:
+    hides = f"(setsid -f {sys.executable} -c '{USES.format(gib=8)}' &); sleep 600"
+    done = daemon.nls("run", "--request", "4GiB", "--", "env", "-u", "NLS_WORKLOAD", "sh", "-c", hides)
+    assert done.returncode == 75
+    assert re.search(r"was stopped: it used 8[.\d]* GiB, above its limit of 4 GiB\n$", done.stderr)
+
+
 @pytest.mark.parametrize("phase", ["running", "queued"])
 def test_who_is_released_is_not_told_that_the_daemon_has_gone(one_gpu_daemon: DaemonProcess, phase: str) -> None:
     daemon = one_gpu_daemon

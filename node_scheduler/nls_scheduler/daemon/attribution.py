@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.events import GpuReading, PlacedUse
+from nls_scheduler.processes.guardian import is_guardian
 from nls_scheduler.processes.proc import ancestors, look_up, workload_of
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def _no_tenant(pid: int) -> str:
 
 
 class Attribution:
-    """Puts each process down to its workload: its GPU process, a descendant of it, or one that names the workload.
+    """Puts each process down to its workload: its GPU process, a descendant of it or of its guardian, or who names it.
 
     A dead process can no longer be asked, so what was found out about it while it lived is kept as long as the driver
     shows it.
@@ -80,11 +81,20 @@ class Attribution:
         for ancestor in ancestors(record.parent_pid):
             if ancestor.id in known.processes:
                 return known.processes[ancestor.id]
+            if is_guardian(ancestor.id.pid) and (ward := _ward_of(ancestor.id.pid, known)) is not None:
+                return ward  # an orphan that its guardian has adopted
         named = workload_of(process.pid)
         # Anybody may set a variable; only the workload's own user may use it to speak for the workload.
         if named is None or known.owners.get(named) != record.uid:
             return None
         return named if known.tenants.get(named, "") == self._tenant_of(process.pid) else None
+
+
+def _ward_of(guardian: int, known: Known) -> WorkloadId | None:
+    """The workload whose GPU process is a child of this guardian."""
+    living = ((look_up(process.pid), process, workload) for process, workload in known.processes.items())
+    wards = (w for record, process, w in living if record and record.id == process and record.parent_pid == guardian)
+    return next(wards, None)
 
 
 def _reading(sample: GpuSample, found: Mapping[ProcessId, WorkloadId]) -> GpuReading:
