@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 
 import pytest
 
@@ -104,6 +105,17 @@ def test_the_third_workloads_story_reads_as_one_move(node: Node) -> None:
     assert float(str(moves[0]["seconds"])) > 0
     assert "suspended" not in [entry["event"] for entry in node.told]
     assert node.told[-1]["event"] in ("started", "moved")
+
+
+def test_an_end_is_told_with_its_own_time_not_with_that_of_the_event_before(node: Node) -> None:
+    name = node.submit("command", 16, 16, Kind.COMMAND)
+    node.obey()
+    node.at += 25.0
+    node.apply(events.ProcessExited(node.at, name, node.state.workloads[name].process, "exited with code 0", code=0))
+    started, exited = node.told
+    assert (started["event"], exited["event"]) == ("started", "exited")
+    passed = datetime.fromisoformat(str(exited["time"])) - datetime.fromisoformat(str(started["time"]))
+    assert passed.total_seconds() == pytest.approx(25.1)
 
 
 def test_a_suspend_that_its_user_asked_for_is_told_and_so_is_the_resume(node: Node) -> None:

@@ -97,9 +97,10 @@ class Recorder:
     def _gpu_entry(self, state: NodeState, gpu: Gpu, event: str, why: Why) -> Entry:
         return self._numbered(state, of_gpu(gpu.label), event, why)
 
-    def _numbered(self, state: NodeState, about: Mention, event: str, why: Why) -> Entry:
+    def _numbered(self, state: NodeState, about: Mention, event: str, why: Why, at: float | None = None) -> Entry:
         self._sequence += 1
-        return Entry(self._sequence, state.at, wall_time(state.at), about, event, why, labels_of(why, state))
+        at = state.at if at is None else at
+        return Entry(self._sequence, at, wall_time(at), about, event, why, labels_of(why, state))
 
     def _changes(self, before: NodeState, event: events.Event, after: NodeState) -> list[Entry]:
         found = list(self._of_gpus(before, after))
@@ -127,7 +128,7 @@ class Recorder:
 
     def _left(self, before: NodeState, was: Workload, event: events.Event, now: Workload | None) -> Iterator[Entry]:
         if isinstance(event, events.SuspendFailed) and event.workload == was.id and was.phase is Phase.SUSPENDING:
-            yield self._entry(before, was, "suspend_failed", said(event.reason))
+            yield self._entry(before, was, "suspend_failed", said(event.reason), at=event.at)
         if was.phase not in _ON_GPU or (now is not None and not _has_left(was, now)):
             return
         pending, since = was.pending, was.pending.issued_at if was.pending else None
@@ -141,19 +142,21 @@ class Recorder:
             if now is None:
                 yield self._tell_suspended(before, was, trip)
         elif isinstance(event, events.StartFailed):
-            yield self._entry(before, was, "start_failed", said(event.reason), left=was.current, seconds=seconds)
+            why = said(event.reason)
+            yield self._entry(before, was, "start_failed", why, left=was.current, seconds=seconds, at=event.at)
         elif pending is not None and pending.order is Order.STOP and was.release_reason is None:
-            entry = self._entry(before, was, "evicted", pending.reason, left=was.current, seconds=seconds)
+            why = pending.reason
+            entry = self._entry(before, was, "evicted", why, left=was.current, seconds=seconds, at=event.at)
             yield replace(entry, cause=self._causes.get(was.id))
         elif isinstance(event, events.ProcessExited):
-            yield self._entry(before, was, "exited", said(event.reason), left=was.current)
+            yield self._entry(before, was, "exited", said(event.reason), left=was.current, at=event.at)
 
     def _gone(self, before: NodeState, was: Workload, event: events.Event) -> Iterator[Entry]:
         """A record that ends; a command's ends with its process, which has told it all."""
         if was.release_reason is not None or not isinstance(event, events.ProcessExited | events.StartFailed):
             told = said(event.reason) if isinstance(event, events.SupervisorLost | events.WorkloadReleased) else NOTHING
             why = was.release_reason or told or was.last_reason or Why(Reason.ENDED_UNSEEN)
-            yield self._entry(before, was, "released", why)
+            yield self._entry(before, was, "released", why, at=event.at)
 
     def _stranded(self, after: NodeState, now: Workload) -> Iterator[Entry]:
         """A suspended workload that nothing brings to another Gpu at once: the suspend is a story of its own."""
@@ -165,7 +168,8 @@ class Recorder:
     def _tell_suspended(self, state: NodeState, workload: Workload, trip: _Trip) -> Entry:
         self._trips[workload.id] = replace(trip, told=True)
         seconds = trip.ended_at - trip.began_at
-        entry = self._entry(state, workload, "suspended", trip.why, left=trip.left, seconds=seconds)
+        at = max(state.at, trip.ended_at)
+        entry = self._entry(state, workload, "suspended", trip.why, left=trip.left, seconds=seconds, at=at)
         return replace(entry, bytes=trip.saved_bytes, cause=trip.cause)
 
     def _arrived(self, before: NodeState, was: Workload, after: NodeState, now: Workload) -> Iterator[Entry]:
@@ -196,10 +200,12 @@ class Recorder:
         left: tuple[GpuUuid, ...] = (),
         to: tuple[GpuUuid, ...] = (),
         seconds: float | None = None,
+        at: float | None = None,
     ) -> Entry:
+        """`at`: when it happened, where that is later than `state`."""
         entry = state.plan.get(workload.id)
         return replace(
-            self._numbered(state, workload.mention, event, why),
+            self._numbered(state, workload.mention, event, why, at),
             cause=cause_of(state, None if entry is None else entry.cause),
             left=state.label(left) or None,
             to=state.label(to) or None,
