@@ -87,6 +87,15 @@ def test_a_pool_that_is_off_or_has_no_gpu_is_refused_at_once() -> None:
             submission(body, 1000, GPUS, Defaults(), set(), policy)
 
 
+def test_more_gpus_than_any_pool_has_are_refused_at_once_unless_fewer_will_do() -> None:
+    policy = Policy(pools=(Pool("x", ("0",)), Pool("y", ("1",))))
+    body = {"kind": "command", "pools": "x,y", "request": "4GiB"}
+    with pytest.raises(Problem, match=r"No pool of x, y has more than 1 usable GPU for that.*or for 1\.\.2\."):
+        submission({**body, "gpus": 2}, 1000, GPUS, Defaults(), set(), policy)
+    assert submission({**body, "gpus": 1, "gpus_max": 2}, 1000, GPUS, Defaults(), set(), policy).elastic
+    assert submission({**body, "gpus": 2, "pools": "default"}, 1000, GPUS, Defaults(), set(), Policy()).gpu_count == 2
+
+
 def test_an_elastic_command_says_its_fewest_and_its_most() -> None:
     spec = submit(kind="command", request="4GiB", gpus=1, gpus_max=8)
     assert (spec.gpu_count, spec.gpu_count_max, spec.elastic) == (1, 8, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -72,7 +73,7 @@ def submission(
         limit_bytes,
     )
     check_priority(spec, policy, who)
-    _refuse_too_large(spec, gpus)
+    _refuse_too_large(spec, gpus, policy)
     return spec
 
 
@@ -102,7 +103,7 @@ def respecification(
         ),
         limit_bytes,
     )
-    _refuse_too_large(changed, gpus)
+    _refuse_too_large(changed, gpus, policy)
     if (changed.priority, changed.queue) != (spec.priority, spec.queue):
         check_priority(changed, policy, who)
     return changed
@@ -269,7 +270,7 @@ def _largest(gpus: Collection[Gpu]) -> Gpu:
     return max(gpus, key=lambda gpu: (gpu.memory_total_bytes, -gpu.index))
 
 
-def _refuse_too_large(spec: WorkloadSpec, gpus: Collection[Gpu]) -> None:
+def _refuse_too_large(spec: WorkloadSpec, gpus: Collection[Gpu], policy: Policy) -> None:
     largest = _largest(gpus)
     there_is = f"the largest is {largest.label} ({largest.name}) with {format_bytes(largest.memory_total_bytes)}"
     for word, size_bytes in (("request", spec.request_bytes), ("limit", spec.limit_bytes)):
@@ -287,6 +288,13 @@ def _refuse_too_large(spec: WorkloadSpec, gpus: Collection[Gpu]) -> None:
         raise impossible(
             f"Only {_count(fitting)} of this node have {format_bytes(spec.request_bytes)}, "
             f"not {spec.gpu_count}: ask for fewer or for less."
+        )
+    in_pools = Counter(policy.pool_of(gpu).name for gpu in gpus if gpu.memory_total_bytes >= spec.request_bytes)
+    most = max(in_pools.values())
+    if spec.gpu_count > most and not spec.elastic:
+        raise impossible(
+            f"No pool of {', '.join(spec.pools)} has more than {_count(most)} for that, and a fixed number comes from "
+            f"one pool: ask for fewer than {spec.gpu_count}, or for {most}..{spec.gpu_count}."
         )
 
 
