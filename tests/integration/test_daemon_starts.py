@@ -25,6 +25,23 @@ def test_a_second_daemon_on_the_same_socket_is_refused_and_the_first_goes_on(dae
     assert len(daemon.status()["gpus"]) == 2
 
 
+def test_a_second_daemon_on_the_same_journal_is_refused_whatever_its_socket(daemon: DaemonProcess) -> None:
+    second = daemon.nls(
+        "--state-dir",
+        str(daemon.directory / "state"),
+        "up",
+        "--simulate",
+        "1x1GiB",
+        "--socket",
+        str(daemon.directory / "b"),
+    )
+    assert second.returncode == 3
+    assert f"keeps its journal in {daemon.directory / 'state'}" in second.stderr
+    assert len(daemon.status()["gpus"]) == 2
+    daemon.kill()
+    daemon.start()
+
+
 def test_a_socket_that_a_killed_daemon_left_behind_is_replaced(daemon: DaemonProcess) -> None:
     daemon.kill()
     assert daemon.socket.exists()

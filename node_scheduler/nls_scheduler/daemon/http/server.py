@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import socket
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from tornado.netutil import bind_unix_socket
@@ -38,16 +38,16 @@ log = logging.getLogger(__name__)
 
 
 class AlreadyRunning(Exception):  # noqa: N818 - says what happened
-    """Another daemon serves this socket."""
+    """Another daemon serves this socket, or keeps its journal there."""
 
 
 @contextmanager
-def sole_owner(path: Path) -> Iterator[None]:
-    """Hold the socket's lock, so that one daemon at most serves it. Raises AlreadyRunning, OSError."""
+def sole_owner(path: Path, refusal: str) -> Iterator[None]:
+    """Hold the lock of a file, so that one daemon at most has it. Raises AlreadyRunning with `refusal`; OSError."""
     lock_path = path.with_name(path.name + ".lock")
     lock = _lock(lock_path)
     if lock is None:
-        raise AlreadyRunning(f"A daemon already serves {path}: `nls status` shows it; stop it first, or use --socket.")
+        raise AlreadyRunning(refusal)
     try:
         yield
     finally:
@@ -91,7 +91,12 @@ def serve(
     # Everybody must reach the system daemon's socket; nobody but its user another's.
     everybody = path == SYSTEM_SOCKET or cluster is not None
     path.parent.mkdir(mode=0o755 if everybody else 0o700, parents=True, exist_ok=True)
-    with sole_owner(path):
+    served = f"A daemon already serves {path}: `nls status` shows it; stop it first, or use --socket."
+    kept = f"Another daemon keeps its journal in {journal_path.parent}: stop it first, or use --state-dir."
+    with sole_owner(path, served), ExitStack() as locks:
+        with suppress(OSError):  # where no lock can be made no journal can: that one tells, and goes on in memory
+            journal_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            locks.enter_context(sole_owner(journal_path, kept))
         daemon = Daemon(make_driver(), settings, Journal(journal_path), cluster, reload)
         asyncio.run(_serve(path, daemon, settings, idle_exit_s, ready, reload, everybody=everybody))
 
