@@ -5,7 +5,7 @@ from typing import Final
 USAGE: Final = 2
 NO_DAEMON: Final = 3
 EVICTED: Final = 75
-"""`nls run`: the GPU was needed by somebody else and the command was stopped (EX_TEMPFAIL of sysexits.h)."""
+"""`nls run`: the command was stopped by the scheduler (EX_TEMPFAIL of sysexits.h); the last line on stderr says why."""
 NO_GPU_IN_TIME: Final = 124
 """`nls run --max-wait`: there was no GPU within that time (as timeout(1))."""
 START_FAILED: Final = 125

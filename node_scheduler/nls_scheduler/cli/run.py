@@ -34,7 +34,8 @@ the command's environment: CUDA_VISIBLE_DEVICES with its GPUs' UUIDs, NLS_GPU_CO
   and starts again whole, a few times.
 
 exit codes: the command's own, or 128+n when signal n ended it (nls run then ends by the same signal);
-  2 bad input, 3 no daemon or refused, 75 stopped because somebody else needed the GPU, 124 no GPU within --max-wait,
+  2 bad input, 3 no daemon or refused, 75 stopped by the scheduler (the GPU was needed, the limit was passed, or the
+  workload was released; the last line on stderr says which), 124 no GPU within --max-wait,
   125 it could not be started, 126 it cannot be executed, 127 not found, 130 interrupted while waiting
 """
 

@@ -63,7 +63,8 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--background",
         action="store_true",
-        help="return once the daemon answers, and leave it running; its log is nls.log beside its socket",
+        help="return once the daemon answers, and leave it running; its log is the file to which stderr goes, else "
+        "nls.log beside its socket",
     )
     parser.add_argument("--verbose", action="store_true", help="log each request")
     parser.set_defaults(run=_run)

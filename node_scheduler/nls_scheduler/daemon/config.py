@@ -64,7 +64,9 @@ class NlsScheduler(Configurable):
     cool_down_s = Float(_POLICY.cool_down_s, help="Between two moves for burst alone.").tag(config=True)
     starvation_s = Float(_POLICY.starvation_s, help="A larger request is passed by this long.").tag(config=True)
     max_workloads_per_gpu = Int(
-        _POLICY.max_workloads_per_gpu, allow_none=True, help="Cap on the workloads on one Gpu; None for no cap."
+        _POLICY.max_workloads_per_gpu,
+        allow_none=True,
+        help="Nobody comes to a Gpu to burst where so many are; who is at home there may be more. None for no cap.",
     ).tag(config=True)
     placement = Enum(
         [placement.value for placement in Placement],
