@@ -102,7 +102,7 @@ def test_what_this_version_of_ipykernel_lacks_is_told_before_the_first_gpu_cell_
     book.run(f"{code}    if 'do_debug_request' in vars(kind): del kind.do_debug_request")
     told = book.gpu("print('a')")
     assert (
-        "has no IPythonKernel.do_debug_request, as 6.29 to 7.4 have: auto mode cannot be switched on.\n" in told.stderr
+        "has no IPythonKernel.do_debug_request, seen in 6.29 to 7.4: auto mode cannot be switched on.\n" in told.stderr
     )
     assert (told.stdout, told.stderr.count("GPU: ipykernel ")) == ("a\n", 1)
     assert book.gpu("print('b')").stderr == ""
