@@ -237,6 +237,9 @@ INIT_IOPUB: Final = Seam(
     _IPYKERNEL,
     "a GPU cell with very much output may never end",
 )
+FLUSH_PENDING: Final = Seam(
+    "ipykernel.iostream:OutStream", "_flush_pending", _IPYKERNEL, "each GPU cell takes longer", set_in="__init__"
+)
 
 # -- traitlets, comm, ipywidgets --------------------------------------------------------------------------------------
 _TRAITLETS, _COMM, _IPYWIDGETS = "5.14 to 5.16", "0.1 to 0.2", "8.1"

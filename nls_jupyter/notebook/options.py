@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import functools
 import shlex
 from typing import Any, NoReturn
 
@@ -83,6 +84,7 @@ def _request_parser() -> _Parser:
     return parser
 
 
+@functools.cache
 def _cell_parser() -> _Parser:
     parser = _Parser("%%gpu", description="Run this cell in the notebook's GPU process.", add_help=True)
     parser.add_argument("-i", "--input", metavar="NAMES", action="append", help="variables to copy there before: a,b")

@@ -14,7 +14,7 @@ from ipykernel.iostream import OutStream
 
 from nls_jupyter.between.cell_result import CellResult
 from nls_jupyter.between.errors import GpuReclaimed
-from nls_jupyter.between.seams import LAST_TRACEBACK, OUTPUT_HOOKS, SHOW_TRACEBACK
+from nls_jupyter.between.seams import FLUSH_PENDING, LAST_TRACEBACK, OUTPUT_HOOKS, SHOW_TRACEBACK
 from nls_jupyter.notebook.topics import topic
 
 if TYPE_CHECKING:
@@ -146,8 +146,9 @@ class OutputRelay:
             run_in_caller: puts a function where the calling thread takes and runs it while it waits for the reply, and
                 once more after the reply. Outputs that the cell captures (`%%capture`) are written there.
         """
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            if FLUSH_PENDING.of(stream, None) is not False:  # a flush waits for another thread, mostly for nothing
+                stream.flush()
         call = _Call(self._kernel.get_parent("shell"), run_in_caller)
         call.in_caller = self._captured()
         return self._remember(call)

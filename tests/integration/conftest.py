@@ -41,10 +41,10 @@ def contract_of_the_interface() -> Iterator[None]:
         check_schema("#/components/schemas/DaemonMessage", json.loads(text), f"the daemon sent {text!r:.200}")
         take(self, text)
 
-    def checked_post(self: SupervisorLink, *texts: str) -> None:
+    def checked_post(self: SupervisorLink, *texts: str, **options: float) -> None:
         for text in texts:
             check_schema("#/components/schemas/SupervisorEvent", json.loads(text), f"a supervisor sent {text:.200}")
-        post(self, *texts)
+        post(self, *texts, **options)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DaemonClient, "_outcome", checked_outcome)
