@@ -240,6 +240,16 @@ INIT_IOPUB: Final = Seam(
 FLUSH_PENDING: Final = Seam(
     "ipykernel.iostream:OutStream", "_flush_pending", _IPYKERNEL, "each GPU cell takes longer", set_in="__init__"
 )
+PUBLISH_STATUS: Final = Seam(
+    _KERNEL, "_publish_status", _IPYKERNEL, "each request to the GPU process takes longer"
+)
+SHELL_MAIN: Final = Seam(
+    _KERNEL,
+    "shell_main",
+    "7.0 to 7.4",
+    "each request to the GPU process takes longer",
+    when_asked=True,  # ipykernel 6 has none
+)
 
 # -- traitlets, comm, ipywidgets --------------------------------------------------------------------------------------
 _TRAITLETS, _COMM, _IPYWIDGETS = "5.14 to 5.16", "0.1 to 0.2", "8.1"

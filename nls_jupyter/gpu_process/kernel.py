@@ -38,12 +38,15 @@ from nls_jupyter import saved_state
 from nls_jupyter.between import held_signals, numbering, seams
 from nls_jupyter.between.begun import BegunCell
 from nls_jupyter.between.errors import GpuUsageError
+from nls_jupyter.between.lane import Lane
 from nls_jupyter.between.packed import pack_named, unpack
 from nls_jupyter.between.restoring import RestoredComponent
 from nls_jupyter.between.save_stops import SaveStops
 from nls_jupyter.between.state_socket import StateSocket
 from nls_jupyter.gpu_process import warm_imports
 from nls_jupyter.gpu_process.allocators import Answer, Asking, Follower, explain_failed_allocations
+from nls_jupyter.gpu_process.lane_end import LaneEnd
+from nls_jupyter.gpu_process.outputs import Outputs
 from nls_jupyter.gpu_process.reclaim import Reclaims
 from nls_jupyter.gpu_process.save_points import SavePointBudget
 from nls_jupyter.saved_state.kinds import text_of
@@ -68,8 +71,12 @@ class GpuProcessKernel(IPythonKernel):
         "the kernel ends, however it ends. Empty for none."
     ).tag(config=True)
 
+    # A flush waits until all is on its way, and the reply says how much that was: no need to sleep over it.
+    _execute_sleep = 0.0
+
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)  # type: ignore[no-untyped-call]
+        self._outputs = Outputs(self.iopub_thread)
         self._state_socket = StateSocket.inherited()
         self._begun = BegunCell.inherited()
         self._stops = SaveStops.inherited()
@@ -111,6 +118,9 @@ class GpuProcessKernel(IPythonKernel):
         # can be the main one, where a cell runs.
         for kind in _COMM_MESSAGES:
             self.shell_handlers[f"nls_{kind}"] = getattr(self.comm_manager, kind)
+        self._lane = LaneEnd(Lane.inherited(), self)
+        for name, handler in self.shell_handlers.items():
+            self.shell_handlers[name] = self._lane.answering(handler)
         self._cell: tuple[Any, dict[str, Any]] | None = None
         self._ctrl_c = held_signals.CtrlC()
 
@@ -130,6 +140,7 @@ class GpuProcessKernel(IPythonKernel):
         self._waker.setblocking(False)  # noqa: FBT003
         self.io_loop.add_handler(self._woken, self._drain_wake_ups, self.io_loop.READ)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        self._lane.start()
 
     def _drain_wake_ups(self, *_: object) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -159,6 +170,21 @@ class GpuProcessKernel(IPythonKernel):
                 await super().execute_request(stream, ident, parent)  # type: ignore[no-untyped-call]
         finally:
             self._cell = None
+
+    def finish_metadata(self, parent: Any, metadata: Any, reply_content: Any) -> Any:
+        """All outputs of the cell were flushed before."""
+        finished = super().finish_metadata(parent, metadata, reply_content)  # type: ignore[no-untyped-call]
+        finished.update(self._outputs.told(parent["header"]["msg_id"]))
+        return finished
+
+    def _publish_status(self, status: str, channel: str, parent: Any = None) -> None:
+        """Nobody asks who is busy, and the end of what was answered is told by its answer."""
+        asked = (parent or self.get_parent(channel)).get("header", {})  # type: ignore[no-untyped-call]
+        if status != "busy" and not self._outputs.over(asked.get("msg_id")):
+            super()._publish_status(status, channel, parent)  # type: ignore[no-untyped-call]
+
+    def _publish_execute_input(self, *_: object) -> None:
+        """The notebook's kernel has told it."""
 
     def ask_notebook(self, line: str) -> dict[str, Any]:
         """Have the notebook's kernel carry out `%gpu line` while the cell waits; see `notebook.relayed_commands`.
@@ -243,6 +269,7 @@ class GpuProcessKernel(IPythonKernel):
                 content = _failed(error)
             reply_type = parent["header"]["msg_type"].removesuffix("_request") + "_reply"
             session: Any = self.session
+            self._outputs.answered(parent["header"]["msg_id"])
             session.send(stream, reply_type, content, parent, ident)
 
         return handle

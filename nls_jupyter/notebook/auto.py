@@ -99,8 +99,6 @@ class AutoMode:
             "store_history": store_history,
             "user_expressions": user_expressions or {},
             "allow_stdin": allow_stdin,
-            # What is queued behind a failed cell waits here, in the notebook's kernel, which drops it.
-            "stop_on_error": False,
         }
         return self._run(code, options, dict(cell_meta or {}))
 

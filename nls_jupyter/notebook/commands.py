@@ -91,7 +91,6 @@ class Commands:
         asked = self._request_content()
         stored = bool(asked.get("store_history", True)) and not asked.get("silent", False)
         return {
-            "stop_on_error": False,
             # A cell that is not stored has no number of its own: the GPU process would forget the one before.
             "metadata": {numbering.KEY: self._shell.displayhook.prompt_count} if stored else {},
             "silent": bool(asked.get("silent", False)),

@@ -61,7 +61,7 @@ class GpuProcess:
         connection_timeout_s: float,
     ) -> None:
         self._process = process
-        self._wire = Wire(connection, forward, self._on_news)
+        self._wire = Wire(connection, forward, self._on_news, shares.lane)
         self._shares = shares
         self._arrivals = Arrivals(shares.states, on_save_point)
         self._save_numbers = itertools.count(1)
@@ -150,6 +150,7 @@ class GpuProcess:
                         async with asyncio.timeout(_ASK_AGAIN_AFTER_S):
                             asked = Expected(with_idle=True, on_stdin=None)
                             await self._wire.ask("shell", "kernel_info_request", {}, asked)
+                        self._wire.take_the_lane()
                         return
         except GpuProcessDied as died:
             raise LaunchFailed(
@@ -167,7 +168,6 @@ class GpuProcess:
         silent: bool = False,
         store_history: bool = True,
         allow_stdin: bool = True,
-        stop_on_error: bool = True,
         user_expressions: Mapping[str, str] | None = None,
         on_stdin: Callable[[Message], Awaitable[None] | None] | None = None,
         msg_id: str | None = None,
@@ -179,10 +179,9 @@ class GpuProcess:
 
         Args:
             code: the cell's source.
-            silent: as in Jupyter's protocol, like `store_history`, `stop_on_error` and `user_expressions`.
+            silent: as in Jupyter's protocol, like `store_history` and `user_expressions`.
             store_history: see above.
             allow_stdin: only with `on_stdin`.
-            stop_on_error: see above.
             user_expressions: see above.
             on_stdin: gets each `input_request` and those of `OWN_REQUESTS`; see `answer_stdin`, `answer_own`.
             msg_id: identifies the cell's outputs to `forward`, see `OutputRelay.follow`.
@@ -200,7 +199,8 @@ class GpuProcess:
             "store_history": store_history,
             "user_expressions": dict(user_expressions or {}),
             "allow_stdin": allow_stdin and on_stdin is not None,
-            "stop_on_error": stop_on_error,
+            # What is queued behind a failed cell waits in the notebook's kernel, which drops it.
+            "stop_on_error": False,
         }
         expected = Expected(with_idle=True, on_stdin=on_stdin)
         known = {**(metadata or {}), "nls_cell": cell or ""}

@@ -64,7 +64,7 @@ class KeptCode:
 
     async def _run(self, process: GpuProcess, code: str) -> None:
         try:
-            reply = await process.execute(code, silent=True, store_history=False, stop_on_error=False)
+            reply = await process.execute(code, silent=True, store_history=False)
         except GpuProcessDied as died:
             del self._codes[code]
             self._log.add(f"Hidden code of the frontend ended the GPU process, which {died.status.describe()}.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.between.lane import OUTPUTS
 from nls_jupyter.supervisor.launch import ExitStatus, GpuProcessDied
 
 if TYPE_CHECKING:
@@ -24,9 +25,10 @@ class RequestFailed(Exception):  # noqa: N818 - says what happened
 
 
 class Expected:
-    """A request on its way: its answer is complete with the reply and, where outputs matter, iopub's idle.
+    """A request on its way: its answer is complete with the reply and, where outputs matter, the last of them.
 
-    What has no reply, a widget's message, is answered by iopub's idle alone.
+    That is the one that the reply names, else iopub's idle. What has no reply, a widget's message, is answered by
+    iopub's idle alone.
     """
 
     def __init__(
@@ -40,10 +42,18 @@ class Expected:
         self.on_stdin = on_stdin
         self._reply: Message | None = None if with_reply else {}
         self._idle = not with_idle
+        self._last_output: int | None = None
 
-    def replied(self, reply: Message) -> None:
-        """The reply has come."""
+    def replied(self, reply: Message, heard: int = 0) -> None:
+        """The reply has come, after so many outputs of the process were heard."""
         self._reply = reply
+        self._last_output = reply.get("metadata", {}).get(OUTPUTS)
+        self.heard(heard)
+
+    def heard(self, number: int) -> None:
+        """The output of this number has come, and all before it."""
+        if self._last_output is not None and number >= self._last_output:
+            self._idle = True
         self._complete()
 
     def idle(self) -> None:

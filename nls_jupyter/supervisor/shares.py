@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from nls_jupyter.between import state_socket
+from nls_jupyter.between import lane, state_socket
 from nls_jupyter.between.begun import BegunCell
 from nls_jupyter.between.restoring import RestoredComponent
 from nls_jupyter.between.save_stops import SaveStops
@@ -19,6 +19,7 @@ class Shares:
 
     Attributes:
         states: for the files of saved state.
+        lane: for messages.
         begun: which cell the process began last.
         stops: which saves are to stop.
         restored: which component of the saved state the process brings back.
@@ -28,9 +29,12 @@ class Shares:
 
     def __init__(self) -> None:
         self.begun, self.stops, self.restored = BegunCell.create(), SaveStops.create(), RestoredComponent.create()
-        self.states, self._inherited = state_socket.StateSocket.pair()
+        self.states, states = state_socket.StateSocket.pair()
+        self.lane, its_lane = lane.Lane.pair()
+        self._inherited = states, its_lane
         self.environment: Mapping[str, str] = {
-            state_socket.VARIABLE: str(self._inherited.fileno()),
+            state_socket.VARIABLE: str(states.fileno()),
+            lane.VARIABLE: str(its_lane.fileno()),
             BegunCell.variable: str(self.begun.descriptor),
             SaveStops.variable: str(self.stops.descriptor),
             RestoredComponent.variable: str(self.restored.descriptor),
@@ -44,13 +48,15 @@ class Shares:
             yield
         except BaseException:
             self.states.close()
+            self.lane.close()
             self.close()
             raise
         finally:
-            self._inherited.close()
+            for end in self._inherited:
+                end.close()
 
     def close(self) -> None:
-        """Let go of all but `states`, which whoever reads it closes. Idempotent."""
+        """Let go of all but the sockets, which whoever reads them closes. Idempotent."""
         self.begun.close()
         self.stops.close()
         self.restored.close()

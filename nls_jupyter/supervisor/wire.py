@@ -1,4 +1,4 @@
-"""The four channels to a GPU process, in Jupyter's messages: each request gets its answer, each output its way."""
+"""The channels to a GPU process and the lane beside them: each request gets its answer, each output its way."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import zmq
 import zmq.asyncio
 from jupyter_client.session import Session
 
+from nls_jupyter.between.lane import OPEN
 from nls_jupyter.saved_state import COMM_BACK
 from nls_jupyter.supervisor.connection import SIGNATURE_SCHEME
 from nls_jupyter.supervisor.launch import GpuProcessDied
@@ -20,6 +21,7 @@ from nls_jupyter.supervisor.tasks import Tasks
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from nls_jupyter.between.lane import Lane
     from nls_jupyter.supervisor.connection import Connection
     from nls_jupyter.supervisor.launch import ExitStatus
     from nls_jupyter.supervisor.pending import Expected, Message
@@ -51,16 +53,27 @@ class Wire:
         connection: where the process listens, and the key of its messages.
         forward: gets each output message, in order; must not block.
         on_news: gets each message of ours that belongs to no cell; must not block.
+        lane: where shell messages go once the process takes them there; closed with this.
     """
 
     def __init__(
-        self, connection: Connection, forward: Callable[[Message], None], on_news: Callable[[Message], None]
+        self,
+        connection: Connection,
+        forward: Callable[[Message], None],
+        on_news: Callable[[Message], None],
+        lane: Lane | None = None,
     ) -> None:
         self._session = Session(key=connection.key, signature_scheme=SIGNATURE_SCHEME, username="nls")
         self._forward = forward
         self._on_news = on_news
         self._expected: dict[str, Expected] = {}
         self._died: ExitStatus | None = None
+        self._outputs_heard = 0
+        self._loop = asyncio.get_running_loop()
+        self._lane = lane
+        self._lane_offered = self._lane_is_open = False
+        if lane is not None:
+            self._loop.add_reader(lane.fileno(), self._read_lane)
         self._context = zmq.asyncio.Context()
         self._sockets = {name: self._connect(kind, connection.address(name)) for name, kind in _CHANNELS.items()}
         self._sockets["iopub"].subscribe(b"")
@@ -82,6 +95,7 @@ class Wire:
             async with asyncio.timeout(_CLOSED_WITHIN_S):
                 for channel in sorted(self._heard):
                     await self._closed[channel].wait()
+                self._read_lane()
                 while self._unread():  # noqa: ASYNC110 - the readers are woken by their sockets, and take all in one go
                     await asyncio.sleep(0)
                 await asyncio.sleep(0)
@@ -101,6 +115,46 @@ class Wire:
         """Let go of the sockets."""
         self._tasks.cancel()
         self._context.destroy(linger=0)
+        self._leave_lane()
+        if self._lane is not None:
+            self._lane.close()
+
+    def take_the_lane(self) -> None:
+        """The process answers: from now on its shell is asked there, if it takes requests there."""
+        self._read_lane()
+        self._lane_is_open = self._lane_offered
+
+    def _read_lane(self) -> None:
+        if self._lane is None or self._lane.fileno() < 0:
+            return
+        try:
+            for frames in self._lane.arrived():
+                if frames == [OPEN]:
+                    self._lane_offered = True
+                else:
+                    self._understood(frames, self._on_reply)
+        except OSError:  # the process is gone, which is told by its guardian
+            self._leave_lane()
+
+    def _leave_lane(self) -> None:
+        self._lane_is_open = False
+        if self._lane is not None and self._lane.fileno() >= 0:
+            self._loop.remove_reader(self._lane.fileno())
+            self._loop.remove_writer(self._lane.fileno())
+
+    def _send_by_lane(self, lane: Lane, frames: Sequence[Any]) -> None:
+        try:
+            if not lane.send([self._session.bsession, *frames]):
+                self._loop.add_writer(lane.fileno(), self._send_rest_by_lane, lane)
+        except OSError:
+            self._leave_lane()
+
+    def _send_rest_by_lane(self, lane: Lane) -> None:
+        try:
+            if lane.send_rest():
+                self._loop.remove_writer(lane.fileno())
+        except OSError:
+            self._leave_lane()
 
     async def ask(
         self,
@@ -124,7 +178,10 @@ class Wire:
         self._expected[msg_id] = expected
         message = self._session.msg(msg_type, content=dict(content), header=header, metadata=dict(metadata or {}))
         try:
-            await self._send(channel, message, buffers)
+            if self._lane_is_open and channel == "shell" and subshell_id is None and self._lane is not None:
+                self._send_by_lane(self._lane, [*self._session.serialize(message), *buffers])
+            else:
+                await self._send(channel, message, buffers)
             return await expected.answer
         finally:
             del self._expected[msg_id]
@@ -152,12 +209,23 @@ class Wire:
         while True:
             frames = await self._sockets[channel].recv_multipart()
             self._heard.add(channel)
-            try:
-                message = self._session.deserialize(self._session.feed_identities(frames)[1])
-            except (ValueError, TypeError) as error:
-                _log.error("An unreadable message of the GPU process was skipped: %s", error)
-                continue
+            identities = self._understood(frames, understand)
+            if channel == "iopub" and identities and identities[0].isdigit():
+                self._outputs_heard = int(identities[0])
+                for expected in self._expected.values():
+                    expected.heard(self._outputs_heard)
+
+    def _understood(self, frames: list[bytes], understand: Callable[[Message], None]) -> Sequence[bytes]:
+        """Returns what stood before the message."""
+        identities: Sequence[bytes] = ()
+        try:
+            identities, rest = self._session.feed_identities(frames)
+            message = self._session.deserialize(rest)
+        except (ValueError, TypeError) as error:
+            _log.error("An unreadable message of the GPU process was skipped: %s", error)
+        else:
             understand(message)
+        return identities
 
     async def _note_the_end(self, channel: str) -> None:
         """Told by the socket once it has taken in all that came before the other side closed it."""
@@ -166,7 +234,7 @@ class Wire:
 
     def _on_reply(self, message: Message) -> None:
         if expected := self._expected.get(message["parent_header"].get("msg_id", "")):
-            expected.replied(message)
+            expected.replied(message, self._outputs_heard)
 
     def _on_iopub(self, message: Message) -> None:
         msg_type = message["header"]["msg_type"]

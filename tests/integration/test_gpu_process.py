@@ -223,6 +223,55 @@ def test_input_is_asked_for_and_answered(directory: Path) -> None:
     run(story())
 
 
+def test_cells_and_replies_of_any_size_get_through(directory: Path) -> None:
+    async def story() -> None:
+        async with notebook(directory) as nb:
+            reply = await nb.run(f"large = {'a' * 3_000_000!r}", user_expressions={"large": "large * 2"})
+            assert len(reply["user_expressions"]["large"]["data"]["text/plain"]) > 1000
+            assert reply["status"] == "ok"
+            await nb.run("print(len(large))")
+            assert nb.text() == "3000000\n"
+
+    run(story())
+
+
+def test_what_a_cell_puts_out_in_place_of_its_streams_comes_before_the_reply(directory: Path) -> None:
+    async def story() -> None:
+        async with notebook(directory) as nb:
+            await nb.run("import io, sys\nsys.stdout, sys.stderr = io.StringIO(), io.StringIO()")
+            for _ in range(20):
+                await nb.run("for number in range(50): display(number)")
+                assert nb.kinds() == ["display_data"] * 50
+
+    run(story())
+
+
+# It lets no other loop run until a request is there, as those of GUI toolkits do.
+GUI_LOOP = """
+import time
+from ipykernel import eventloops
+stream_of = getattr(eventloops, "get_shell_stream", lambda kernel: kernel.shell_stream)
+@eventloops.register_integration("patient")
+def turn(kernel):
+    while not stream_of(kernel).flush(limit=1):
+        time.sleep(0.005)
+get_ipython().enable_gui("patient")"""
+
+
+def test_cells_run_beside_a_gui_loop(directory: Path) -> None:
+    async def story() -> None:
+        async with notebook(directory) as nb, asyncio.timeout(60):
+            await nb.run(GUI_LOOP)
+            for number in range(5):
+                await nb.run(f"print({number})")
+                assert nb.text() == f"{number}\n"
+            await nb.run("get_ipython().enable_gui(None)")
+            await nb.run("print('after it')")
+            assert nb.text() == "after it\n"
+
+    run(story())
+
+
 @pytest.mark.parametrize(
     ("code", "ename"),
     [
