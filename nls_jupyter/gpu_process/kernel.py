@@ -135,6 +135,8 @@ class GpuProcessKernel(IPythonKernel):
         self._follower.install()
         seams.after_imports(self._tell).install()
         super().start()  # type: ignore[no-untyped-call]
+        for stream in (sys.stdout, sys.stderr):
+            self._outputs.follow(stream)
         self._woken, self._waker = socket.socketpair()
         self._woken.setblocking(False)  # noqa: FBT003 - its only signature
         self._waker.setblocking(False)  # noqa: FBT003

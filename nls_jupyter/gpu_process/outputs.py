@@ -2,37 +2,49 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import threading
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between.lane import OUTPUTS
+from nls_jupyter.between.seams import FLUSH_PENDING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 # As long as ipykernel waits for a flush; behind what takes longer comes an idle.
-_FLUSHED_WITHIN_S = 10.0
+_SENT_WITHIN_S = 10.0
 
 
 class Outputs:
-    """Follows one `IOPubThread`, whose thread sends everything that cells put out, in one order."""
+    """Follows one `IOPubThread`, whose thread sends everything that cells put out, in one order.
+
+    ipykernel has that thread flush its streams four times for each cell, and waits for it. Where nothing was put out
+    since all was sent last, that is left out.
+    """
 
     def __init__(self, thread: Any) -> None:
-        self._thread = thread
-        self._send = thread.socket.send_multipart
+        self._pid = os.getpid()
+        self._streams: list[Any] = []
         self._sent = 0
         self._answered: set[str] = set()
+        # What was handed to the thread last, and what was when all had been sent: numbers would be lost among threads.
+        self._last: object = None
+        self._all_sent_at: object = object()
+        self._send = thread.socket.send_multipart
         thread.socket.send_multipart = self._send_numbered
+        self._schedule = thread.schedule
+        thread.schedule = self._schedule_noted
 
-    def _send_numbered(self, frames: list[Any], *args: Any, **options: Any) -> Any:
-        """In the publishing thread."""
-        tracker = self._send([b"%d" % (self._sent + 1), *frames], *args, **options)
-        self._sent += 1
-        return tracker
+    def follow(self, stream: Any) -> None:
+        """One of the streams that the thread sends what was printed of."""
+        self._streams.append(stream)
+        stream.flush = functools.partial(self._flush, stream.flush)
 
     def told(self, msg_id: str) -> Mapping[str, int]:
         """For the reply's metadata, once the cell's streams were flushed: no idle is needed then."""
-        if not self._all_sent():
+        if not self._nothing_new() and not self._waited():
             return {}
         self.answered(msg_id)
         return {OUTPUTS: self._sent}
@@ -48,7 +60,31 @@ class Outputs:
         self._answered.discard(msg_id)
         return True
 
-    def _all_sent(self) -> bool:
+    def _send_numbered(self, frames: list[Any], *args: Any, **options: Any) -> Any:
+        """In the publishing thread."""
+        tracker = self._send([b"%d" % (self._sent + 1), *frames], *args, **options)
+        self._sent += 1
+        return tracker
+
+    def _schedule_noted(self, work: Callable[[], object]) -> None:
+        self._last = object()
+        self._schedule(work)
+
+    def _nothing_new(self) -> bool:
+        return self._all_sent_at is self._last and os.getpid() == self._pid
+
+    def _flush(self, flush: Callable[[], None]) -> None:
+        if not self._nothing_new():
+            flush()
+
+    def _waited(self) -> bool:
+        """Until the thread has sent what it was handed so far; False where that takes too long."""
+        last = self._last
+        pending = any(FLUSH_PENDING.of(stream) is not False for stream in self._streams)
         passed = threading.Event()
-        self._thread.schedule(passed.set)
-        return passed.wait(_FLUSHED_WITHIN_S)
+        self._schedule(passed.set)
+        if not passed.wait(_SENT_WITHIN_S):
+            return False
+        if not pending:
+            self._all_sent_at = last
+        return True

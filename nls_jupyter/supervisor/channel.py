@@ -132,6 +132,11 @@ class GpuProcess:
         """Clock ticks since boot; with the pid it makes the process unmistakable."""
         return self._process.start_time
 
+    @property
+    def alive(self) -> bool:
+        """As the system knows it now, before `exited` tells of an end."""
+        return self._process.alive
+
     def began_last(self, msg_id: str) -> bool:
         """Whether the cell of this message is the last that the process began, also when it is dead by now."""
         return self._shares.begun.is_last(msg_id)

@@ -23,8 +23,6 @@ from nls_jupyter.supervisor.launch import GpuProcessDied, LaunchFailed
 from nls_jupyter.supervisor.lineage import Lineage
 from nls_jupyter.supervisor.pending import RequestFailed
 from nls_jupyter.supervisor.saving import Saves, Wanted
-from nls_scheduler.core.model.ids import ProcessId
-from nls_scheduler.processes.proc import alive
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
@@ -127,7 +125,7 @@ class Keeper:
     def still_usable(self) -> bool:
         """Whether a cell can be sent now. Asks the system: the news of an end takes a moment."""
         if self.usable and self.process is not None:
-            self.usable = alive(ProcessId(self.process.pid, self.process.start_time))
+            self.usable = self.process.alive
         return self.usable
 
     async def launch(self, environment: Mapping[str, str | None], arguments: Sequence[str] = ()) -> GpuProcess:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -163,6 +164,15 @@ class GuardedProcess:
             self.kill()
             raise
         return self
+
+    @property
+    def alive(self) -> bool:
+        """Whether the command itself lives. Asks the system: the news of an end takes a moment."""
+        if self._handle is None or self.ended.done():
+            return False
+        poll = select.poll()
+        poll.register(self._handle, select.POLLIN)
+        return not poll.poll(0)
 
     def kill(self) -> None:
         """End the command and all its descendants now. Idempotent; `exited` tells when it is done."""

@@ -15,6 +15,7 @@ from nls_jupyter.supervisor.channel import GpuProcess
 from nls_jupyter.supervisor.launch import ExitStatus, GpuProcessDied, LaunchFailed
 from nls_jupyter.supervisor.pending import RequestFailed
 from nls_scheduler.drivers.simulated import SimulatedDriver, SimulationSpec
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
@@ -223,6 +224,19 @@ def test_input_is_asked_for_and_answered(directory: Path) -> None:
     run(story())
 
 
+def test_a_dead_process_is_known_for_dead_before_its_end_is_told(directory: Path) -> None:
+    async def story() -> None:
+        async with notebook(directory) as nb:
+            assert nb.process.alive
+            os.kill(nb.process.pid, signal.SIGKILL)
+            wait_until(lambda: not nb.process.alive)  # without a turn of this loop
+            assert not nb.process.exited.done()
+            await asyncio.wait_for(nb.process.exited, GONE_WITHIN_S)
+            assert not nb.process.alive
+
+    run(story())
+
+
 def test_cells_and_replies_of_any_size_get_through(directory: Path) -> None:
     async def story() -> None:
         async with notebook(directory) as nb:
@@ -253,6 +267,7 @@ from ipykernel import eventloops
 stream_of = getattr(eventloops, "get_shell_stream", lambda kernel: kernel.shell_stream)
 @eventloops.register_integration("patient")
 def turn(kernel):
+    print("turns", flush=True)
     while not stream_of(kernel).flush(limit=1):
         time.sleep(0.005)
 get_ipython().enable_gui("patient")"""
@@ -263,8 +278,10 @@ def test_cells_run_beside_a_gui_loop(directory: Path) -> None:
         async with notebook(directory) as nb, asyncio.timeout(60):
             await nb.run(GUI_LOOP)
             for number in range(5):
+                await nb.shows(lambda: "turns" in nb.text())
                 await nb.run(f"print({number})")
-                assert nb.text() == f"{number}\n"
+                assert nb.text().startswith(f"{number}\n")
+            await nb.shows(lambda: "turns" in nb.text())
             await nb.run("get_ipython().enable_gui(None)")
             await nb.run("print('after it')")
             assert nb.text() == "after it\n"

@@ -16,7 +16,6 @@ from nls_jupyter.supervisor import saving
 from nls_jupyter.supervisor.keeper import EndedInCell, Keeper
 from nls_jupyter.supervisor.launch import ExitStatus, GpuProcessDied, LaunchFailed
 from nls_jupyter.supervisor.pending import RequestFailed
-from nls_scheduler.processes.proc import look_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -27,7 +26,10 @@ STOPPED = RequestFailed({"ename": "SaveStoppedError", "evalue": ""})
 
 
 class FakeProcess:
-    """Answers when told to; its pid is this process's, which is alive."""
+    """Answers when told to."""
+
+    pid = 1
+    alive = True
 
     launching: asyncio.Event | None = None
     on_save_point: Any = None
@@ -38,9 +40,6 @@ class FakeProcess:
     deaths: Mapping[str, int] | None = None
 
     def __init__(self) -> None:
-        record = look_up(os.getpid())
-        assert record is not None
-        self.pid, self.start_time = record.id.pid, record.id.start_time
         self.exited: asyncio.Future[ExitStatus] = asyncio.get_running_loop().create_future()
         self.reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.saving: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
