@@ -240,9 +240,7 @@ INIT_IOPUB: Final = Seam(
 FLUSH_PENDING: Final = Seam(
     "ipykernel.iostream:OutStream", "_flush_pending", _IPYKERNEL, "each GPU cell takes longer", set_in="__init__"
 )
-PUBLISH_STATUS: Final = Seam(
-    _KERNEL, "_publish_status", _IPYKERNEL, "each request to the GPU process takes longer"
-)
+PUBLISH_STATUS: Final = Seam(_KERNEL, "_publish_status", _IPYKERNEL, "each request to the GPU process takes longer")
 SHELL_MAIN: Final = Seam(
     _KERNEL,
     "shell_main",

@@ -80,7 +80,7 @@ class Outputs:
     def _waited(self) -> bool:
         """Until the thread has sent what it was handed so far; False where that takes too long."""
         last = self._last
-        pending = any(FLUSH_PENDING.of(stream) is not False for stream in self._streams)
+        pending = any(FLUSH_PENDING.of(stream, None) is not False for stream in self._streams)
         passed = threading.Event()
         self._schedule(passed.set)
         if not passed.wait(_SENT_WITHIN_S):

@@ -117,6 +117,10 @@ class Orders:
             self._exit_told = process
             await self._tell("process_exited", pid=process.pid, start_time=process.start_time, reason=reason)
 
+    def hurry(self) -> None:
+        """Have the daemon hear at once what was told it; see `caught_up` for who has to wait for that."""
+        self._link.hurry()
+
     async def caught_up(self) -> None:
         """Until the daemon hears what was told it; one that is away is not waited for long.
 

@@ -65,6 +65,8 @@ class Place:
             if self._client is not None:
                 self._client.close()
             self._client = found
+        elif self.orders is not None:
+            self.orders.hurry()
         return self._client
 
     async def request(self, wanted: Mapping[str, Any]) -> None:

@@ -11,6 +11,7 @@ from tornado import web, websocket
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_unix_socket
 
+from nls_scheduler.client import link as module
 from nls_scheduler.client.link import SupervisorLink
 from nls_scheduler.wire.errors import DaemonUnreachable, Problem
 from nls_scheduler.wire.protocol import CLOSE_ENDED, CommandMessage, ErrorMessage, ViewMessage
@@ -94,6 +95,36 @@ def test_what_is_asked_in_another_way_can_wait_for_what_was_told(tmp_path: Path)
         await waiting
         assert link.connected
         assert (await server.heard.get())["event"] == "cell_started"
+
+    play(tmp_path / "s", story)
+
+
+def test_a_cells_begin_and_end_go_together_and_nothing_overtakes_them(tmp_path: Path) -> None:
+    async def story(server: Server, link: SupervisorLink) -> None:
+        await link.send("cell_started")
+        await link.send("cell_finished")
+        await link.send("state_saved", saved_bytes=1)
+        assert [(await server.heard.get())["event"] for _ in range(3)] == [
+            *("cell_started", "cell_finished", "state_saved")
+        ]
+        await link.send("cell_started")
+        assert (await server.heard.get())["event"] == "cell_started"  # by itself, a moment later
+
+    play(tmp_path / "s", story)
+
+
+def test_what_waits_for_a_cell_is_told_when_somebody_is_in_a_hurry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "GO_FIRST_S", 600.0)
+
+    async def story(server: Server, link: SupervisorLink) -> None:
+        await link.send("cell_started")
+        link.hurry()
+        assert (await server.heard.get())["event"] == "cell_started"
+        await link.send("cell_finished")
+        await link.all_sent()
+        assert (await server.heard.get())["event"] == "cell_finished"
 
     play(tmp_path / "s", story)
 
