@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _SETS: Final = 8
 """So many sets of Gpus are tried for one that needs several."""
 _FEW: Final = 4
-"""On more Gpus than that a search in haste finds no way where only a thorough packing finds one."""
+"""On more Gpus than that a search in haste hardly ever finds a way where only a thorough packing finds one."""
 
 
 def settle_in(paper: Paper, newcomer: Workload) -> bool:
