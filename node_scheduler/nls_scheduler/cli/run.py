@@ -82,7 +82,9 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--name", help="shown to people (default: the command's name)")
     parser.add_argument(
-        "--on-evict", choices=["requeue"], help="requeue: may be stopped for others; it queues and starts again"
+        "--on-evict",
+        choices=["requeue"],
+        help="requeue: may be stopped for others; it queues, and starts again where there is what it used",
     )
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="what to run, after --")
     parser.set_defaults(run=_run)
