@@ -57,6 +57,7 @@ class Recorder:
         self._trips: dict[WorkloadId, _Trip] = {}
         self._causes: dict[WorkloadId, Mention | None] = {}
         self._sequence = 0
+        self._at = 0.0
 
     def go_on_after(self, entries: Iterable[Entry]) -> None:
         """Number on from what an earlier daemon kept."""
@@ -66,6 +67,7 @@ class Recorder:
         self, before: NodeState, event: events.Event, after: NodeState, commands: Sequence[Command]
     ) -> list[Entry]:
         """What a person would say has just happened; often nothing."""
+        self._at = after.at
         found = self._changes(before, event, after)
         for command in commands:
             if isinstance(command, InterruptCell):
@@ -97,10 +99,10 @@ class Recorder:
     def _gpu_entry(self, state: NodeState, gpu: Gpu, event: str, why: Why) -> Entry:
         return self._numbered(state, of_gpu(gpu.label), event, why)
 
-    def _numbered(self, state: NodeState, about: Mention, event: str, why: Why, at: float | None = None) -> Entry:
+    def _numbered(self, state: NodeState, about: Mention, event: str, why: Why) -> Entry:
+        """It happens now, whichever state knows best about it."""
         self._sequence += 1
-        at = state.at if at is None else at
-        return Entry(self._sequence, at, wall_time(at), about, event, why, labels_of(why, state))
+        return Entry(self._sequence, self._at, wall_time(self._at), about, event, why, labels_of(why, state))
 
     def _changes(self, before: NodeState, event: events.Event, after: NodeState) -> list[Entry]:
         found = list(self._of_gpus(before, after))
@@ -128,7 +130,7 @@ class Recorder:
 
     def _left(self, before: NodeState, was: Workload, event: events.Event, now: Workload | None) -> Iterator[Entry]:
         if isinstance(event, events.SuspendFailed) and event.workload == was.id and was.phase is Phase.SUSPENDING:
-            yield self._entry(before, was, "suspend_failed", said(event.reason), at=event.at)
+            yield self._entry(before, was, "suspend_failed", said(event.reason))
         if was.phase not in _ON_GPU or (now is not None and not _has_left(was, now)):
             return
         pending, since = was.pending, was.pending.issued_at if was.pending else None
@@ -142,21 +144,19 @@ class Recorder:
             if now is None:
                 yield self._tell_suspended(before, was, trip)
         elif isinstance(event, events.StartFailed):
-            why = said(event.reason)
-            yield self._entry(before, was, "start_failed", why, left=was.current, seconds=seconds, at=event.at)
+            yield self._entry(before, was, "start_failed", said(event.reason), left=was.current, seconds=seconds)
         elif pending is not None and pending.order is Order.STOP and was.release_reason is None:
-            why = pending.reason
-            entry = self._entry(before, was, "evicted", why, left=was.current, seconds=seconds, at=event.at)
+            entry = self._entry(before, was, "evicted", pending.reason, left=was.current, seconds=seconds)
             yield replace(entry, cause=self._causes.get(was.id))
         elif isinstance(event, events.ProcessExited):
-            yield self._entry(before, was, "exited", said(event.reason), left=was.current, at=event.at)
+            yield self._entry(before, was, "exited", said(event.reason), left=was.current)
 
     def _gone(self, before: NodeState, was: Workload, event: events.Event) -> Iterator[Entry]:
         """A record that ends; a command's ends with its process, which has told it all."""
         if was.release_reason is not None or not isinstance(event, events.ProcessExited | events.StartFailed):
             told = said(event.reason) if isinstance(event, events.SupervisorLost | events.WorkloadReleased) else NOTHING
             why = was.release_reason or told or was.last_reason or Why(Reason.ENDED_UNSEEN)
-            yield self._entry(before, was, "released", why, at=event.at)
+            yield self._entry(before, was, "released", why)
 
     def _stranded(self, after: NodeState, now: Workload) -> Iterator[Entry]:
         """A suspended workload that nothing brings to another Gpu at once: the suspend is a story of its own."""
@@ -168,8 +168,7 @@ class Recorder:
     def _tell_suspended(self, state: NodeState, workload: Workload, trip: _Trip) -> Entry:
         self._trips[workload.id] = replace(trip, told=True)
         seconds = trip.ended_at - trip.began_at
-        at = max(state.at, trip.ended_at)
-        entry = self._entry(state, workload, "suspended", trip.why, left=trip.left, seconds=seconds, at=at)
+        entry = self._entry(state, workload, "suspended", trip.why, left=trip.left, seconds=seconds)
         return replace(entry, bytes=trip.saved_bytes, cause=trip.cause)
 
     def _arrived(self, before: NodeState, was: Workload, after: NodeState, now: Workload) -> Iterator[Entry]:
@@ -200,12 +199,10 @@ class Recorder:
         left: tuple[GpuUuid, ...] = (),
         to: tuple[GpuUuid, ...] = (),
         seconds: float | None = None,
-        at: float | None = None,
     ) -> Entry:
-        """`at`: when it happened, where that is later than `state`."""
         entry = state.plan.get(workload.id)
         return replace(
-            self._numbered(state, workload.mention, event, why, at),
+            self._numbered(state, workload.mention, event, why),
             cause=cause_of(state, None if entry is None else entry.cause),
             left=state.label(left) or None,
             to=state.label(to) or None,
