@@ -15,6 +15,7 @@ from nls_scheduler.core.model.ids import GpuUuid
 from nls_scheduler.core.model.reasons import NOTHING, Mention, Reason, Why, said, said_before
 from nls_scheduler.views.sentences import Names, sentence
 from nls_scheduler.views.veil import HIDDEN_REASON, SEES_ALL, Viewer
+from stage import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -79,6 +80,15 @@ TABLE = [
     (
         Why(Reason.NO_ROOM, bytes=(8 * GIB,), numbers=(1, 1), because=(HELD,)),
         "no room for 8 GiB on one GPU: GPU 0 is held by alice and bob",
+    ),
+    (
+        Why(Reason.NO_ROOM, bytes=(8 * GIB,), numbers=(2, 1), because=(HELD,)),
+        "no room for 8 GiB on each of 2 GPUs: GPU 0 is held by alice and bob",
+    ),
+    (
+        Why(Reason.NO_ROOM, bytes=(8 * GIB,), numbers=(1, 2), names=("red",), because=(HELD,)),
+        ("no room for 8 GiB on one GPU for each of the 2 members of gang red at once: "
+        "GPU 0 is held by alice and bob"),
     ),
     (
         Why(Reason.NO_ROOM, bytes=(8 * GIB,), numbers=(2, 3), names=("red",), because=(Why(Reason.NO_GPU), SHARE)),
@@ -208,6 +218,12 @@ TABLE = [
 @pytest.mark.parametrize(("why", "reads"), TABLE, ids=lambda value: value.kind if isinstance(value, Why) else "")
 def test_a_reason_reads(why: Why, reads: str) -> None:
     assert told(why) == reads
+
+
+def test_gpus_are_called_as_on_their_node_and_one_that_has_vanished_by_its_uuid() -> None:
+    state = Stage(2).node.state
+    gpus = (*state.gpus, GpuUuid("GPU-x"))
+    assert sentence(Why(Reason.BEING_FREED, gpus), Names.of(state)) == "GPU 0 and GPU 1 and GPU-x are being freed"
 
 
 def test_every_kind_of_reason_has_its_row() -> None:
