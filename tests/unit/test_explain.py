@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from connections import sliced
 from nls_scheduler.cli.explain import render
 from nls_scheduler.core.model.pools import Pool
 from nls_scheduler.core.model.queues import Queue
@@ -48,6 +49,13 @@ def test_a_gpu_of_another_pool_or_of_one_that_is_off_is_named_as_such() -> None:
         "it is in the pool 'other', which it does not ask for",
         "the pool 'off' is off",
     ]
+
+
+def test_who_needs_several_gpus_reads_that_it_has_no_slice() -> None:
+    stage = Stage(4, sliced(2, 3))
+    stage.command("train", gpu_count=2)
+    slices = [gpu["why_not_home"] for gpu in told(stage, "train")["gpus"]][2:]
+    assert slices == ["it is a slice, and who needs several GPUs has whole ones only"] * 2
 
 
 def test_who_may_not_burst_reads_that_it_cannot_be_anywhere_but_at_home() -> None:
