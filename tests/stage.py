@@ -15,21 +15,26 @@ from nls_scheduler.core.model.commands import (
     WorkloadCommand,
 )
 from nls_scheduler.core.model.policy import Policy
+from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.workload import Kind, Phase
 from nls_scheduler.core.simulator import GIB, SimulatedNode
-from nls_scheduler.views.sentences import Names, sentence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from nls_scheduler.core.model.allocations import MemoryAnswer
     from nls_scheduler.core.model.gpu import Gpu
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
-    from nls_scheduler.core.model.reasons import Why
+    from nls_scheduler.core.model.reasons import Mention
     from nls_scheduler.core.model.state import PlanEntry
     from nls_scheduler.core.model.workload import Workload
 
 TOTAL = 16 * GIB
+
+
+def bare(why: Why) -> Why:
+    """A reason without those behind it."""
+    return replace(why, because=())
 
 
 class Stage:
@@ -193,13 +198,27 @@ class Stage:
         """Whether the daemon still has it."""
         return self._ids[name] in self.node.state.workloads
 
-    def reason(self, name: str) -> str:
-        """The sentence for its user."""
-        return self.told(self.plan(name).reason)
+    def reason(self, name: str) -> Why:
+        """Why it is where it is, or waits."""
+        return self.plan(name).reason
 
-    def told(self, why: Why) -> str:
-        """A reason as its sentence."""
-        return sentence(why, Names.of(self.node.state))
+    def why(
+        self, kind: Reason, *who: str, gpus: Iterable[int] = (), shares: Iterable[float] = (),
+        numbers: Iterable[float] = (), names: Iterable[str] = (), because: Iterable[Why] = (),
+    ) -> Why:  # fmt: skip
+        """The reason that a story expects: workloads by name, Gpus by index, sizes as shares of a Gpu."""
+        return Why(
+            kind, tuple(map(self.uuid, gpus)), tuple(map(self._mention, who)),
+            tuple(int(share * TOTAL) for share in shares), tuple(numbers), tuple(names), tuple(because),
+        )  # fmt: skip
+
+    def no_room(self, share: float, *because: Why) -> Why:
+        """No room for so much on one Gpu."""
+        return self.why(Reason.NO_ROOM, shares=[share], numbers=[1, 1], because=because)
+
+    def _mention(self, name: str) -> Mention:
+        (mention,) = (w.mention for w in self.node.state.workloads.values() if w.spec.name == name)
+        return mention
 
     def cause(self, name: str) -> str | None:
         """For whom it moves or waits."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.queues import Queue
+from nls_scheduler.core.model.reasons import Reason
 from nls_scheduler.core.model.workload import Kind
 from stage import TOTAL, Stage
 
@@ -101,12 +102,12 @@ def test_who_has_waited_long_enough_has_still_done_so_when_an_old_sample_arrives
     stage.command("large")
     stage.after(101)
     stage.command("small", 0.5)
-    assert stage.reason("small") == "room is reserved for large, which has waited longer"
+    assert stage.reason("small") == stage.why(Reason.RESERVED, "large")
     stage.node.now -= 50
     stage.node.sample()
     stage.node.now += 50
     assert stage.phase("small") == "queued"
-    assert stage.reason("small") == "room is reserved for large, which has waited longer"
+    assert stage.reason("small") == stage.why(Reason.RESERVED, "large")
 
 
 def test_when_homes_have_changed_who_would_have_been_too_large_before_has_room_at_once() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.gpu import Claims, Owner
 from nls_scheduler.core.model.ids import GpuUuid
+from nls_scheduler.core.model.reasons import Mention, Reason, Why
 from nls_scheduler.views.status import cause_view
 from stage import TOTAL, Stage
 
@@ -47,7 +48,7 @@ def test_who_is_at_home_on_a_gpu_that_is_out_of_service_waits_and_reads_so() -> 
     stage.health(0, healthy=False)
     stage.notebook("alice", 0.5, 0.5, **at_home(ZERO))
     assert stage.phase("alice") == "queued"
-    assert stage.reason("alice") == "GPU 0 is out of service"
+    assert stage.reason("alice") == stage.why(Reason.OUT_OF_SERVICE, gpus=[0])
     assert stage.plan("alice").target == ()
     stage.health(0, healthy=True)
     assert stage.runs("alice")
@@ -76,7 +77,7 @@ def test_whoever_leaves_for_a_pod_of_the_cluster_reads_which_one() -> None:
     stage.cell_starts(leaver)
     claim(stage, Owner("uid-7", "default/train", devices_to_come=1), allocated=(ZERO,))
     entry = stage.node.state.plan[stage.workload(leaver).id]
-    assert stage.told(entry.reason) == "default/train needs GPU 1"
+    assert entry.reason == Why(Reason.NEEDED, (ONE,), (Mention("uid-7", "default/train", "pod"),))
     assert cause_view(stage.node.state, entry.cause) == {"id": "uid-7", "name": "default/train"}
     stage.after(5)
     assert stage.gpu(leaver) == 0
@@ -171,7 +172,7 @@ def test_a_notebook_whose_home_is_not_known_yet_waits_and_says_so() -> None:
     stage = Stage(2)
     stage.notebook("alice", **at_home())
     assert stage.phase("alice") == "queued"
-    assert "not said yet" in stage.reason("alice")
+    assert stage.reason("alice") == Why(Reason.NO_HOME_YET)
     stage.node.tell(ev.HomeAssigned(stage.node.now, stage.workload("alice").id, (ONE,)))
     stage.node.settle()
     assert stage.workload("alice").home == (ONE,)
@@ -184,16 +185,17 @@ def test_an_over_full_home_keeps_the_first_and_says_so_to_the_last() -> None:
     stage.notebook("bob", 0.75, **at_home(ZERO))
     assert stage.phase("alice") == "running"
     assert stage.phase("bob") == "queued"
-    assert "over-full" in stage.reason("bob")
+    assert stage.reason("bob") == stage.why(Reason.HOME_OVERFULL, gpus=[0])
     stage.ends("alice")
     assert stage.phase("bob") == "running"
 
 
 def test_a_home_that_is_no_gpu_of_this_node_is_waited_for() -> None:
     stage = Stage(1)
-    stage.notebook("alice", **at_home(GpuUuid("GPU-elsewhere")))
+    elsewhere = GpuUuid("GPU-elsewhere")
+    stage.notebook("alice", **at_home(elsewhere))
     assert stage.phase("alice") == "queued"
-    assert "GPU-elsewhere" in stage.reason("alice")
+    assert stage.reason("alice") == Why(Reason.HOME_ELSEWHERE, (elsewhere,))
 
 
 def test_a_given_home_is_never_exchanged_for_somebody_else() -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import StartProcess, StopProcess, SuspendProcess
-from stage import TOTAL, Stage
+from nls_scheduler.core.model.reasons import Reason
+from stage import TOTAL, Stage, bare
 
 
 def test_a_suspend_that_met_a_cell_is_tried_again_as_soon_as_the_cell_has_ended() -> None:
@@ -108,7 +109,7 @@ def test_a_command_that_uses_more_than_it_may_starts_again_where_there_is_so_muc
     stage.after(600)
     assert stage.orders("batch") == ["start", "stop"]
     assert stage.phase("batch") == "queued"
-    assert "it used 14.4 GiB, more than its request of 4 GiB" in stage.reason("batch")
+    assert bare(stage.reason("batch")) == stage.why(Reason.USED_ABOVE_REQUEST, shares=[0.9, 0.25])
     stage.ends("owner")
     stage.after(60)
     assert stage.runs("batch")
@@ -124,7 +125,7 @@ def test_a_command_that_has_burst_does_not_start_again_beside_the_guarantee_for_
     stage.command("owner", 0.5)
     assert stage.runs("full", "owner")
     assert stage.orders("batch") == ["start", "stop"]
-    assert "it used 12 GiB, more than its request of 4 GiB" in stage.reason("batch")
+    assert bare(stage.reason("batch")) == stage.why(Reason.USED_ABOVE_REQUEST, shares=[0.75, 0.25])
     stage.ends("full")
     assert stage.runs("batch", "owner")
 
@@ -146,5 +147,5 @@ def test_nobody_is_said_to_need_the_gpu_where_a_newcomer_uses_more_than_is_left(
     stage.node.hold(stage._ids["batch"], int(0.9 * TOTAL))
     order = stage.pending("batch")
     assert isinstance(order, StopProcess)
-    assert stage.told(order.reason) == "its burst on GPU 0 was needed for what is guaranteed there"
+    assert order.reason == stage.why(Reason.BURST_NEEDED_BY_REQUESTS, gpus=[0])
     assert stage.cause("batch") is None

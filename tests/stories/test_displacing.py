@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from nls_scheduler.core.model.commands import StartProcess
 from nls_scheduler.core.model.queues import Queue
+from nls_scheduler.core.model.reasons import Reason
 from nls_scheduler.core.model.workload import Kind
-from stage import TOTAL, Stage
+from stage import TOTAL, Stage, bare
 
 POOL = "default"
 
@@ -195,7 +196,9 @@ def test_who_has_lost_its_home_stays_where_nobody_needs_its_place_yet() -> None:
     (guest,) = [name for name in ("a1", "a2") if not stage.home(name)]
     assert (stage.home("owner"), stage.gpu("owner")) == ([0], 1)
     assert stage.runs("a1", "a2")
-    assert stage.reason(guest).startswith("stays on GPU 0 while nobody needs it: no room for 8 GiB on one GPU")
+    stays = stage.reason(guest)
+    assert bare(stays) == stage.why(Reason.STAYS_AS_GUEST, gpus=[0])
+    assert [bare(behind) for behind in stays.because] == [stage.no_room(0.5)]
     stage.cell_starts("b1")
     assert (stage.gpu("b1"), stage.gpu("owner")) == (1, 1)
     stage.cell_starts("b2")
@@ -247,7 +250,7 @@ def test_whose_place_would_not_be_enough_keeps_it() -> None:
     stage.notebook("low", 0.25, 0.25, queue="a")
     stage.command("high", 0.5, queue="a", priority=50)
     assert (stage.home("low"), stage.phase("high")) == ([0], "queued")
-    assert stage.reason("low") == "at home on GPU 0, 4 GiB guaranteed"
+    assert stage.reason("low") == stage.why(Reason.AT_HOME, gpus=[0], shares=[0.25])
     stage.after(600)
     assert stage.orders("low") == ["start"]
 
@@ -261,7 +264,7 @@ def test_who_is_displaced_to_another_gpu_reads_for_whom() -> None:
     stage.notebook("second", 0.5, 0.5, queue="a")
     stage.node.submit(name="owner", kind=Kind.COMMAND, request_bytes=TOTAL, limit_bytes=TOTAL, queue="a", priority=50)
     assert (stage.home("first"), stage.home("second")) == ([], [0])
-    assert (stage.gpu("second"), stage.reason("second")) == (1, "owner needs GPU 1")
+    assert (stage.gpu("second"), stage.reason("second")) == (1, stage.why(Reason.NEEDED, "owner", gpus=[1]))
     assert stage.cause("second") == "owner"
     stage.node.settle()
     assert stage.runs("second")

@@ -6,8 +6,8 @@ import pytest
 
 from connections import sliced
 from nls_scheduler.core.model.queues import Queue
-from nls_scheduler.views.explain import explain
-from stage import Stage
+from nls_scheduler.core.model.reasons import Reason
+from stage import Stage, bare
 
 POOL = "default"
 QUEUES = (Queue("a", over_quota_weight={POOL: 0.0}), Queue("b", quota={POOL: 4.0}), Queue("c", quota={POOL: 1.0}))
@@ -75,7 +75,7 @@ def test_nobody_takes_a_home_from_its_own_gang() -> None:
     stage.command("red-0", 0.75, gang="red", gang_size=2, queue="a")
     stage.command("red-1", 0.5, gang="red", gang_size=2, queue="a", priority=50)
     assert [stage.home("red-0"), stage.home("red-1")] == [[], []]
-    assert stage.reason("red-0").startswith("no room for 12 GiB on one GPU for each of the 2 members of gang red")
+    assert bare(stage.reason("red-0")) == stage.why(Reason.NO_ROOM, shares=[0.75], numbers=[1, 2], names=["red"])
 
 
 @pytest.mark.parametrize(("other", "kept"), [(0, False), (75, True)])
@@ -98,6 +98,3 @@ def test_who_is_owed_several_gpus_gets_no_slice() -> None:
         stage.cell_starts(name)
     stage.command("owner", gpu_count=2, queue="b")
     assert stage.home("owner") == [0, 1]
-    told = explain(stage.node.state, stage.workload("owner").id, stage.node.now)["gpus"]
-    slices = [gpu["why_not_home"] for gpu in told][2:]
-    assert slices == ["it is a slice, and who needs several GPUs has whole ones only"] * 2

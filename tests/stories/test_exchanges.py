@@ -8,6 +8,7 @@ import pytest
 
 from nls_scheduler.core.model.ids import GpuUuid
 from nls_scheduler.core.model.pools import Pool
+from nls_scheduler.core.model.reasons import Reason
 from stage import Stage
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def one_is_away(
 def borrower_leaves(stage: Stage) -> bool:
     """Whether `borrower` makes room for `sleeper` at the end of its cell, and nothing happens to `owner`."""
     assert (stage.home("owner"), stage.home("borrower"), stage.phase("sleeper")) == ([1], [0], "suspended")
-    assert stage.reason("borrower") == "sleeper needs GPU 1"
+    assert stage.reason("borrower") == stage.why(Reason.NEEDED, "sleeper", gpus=[1])
     stage.cell_ends("borrower")
     assert stage.runs("sleeper", "owner", "borrower")
     return stage.gpu("borrower") == 0 and stage.orders("owner") == ["start"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import SuspendProcess, TrimMemory
-from stage import TOTAL, Stage
+from nls_scheduler.core.model.reasons import Reason, Why
+from stage import TOTAL, Stage, bare
 
 
 def two_on_one_gpu(**policy: float) -> Stage:
@@ -15,6 +16,11 @@ def two_on_one_gpu(**policy: float) -> Stage:
     assert stage.plan("bob").allowance_bytes == TOTAL // 2
     stage.cell_starts("bob")
     return stage
+
+
+def holds(stage: Stage, name: str, share: float) -> Why:
+    """It holds so much, with a request of a quarter."""
+    return stage.why(Reason.HOLDS, name, shares=[share, 0.25])
 
 
 def test_caches_of_a_neighbour_above_its_allowance_make_room() -> None:
@@ -46,8 +52,7 @@ def test_more_than_the_limit_is_refused_at_once_and_the_request_to_make_is_named
     answer = stage.workload("bob").answer
     assert answer is not None
     assert not answer.granted
-    assert "above its limit of 8 GiB" in stage.told(answer.reason)
-    assert "%gpu request 10.4GiB" in stage.told(answer.reason)
+    assert answer.reason == stage.why(Reason.BEYOND_LIMIT, shares=[0.65, 0.5])
 
 
 def test_more_than_the_allowance_is_refused_with_who_holds_what() -> None:
@@ -57,8 +62,8 @@ def test_more_than_the_allowance_is_refused_with_who_holds_what() -> None:
     answer = stage.wants("bob", 0.3)
     assert answer is not None
     assert not answer.granted
-    assert "it may use 8 GiB of GPU 0 now" in stage.told(answer.reason)
-    assert "alice holds 4 GiB with a request of 4 GiB" in stage.told(answer.reason)
+    held = [holds(stage, "bob", 0.4), holds(stage, "alice", 0.25)]
+    assert answer.reason == stage.why(Reason.BEYOND_ALLOWANCE, gpus=[0], shares=[0.5, 0.25, 0.7], because=held)
     assert stage.orders("alice") == ["start"]
 
 
@@ -80,7 +85,7 @@ def test_what_was_refused_is_there_after_the_cell_where_another_gpu_has_room() -
     answer = stage.wants("bob", 0.3)
     assert answer is not None
     assert not answer.granted
-    assert "has room for it, and it moves there when this cell has ended" in stage.told(answer.reason)
+    assert bare(answer.reason) == stage.why(Reason.ROOMIER_ELSEWHERE, gpus=[1, 0], shares=[0.5, 0.25])
     stage.cell_ends("bob")
     assert stage.gpu("alice") != stage.gpu("bob")
     assert stage.plan("bob").allowance_bytes == TOTAL
@@ -108,8 +113,8 @@ def test_memory_within_the_request_is_waited_for_until_who_is_above_theirs_has_l
 
 def test_an_allocation_is_answered_in_time_though_nobody_else_answers() -> None:
     stage = two_on_one_gpu(allocation_wait_s=5.0, trim_timeout_s=20.0)
-    stage.allocates("bob", 0.2)
-    stage.node.hold(stage.workload("alice").id, int(0.3 * TOTAL), int(0.45 * TOTAL))
+    stage.allocates("bob", 0.1875)
+    stage.node.hold(stage.workload("alice").id, TOTAL // 4, TOTAL // 2)
     stage.node.want_memory(stage.workload("bob").id, int(0.25 * TOTAL))
     stage.node.sample()
     assert isinstance(stage.pending("alice"), TrimMemory)
@@ -120,7 +125,8 @@ def test_an_allocation_is_answered_in_time_though_nobody_else_answers() -> None:
     answer = stage.workload("bob").answer
     assert answer is not None
     assert not answer.granted
-    assert "alice holds 12 GiB with a request of 4 GiB" in stage.told(answer.reason)
+    held = [holds(stage, "alice", 0.75), holds(stage, "bob", 0.1875)]
+    assert answer.reason == stage.why(Reason.TOO_LITTLE_FREE, gpus=[0], shares=[0.0625], because=held)
 
 
 def test_an_allocation_that_is_told_twice_is_one() -> None:
@@ -155,8 +161,7 @@ def test_nobody_moves_for_an_allocation_where_that_would_cost_others_more() -> N
     answer = stage.wants("bob", 0.24)
     assert answer is not None
     assert not answer.granted
-    assert "it may use 8 GiB of GPU 0 now" in stage.told(answer.reason)
-    assert "it moves there" not in stage.told(answer.reason)
+    assert bare(answer.reason) == stage.why(Reason.BEYOND_ALLOWANCE, gpus=[0], shares=[0.5, 0.25, 0.54])
     stage.cell_ends("bob")
     stage.after(600)
     assert stage.gpu("bob") == 0
@@ -171,7 +176,7 @@ def test_an_allocation_on_a_gpu_on_which_its_process_is_not_is_refused() -> None
     stage.node.tell(ev.MemoryWanted(stage.node.now, bob.id, 1, stage.uuid(1), TOTAL // 16, 0))
     answer = stage.workload("bob").answer
     assert answer is not None
-    assert stage.told(answer.reason) == "this notebook's process does not run on that GPU now"
+    assert answer.reason == Why(Reason.NOT_THERE)
 
 
 def test_for_a_burst_nobody_who_computes_within_its_allowance_gives_caches_back() -> None:

@@ -8,16 +8,19 @@ from connections import pairs
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model import gangs
 from nls_scheduler.core.model.queues import Queue
+from nls_scheduler.core.model.reasons import Reason, said
 from nls_scheduler.core.model.workload import Kind
 from nls_scheduler.requests import joining
 from stage import TOTAL, Stage
+
+KILLED = said("killed by SIGKILL")
 
 
 def test_a_gang_starts_together_once_the_last_member_has_come() -> None:
     stage = Stage(4)
     stage.gang("g", 3, size=4)
     assert [stage.phase(f"g-{n}") for n in range(3)] == ["queued"] * 3
-    assert stage.reason("g-0") == "waits for 1 of 4 members of gang g"
+    assert stage.reason("g-0") == stage.why(Reason.GANG_INCOMPLETE, numbers=[1, 4], names=["g"])
     stage.command("g-3", gang="g", gang_size=4)
     assert stage.runs("g-0", "g-1", "g-2", "g-3")
     assert sorted(stage.gpu(f"g-{n}") for n in range(4)) == [0, 1, 2, 3]
@@ -36,7 +39,8 @@ def test_a_gang_gets_all_its_gpus_or_none() -> None:
     stage.gang("g", 2)
     assert [stage.phase("g-0"), stage.phase("g-1")] == ["queued", "queued"]
     assert [stage.home("g-0"), stage.home("g-1")] == [[], []]
-    assert "for each of the 2 members of gang g at once: GPU 0 is held by single" in stage.reason("g-1")
+    held = stage.why(Reason.HELD, "single", gpus=[0])
+    assert stage.reason("g-1") == stage.why(Reason.NO_ROOM, shares=[1], numbers=[1, 2], names=["g"], because=[held])
     stage.ends("single")
     assert stage.runs("g-0", "g-1")
 
@@ -66,7 +70,8 @@ def test_a_gang_with_a_dead_member_starts_again_whole_with_the_same_ranks() -> N
     assert stage.orders("g-1") == ["start", "start"]
     assert [gangs.rank(stage.node.state, stage.workload(f"g-{n}")) for n in range(2)] == ranks == [0, 1]
     stopped = next(c.reason for _, given in stage.node.history for c in given if type(c).__name__ == "StopProcess")
-    assert stage.told(stopped).startswith("g-1 of gang g killed by SIGKILL")
+    died = stage.why(Reason.GANG_MEMBER_ENDED, "g-1", names=["g"], because=[KILLED])
+    assert stopped == stage.why(Reason.GANG_STARTS_AGAIN, names=["g"], because=[died])
 
 
 def test_a_gang_whose_members_die_again_and_again_is_given_up_whole() -> None:
@@ -78,7 +83,8 @@ def test_a_gang_whose_members_die_again_and_again_is_given_up_whole() -> None:
     assert stage.runs("g-0", "g-1")
     stage.dies("g-0")
     assert [stage.phase("g-0"), stage.phase("g-1")] == ["failed", "failed"]
-    assert stage.reason("g-1") == "gave up after 3 failures in a row: g-0 of gang g killed by SIGKILL"
+    died = stage.why(Reason.GANG_MEMBER_ENDED, "g-0", names=["g"], because=[KILLED])
+    assert stage.reason("g-1") == stage.why(Reason.GAVE_UP, numbers=[3], because=[died])
     stage.user_resumes("g-1")
     assert stage.runs("g-0", "g-1")
 
@@ -101,7 +107,7 @@ def test_members_that_end_well_leave_the_others_alone() -> None:
     assert stage.orders("g-1") == ["start"]
     stage.dies("g-1")
     assert stage.phase("g-1") == "queued"
-    assert stage.reason("g-1") == "gang g cannot start again whole: 1 of its members have ended well already"
+    assert stage.reason("g-1") == stage.why(Reason.GANG_CANNOT_RESTART, numbers=[1], names=["g"])
 
 
 def test_when_a_member_is_taken_away_the_others_stop_and_wait_for_another() -> None:
@@ -109,7 +115,7 @@ def test_when_a_member_is_taken_away_the_others_stop_and_wait_for_another() -> N
     stage.gang("g", 2)
     stage.ends("g-1")
     assert stage.phase("g-0") == "queued"
-    assert stage.reason("g-0") == "waits for 1 of 2 members of gang g"
+    assert stage.reason("g-0") == stage.why(Reason.GANG_INCOMPLETE, numbers=[1, 2], names=["g"])
     stage.command("g-2", gang="g", gang_size=2)
     assert stage.runs("g-0", "g-2")
 
@@ -192,7 +198,9 @@ def test_who_waits_is_given_up_with_its_gang() -> None:
     assert stage.phase("red-0") == "queued"
     stage.completes("red-1")
     assert (stage.phase("red-0"), stage.phase("red-1")) == ("failed", "failed")
-    assert stage.reason("red-0").startswith("gave up after 2 failures in a row: red-1 of gang red ")
+    above = stage.why(Reason.ABOVE_LIMIT, shares=[1, 0.75])
+    ended = stage.why(Reason.GANG_MEMBER_ENDED, "red-1", names=["red"], because=[above])
+    assert stage.reason("red-0") == stage.why(Reason.GAVE_UP, numbers=[2], because=[ended])
 
 
 def test_a_queue_s_share_is_taken_back_from_a_whole_gang() -> None:

@@ -6,6 +6,7 @@ from test_turns import rivals
 
 from nls_scheduler.core.model.commands import SuspendProcess
 from nls_scheduler.core.model.queues import Queue
+from nls_scheduler.core.model.reasons import Reason, Why
 from stage import Stage
 
 
@@ -16,7 +17,7 @@ def test_a_kept_notebook_does_not_yield_to_a_cell_that_waits_for_burst() -> None
     stage.after(3599)
     assert stage.runs("bob")
     assert not stage.plan("bob").yields
-    assert "nobody who holds a GPU can yield that much" in stage.reason("alice")
+    assert stage.reason("alice").because == (Why(Reason.NOBODY_YIELDS),)
 
 
 def test_when_the_time_is_over_it_yields_by_itself() -> None:

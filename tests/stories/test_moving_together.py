@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from nls_scheduler.core.model.reasons import Reason
 from stage import Stage
 
 
@@ -33,7 +34,7 @@ def test_fewer_bytes_move_though_another_has_a_lower_priority() -> None:
 def test_who_was_chosen_leaves_at_the_end_of_its_cell_whatever_happens_until_then() -> None:
     stage = beside_a_command(executing=True)
     stage.command("newcomer", 0.8)
-    assert stage.reason("light") == "newcomer needs GPU 1"
+    assert stage.reason("light") == stage.why(Reason.NEEDED, "newcomer", gpus=[1])
     stage.after(1)
     stage.cell_ends("heavy")
     stage.after(1)
@@ -63,9 +64,9 @@ def test_who_was_chosen_stays_as_long_as_the_newcomer_cannot_come_to_its_gpu() -
         stage.cell_starts(name)
     stage.ends("gone")
     stage.command("newcomer", 0.8)
-    assert stage.reason("light") == "newcomer needs GPU 1"
+    assert stage.reason("light") == stage.why(Reason.NEEDED, "newcomer", gpus=[1])
     stage.after(11)
-    assert stage.reason("newcomer") == "GPU 1 is out of service"
+    assert stage.reason("newcomer") == stage.why(Reason.OUT_OF_SERVICE, gpus=[1])
     stage.cell_ends("light")
     stage.after(60)
     assert (stage.gpu("light"), stage.orders("light")) == (1, ["start"])
@@ -109,7 +110,7 @@ def test_the_fewest_bytes_leave_for_a_newcomer_whether_or_not_it_may_burst(may_b
         stage.cell_starts(name)
     stage.notebook("new", 0.8, 1.0 if may_burst else 0.8)
     assert stage.plan("light").target != stage.plan("new").target
-    assert stage.reason("light") == "new needs GPU 1"
+    assert stage.reason("light") == stage.why(Reason.NEEDED, "new", gpus=[1])
     assert stage.plan("heavy").target == stage.plan("new").target
     assert stage.plan("heavy").deadline_at is None
 
@@ -123,11 +124,11 @@ def test_who_computes_on_while_its_home_is_another_one_reads_for_whom_until_it_l
         stage.cell_starts(name)
     stage.command("whole")
     stage.after(10)
-    assert stage.reason("alice") == "whole needs GPU 0"
+    assert stage.reason("alice") == stage.why(Reason.NEEDED, "whole", gpus=[0])
     assert stage.cause("alice") == "whole"
     stage.after(60)
     assert stage.runs("whole")
-    assert stage.reason("alice").startswith("at home on GPU 1")
+    assert stage.reason("alice") == stage.why(Reason.AT_HOME, gpus=[1], shares=[0.5])
 
 
 def test_who_is_idle_leaves_though_one_that_computes_would_move_fewer_bytes() -> None:

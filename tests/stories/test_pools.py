@@ -6,8 +6,9 @@ import pytest
 
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.pools import Placement, Pool
+from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.requests.pool_config import complaint, parse_pools
-from stage import Stage
+from stage import Stage, bare
 
 FAST = Pool("fast", ("0", "1"))
 SLOW = Pool("slow", ("2", "3"))
@@ -70,7 +71,7 @@ def test_a_burst_waits_for_a_turn_in_its_own_pool_though_another_pool_s_holder_c
     stage.after(60)
     stage.cell_starts("bob")
     stage.cell_starts("alice")
-    assert stage.reason("bob") == "yields GPU 0 to alice when its cell ends"
+    assert stage.reason("bob") == stage.why(Reason.YIELDS, "alice", gpus=[0])
     assert stage.orders("carol") == ["start"]
     stage.cell_ends("bob")
     assert (stage.gpu("alice"), stage.gpu("carol")) == (0, 1)
@@ -101,7 +102,7 @@ def test_a_notebook_that_idles_too_long_is_suspended_and_its_next_cell_brings_it
     assert stage.runs("alice")
     stage.after(2)
     assert stage.phase("alice") == "suspended"
-    assert stage.told(stage.workload("alice").last_reason) == "idle for 10 min"
+    assert stage.workload("alice").last_reason == Why(Reason.IDLE, numbers=(600.0,))
     stage.cell_starts("alice")
     assert stage.runs("alice")
 
@@ -146,7 +147,7 @@ def test_what_is_promised_twice_is_there_on_demand_and_the_status_says_so() -> N
     stage = two_on_one()
     assert stage.runs("alice")
     assert stage.phase("bob") == "queued"
-    assert "on demand" in stage.reason("bob")
+    assert bare(stage.reason("bob")) == stage.why(Reason.ON_DEMAND, shares=[1])
     stage.after(5)
     stage.cell_starts("bob")
     assert stage.runs("bob")

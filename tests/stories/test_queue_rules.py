@@ -11,9 +11,15 @@ from nls_scheduler.core.model.gpu import Gpu
 from nls_scheduler.core.model.ids import GpuUuid
 from nls_scheduler.core.model.pools import Pool
 from nls_scheduler.core.model.queues import Queue
-from stage import TOTAL, Stage
+from nls_scheduler.core.model.reasons import Reason, Why
+from stage import TOTAL, Stage, bare
 
 A, B = Queue("a", quota={"default": 2.0}), Queue("b", quota={"default": 2.0})
+
+
+def share_of(queue: str, has: float, share: float) -> Why:
+    """What who waits for room reads of its queue: how much it has, and its fair share."""
+    return Why(Reason.QUEUE_SHARE, numbers=(has, share), names=(queue, "default"))
 
 
 def two_departments(**policy: object) -> Stage:
@@ -36,15 +42,15 @@ def test_a_quota_is_reclaimed_from_whoever_is_above_theirs_and_only_as_far_as_th
         stage.command(f"b{number}", queue="b", requeue=True)
     assert stage.runs("a0", "a1", "b0", "b1")
     assert [stage.phase(name) for name in ("a2", "a3", "b2")] == ["queued"] * 3
-    assert "queue 'a' has 2 GPUs of pool 'default', its fair share is 2" in stage.reason("a3")
+    assert stage.reason("a3").because[-1] == share_of("a", 2, 2)
 
 
 def test_who_waits_for_room_reads_what_its_queue_has_and_its_share() -> None:
     stage = Stage(3, queues=(Queue("a"), Queue("b")))
     for name in ("a1", "b1", "a2", "a3", "b2"):
         stage.command(name, queue=name[0])
-    assert stage.reason("a3").endswith("queue 'a' has 2 GPUs of pool 'default', its fair share is 1.5")
-    assert stage.reason("b2").endswith("queue 'b' has 1 GPUs of pool 'default', its fair share is 1.5")
+    assert stage.reason("a3").because[-1] == share_of("a", 2, 1.5)
+    assert stage.reason("b2").because[-1] == share_of("b", 1, 1.5)
 
 
 def test_a_command_that_would_not_come_back_has_the_whole_deadline() -> None:
@@ -52,7 +58,7 @@ def test_a_command_that_would_not_come_back_has_the_whole_deadline() -> None:
     stage.command("training", queue="a")
     stage.command("owner", queue="b")
     assert stage.runs("training")
-    assert stage.reason("training").startswith("owner needs GPU 0")
+    assert bare(stage.reason("training")) == stage.why(Reason.NEEDED, "owner", gpus=[0])
     assert stage.cause("training") == "owner"
     stage.after(27)
     assert stage.runs("training")
@@ -91,7 +97,8 @@ def test_a_limit_holds_however_much_is_free() -> None:
         stage.command(f"a{number}", queue="a")
     stage.command("half", 0.5, queue="a")
     assert stage.runs("a0", "a1", "half")
-    assert stage.reason("a2") == "queue 'a' has 2.5 of the 2.5 GPUs of pool 'default' that it may have"
+    limit = Why(Reason.QUEUE_LIMIT, numbers=(2.5, 2.5), names=("a", "default"))
+    assert stage.reason("a2") == Why(Reason.HELD_BACK, because=(limit,))
     stage.command("other", queue="b")
     assert stage.runs("other")
 
@@ -110,7 +117,8 @@ def test_what_is_not_preemptible_needs_a_quota_and_is_not_displaced() -> None:
     stage.command("a0", queue="a", priority=100)
     stage.command("a1", queue="a", priority=100)
     assert stage.runs("a0")
-    assert "not preemptible, which only a quota allows: queue 'a' has 1 of its 1 GPUs" in stage.reason("a1")
+    quota = Why(Reason.QUEUE_QUOTA, numbers=(1, 1, 100), names=("a", "default"))
+    assert stage.reason("a1") == Why(Reason.HELD_BACK, because=(quota,))
     stage.command("over", queue="a", priority=50, requeue=True)
     assert stage.runs("over")
     stage.command("b0", queue="b")

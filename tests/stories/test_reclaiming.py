@@ -5,6 +5,7 @@ import pytest
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import InterruptCell, StopProcess, SuspendProcess, TrimMemory
 from nls_scheduler.core.model.pools import Pool
+from nls_scheduler.core.model.reasons import Reason, said
 from nls_scheduler.core.model.workload import Kind
 from nls_scheduler.core.simulator import GIB
 from stage import Stage
@@ -78,7 +79,7 @@ def a_long_cell_above_its_request(**policy: float) -> Stage:
     stage.allocates("alice", 0.9)
     stage.notebook("bob")
     assert stage.phase("bob") == "queued"
-    assert stage.reason("alice").startswith("bob needs GPU 0")
+    assert stage.reason("alice") == stage.why(Reason.NEEDED, "bob", gpus=[0])
     return stage
 
 
@@ -117,7 +118,7 @@ def test_the_interrupt_tells_how_long_is_left_and_why() -> None:
     interrupt = stage.pending("alice")
     assert isinstance(interrupt, InterruptCell)
     assert interrupt.grace_s == pytest.approx(10.0)
-    assert stage.told(interrupt.reason) == "bob needs GPU 0"
+    assert interrupt.reason == stage.why(Reason.NEEDED, "bob", gpus=[0])
 
 
 def test_a_cell_is_interrupted_once_and_the_next_one_anew() -> None:
@@ -163,7 +164,7 @@ def test_who_is_above_its_request_goes_at_the_deadline_though_another_within_its
     stage.allocates("above", 0.5)
     stage.command("third", 0.3)
     assert stage.plan("within").target == stage.workload("within").current
-    assert stage.reason("above") == "third needs GPU 0"
+    assert stage.reason("above") == stage.why(Reason.NEEDED, "third", gpus=[0])
     stage.after(29)
     assert stage.runs("within", "third")
     assert stage.orders("within") == ["start"]
@@ -240,7 +241,7 @@ def test_who_waits_for_another_gpu_sets_no_deadline_on_one_where_it_has_room_alr
     stage.command("double", 0.5, gpu_count=2)
     stage.user_migrates("alice", 2)
     assert (stage.gpu("alice"), stage.gpu("bob"), stage.phase("double")) == (0, 1, "queued")
-    assert stage.reason("alice") == "its user wants it on GPU 2"
+    assert stage.reason("alice") == stage.why(Reason.WISHED, gpus=[2])
     assert (stage.plan("alice").deadline_at, stage.plan("bob").deadline_at) == (None, 28.0)
     stage.after(60)
     assert stage.runs("double")
@@ -360,8 +361,8 @@ def test_a_burst_is_not_tried_again_right_after_a_failed_suspend() -> None:
     assert len(stage.orders(moving)) == before
 
 
-@pytest.mark.parametrize("how", ["dies", "start fails"])
-def test_three_failures_in_a_row_end_in_failed_and_a_resume_tries_again(how: str) -> None:
+@pytest.mark.parametrize(("how", "says"), [("dies", "killed by SIGKILL"), ("start fails", "no memory for the context")])
+def test_three_failures_in_a_row_end_in_failed_and_a_resume_tries_again(how: str, says: str) -> None:
     stage = Stage(1, max_failures=3)
     book = stage.node.submit(name="book")
     stage._ids["book"] = book
@@ -372,7 +373,7 @@ def test_three_failures_in_a_row_end_in_failed_and_a_resume_tries_again(how: str
             stage.node.settle()
             stage.node.kill(book)
     assert stage.phase("book") == "failed"
-    assert stage.reason("book").startswith("gave up after 3 failures in a row: ")
+    assert stage.reason("book") == stage.why(Reason.GAVE_UP, numbers=[3], because=[said(says)])
     stage.node.settle()
     stage.command("next")
     assert stage.runs("next"), "what has failed keeps no room"
@@ -426,22 +427,22 @@ def test_a_wait_without_a_home_does_not_count_against_whoever_is_in_the_way_then
     assert not any(isinstance(command, StopProcess) for command in stage.node.history[-1][1])
 
 
-def test_a_reason_about_several_gpus_is_a_sentence() -> None:
+def test_of_several_gpus_all_are_named_that_are_not_free_yet() -> None:
     stage = Stage(2)
     stage.command("first", gpu_count=2)
     stage.node.release(stage.workload("first").id)
-    stage.node.submit(name="second", kind=Kind.COMMAND, request_bytes=16 * GIB, limit_bytes=16 * GIB, gpu_count=2)
-    reasons = [stage.told(entry.reason) for entry in stage.node.state.plan.values()]
-    assert "GPU 0 and GPU 1 are held by first" in reasons
+    fields = {"request_bytes": 16 * GIB, "limit_bytes": 16 * GIB, "gpu_count": 2}
+    second = stage.node.submit(name="second", kind=Kind.COMMAND, **fields)
+    assert stage.node.state.plan[second].reason == stage.why(Reason.HELD, "first", gpus=[0, 1])
 
 
-def test_of_several_gpus_those_are_named_that_are_not_free_yet() -> None:
+def test_of_several_gpus_the_one_is_named_that_is_not_free_yet() -> None:
     stage = Stage(2)
     stage.command("first")
     stage.node.release(stage.workload("first").id)
     fields = {"request_bytes": 16 * GIB, "limit_bytes": 16 * GIB, "gpu_count": 2}
     second = stage.node.submit(name="second", kind=Kind.COMMAND, **fields)
-    assert stage.told(stage.node.state.plan[second].reason) == "GPU 0 is held by first"
+    assert stage.node.state.plan[second].reason == stage.why(Reason.HELD, "first", gpus=[0])
 
 
 def test_who_fits_beside_the_newcomer_stays_although_it_would_be_the_first_to_go() -> None:

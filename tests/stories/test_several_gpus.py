@@ -7,6 +7,7 @@ import pytest
 from connections import joined, pairs, sliced
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import StopProcess
+from nls_scheduler.core.model.reasons import Reason
 from nls_scheduler.core.model.topology import Link
 from nls_scheduler.core.model.workload import Kind
 from nls_scheduler.core.simulator import GIB, SimulatedNode
@@ -62,7 +63,7 @@ def test_an_elastic_command_shrinks_for_a_guarantee_by_a_restart() -> None:
     assert (stage.gpus("elastic"), stage.gpu("single")) == ([0, 1, 2], 3)
     assert stage.orders("elastic") == ["start", "stop", "start"]
     stop = next(c for _, given in stage.node.history for c in given if type(c).__name__ == "StopProcess")
-    assert stage.told(stop.reason) == "single needs GPU 3"
+    assert stop.reason == stage.why(Reason.NEEDED, "single", gpus=[3])
 
 
 def test_an_elastic_command_never_gives_its_fewest() -> None:

@@ -7,8 +7,9 @@ import pytest
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import StartProcess, StopProcess, SuspendProcess
 from nls_scheduler.core.model.pools import Placement, Pool
+from nls_scheduler.core.model.reasons import Reason
 from nls_scheduler.core.model.workload import Order
-from stage import TOTAL, Stage
+from stage import TOTAL, Stage, bare
 
 
 def two_notebooks(**policy: object) -> Stage:
@@ -23,7 +24,8 @@ def test_two_notebooks_with_one_home_are_spread_so_that_each_can_burst() -> None
     assert stage.home("alice") == stage.home("bob") == [0]
     assert {stage.gpu("alice"), stage.gpu("bob")} == {0, 1}
     assert stage.plan("alice").allowance_bytes == stage.plan("bob").allowance_bytes == 16 << 30
-    assert "borrows GPU 1 to burst up to 16 GiB; its home is GPU 0" in stage.reason("bob")
+    home = stage.why(Reason.HOME, gpus=[0])
+    assert stage.reason("bob") == stage.why(Reason.BORROWS, gpus=[1], shares=[1], because=[home])
 
 
 @pytest.mark.parametrize("request_of_third", [1.0, 0.6])
@@ -45,7 +47,7 @@ def test_the_reason_of_a_move_names_who_needed_the_gpu() -> None:
     stage.node.submit(name="training", request_bytes=16 << 30, limit_bytes=16 << 30)
     order = stage.pending("bob")
     assert isinstance(order, SuspendProcess)
-    assert stage.told(order.reason) == "training needs GPU 1"
+    assert order.reason == stage.why(Reason.NEEDED, "training", gpus=[1])
     assert stage.cause("bob") == "training"
 
 
@@ -121,7 +123,8 @@ def test_a_command_with_two_gpus_has_both_or_waits() -> None:
     stage.command("single", 0.75)
     stage.command("double", 0.5, gpu_count=2)
     assert stage.phase("double") == "queued"
-    assert "no room for 8 GiB on each of 2 GPUs: GPU 0 is held by single" in stage.reason("double")
+    held = stage.why(Reason.HELD, "single", gpus=[0])
+    assert stage.reason("double") == stage.why(Reason.NO_ROOM, shares=[0.5], numbers=[2, 1], because=[held])
     stage.ends("single")
     assert stage.gpus("double") == [0, 1]
 
@@ -133,7 +136,7 @@ def test_no_gpu_takes_more_workloads_than_allowed() -> None:
     assert sorted(stage.gpu(name) for name in "abcd") == [0, 0, 1, 1]
     assert stage.phase("e") == "queued"
     assert stage.home("e") == [0]
-    assert "as many workloads as allowed are on every GPU" in stage.reason("e")
+    assert bare(stage.reason("e")) == stage.why(Reason.GPUS_FULL, shares=[0.1])
     stage.ends("a")
     assert stage.runs("e")
 
@@ -273,7 +276,7 @@ def test_a_borrower_computes_on_where_the_requests_fill_the_gpu_exactly_though_a
     stage.ends("blocker")
     assert stage.plan("bob").target == stage.workload("bob").current
     assert not stage.plan("bob").yields
-    assert stage.reason("bob").startswith("borrows GPU 2 to burst up to")
+    assert bare(stage.reason("bob")) == stage.why(Reason.BORROWS, gpus=[2], shares=[0.5])
 
 
 def test_one_moves_to_a_free_gpu_for_the_sake_of_two_though_the_smallest_share_of_all_stays() -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.model.reasons import Reason, Why, said
 from nls_scheduler.core.planning.plan import make_plan
 from stage import TOTAL, Stage
 
@@ -29,7 +30,7 @@ def test_an_idle_notebook_yields_to_a_cell_that_waits_and_comes_back_with_its_ow
     stage.cell_starts("alice")
     assert stage.runs("alice")
     assert stage.phase("bob") == "suspended"
-    assert stage.reason("bob") == "it left GPU 0 to alice; its next cell brings it back"
+    assert stage.reason("bob") == stage.why(Reason.LEFT_TO, "alice", gpus=[0])
     stage.cell_ends("alice")
     stage.after(5)
     stage.cell_starts("bob")
@@ -54,8 +55,8 @@ def test_who_waits_for_burst_reads_both_sizes() -> None:
     stage = rivals()
     stage.cell_starts("bob")
     stage.cell_starts("alice")
-    assert "its saved state of 11.2 GiB is more than its request of 8 GiB" in stage.reason("alice")
-    assert "GPU 0 is held by bob, whose turn ends first" in stage.reason("alice")
+    turn = stage.why(Reason.TURN_OF, "bob", gpus=[0])
+    assert stage.reason("alice") == stage.why(Reason.SAVED_ABOVE_REQUEST, shares=[0.7, 0.5], because=[turn])
     assert stage.cause("alice") == "bob"
 
 
@@ -66,7 +67,7 @@ def test_a_running_cell_is_never_stopped_for_somebody_s_burst() -> None:
     stage.after(3600)
     assert stage.runs("bob")
     assert stage.plan("bob").yields
-    assert stage.reason("bob") == "yields GPU 0 to alice when its cell ends"
+    assert stage.reason("bob") == stage.why(Reason.YIELDS, "alice", gpus=[0])
     stage.cell_ends("bob")
     assert stage.runs("alice")
     assert "stop" not in stage.orders("bob")
@@ -91,7 +92,7 @@ def test_without_a_cell_that_waits_nobody_is_driven_out() -> None:
     stage.user_resumes("alice")
     stage.after(3600)
     assert stage.runs("bob")
-    assert "it comes back when there is room or its next cell runs" in stage.reason("alice")
+    assert stage.reason("alice").because == (Why(Reason.COMES_BACK),)
 
 
 def test_who_is_away_comes_back_by_itself_when_there_is_room() -> None:
@@ -106,7 +107,7 @@ def test_a_notebook_that_its_user_suspended_stays_away_until_its_next_cell() -> 
     stage.notebook("book")
     stage.user_suspends("book")
     assert stage.phase("book") == "suspended"
-    assert stage.reason("book") == "suspended by its user"
+    assert stage.reason("book") == said("suspended by its user")
     stage.after(600)
     assert stage.phase("book") == "suspended"
     stage.cell_starts("book")
@@ -235,8 +236,8 @@ def test_where_more_is_promised_than_there_is_a_cell_within_its_request_ends_a_t
     stage.cell_starts("alice")
     stage.cell_starts("bob")
     assert stage.plan("alice").yields
-    assert stage.reason("alice") == "yields GPU 0 to bob when its cell ends"
-    assert "GPU 0 is held by alice, whose turn ends first" in stage.reason("bob")
+    assert stage.reason("alice") == stage.why(Reason.YIELDS, "bob", gpus=[0])
+    assert stage.reason("bob").because == (stage.why(Reason.TURN_OF, "alice", gpus=[0]),)
 
 
 def test_a_cell_within_its_request_yields_to_nobody_s_burst() -> None:
@@ -248,7 +249,7 @@ def test_a_cell_within_its_request_yields_to_nobody_s_burst() -> None:
     stage.after(60)
     stage.cell_starts("alice")
     assert stage.phase("alice") == "suspended"
-    assert "nobody who holds a GPU can yield that much" in stage.reason("alice")
+    assert stage.reason("alice").because == (Why(Reason.NOBODY_YIELDS),)
     assert not stage.plan("bob").yields
 
 
@@ -298,7 +299,7 @@ def test_a_command_that_holds_burst_takes_no_turns() -> None:
     stage.after(3600)
     assert stage.orders("train") == ["start"]
     assert not stage.plan("train").yields
-    assert "nobody who holds a GPU can yield that much" in stage.reason("alice")
+    assert stage.reason("alice").because == (Why(Reason.NOBODY_YIELDS),)
 
 
 def alternating(**policy: object) -> Stage:
@@ -326,7 +327,7 @@ def test_who_holds_a_gpu_together_leaves_together_until_the_cell_that_waits_for_
     stage.after(10)
     assert stage.phase("one") == "suspended"
     stage.cell_starts("one")
-    assert "GPU 0 is kept for alice, whose cell has waited longer" in stage.reason("one")
+    assert stage.reason("one").because == (stage.why(Reason.KEPT_FOR, "alice", gpus=[0]),)
     assert stage.runs("two")
     stage.cell_ends("two")
     assert stage.runs("alice")

@@ -5,6 +5,7 @@ from dataclasses import replace
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.pools import Pool
 from nls_scheduler.core.model.queues import Queue
+from nls_scheduler.core.model.reasons import Reason
 from stage import TOTAL, Stage
 
 
@@ -39,7 +40,7 @@ def test_priority_alone_stops_nobody() -> None:
 def test_who_waits_reads_who_holds_the_gpu() -> None:
     stage = full_node()
     stage.notebook("book")
-    assert stage.reason("book") == "no room for 8 GiB on one GPU: GPU 0 is held by holder"
+    assert stage.reason("book") == stage.no_room(0.5, stage.why(Reason.HELD, "holder", gpus=[0]))
     assert stage.cause("book") == "holder"
 
 
@@ -49,7 +50,7 @@ def test_who_waits_for_a_place_reads_who_leaves_it_and_not_who_stays_and_holds_m
     stage.cell_starts("guest")
     stage.command("large", 0.5, queue="b")
     stage.command("owner", 0.4, queue="b")
-    assert stage.reason("owner") == "GPU 0 is held by guest"
+    assert stage.reason("owner") == stage.why(Reason.HELD, "guest", gpus=[0])
     assert stage.cause("owner") == "guest"
 
 
@@ -64,7 +65,7 @@ def test_a_smaller_request_passes_a_larger_one_by_until_that_starves() -> None:
     stage.after(2)
     stage.command("small-3", 0.5)
     assert stage.phase("small-3") == "queued"
-    assert stage.reason("small-3") == "room is reserved for large, which has waited longer"
+    assert stage.reason("small-3") == stage.why(Reason.RESERVED, "large")
     stage.ends("small-2")
     assert stage.runs("large")
 
@@ -89,7 +90,7 @@ def test_a_stranger_s_process_owns_what_it_uses() -> None:
     stage.stranger_uses(0, 0.75)
     stage.notebook("book", 0.5)
     assert stage.phase("book") == "queued"
-    assert "GPU 0 is held by other processes (12 GiB)" in stage.reason("book")
+    assert stage.reason("book") == stage.no_room(0.5, stage.why(Reason.HELD, gpus=[0], shares=[0.75]))
     stage.stranger_uses(0, 0.0)
     assert stage.runs("book")
 
@@ -146,7 +147,7 @@ def test_the_only_gpu_out_of_service_is_the_reason_to_wait_until_it_is_whole_and
     stage.notebook("book")
     stage.health(0, healthy=False)
     assert stage.phase("book") in ("suspended", "queued")
-    assert "GPU 0 is out of service" in stage.reason("book")
+    assert stage.reason("book") == stage.no_room(0.5, stage.why(Reason.OUT_OF_SERVICE, gpus=[0]))
     stage.health(0, healthy=True)
     stage.cell_starts("book")
     assert stage.runs("book")
@@ -195,7 +196,7 @@ def test_room_is_kept_only_where_the_one_that_starves_could_have_it() -> None:
     assert stage.runs("small")
     stage.health(1, healthy=True)
     stage.command("behind", 0.5)
-    assert stage.reason("behind") == "room is reserved for both, which has waited longer"
+    assert stage.reason("behind") == stage.why(Reason.RESERVED, "both")
     stage.ends("small")
     assert stage.runs("both")
 

@@ -12,7 +12,7 @@ from nls_scheduler.core.model.gpu import Claims, Owner
 from nls_scheduler.core.model.reasons import NOBODY, Mention, Reason, Why, said
 from nls_scheduler.views.entries import Entry, as_record, entry_view, from_record, restored
 from nls_scheduler.views.explain import explain
-from nls_scheduler.views.sentences import Names
+from nls_scheduler.views.sentences import Names, sentence
 from nls_scheduler.views.status import node_view, settled_part, workload_view
 from nls_scheduler.views.veil import HIDDEN_REASON, SEES_ALL, Access, ShowNames, Viewer
 from stage import Stage
@@ -181,4 +181,4 @@ def test_the_name_of_a_cluster_s_pod_is_for_those_who_read_all_names() -> None:
     stage.notebook("mine", 0.5, 1.0, owner=ANNA)
     assert "GPU 0 is held by another user's pod" in read_by_anna(stage)
     assert "secret" not in read_by_anna(stage)
-    assert "GPU 0 is held by secret/train" in stage.reason("mine")
+    assert "GPU 0 is held by secret/train" in sentence(stage.reason("mine"), Names.of(stage.node.state))

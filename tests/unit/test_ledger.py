@@ -9,6 +9,7 @@ from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.pools import Pool
 from nls_scheduler.core.model.queues import Queue
+from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.state import NodeState
 from nls_scheduler.core.model.workload import Kind, Workload, WorkloadSpec
 from nls_scheduler.core.planning.homes.queue_ledger import Ledger
@@ -108,7 +109,8 @@ def test_a_limit_above_holds_for_all_below_together() -> None:
     stage.command("b0", queue="b")
     assert stage.runs("a0")
     assert stage.phase("b0") == "queued"
-    assert "queue 'p' has 1 of the 1 GPUs" in stage.reason("b0")
+    limit = Why(Reason.QUEUE_LIMIT, numbers=(1, 1), names=("p", POOL))
+    assert stage.reason("b0") == Why(Reason.HELD_BACK, because=(limit,))
 
 
 def test_who_would_be_above_its_share_takes_nothing_back() -> None:
