@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.model.ids import CommandId
 from nls_scheduler.core.model.reasons import Reason
 from stage import TOTAL, Stage
 
@@ -38,15 +40,20 @@ def test_a_guarantee_that_waited_goes_before_somebody_s_burst() -> None:
 
 
 def test_what_came_back_counts_in_full_before_it_is_sampled() -> None:
-    """has_room counts a process that is ready and not sampled yet with its request, whatever it brought back."""
+    """A process that is ready and was not sampled yet counts with what it brought back, and not with its request."""
     stage = Stage(1)
     stage.notebook("alice", 0.25)
     stage.holds("alice", 0.9)
     stage.user_suspends("alice")
-    stage.user_resumes("alice")
-    bob = stage.node.submit(name="bob", request_bytes=TOTAL // 2, limit_bytes=TOTAL // 2)
-    alice = stage.workload("alice")
-    assert alice.used_bytes(stage.uuid(0)) > 0 or not stage.node.of_workload(bob).present
+    stage.node.tell(ev.ResumeRequested(stage.node.now, stage.workload("alice").id))
+    (start,) = stage.node.pending
+    stage.node.complete(start)
+    assert (stage.phase("alice"), stage.workload("alice").memory_used) == ("running", {})
+    stage._ids["bob"] = stage.node.submit(name="bob", request_bytes=TOTAL // 2, limit_bytes=TOTAL // 2)
+    assert (stage.home("bob"), stage.phase("bob")) == ([0], "queued")
+    assert stage.reason("alice") == stage.why(Reason.NEEDED, "bob", gpus=[0])
+    stage.node.settle()
+    assert stage.runs("bob")
 
 
 def test_the_reason_names_who_needed_the_room_although_it_came_before_the_sample() -> None:
@@ -61,8 +68,6 @@ def test_the_reason_names_who_needed_the_room_although_it_came_before_the_sample
 
 def test_a_late_exit_of_the_process_before_is_not_taken_for_the_new_one_s() -> None:
     """ProcessExited(old process) while STARTING with process None counts as a failed start."""
-    from nls_scheduler.core.model import events as ev
-
     stage = Stage(1)
     stage.notebook("alice")
     old = stage.workload("alice").process
@@ -74,9 +79,6 @@ def test_a_late_exit_of_the_process_before_is_not_taken_for_the_new_one_s() -> N
 
 
 def test_a_late_start_failed_of_an_earlier_order_changes_nothing() -> None:
-    from nls_scheduler.core.model import events as ev
-    from nls_scheduler.core.model.ids import CommandId
-
     stage = Stage(1)
     stage.node.submit(name="alice")
     (alice,) = stage.node.state.workloads
@@ -88,9 +90,6 @@ def test_a_late_start_failed_of_an_earlier_order_changes_nothing() -> None:
 
 
 def test_a_late_ready_of_an_earlier_start_is_not_taken_for_the_new_one_s() -> None:
-    from nls_scheduler.core.model import events as ev
-    from nls_scheduler.core.model.ids import CommandId
-
     stage = Stage(1)
     stage._ids["alice"] = alice = stage.node.submit(name="alice")
     stage.completes("alice", fail=True)
@@ -100,8 +99,6 @@ def test_a_late_ready_of_an_earlier_start_is_not_taken_for_the_new_one_s() -> No
 
 
 def test_a_suspend_that_failed_too_late_does_not_take_the_stop_back_that_followed_it() -> None:
-    from nls_scheduler.core.model import events as ev
-
     stage = Stage(1, suspend_timeout_s=10.0)
     stage.notebook("alice")
     alice = stage.workload("alice").id
@@ -117,8 +114,6 @@ def test_a_suspend_that_failed_too_late_does_not_take_the_stop_back_that_followe
 
 
 def test_a_stop_that_found_no_process_does_not_end_the_start_after_it_when_it_is_told_twice() -> None:
-    from nls_scheduler.core.model import events as ev
-
     stage = Stage(1)
     stage._ids["alice"] = alice = stage.node.submit(name="alice")
     stage.node.tell(ev.SuspendRequested(stage.node.now, alice, "suspended by its user"))
