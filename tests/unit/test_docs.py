@@ -116,6 +116,7 @@ def test_the_walk_through_the_code_names_what_is_there() -> None:
 
 def test_every_decision_has_a_number_and_a_short_text() -> None:
     decisions = sorted((DOCS / "decisions").glob("*.md"))
+    assert decisions
     for number, path in enumerate(decisions, start=1):
         assert path.name.startswith(f"{number:04d}-")
         lines = path.read_text(encoding="utf-8").splitlines()

@@ -28,11 +28,13 @@ if TYPE_CHECKING:
 GIB = 2**30
 
 
-def grows(stage: Stage, name: str, request: float) -> None:
-    """Asks whether it may."""
+def grows(stage: Stage, name: str, request: float) -> list[list[int]]:
+    """Asks whether it may; the homes that there would be then, in order of their coming."""
     workload, state = stage.workload(name), stage.node.state
     spec = replace(workload.spec, request_bytes=int(request * TOTAL))
-    check(state, step(state, ev.WorkloadRespecified(stage.node.now, workload.id, spec))[0], workload.id)
+    after = step(state, ev.WorkloadRespecified(stage.node.now, workload.id, spec))[0]
+    check(state, after, workload.id)
+    return [[after.gpus[uuid].index for uuid in each.home] for each in after.workloads.values()]
 
 
 def full(gpus: int = 1, **policy: object) -> Stage:
@@ -58,15 +60,15 @@ def test_it_may_grow_where_there_is_room_and_into_the_place_of_who_waits() -> No
     stage.notebook("waits")
     stage.ends("book 1")
     stage.ends("waits")
-    grows(stage, "book 0", 1.0)
+    assert grows(stage, "book 0", 1.0) == [[0]]
     stage = full()
     stage.notebook("waits")
-    grows(stage, "waits", 1.0)
-    grows(stage, "book 0", 0.25)
+    assert grows(stage, "waits", 1.0) == [[0], [0], []]
+    assert grows(stage, "book 0", 0.25) == [[0], [0], []]
 
 
 def test_who_came_last_may_ask_for_more_than_it_can_have_and_waits_for_it() -> None:
-    grows(full(), "book 1", 1.0)
+    assert grows(full(), "book 1", 1.0) == [[0], []]
 
 
 def test_one_of_a_gang_that_cannot_move_does_not_grow_beyond_its_gpu() -> None:
@@ -79,7 +81,7 @@ def test_one_of_a_gang_that_cannot_move_does_not_grow_beyond_its_gpu() -> None:
 
 
 def test_where_there_are_queues_they_say_who_may_take_from_whom() -> None:
-    grows(full(queues=(Queue("default"),)), "book 0", 1.0)
+    assert grows(full(queues=(Queue("default"),)), "book 0", 1.0) == [[0], []]
 
 
 def test_the_daemon_refuses_it_and_changes_nothing(tmp_path: Path) -> None:

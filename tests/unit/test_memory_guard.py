@@ -101,8 +101,10 @@ def test_no_process_starts_where_it_would_have_to_go_at_once(room: tuple[int, in
 
 
 def test_where_nothing_limits_it_nothing_is_watched() -> None:
-    guard = MemoryGuard(Keeper(process=True, saved=True), NoticeLog(), lambda: None)
+    rooms = iter([None])
+    guard = MemoryGuard(Keeper(process=True, saved=True), NoticeLog(), lambda: next(rooms))
     asyncio.run(asyncio.wait_for(guard.run(), 5))
+    assert list(rooms) == [], "it has looked once"
 
 
 def test_a_container_s_limit_is_found_where_the_container_sees_it(tmp_path: Path) -> None:

@@ -161,8 +161,11 @@ class TestRecipes:
         with pytest.raises(ValueError, match=r"not a name|not an expression"):
             recipes.check(name, text)
 
-    def test_what_is_one_is_accepted(self):
-        recipes.check("x", " load('a') if y else None ")
+    def test_what_is_one_is_accepted_and_can_be_computed(self):
+        text, namespace = " load('a') if y else None ", {"load": str.upper, "y": True}
+        recipes.check("x", text)
+        assert recipes.compute({"x": text}, namespace) == (["x"], [])
+        assert namespace["x"] == "A"
 
 
 class Foreign:
