@@ -155,9 +155,10 @@ def _line(chance: random.Random) -> None:
 
 
 @pytest.mark.usefixtures("both_ways")
+@pytest.mark.parametrize("seed", [2, 3])
 @pytest.mark.parametrize("queues", [False, True])
-def test_on_a_crowded_node_the_last_plan_changes_nothing(queues: bool) -> None:
-    assert history(4, 28, examples(150), departments(4) if queues else None, 3)
+def test_on_a_crowded_node_the_last_plan_changes_nothing(queues: bool, seed: int) -> None:
+    assert history(4, 28, examples(450), departments(4) if queues else None, seed)
 
 
 @pytest.mark.timeout(300)

@@ -7,7 +7,7 @@ command becomes an action that can be completed in any order, or made to fail.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.invariants import InvariantError, check
@@ -27,6 +27,7 @@ from nls_scheduler.core.model.gpu import Gpu
 from nls_scheduler.core.model.ids import CommandId, GpuUuid, ProcessId, WorkloadId
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.state import NodeState
+from nls_scheduler.core.model.values import replace
 from nls_scheduler.core.model.workload import Kind, Phase, WorkloadSpec
 from nls_scheduler.core.planning.homes.assign import why_no_room
 from nls_scheduler.core.step import step

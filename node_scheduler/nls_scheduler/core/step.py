@@ -6,7 +6,6 @@ it out until the driver shows it free.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model import gangs
@@ -22,8 +21,8 @@ from nls_scheduler.core.model.commands import (
 )
 from nls_scheduler.core.model.ids import CommandId
 from nls_scheduler.core.model.reasons import Reason, Why
-from nls_scheduler.core.model.state import updated
 from nls_scheduler.core.model.transitions import transition
+from nls_scheduler.core.model.values import replace, updated
 from nls_scheduler.core.model.workload import Kind, Move, Order, Pending, Phase
 from nls_scheduler.core.planning.claims import settle_claims
 from nls_scheduler.core.planning.end_of_line import entry_of_last
@@ -63,10 +62,9 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
     planned = {key: _planned(workload, plan.entries[key], state.at) for key, workload in state.workloads.items()}
     state = answer_wanted(replace(state, plan=plan.entries, workloads=planned, remembered=plan.remembered))
     commands: list[Command] = []
-    for workload_id in () if state.quiet else gangs.side_by_side(state):
+    whom = () if state.quiet else [w.id for w in state.workloads.values() if not _is_at_rest(w, plan.entries[w.id])]
+    for workload_id in gangs.side_by_side(state, whom) if whom else ():
         entry, workload = plan.entries[workload_id], state.workloads[workload_id]
-        if not (entry.target or workload.current or workload.refused):
-            continue
         decided = _decide(state, workload, entry) or _keep_limit(workload) or trims.order(workload, entry)
         refused = None if decided is None else refusal(state, workload, entry, decided)
         if refused != workload.refused:
@@ -76,7 +74,19 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
         if decided is not None and refused is None:
             state, command = _order(state, workload, entry, decided)
             commands.append(command)
-    return _set_timer(replace(state, settled=state.workloads == facts.workloads), plan.wake_at, commands)
+    at = _next_timer_at(state, plan.wake_at)
+    if at is not None:
+        commands.append(SetTimer(at=at))
+    timer_at = state.timer_at if at is None else at
+    return replace(state, settled=state.workloads == facts.workloads, timer_at=timer_at), tuple(commands)
+
+
+def _is_at_rest(workload: Workload, entry: PlanEntry) -> bool:
+    """Whether it is to stay on no Gpu, or runs where it is to be, within its limit, and keeps what it holds."""
+    if entry.target != workload.current or workload.refused is not None:
+        return False
+    within = entry.trim_since is None and not workload.over_limit_polls
+    return not workload.current or (workload.phase is Phase.RUNNING and within)
 
 
 def _all_that_is_new(before: NodeState, state: NodeState) -> list[Workload] | None:
@@ -87,19 +97,21 @@ def _all_that_is_new(before: NodeState, state: NodeState) -> list[Workload] | No
     """
     if before.timer_at is not None and state.at >= before.timer_at:
         return None
+    newcomers = []
+    for key, workload in state.workloads.items():
+        old_one = before.workloads.get(key)
+        if old_one is None:
+            newcomers.append(workload)
+        elif workload is not old_one and _without_its_cell(old_one, workload) != old_one:
+            return None
+    if len(state.workloads) - len(newcomers) < len(before.workloads):
+        return None
     same = {
         uuid: updated(gpu, utilisation=old.utilisation)
         for uuid, gpu in state.gpus.items()
         if (old := before.gpus.get(uuid)) is not None
     }
-    workloads, newcomers = {}, []
-    for key, workload in state.workloads.items():
-        old_one = before.workloads.get(key)
-        if old_one is None:
-            newcomers.append(workload)
-        else:
-            workloads[key] = workload if workload is old_one else _without_its_cell(old_one, workload)
-    is_all = replace(before, at=state.at) == replace(state, gpus=same, workloads=workloads, settled=True)
+    is_all = before == replace(state, gpus=same, workloads=before.workloads, settled=True, at=before.at)
     return newcomers if is_all else None
 
 
@@ -112,12 +124,14 @@ def _without_its_cell(old: Workload, workload: Workload) -> Workload:
 
 def _planned(workload: Workload, entry: PlanEntry, at: float) -> Workload:
     """With what lasts of the plan: the home, since when deadlines count, and where it is being sent."""
-    if not (entry.home or workload.home or workload.current or workload.move or workload.home_since is not None):
-        return workload if workload.told_since is None else replace(workload, told_since=None)
-    home_since = _since(workload.home_since, at) if entry.home else None
-    told_since = _since(workload.told_since, at) if entry.deadline_at is not None else None
-    move = _move(workload, entry)
-    return updated(workload, home=entry.home, home_since=home_since, told_since=told_since, move=move)
+    since = home_since, told_since = (
+        _since(workload.home_since, at) if entry.home else None,
+        _since(workload.told_since, at) if entry.deadline_at is not None else None,
+    )
+    move = None if entry.bound is None and entry.cause is None else _move(workload, entry)
+    if entry.home == workload.home and since == (workload.home_since, workload.told_since) and move == workload.move:
+        return workload
+    return replace(workload, home=entry.home, home_since=home_since, told_since=told_since, move=move)
 
 
 def _move(workload: Workload, entry: PlanEntry) -> Move | None:
@@ -166,18 +180,17 @@ def _note_pressure(state: NodeState) -> NodeState:
         for uuid in workload.current:
             if uuid in there:
                 there[uuid].append(workload)
-    gpus = {}
+    changed = {}
     for uuid, gpu in state.gpus.items():
         present = there[uuid]
-        over_full = sum(w.size_bytes for w in present) > gpu.capacity_bytes
+        over_full = sum([w.size_bytes for w in present]) > gpu.capacity_bytes
         intruded = gpu.has_foreigners and any(w.borrowed for w in present)
         pressed = over_full or intruded or (bool(present) and not gpu.healthy)
-        gpus[uuid] = updated(
-            gpu,
-            unclaimed_since=None if uuid in claimed else _since(gpu.unclaimed_since, state.at),
-            pressed_since=_since(gpu.pressed_since, state.at) if pressed else None,
-        )
-    return replace(state, gpus=gpus)
+        unclaimed_since = None if uuid in claimed else _since(gpu.unclaimed_since, state.at)
+        pressed_since = _since(gpu.pressed_since, state.at) if pressed else None
+        if (unclaimed_since, pressed_since) != (gpu.unclaimed_since, gpu.pressed_since):
+            changed[uuid] = replace(gpu, unclaimed_since=unclaimed_since, pressed_since=pressed_since)
+    return replace(state, gpus={**state.gpus, **changed}) if changed else state
 
 
 def _since(before: float | None, now: float) -> float:
@@ -354,10 +367,8 @@ def _time_to_save_s(state: NodeState, workload: Workload, entry: PlanEntry) -> f
     return max(0.0, min((state.at + state.policy.reclaim_deadline_s, *known)) - state.at)
 
 
-def _set_timer(
-    state: NodeState, wake_at: float | None, commands: list[Command]
-) -> tuple[NodeState, tuple[Command, ...]]:
-    """Ask to be woken when a deadline passes, unless that is already asked for."""
+def _next_timer_at(state: NodeState, wake_at: float | None) -> float | None:
+    """When to be woken because a deadline passes; `None`: never, or as is already asked for."""
     times = [state.quiet_until] if state.quiet else []
     for workload in state.workloads.values():
         if workload.pending or workload.trim or workload.wanted:
@@ -367,6 +378,4 @@ def _set_timer(
     times += [r.since + state.policy.stop_timeout_s for g in state.gpus.values() for r in g.releasing]
     times += [] if wake_at is None else [wake_at]
     next_at = min((t for t in times if t > state.at), default=None)
-    if next_at is None or next_at == state.timer_at:
-        return state, tuple(commands)
-    return replace(state, timer_at=next_at), (*commands, SetTimer(at=next_at))
+    return None if next_at == state.timer_at else next_at

@@ -12,7 +12,7 @@ from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.workload import Kind, Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from nls_scheduler.core.model.ids import WorkloadId
     from nls_scheduler.core.model.state import NodeState
@@ -119,14 +119,14 @@ def runs(state: NodeState, workload: Workload) -> bool:
     return key is not None and gangs_of(mine)[key].runs
 
 
-def side_by_side(state: NodeState) -> list[WorkloadId]:
-    """All workloads in the order in which orders are given: a gang's members together, so that nobody comes between."""
+def side_by_side(state: NodeState, whom: Collection[WorkloadId]) -> list[WorkloadId]:
+    """`whom` in the order in which orders are given: a gang's members together, so that nobody comes between."""
     gangs = gangs_of(state.workloads.values())
     if not gangs:
-        return sorted(state.workloads)
+        return sorted(whom)
     first = {key: min(w.id for w in gang.members) for key, gang in gangs.items() if gang.members}
     lead = {w.id: first.get(key, w.id) if (key := key_of(w.spec)) else w.id for w in state.workloads.values()}
-    return sorted(state.workloads, key=lambda each: (lead[each], each))
+    return sorted(whom, key=lambda each: (lead[each], each))
 
 
 def is_member(spec: WorkloadSpec) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.core.model.commands import EndProcess, StartProcess, StopProcess, SuspendProcess
@@ -14,6 +13,7 @@ from nls_scheduler.core.model.events import (
     StartFailed,
     SuspendFailed,
 )
+from nls_scheduler.core.model.values import replace
 from nls_scheduler.core.model.workload import Phase
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ ones first, since a Gpu that nobody uses is free anyway.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.gpu import GpuOwner
+from nls_scheduler.core.model.values import replace
 from nls_scheduler.core.planning.making_room.victims import harm
 
 if TYPE_CHECKING:

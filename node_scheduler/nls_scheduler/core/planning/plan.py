@@ -22,7 +22,7 @@ from nls_scheduler.core.planning.places.spreading import follow_wishes, place_to
 from nls_scheduler.core.planning.places.turns import take_turns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from nls_scheduler.core.model.gpu import GpuOwner
     from nls_scheduler.core.model.ids import GpuUuid
@@ -73,7 +73,11 @@ def make_plan(state: NodeState) -> Plan:
     draft.holders = sorted(
         ((w.size_bytes, w.id) for w in state.workloads.values() if w.current or w.id in homes.homes), reverse=True
     )
-    entries = {w.id: _entry(draft, w, positions, moves) for w in state.workloads.values()}
+    told = {*moves, *draft.yields, *draft.cause, *draft.bound, *draft.trim_since, *draft.roomier, *homes.waits}
+    entries = {
+        w.id: _as_it_was(draft, w, told, positions) or _entry(draft, w, positions, moves)
+        for w in state.workloads.values()
+    }
     deadlines = [e.deadline_at for e in entries.values() if e.deadline_at is not None]
     interrupts = [state.policy.interrupt_at(deadline) for deadline in deadlines]
     wakes = [t for t in (*homes.wake_at, *draft.wake_at, *interrupts, *deadlines) if t > state.at]
@@ -106,8 +110,29 @@ def _positions(state: NodeState, alive: list[Workload], draft: Draft) -> dict[Wo
         turns = {key: turn for turn, key in enumerate(draft.homes.line)}
         waiting.sort(key=lambda w: turns.get(w.id, -1))
     targets = draft.rooms.target
-    waiting.sort(key=lambda w: w.id not in targets)
+    if any(w.id in targets for w in waiting):
+        waiting.sort(key=lambda w: w.id not in targets)
     return {w.id: position for position, w in enumerate(waiting, start=1)}
+
+
+def _as_it_was(
+    draft: Draft, workload: Workload, told: Collection[WorkloadId], positions: Mapping[WorkloadId, int]
+) -> PlanEntry | None:
+    """The entry of the last plan, if it says all there is to say: of most who run where they are, or are in line."""
+    key, current, before = workload.id, workload.current, draft.state.plan.get(workload.id)
+    if before is None or draft.rooms.target.get(key, ()) != current:
+        return None
+    home, why, cause = draft.homes.homes.get(key, ()), before.reason, None
+    if current:
+        if key in told or workload.phase is not Phase.RUNNING or why.kind is not _kind_there(workload, current, home):
+            return None
+    else:
+        if home or not workload.wants_gpu or why is not draft.homes.waits.get(key):
+            return None
+        cause = draft.holders[0][1] if draft.holders else None
+    allowance, position = draft.allowances.get(key, 0), positions.get(key)
+    now = (home, current, why, cause, None, False, allowance, position, None, None, None)
+    return before if before.as_tuple() == now else None
 
 
 def _entry(
@@ -115,8 +140,6 @@ def _entry(
 ) -> PlanEntry:
     key, target = workload.id, draft.rooms.target.get(workload.id, ())
     current = workload.current
-    if not target and not current:
-        return _absent(draft, workload, positions)
     leaves = bool(current) and target != current
     since = draft.claimed_since(workload) if leaves else None
     told_since = draft.state.at if workload.told_since is None else workload.told_since
@@ -135,23 +158,6 @@ def _entry(
     )
     before = draft.state.plan.get(key)
     return before if before is not None and before.as_tuple() == entry else PlanEntry(*entry)
-
-
-def _absent(draft: Draft, workload: Workload, positions: Mapping[WorkloadId, int]) -> PlanEntry:
-    """The entry of one that is nowhere and stays so."""
-    home, position = draft.homes.homes.get(workload.id, ()), positions.get(workload.id)
-    waits = draft.homes.waits.get(workload.id) if workload.wants_gpu else None
-    if waits is not None and not home:  # most of those who are nowhere: they are in line for a home
-        reason, cause = waits, draft.holders[0][1] if draft.holders else None
-    else:
-        reason, cause = _reason(draft, workload, (), {}), _cause(draft, workload, ())
-    before = draft.state.plan.get(workload.id)
-    if before is not None and before.position == position and before.reason is reason and before.cause == cause:
-        nowhere = before.home == home and not (before.target or before.yields or before.allowance_bytes)
-        times = (before.deadline_at, before.trim_since)
-        if nowhere and times == (None, None) and before.roomier is None and before.bound is None:
-            return before
-    return PlanEntry(home, (), reason, cause, position=position)
 
 
 def _cause(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> WorkloadId | None:
@@ -270,10 +276,15 @@ def _why_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) ->
             return Why(Reason.BEING_FREED, gpus=lacking)
         return Why(Reason.HELD, gpus=lacking, who=_mentions(draft, holder))
     home = draft.homes.homes[workload.id]
+    kind = _kind_there(workload, target, home)
+    size_bytes = workload.spec.request_bytes if kind is Reason.AT_HOME else draft.allowances[workload.id]
+    return _as_before(draft, workload, kind, target, size_bytes, home)
+
+
+def _kind_there(workload: Workload, target: tuple[GpuUuid, ...], home: tuple[GpuUuid, ...]) -> Reason:
     if not workload.spec.burstable:
-        return _as_before(draft, workload, Reason.AT_HOME, target, workload.spec.request_bytes)
-    kind = Reason.AT_HOME_WITH_BURST if target == home else Reason.BORROWS
-    return _as_before(draft, workload, kind, target, draft.allowances[workload.id], home)
+        return Reason.AT_HOME
+    return Reason.AT_HOME_WITH_BURST if target == home else Reason.BORROWS
 
 
 def _as_before(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.events import ProcessExited
 from nls_scheduler.core.model.gangs import fellows
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.transitions import transition
+from nls_scheduler.core.model.values import replace
 from nls_scheduler.core.model.workload import Phase
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from nls_scheduler.core.model.ids import CommandId
 from nls_scheduler.core.model.reasons import Reason, Why, said
 from nls_scheduler.core.model.state import NodeState
 from nls_scheduler.core.model.transitions import transition
+from nls_scheduler.core.model.values import replace
 from nls_scheduler.core.model.workload import Kind, Order, Phase, Workload
 from nls_scheduler.core.recording import of_a_gang
 

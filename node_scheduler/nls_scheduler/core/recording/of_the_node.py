@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,8 @@ from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.gpu import Releasing
 from nls_scheduler.core.model.ids import CommandId
 from nls_scheduler.core.model.reasons import Reason, Why
-from nls_scheduler.core.model.state import NodeState, updated
+from nls_scheduler.core.model.state import NodeState
+from nls_scheduler.core.model.values import replace, updated
 from nls_scheduler.core.model.workload import Phase, Workload
 from nls_scheduler.core.recording.of_a_workload import polls_above_limit, record_of_workload
 
@@ -117,9 +117,13 @@ def _(event: ev.MemorySampled, state: NodeState) -> NodeState:
 def _measured(workload: Workload, used: dict[GpuUuid, int], at: float) -> Workload:
     if not (used or workload.current or workload.memory_used or workload.over_limit_polls or workload.trimmed):
         return workload
-    since_ready = workload.resident_since is not None and at >= workload.resident_since
     most, spec = max(used.values(), default=0), workload.spec
-    polls = polls_above_limit(workload, above=workload.phase is Phase.RUNNING and most > spec.limit_bytes)
+    above = workload.phase is Phase.RUNNING and most > spec.limit_bytes
+    remembers = above or workload.over_limit_polls or workload.trimmed or spec.requeue
+    if workload.measured and used == workload.memory_used and not remembers:
+        return workload
+    since_ready = workload.resident_since is not None and at >= workload.resident_since
+    polls = polls_above_limit(workload, above=above)
     return updated(
         workload,
         memory_used=used,

@@ -30,7 +30,7 @@ class Occupancy:
 
     def __init__(self, capacity_bytes: Mapping[GpuUuid, int], *measures: Callable[[Workload, GpuUuid], int]) -> None:
         """Nobody is anywhere; each of `measures` says what a workload takes on a Gpu, in bytes."""
-        self.left = tuple(dict(capacity_bytes) for _ in measures)
+        self.left = tuple(defaultdict(int, capacity_bytes) for _ in measures)
         self.places: dict[WorkloadId, Gpus] = {}
         self.version = 0
         self._accounts = tuple(zip(self.left, measures, strict=True))
@@ -75,12 +75,12 @@ class Occupancy:
         key, members = workload.id, self._members
         if sign > 0:
             self.places[key] = gpus
-            for uuid in gpus:
-                members[uuid][key] = workload
         else:
             del self.places[key]
-            for uuid in gpus:
+        for uuid in gpus:
+            if sign > 0:
+                members[uuid][key] = workload
+            else:
                 del members[uuid][key]
-        for left, measure in self._accounts:
-            for uuid in gpus:
-                left[uuid] = left.get(uuid, 0) - sign * measure(workload, uuid)
+            for left, measure in self._accounts:
+                left[uuid] -= sign * measure(workload, uuid)

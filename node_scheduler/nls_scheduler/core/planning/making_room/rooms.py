@@ -41,19 +41,24 @@ class Rooms:
         self.target = self._planned.places
         self._left_on_paper, self._left = self._planned.left
         self._spread: dict[GpuUuid, tuple[float, int, int] | None] = dict.fromkeys(state.gpus)
+        self._known_shares: tuple[float, list[tuple[float, GpuUuid]]] | None = None
         self._open: dict[WorkloadId, frozenset[GpuUuid]] = {}
         self._shared: dict[tuple[str, ...], frozenset[GpuUuid]] = {}
+        self._in_service = {uuid: not gpu.has_foreigners for uuid, gpu in state.gpus.items() if gpu.healthy}
         self.pools = state.pools
 
     def add(self, workload: Workload, gpus: tuple[GpuUuid, ...]) -> None:
         """Place `workload` on `gpus` in the draft."""
         self._planned.put(workload, gpus)
-        for uuid in gpus:
-            self._spread[uuid] = None
+        self._forget_shares(gpus)
 
     def remove(self, workload: Workload) -> None:
         """Take `workload` out of the draft."""
-        for uuid in self._planned.take(workload):
+        self._forget_shares(self._planned.take(workload))
+
+    def _forget_shares(self, gpus: tuple[GpuUuid, ...]) -> None:
+        self._known_shares = None
+        for uuid in gpus:
             self._spread[uuid] = None
 
     @staticmethod
@@ -79,15 +84,16 @@ class Rooms:
         cap = self.pools[uuid].max_workloads_per_gpu
         return cap is not None and len(self._planned.members(uuid)) >= cap
 
-    def may_stay(self, workload: Workload, uuid: GpuUuid) -> bool:
-        """Whether `workload` may be on `uuid`: its home, or a Gpu where everybody is looked after by us.
+    def may_stay(self, workload: Workload) -> bool:
+        """Whether `workload` may be where it is: at home, or where everybody is looked after by us.
 
         A Gpu whose memory is not known just now, or on which a process is stuck, gets nothing new and loses nobody.
         """
-        gpu = self._state.gpus.get(uuid)
-        if gpu is None or not gpu.healthy:
-            return False
-        return uuid in self._homes.get(workload.id, ()) or (workload.spec.may_borrow and not gpu.has_foreigners)
+        home, there = self._homes.get(workload.id, ()), self._in_service
+        for uuid in workload.current:
+            if uuid not in there or not (uuid in home or (workload.spec.may_borrow and there[uuid])):
+                return False
+        return True
 
     def may_use(self, workload: Workload, uuid: GpuUuid) -> bool:
         """Whether `workload` may be placed on `uuid` anew."""
@@ -164,7 +170,8 @@ class Rooms:
 
     def _spread_on(self, uuid: GpuUuid) -> tuple[float, int, int]:
         """Of those on `uuid` who may borrow: the share of each, how many they are, and `burst_bytes`."""
-        bursts = [w.spec.burst_bytes for w in self._planned.members(uuid) if w.spec.may_borrow]
+        specs = [w.spec for w in self._planned.members(uuid)]
+        bursts = [spec.burst_bytes for spec in specs if spec.may_borrow]
         burst = sum(bursts)
         spread = self._spread[uuid] = share_of(self._left_on_paper[uuid], burst), len(bursts), burst
         return spread
@@ -176,20 +183,30 @@ class Rooms:
 
     def value(self) -> tuple[float, float]:
         """How well the draft spreads: the smallest share of any burstable workload, then the sum of the shares."""
-        total, smallest, *_ = self._shares()
-        return smallest, total
+        total, shares = self._shares()
+        return shares[0][0] if shares else 1.0, total
 
     def values_with(self, workload: Workload, gpus: Iterable[GpuUuid]) -> Iterator[tuple[GpuUuid, float, float]]:
-        """`value()` if `workload` were placed on each of `gpus`, one after another."""
-        request, bursts, burst = workload.spec.request_bytes, workload.spec.may_borrow, workload.spec.burst_bytes
-        total, smallest, second, where = self._shares()
+        """`value()` if `workload` were on each of `gpus`, one after another, and not where it is."""
+        total, shares = self._shares()
+        where, left, least_there = None, 0.0, 1.0
+        if current := self.target.get(workload.id):
+            (where,) = current
+            least_there, left = self._with(where, workload, -1)
         for uuid in gpus:
-            share, bursters, burst_there = self._spread[uuid] or self._spread_on(uuid)
-            new = share_of(self._left_on_paper[uuid] - request, burst_there + burst * bursts)
-            least = second if uuid == where else smallest
-            if bursters + bursts and new < least:
-                least = new
-            yield uuid, least, round(total - bursters * share + (bursters + bursts) * new, _DIGITS)
+            share, added = self._with(uuid, workload, 1)
+            others = (known for known, other in shares if other not in (uuid, where))
+            yield uuid, min(share, least_there, next(others, 1.0)), round(total + left + added, _DIGITS)
+
+    def _with(self, uuid: GpuUuid, workload: Workload, sign: int) -> tuple[float, float]:
+        """If `workload` came to `uuid`, or left: the share there (1.0 without anybody) and how the sum of all grows."""
+        spec, (share, bursters, burst) = workload.spec, self._spread[uuid] or self._spread_on(uuid)
+        others = bursters + sign * spec.may_borrow
+        if not others:
+            return 1.0, -bursters * share
+        grown = burst + sign * spec.burst_bytes * spec.may_borrow
+        new = share_of(self._left_on_paper[uuid] - sign * spec.request_bytes, grown)
+        return new, others * new - bursters * share
 
     def alike(self, gpus: Iterable[GpuUuid]) -> Collection[Sequence[GpuUuid]]:
         """Those of `gpus` together on which another one has the same share, whoever it is."""
@@ -198,18 +215,17 @@ class Rooms:
             kinds.setdefault((self._left_on_paper[uuid], self._spread[uuid] or self._spread_on(uuid)), []).append(uuid)
         return kinds.values()
 
-    def _shares(self) -> tuple[float, float, float, GpuUuid | None]:
-        """The sum of all shares, the smallest, the one after it, and the Gpu of the smallest."""
-        total, smallest, second, where = 0.0, 1.0, 1.0, None
-        for uuid, known in self._spread.items():
-            share, bursters, _ = known or self._spread_on(uuid)
-            if bursters:
-                total += bursters * share
-                if share < smallest:
-                    smallest, second, where = share, smallest, uuid
-                elif share < second:
-                    second = share
-        return round(total, _DIGITS), smallest, second, where
+    def _shares(self) -> tuple[float, list[tuple[float, GpuUuid]]]:
+        """The sum of all shares, and that of each Gpu where anybody bursts, the smallest first."""
+        if self._known_shares is None:
+            total, shares = 0.0, []
+            for uuid, known in self._spread.items():
+                share, bursters, _ = known or self._spread_on(uuid)
+                if bursters:
+                    total += bursters * share
+                    shares.append((share, uuid))
+            self._known_shares = round(total, _DIGITS), sorted(shares)
+        return self._known_shares
 
     def best_for(self, workload: Workload) -> GpuUuid | None:
         """The Gpu that takes `workload` in full and leaves everybody the most burst; its home among equals.

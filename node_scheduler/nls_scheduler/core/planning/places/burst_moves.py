@@ -19,6 +19,9 @@ def moves_of_last_hour(moves: tuple[float, ...], at: float) -> tuple[float, ...]
 def may_move_from(state: NodeState, workload: Workload) -> float:
     """From when on `workload` may move for burst alone; not later than now where it may at once."""
     policy = state.policy
+    never = workload.moved_at is None and workload.suspend_failed_at is None and not workload.burst_moves
+    if never and policy.max_moves_per_hour:
+        return state.at
     times = [t + policy.cool_down_s for t in (workload.moved_at, workload.suspend_failed_at) if t is not None]
     recent = moves_of_last_hour(workload.burst_moves, state.at)
     if not policy.max_moves_per_hour:

@@ -7,11 +7,11 @@ Where another Gpu has room for it, it moves there when its cell has ended.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.allocations import MemoryAnswer
 from nls_scheduler.core.model.reasons import Reason, Why
+from nls_scheduler.core.model.values import replace
 from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.places import trims
 

@@ -76,7 +76,7 @@ def _keep_present(draft: Draft, wanting: list[Workload]) -> list[Workload]:
             stays_at: tuple[GpuUuid, ...] = workload.current
         elif workload.spec.may_borrow:
             stays_at = workload.current
-            stays = stays and all(draft.rooms.may_stay(workload, uuid) for uuid in stays_at)
+            stays = stays and draft.rooms.may_stay(workload)
         else:
             stays_at = home
             stays = stays and workload.current == home

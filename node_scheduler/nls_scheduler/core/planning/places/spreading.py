@@ -59,14 +59,16 @@ def spread(draft: Draft) -> Moves:
     if _coming(draft):
         return {}
     singles: Moves = {}
-    for _ in range(len(draft.rooms.gpus)):
-        best = _best_move(draft, singles)
-        if best is None:
-            break
+    states = draft.state.workloads
+    movable = [states[key] for key, gpus in draft.rooms.target.items() if _may_move_for_burst(draft, states[key], gpus)]
+    best = _best_move(draft, movable)
+    while best is not None and len(singles) < len(draft.rooms.gpus):
         workload, uuid = best
         _put(draft, workload, uuid)
         singles[workload.id] = uuid
-    return singles | _exchange_idle(draft, singles)
+        movable.remove(workload)
+        best = _best_move(draft, movable)
+    return singles | _exchange_idle(draft, movable, singles)
 
 
 def follow_wishes(draft: Draft) -> Moves:
@@ -84,26 +86,23 @@ def _put(draft: Draft, workload: Workload, uuid: GpuUuid) -> None:
     draft.rooms.add(workload, (uuid,))
 
 
-def _best_move(draft: Draft, moved: Moves) -> tuple[Workload, GpuUuid] | None:
+def _best_move(draft: Draft, movable: list[Workload]) -> tuple[Workload, GpuUuid] | None:
     gain, rooms = max(draft.state.policy.min_gain, _LEAST_GAIN), draft.rooms
     smallest_before, total_before = rooms.value()
     kinds = rooms.alike(uuid for uuid in rooms.gpus if rooms.pools[uuid].placement is Placement.SPREAD)
     options = []
-    for workload_id, gpus in list(rooms.target.items()):
-        workload = draft.state.workloads[workload_id]
+    for workload in movable:
+        gpus = rooms.target[workload.id]
         if rooms.pools[gpus[0]].placement is Placement.BINPACK:
             continue
-        if workload_id in moved or not _may_move_for_burst(draft, workload, gpus):
-            continue
-        possible = rooms.open_to(workload).difference(gpus)
-        alike = {there[0]: there for kind in kinds if (there := [uuid for uuid in kind if uuid in possible])}
-        rooms.remove(workload)
+        possible, request = rooms.open_to(workload).difference(gpus), workload.spec.request_bytes
+        roomy = [kind for kind in kinds if rooms.left_bytes(kind[0])[0] >= request]
+        alike = {there[0]: there for kind in roomy if (there := [uuid for uuid in kind if uuid in possible])}
         for first, smallest, total in rooms.values_with(workload, alike):
             grows = smallest - smallest_before, total - total_before
             if grows[0] >= gain or (grows[0] >= 0 and grows[1] >= gain):
-                rank = (-smallest, -total, workload.return_bytes, -workload.submitted_at, workload_id)
+                rank = (-smallest, -total, workload.return_bytes, -workload.submitted_at, workload.id)
                 options += [(*rank, rooms.gpus[u].index, u) for u in alike[first] if rooms.fits(workload, u)]
-        rooms.add(workload, gpus)
     if not options:
         return None
     chosen = min(options)
@@ -111,9 +110,11 @@ def _best_move(draft: Draft, moved: Moves) -> tuple[Workload, GpuUuid] | None:
 
 
 def _may_move_for_burst(draft: Draft, workload: Workload, gpus: tuple[GpuUuid, ...]) -> bool:
-    if workload.spec.kind is not Kind.NOTEBOOK or not workload.spec.may_borrow or workload.pending is not None:
+    if workload.cell_since is not None or workload.phase is not Phase.RUNNING or workload.pending is not None:
         return False
-    if workload.phase is not Phase.RUNNING or workload.executing or gpus != workload.current or workload.wish:
+    if workload.spec.kind is not Kind.NOTEBOOK or not workload.spec.may_borrow:
+        return False
+    if gpus != workload.current or workload.wish:
         return False
     if draft.keeps(workload) or workload.id not in draft.homes.homes:
         return False
@@ -124,13 +125,12 @@ def _may_move_for_burst(draft: Draft, workload: Workload, gpus: tuple[GpuUuid, .
     return True
 
 
-def _exchange_idle(draft: Draft, moves: Moves) -> Moves:
+def _exchange_idle(draft: Draft, idle: list[Workload], moves: Moves) -> Moves:
     """Idle ones change places; who moves in any case may as well go elsewhere. Returns who moves where."""
-    states, rooms = draft.state.workloads, draft.rooms
-    idle = [states[key] for key, gpus in rooms.target.items() if _may_move_for_burst(draft, states[key], gpus)]
-    if not (idle or moves):
+    states = draft.state.workloads
+    idle = [*idle, *(states[key] for key in moves)]
+    if not idle:
         return {}
-    idle += [states[key] for key in moves]
     found = _exchange(draft, idle, draft.state.policy.min_gain, lambda w: 0 if w.id in moves else w.moved_bytes)
     for key, uuid in found.items():
         _put(draft, states[key], uuid)
