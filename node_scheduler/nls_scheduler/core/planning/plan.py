@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nls_scheduler.core.model.gangs import gangs_of
 from nls_scheduler.core.model.ids import WorkloadId
@@ -74,10 +74,7 @@ def make_plan(state: NodeState) -> Plan:
         ((w.size_bytes, w.id) for w in state.workloads.values() if w.current or w.id in homes.homes), reverse=True
     )
     told = {*moves, *draft.yields, *draft.cause, *draft.bound, *draft.trim_since, *draft.roomier, *homes.waits}
-    entries = {
-        w.id: _as_it_was(draft, w, told, positions) or _entry(draft, w, positions, moves)
-        for w in state.workloads.values()
-    }
+    entries = {w.id: _entry(draft, w, told, positions, moves) for w in state.workloads.values()}
     deadlines = [e.deadline_at for e in entries.values() if e.deadline_at is not None]
     interrupts = [state.policy.interrupt_at(deadline) for deadline in deadlines]
     wakes = [t for t in (*homes.wake_at, *draft.wake_at, *interrupts, *deadlines) if t > state.at]
@@ -115,35 +112,47 @@ def _positions(state: NodeState, alive: list[Workload], draft: Draft) -> dict[Wo
     return {w.id: position for position, w in enumerate(waiting, start=1)}
 
 
-def _as_it_was(
-    draft: Draft, workload: Workload, told: Collection[WorkloadId], positions: Mapping[WorkloadId, int]
-) -> PlanEntry | None:
-    """The entry of the last plan, if it says all there is to say: of most who run where they are, or are in line."""
-    key, current, before = workload.id, workload.current, draft.state.plan.get(workload.id)
-    if before is None or draft.rooms.target.get(key, ()) != current:
-        return None
-    home, why, cause = draft.homes.homes.get(key, ()), before.reason, None
-    if current:
-        if key in told or workload.phase is not Phase.RUNNING or why.kind is not _kind_there(workload, current, home):
-            return None
-    else:
-        if home or not workload.wants_gpu or why is not draft.homes.waits.get(key):
-            return None
-        cause = draft.holders[0][1] if draft.holders else None
-    allowance, position = draft.allowances.get(key, 0), positions.get(key)
-    now = (home, current, why, cause, None, False, allowance, position, None, None, None)
-    return before if before.as_tuple() == now else None
-
-
 def _entry(
-    draft: Draft, workload: Workload, positions: Mapping[WorkloadId, int], moves: Mapping[WorkloadId, GpuUuid]
+    draft: Draft,
+    workload: Workload,
+    told: Collection[WorkloadId],
+    positions: Mapping[WorkloadId, int],
+    moves: Mapping[WorkloadId, GpuUuid],
 ) -> PlanEntry:
-    key, target = workload.id, draft.rooms.target.get(workload.id, ())
-    current = workload.current
+    before = draft.state.plan.get(workload.id)
+    entry = _of_one_at_rest(draft, workload, told, positions) or _of_one_told(draft, workload, positions, moves)
+    return before if before is not None and before.as_tuple() == entry else PlanEntry(*entry)
+
+
+def _of_one_at_rest(
+    draft: Draft, workload: Workload, told: Collection[WorkloadId], positions: Mapping[WorkloadId, int]
+) -> tuple[Any, ...] | None:
+    """All there is to say of one that runs where it is to be, or is in line for a home: of most, and as before."""
+    key, current = workload.id, workload.current
+    if draft.rooms.target.get(key, ()) != current:
+        return None
+    home = draft.homes.homes.get(key, ())
+    if current:
+        if key in told or workload.phase is not Phase.RUNNING:
+            return None
+        why, allowance = _why_there(draft, workload, current), draft.allowances[key]
+        return (home, current, why, None, None, False, allowance, None, None, None, None)
+    waits = draft.homes.waits.get(key)
+    if waits is None or home or not workload.wants_gpu:
+        return None
+    largest = draft.holders[0][1] if draft.holders else None
+    return (home, current, waits, largest, None, False, 0, positions.get(key), None, None, None)
+
+
+def _of_one_told(
+    draft: Draft, workload: Workload, positions: Mapping[WorkloadId, int], moves: Mapping[WorkloadId, GpuUuid]
+) -> tuple[Any, ...]:
+    """All there is to say of anybody, in the order of a `PlanEntry`."""
+    key, target, current = workload.id, draft.rooms.target.get(workload.id, ()), workload.current
     leaves = bool(current) and target != current
     since = draft.claimed_since(workload) if leaves else None
     told_since = draft.state.at if workload.told_since is None else workload.told_since
-    entry = (
+    return (
         draft.homes.homes.get(key, ()),
         target,
         _reason(draft, workload, target, moves),
@@ -156,8 +165,6 @@ def _entry(
         draft.roomier.get(key),
         target[0] if key in moves or (key in draft.bound and target == (draft.bound[key],)) else None,
     )
-    before = draft.state.plan.get(key)
-    return before if before is not None and before.as_tuple() == entry else PlanEntry(*entry)
 
 
 def _cause(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> WorkloadId | None:
@@ -276,30 +283,17 @@ def _why_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) ->
             return Why(Reason.BEING_FREED, gpus=lacking)
         return Why(Reason.HELD, gpus=lacking, who=_mentions(draft, holder))
     home = draft.homes.homes[workload.id]
-    kind = _kind_there(workload, target, home)
-    size_bytes = workload.spec.request_bytes if kind is Reason.AT_HOME else draft.allowances[workload.id]
-    return _as_before(draft, workload, kind, target, size_bytes, home)
-
-
-def _kind_there(workload: Workload, target: tuple[GpuUuid, ...], home: tuple[GpuUuid, ...]) -> Reason:
+    size_bytes = workload.spec.request_bytes
     if not workload.spec.burstable:
-        return Reason.AT_HOME
-    return Reason.AT_HOME_WITH_BURST if target == home else Reason.BORROWS
-
-
-def _as_before(
-    draft: Draft,
-    workload: Workload,
-    kind: Reason,
-    gpus: tuple[GpuUuid, ...],
-    size_bytes: int,
-    home: tuple[GpuUuid, ...] = (),
-) -> Why:
-    """The reason of the last plan if it is the same one: mostly it is, and then nobody has to compare it."""
+        kind = Reason.AT_HOME
+    else:
+        kind = Reason.AT_HOME_WITH_BURST if target == home else Reason.BORROWS
+        size_bytes = draft.allowances[workload.id]
     before = draft.state.plan.get(workload.id)
-    because = (Why(Reason.HOME, gpus=home),) if kind is Reason.BORROWS else ()
     if before is not None:
+        # Mostly it is the same reason, and then nobody has to compare it.
         why = before.reason
-        if why.kind is kind and why.gpus == gpus and why.bytes == (size_bytes,) and why.because == because:
+        if (why.kind, why.gpus, why.bytes, before.home) == (kind, target, (size_bytes,), home):
             return why
-    return Why(kind, gpus=gpus, bytes=(size_bytes,), because=because)
+    because = (Why(Reason.HOME, gpus=home),) if kind is Reason.BORROWS else ()
+    return Why(kind, gpus=target, bytes=(size_bytes,), because=because)

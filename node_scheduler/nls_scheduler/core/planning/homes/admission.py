@@ -74,7 +74,7 @@ class Admission(Paper):
 
     def _still_fits(self, workload: Workload) -> tuple[GpuUuid, ...] | None:
         """Its home, or what is left of an elastic one's; `None`: it has none."""
-        left = tuple(uuid for uuid in workload.home if self.has_home_room(workload, uuid))
+        left = tuple([uuid for uuid in workload.home if self.has_home_room(workload, uuid)])
         if workload.spec.resizable:
             return left[: elastic_counts.most(workload.spec)] if len(left) >= workload.spec.gpu_count else None
         asked = workload.spec.gpu_count <= len(left) <= elastic_counts.most(workload.spec) or workload.present
@@ -209,7 +209,8 @@ class Admission(Paper):
         spec, pools = workload.spec, tuple(self.pools_for(workload))
         kind: tuple[object, ...] = (spec.gpu_count, pools, spec.can_take_turns, pinned_to(workload), self.usable)
         if pools and self._may_find_room(kind, spec.request_bytes):
-            if repacking.settle_in(self, workload) or self.readmit(workload):
+            roomy = max(self.free.values(), default=0) >= spec.request_bytes
+            if roomy and (repacking.settle_in(self, workload) or self.readmit(workload)):
                 return True
             if self.admit_by_packing(workload):
                 self._note_exchange()

@@ -108,7 +108,7 @@ def _say_why(state: NodeState, admission: Admission, waiting: list[Workload]) ->
                 held = _holders(state, admission.result) or (Why(Reason.NO_HOME if state.usable else Reason.NO_GPU),)
                 known = () if last is None else last.because
                 held = tuple(old if old == new else new for old, new in zip_longest(known[: len(held)], held))
-            why = admission.is_held_back(workload) or _no_room(admission, workload, held)
+            why = admission.is_held_back(workload) or _no_room(admission, workload, held, last)
             told[workload.spec.demand] = why = last if last is not None and last == why else why
         admission.result.waits[workload.id] = why
 
@@ -128,10 +128,14 @@ def _units(homeless: list[Workload], gangs: Mapping[GangKey, Gang], result: Home
     return units
 
 
-def _no_room(admission: Admission, workload: Workload, held: tuple[Why, ...]) -> Why:
+def _no_room(admission: Admission, workload: Workload, held: tuple[Why, ...], last: Why | None) -> Why:
+    """That there is none, and who has it; `last` where it says just that."""
     spec, ledger = workload.spec, admission.ledger
     because = held if ledger is None else (*held, ledger.standing(workload, spec.pools[0]))
     demand, gang = (spec.gpu_count, spec.gang_size), () if spec.gang is None else (spec.gang,)
+    parts = (Reason.NO_ROOM, (spec.request_bytes,), demand, gang, because)
+    if last is not None and (last.kind, last.bytes, last.numbers, last.names, last.because) == parts:
+        return last
     return Why(Reason.NO_ROOM, bytes=(spec.request_bytes,), numbers=demand, names=gang, because=because)
 
 
