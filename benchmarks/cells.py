@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
+from importlib.util import find_spec
 from typing import Any
 
 from machine import machine, report
@@ -15,6 +16,8 @@ from machine import machine, report
 from kernels import Kernel, daemon, memory_mib, milliseconds, ratios
 
 WARM_UP = 20
+_LOOK_EVERY_S = 0.5
+_STANDS_BY = "print(get_ipython().magics_manager.registry['GpuMagics'].gpu_of_notebook.supervisor.keeper.standby.ready)"
 FLOOD_BYTES = 100 * 10**6
 _FLOOD = f"line = 'x' * 99 + '\\n'\nfor _ in range({FLOOD_BYTES} // 100): print(line, end='')"
 
@@ -42,6 +45,20 @@ async def flood(kernel: Kernel, code: str) -> float:
     return FLOOD_BYTES / 1e6 / (time.perf_counter() - began)
 
 
+async def memories(plain: Kernel, gpu: Kernel) -> dict[str, dict[str, float]]:
+    """Host memory of a notebook that has imported nothing, and of one with PyTorch, where a process stands by."""
+    found = {}
+    for name in ("nothing_imported", "pytorch") if find_spec("torch") else ("nothing_imported",):
+        if name == "pytorch":
+            await plain.run("import torch")
+            await gpu.run("%%gpu\nimport torch")
+            while (await gpu.run(_STANDS_BY))[1].strip() != "True":
+                await asyncio.sleep(_LOOK_EVERY_S)
+        plain_mib, gpu_mib = memory_mib([plain.pid]), memory_mib([gpu.pid])
+        found[name] = {"plain_mib": plain_mib, "gpu_mib": gpu_mib, "over_plain": round(gpu_mib / plain_mib, 2)}
+    return found
+
+
 async def measure(cells: int, auto_name: str | None) -> dict[str, Any]:
     async with daemon() as environment, Kernel(environment) as plain, Kernel(environment) as gpu:
         first_s, _ = await gpu.run("%%gpu\npass")
@@ -53,13 +70,13 @@ async def measure(cells: int, auto_name: str | None) -> dict[str, Any]:
         finally:
             if auto is not None:
                 await auto.__aexit__()
-        plain_mib, gpu_mib = memory_mib([plain.pid]), memory_mib([gpu.pid])
+        memory = await memories(plain, gpu)
         plain_mb_s, gpu_mb_s = await flood(plain, _FLOOD), await flood(gpu, f"%%gpu\n{_FLOOD}")
     return {
         "latency": found,
         "first_gpu_cell_s": round(first_s, 2),
         "plain_kernel_start_s": round(plain.first_idle_s, 2),
-        "memory": {"plain_mib": plain_mib, "gpu_mib": gpu_mib, "over_plain": round(gpu_mib / plain_mib, 2)},
+        "memory": memory,
         "stream": {
             "plain_mb_per_s": round(plain_mb_s, 1),
             "gpu_mb_per_s": round(gpu_mb_s, 1),

@@ -114,7 +114,8 @@ class Standby:
             self._retire(self._process)
         wanted = [name for name in modules if name not in self._broken]
         there = self._process is not None or self._preparing is not None
-        if not there and self._environment and frozenset(wanted) != self._given_up:
+        # Of one that has imported nothing, the next process is there in half a second anyway.
+        if wanted and not there and self._environment and frozenset(wanted) != self._given_up:
             self._preparing = asyncio.get_running_loop().create_task(self._prepare(wanted))
 
     async def take(self, environment: Mapping[str, str | None]) -> GpuProcess | None:

@@ -133,7 +133,7 @@ def test_nothing_is_left_of_one_that_was_restoring(book: Book, up: Path) -> None
 def test_nothing_is_left_of_one_that_stood_by(book: Book, stopped: bool) -> None:
     book.run("import os; os.environ['NLS_STANDBY_MEMORY'] = '0.5'")
     kernel = book.pid()
-    book.gpu("1")
+    book.gpu("import numpy")
     standby = standby_pid(book)
     family = family_of(book, kernel)
     assert standby in family

@@ -112,7 +112,7 @@ def test_it_is_masked_as_the_gpu_that_it_comes_to(bench: Bench, book: Book) -> N
 @LONG
 @pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
 def test_whatever_is_wrong_with_it_the_notebook_starts_cold(book: Book, fault: signal.Signals) -> None:
-    book.gpu("x = 5")
+    book.gpu("import numpy\nx = 5")
     standby = standby_pid(book)
     os.kill(standby, fault)
     if fault is signal.SIGKILL:
@@ -127,7 +127,7 @@ def test_whatever_is_wrong_with_it_the_notebook_starts_cold(book: Book, fault: s
 
 @pytest.mark.parametrize("command", ["%gpu release", "%gpu restart"])
 def test_it_is_dropped_with_the_gpu(book: Book, command: str) -> None:
-    book.gpu("1")
+    book.gpu("import numpy")
     standby = standby_pid(book)
     book.run(command)
     assert gone(standby)
@@ -135,7 +135,7 @@ def test_it_is_dropped_with_the_gpu(book: Book, command: str) -> None:
 
 @LONG
 def test_other_packages_or_variables_make_it_useless(book: Book) -> None:
-    book.gpu("x = 5")
+    book.gpu("import numpy\nx = 5")
     standby = standby_pid(book)
     book.run("import os; os.environ['OMP_NUM_THREADS'] = '1'")
     book.run("%gpu suspend")
@@ -146,7 +146,7 @@ def test_other_packages_or_variables_make_it_useless(book: Book) -> None:
 @LONG
 def test_it_ends_when_the_notebook_is_idle(book: Book) -> None:
     book.run("%config GpuMagics.standby_idle = 3.0")
-    book.gpu("1")
+    book.gpu("import numpy")
     standby = standby_pid(book)
     wait_until(partial(gone, standby))
 
@@ -166,7 +166,7 @@ def test_a_wrong_setting_is_named(book: Book) -> None:
 
 @LONG
 def test_a_release_is_no_loss_while_the_process_that_stands_by_takes_its_time_to_end(book: Book) -> None:
-    book.gpu("kept = 1")
+    book.gpu("import numpy\nkept = 1")
     standby_pid(book)
     slow = f"end = {KEEPER}.drop_standby\nasync def slowly():\n    await __import__('asyncio').sleep(1)\n"
     book.run(f"{slow}    await end()\n{KEEPER}.drop_standby = slowly")

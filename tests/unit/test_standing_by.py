@@ -121,6 +121,17 @@ def test_it_becomes_the_gpu_process_with_the_environment_of_that_moment(monkeypa
     play(story)
 
 
+def test_a_notebook_that_has_imported_nothing_has_none() -> None:
+    async def story(it: Story) -> None:
+        assert await it.standby.take({"MASK": "first"}) is None
+        await it.prepared()
+        assert not FakeProcess.made
+        await it.prepared("numpy")
+        assert it.standby.ready
+
+    play(story)
+
+
 def test_the_next_one_is_prepared_as_soon_as_one_was_used() -> None:
     async def story(it: Story) -> None:
         process = await it.stands_by()
