@@ -211,6 +211,16 @@ def test_only_figures_differ_while_nothing_happens(node: Node) -> None:
     assert figures(before) != figures(after)
 
 
+def test_a_supervisor_needs_no_message_about_a_cell_that_it_has_told_of(node: Node) -> None:
+    name = node.submit("book", 8, 16)
+    node.obey()
+    before = workload_view(node.state, node.state.workloads[name], node.at)
+    node.apply(events.CellStarted(node.at, name))
+    during = workload_view(node.state, node.state.workloads[name], node.at)
+    assert (before["executing"], during["executing"]) == (False, True)
+    assert (settled_part(before), figures(before)) == (settled_part(during), figures(during))
+
+
 def test_the_history_keeps_the_last_entries_and_lets_a_lagging_follower_go() -> None:
     history = History()
     queue = history.follow()
