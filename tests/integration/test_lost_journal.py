@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,38 @@ def test_notebooks_and_commands_go_on_as_if_nothing_had_happened(bench):
     entries = bench.daemon.request("GET", "/v1/history")[1]["entries"]
     assert {entry["name"] for entry in entries if entry["event"] == "adopted"} == set(before)
     assert command.poll() is None
+
+
+@pytest.fixture
+def patient(tmp_path) -> Iterator[DaemonProcess]:
+    """It waits longer for who runs than any test does."""
+    with DaemonProcess(tmp_path, "1x16GiB", "--set", "reconnect_grace_s=600") as daemon:
+        yield daemon
+
+
+def remove_the_journal(daemon: DaemonProcess) -> None:
+    daemon.kill()
+    for file in (daemon.directory / "state").glob("journal.db*"):
+        file.unlink()
+    daemon.start()
+
+
+def test_the_first_user_of_a_new_daemon_waits_for_nobody(patient):
+    assert patient.nls("run", "--", "echo", "ran").stdout == "ran\n"
+
+
+def test_who_asks_first_when_a_journal_was_removed_does_not_take_the_gpu_of_one_that_runs(patient):
+    first = patient.start_nls("run", "--name", "first", "--", "sleep", "600")
+    before = patient.wait_for("first", phase="running")
+    first.send_signal(signal.SIGSTOP)
+    remove_the_journal(patient)
+    patient.start_nls("run", "--name", "second", "--", "sleep", "600")
+    second = patient.wait_for("second", phase="queued")
+    assert second["reason"] == "the daemon has lost its journal, and waits 10 min for who runs to tell of itself"
+    first.send_signal(signal.SIGCONT)
+    assert patient.wait_for("first", phase="running")["pid"] == before["pid"]
+    assert patient.workload("second")["home"] == []
+    assert first.poll() is None
 
 
 @LONG

@@ -129,6 +129,27 @@ def test_it_is_running_only_after_exec_with_the_commands_own_pid(daemon: DaemonP
     assert gone(pid)
 
 
+def test_who_waits_is_submitted_again_to_a_daemon_that_has_lost_its_journal(one_gpu_daemon: DaemonProcess) -> None:
+    daemon = one_gpu_daemon
+    first = daemon.start_nls("run", "--name", "first", "--", "sleep", "600")
+    daemon.wait_for("first", phase="running")
+    second = daemon.start_nls("run", "--name", "second", "--max-wait", "10m", "--", "echo", "ran")
+    before = daemon.wait_for("second", phase="queued")
+    assert second.stderr is not None
+    assert "waiting for a GPU" in second.stderr.readline()
+    daemon.kill()
+    for file in (daemon.directory / "state").glob("journal.db*"):
+        file.unlink()
+    daemon.start()
+    daemon.wait_for("first", phase="running")
+    assert daemon.wait_for("second", phase="queued")["id"] != before["id"]
+    first.send_signal(signal.SIGTERM)
+    out, err = second.communicate(timeout=20)
+    assert (second.returncode, out) == (0, "ran\n")
+    assert "nls: the daemon has lost its journal, and this command's place in line; it is submitted again\n" in err
+    first.communicate(timeout=20)
+
+
 def test_ctrl_c_while_waiting_ends_with_130_and_releases(one_gpu_daemon: DaemonProcess) -> None:
     daemon = one_gpu_daemon
     first = daemon.start_nls("run", "--name", "first", "--", "sleep", "600")

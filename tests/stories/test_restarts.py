@@ -7,6 +7,7 @@ import pytest
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import StartProcess, SuspendProcess
 from nls_scheduler.core.model.ids import CommandId
+from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.workload import Order
 from nls_scheduler.core.step import step
 from stage import TOTAL, Stage
@@ -136,6 +137,21 @@ def test_who_is_brought_back_is_no_stranger_any_more_and_ids_of_orders_go_on() -
 
 
 @pytest.mark.parametrize("kind", ["notebook", "command"])
+def test_who_is_new_to_a_daemon_that_lost_its_journal_waits_for_who_runs(kind: str) -> None:
+    stage = Stage(1)
+    (stage.notebook if kind == "notebook" else stage.command)("alice", 0.75)
+    stage.node.go_down()
+    stage.node.come_back_forgetful()
+    stage._ids["bob"] = stage.node.submit(name="bob", priority=90)
+    entry = stage.node.state.plan[stage._ids["bob"]]
+    assert (entry.home, entry.position, entry.reason) == ((), 1, Why(Reason.JOURNAL_LOST, numbers=(3.0,)))
+    assert stage.node.bring_back(stage._ids["alice"])
+    stage.after(stage.node.state.policy.reconnect_grace_s)
+    assert stage.node.state.plan[stage._ids["bob"]].reason.kind is Reason.NO_ROOM
+    assert stage.runs("alice")
+
+
+@pytest.mark.parametrize("kind", ["notebook", "command"])
 def test_who_would_cost_somebody_a_guarantee_is_not_brought_back(kind: str) -> None:
     stage = Stage(1)
     (stage.notebook if kind == "notebook" else stage.command)("alice", 0.75)
@@ -143,6 +159,7 @@ def test_who_would_cost_somebody_a_guarantee_is_not_brought_back(kind: str) -> N
     stage.node.come_back_forgetful()
     stage.node.processes[0].held_bytes = 1
     stage._ids["bob"] = stage.node.submit(name="bob")
+    stage.after(stage.node.state.policy.reconnect_grace_s)
     assert stage.node.state.workloads[stage._ids["bob"]].home
     assert not stage.node.bring_back(stage._ids["alice"])
 

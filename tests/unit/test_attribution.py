@@ -14,13 +14,13 @@ from nls_scheduler.core.model.ids import GpuUuid, ProcessId, WorkloadId
 from nls_scheduler.daemon.attribution import Attribution, Known
 from nls_scheduler.daemon.ports import GpuSample
 from nls_scheduler.processes import guardian, proc
-from nls_scheduler.processes.proc import alive, ancestors, end_all, left_of, look_up, workload_of
+from nls_scheduler.processes.proc import alive, ancestors, end_all, left_of, look_up, workload_of, workloads_on
 from waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-A = GpuUuid("GPU-a")
+A = GpuUuid("GPU-of-attribution")
 W = WorkloadId("w-attribution")
 ME = os.getuid()
 
@@ -121,6 +121,22 @@ def test_ending_a_workload_ends_all_of_it_and_nobody_else(family: Family) -> Non
     assert not any(alive(process) for process in (parent, child, stray))
     assert family.stranger.poll() is None
     assert alive(family.id(os.getpid()))
+
+
+def test_who_runs_for_a_workload_is_known_by_the_gpu_that_it_was_started_on() -> None:
+    places = {W: A, "elsewhere": "GPU-b"}
+    started = [
+        subprocess.Popen(["sleep", "600"], env={"NLS_WORKLOAD": name, "CUDA_VISIBLE_DEVICES": gpu})
+        for name, gpu in places.items()
+    ]
+    try:
+        wait_until(lambda: all(Path(f"/proc/{process.pid}/environ").read_bytes() for process in started))
+        assert workloads_on([A]) == {W}
+        assert workloads_on([GpuUuid("GPU-c")]) == set()
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
 
 
 def test_a_process_is_its_own_first_ancestor_and_a_variable_need_not_be_there() -> None:

@@ -125,6 +125,10 @@ TABLE = [
     (Why(Reason.KEPT_FOR, gpus=(A,), who=(BOB,)), "GPU 0 is kept for bob, whose cell has waited longer"),
     (Why(Reason.TURN_OF, gpus=(A,), who=(ALICE, BOB)), "GPU 0 is held by alice and bob, whose turn ends first"),
     (Why(Reason.NO_HOME), "its request fits on no GPU on paper"),
+    (
+        Why(Reason.JOURNAL_LOST, numbers=(3.0,)),
+        "the daemon has lost its journal, and waits 3 s for who runs to tell of itself",
+    ),
     (Why(Reason.NO_HOME_YET), "the cluster's scheduler has not said yet which GPU its pod has"),
     (Why(Reason.HOME_ELSEWHERE, gpus=(GpuUuid("GPU-x"),)), "its home GPU-x is no GPU of this daemon"),
     (

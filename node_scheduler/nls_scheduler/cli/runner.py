@@ -10,6 +10,7 @@ import sys
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from nls_scheduler.cli import exit_codes
@@ -104,20 +105,28 @@ class Runner:
 
     async def _live(self) -> Ending:
         client = await DaemonClient.connect(self._socket)
+        self._spawn(self._tick())
+        try:
+            while (ending := await self._queue_up(client)) is None:
+                self._tell("the daemon has lost its journal, and this command's place in line; it is submitted again")
+            return ending
+        finally:
+            for task in tuple(self._tasks):
+                task.cancel()
+            client.close()
+
+    async def _queue_up(self, client: DaemonClient) -> Ending | None:
+        """From a submission on; `None`: nothing runs, and the daemon knows nothing of it any more."""
         view = await client.submit(**self._fields)
         try:
             async with client.supervise(view["id"], self._report) as link:
                 link.on_connection = self._on_connection
-                self._spawn(self._tick())
                 self._wait_patiently()
                 return await self._obey(link)
         finally:
             # Where the daemon has gone there is nothing to release, and our own end ends the lease.
             with suppress(DaemonUnreachable, Problem):
                 await client.release(view["id"])
-            for task in tuple(self._tasks):
-                task.cancel()
-            client.close()
 
     def _report(self) -> Report:
         running = self._running
@@ -125,13 +134,15 @@ class Runner:
             return Report()
         return Report(process=(running.process.pid, running.process.start_time), ready=True)
 
-    async def _obey(self, link: SupervisorLink) -> Ending:
+    async def _obey(self, link: SupervisorLink) -> Ending | None:
         try:
             async for message in link:
                 await self._handle(link, message)
             why = "the workload was released"
         except Problem as problem:
             why = str(problem)
+            if problem.status == HTTPStatus.NOT_FOUND and self._waits:
+                return None
         if self._finished is not None:
             return self._finished
         if self._running is None and self._stopping is not None:
@@ -162,6 +173,11 @@ class Runner:
         if view["phase"] == "failed":
             died = self._died or Ending(exit_codes.EVICTED)
             self._end(Ending(died.code, died.signal, message=view["reason"]))
+
+    @property
+    def _waits(self) -> bool:
+        """Whether nothing runs or is on its way, and something is still to."""
+        return self._running is None and not self._starting and self._finished is None
 
     @property
     def _in_gang(self) -> bool:
@@ -230,7 +246,7 @@ class Runner:
 
     def _wait_patiently(self) -> None:
         """From now on it is without a GPU."""
-        if self._max_wait_s is not None and self._running is None and not self._starting:
+        if self._max_wait_s is not None and self._patience is None and self._waits:
             loop = asyncio.get_running_loop()
             self._patience = loop.call_later(self._max_wait_s, self._give_up, self._max_wait_s)
 

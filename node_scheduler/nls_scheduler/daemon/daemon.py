@@ -24,7 +24,7 @@ from nls_scheduler.daemon.poller import Poller, PollRates
 from nls_scheduler.daemon.reaper import Reaper
 from nls_scheduler.daemon.start_environment import start_environment
 from nls_scheduler.daemon.watch import Watch
-from nls_scheduler.processes.proc import CONTEXT_VARIABLE, WORKLOAD_VARIABLE, alive, look_up
+from nls_scheduler.processes.proc import CONTEXT_VARIABLE, WORKLOAD_VARIABLE, alive, look_up, workloads_on
 from nls_scheduler.requests import adoption, growing, joining, migration, pool_config, queue_config, submission
 from nls_scheduler.requests.queue_access import check_growth
 from nls_scheduler.requests.submission import Defaults
@@ -128,6 +128,7 @@ class Daemon:
             await self._cluster.start(self)
         self._recover()
         await self._poller.poll()
+        await self._notice_who_is_forgotten()
         self._spawn(self._poller.run())
 
     async def close(self) -> None:
@@ -494,6 +495,15 @@ class Daemon:
             holder = recovered.leases.get(workload.id)
             if holder is None or not self._leases.retake(workload.id, holder):
                 self._on_holder_ended(workload.id)
+
+    async def _notice_who_is_forgotten(self) -> None:
+        """A journal that is gone, and one of a machine where nothing ran yet, look the same: what runs here tells."""
+        if self.state.settling or not self.state.gpus:
+            return
+        running = await asyncio.to_thread(workloads_on, tuple(self.state.gpus))
+        if forgotten := running - self.state.workloads.keys():
+            log.warning("the journal knows nothing of %s: it was lost, or its end was", ", ".join(sorted(forgotten)))
+            self.apply_or_tell(events.DaemonRestarted(boottime_s(), forgetful=True))
 
     def _lost_journal(self) -> str | None:
         aside = self._journal.set_aside

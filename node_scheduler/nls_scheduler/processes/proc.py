@@ -15,6 +15,8 @@ from nls_scheduler.processes.guardian import CGROUP_TIMEOUT_S, end_cgroup, is_gu
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
+    from nls_scheduler.core.model.ids import GpuUuid
+
 WORKLOAD_VARIABLE: Final = "NLS_WORKLOAD"
 CONTEXT_VARIABLE: Final = "NLS_CONTEXT_MEMORY"
 """What a CUDA context takes on this node, about, in bytes: a part of each allowance."""
@@ -68,15 +70,33 @@ def ancestors(pid: int) -> Iterator[ProcessRecord]:
 
 def workload_of(pid: int) -> WorkloadId | None:
     """The workload that the process's first environment names; `None` where it names none or may not be read."""
+    return _workload_in(_environment(pid))
+
+
+def _environment(pid: int) -> bytes:
     try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes()
+        return Path(f"/proc/{pid}/environ").read_bytes()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return None
+        return b""
+
+
+def _workload_in(environment: bytes) -> WorkloadId | None:
     prefix = f"{WORKLOAD_VARIABLE}=".encode()
     for variable in environment.split(b"\0"):
         if variable.startswith(prefix):
             return WorkloadId(variable.removeprefix(prefix).decode("utf-8", "replace"))
     return None
+
+
+def workloads_on(gpus: Collection[GpuUuid]) -> set[WorkloadId]:
+    """The workloads of the living processes that were started on one of `gpus`, as their first environments tell."""
+    masks = [gpu.encode() for gpu in gpus]
+    found = set()
+    for pid, _ in _living():
+        environment = _environment(pid)
+        if any(mask in environment for mask in masks) and (named := _workload_in(environment)) is not None:
+            found.add(named)
+    return found
 
 
 def left_of(workload: WorkloadId, owner: int, known: Collection[ProcessId]) -> dict[int, ProcessId]:

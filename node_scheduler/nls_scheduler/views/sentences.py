@@ -56,6 +56,7 @@ _SENTENCES: Final[Mapping[Reason, str]] = {
     Reason.TURN_OF: "{w.gpus} is held by {w.who}, whose turn ends first",
     Reason.NO_HOME: "its request fits on no GPU on paper",
     Reason.NO_HOME_YET: "the cluster's scheduler has not said yet which GPU its pod has",
+    Reason.JOURNAL_LOST: "the daemon has lost its journal, and waits {w.seconds} for who runs to tell of itself",
     Reason.HOME_ELSEWHERE: "its home {w.gpus} is no GPU of this daemon",
     Reason.HOME_OVERFULL: "its home {w.gpus} is over-full: the cluster's scheduler counts more there than it has",
     Reason.WOULD_EXCEED: "the requests on {w.gpus} would be more than it has",

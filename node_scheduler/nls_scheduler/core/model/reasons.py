@@ -60,6 +60,7 @@ class Reason(StrEnum):
     TURN_OF = "turn-of-others"
     NO_HOME = "no-home-on-paper"
     NO_HOME_YET = "home-not-told"
+    JOURNAL_LOST = "journal-lost"
     HOME_ELSEWHERE = "home-elsewhere"
     HOME_OVERFULL = "home-overfull"
     WOULD_EXCEED = "requests-would-exceed"

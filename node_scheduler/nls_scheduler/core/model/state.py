@@ -97,6 +97,11 @@ class NodeState:
         """Whether a restart is so fresh that orders could cross what supervisors are about to report."""
         return (bool(self.unreported) or self.forgetful) and self.at < self.quiet_until
 
+    @property
+    def settling(self) -> bool:
+        """Whether who runs may still be brought back: nobody new gets a home before."""
+        return self.forgetful and self.at < self.quiet_until
+
     @cached_property
     def pools(self) -> Mapping[GpuUuid, Pool]:
         """The pool of each Gpu."""

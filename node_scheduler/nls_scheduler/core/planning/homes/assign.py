@@ -40,6 +40,8 @@ def assign_homes(state: NodeState, workloads: Iterable[Workload]) -> tuple[Homes
     units = _units(sorted(homeless, key=admission_order), gangs, result)
     if ledger is not None:
         ledger.ask(workloads, result.homes)
+    if state.settling:
+        _wait_for_who_runs(state, units, result)
     heads = [unit[0] for unit in units.values()]
     waiting: list[Workload] = []
     starves = admission.looked_at.until
@@ -71,6 +73,18 @@ def assign_homes(state: NodeState, workloads: Iterable[Workload]) -> tuple[Homes
     result.in_vain = {demand: result.waits[last] for demand, last in lasts.items() if admission.is_in_vain(demand)}
     admission.looked_at.until = min((starves, admission.looked_at.until, *(t for t in result.wake_at if t > state.at)))
     return result, admission.looked_at
+
+
+def _wait_for_who_runs(state: NodeState, units: dict[WorkloadId, list[Workload]], result: Homes) -> None:
+    """Who is new could take what somebody has who runs, and has not told of itself yet: it is in line until then."""
+    why = Why(Reason.JOURNAL_LOST, numbers=(state.policy.reconnect_grace_s,))
+    new = [unit for unit in units.values() if not any(w.present for w in unit)]
+    for unit in new:
+        del units[unit[0].id]
+        result.waits.update(dict.fromkeys((w.id for w in unit), why))
+        result.line += [w.id for w in unit]
+    if new:
+        result.wake_at.append(state.quiet_until)
 
 
 def _try_again(
