@@ -53,6 +53,28 @@ def test_who_waits_for_room_reads_what_its_queue_has_and_its_share() -> None:
     assert stage.reason("b2").because[-1] == share_of("b", 1, 1.5)
 
 
+def test_who_could_never_be_held_by_a_limit_that_came_down_reads_that() -> None:
+    stage = Stage(4, queues=(Queue("a"),))
+    stage.command("other", queue="a", gpu_count=4)
+    stage.command("large", queue="a", gpu_count=3)
+    stage.gang("gang", 3, queue="a")
+    assert "no room" in stage.reason("large")
+    limited = replace(stage.node.state.policy, queues=(Queue("a", limit={"default": 2.0}),))
+    stage.node.tell(ev.PolicyChanged(stage.node.now, limited))
+    never = "takes 3 GPUs of pool 'default' at once, and queue 'a' may have 2 at most: as things are it never gets them"
+    assert stage.reason("large") == f"it {never}"
+    assert {stage.reason(f"gang-{number}") for number in range(3)} == {f"gang gang {never}"}
+
+
+def test_what_the_limits_of_several_pools_can_hold_together_only_waits() -> None:
+    pools = (Pool("x", ("0", "1")), Pool("y", ("2", "3")))
+    stage = Stage(4, queues=(Queue("a", limit={"x": 2.0, "y": 1.0}),), pools=pools)
+    stage.gang("fits", 3, queue="a", pools=("x", "y"))
+    assert stage.runs("fits-0", "fits-1", "fits-2")
+    stage.gang("large", 4, queue="a", pools=("x", "y"))
+    assert "as things are" in stage.reason("large-0")
+
+
 def test_a_command_that_would_not_come_back_has_the_whole_deadline() -> None:
     stage = Stage(1, queues=(Queue("a"), Queue("b", quota={"default": 1.0})))
     stage.command("training", queue="a")

@@ -118,3 +118,9 @@ def test_other_users_names_stay_hidden() -> None:
     assert "secret" not in str(seen)
     assert seen["name"] == "mine"
     assert seen["ahead"][0]["name"] == "another user's command"
+
+
+def test_who_can_never_be_held_by_its_queue_is_not_told_to_wait_for_others() -> None:
+    stage = Stage(4, queues=(Queue("a", limit={"default": 2.0}),))
+    stage.command("large", queue="a", gpu_count=3)
+    assert told(stage, "large")["advice"] == ["Ask for less, or name another queue."]

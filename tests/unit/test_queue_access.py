@@ -13,7 +13,7 @@ from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.core.model.workload import Kind, WorkloadSpec
 from nls_scheduler.core.simulator import GIB, SimulatedNode
-from nls_scheduler.requests.queue_access import Who, check_growth
+from nls_scheduler.requests.queue_access import Who, check_growth, check_limits
 from nls_scheduler.requests.submission import Defaults, respecification, submission
 from nls_scheduler.wire.errors import Problem
 
@@ -38,6 +38,22 @@ def test_who_names_no_queue_is_in_the_first_one_that_names_them() -> None:
     assert submit(Who(2)).queue == "default"
     assert submit(Who(2), queue="open").queue == "open"
     assert submit(Who(1000), Policy()).queue == "default"
+
+
+def test_what_the_limits_of_a_queue_can_never_hold_is_refused_with_the_most_that_it_may_have() -> None:
+    above, below = Queue("above", limit={"default": 2.0}), Queue("below", parent="above", limit={"default": 3.0})
+    node = SimulatedNode.of(4, policy=Policy(queues=(above, below)))
+    spec = WorkloadSpec("w", Kind.COMMAND, 1000, 16 * GIB, 16 * GIB, queue="below")
+    for fits in ({"gpu_count": 2}, {"gpu_count": 1, "gpu_count_max": 4}, {"gpu_count": 4, "queue": "default"}):
+        check_limits(node.state, replace(spec, **fits))
+    with pytest.raises(Problem, match="It takes 3 GPUs of pool 'default' at once, and queue 'above' may have 2 at"):
+        check_limits(node.state, replace(spec, gpu_count=3))
+    member = replace(spec, gang="red", gang_size=3, request_bytes=8 * GIB)
+    check_limits(node.state, member)
+    node.submit(kind=Kind.COMMAND, gang="red", gang_size=3, queue="below")
+    check_limits(node.state, member)
+    with pytest.raises(Problem, match=r"Gang red takes 2\.5 GPUs"):
+        check_limits(node.state, replace(member, gpu_count=3))
 
 
 @pytest.mark.parametrize(

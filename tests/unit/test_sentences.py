@@ -126,6 +126,14 @@ TABLE = [
     (Why(Reason.TURN_OF, gpus=(A,), who=(ALICE, BOB)), "GPU 0 is held by alice and bob, whose turn ends first"),
     (Why(Reason.NO_HOME), "its request fits on no GPU on paper"),
     (
+        Why(Reason.QUEUE_TOO_SMALL, names=("a", "default"), numbers=(3.0, 2.0)),
+        "it takes 3 GPUs of pool 'default' at once, and queue 'a' may have 2 at most: as things are it never gets them",
+    ),
+    (
+        Why(Reason.QUEUE_TOO_SMALL, names=("a", "v", "red"), numbers=(3.0, 2.0)),
+        "gang red takes 3 GPUs of pool 'v' at once, and queue 'a' may have 2 at most: as things are it never gets them",
+    ),
+    (
         Why(Reason.JOURNAL_LOST, numbers=(3.0,)),
         "the daemon has lost its journal, and waits 3 s for who runs to tell of itself",
     ),

@@ -26,7 +26,7 @@ from nls_scheduler.daemon.start_environment import start_environment
 from nls_scheduler.daemon.watch import Watch
 from nls_scheduler.processes.proc import CONTEXT_VARIABLE, WORKLOAD_VARIABLE, alive, look_up, workloads_on
 from nls_scheduler.requests import adoption, growing, joining, migration, pool_config, queue_config, submission
-from nls_scheduler.requests.queue_access import check_growth
+from nls_scheduler.requests.queue_access import check_growth, check_limits
 from nls_scheduler.requests.submission import Defaults
 from nls_scheduler.units.clock import boottime_s
 from nls_scheduler.views.entries import as_record, entry_view, restored
@@ -195,6 +195,7 @@ class Daemon:
         refusal = joining.refusal(spec, self.state.workloads.values(), gpus)
         if refusal is not None:
             raise impossible(refusal)
+        check_limits(self.state, spec)
         workload_id = WorkloadId(secrets.token_hex(6))
         self._take_lease(workload_id, peer)
         try:
@@ -256,6 +257,8 @@ class Daemon:
         spec = submission.respecification(body, workload.spec, gpus, self.state.policy, peer.who)
         submission.check_count(workload, spec)
         check_growth(self.state, workload, spec)
+        if spec.demand != workload.spec.demand:
+            check_limits(self.state, spec, workload)
         if home is not None and home != workload.given_home:
             self.apply(events.HomeAssigned(boottime_s(), workload.id, home))
         event = events.WorkloadRespecified(boottime_s(), workload.id, spec)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from nls_scheduler.core.model.gangs import key_of
 from nls_scheduler.core.model.priorities import parse_priority, priority_word
 from nls_scheduler.core.model.queues import DEFAULT, TOLERANCE, Tree
 from nls_scheduler.core.planning.homes.queue_ledger import Ledger
@@ -83,6 +84,23 @@ def check_priority(spec: WorkloadSpec, policy: Policy, who: Who) -> None:
             highest = priority_word(queue.max_priority)
             detail = f"In the queue {queue.name!r} a priority is at most {highest}, not {spec.priority}: ask for less."
             raise Problem(403, "Priority too high", detail)
+
+
+def check_limits(state: NodeState, spec: WorkloadSpec, instead_of: Workload | None = None) -> None:
+    """Raises Problem where `spec`, or all of its gang at once, is more than the limits of its queue can ever hold.
+
+    Who is still to come is taken to ask for as little as the smallest member known.
+    """
+    if not state.policy.queues:
+        return
+    others = [w for w in state.workloads.values() if w.release_reason is None and w is not instead_of]
+    key = key_of(spec)
+    known = [spec, *(w.spec for w in others if key is not None and key_of(w.spec) == key)]
+    smallest = min(known, key=lambda each: each.request_bytes * each.gpu_count)
+    never = Ledger(state).beyond_limits([*known, *[smallest] * (spec.gang_size - len(known))])
+    if never:
+        told = "; ".join(sentence(why, Names.of(state)) for why in never)
+        raise impossible(f"{told[0].upper()}{told[1:]}. Ask for less, or name another queue.")
 
 
 def check_growth(state: NodeState, workload: Workload, spec: WorkloadSpec) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from nls_scheduler.core.model.priorities import priority_word
+from nls_scheduler.core.model.reasons import Reason
 from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.homes.admission import Admission
 from nls_scheduler.core.planning.homes.queue_ledger import ledger_of
@@ -222,6 +223,8 @@ def _advice(state: NodeState, workload: Workload, entry: PlanEntry, admission: A
         return []
     if not entry.home:
         held_back = admission.is_held_back(workload)
+        if held_back is not None and held_back.because[0].kind is Reason.QUEUE_TOO_SMALL:
+            return ["Ask for less, or name another queue."]
         if held_back is not None:
             softer = "" if spec.preemptible else " A priority below 100 may go over quota."
             return [f"Its queue keeps it out: end something of that queue, or use another one.{softer}"]

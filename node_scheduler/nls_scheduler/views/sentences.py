@@ -65,6 +65,10 @@ _SENTENCES: Final[Mapping[Reason, str]] = {
     Reason.QUEUE_LIMIT: (
         "queue {w.names[0]!r} has {w.amounts[0]} of the {w.amounts[1]} GPUs of pool {w.names[1]!r} that it may have"
     ),
+    Reason.QUEUE_TOO_SMALL: (
+        "{w.taker} takes {w.amounts[0]} GPUs of pool {w.names[1]!r} at once, and queue {w.names[0]!r} may have "
+        "{w.amounts[1]} at most: as things are it never gets them"
+    ),
     Reason.QUEUE_QUOTA: (
         "with priority {w.counts[2]} it is not preemptible, which only a quota allows: queue {w.names[0]!r} has "
         "{w.amounts[0]} of its {w.amounts[1]} GPUs of pool {w.names[1]!r} in such use"
@@ -190,6 +194,11 @@ class _Words:
     @property
     def counts(self) -> list[str]:
         return [str(round(number)) for number in self._why.numbers]
+
+    @property
+    def taker(self) -> str:
+        """A gang by its name, behind those of a queue and its pool."""
+        return f"gang {self.names[2]}" if len(self.names) > 2 else "it"
 
     @property
     def seconds(self) -> str:

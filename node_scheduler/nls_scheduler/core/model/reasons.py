@@ -69,6 +69,7 @@ class Reason(StrEnum):
     # What its queue says
     HELD_BACK = "held-back-by-queue"
     QUEUE_LIMIT = "queue-limit"
+    QUEUE_TOO_SMALL = "queue-limit-too-small"
     QUEUE_QUOTA = "queue-quota"
     QUEUE_SHARE = "queue-share"
 

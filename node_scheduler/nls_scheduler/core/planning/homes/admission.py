@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from nls_scheduler.core.model.gangs import gangs_of, key_of
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.homes import elastic, elastic_counts, repacking
@@ -145,6 +146,10 @@ class Admission(Paper):
         empty.looked_at = self.looked_at
         return empty
 
+    @cached_property
+    def _gangs(self) -> Mapping[GangKey, Gang]:
+        return gangs_of(self.state.workloads.values())
+
     def kept_for(self, workload: Workload) -> Workload | None:
         """For whom the room is kept that `workload` would have; `None`: there is none."""
         if not self._reserved:
@@ -261,6 +266,10 @@ class Admission(Paper):
         """Why its queue lets it into none of its pools; `None`: only room is missing."""
         if self.ledger is None:
             return None
+        key = key_of(workload.spec)
+        fellows = () if key is None else (w.spec for w in self._gangs[key].members if w.id != workload.id)
+        if never := self.ledger.beyond_limits([workload.spec, *fellows]):
+            return Why(Reason.HELD_BACK, because=never)
         obstacles = [self.ledger.obstacle(workload, pool) for pool in workload.spec.pools]
         rules = tuple(obstacle.why for obstacle in obstacles if obstacle is not None)
         return Why(Reason.HELD_BACK, because=rules) if len(rules) == len(obstacles) else None
