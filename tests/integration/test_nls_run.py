@@ -246,6 +246,7 @@ def test_a_command_that_passes_its_limit_again_and_again_is_given_up_with_the_re
     gave_up = r"nls: gave up after 3 failures in a row: it used 8[.\d]* GiB, above its limit of 6 GiB\n$"
     assert re.search(gave_up, done.stderr)
     assert daemon.workload(sys.executable) is None
+    assert f"nls: {last_entry(daemon, 'released')['reason']}\n" in done.stderr
 
 
 def test_an_orphan_that_hides_its_workload_is_held_to_its_limit_all_the_same(daemon: DaemonProcess) -> None:
@@ -272,6 +273,11 @@ def test_who_is_released_is_not_told_that_the_daemon_has_gone(one_gpu_daemon: Da
         command.communicate(timeout=20)
 
 
+def last_entry(daemon: DaemonProcess, event: str) -> dict[str, object]:
+    entries = daemon.request("GET", "/v1/history")[1]["entries"]
+    return [entry for entry in entries if entry["event"] == event][-1]
+
+
 def test_what_has_run_and_waits_too_long_to_start_again_is_said_to_have_run(one_gpu_daemon: DaemonProcess) -> None:
     daemon = one_gpu_daemon
     owner = daemon.start_nls("run", "--name", "owner", "--request", "0.6", "--", "sleep", "600")
@@ -282,6 +288,7 @@ def test_what_has_run_and_waits_too_long_to_start_again_is_said_to_have_run(one_
     assert done.stdout == "uses it\n"
     assert "more than its request of 4 GiB" in done.stderr
     assert done.stderr.endswith(f"{sys.executable} was not started again\n")
+    assert last_entry(daemon, "released")["reason"] == "no GPU within 3 s (--max-wait)"
     owner.send_signal(signal.SIGTERM)
     owner.communicate(timeout=20)
 

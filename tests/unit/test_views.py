@@ -129,6 +129,22 @@ def test_a_suspend_that_its_user_asked_for_is_told_and_so_is_the_resume(node: No
     assert node.told[1]["bytes"] == node.told[2]["bytes"] == 3 * GIB
 
 
+def test_who_is_stopped_on_its_way_to_another_gpu_was_suspended_before_and_for_its_own_reason(node: Node) -> None:
+    name = node.submit("book", 8, 16)
+    node.obey()
+    (there,) = {A, B} - set(node.state.workloads[name].current)
+    node.apply(events.MigrateRequested(node.at, name, there))
+    (suspend,) = node.orders
+    node.orders.clear()
+    node.apply(events.ProcessSuspended(node.at, name, suspend.command_id, 3 * GIB))
+    assert isinstance(node.orders.pop(), StartProcess)
+    node.apply(events.SuspendRequested(node.at, name, "suspended by its user"))
+    node.obey()
+    told = [(entry["event"], entry["reason"]) for entry in node.told[1:]]
+    label = node.state.label((there,))
+    assert told == [("suspended", f"its user wants it on {label}"), ("evicted", "suspended by its user")]
+
+
 def test_what_did_not_come_back_is_told_by_name_when_the_rest_is_there(node: Node) -> None:
     name = node.submit("book", 8, 16)
     node.obey()

@@ -39,11 +39,16 @@ _MEANT_TO_END: Final = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How `nls run` ends: by a signal, or with an exit code and perhaps a sentence for the user."""
+    """How `nls run` ends: by a signal, or with an exit code and perhaps a sentence for the user.
+
+    Attributes:
+        why: for the history, where nothing else has told it and it is not that its user has ended it.
+    """
 
     code: int | None = None
     signal: int | None = None
     message: str = ""
+    why: str = ""
 
 
 class Runner:
@@ -126,7 +131,7 @@ class Runner:
         finally:
             # Where the daemon has gone there is nothing to release, and our own end ends the lease.
             with suppress(DaemonUnreachable, Problem):
-                await client.release(view["id"])
+                await client.release(view["id"], self._ending.result().why if self._ending.done() else "")
 
     def _report(self) -> Report:
         running = self._running
@@ -172,7 +177,7 @@ class Runner:
         """What is given up ends, a gang as a whole; whose own command died tells with that one's exit code."""
         if view["phase"] == "failed":
             died = self._died or Ending(exit_codes.EVICTED)
-            self._end(Ending(died.code, died.signal, message=view["reason"]))
+            self._end(Ending(died.code, died.signal, message=view["reason"], why=view["reason"]))
 
     @property
     def _waits(self) -> bool:
@@ -257,8 +262,9 @@ class Runner:
 
     def _give_up(self, waited_s: float) -> None:
         not_run = "was not run" if self._stopping is None else "was not started again"
-        message = f"no GPU within {format_seconds(waited_s)}: {self._why}. {self._command[0]} {not_run}"
-        self._end(Ending(exit_codes.NO_GPU_IN_TIME, message=message))
+        why = f"no GPU within {format_seconds(waited_s)}"
+        message = f"{why}: {self._why}. {self._command[0]} {not_run}"
+        self._end(Ending(exit_codes.NO_GPU_IN_TIME, message=message, why=f"{why} (--max-wait)"))
 
     async def _tick(self) -> None:
         while True:

@@ -75,9 +75,10 @@ class DaemonClient:
         """Change what a workload asks for; its status entry."""
         return await self._request("PATCH", f"/v1/workloads/{workload_id}", fields)
 
-    async def release(self, workload_id: str) -> None:
-        """End a workload; its supervisor is told to stop the GPU process."""
-        await self._request("DELETE", f"/v1/workloads/{workload_id}")
+    async def release(self, workload_id: str, reason: str = "") -> None:
+        """End a workload; its supervisor is told to stop the GPU process. `reason`: for its history."""
+        why = f"?reason={quote(reason, safe='')}" if reason else ""
+        await self._request("DELETE", f"/v1/workloads/{workload_id}{why}")
 
     async def suspend(self, workload_id: str) -> dict[str, Any]:
         """Take a notebook off its Gpu until its next cell; its status entry."""

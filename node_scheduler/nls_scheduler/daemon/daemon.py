@@ -265,10 +265,11 @@ class Daemon:
         growing.check(self.state, step(self.state, event)[0], workload.id)
         self.apply(event)
 
-    def release(self, workload_id: WorkloadId, peer: Peer) -> None:
-        """End a workload. Raises Problem."""
+    def release(self, workload_id: WorkloadId, peer: Peer, why: str = "") -> None:
+        """End a workload; only its own user says why. Raises Problem."""
         workload = self._own(workload_id, peer)
-        self.apply(events.WorkloadReleased(boottime_s(), workload_id, f"released by {peer.role(workload)}"))
+        told = (peer.owns(workload) and why) or f"released by {peer.role(workload)}"
+        self.apply(events.WorkloadReleased(boottime_s(), workload_id, told))
 
     def suspend(self, workload_id: WorkloadId, peer: Peer) -> None:
         """Take a notebook off its Gpu until its next cell, if none waits already. Raises Problem."""

@@ -133,6 +133,9 @@ class Recorder:
             yield self._entry(before, was, "suspend_failed", said(event.reason))
         if was.phase not in _ON_GPU or (now is not None and not _has_left(was, now)):
             return
+        trip = self._trips.get(was.id)
+        if trip is not None and not trip.told:  # it never came to where it was sent: before this, it was suspended
+            yield self._tell_suspended(before, was, trip)
         pending, since = was.pending, was.pending.issued_at if was.pending else None
         seconds = None if since is None else event.at - since
         if isinstance(event, events.ProcessSuspended):

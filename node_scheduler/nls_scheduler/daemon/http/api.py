@@ -19,7 +19,7 @@ from nls_scheduler.daemon.sessions import Session
 from nls_scheduler.views.entries import entry_view
 from nls_scheduler.views.metrics import CONTENT_TYPE as METRICS_TYPE
 from nls_scheduler.wire.errors import Problem
-from nls_scheduler.wire.protocol import MAX_BODY_BYTES
+from nls_scheduler.wire.protocol import MAX_BODY_BYTES, clean_text
 
 if TYPE_CHECKING:
     from nls_scheduler.daemon.daemon import Daemon
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _ID: Final = r"/v1/workloads/([^/]+)"
 OPENAPI: Final = "openapi.json"
+REASON_LIMIT: Final = 500
 log = logging.getLogger(__name__)
 
 
@@ -146,8 +147,9 @@ class Workload(WithBody):
         self.answer_entry(WorkloadId(workload_id))
 
     def delete(self, workload_id: str) -> None:
-        """Release it; its record ends when its process has."""
-        self.daemon.release(WorkloadId(workload_id), self.caller)
+        """Release it, for its user's own reason if one is given; its record ends when its process has."""
+        why = clean_text(self.get_query_argument("reason", ""))[:REASON_LIMIT]
+        self.daemon.release(WorkloadId(workload_id), self.caller, why)
         self.answer({"released": workload_id}, HTTPStatus.ACCEPTED)
 
 
