@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +18,10 @@ from jupyter_client.manager import KernelManager
 from daemon_process import DaemonProcess
 from hidden_family import HiddenFamily, code
 from leftovers import wait_until_none
+from nls_scheduler.core.model.ids import WorkloadId
 from nls_scheduler.processes import cgroups, guardian
-from nls_scheduler.processes.proc import look_up
+from nls_scheduler.processes.foreground import ForegroundCommand, NotStarted
+from nls_scheduler.processes.proc import WORKLOAD_VARIABLE, look_up
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -80,6 +84,31 @@ def test_nothing_is_left_of_a_command(daemon: DaemonProcess, told: Path, killed:
     assert running.wait(CELL_TIMEOUT_S) < 0
     nothing_is_left(family, made, daemon)
     wait_until(lambda: daemon.workload("hides") is None)
+
+
+@needs_cgroup
+@pytest.mark.parametrize("told", ["", "started {pid} 0", "started {pid} 0\nended 0"])
+def test_no_cgroup_is_left_of_guardians_that_are_killed_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: str
+) -> None:
+    killed = tmp_path / "guardian.py"
+    killed.write_text(
+        "import os, signal, sys\n"
+        f"told = {told!r}.format(pid=os.getppid())\n"
+        "report = int(sys.argv[sys.argv.index('--report-fd') + 1])\n"
+        "os.write(report, f'{told}\\n'.encode() if told else b'')\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    monkeypatch.setattr(guardian, "__file__", str(killed))
+    workload = WorkloadId("killed-at-once")
+
+    async def run() -> None:
+        running = await ForegroundCommand.start(["true"], {**os.environ, WORKLOAD_VARIABLE: workload}, set())
+        await running.wait()
+
+    with pytest.raises(NotStarted) if not told else nullcontext():
+        asyncio.run(run())
+    assert cgroups.made_for(workload, os.geteuid()) == []
 
 
 class Kernel:

@@ -34,8 +34,8 @@ class Screen:
 
     def event(self, entry: Mapping[str, Any]) -> None:
         """An entry of the daemon's history."""
-        facts = [entry["name"], entry["event"]]
-        told = ": ".join(facts) + f", because {entry['reason']}" if entry.get("reason") else ": ".join(facts)
+        told = f"{entry['name']} {entry['event']}"
+        told += f": {entry['reason']}" if entry.get("reason") else ""
         if entry.get("seconds") is not None:
             told += f" ({entry['seconds']:.2f} s"
             told += f", {format_bytes(entry['bytes'])} kept)" if entry.get("bytes") else ")"

@@ -75,6 +75,7 @@ class ForegroundCommand:
         first = (await report.readline()).split()
         if first[:1] != [b"started"]:
             os.waitpid(pid, 0)  # noqa: ASYNC222 - it closed its report, so it is ending
+            await asyncio.to_thread(end_all, workload, os.geteuid(), [], END_TIMEOUT_S)
             raise NotStarted(int(first[1]) if first[:1] == [b"failed"] else 0)
         return cls(ProcessId(int(first[1]), int(first[2])), workload, pid, report)
 
@@ -92,14 +93,13 @@ class ForegroundCommand:
             await gone.wait()
         finally:
             loop.remove_reader(self._pidfd)
-        os.waitpid(self._guardian_pid, 0)  # noqa: ASYNC222 - its pidfd says that it has ended
+        _, status = os.waitpid(self._guardian_pid, 0)  # noqa: ASYNC222 - its pidfd says that it has ended
         self._ended = True
         os.close(self._pidfd)
-        if self._wait_status is not None:
-            return self._wait_status
-        # Guardians that were killed could tell nothing; the death signal took the command with them.
-        await asyncio.to_thread(end_all, self._workload, os.geteuid(), [self.process], END_TIMEOUT_S)
-        return signal.SIGKILL
+        if self._wait_status is None or os.WIFSIGNALED(status):
+            # Guardians that were killed left what there was; the death signal took the command with them.
+            await asyncio.to_thread(end_all, self._workload, os.geteuid(), [self.process], END_TIMEOUT_S)
+        return signal.SIGKILL if self._wait_status is None else self._wait_status
 
     def send(self, number: int) -> None:
         """Pass a signal on to the command, if it still runs."""
