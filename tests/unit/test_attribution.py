@@ -14,7 +14,16 @@ from nls_scheduler.core.model.ids import GpuUuid, ProcessId, WorkloadId
 from nls_scheduler.daemon.attribution import Attribution, Known
 from nls_scheduler.daemon.ports import GpuSample
 from nls_scheduler.processes import guardian, proc
-from nls_scheduler.processes.proc import alive, ancestors, end_all, left_of, look_up, workload_of, workloads_on
+from nls_scheduler.processes.proc import (
+    alive,
+    ancestors,
+    command_line,
+    end_all,
+    left_of,
+    look_up,
+    workload_of,
+    workloads_on,
+)
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -124,15 +133,18 @@ def test_ending_a_workload_ends_all_of_it_and_nobody_else(family: Family) -> Non
 
 
 def test_who_runs_for_a_workload_is_known_by_the_gpu_that_it_was_started_on() -> None:
-    places = {W: A, "elsewhere": "GPU-b"}
+    here = WorkloadId("w-here")
+    places = {here: A, "w-elsewhere": "GPU-b"}
     started = [
         subprocess.Popen(["sleep", "600"], env={"NLS_WORKLOAD": name, "CUDA_VISIBLE_DEVICES": gpu})
         for name, gpu in places.items()
     ]
     try:
         wait_until(lambda: all(Path(f"/proc/{process.pid}/environ").read_bytes() for process in started))
-        assert workloads_on([A]) == {W}
+        assert workloads_on([A]) == {here}
         assert workloads_on([GpuUuid("GPU-c")]) == set()
+        assert command_line(here, started[0].pid) == "sleep 600"
+        assert command_line(here, started[1].pid) is None
     finally:
         for process in started:
             process.kill()

@@ -81,8 +81,10 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Any) -> None:
     assert "Traceback" not in done.stderr
 
 
-IDS = [{"id": "abc1", "name": "analysis"}, {"id": "abc2", "name": "abc1"}, {"id": "d", "name": "twin"},
-       {"id": "e", "name": "twin"}]  # fmt: skip
+WAITS = {"phase": "queued", "gpus": [], "since": None, "pid": None}
+RUNS = {"phase": "running", "gpus": ["GPU 0"], "since": "2026-11-21T14:05:10", "pid": 9**9}
+IDS = [{"id": "abc1", "name": "analysis", **WAITS}, {"id": "abc2", "name": "abc1", **WAITS},
+       {"id": "d", "name": "twin", **WAITS}, {"id": "e", "name": "twin", **RUNS}]  # fmt: skip
 
 
 @pytest.mark.parametrize(("wanted", "found"), [("abc1", "abc1"), ("analysis", "abc1"), ("abc2", "abc2"), ("d", "d")])
@@ -92,7 +94,7 @@ def test_a_workload_is_found_by_id_then_name_then_the_beginning_of_its_id(wanted
 
 @pytest.mark.parametrize(
     ("wanted", "says"),
-    [("twin", "name one by its id: d (twin), e (twin)"), ("abc", "is ambiguous"),
+    [("twin", "its id: d (twin, queued); e (twin, running on GPU 0 since 21 Nov 14:05)"), ("abc", "is ambiguous"),
      ("nobody", "there are analysis (abc1)"), ("", "There is no workload ''")],
 )  # fmt: skip
 def test_none_and_several_are_refused_with_those_there_are(wanted: str, says: str) -> None:
@@ -106,6 +108,16 @@ def test_the_status_reads_as_a_table() -> None:
     assert "GPU 0  Test  unknown  16 GiB  50%   unhealthy" in text
     assert "training-7  queued (2. in line)  -   GPU 0  8 GiB    16 GiB  0 B   GPU 0 is held by notebook-1" in text
     assert "Nobody asks for a GPU." in render({**STATUS, "workloads": [], "gpus": [], "message": "No driver."})
+
+
+def test_who_shares_a_name_is_shown_with_the_beginning_of_its_id() -> None:
+    twins = [{**WORKLOAD, "id": "0123456789ab"}, {**WORKLOAD, "id": "ba9876543210"}]
+    text = render({**STATUS, "workloads": [*twins, {**WORKLOAD, "name": "other"}]})
+    assert [line.partition("  ")[0] for line in text.splitlines()[-3:]] == [
+        "training-7 (012345)",
+        "training-7 (ba9876)",
+        "other",
+    ]
 
 
 def test_the_history_reads_as_a_table() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.cli.asking import ask
 from nls_scheduler.cli.output import say, table
@@ -14,6 +15,7 @@ from nls_scheduler.units.sizes import format_amount, format_bytes
 if TYPE_CHECKING:
     from nls_scheduler.cli.types import Subparsers
 
+ID_SHOWN: Final = 6
 _EPILOG = """examples:
   nls status
   nls status --json | jq '.workloads[] | {name, phase, reason}'
@@ -54,7 +56,8 @@ def render(status: dict[str, Any]) -> str:
     if linked:
         parts.append(linked)
     heading = ["WORKLOAD", "PHASE", "ON", "HOME", "REQUEST", "LIMIT", "USED", "WHY"]
-    rows = [_workload(workload, labels) for workload in status["workloads"]]
+    names = Counter(workload["name"] for workload in status["workloads"])
+    rows = [_workload(workload, labels, alike=names[workload["name"]] > 1) for workload in status["workloads"]]
     parts.append(table([heading, *rows]) if rows else "Nobody asks for a GPU.")
     if status.get("queues"):
         heading = ["QUEUE", "POOL", "QUOTA", "LIMIT", "FAIR SHARE", "USED", "REQUESTED", "WAITING"]
@@ -97,14 +100,15 @@ def _topology(gpus: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _workload(workload: dict[str, Any], labels: dict[str, str]) -> list[str]:
+def _workload(workload: dict[str, Any], labels: dict[str, str], *, alike: bool) -> list[str]:
+    """`alike`: others have its name, which its id tells it from."""
     phase = workload["phase"] + (" (cell)" if workload["executing"] and workload["kind"] == "notebook" else "")
     if workload.get("keep_until") is not None:
         phase += f" (kept until {local_time(workload['keep_until'])})"
     if workload["position"] is not None:
         phase += f" ({workload['position']}. in line)"
     return [
-        workload["name"],
+        f"{workload['name']} ({workload['id'][:ID_SHOWN]})" if alike else workload["name"],
         phase,
         ", ".join(workload["gpus"]) or "-",
         ", ".join(labels.get(uuid, uuid) for uuid in workload["home"]) or "-",

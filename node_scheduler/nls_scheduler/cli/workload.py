@@ -5,17 +5,23 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.cli.asking import ask
 from nls_scheduler.cli.output import say
+from nls_scheduler.core.model.ids import WorkloadId
+from nls_scheduler.processes.proc import command_line
+from nls_scheduler.units.clock import local_time
 from nls_scheduler.wire.errors import Problem, malformed
+from nls_scheduler.wire.protocol import clean_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from nls_scheduler.cli.types import Subparsers
     from nls_scheduler.client.daemon_client import DaemonClient
+
+LINE_LIMIT: Final = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +103,18 @@ def find(workloads: Sequence[dict[str, Any]], wanted: str) -> dict[str, Any]:
         [workload for workload in workloads if wanted and workload["id"].startswith(wanted)],
     ):
         if len(matching) > 1:
-            listed = ", ".join(f"{workload['id']} ({workload['name']})" for workload in matching)
+            listed = "; ".join(map(_told_apart, matching))
             raise malformed(f"{wanted!r} is ambiguous, name one by its id: {listed}.")
         if matching:
             return matching[0]
     there = ", ".join(f"{workload['name']} ({workload['id']})" for workload in workloads) or "none at all"
     raise Problem(404, "No such workload", f"There is no workload {wanted!r}: there are {there}.")
+
+
+def _told_apart(workload: Mapping[str, Any]) -> str:
+    """What tells it from others of its name: its id, where it is and since when, and what runs."""
+    where = f" on {', '.join(workload['gpus'])}" if workload["gpus"] else ""
+    since = f" since {local_time(workload['since'])}" if workload["since"] else ""
+    line = None if workload["pid"] is None else command_line(WorkloadId(workload["id"]), workload["pid"])
+    runs = f": {clean_text(line)[:LINE_LIMIT]}" if line else ""
+    return f"{workload['id']} ({workload['name']}, {workload['phase']}{where}{since}{runs})"

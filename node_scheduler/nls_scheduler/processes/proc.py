@@ -73,9 +73,19 @@ def workload_of(pid: int) -> WorkloadId | None:
     return _workload_in(_environment(pid))
 
 
+def command_line(workload: WorkloadId, pid: int) -> str | None:
+    """What the process runs, if it names `workload`: the number may be that of another namespace."""
+    words = _read(pid, "cmdline").split(b"\0")
+    return b" ".join(words).decode("utf-8", "replace").strip() if workload_of(pid) == workload else None
+
+
 def _environment(pid: int) -> bytes:
+    return _read(pid, "environ")
+
+
+def _read(pid: int, file: str) -> bytes:
     try:
-        return Path(f"/proc/{pid}/environ").read_bytes()
+        return Path(f"/proc/{pid}/{file}").read_bytes()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return b""
 
