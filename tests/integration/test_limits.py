@@ -40,6 +40,13 @@ def test_a_command_that_allocates_beyond_its_limit_is_stopped_with_the_reason(no
     assert "above its limit of 300 MiB" in told
 
 
+def test_a_limit_that_a_context_alone_would_pass_is_refused_with_what_that_takes(node):
+    refused = node.nls("run", "--request", "32MiB", "--", "true")
+    assert refused.returncode == 2
+    assert "A CUDA context alone takes about 64 MiB here, above the limit of 32 MiB" in refused.stderr
+    assert node.nls("run", "--request", "32MiB", "--limit", "64MiB", "--", "true").returncode == 0
+
+
 def test_a_command_within_its_limit_is_left_alone(node):
     run = node.start_nls(
         "run", "--name", "good", "--request", "200MiB", "--limit", "700MiB", "--", sys.executable, "-c", RAW, "500"

@@ -196,6 +196,7 @@ class Daemon:
         if refusal is not None:
             raise impossible(refusal)
         check_limits(self.state, spec)
+        submission.check_context(spec, self._context_memory_bytes)
         workload_id = WorkloadId(secrets.token_hex(6))
         self._take_lease(workload_id, peer)
         try:
@@ -259,6 +260,8 @@ class Daemon:
         check_growth(self.state, workload, spec)
         if spec.demand != workload.spec.demand:
             check_limits(self.state, spec, workload)
+        if spec.limit_bytes != workload.spec.limit_bytes:
+            submission.check_context(spec, self._context_memory_bytes)
         if home is not None and home != workload.given_home:
             self.apply(events.HomeAssigned(boottime_s(), workload.id, home))
         event = events.WorkloadRespecified(boottime_s(), workload.id, spec)

@@ -109,6 +109,15 @@ def respecification(
     return changed
 
 
+def check_context(spec: WorkloadSpec, context_bytes: int) -> None:
+    """Raises Problem where a CUDA context alone, which takes about `context_bytes` here, is above the limit."""
+    if spec.limit_bytes < context_bytes:
+        raise impossible(
+            f"A CUDA context alone takes about {format_bytes(context_bytes)} here, above the limit of "
+            f"{format_bytes(spec.limit_bytes)}: whatever starts would be stopped. Ask for more than that."
+        )
+
+
 def check_count(workload: Workload, changed: WorkloadSpec) -> None:
     """Raises Problem where `workload` runs on another number of Gpus than it would ask for: a process keeps its own."""
     count = len(workload.current)
