@@ -150,6 +150,19 @@ def test_who_waits_is_submitted_again_to_a_daemon_that_has_lost_its_journal(one_
     first.communicate(timeout=20)
 
 
+def test_what_would_wait_for_the_command_that_started_it_is_refused(daemon: DaemonProcess) -> None:
+    inner = [*NLS, "run", "--name", "inner"]
+    both = daemon.nls("run", "--name", "outer", "--gpus", "2", "--", *inner, "--", "echo", "ran")
+    assert (both.returncode, both.stdout) == (3, "")
+    told = "was started inside outer, which holds what it would need as long as it runs"
+    assert f"nls: echo {told}: start it there without nls run, or ask for less\n" in both.stderr
+    assert last_entry(daemon, "released")["reason"] == f"it {told}"
+    one = daemon.nls("run", "--name", "outer", "--", *inner, "--", "echo", "ran")
+    assert (one.returncode, one.stdout) == (0, "ran\n")
+    part = daemon.nls("run", "--gpus", "2", "--request", "0.5", "--", *inner, "--request", "0.5", "--", "echo", "ran")
+    assert (part.returncode, part.stdout) == (0, "ran\n")
+
+
 def test_ctrl_c_while_waiting_ends_with_130_and_releases(one_gpu_daemon: DaemonProcess) -> None:
     daemon = one_gpu_daemon
     first = daemon.start_nls("run", "--name", "first", "--", "sleep", "600")

@@ -87,6 +87,13 @@ def test_a_pool_that_is_off_or_has_no_gpu_is_refused_at_once() -> None:
             submission(body, 1000, GPUS, Defaults(), set(), policy)
 
 
+def test_who_names_no_pool_where_pools_name_all_gpus_reads_which_there_are() -> None:
+    policy = Policy(pools=(Pool("x", ("0",)), Pool("y", ("1",))))
+    with pytest.raises(Problem) as caught:
+        submission({"kind": "command"}, 1000, GPUS, Defaults(), set(), policy)
+    assert "name another pool, of x (1 usable GPU), y (1 usable GPU), or wait for one." in caught.value.detail
+
+
 def test_more_gpus_than_any_pool_has_are_refused_at_once_unless_fewer_will_do() -> None:
     policy = Policy(pools=(Pool("x", ("0",)), Pool("y", ("1",))))
     body = {"kind": "command", "pools": "x,y", "request": "4GiB"}

@@ -18,6 +18,7 @@ from nls_scheduler.cli.waiting_line import WaitingLine
 from nls_scheduler.client.daemon_client import DaemonClient
 from nls_scheduler.client.link import Report
 from nls_scheduler.processes.foreground import ForegroundCommand, NotStarted
+from nls_scheduler.processes.proc import WORKLOAD_VARIABLE
 from nls_scheduler.units.sizes import format_seconds
 from nls_scheduler.wire.errors import DaemonUnreachable, Problem
 from nls_scheduler.wire.protocol import CommandMessage, DaemonMessage, ErrorMessage
@@ -124,6 +125,10 @@ class Runner:
         """From a submission on; `None`: nothing runs, and the daemon knows nothing of it any more."""
         view = await client.submit(**self._fields)
         try:
+            if WORKLOAD_VARIABLE in os.environ and (why := _held_by_its_parent(await client.status(), view)):
+                await client.release(view["id"], f"it {why}")
+                message = f"{self._command[0]} {why}: start it there without nls run, or ask for less"
+                return Ending(exit_codes.NO_DAEMON, message=message)
             async with client.supervise(view["id"], self._report) as link:
                 link.on_connection = self._on_connection
                 self._wait_patiently()
@@ -308,6 +313,20 @@ class Runner:
         if not task.cancelled() and (error := task.exception()) is not None:
             message = f"a defect of nls run, please report it: {type(error).__name__}: {error}"
             self._end(Ending(exit_codes.START_FAILED, message=message))
+
+
+def _held_by_its_parent(status: Mapping[str, Any], view: Mapping[str, Any]) -> str | None:
+    """Why what is started inside a workload can never run while that is there; `None`: it can."""
+    inside = os.environ.get(WORKLOAD_VARIABLE)
+    parent = next((each for each in status["workloads"] if each["id"] == inside), None)
+    if parent is None:
+        return None
+    gpus = [gpu for gpu in status["gpus"] if gpu["pool"] in view["pools"]]
+    held = dict.fromkeys(parent["home"], parent["request_bytes"])
+    free = [gpu["memory_total_bytes"] - held.get(gpu["uuid"], 0) for gpu in gpus]
+    if sum(room >= view["request_bytes"] for room in free) >= view["gpu_count"]:
+        return None
+    return f"was started inside {parent['name']}, which holds what it would need as long as it runs"
 
 
 def _not_started(number: int) -> Ending:

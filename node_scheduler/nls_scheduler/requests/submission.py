@@ -271,7 +271,10 @@ def _in_pools(pools: tuple[str, ...], gpus: Collection[Gpu], policy: Policy) -> 
     offered = [gpu for gpu in gpus if (pool := policy.pool_of(gpu)).name in pools and pool.enabled]
     if not offered:
         which = "pool " + " or ".join(repr(name) for name in pools)
-        raise impossible(f"The {which} has no GPU in service on this node: name another pool, or wait for one.")
+        there = Counter(pool.name for gpu in gpus if (pool := policy.pool_of(gpu)).enabled)
+        others = ", ".join(f"{name} ({_count(number)})" for name, number in there.items())
+        advice = f"name another pool, of {others}, or wait for one" if others else "wait for one"
+        raise impossible(f"The {which} has no GPU in service on this node: {advice}.")
     return offered
 
 
