@@ -69,6 +69,7 @@ PREDICATES = [
     *_of(
         "core/model/state.py",
         ("NodeState.quiet", "False", "Nothing is ordered before supervisors have reported."),
+        ("NodeState.settling", "False", "Who runs when a journal is lost keeps its home: who is new waits for it."),
         ("NodeState.usable", "self.gpus", "A broken Gpu, or one whose memory is not known, gets nothing new."),
         ("NodeState.stuck", "frozenset()", "Memory that is not let go of in time puts the Gpu out of service."),
     ),
@@ -122,6 +123,7 @@ PREDICATES = [
     *_of(
         "core/planning/homes/queue_ledger.py",
         ("Ledger.obstacle", "None", "What is not preemptible is only admitted within its queue's quota."),
+        ("Ledger.beyond_limits", "()", "What the limits of a queue can never hold is told so."),
         ("Ledger._reclaims", "True", "Only who stays within its fair share takes back, from who is above its own."),
         ("Ledger.may_displace", "True", "Who is not preemptible is never displaced."),
         ("comes_back", "True", "A priority never stops a command that would not start again by itself."),
@@ -204,5 +206,9 @@ PREDICATES = [
         ("_overdue", "False", "A guarantee is there at its deadline."),
     ),
     *_of("requests/joining.py", ("refusal", "None", "A gang that could not fit on the empty node is refused at once.")),
-    *_of("requests/queue_access.py", ("check_growth", "None", "A change that its queue would not admit is refused.")),
+    *_of(
+        "requests/queue_access.py",
+        ("check_growth", "None", "A change that its queue would not admit is refused."),
+        ("check_limits", "None", "What the limits of its queue can never hold is refused at once."),
+    ),
 ]

@@ -58,12 +58,13 @@ def test_who_could_never_be_held_by_a_limit_that_came_down_reads_that() -> None:
     stage.command("other", queue="a", gpu_count=4)
     stage.command("large", queue="a", gpu_count=3)
     stage.gang("gang", 3, queue="a")
-    assert "no room" in stage.reason("large")
+    assert stage.reason("large").kind is Reason.NO_ROOM
     limited = replace(stage.node.state.policy, queues=(Queue("a", limit={"default": 2.0}),))
     stage.node.tell(ev.PolicyChanged(stage.node.now, limited))
-    never = "takes 3 GPUs of pool 'default' at once, and queue 'a' may have 2 at most: as things are it never gets them"
-    assert stage.reason("large") == f"it {never}"
-    assert {stage.reason(f"gang-{number}") for number in range(3)} == {f"gang gang {never}"}
+    never = Why(Reason.QUEUE_TOO_SMALL, names=("a", "default"), numbers=(3.0, 2.0))
+    assert stage.reason("large").because == (never,)
+    of_all = replace(never, names=(*never.names, "gang"))
+    assert {stage.reason(f"gang-{number}").because for number in range(3)} == {(of_all,)}
 
 
 def test_what_the_limits_of_several_pools_can_hold_together_only_waits() -> None:
@@ -72,7 +73,7 @@ def test_what_the_limits_of_several_pools_can_hold_together_only_waits() -> None
     stage.gang("fits", 3, queue="a", pools=("x", "y"))
     assert stage.runs("fits-0", "fits-1", "fits-2")
     stage.gang("large", 4, queue="a", pools=("x", "y"))
-    assert "as things are" in stage.reason("large-0")
+    assert {why.kind for why in stage.reason("large-0").because} == {Reason.QUEUE_TOO_SMALL}
 
 
 def test_a_command_that_would_not_come_back_has_the_whole_deadline() -> None:
