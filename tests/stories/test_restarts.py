@@ -151,6 +151,17 @@ def test_who_is_new_to_a_daemon_that_lost_its_journal_waits_for_who_runs(kind: s
     assert stage.runs("alice")
 
 
+def test_who_runs_where_a_stranger_came_meanwhile_has_its_home_elsewhere_at_once() -> None:
+    stage = Stage(2)
+    stage.notebook("alice")
+    stage.node.go_down()
+    stage.node.strangers[stage.workload("alice").current[0]] = TOTAL * 3 // 4
+    stage.node.come_back_forgetful()
+    stage.node.sample()
+    assert stage.node.bring_back(stage._ids["alice"])
+    assert stage.workload("alice").home != stage.workload("alice").current
+
+
 @pytest.mark.parametrize("kind", ["notebook", "command"])
 def test_who_would_cost_somebody_a_guarantee_is_not_brought_back(kind: str) -> None:
     stage = Stage(1)

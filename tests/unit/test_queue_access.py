@@ -10,6 +10,7 @@ import pytest
 from nls_scheduler.core.model.gpu import Gpu
 from nls_scheduler.core.model.ids import GpuUuid
 from nls_scheduler.core.model.policy import Policy
+from nls_scheduler.core.model.pools import Pool
 from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.core.model.workload import Kind, WorkloadSpec
 from nls_scheduler.core.simulator import GIB, SimulatedNode
@@ -54,6 +55,22 @@ def test_what_the_limits_of_a_queue_can_never_hold_is_refused_with_the_most_that
     check_limits(node.state, member)
     with pytest.raises(Problem, match=r"Gang red takes 2\.5 GPUs"):
         check_limits(node.state, replace(member, gpu_count=3))
+
+
+def test_a_gang_counts_by_what_the_limits_of_all_its_pools_can_hold_in_its_own_queue() -> None:
+    queues = (Queue("a", limit={"x": 1.0, "y": 0.5}), Queue("b"))
+    policy = Policy(pools=(Pool("x", ("0", "1")), Pool("y", ("2", "3"))), queues=queues)
+    node = SimulatedNode.of(4, policy=policy)
+    spec = WorkloadSpec("w", Kind.COMMAND, 0, 8 * GIB, 8 * GIB, queue="a", pools=("x", "y"), gang="red", gang_size=3)
+    check_limits(node.state, spec)
+    with pytest.raises(Problem, match=r"Gang red takes 2 GPUs of pool 'x' .*; gang red takes 2 GPUs of pool 'y'"):
+        check_limits(node.state, replace(spec, gang_size=4))
+    whole = {"kind": Kind.COMMAND, "owner": 0, "request_bytes": 16 * GIB, "pools": spec.pools}
+    node.submit(**whole, queue="a", gang="mixed", gang_size=2)
+    check_limits(node.state, replace(spec, gang="mixed", gang_size=2))
+    for _ in range(4):
+        node.submit(**whole, queue="b", gang="two queues", gang_size=5)
+    check_limits(node.state, replace(spec, gang="two queues", gang_size=5))
 
 
 @pytest.mark.parametrize(

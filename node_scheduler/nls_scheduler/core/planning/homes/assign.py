@@ -78,13 +78,10 @@ def assign_homes(state: NodeState, workloads: Iterable[Workload]) -> tuple[Homes
 def _wait_for_who_runs(state: NodeState, units: dict[WorkloadId, list[Workload]], result: Homes) -> None:
     """Who is new could take what somebody has who runs, and has not told of itself yet: it is in line until then."""
     why = Why(Reason.JOURNAL_LOST, numbers=(state.policy.reconnect_grace_s,))
-    new = [unit for unit in units.values() if not any(w.present for w in unit)]
-    for unit in new:
+    for unit in [unit for unit in units.values() if not unit[0].present]:
         del units[unit[0].id]
         result.waits.update(dict.fromkeys((w.id for w in unit), why))
-        result.line += [w.id for w in unit]
-    if new:
-        result.wake_at.append(state.quiet_until)
+    result.wake_at.append(state.quiet_until)
 
 
 def _try_again(
