@@ -26,6 +26,23 @@ def test_a_gang_starts_together_once_the_last_member_has_come() -> None:
     assert sorted(stage.gpu(f"g-{n}") for n in range(4)) == [0, 1, 2, 3]
 
 
+def test_a_gang_of_which_one_has_no_place_sets_nobody_a_deadline() -> None:
+    stage = Stage(2, stop_timeout_s=10.0)
+    stage.command("stuck")
+    process = stage.node.workloads[stage.workload("stuck").id].process
+    assert process is not None
+    process.lingers = True
+    stage.command("job")
+    stage.ends("stuck")
+    stage.node.release(stage.workload("job").id)
+    for _ in range(2):
+        stage.node.submit(kind=Kind.COMMAND, request_bytes=TOTAL, limit_bytes=TOTAL, gang="g", gang_size=2)
+    assert stage.plan("job").deadline_at is not None
+    stage.node.now += 11.0
+    stage.node.fire_timer()
+    assert stage.plan("job").deadline_at is None
+
+
 def test_a_gang_that_waits_for_a_member_keeps_nobody_from_a_gpu() -> None:
     stage = Stage(2)
     stage.gang("g", 1, size=2)

@@ -108,13 +108,18 @@ class Draft:
         return [
             (self.claim_since(claimant), claimant.id)
             for gpu in gpus
-            for claimant in self.claimants.get(gpu.uuid, [])
+            for claimant in self._who_comes(gpu.uuid)
             if claimant.id != workload.id and not has_room(self.state, claimant, gpu)
         ]
 
+    def _who_comes(self, gpu: GpuUuid) -> list[Workload]:
+        """Who has claimed a place on `gpu` and is to be there still."""
+        targets = self.rooms.target
+        return [claimant for claimant in self.claimants.get(gpu, ()) if gpu in targets.get(claimant.id, ())]
+
     def note_short(self, gpu: GpuUuid) -> None:
         """What is held on `gpu` is too much: since the first wait for it, or since it is so."""
-        times = [self.claim_since(c) for c in self.claimants.get(gpu, []) if c.waiting_since is not None]
+        times = [self.claim_since(c) for c in self._who_comes(gpu) if c.waiting_since is not None]
         times += [t for t in (self.state.gpus[gpu].pressed_since,) if t is not None]
         if times:
             self.short[gpu] = min(times)
@@ -123,7 +128,7 @@ class Draft:
         """Take `victim` off its place, with the claim that makes it necessary."""
         left = Left(victim, self.rooms.target[victim.id], self.cause.get(victim.id), self.since.get(victim.id))
         self.rooms.remove(victim)
-        claims = [(self.claim_since(c), c.id) for c in self.claimants.get(gpu, []) if c.id != victim.id]
+        claims = [(self.claim_since(c), c.id) for c in self._who_comes(gpu) if c.id != victim.id]
         if claims:
             since, self.cause[victim.id] = min(claims)
             if gpu in victim.current:

@@ -38,9 +38,7 @@ def place_together(draft: Draft) -> None:
         return
     for key, uuid in _exchange(draft, coming, _PART * draft.state.policy.min_gain, lambda _: 0).items():
         workload = draft.state.workloads[key]
-        claims = draft.claimants.get(draft.rooms.target[key][0], [])
-        if workload in claims:
-            claims.remove(workload)
+        if workload in draft.claimants.get(draft.rooms.target[key][0], ()):
             draft.claimants.setdefault(uuid, []).append(workload)
         _put(draft, workload, uuid)
 
