@@ -50,7 +50,7 @@ def test_a_gang_whose_member_always_fails_is_given_up_with_that_one_s_code(daemo
     failing = daemon.start_nls(*gang, "failing", "--", "sh", "-c", "exit 9")
     (code, _, why), (others_code, _, others_why) = ended([failing, other])
     assert (code, others_code) == (9, 75)
-    reason = "gave up after 3 failures in a row: failing of gang g exited with code 9"
+    reason = "gave up after 3 failures in a row: failing of gang g has ended: exited with code 9"
     assert reason in why
     assert reason in others_why
     wait_until(lambda: daemon.status()["workloads"] == [])

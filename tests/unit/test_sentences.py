@@ -160,7 +160,7 @@ TABLE = [
     (Why(Reason.GANG_INCOMPLETE, numbers=(1, 4), names=("red",)), "waits for 1 of 4 members of gang red"),
     (
         Why(Reason.GANG_INCOMPLETE, numbers=(1, 4), names=("red",), because=(DIED,)),
-        "waits for 1 of 4 members of gang red: alice of gang red killed by SIGKILL",
+        "waits for 1 of 4 members of gang red: alice of gang red has ended: killed by SIGKILL",
     ),
     (
         Why(Reason.GANG_CANNOT_RESTART, numbers=(2,), names=("red",)),
@@ -169,17 +169,17 @@ TABLE = [
     (Why(Reason.GANG_STARTS_AGAIN, names=("red",)), "gang red starts again when all of it has stopped"),
     (
         Why(Reason.GANG_STARTS_AGAIN, names=("red",), because=(DIED,)),
-        "alice of gang red killed by SIGKILL; gang red starts again when all of it has stopped",
+        "alice of gang red has ended: killed by SIGKILL; gang red starts again when all of it has stopped",
     ),
     (Why(Reason.GANG_WITHOUT_ROOM, names=("red",)), "not all of gang red have room"),
     (
         Why(Reason.GANG_MEMBER_WITHOUT_PLACE, who=(ALICE,), names=("red",)),
         "alice of gang red has no place now: all of it, or nobody",
     ),
-    (DIED, "alice of gang red killed by SIGKILL"),
+    (DIED, "alice of gang red has ended: killed by SIGKILL"),
     (
         Why(Reason.GAVE_UP, numbers=(3,), because=(DIED,)),
-        "gave up after 3 failures in a row: alice of gang red killed by SIGKILL",
+        "gave up after 3 failures in a row: alice of gang red has ended: killed by SIGKILL",
     ),
     (Why(Reason.ENDED_UNHEARD), "it ended while the daemon was away"),
     (

@@ -83,7 +83,7 @@ _SENTENCES: Final[Mapping[Reason, str]] = {
     Reason.GANG_STARTS_AGAIN: "{w.first}gang {w.names[0]} starts again when all of it has stopped",
     Reason.GANG_WITHOUT_ROOM: "not all of gang {w.names[0]} have room",
     Reason.GANG_MEMBER_WITHOUT_PLACE: "{w.who} of gang {w.names[0]} has no place now: all of it, or nobody",
-    Reason.GANG_MEMBER_ENDED: "{w.who} of gang {w.names[0]} {w.because}",
+    Reason.GANG_MEMBER_ENDED: "{w.who} of gang {w.names[0]} has ended: {w.because}",
     Reason.GAVE_UP: "gave up after {w.counts[0]} failures in a row: {w.because}",
     Reason.ENDED_UNHEARD: "it ended while the daemon was away",
     Reason.ENDED_BY_DAEMON: "{w.because}; ended by the daemon, as its supervisor does not answer",
