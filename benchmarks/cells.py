@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import statistics
 import time
 from importlib.util import find_spec
 from typing import Any
 
+import nbformat
 from machine import machine, report
+from nbclient import NotebookClient
 
 from kernels import Kernel, daemon, memory_mib, milliseconds, ratios
 
 WARM_UP = 20
+LINES = 1000
 _LOOK_EVERY_S = 0.5
 _STANDS_BY = "print(get_ipython().magics_manager.registry['GpuMagics'].gpu_of_notebook.supervisor.keeper.standby.ready)"
 FLOOD_BYTES = 100 * 10**6
@@ -59,6 +63,19 @@ async def memories(plain: Kernel, gpu: Kernel) -> dict[str, dict[str, float]]:
     return found
 
 
+async def whole_notebooks(environment: dict[str, str], auto_name: str) -> dict[str, float]:
+    """Seconds for a notebook of `LINES` cells under nbclient, plain and in auto mode, with the start of the kernel."""
+    taken: dict[str, list[float]] = {"plain": [], "auto": []}
+    for _ in range(3):
+        for name, kernel in (("plain", "python3"), ("auto", auto_name)):
+            notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(f"x = {n}") for n in range(LINES)])
+            began = time.perf_counter()
+            await NotebookClient(notebook, kernel_name=kernel).async_execute(env=environment)
+            taken[name].append(time.perf_counter() - began)
+    plain_s, auto_s = (statistics.median(taken[name]) for name in ("plain", "auto"))
+    return {"plain_s": round(plain_s, 1), "auto_s": round(auto_s, 1), "over_plain": round(auto_s / plain_s, 2)}
+
+
 async def measure(cells: int, auto_name: str | None) -> dict[str, Any]:
     async with daemon() as environment, Kernel(environment) as plain, Kernel(environment) as gpu:
         first_s, _ = await gpu.run("%%gpu\npass")
@@ -71,12 +88,14 @@ async def measure(cells: int, auto_name: str | None) -> dict[str, Any]:
             if auto is not None:
                 await auto.__aexit__()
         memory = await memories(plain, gpu)
+        notebooks = None if auto_name is None else await whole_notebooks(environment, auto_name)
         plain_mb_s, gpu_mb_s = await flood(plain, _FLOOD), await flood(gpu, f"%%gpu\n{_FLOOD}")
     return {
         "latency": found,
         "first_gpu_cell_s": round(first_s, 2),
         "plain_kernel_start_s": round(plain.first_idle_s, 2),
         "memory": memory,
+        "nbclient": {"cells": LINES, **notebooks} if notebooks else None,
         "stream": {
             "plain_mb_per_s": round(plain_mb_s, 1),
             "gpu_mb_per_s": round(gpu_mb_s, 1),

@@ -113,6 +113,38 @@ def test_a_cells_begin_and_end_go_together_and_nothing_overtakes_them(tmp_path: 
     play(tmp_path / "s", story)
 
 
+def test_cells_that_follow_each_other_at_once_are_one_to_the_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "GO_FIRST_S", 600.0)
+
+    async def story(server: Server, link: SupervisorLink) -> None:
+        for _ in range(3):
+            await link.send("cell_started")
+            await link.send("cell_finished")
+        await link.send("state_saved", saved_bytes=1)
+        told = [(await server.heard.get())["event"] for _ in range(3)]
+        assert told == ["cell_started", "cell_finished", "state_saved"]
+
+    play(tmp_path / "s", story)
+
+
+def test_a_daemon_that_waits_for_the_end_of_a_cell_hears_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "GO_FIRST_S", 600.0)
+
+    async def story(server: Server, link: SupervisorLink) -> None:
+        peer = await server.connections.get()
+        await peer.write_message('{"view": {"yields": true}}')
+        assert isinstance(await anext(link), ViewMessage)
+        for event in ("cell_started", "cell_finished", "cell_started"):
+            await link.send(event)
+        link.hurry()
+        told = [(await server.heard.get())["event"] for _ in range(3)]
+        assert told == ["cell_started", "cell_finished", "cell_started"]
+
+    play(tmp_path / "s", story)
+
+
 def test_what_waits_for_a_cell_is_told_when_somebody_is_in_a_hurry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,7 @@ CLOSE_PATIENCE_S: Final = 1.0
 # Begins and ends of cells let the cells themselves go first: a short one has answered by then, and both go at once.
 CAN_WAIT: Final = frozenset({"cell_started", "cell_finished"})
 GO_FIRST_S: Final = 0.01
+_FINISHED: Final = encode_event("cell_finished", {})
 _UNKNOWN: Final = 404
 _NOT_YET: Final = 503
 _GOES_ON: Final = object()
@@ -154,11 +155,19 @@ class SupervisorLink:
     async def send(self, event: str, **fields: Any) -> None:
         """Report a fact; returns once it is on its way or kept for the next connection. Raises Problem if malformed."""
         text = encode_event(event, fields)
+        if event == "cell_started" and self._goes_on():
+            self._outgoing.pop()
+            return
         if fields.get("command_id") == self._last_order:
             self._answers.append(text)
         if event == "process_exited" or (event != "process_started" and "command_id" in fields):
             self._done_order = max(self._done_order, fields.get("command_id", self._last_order))
         self._post(text, within_s=GO_FIRST_S if event in CAN_WAIT else 0.0)
+
+    def _goes_on(self) -> bool:
+        """Whether a cell follows one whose end is here still: both are one to a daemon that waits for no end."""
+        waits = self._view is not None and self._view.get("yields", False)
+        return not waits and bool(self._outgoing) and self._outgoing[-1] == _FINISHED
 
     def hurry(self) -> None:
         """What is asked of the daemon in another way comes next: what waits for a moment waits no longer."""
