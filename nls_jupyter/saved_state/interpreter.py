@@ -124,6 +124,16 @@ class Interpreter:
         results = {f"Out[{number}]": value for number, value in names.get("_oh", {}).items()}
         return results | {name: names[name] for name in ("_", "__", "___") if not _is_empty(names.get(name, ""))}
 
+    def shown(self) -> list[Any]:
+        """What `outputs` has of values that cells showed, once for each time that IPython holds it beside `_`."""
+        if self._shell is None:
+            return []
+        names, hook = self._shell.user_ns, self._shell.displayhook
+        results = names.get("_oh", {})
+        numbered = (names[f"_{number}"] for number in results if f"_{number}" in names)
+        last = getattr(getattr(self._shell, "last_execution_result", None), "result", None)
+        return [*results.values(), *numbered, hook._, hook.__, hook.___, last]
+
     def put_outputs(self, outputs: Mapping[str, Any]) -> list[MissingName]:
         """The inverse of `outputs`; what could not be put where it was."""
         placed = {name: value for name, value in outputs.items() if self._places.has(name)}

@@ -206,7 +206,7 @@ def slots_of(kind: type) -> tuple[str, ...] | None:
             return None
     slots: list[str] = []
     for base in kind.__mro__[:-1]:
-        if not _is_written_in_python(base):
+        if not is_written_in_python(base):
             return None
         own = vars(base).get("__slots__", ())
         names = (own,) if isinstance(own, str) else tuple(own)
@@ -219,7 +219,8 @@ def slots_of(kind: type) -> tuple[str, ...] | None:
     return tuple(slots) if kind.__basicsize__ <= object.__basicsize__ + 8 * (len(slots) + 2) else None
 
 
-def _is_written_in_python(kind: type) -> bool:
+def is_written_in_python(kind: type) -> bool:
+    """Whether it is probably made by a class statement, of an ordinary metaclass."""
     flags = kind.__flags__
     return (
         bool(flags & _HEAP_TYPE)

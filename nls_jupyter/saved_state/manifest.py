@@ -123,7 +123,12 @@ class Manifest:
 
 def is_beside(name: str) -> bool:
     """Whether it is saved beside the user's names: IPython's results (`Out[3]`, `_`), what modules hold (`m:path`)."""
-    return name.startswith("Out[") or ":" in name or not name.strip("_")
+    return ":" in name or is_result(name)
+
+
+def is_result(name: str) -> bool:
+    """Whether it is one of IPython's results."""
+    return name.startswith("Out[") or not name.strip("_")
 
 
 def _as_dict(record: SavedName | MissingName | ChangedName) -> dict[str, Any]:

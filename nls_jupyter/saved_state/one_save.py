@@ -22,7 +22,7 @@ from nls_jupyter.saved_state.store import Layout, Places, Scratch, Stored
 from nls_jupyter.saved_state.watchdog import OverBudgetError, deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from nls_jupyter.saved_state.blobs import Blob, Chunk
     from nls_jupyter.saved_state.committed import Committed
@@ -35,7 +35,9 @@ class OneSave:
     Attributes:
         memory_bytes: of all arrays that were met; known after `look`.
         on_devices: names under which memory of Gpus was met; known as that.
+        parts: all that it consists of.
         by_digest: parts that the next save may find unchanged, by their component's digest.
+        groups: names that belong together, and of how many objects.
         fingerprints: of memory on devices.
         recurring_s: what any save of this content costs: the walk, and pickling what only its pickle tells about.
 
@@ -68,7 +70,7 @@ class OneSave:
         self._rules = Rules(self._namespaces)
         self._rules.regions.in_copy = held is not None
         self._layout = Layout(committed.blobs, tick, before, held)
-        self._parts: list[Part] = []
+        self.parts: list[Part] = []
         self._changed: list[ChangedName] = []
         self._missing: list[MissingName] = []
         self._interpreter: Blob | None = None
@@ -76,6 +78,9 @@ class OneSave:
         self.recurring_s = 0.0
         self.on_devices: set[str] = set()
         self.by_digest: dict[bytes, Part] = {}
+        self.groups: list[tuple[list[str], int]] = []
+        self._walked = namespace
+        self._left: dict[int, Part] = {}
 
     @property
     def fingerprints(self) -> Fingerprints:
@@ -85,7 +90,7 @@ class OneSave:
     def chunks(self) -> list[Chunk]:
         """All that the save consists of."""
         beside = self._interpreter.chunks if self._interpreter is not None else ()
-        return [*beside, *(chunk for part in self._parts for chunk in part.stored.chunks())]
+        return [*beside, *(chunk for part in self.parts for chunk in part.stored.chunks())]
 
     def hold(self, within_s: float) -> Held:
         """Read the memory of Gpus that the names lead to, but for names that take too long to look at.
@@ -102,8 +107,14 @@ class OneSave:
         found = {key: memory.source() for key, memory in graph.memories.items() if memory.space != "host"}
         return {key: self._layout.hold(source, key) for key, source in found.items() if source.size_bytes}
 
-    def write(self, known: Mapping[bytes, Part]) -> None:
-        """Look at everything and store what is not among the parts that are `known` from the save before."""
+    def write(self, known: Mapping[bytes, Part], left: Sequence[Part] = ()) -> None:
+        """Look at everything and store what is not among the parts that are `known` from the save before.
+
+        Those that are `left` are right as they are, and nobody looks at their names.
+        """
+        self._left = {id(part.component): part for part in left}
+        unchanged = {name for part in left for name in part.component.names}
+        self._walked = {name: value for name, value in self._names.items() if name not in unchanged}
         began = other_threads.run_times_ns()
         began_s = time.monotonic()
         graph = self._walk()
@@ -113,11 +124,12 @@ class OneSave:
         for library in self._rules.libraries:
             library.prepare(graph.holders)
         components = [component for component in graph.components() if not self._is_fresh(component)]
+        self.groups = [(found.names, found.nodes) for found in (*components, *(part.component for part in left))]
         self._changed += [_torn(name, self._names[name]) for name in sorted(graph.torn)]
-        for component in in_order(components, self._names):
+        for component in in_order([*components, *(part.component for part in left)], self._names):
             self._add(component, graph, known)
         if other_threads.run_times_ns() != began:
-            moved = other_threads.changed_memory(self._parts, graph, self._tick)
+            moved = other_threads.changed_memory(self.parts, graph, self._tick)
             moved += other_threads.changed_objects(components, self._walk().components())
             self._changed += other_threads.named(moved, self._names)
 
@@ -130,12 +142,12 @@ class OneSave:
 
     def manifest(self, cell: str | None) -> Manifest:
         """The list of what was saved."""
-        saved = tuple(name for part in self._parts for name in part.encoded.saved)
-        changed = [name for part in self._parts for name in part.encoded.changed]
+        saved = tuple(name for part in self.parts for name in part.encoded.saved)
+        changed = [name for part in self.parts for name in part.encoded.changed]
         return Manifest(
             memory_bytes=sum(name.memory_bytes for name in saved),
             saved=saved,
-            missing=(*(name for part in self._parts for name in part.encoded.missing), *self._missing),
+            missing=(*(name for part in self.parts for name in part.encoded.missing), *self._missing),
             cell=cell,
             changed=(*changed, *self._changed),
         )
@@ -147,24 +159,26 @@ class OneSave:
                 "names": len(part.encoded.saved),  # of the manifest's, in order
                 **part.stored.to_index(table),
             }
-            for part in self._parts
+            for part in self.parts
         ]
         interpreter = table.add(self._interpreter) if self._interpreter is not None else None
         return {"components": components, "interpreter": interpreter}
 
     def _walk(self) -> Graph:
         graph = Graph(self._rules.lookers, self._rules.leaves, self._namespaces, self._tick)
-        for name, value in self._names.items():
+        for name, value in self._walked.items():
             graph.add(name, value)
         return graph
 
     def _add(self, component: Component, graph: Graph, known: Mapping[bytes, Part]) -> None:
         before = known.get(component.digest) if component.digest is not None else None
-        if before is not None and all(key in graph.memories for key in before.encoded.keys):
+        if id(component) in self._left:
+            part = self._left[id(component)]
+        elif before is not None and all(key in graph.memories for key in before.encoded.keys):
             sources = [graph.memories[key].source() for key in before.encoded.keys]
             try:
                 placed = self._layout.put(sources, before.encoded.keys)
-                part = Part(before.held, replace(before.stored, regions=placed), before.encoded)
+                part = Part(component, replace(before.stored, regions=placed), before.encoded)
             except NoRoomError:
                 part = self._encode(component, graph)  # which names what does not fit
         else:
@@ -173,7 +187,7 @@ class OneSave:
                 part = self._encode(component, graph)
             finally:
                 self.recurring_s += time.monotonic() - began_s if component.digest is None else 0.0
-        self._parts.append(part)
+        self.parts.append(part)
         if component.digest is not None:
             self.by_digest[component.digest] = part
 
@@ -192,16 +206,17 @@ class OneSave:
             except NoRoomError as error:
                 key = regions.keys[failed[0]] if failed else None
                 if key is None:
-                    return self._nothing_of(names, error)
+                    return self._nothing_of(component, error)
                 regions.refused[key] = NoRoomForError.maker(error, regions.sources[failed[0]].size_bytes)
                 continue
-            return Part(component.held, Stored(stream, placed, encoded.buffers), encoded)
+            return Part(component, Stored(stream, placed, encoded.buffers), encoded)
 
-    def _nothing_of(self, names: Mapping[str, Any], error: NoRoomError) -> Part:
+    def _nothing_of(self, component: Component, error: NoRoomError) -> Part:
         """What is left of a component whose stream itself has no room."""
         nothing = self._blobs.put((), self._tick)
-        missing = [MissingName(name, type_name(value), reason_for(error, value)) for name, value in names.items()]
-        return Part([], Stored(nothing, Places([], nothing), ()), Encoded(missing=missing))
+        values = {name: self._names[name] for name in component.names}
+        missing = [MissingName(name, type_name(value), reason_for(error, value)) for name, value in values.items()]
+        return Part(component, Stored(nothing, Places([], nothing), ()), Encoded(missing=missing))
 
 
 def _torn(name: str, value: object) -> ChangedName:

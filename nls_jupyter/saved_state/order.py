@@ -24,7 +24,7 @@ def in_order(components: Sequence[Component], namespace: Mapping[str, Any]) -> l
     found: list[tuple[int, Component]] = []
     for component in components:
         order = max(rank(namespace[name]) for name in component.names)
-        if component.digest is None or component.nodes > _SMALL_NODES or component.has_memory:
+        if is_large(component):
             found.append((order, component))
             continue
         is_code = order < _OTHERS_RANK
@@ -35,6 +35,11 @@ def in_order(components: Sequence[Component], namespace: Mapping[str, Any]) -> l
             sizes[is_code] = 0
     found += [(0 if is_code else _OTHERS_RANK, _together(bunch)) for is_code, bunch in small.items()]
     return [component for _, component in sorted(found, key=lambda pair: pair[0])]
+
+
+def is_large(component: Component) -> bool:
+    """Whether a component has a stream of its own."""
+    return component.digest is None or component.nodes > _SMALL_NODES or component.has_memory
 
 
 def _together(components: list[Component]) -> Component:

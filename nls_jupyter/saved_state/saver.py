@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between.held_signals import held
-from nls_jupyter.saved_state import libraries
+from nls_jupyter.saved_state import libraries, order
 from nls_jupyter.saved_state.arena import Arena, NoRoomError, SavedStateDamagedError
 from nls_jupyter.saved_state.aside import NotAsideError
 from nls_jupyter.saved_state.blobs import Table
@@ -18,6 +19,7 @@ from nls_jupyter.saved_state.copies import Copies
 from nls_jupyter.saved_state.one_save import OneSave
 from nls_jupyter.saved_state.room import MachineRoom, resident_bytes
 from nls_jupyter.saved_state.store import Contents
+from nls_jupyter.saved_state.touched import Touched
 from nls_jupyter.saved_state.watchdog import OverBudgetError, Watchdog, deadline
 
 if TYPE_CHECKING:
@@ -46,6 +48,8 @@ class Saver:
     Attributes:
         recipes: expressions by name; such a name is not saved but computed again, after everything else is there.
         on_component: gets the key of each component that is brought back now, and `None` once none is.
+        touched: is to be told what runs.
+        missed: names that a whole look found changed though nothing that was told of could touch them.
 
     Args:
         room: how much there is room for.
@@ -65,7 +69,11 @@ class Saver:
         self._room = room or MachineRoom()
         self._patience_s = patience_s
         self._committed: Committed | None = None
+        self.touched = Touched()
+        self.missed: list[str] = []
         self._parts: dict[bytes, Part] = {}
+        self._last: list[Part] = []
+        self._to_look_at: list[tuple[list[str], int]] | None = None
         self._fingerprints: Fingerprints = {}
         self._carried = Carried()
         self._recurring_s = 0.0
@@ -83,6 +91,7 @@ class Saver:
         if self._committed is not None:
             self._committed.close()
         self._committed, self._parts, self._fingerprints = None, {}, {}
+        self._last, self._to_look_at = [], None
         self._carried = Carried()
 
     # -- saving -----------------------------------------------------------------------------------------------------
@@ -95,6 +104,7 @@ class Saver:
         function_globals: Mapping[str, Any] | None = None,
         budget_s: float | None = None,
         stop: Callable[[], None] | None = None,
+        after_cell: bool = False,
     ) -> Manifest:
         """Save names with all that they share; those that cannot be saved are in the manifest with their reasons.
 
@@ -107,6 +117,7 @@ class Saver:
             function_globals: the namespace of functions defined in cells, where it is not `__main__`'s or `namespace`.
             budget_s: what this save may cost; `None` for whatever it takes.
             stop: called now and then; what it raises, such as SaveStoppedError, stops the save.
+            after_cell: leave what `touched` tells to be as it was saved; a save without looks at everything.
 
         Raises:
             OverBudgetError: it costs more than `budget_s`; at once where the last save tells.
@@ -114,11 +125,45 @@ class Saver:
             Exception: what a Gpu library raised while it was waited for or copied from.
         """
         self._settle()
-        if budget_s is not None and self._recurring_s > budget_s:
+        names = self._names(namespace, function_globals)
+        untouched = self._untouched(names)
+        left = untouched if after_cell else []
+        if budget_s is not None and self._recurring_s > budget_s and not left:
             raise OverBudgetError(f"the save before took {self._recurring_s:g} s for what each save does")
         libraries.synchronize()
+        manifest = self._save(names, cell, self._captured, budget_s, stop, left=left)
+        self._note_missed(untouched)
+        return manifest
+
+    def look(self, namespace: Mapping[str, Any], function_globals: Mapping[str, Any] | None = None) -> None:
+        """After a save and before anything else runs: what the next one after a cell will be able to leave.
+
+        For the arguments see `save`.
+        """
+        components, self._to_look_at = self._to_look_at, None
+        if components is None:
+            return
+        if not any(map(order.is_large, (part.component for part in self._last))):
+            self.touched.anything("all is small")
+            return
         names = self._names(namespace, function_globals)
-        return self._save(names, cell, self._captured, budget_s, stop)
+        main = function_globals or vars(sys.modules["__main__"])
+        shown = self._interpreter.shown() if self._interpreter is not None else []
+        self.touched.look(components, names.every, main, (*names.main_globals, main), shown)
+
+    def _untouched(self, names: _Names) -> list[Part]:
+        """What the last save wrote, as far as that is right still, whatever ran since."""
+        untouched = self.touched.untouched(names.every)
+        return [
+            part for part in self._last if frozenset(part.component.names) in untouched and not part.encoded.missing
+        ]
+
+    def _note_missed(self, untouched: Iterable[Part]) -> None:
+        now = {tuple(part.component.names): part for part in self._last}
+        for part in untouched:
+            names = tuple(part.component.names)
+            if names not in now or now[names].stored.digests() != part.stored.digests():
+                self.missed += names
 
     @held()
     def save_aside(
@@ -214,6 +259,7 @@ class Saver:
 
         # Of what the copy has pickled, this process does not know that it is unchanged.
         self._parts = {digest: part for digest, part in self._parts.items() if standing(part.stored.chunks())}
+        self._last = [part for part in self._last if standing(part.stored.chunks())]
         self._fingerprints = {key: seen for key, seen in self._fingerprints.items() if standing(seen[1].chunks)}
         self._recurring_s = content.get("recurring_s", 0.0)
         self._is_behind = False  # not before all of this has gone well
@@ -226,6 +272,7 @@ class Saver:
         budget_s: float | None,
         stop: Callable[[], None] | None,
         held: Held | None = None,
+        left: Sequence[Part] = (),
     ) -> Manifest:
         committed = self._open()
         committed.begin()
@@ -242,7 +289,7 @@ class Saver:
             is_fresh = self._interpreter.is_fresh if self._interpreter is not None else _never
             save = OneSave(names.every, names.main_globals, committed, tick, self._fingerprints, is_fresh, held)
             try:
-                save.write(self._parts)
+                save.write(self._parts, left)
                 save.keep_interpreter(captured())
             except OverBudgetError:
                 self._recurring_s = save.recurring_s
@@ -269,7 +316,8 @@ class Saver:
             "recipes": self.recipes,
         }
         committed.commit(content, table)
-        self._parts, self._fingerprints = save.by_digest, save.fingerprints
+        self._parts, self._last, self._fingerprints = save.by_digest, save.parts, save.fingerprints
+        self._to_look_at = save.groups
         self._recurring_s = save.recurring_s
         committed.keep_only([*save.chunks(), *self._carried.chunks()])
         return manifest
@@ -312,6 +360,7 @@ class Saver:
         `asked` for by the user: what ends processes is tried, too.
         """
         self._settle()
+        self.touched.anything("what was missing may be back")
         self._carried.forget(namespace)
         watchdog = Watchdog(self._patience_s)
         with watchdog.watching():

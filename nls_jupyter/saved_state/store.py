@@ -232,6 +232,10 @@ class Stored:
         """All that it consists of."""
         return [*self.stream.chunks, *self.regions.chunks()]
 
+    def digests(self) -> list[bytes]:
+        """Equal for equal content."""
+        return [chunk.digest for chunk in self.chunks()]
+
     def to_index(self, table: Table) -> dict[str, Any]:
         """For the index: per region `[first row, rows, size]`, or `[-1, offset in the pack, size]`."""
         places = self.regions.places
