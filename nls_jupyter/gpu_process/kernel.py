@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 _COMM_MESSAGES = ("comm_open", "comm_msg", "comm_close")
 _OWNERS_OF_OUTPUT = frozenset({"execute_request", *_COMM_MESSAGES, *(f"nls_{kind}" for kind in _COMM_MESSAGES)})
 _ANSWER_POLL_MS = 50
+# What runs nothing of the user's, or is told in full.
+_FOLLOWED = frozenset({"execute_request", "kernel_info_request", "nls_save_request", "nls_save_aside_request"})
 # What a save after a cell may keep the next one waiting.
 _BUDGET_S = 0.03
 
@@ -97,10 +99,11 @@ class GpuProcessKernel(IPythonKernel):
         room = saved_state.MachineRoom(Path(self.spill_folder) if self.spill_folder else None)
         self._saver = saved_state.Saver(room, saved_state.Interpreter(self.shell))
         self._saver.on_component = RestoredComponent.inherited().note
+        shell.run_code = self._saver.touched.following(shell.run_code)
         # Ctrl-C is for cells, and for what is copied for one. One that comes during these comes after their answer.
         undisturbed = held_signals.held()
         importing = warm_imports.as_in_a_cell(shell)
-        self.shell_handlers["nls_save_request"] = undisturbed(self._answering(self._save))
+        self.shell_handlers["nls_save_request"] = undisturbed(self._answering(self._save, then=self._look))
         self.shell_handlers["nls_save_aside_request"] = undisturbed(self._answering(self._save_aside))
         self.shell_handlers["nls_restore_request"] = undisturbed(self._answering(importing(self._restore)))
         self.shell_handlers["nls_try_again_request"] = undisturbed(self._answering(importing(self._try_again)))
@@ -150,7 +153,10 @@ class GpuProcessKernel(IPythonKernel):
 
     def set_parent(self, ident: Any, parent: dict[str, Any], channel: str = "shell") -> None:
         """Only cells and widget callbacks own outputs: what a cell's thread prints after a save stays the cell's."""
-        if channel == "shell" and parent["header"]["msg_type"] not in _OWNERS_OF_OUTPUT:
+        kind = parent["header"]["msg_type"]
+        if kind not in _FOLLOWED or parent["content"].get("user_expressions"):
+            self._saver.touched.anything(f"a {kind} came")
+        if channel == "shell" and kind not in _OWNERS_OF_OUTPUT:
             Kernel.set_parent(self, ident, parent, channel)  # type: ignore[no-untyped-call]
         else:
             super().set_parent(ident, parent, channel)  # type: ignore[no-untyped-call]
@@ -261,7 +267,9 @@ class GpuProcessKernel(IPythonKernel):
         self._save_points = number
         return True
 
-    def _answering(self, work: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[..., None]:
+    def _answering(
+        self, work: Callable[[dict[str, Any]], dict[str, Any]], then: Callable[[], None] = lambda: None
+    ) -> Callable[..., None]:
         """A message handler (the same signature in ipykernel 6 and 7) that replies with what `work` returns."""
 
         def handle(stream: Any, ident: Any, parent: dict[str, Any]) -> None:
@@ -273,6 +281,7 @@ class GpuProcessKernel(IPythonKernel):
             session: Any = self.session
             self._outputs.answered(parent["header"]["msg_id"])
             session.send(stream, reply_type, content, parent, ident)
+            then()
 
         return handle
 
@@ -280,9 +289,16 @@ class GpuProcessKernel(IPythonKernel):
         budget_s = _BUDGET_S if content.get("within_budget") else None
         stop = functools.partial(_stop_where_asked, self._stops, content["number"])
         try:
-            return self._write_state(content["cell"], budget_s=budget_s, stop=stop)
+            return self._write_state(
+                content["cell"], budget_s=budget_s, stop=stop, after_cell=content.get("within_budget", False)
+            )
         except saved_state.SaveStoppedError as stopped:
             return _failed(stopped)
+
+    def _look(self) -> None:
+        """Once a save is told: nobody waits for this, unless for the next cell."""
+        shell: Any = self.shell
+        self._saver.look(saved_state.user_names(shell.user_ns, shell.user_ns_hidden))
 
     def _save_aside(self, content: dict[str, Any]) -> dict[str, Any]:
         """Have a copy of this process save; it goes on alone after the reply."""
@@ -311,13 +327,14 @@ class GpuProcessKernel(IPythonKernel):
         stop: Callable[[], None],
         budget_s: float | None = None,
         save_point: bool = False,
+        after_cell: bool = False,
     ) -> dict[str, Any]:
         """Save the user's names and send the file. Returns what the kernel has to know about it."""
         stop()
         began_s = time.monotonic()
         shell: Any = self.shell
         names = saved_state.user_names(shell.user_ns, shell.user_ns_hidden)
-        manifest = self._saver.save(names, cell=cell, budget_s=budget_s, stop=stop)
+        manifest = self._saver.save(names, cell=cell, budget_s=budget_s, stop=stop, after_cell=after_cell)
         number = next(self._save_numbers)
         self._state_socket.send(number, self._saver.descriptors(), announced=not save_point)
         self._budget.saved(began_s, time.monotonic())

@@ -90,8 +90,9 @@ class Counts:
         self._results = collections.Counter(map(id, results))
         self._library = {id(module.__dict__) for module in list(sys.modules.values()) if type(module) is types.ModuleType}
         self._library |= {id(()), id(frozenset()), id(vars(builtins)), id(namespace), *map(id, self._holders)}
+        self._library |= set(map(id, vars(sys.modules.get("dataclasses", builtins)).values()))  # what fields have for nothing
         self._atoms: set[type] = set(looks.ATOMS)
-        self._kinds: dict[type, bool] = {}
+        self._kinds: dict[int, bool] = {}  # whether plain, by identity: a reference more would be somebody else's
         self._none_held = sum(map(sys.getrefcount, [object()]))
 
     def of(self, members: Sequence[str], nodes: int) -> Found:
@@ -133,22 +134,30 @@ class Counts:
     def _own(self, level: list[Any], found: Found) -> list[Any]:
         """Without what is immutable or a library's own."""
         kinds = set(map(type, level))
-        for kind in kinds - self._kinds.keys():
-            self._kinds[kind] = _is_plain(kind)
-            if _is_atom(kind):
-                self._atoms.add(kind)
+        for kind in kinds:
+            if id(kind) not in self._kinds:
+                self._kinds[id(kind)] = _is_plain(kind)
+                self._know(kind)
         if not kinds.isdisjoint(_TOLD):
             found.words |= {word for thing in level if type(thing) in _TOLD for word in self._called(thing)}
         if not kinds.isdisjoint(self._atoms):
             atoms = self._atoms
             level = [thing for thing in level if type(thing) not in atoms] if not kinds <= atoms else []
         kinds -= self._atoms
-        found.alone = found.alone and all(map(self._kinds.__getitem__, kinds))
+        found.alone = found.alone and all(self._kinds[id(kind)] for kind in kinds)
         if any(map(_may_be_a_librarys, kinds)):
             level = [thing for thing in level if not _may_be_a_librarys(type(thing)) or not _is_a_librarys(thing)]
         if not self._library.isdisjoint(map(id, level)):
             level = [thing for thing in level if id(thing) not in self._library]
         return level
+
+    def _know(self, kind: type) -> None:
+        """What of a kind that was not met before is a library's own: all of it, or what its module holds."""
+        if _is_atom(kind):
+            self._atoms.add(kind)
+        module = sys.modules.get(module_of(kind))
+        if module is not None and module_of(kind) not in {"builtins", "__main__"}:
+            self._library |= {id(value) for value in vars(module).values() if type(value) is kind}
 
     def _called(self, thing: Any) -> Iterator[str]:
         """What it is called where it comes from, unless that is the notebook."""
@@ -195,7 +204,7 @@ def _new_of(level: list[Any], seen: set[int]) -> list[Any]:
 def _weak(things: list[Any], seen: set[int]) -> int:
     """Weak references from elsewhere; classes have some of their base, and those of a class are no way to an object."""
     kinds = set(map(type, things))
-    if not any(kind.__weakrefoffset__ for kind in kinds):
+    if not any(kind is weakref.ref or kind.__weakrefoffset__ for kind in kinds):
         return 0
     from_inside = sum(
         id(thing()) in seen and not issubclass(type(thing()), type) for thing in things if type(thing) is weakref.ref
@@ -221,6 +230,8 @@ def _is_atom(kind: type) -> bool:
         return True
     if issubclass(kind, enum.Enum):
         return looks.importable(kind)
+    if any(name_of(base) == "ExtensionDtype" and module_of(base).startswith("pandas.") for base in kind.__mro__):
+        return True
     numpy: Any = sys.modules.get("numpy")
     immutable = () if numpy is None else (numpy.dtype, numpy.generic, numpy.ufunc)
     return issubclass(kind, immutable) and not issubclass(kind, getattr(numpy, "void", ()))
@@ -246,9 +257,12 @@ def _is_a_librarys(thing: Any) -> bool:
     """Whether it is saved as a reference to where it is imported from, or is there once in each process."""
     kind = type(thing)
     if issubclass(kind, type) or kind is types.FunctionType:
+        if issubclass(kind, type) and (module_of(thing), name_of(thing)) in _PLAIN_BY_NAME:
+            return True
         return looks.importable(thing)
     if kind is types.BuiltinFunctionType:
-        return thing.__self__ is None or type(thing.__self__) is types.ModuleType or looks.is_exported(thing)
+        owner = thing.__self__
+        return owner is None or type(owner) in {types.ModuleType, type} or looks.is_exported(thing)
     return looks.is_registered(thing) if issubclass(kind, logging.Logger) else handles.is_standard(thing)
 
 

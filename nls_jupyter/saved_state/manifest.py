@@ -78,6 +78,7 @@ class Manifest:
         cell: the cell after which it was saved, as the caller named it.
         changed: names among `saved` that come back otherwise than they were.
         carried: what earlier processes saved and nobody could bring back yet.
+        left: how many of `saved` nobody looked at, as nothing that ran could touch them.
     """
 
     memory_bytes: int
@@ -86,6 +87,7 @@ class Manifest:
     cell: str | None
     changed: tuple[ChangedName, ...] = ()
     carried: tuple[SavedName, ...] = ()
+    left: int = 0
 
     @property
     def gpu_bytes(self) -> int:
@@ -106,6 +108,7 @@ class Manifest:
             "cell": self.cell,
             "changed": [_as_dict(name) for name in self.changed],
             "carried": [_as_dict(name) for name in self.carried],
+            "left": self.left,
         }
 
     @classmethod
@@ -118,6 +121,7 @@ class Manifest:
             cell=content["cell"],
             changed=tuple(ChangedName(**name) for name in content["changed"]),
             carried=tuple(SavedName(**name) for name in content["carried"]),
+            left=content["left"],
         )
 
 

@@ -150,6 +150,7 @@ class OneSave:
             missing=(*(name for part in self.parts for name in part.encoded.missing), *self._missing),
             cell=cell,
             changed=(*changed, *self._changed),
+            left=sum(len(part.encoded.saved) for part in self._left.values()),
         )
 
     def to_index(self, table: Table) -> dict[str, Any]:

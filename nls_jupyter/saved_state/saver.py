@@ -125,6 +125,7 @@ class Saver:
             Exception: what a Gpu library raised while it was waited for or copied from.
         """
         self._settle()
+        self._to_look_at = None
         names = self._names(namespace, function_globals)
         untouched = self._untouched(names)
         left = untouched if after_cell else []
@@ -193,6 +194,7 @@ class Saver:
             NotAsideError: this process is better not copied now.
         """
         self._settle()
+        self._to_look_at = None
         if (why := self.why_not_aside()) is not None:
             raise NotAsideError(why)
         libraries.synchronize()

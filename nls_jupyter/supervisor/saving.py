@@ -2,7 +2,8 @@
 
 Small cells that follow each other at once are saved together: a save that would cost more than a fortieth of what
 they ran lets the next cell pass if that is there already, and one that costs more than a save after a cell may waits
-for a moment without cells. But not for ever: what a killed process can take with it beyond its own cell are cells of
+for a moment without cells. What nothing that ran could touch is left as it was saved, and looked at after some
+seconds without a cell. But not for ever: what a killed process can take with it beyond its own cell are cells of
 `WITHIN_S`, or of the length of a save, whatever a save costs. What is due is saved by a copy of the process, while
 the next cell runs; where the process cannot be copied, the next cell waits. `%gpu` names the cell that was saved.
 """
@@ -31,6 +32,8 @@ _log = logging.getLogger(__name__)
 
 # Who thinks for so long between two cells does not notice a save.
 IDLE_S = 1.0
+# After so long without a cell, what a save had left is looked at all the same.
+WHOLE_AFTER_S = 5.0
 # A save that takes longer is given up; the state saved before stands.
 TIMEOUT_S = 300.0
 # From here on users notice that cells wait for saves.
@@ -92,6 +95,7 @@ class Saves:
         self._under_way: tuple[GpuProcess, int] | None = None
         self._copy: asyncio.Task[bool] | None = None
         self._copying = False
+        self._left = False
         self._last: Wanted | None = None
         self._hurry: asyncio.Event | None = None
         self._relied_on = self._gives_way = False
@@ -199,9 +203,12 @@ class Saves:
             await self._let_pass(_FOLLOWS_WITHIN_S)
         copied = _runs(self._copy)  # any other save would end it
         if not copied and await self._tried(wanted):
-            return
-        made_aside = self._due and await self._made_aside(wanted)
-        rest = self._after_copy(wanted) if made_aside else self._when_idle(wanted)
+            if not self._left:
+                return
+            rest = self._whole(wanted)
+        else:
+            made_aside = self._due and await self._made_aside(wanted)
+            rest = self._after_copy(wanted) if made_aside else self._when_idle(wanted)
         self._rest = asyncio.get_running_loop().create_task(rest)
         self._rest.add_done_callback(lambda _: wanted.over())
 
@@ -212,6 +219,12 @@ class Saves:
         except _OverBudgetError:
             return False
         return True
+
+    async def _whole(self, wanted: Wanted) -> None:
+        """Look at everything, unless a cell comes, or somebody relies on what is saved already."""
+        await self._let_pass(WHOLE_AFTER_S)
+        if not self._relied_on:
+            await self._done(wanted, within_budget=False)
 
     async def _after_copy(self, wanted: Wanted) -> None:
         """Save what a copy could not, unless a cell comes."""
@@ -278,7 +291,7 @@ class Saves:
         if wanted.process.exited.done():  # another one may be there now, with older variables
             wanted.failed("the GPU process ended before that")
             return True
-        began = self._clock()
+        began, self._left = self._clock(), False
         try:
             saved = await self._numbered(wanted, within_budget=within_budget)
         except GpuProcessDied:
@@ -294,7 +307,7 @@ class Saves:
             self._not_due_before = now + _PAUSE_PER_FAILURE * (now - began)
             wanted.failed(_why(error))
         else:
-            self._cost_s = self._clock() - began
+            self._cost_s, self._left = self._clock() - began, saved.manifest.left > 0
             await wanted.then(saved)
         return True
 
