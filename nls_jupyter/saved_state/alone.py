@@ -74,7 +74,7 @@ class Counts:
         names: all names.
         namespace: the globals of the notebook's functions.
         holders: all mappings that hold values by these names.
-        results: what IPython holds of values that cells showed, each as often as it does.
+        results: see `Interpreter.shown`.
     """
 
     def __init__(
@@ -82,12 +82,12 @@ class Counts:
         names: Mapping[str, Any],
         namespace: Mapping[str, Any],
         holders: Iterable[Mapping[str, Any]],
-        results: Iterable[Any],
+        results: Iterable[int],
     ) -> None:
         self._names = names
         self._namespace = id(namespace)
         self._holders = list({id(mapping): mapping for mapping in (names, *holders)}.values())
-        self._results = collections.Counter(map(id, results))
+        self._results = collections.Counter(results)
         self._library = {id(module.__dict__) for module in list(sys.modules.values()) if type(module) is types.ModuleType}
         self._library |= {id(()), id(frozenset()), id(vars(builtins)), id(namespace), *map(id, self._holders)}
         self._library |= set(map(id, vars(sys.modules.get("dataclasses", builtins)).values()))  # what fields have for nothing

@@ -124,15 +124,17 @@ class Interpreter:
         results = {f"Out[{number}]": value for number, value in names.get("_oh", {}).items()}
         return results | {name: names[name] for name in ("_", "__", "___") if not _is_empty(names.get(name, ""))}
 
-    def shown(self) -> list[Any]:
-        """What `outputs` has of values that cells showed, once for each time that IPython holds it beside `_`."""
+    def shown(self) -> list[int]:
+        """Values that cells showed, by identity: each as often as IPython holds it beside the names `_`, `__`, `___`."""
         if self._shell is None:
             return []
         names, hook = self._shell.user_ns, self._shell.displayhook
         results = names.get("_oh", {})
-        numbered = (names[f"_{number}"] for number in results if f"_{number}" in names)
+        numbered = [f"_{number}" for number in results]
+        hidden = [self._shell.user_ns_hidden.get(name) for name in ("_", "__", "___", *numbered)]
         last = getattr(getattr(self._shell, "last_execution_result", None), "result", None)
-        return [*results.values(), *numbered, hook._, hook.__, hook.___, last]
+        held = (*results.values(), *map(names.get, numbered), *hidden, hook._, hook.__, hook.___, last)
+        return list(map(id, held))
 
     def put_outputs(self, outputs: Mapping[str, Any]) -> list[MissingName]:
         """The inverse of `outputs`; what could not be put where it was."""

@@ -121,7 +121,7 @@ class Manifest:
             cell=content["cell"],
             changed=tuple(ChangedName(**name) for name in content["changed"]),
             carried=tuple(SavedName(**name) for name in content["carried"]),
-            left=content["left"],
+            left=content.get("left", 0),
         )
 
 

@@ -10,6 +10,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from nls_jupyter.between.seams import THREAD_TARGET
 from nls_jupyter.saved_state.manifest import ChangedName, type_name
 from nls_jupyter.saved_state.store import digests
 
@@ -33,7 +34,8 @@ def run_times_ns() -> dict[int, int]:
     current = threading.current_thread()
     found = {}
     for thread in threading.enumerate():
-        own = type(thread).__module__.startswith(_OWN_MODULES) or thread.name.startswith(_OWN_NAMES)
+        runs = getattr(THREAD_TARGET.of(thread, None), "__self__", thread)
+        own = type(runs).__module__.startswith(_OWN_MODULES) or thread.name.startswith(_OWN_NAMES)
         if thread is current or thread is threading.main_thread() or own or thread.native_id is None:
             continue
         with contextlib.suppress(OSError):  # it has just ended

@@ -155,9 +155,8 @@ class Saver:
     def _untouched(self, names: _Names) -> list[Part]:
         """What the last save wrote, as far as that is right still, whatever ran since."""
         untouched = self.touched.untouched(names.every)
-        return [
-            part for part in self._last if frozenset(part.component.names) in untouched and not part.encoded.missing
-        ]
+        large = (part for part in self._last if order.is_large(part.component) and not part.encoded.missing)
+        return [part for part in large if frozenset(part.component.names) in untouched]
 
     def _note_missed(self, untouched: Iterable[Part]) -> None:
         now = {tuple(part.component.names): part for part in self._last}

@@ -74,6 +74,7 @@ class Touched:
         self._said: set[str] = set()
         self._groups: dict[str, _Group] = {}
         self._outside = _Outside()
+        self._threads: dict[int, int] = {}
 
     def anything(self, why: str) -> None:
         """What happens now cannot be followed."""
@@ -100,8 +101,8 @@ class Touched:
 
     def untouched(self, names: Mapping[str, Any]) -> set[frozenset[str]]:
         """Those of `names`, by component, that are as they were at the last look, with all objects behind them."""
-        if other_threads.run_times_ns():
-            self.anything("a thread runs")
+        if other_threads.run_times_ns() != self._threads:
+            self.anything("a thread ran")
         if self.why_all is not None:
             return set()
         reached = self._reached()
@@ -138,7 +139,7 @@ class Touched:
         names: Mapping[str, Any],
         namespace: Mapping[str, Any],
         holders: Iterable[Mapping[str, Any]],
-        results: Iterable[Any],
+        results: Iterable[int],
     ) -> None:
         """Look at what was saved just now, for what runs from now on.
 
@@ -164,6 +165,7 @@ class Touched:
             groups |= dict.fromkeys(members, group)
         self._groups = groups
         self._outside.look(namespace, frozenset().union(*(group.functions for group in _each(groups))))
+        self._threads = other_threads.run_times_ns()
 
 
 class _Outside:

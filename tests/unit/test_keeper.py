@@ -38,6 +38,7 @@ class FakeProcess:
     dies_of: str | None = None
     restored_last: str | None = None
     deaths: Mapping[str, int] | None = None
+    leaves = 0
 
     def __init__(self) -> None:
         self.exited: asyncio.Future[ExitStatus] = asyncio.get_running_loop().create_future()
@@ -102,7 +103,7 @@ class FakeProcess:
         await asyncio.shield(self.saving)
         saved, missing = (SavedName("x", "int", 1, "host"),), (MissingName("gen", "generator", "no"),)
         changed = (ChangedName("x", "int", "without its graph"),)
-        return (os.memfd_create("saved"),), Manifest(1, saved, missing, cell, changed)
+        return (os.memfd_create("saved"),), Manifest(1, saved, missing, cell, changed, left=self.leaves if within_budget else 0)
 
     async def save_aside(self, *, cell: str | None) -> asyncio.Future[str]:
         if self.refuses_copies:
@@ -475,6 +476,35 @@ def test_it_gives_way_to_the_next_cell_without_a_word(monkeypatch: pytest.Monkey
         await turns(lambda: process.budgets == [True, True, False])
         await it.keeper.saves.give_way()
         assert (process.stops, it.saves, it.failures) == ([process.numbered], 0, [])
+
+    play(story)
+
+
+def test_what_a_save_left_is_looked_at_when_nobody_runs_a_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saving, "WHOLE_AFTER_S", 0.0)
+
+    async def story(it: Story) -> None:
+        process = await it.start()
+        process.leaves = 1
+        process.saving.set_result(None)
+        it.save_soon()
+        await turns(lambda: it.saves == 2)
+        assert (process.budgets, it.failures) == ([True, False], [])
+
+    play(story)
+
+
+def test_nobody_waits_until_what_a_save_left_is_looked_at() -> None:
+    async def story(it: Story) -> None:
+        process = await it.start()
+        process.leaves = 1
+        process.saving.set_result(None)
+        for rely_on_it in (it.keeper.saves.give_way, it.keeper.saves.until_over):
+            it.save_soon()
+            await turns(lambda: it.keeper.saves.waiting)
+            assert not it.keeper.saves.active
+            await rely_on_it()
+        assert (process.budgets, it.saves, it.failures) == ([True, True], 2, [])
 
     play(story)
 
