@@ -75,6 +75,7 @@ class Counts:
         namespace: the globals of the notebook's functions.
         holders: all mappings that hold values by these names.
         results: see `Interpreter.shown`.
+        flat: see `Graph`, of a walk right before.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class Counts:
         namespace: Mapping[str, Any],
         holders: Iterable[Mapping[str, Any]],
         results: Iterable[int],
+        flat: set[int],
     ) -> None:
         self._names = names
         self._namespace = id(namespace)
@@ -93,6 +95,7 @@ class Counts:
         self._library |= set(map(id, vars(sys.modules.get("dataclasses", builtins)).values()))  # what fields have for nothing
         self._atoms: set[type] = set(looks.ATOMS)
         self._kinds: dict[int, bool] = {}  # whether plain, by identity: a reference more would be somebody else's
+        self._flat = flat
         self._none_held = sum(map(sys.getrefcount, [object()]))
 
     def of(self, members: Sequence[str], nodes: int) -> Found:
@@ -172,6 +175,8 @@ class Counts:
                 if type(thing) is types.FunctionType and id(thing.__globals__) == self._namespace:
                     found.functions.add(id(thing))
                     found.words |= words_of(thing.__code__)
+        if not self._flat.isdisjoint(map(id, things)):
+            things = [thing for thing in things if id(thing) not in self._flat]
         behind = gc.get_referents(*things)
         if "numpy" in sys.modules and any(issubclass(kind, sys.modules["numpy"].ndarray) for kind in kinds):
             for thing in things:

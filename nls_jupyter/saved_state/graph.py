@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from nls_jupyter.saved_state import handles, inline, looks, widgets
+from nls_jupyter.saved_state.bulk import Bulk
 from nls_jupyter.saved_state.kinds import module_of
 from nls_jupyter.saved_state.looks import held_by_array
 from nls_jupyter.saved_state.watchdog import SaveEndsError
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from nls_jupyter.saved_state.looks import Look, Memory
 
 _SEQUENCES: frozenset[type] = frozenset({list, tuple, set, frozenset})
+_BULKY: frozenset[type] = frozenset({list, tuple, dict})
 _METHODS: frozenset[type] = frozenset({types.MethodType, types.BuiltinFunctionType})
 _DICT = {dict}
 _STRINGS: frozenset[type] = frozenset({str, bytes})
@@ -93,6 +95,7 @@ class Graph:
     Attributes:
         memories: all memory that was met, by key.
         holders: the objects that show memory.
+        flat: big containers that alone hold what is in them, and nothing is behind that; by identity.
         torn: names that show memory of a device which another library shows too; known after `components`.
     """
 
@@ -102,15 +105,18 @@ class Graph:
         leaves: tuple[type, ...],
         namespaces: Iterable[Mapping[str, Any]],
         tick: Callable[[], None],
+        plain: set[bytes] | None = None,
     ) -> None:
         self.memories: dict[object, Memory] = {}
         self.holders: list[Any] = []
+        self.flat: set[int] = set()
         self.torn: set[str] = set()
         self._lookers = {**looks.LOOKERS, **lookers}
         immutable = {kind for kind, looker in lookers.items() if looker is looks.ATOM}
         self._leaves = leaves
         self._namespaces = {id(namespace) for namespace in namespaces}
         self._tick = tick
+        self._bulk = Bulk(tick, set() if plain is None else plain)
         self._atoms = looks.ATOMS | immutable
         # Shared by everybody and without content; never a reason to belong together.
         self._owner: dict[int, int] = dict.fromkeys((id(()), id(frozenset()), *self._namespaces), -1)
@@ -189,9 +195,21 @@ class Graph:
 
     def _behind_containers(self, seen: _Name, sequences: Sequence[Any], dicts: Sequence[Any]) -> list[Any]:
         seen.digest.update(array("Q", map(len, chain(sequences, dicts))))
+        if any(len(container) > _MANY for container in chain(sequences, dicts)):
+            sequences = [container for container in sequences if not self._in_bulk(seen, container)]
+            dicts = [container for container in dicts if not self._in_bulk(seen, container)]
         behind = list(chain.from_iterable(chain(sequences, dicts)))
         behind += chain.from_iterable(map(dict.values, dicts))
         return behind
+
+    def _in_bulk(self, seen: _Name, container: Any) -> bool:
+        digest = self._bulk.digest_of(container) if len(container) > _MANY and type(container) in _BULKY else None
+        if digest is None:
+            return False
+        seen.digest.update(digest)
+        seen.nodes += len(container)
+        self.flat.add(id(container))
+        return True
 
     def _hold(self, number: int, seen: _Name, things: list[Any]) -> None:
         seen.held.append(things)

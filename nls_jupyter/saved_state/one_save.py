@@ -38,6 +38,7 @@ class OneSave:
         parts: all that it consists of.
         by_digest: parts that the next save may find unchanged, by their component's digest.
         groups: names that belong together, and of how many objects.
+        flat: see `Graph`.
         fingerprints: of memory on devices.
         recurring_s: what any save of this content costs: the walk, and pickling what only its pickle tells about.
 
@@ -49,6 +50,7 @@ class OneSave:
         before: the fingerprints of the save before.
         is_fresh: what need not be saved, because a new process has it anyway.
         held: what memory of Gpus held, for a copy of its process, which cannot read it.
+        plain: see `Bulk`; what is found is added.
     """
 
     def __init__(
@@ -60,7 +62,9 @@ class OneSave:
         before: Fingerprints,
         is_fresh: Callable[[Component], bool],
         held: Held | None = None,
+        plain: set[bytes] | None = None,
     ) -> None:
+        self._plain = plain
         self._names = namespace
         main = sys.modules.get("__main__")
         self._namespaces = (*function_globals, vars(main) if main is not None else namespace)
@@ -79,6 +83,7 @@ class OneSave:
         self.on_devices: set[str] = set()
         self.by_digest: dict[bytes, Part] = {}
         self.groups: list[tuple[list[str], int]] = []
+        self.flat: set[int] = set()
         self._walked = namespace
         self._left: dict[int, Part] = {}
 
@@ -123,6 +128,7 @@ class OneSave:
         self.on_devices = graph.names_on_devices()
         for library in self._rules.libraries:
             library.prepare(graph.holders)
+        self.flat = graph.flat
         components = [component for component in graph.components() if not self._is_fresh(component)]
         self.groups = [(found.names, found.nodes) for found in (*components, *(part.component for part in left))]
         self._changed += [_torn(name, self._names[name]) for name in sorted(graph.torn)]
@@ -166,7 +172,7 @@ class OneSave:
         return {"components": components, "interpreter": interpreter}
 
     def _walk(self) -> Graph:
-        graph = Graph(self._rules.lookers, self._rules.leaves, self._namespaces, self._tick)
+        graph = Graph(self._rules.lookers, self._rules.leaves, self._namespaces, self._tick, self._plain)
         for name, value in self._walked.items():
             graph.add(name, value)
         return graph

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nls_jupyter.between.held_signals import held
 from nls_jupyter.saved_state import libraries, order
 from nls_jupyter.saved_state.arena import Arena, NoRoomError, SavedStateDamagedError
+from nls_jupyter.saved_state.alone import Counts
 from nls_jupyter.saved_state.aside import NotAsideError
 from nls_jupyter.saved_state.blobs import Table
 from nls_jupyter.saved_state.bringing_back import BringingBack
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 #: How long an object's own code may do nothing.
 PATIENCE_S = 10.0
+# So many digests of contents are remembered.
+_MOST_PLAIN = 1000
 # What looks for memory of Gpus before a copy is made takes at most this.
 _LOOK_S = 0.02
 
@@ -73,7 +76,8 @@ class Saver:
         self.missed: list[str] = []
         self._parts: dict[bytes, Part] = {}
         self._last: list[Part] = []
-        self._to_look_at: list[tuple[list[str], int]] | None = None
+        self._plain: set[bytes] = set()
+        self._to_look_at: tuple[list[tuple[list[str], int]], set[int]] | None = None
         self._fingerprints: Fingerprints = {}
         self._carried = Carried()
         self._recurring_s = 0.0
@@ -141,8 +145,9 @@ class Saver:
 
         For the arguments see `save`.
         """
-        components, self._to_look_at = self._to_look_at, None
-        if components is None:
+        groups, flat = self._to_look_at or ([], set())
+        self._to_look_at = None
+        if not groups:
             return
         if not any(map(order.is_large, (part.component for part in self._last))):
             self.touched.anything("all is small")
@@ -150,7 +155,8 @@ class Saver:
         names = self._names(namespace, function_globals)
         main = function_globals or vars(sys.modules["__main__"])
         shown = self._interpreter.shown() if self._interpreter is not None else []
-        self.touched.look(components, names.every, main, (*names.main_globals, main), shown)
+        counts = Counts(names.every, main, (*names.main_globals, main), shown, flat)
+        self.touched.look(groups, names.every, main, counts)
 
     def _untouched(self, names: _Names) -> list[Part]:
         """What the last save wrote, as far as that is right still, whatever ran since."""
@@ -288,7 +294,9 @@ class Saver:
 
         with watchdog.watching(), without_a_trace():
             is_fresh = self._interpreter.is_fresh if self._interpreter is not None else _never
-            save = OneSave(names.every, names.main_globals, committed, tick, self._fingerprints, is_fresh, held)
+            save = OneSave(
+                names.every, names.main_globals, committed, tick, self._fingerprints, is_fresh, held, self._plain
+            )
             try:
                 save.write(self._parts, left)
                 save.keep_interpreter(captured())
@@ -318,7 +326,9 @@ class Saver:
         }
         committed.commit(content, table)
         self._parts, self._last, self._fingerprints = save.by_digest, save.parts, save.fingerprints
-        self._to_look_at = save.groups
+        self._to_look_at = save.groups, save.flat
+        if len(self._plain) > _MOST_PLAIN:
+            self._plain.clear()
         self._recurring_s = save.recurring_s
         committed.keep_only([*save.chunks(), *self._carried.chunks()])
         return manifest

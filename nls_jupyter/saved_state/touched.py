@@ -25,11 +25,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.saved_state import other_threads
-from nls_jupyter.saved_state.alone import MAIN, Counts, words_of
+from nls_jupyter.saved_state.alone import MAIN, words_of
 from nls_jupyter.saved_state.manifest import is_beside, is_ipythons, is_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+
+    from nls_jupyter.saved_state.alone import Counts
 
 # Ways to objects without their names, and to code that nobody has seen: frames, the namespace as a whole, pickles of
 # the notebook's classes, texts that are run.
@@ -138,20 +140,17 @@ class Touched:
         components: Iterable[tuple[Sequence[str], int]],
         names: Mapping[str, Any],
         namespace: Mapping[str, Any],
-        holders: Iterable[Mapping[str, Any]],
-        results: Iterable[int],
+        counts: Counts,
     ) -> None:
         """Look at what was saved just now, for what runs from now on.
 
         Args:
             components: names that were saved together, and of how many objects.
-            names: see `Counts`.
-            namespace: see `Counts`.
-            holders: see `Counts`.
-            results: see `Counts`.
+            names: all of them.
+            namespace: the globals of the notebook's functions.
+            counts: of these names.
         """
         untouched = self.untouched(names)
-        counts = Counts(names, namespace, holders, results)
         groups: dict[str, _Group] = {}
         self.why_all, self._said = None, set()
         for members, nodes in components:
