@@ -178,11 +178,21 @@ def measure_small_objects() -> dict[str, Any]:
         restored: dict[str, Any] = {}
         with contextlib.closing(Saver()) as other:
             restore_s = seconds(lambda: other.restore(saver.descriptors(), restored))
+        untouched = by_turns(
+            {
+                "whole": lambda: saver.save(names, cell=None),
+                "look": lambda: saver.look(names),
+                "save": lambda: saver.save(names, cell=None, after_cell=True),
+            }
+        )
+        assert saver.save(names, cell=None, after_cell=True).left
     return {
         "dicts": 1_000_000,
         "first_save_s": round(first_s, 2),
         "save_after_one_edit_s": round(changed_s, 2),
         "save_of_unchanged_s": round(unchanged_s, 2),
+        "save_of_untouched_ms": round(untouched["save"] * 1000, 2),
+        "look_behind_a_whole_save_ms": round(untouched["look"] * 1000, 2),
         "cloudpickle_into_memory_s": round(pickle_s, 2),
         "restore_s": round(restore_s, 2),
     }

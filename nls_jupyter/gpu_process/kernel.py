@@ -60,7 +60,13 @@ _COMM_MESSAGES = ("comm_open", "comm_msg", "comm_close")
 _OWNERS_OF_OUTPUT = frozenset({"execute_request", *_COMM_MESSAGES, *(f"nls_{kind}" for kind in _COMM_MESSAGES)})
 _ANSWER_POLL_MS = 50
 # What runs nothing of the user's, or is told in full.
-_FOLLOWED = frozenset({"execute_request", "kernel_info_request", "nls_save_request", "nls_save_aside_request"})
+_FOLLOWED = frozenset(
+    {
+        *("execute_request", "kernel_info_request", "comm_info_request", "history_request", "is_complete_request"),
+        *("nls_save_request", "nls_save_aside_request", "nls_allowance_request", "nls_trim_request"),
+        *("nls_reclaim_request", "nls_memory_answer_request", "interrupt_request"),
+    }
+)
 # What a save after a cell may keep the next one waiting.
 _BUDGET_S = 0.03
 

@@ -43,6 +43,8 @@ _PLAIN_MODULES = ("pandas._libs.", "pyarrow.lib")
 _DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 #: A text with this in it counts as the word.
 MAIN = "__main__"
+# Of these, and of classes, many are a library's own.
+_REFERENCES = frozenset({types.FunctionType, types.BuiltinFunctionType, logging.Logger, logging.RootLogger})
 # Whatever name a notebook has them by, they are told by their own.
 _TOLD = (types.ModuleType, types.BuiltinFunctionType, types.FunctionType)
 # More objects than so many times those of a walk: this has left what is the user's.
@@ -90,9 +92,12 @@ class Counts:
         self._namespace = id(namespace)
         self._holders = list({id(mapping): mapping for mapping in (names, *holders)}.values())
         self._results = collections.Counter(results)
-        self._library = {id(module.__dict__) for module in list(sys.modules.values()) if type(module) is types.ModuleType}
-        self._library |= {id(()), id(frozenset()), id(vars(builtins)), id(namespace), *map(id, self._holders)}
-        self._library |= set(map(id, vars(sys.modules.get("dataclasses", builtins)).values()))  # what fields have for nothing
+        modules = [module for module in list(sys.modules.values()) if type(module) is types.ModuleType]
+        fields = vars(sys.modules.get("dataclasses", builtins))  # what fields have for nothing is there
+        self._library = {*map(id, map(vars, modules)), *map(id, self._holders), *map(id, fields.values())}
+        self._library |= {id(()), id(frozenset()), id(vars(builtins)), id(namespace)}
+        self._references = _REFERENCES | {*handles.streams()}
+        self._are_librarys: dict[int, bool] = {}
         self._atoms: set[type] = set(looks.ATOMS)
         self._kinds: dict[int, bool] = {}  # whether plain, by identity: a reference more would be somebody else's
         self._flat = flat
@@ -140,7 +145,8 @@ class Counts:
         for kind in kinds:
             if id(kind) not in self._kinds:
                 self._kinds[id(kind)] = _is_plain(kind)
-                self._know(kind)
+                if _is_atom(kind):
+                    self._atoms.add(kind)
         if not kinds.isdisjoint(_TOLD):
             found.words |= {word for thing in level if type(thing) in _TOLD for word in self._called(thing)}
         if not kinds.isdisjoint(self._atoms):
@@ -148,19 +154,17 @@ class Counts:
             level = [thing for thing in level if type(thing) not in atoms] if not kinds <= atoms else []
         kinds -= self._atoms
         found.alone = found.alone and all(self._kinds[id(kind)] for kind in kinds)
-        if any(map(_may_be_a_librarys, kinds)):
-            level = [thing for thing in level if not _may_be_a_librarys(type(thing)) or not _is_a_librarys(thing)]
+        if references := {kind for kind in kinds if kind in self._references or issubclass(kind, type)}:
+            level = [thing for thing in level if type(thing) not in references or not self._is_a_librarys(thing)]
         if not self._library.isdisjoint(map(id, level)):
             level = [thing for thing in level if id(thing) not in self._library]
         return level
 
-    def _know(self, kind: type) -> None:
-        """What of a kind that was not met before is a library's own: all of it, or what its module holds."""
-        if _is_atom(kind):
-            self._atoms.add(kind)
-        module = sys.modules.get(module_of(kind))
-        if module is not None and module_of(kind) not in {"builtins", "__main__"}:
-            self._library |= {id(value) for value in vars(module).values() if type(value) is kind}
+    def _is_a_librarys(self, thing: Any) -> bool:
+        known = self._are_librarys.get(id(thing))
+        if known is None:
+            known = self._are_librarys[id(thing)] = _is_a_librarys(thing)
+        return known
 
     def _called(self, thing: Any) -> Iterator[str]:
         """What it is called where it comes from, unless that is the notebook."""
@@ -249,13 +253,10 @@ def _is_plain(kind: type) -> bool:
             continue
         if module_of(base).startswith(_PLAIN_MODULES):
             continue
-        if not looks.is_written_in_python(base) or any(type(part) in _DESCRIPTORS for part in content_of(base).values()):
+        in_c = any(type(part) in _DESCRIPTORS for part in content_of(base).values())
+        if in_c or not looks.is_written_in_python(base):
             return False
     return True
-
-
-def _may_be_a_librarys(kind: type) -> bool:
-    return kind in _REFERENCES or issubclass(kind, type)
 
 
 def _is_a_librarys(thing: Any) -> bool:
@@ -269,6 +270,3 @@ def _is_a_librarys(thing: Any) -> bool:
         owner = thing.__self__
         return owner is None or type(owner) in {types.ModuleType, type} or looks.is_exported(thing)
     return looks.is_registered(thing) if issubclass(kind, logging.Logger) else handles.is_standard(thing)
-
-
-_REFERENCES = frozenset({types.FunctionType, types.BuiltinFunctionType, logging.Logger, logging.RootLogger, *handles.streams()})

@@ -125,7 +125,7 @@ class Interpreter:
         return results | {name: names[name] for name in ("_", "__", "___") if not _is_empty(names.get(name, ""))}
 
     def shown(self) -> list[int]:
-        """Values that cells showed, by identity: each as often as IPython holds it beside the names `_`, `__`, `___`."""
+        """Values that cells showed, by identity: each as often as IPython holds it, but for `_`, `__` and `___`."""
         if self._shell is None:
             return []
         names, hook = self._shell.user_ns, self._shell.displayhook

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between.held_signals import held
 from nls_jupyter.saved_state import libraries, order
-from nls_jupyter.saved_state.arena import Arena, NoRoomError, SavedStateDamagedError
 from nls_jupyter.saved_state.alone import Counts
+from nls_jupyter.saved_state.arena import Arena, NoRoomError, SavedStateDamagedError
 from nls_jupyter.saved_state.aside import NotAsideError
 from nls_jupyter.saved_state.blobs import Table
 from nls_jupyter.saved_state.bringing_back import BringingBack

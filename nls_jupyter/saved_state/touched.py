@@ -45,6 +45,8 @@ _UNFOLLOWED = frozenset(
         *("pickle", "_pickle", "Unpickler", "read_pickle", "cloudpickle", "dill", "joblib", "shelve", "jsonpickle"),
     }
 )
+# `%autoreload` changes objects of classes that it loads again, wherever they are.
+_RELOADS = "IPython.extensions.autoreload"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ class Touched:
         self.why_all = self.why_all or why
 
     def ran(self, code: types.CodeType) -> None:
-        """Told of a cell's code before it runs and again after it: a save in the middle forgets what was told before."""
+        """Told of a cell's code before it runs and after: a save in the middle forgets what was told before."""
         self._said |= words_of(code)
         if threading.current_thread() is not threading.main_thread():
             self.anything("a cell ran in another thread")
@@ -105,6 +107,8 @@ class Touched:
         """Those of `names`, by component, that are as they were at the last look, with all objects behind them."""
         if other_threads.run_times_ns() != self._threads:
             self.anything("a thread ran")
+        if _RELOADS in sys.modules:
+            self.anything("code is changed before cells")
         if self.why_all is not None:
             return set()
         reached = self._reached()

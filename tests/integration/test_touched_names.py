@@ -17,7 +17,18 @@ if TYPE_CHECKING:
 __all__ = ["directory"]
 
 SETUP = "many = [{'n': n} for n in range(5000)]\nother = [[n] for n in range(5000)]\ndef f(): many.append(1)"
-LEAVE_BOTH = ("x = 1", "x", "_", "class C: pass", "import json", "x = [n for n in range(9)]", "1 / 0", "y = x", "[1, [2]]", "y")
+LEAVE_BOTH = (
+    "x = 1",
+    "x",
+    "_",
+    "class C: pass",
+    "import json",
+    "x = [n for n in range(9)]",
+    "1 / 0",
+    "y = x",
+    "[1, [2]]",
+    "y",
+)
 LEAVE_ONE = ("f()", "f", "many.append(2)", "g = f; g()", "len(many)", "sorted(many, key=str)", "h = [f]; h[0]()")
 LEAVE_NONE = ("eval('1')", "%pwd", "!true", "globals()", "import gc as g; g.collect()", "e = eval", "e('1')")
 

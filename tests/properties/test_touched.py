@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import weakref
 
@@ -113,6 +114,7 @@ CELLS = (
     "lib.poke_watched()",
     "lib.stands_there = {x}",
     "lib.stands_there.append({n})",
+    "lib.stands_there.part = {n}",
     "lib.drop()",
     "{x} = weakref.ref({y})",
     "{x}().part = {n}",
@@ -125,7 +127,15 @@ CLASSES = st.sampled_from("KJ")
 
 @st.composite
 def cells(draw):
-    filled = {"x": NAMES, "y": NAMES, "n": st.integers(2, 5), "f": FUNCTIONS, "g": FUNCTIONS, "k": CLASSES, "j": CLASSES}
+    filled = {
+        "x": NAMES,
+        "y": NAMES,
+        "n": st.integers(2, 5),
+        "f": FUNCTIONS,
+        "g": FUNCTIONS,
+        "k": CLASSES,
+        "j": CLASSES,
+    }
     return draw(st.sampled_from(CELLS)).format(**{key: draw(values) for key, values in filled.items()})
 
 
@@ -144,10 +154,8 @@ class Notebook:
     def run(self, text):
         code = compile(text, "<cell>", "exec")
         self.saver.touched.ran(code)
-        try:
-            exec(code, self.names)  # noqa: S102 - a cell
-        except Exception:  # noqa: BLE001, S110 - cells fail
-            pass
+        with contextlib.suppress(Exception):
+            exec(code, self.names)
         self.saver.touched.ran(code)
 
     def save(self, *, after_cell=False):

@@ -103,7 +103,8 @@ class FakeProcess:
         await asyncio.shield(self.saving)
         saved, missing = (SavedName("x", "int", 1, "host"),), (MissingName("gen", "generator", "no"),)
         changed = (ChangedName("x", "int", "without its graph"),)
-        return (os.memfd_create("saved"),), Manifest(1, saved, missing, cell, changed, left=self.leaves if within_budget else 0)
+        left = self.leaves if within_budget else 0
+        return (os.memfd_create("saved"),), Manifest(1, saved, missing, cell, changed, left=left)
 
     async def save_aside(self, *, cell: str | None) -> asyncio.Future[str]:
         if self.refuses_copies:

@@ -102,7 +102,8 @@ def test_a_name_with_a_recipe_and_without_it_again_is_looked_at(notebook):
 def test_a_function_that_a_signal_has_is_followed(notebook):
     before = signal.getsignal(signal.SIGUSR1)
     try:
-        notebook.cell("import signal\na = [1]\nc = [3]\ndef handler(*_): a.append(1)\nsignal.signal(signal.SIGUSR1, handler)")
+        notebook.cell("import signal\na = [1]\nc = [3]\ndef handler(*_): a.append(1)")
+        notebook.cell("signal.signal(signal.SIGUSR1, handler)")
         left = notebook.cell("b = 1")
         assert "c" in left
         assert "a" not in left
