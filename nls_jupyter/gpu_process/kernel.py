@@ -304,7 +304,14 @@ class GpuProcessKernel(IPythonKernel):
     def _look(self) -> None:
         """Once a save is told: nobody waits for this, unless for the next cell."""
         shell: Any = self.shell
-        self._saver.look(saved_state.user_names(shell.user_ns, shell.user_ns_hidden))
+        self._saver.look(
+            saved_state.user_names(shell.user_ns, shell.user_ns_hidden),
+            stop=functools.partial(self._give_way, time.monotonic()),
+        )
+
+    def _give_way(self, began_s: float) -> None:
+        if time.monotonic() - began_s > _BUDGET_S and self._lane.waits:
+            raise saved_state.SaveStoppedError("a request waits")
 
     def _save_aside(self, content: dict[str, Any]) -> dict[str, Any]:
         """Have a copy of this process save; it goes on alone after the reply."""

@@ -40,6 +40,11 @@ class LaneEnd:
         self._kernel.observe(self._leave_the_main_loop, "eventloop")
         self.send_multipart([OPEN])
 
+    @property
+    def waits(self) -> bool:
+        """Whether a request has come that nobody has read."""
+        return bool(select.select([self._lane], [], [], 0)[0])
+
     def answering(self, handler: Callable[..., Any]) -> Callable[..., Any]:
         """A handler of ipykernel's signature whose answers go back the way that their requests came."""
 

@@ -27,7 +27,7 @@ from nls_jupyter.saved_state.manifest import is_result
 from nls_jupyter.saved_state.watchdog import SaveEndsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 # Types in C whose references are all met.
 _PLAIN: frozenset[type] = frozenset(
@@ -78,6 +78,7 @@ class Counts:
         holders: all mappings that hold values by these names.
         results: see `Interpreter.shown`.
         flat: see `Graph`, of a walk right before.
+        tick: called now and then; what it raises ends the look.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Counts:
         holders: Iterable[Mapping[str, Any]],
         results: Iterable[int],
         flat: set[int],
+        tick: Callable[[], None],
     ) -> None:
         self._names = names
         self._namespace = id(namespace)
@@ -101,6 +103,7 @@ class Counts:
         self._atoms: set[type] = set(looks.ATOMS)
         self._kinds: dict[int, bool] = {}  # whether plain, by identity: a reference more would be somebody else's
         self._flat = flat
+        self._tick = tick
         self._none_held = sum(map(sys.getrefcount, [object()]))
 
     def of(self, members: Sequence[str], nodes: int) -> Found:
@@ -126,6 +129,7 @@ class Counts:
                 found.beyond = True
                 return -1
             met.append(level)
+            self._tick()
             level = self._own(self._behind(level, found), found)
             references += len(level)
         del level

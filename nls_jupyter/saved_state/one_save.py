@@ -103,7 +103,7 @@ class OneSave:
         Raises NoRoomError, OSError.
         """
         check = deadline(within_s)
-        graph = Graph(self._rules.lookers, self._rules.leaves, self._namespaces, check)
+        graph = Graph(self._rules.lookers, self._rules.leaves, self._namespaces, check, self._plain)
         for name, value in self._names.items():
             with contextlib.suppress(OverBudgetError):
                 check()

@@ -17,11 +17,12 @@ from nls_jupyter.saved_state.carried import Carried
 from nls_jupyter.saved_state.classes import without_a_trace
 from nls_jupyter.saved_state.committed import Committed
 from nls_jupyter.saved_state.copies import Copies
+from nls_jupyter.saved_state.manifest import describe
 from nls_jupyter.saved_state.one_save import OneSave
 from nls_jupyter.saved_state.room import MachineRoom, resident_bytes
 from nls_jupyter.saved_state.store import Contents
 from nls_jupyter.saved_state.touched import Touched
-from nls_jupyter.saved_state.watchdog import OverBudgetError, Watchdog, deadline
+from nls_jupyter.saved_state.watchdog import OverBudgetError, SaveEndsError, StuckError, Watchdog, deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -140,10 +141,17 @@ class Saver:
         self._note_missed(untouched)
         return manifest
 
-    def look(self, namespace: Mapping[str, Any], function_globals: Mapping[str, Any] | None = None) -> None:
+    @held()
+    def look(
+        self,
+        namespace: Mapping[str, Any],
+        *,
+        function_globals: Mapping[str, Any] | None = None,
+        stop: Callable[[], None] | None = None,
+    ) -> None:
         """After a save and before anything else runs: what the next one after a cell will be able to leave.
 
-        For the arguments see `save`.
+        Raises nothing: without it, that looks at everything. For the arguments see `save`.
         """
         groups, flat = self._to_look_at or ([], set())
         self._to_look_at = None
@@ -152,11 +160,16 @@ class Saver:
         if not any(map(order.is_large, (part.component for part in self._last))):
             self.touched.anything("all is small")
             return
-        names = self._names(namespace, function_globals)
-        main = function_globals or vars(sys.modules["__main__"])
-        shown = self._interpreter.shown() if self._interpreter is not None else []
-        counts = Counts(names.every, main, (*names.main_globals, main), shown, flat)
-        self.touched.look(groups, names.every, main, counts)
+        watchdog = Watchdog(self._patience_s, stop)
+        try:
+            with watchdog.watching():
+                names = self._names(namespace, function_globals)
+                main = function_globals or vars(sys.modules["__main__"])
+                shown = self._interpreter.shown() if self._interpreter is not None else []
+                counts = Counts(names.every, main, (*names.main_globals, main), shown, flat, stop or watchdog.progress)
+                self.touched.look(groups, names.every, main, counts)
+        except (Exception, SaveEndsError, StuckError) as error:  # noqa: BLE001 - it was to make the next save cheaper, no more
+            self.touched.anything(f"the look ended: {describe(error)}")
 
     def _untouched(self, names: _Names) -> list[Part]:
         """What the last save wrote, as far as that is right still, whatever ran since."""

@@ -160,7 +160,7 @@ class Notebook:
 
     def save(self, *, after_cell=False):
         manifest = self.saver.save(self.user(), cell=None, function_globals=self.names, after_cell=after_cell)
-        self.saver.look(self.user(), self.names)
+        self.saver.look(self.user(), function_globals=self.names)
         return manifest
 
     def close(self):

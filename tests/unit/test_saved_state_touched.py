@@ -37,7 +37,7 @@ class Notebook:
         left = set() if whole else self.left()
         manifest = self.saver.save(self.user(), cell=None, function_globals=self.names, after_cell=not whole)
         assert manifest.left == len(left)
-        self.saver.look(self.user(), self.names)
+        self.saver.look(self.user(), function_globals=self.names)
         return left
 
     def left(self):
