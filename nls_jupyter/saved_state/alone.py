@@ -47,6 +47,8 @@ MAIN = "__main__"
 _REFERENCES = frozenset({types.FunctionType, types.BuiltinFunctionType, logging.Logger, logging.RootLogger})
 # Whatever name a notebook has them by, they are told by their own.
 _TOLD = (types.ModuleType, types.BuiltinFunctionType, types.FunctionType)
+# Python without a global lock does not count all references at once.
+_ALL_COUNTED = bool(getattr(sys, "_is_gil_enabled", lambda: True)())
 # More objects than so many times those of a walk: this has left what is the user's.
 _BEYOND = 8
 _BEYOND_AT_LEAST = 20_000
@@ -110,7 +112,8 @@ class Counts:
         """Of one component, of which a walk met so many objects."""
         found = Found()
         try:
-            found.alone = self._count(members, max(_BEYOND * nodes, _BEYOND_AT_LEAST), found) == 0 and found.alone
+            left_over = self._count(members, max(_BEYOND * nodes, _BEYOND_AT_LEAST), found)
+            found.alone = found.alone and left_over == 0 and _ALL_COUNTED
         except SaveEndsError:
             raise
         except BaseException:  # noqa: BLE001 - whatever an object does about being looked at: it counts as held

@@ -74,7 +74,7 @@ class Saver:
         self._patience_s = patience_s
         self._committed: Committed | None = None
         self.touched = Touched()
-        self.missed: list[str] = []
+        self.missed: set[str] = set()
         self._parts: dict[bytes, Part] = {}
         self._last: list[Part] = []
         self._plain: set[bytes] = set()
@@ -182,7 +182,7 @@ class Saver:
         for part in untouched:
             names = tuple(part.component.names)
             if names not in now or now[names].stored.digests() != part.stored.digests():
-                self.missed += names
+                self.missed |= {*names}
 
     @held()
     def save_aside(

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import re
 import sys
 import threading
 import types
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.saved_state import other_threads
 from nls_jupyter.saved_state.alone import MAIN, words_of
-from nls_jupyter.saved_state.manifest import is_beside, is_ipythons, is_result
+from nls_jupyter.saved_state.manifest import is_beside, is_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -45,6 +46,8 @@ _UNFOLLOWED = frozenset(
         *("pickle", "_pickle", "Unpickler", "read_pickle", "cloudpickle", "dill", "joblib", "shelve", "jsonpickle"),
     }
 )
+# What IPython calls values that cells showed.
+_RESULTS = re.compile(r"_{1,3}|_\d+|Out|_oh")
 # `%autoreload` changes objects of classes that it loads again, wherever they are.
 _RELOADS = "IPython.extensions.autoreload"
 
@@ -135,7 +138,7 @@ class Touched:
 
     def _named_by(self, words: Iterable[str]) -> list[_Group]:
         named = [self._groups[word] for word in words if word in self._groups]
-        if any(map(is_ipythons, words)):
+        if any(map(_RESULTS.fullmatch, words)):
             named += [group for group in _each(self._groups) if any(map(is_result, group.ids))]
         return named
 
