@@ -67,6 +67,8 @@ _FOLLOWED = frozenset(
         *("nls_reclaim_request", "nls_memory_answer_request", "interrupt_request"),
     }
 )
+# What looks at objects by the names in a text.
+_LOOKED_UP = frozenset({"complete_request", "inspect_request"})
 # What a save after a cell may keep the next one waiting.
 _BUDGET_S = 0.03
 
@@ -160,7 +162,9 @@ class GpuProcessKernel(IPythonKernel):
     def set_parent(self, ident: Any, parent: dict[str, Any], channel: str = "shell") -> None:
         """Only cells and widget callbacks own outputs: what a cell's thread prints after a save stays the cell's."""
         kind = parent["header"]["msg_type"]
-        if kind not in _FOLLOWED or parent["content"].get("user_expressions"):
+        if kind in _LOOKED_UP:
+            self._saver.touched.looked_up(str(parent["content"].get("code")))
+        elif kind not in _FOLLOWED or parent["content"].get("user_expressions"):
             self._saver.touched.anything(f"a {kind} came")
         if channel == "shell" and kind not in _OWNERS_OF_OUTPUT:
             Kernel.set_parent(self, ident, parent, channel)  # type: ignore[no-untyped-call]

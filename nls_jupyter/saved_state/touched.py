@@ -93,6 +93,10 @@ class Touched:
         if threading.current_thread() is not threading.main_thread():
             self.anything("a cell ran in another thread")
 
+    def looked_up(self, text: str) -> None:
+        """Somebody asked after objects that are named in a text; attributes of theirs may have code."""
+        self._said |= {*re.findall(r"\w+", text)}
+
     def following(self, run_code: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Coroutine[Any, Any, Any]]:
         """IPython's `run_code`, which tells what it runs."""
 
@@ -108,7 +112,7 @@ class Touched:
 
     def untouched(self, names: Mapping[str, Any]) -> set[frozenset[str]]:
         """Those of `names`, by component, that are as they were at the last look, with all objects behind them."""
-        if other_threads.run_times_ns() != self._threads:
+        if self.why_all is None and other_threads.run_times_ns() != self._threads:
             self.anything("a thread ran")
         if _RELOADS in sys.modules:
             self.anything("code is changed before cells")

@@ -58,3 +58,18 @@ def test_large_names_that_a_cell_cannot_reach_are_left(directory: Path, cells: S
         assert found == dict.fromkeys(cells, expected)
 
     run(story())
+
+
+def test_completions_touch_what_they_name_and_other_requests_anything(directory: Path) -> None:
+    async def story() -> None:
+        async with notebook(directory) as nb:
+            await nb.run(SETUP)
+            await save(nb, within_budget=False)
+            await nb.process.request("complete_request", {"code": "x.", "cursor_pos": 2}, timeout_s=60.0)
+            assert await left(nb, "x = 1") == 2
+            await nb.process.request("complete_request", {"code": "many[0].", "cursor_pos": 8}, timeout_s=60.0)
+            assert await left(nb, "x = 2") == 1
+            await nb.process.request("nls_recipe_request", {"name": "x", "expression": "1"}, timeout_s=60.0)
+            assert await left(nb, "x = 3") == 0
+
+    run(story())
