@@ -8,6 +8,7 @@ held by others, which costs time and nothing else.
 
 from __future__ import annotations
 
+import abc
 import array
 import builtins
 import collections
@@ -21,6 +22,7 @@ import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.between.seams import ABC_CONTENT
 from nls_jupyter.saved_state import handles, looks
 from nls_jupyter.saved_state.kinds import content_of, module_of, name_of
 from nls_jupyter.saved_state.manifest import is_result
@@ -36,9 +38,10 @@ _PLAIN: frozenset[type] = frozenset(
         *(array.array, collections.deque, collections.OrderedDict, collections.defaultdict, functools.partial),
         *(types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.CellType, types.MappingProxyType),
         *(types.GetSetDescriptorType, types.MemberDescriptorType, weakref.ref, enum.EnumType),
+        type(ABC_CONTENT.of(abc.ABC, None)),
     }
 )
-_PLAIN_BY_NAME = frozenset({("_abc", "_abc_data"), ("numpy", "ndarray")})
+_PLAIN_BY_NAME = frozenset({("numpy", "ndarray")})
 _PLAIN_MODULES = ("pandas._libs.", "pyarrow.lib")
 _DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 #: A text with this in it counts as the word.
@@ -270,7 +273,7 @@ def _is_a_librarys(thing: Any) -> bool:
     """Whether it is saved as a reference to where it is imported from, or is there once in each process."""
     kind = type(thing)
     if issubclass(kind, type) or kind is types.FunctionType:
-        if issubclass(kind, type) and (module_of(thing), name_of(thing)) in _PLAIN_BY_NAME:
+        if issubclass(kind, type) and (thing in _PLAIN or (module_of(thing), name_of(thing)) in _PLAIN_BY_NAME):
             return True
         return looks.importable(thing)
     if kind is types.BuiltinFunctionType:

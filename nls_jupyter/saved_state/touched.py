@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 # Ways to objects without their names, and to code that nobody has seen: frames, the namespace as a whole, pickles of
 # the notebook's classes, texts that are run.
 _UNFOLLOWED = frozenset(
-    {
-        *("exec", "eval", "query", "globals", "locals", "vars", "__globals__", MAIN, "runpy", "doctest", "unittest"),
-        *("get_ipython", "user_ns", "user_global_ns", "user_module", "InteractiveShell", "InteractiveConsole"),
-        *("_getframe", "_current_frames", "currentframe", "inspect", "f_back", "f_globals", "f_locals", "tb_frame"),
-        *("gi_frame", "cr_frame", "ag_frame", "last_exc", "last_value", "last_traceback", "pdb", "breakpoint"),
-        *("settrace", "setprofile", "monitoring", "gc", "__subclasses__", "ctypes", "_ctypes", "cffi"),
-        *("pickle", "_pickle", "Unpickler", "read_pickle", "cloudpickle", "dill", "joblib", "shelve", "jsonpickle"),
-    }
+    f"""
+    exec eval query globals locals vars __globals__ {MAIN} runpy doctest unittest
+    get_ipython user_ns user_global_ns user_module InteractiveShell InteractiveConsole
+    _getframe _current_frames currentframe inspect f_back f_globals f_locals tb_frame
+    gi_frame cr_frame ag_frame last_exc last_value last_traceback pdb breakpoint
+    settrace setprofile monitoring gc __subclasses__ ctypes _ctypes cffi
+    pickle _pickle Unpickler read_pickle cloudpickle dill joblib shelve jsonpickle
+    """.split()
 )
 # What IPython calls values that cells showed.
 _RESULTS = re.compile(r"_{1,3}|_\d+|Out|_oh")

@@ -90,9 +90,9 @@ async def _supervise(daemon: DaemonProcess) -> None:
                 await link.send("process_ready", command_id=order.command_id)
                 await inbox.view(phase="running", pid=process.pid, executing=False)
                 await link.send("cell_started")
-                await inbox.view(executing=True)
+                await _until(client, view["id"], executing=True)
                 await link.send("cell_finished")
-                await inbox.view(executing=False)
+                await _until(client, view["id"], executing=False)
                 await link.send("state_saved", saved_bytes=54321)
                 await link.send("state_saved", saved_bytes=12345)
                 await inbox.view(saved_bytes=12345)  # figures come once a second, the last ones too
@@ -104,7 +104,7 @@ async def _supervise(daemon: DaemonProcess) -> None:
                 await link.send("process_suspended", command_id=order.command_id, saved_bytes=12345)
             finally:
                 process.kill()
-        await _until_suspended(client, view["id"])
+        await _until(client, view["id"], phase="suspended", saved_bytes=12345, current=[])
         await client.release(view["id"])
         await inbox.end()
     history = [entry["event"] for entry in await client.history()]
@@ -112,12 +112,12 @@ async def _supervise(daemon: DaemonProcess) -> None:
     client.close()
 
 
-async def _until_suspended(client: DaemonClient, workload_id: str) -> None:
-    async def suspended() -> bool:
+async def _until(client: DaemonClient, workload_id: str, **wanted: object) -> None:
+    async def is_so() -> bool:
         entry = next(w for w in (await client.status())["workloads"] if w["id"] == workload_id)
-        return bool(entry["phase"] == "suspended" and entry["saved_bytes"] == 12345 and entry["current"] == [])
+        return all(entry[name] == value for name, value in wanted.items())
 
-    await eventually(suspended)
+    await eventually(is_so)
 
 
 def test_a_malformed_message_of_a_supervisor_is_answered_and_the_connection_goes_on(daemon: DaemonProcess) -> None:

@@ -217,6 +217,7 @@ class Portrait:
 def every_component_by_itself(monkeypatch):
     monkeypatch.setattr(order, "_SMALL_NODES", -1)
     monkeypatch.setattr(other_threads, "run_times_ns", dict)  # those of whoever runs the tests
+    monkeypatch.delitem(sys.modules, "IPython.extensions.autoreload", raising=False)  # theirs as well
 
 
 @settings(max_examples=examples(300), deadline=None)

@@ -9,7 +9,8 @@ from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model import gangs
 from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.core.model.reasons import Reason, said
-from nls_scheduler.core.model.workload import Kind
+from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.recording.of_the_node import record
 from nls_scheduler.requests import joining
 from stage import TOTAL, Stage
 
@@ -122,9 +123,38 @@ def test_members_that_end_well_leave_the_others_alone() -> None:
     assert not stage.known("g-0")
     assert stage.runs("g-1")
     assert stage.orders("g-1") == ["start"]
+
+
+def test_a_gang_of_which_one_has_ended_well_is_given_up_when_another_dies() -> None:
+    stage = Stage(3)
+    stage.gang("g", 3)
+    stage.ends_well("g-0")
     stage.dies("g-1")
-    assert stage.phase("g-1") == "queued"
-    assert stage.reason("g-1") == stage.why(Reason.GANG_CANNOT_RESTART, numbers=[1], names=["g"])
+    for name in ("g-1", "g-2"):
+        assert stage.phase(name) == "failed"
+        assert stage.reason(name).kind is Reason.GANG_CANNOT_RESTART
+    died = stage.why(Reason.GANG_MEMBER_ENDED, "g-1", names=["g"], because=[KILLED])
+    assert stage.reason("g-1") == stage.why(Reason.GANG_CANNOT_RESTART, numbers=[1], names=["g"], because=[died])
+
+
+def test_a_gang_of_which_one_has_ended_well_is_given_up_when_it_is_stopped() -> None:
+    stage = Stage(2)
+    stage.gang("g", 3, request=0.5)
+    stage.ends_well("g-0")
+    stage.ends("g-1")
+    assert stage.phase("g-2") == "failed"
+    assert stage.reason("g-2").kind is Reason.GANG_CANNOT_RESTART
+
+
+def test_who_was_stopped_before_another_ended_well_waits_for_no_start() -> None:
+    stage = Stage(2)
+    stage.gang("g", 2)
+    done, dead = stage.workload("g-0"), stage.workload("g-1")
+    died = record(stage.node.state, ev.ProcessExited(1.0, dead.id, dead.process, "killed by SIGKILL"))
+    assert died.workloads[dead.id].phase is Phase.QUEUED
+    ended = record(died, ev.ProcessExited(2.0, done.id, done.process, "exited with code 0", code=0))
+    assert done.id not in ended.workloads
+    assert ended.workloads[dead.id].phase is Phase.FAILED
 
 
 def test_when_a_member_is_taken_away_the_others_stop_and_wait_for_another() -> None:

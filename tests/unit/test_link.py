@@ -12,7 +12,7 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_unix_socket
 
 from nls_scheduler.client import link as module
-from nls_scheduler.client.link import SupervisorLink
+from nls_scheduler.client.link import Report, SupervisorLink
 from nls_scheduler.wire.errors import DaemonUnreachable, Problem
 from nls_scheduler.wire.protocol import CLOSE_ENDED, CommandMessage, ErrorMessage, ViewMessage
 
@@ -79,6 +79,30 @@ def test_facts_sent_while_the_daemon_is_away_arrive_in_order_when_it_is_back(tmp
         assert [(await server.heard.get())["saved_bytes"] for _ in range(5)] == [0, 1, 2, 3, 4]
 
     play(tmp_path / "s", story)
+
+
+def test_a_cell_that_began_and_ended_while_the_daemon_was_away_is_in_the_report(tmp_path: Path) -> None:
+    """Told after the report, its begin would bring back what its user has had suspended meanwhile."""
+
+    async def run() -> None:
+        server = Server(tmp_path / "s")
+        server.start()
+        try:
+            async with asyncio.timeout(20), SupervisorLink(server.path, "w", Report) as link:
+                assert (await server.heard.get())["event"] == "reported"
+                changes: asyncio.Queue[bool] = asyncio.Queue()
+                link.on_connection = changes.put_nowait
+                (await server.connections.get()).close()
+                assert await changes.get() is False
+                for event in ("cell_started", "cell_finished"):
+                    await link.send(event)
+                await link.send("state_saved", saved_bytes=1)
+                told = [(await server.heard.get())["event"] for _ in range(2)]
+                assert told == ["reported", "state_saved"]
+        finally:
+            await server.stop()
+
+    asyncio.run(run())
 
 
 def test_what_is_asked_in_another_way_can_wait_for_what_was_told(tmp_path: Path) -> None:

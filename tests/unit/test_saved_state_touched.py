@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
 
 import numpy as np
 import pytest
 
-from nls_jupyter.saved_state import Saver, order, other_threads
+from nls_jupyter.saved_state import Saver, aside, order, other_threads
 from saved_state_roundtrip import restore
 
 WITHIN_S = 60
@@ -49,6 +50,7 @@ class Notebook:
 def notebook(monkeypatch):
     monkeypatch.setattr(order, "_SMALL_NODES", -1)
     monkeypatch.setattr(other_threads, "run_times_ns", dict)  # those of whoever runs the tests
+    monkeypatch.delitem(sys.modules, "IPython.extensions.autoreload", raising=False)  # theirs as well
     with contextlib.closing(Saver()) as saver:
         yield Notebook(saver)
 
@@ -134,7 +136,9 @@ def test_views_of_memory_that_somebody_else_has_are_looked_at(notebook):
     assert elsewhere[0] == 0
 
 
-def test_what_a_copy_has_saved_since_does_not_stand_in_the_way(notebook, tmp_path):
+def test_what_a_copy_has_saved_since_does_not_stand_in_the_way(notebook, monkeypatch):
+    for name in aside._NOT_COPIED:  # whatever other tests have imported
+        monkeypatch.delitem(sys.modules, name, raising=False)
     notebook.cell("a, b = [1], [2]")
     code = compile("b.append(1)", "<cell>", "exec")
     exec(code, notebook.names)

@@ -164,7 +164,7 @@ TABLE = [
     ),
     (
         Why(Reason.GANG_CANNOT_RESTART, numbers=(2,), names=("red",)),
-        "gang red cannot start again whole: 2 of its members have ended well already",
+        "gang red cannot start again whole, 2 of its members ended well already",
     ),
     (Why(Reason.GANG_STARTS_AGAIN, names=("red",)), "gang red starts again when all of it has stopped"),
     (

@@ -45,6 +45,7 @@ CLOSE_PATIENCE_S: Final = 1.0
 # Begins and ends of cells let the cells themselves go first: a short one has answered by then, and both go at once.
 CAN_WAIT: Final = frozenset({"cell_started", "cell_finished"})
 GO_FIRST_S: Final = 0.01
+_CELLS: Final = frozenset(encode_event(event, {}) for event in CAN_WAIT)
 _FINISHED: Final = encode_event("cell_finished", {})
 _UNKNOWN: Final = 404
 _NOT_YET: Final = 503
@@ -277,6 +278,9 @@ class SupervisorLink:
         self._tell_connection(connected=True)
         # Before any order is read: an order that has just come is not one that this report knows of.
         report = None if self._report is None else self._reported(self._report())
+        if report is not None:
+            # It says whether a cell runs. One that began before would wake up what its user has suspended since.
+            self._outgoing = deque(text for text in self._outgoing if text not in _CELLS)
         sender = asyncio.create_task(self._send_all(connection, report))
         try:
             while (text := await connection.read_message()) is not None:

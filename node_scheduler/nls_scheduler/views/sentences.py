@@ -78,7 +78,7 @@ _SENTENCES: Final[Mapping[Reason, str]] = {
     ),
     Reason.GANG_INCOMPLETE: "waits for {w.counts[0]} of {w.counts[1]} members of gang {w.names[0]}{w.colon}",
     Reason.GANG_CANNOT_RESTART: (
-        "gang {w.names[0]} cannot start again whole: {w.counts[0]} of its members have ended well already"
+        "{w.first}gang {w.names[0]} cannot start again whole, {w.counts[0]} of its members ended well already"
     ),
     Reason.GANG_STARTS_AGAIN: "{w.first}gang {w.names[0]} starts again when all of it has stopped",
     Reason.GANG_WITHOUT_ROOM: "not all of gang {w.names[0]} have room",

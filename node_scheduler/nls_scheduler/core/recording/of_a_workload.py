@@ -351,8 +351,9 @@ def _member_ended(
 
 def _off(state: NodeState, workload: Workload, at: float, trigger: type, failures: int, reason: Why) -> NodeState:
     """Without its process it queues again, or has failed for good."""
-    phase = Phase.FAILED if failures >= state.policy.max_failures else _phase_without_process(workload)
+    given_up = of_a_gang.why_given_up(state, workload, failures, reason)
+    phase = _phase_without_process(workload) if given_up is None else Phase.FAILED
     ended = transition(_off_the_gpu(workload, at), trigger, phase, failures=failures, last_move_s=0.0)
-    if phase is Phase.FAILED:
-        ended = replace(ended, last_reason=of_a_gang.gave_up(failures, reason), waiting_since=None)
+    if given_up is not None:
+        ended = replace(ended, last_reason=given_up, waiting_since=None)
     return state.having(ended)
