@@ -220,3 +220,15 @@ def test_a_pool_without_a_gpu_and_one_that_overlaps_are_told() -> None:
     both = (FAST, Pool("too", ("Simulated*",)))
     assert complaint(both, gpus) == "GPU 0 is named by the pools 'fast' and 'too'; the first has it."
     assert Policy(pools=both).pool_of(next(iter(gpus))) is FAST
+
+
+def test_who_waits_in_a_pool_that_is_configured_no_more_reads_that() -> None:
+    stage = Stage(2, pools=(Pool("first", ("0",)),))
+    stage.command("runs", pools=("first",))
+    stage.command("waits", pools=("first",))
+    stage.changes(pools=())
+    assert stage.reason("waits") == stage.why(Reason.NO_POOL, names=["first"])
+    stage.ends("runs")
+    assert stage.reason("waits") == stage.why(Reason.NO_POOL, names=["first"])
+    stage.changes(pools=(Pool("first", ("0",)),))
+    assert stage.runs("waits")

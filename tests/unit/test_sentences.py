@@ -192,6 +192,7 @@ TABLE = [
     (Why(Reason.ADOPTED), "the daemon had lost its journal, and its supervisor told how it is"),
     (Why(Reason.BACK_IN_SERVICE, because=(said("Xid 79"),)), "in service again after: Xid 79"),
     (Why(Reason.NO_GPU), "this node has no GPU in service"),
+    (Why(Reason.NO_POOL, names=("a100", "h100")), "no pool 'a100' or 'h100' is configured any more"),
     (Why(Reason.UNHEALTHY), "it is unhealthy"),
     (Why(Reason.VANISHED), "it has vanished"),
     (Why(Reason.STUCK), "a process that was ended does not let go of its memory"),

@@ -221,6 +221,8 @@ def _advice(state: NodeState, workload: Workload, entry: PlanEntry, admission: A
         return [f"`nls resume {workload.id}` gives it another try."]
     if workload.release_reason is not None or workload.phase not in _OFF or not workload.wants_gpu:
         return []
+    if entry.reason.kind is Reason.NO_POOL:
+        return ["Ask for another pool, or have the administrator configure it again."]
     if not entry.home:
         held_back = admission.is_held_back(workload)
         if held_back is not None and held_back.because[0].kind is Reason.QUEUE_TOO_SMALL:

@@ -91,6 +91,7 @@ _SENTENCES: Final[Mapping[Reason, str]] = {
     Reason.ADOPTED: "the daemon had lost its journal, and its supervisor told how it is",
     Reason.OUT_OF_SERVICE: "{w.gpus_are} out of service",
     Reason.NO_GPU: "this node has no GPU in service",
+    Reason.NO_POOL: "no pool {w.any_name} is configured any more",
     Reason.UNHEALTHY: "it is unhealthy",
     Reason.VANISHED: "it has vanished",
     Reason.STUCK: "a process that was ended does not let go of its memory",
@@ -190,6 +191,10 @@ class _Words:
     @property
     def amounts(self) -> list[str]:
         return [format_amount(number) for number in self._why.numbers]
+
+    @property
+    def any_name(self) -> str:
+        return " or ".join(repr(name) for name in self.names)
 
     @property
     def counts(self) -> list[str]:

@@ -92,6 +92,7 @@ class Reason(StrEnum):
     # Gpus
     OUT_OF_SERVICE = "gpu-out-of-service"
     NO_GPU = "no-gpu-in-service"
+    NO_POOL = "pool-not-configured"
     UNHEALTHY = "gpu-unhealthy"
     VANISHED = "gpu-vanished"
     STUCK = "memory-stuck"

@@ -119,7 +119,8 @@ def _say_why(state: NodeState, admission: Admission, waiting: list[Workload]) ->
                 held = _holders(state, admission.result) or (Why(Reason.NO_HOME if state.usable else Reason.NO_GPU),)
                 known = () if last is None else last.because
                 held = tuple(old if old == new else new for old, new in zip_longest(known[: len(held)], held))
-            why = admission.is_held_back(workload) or _no_room(admission, workload, held, last)
+            why = _no_pool(state, workload) or admission.is_held_back(workload)
+            why = why or _no_room(admission, workload, held, last)
             told[workload.spec.demand] = why = last if last is not None and last == why else why
         admission.result.waits[workload.id] = why
 
@@ -137,6 +138,11 @@ def _units(homeless: list[Workload], gangs: Mapping[GangKey, Gang], result: Home
         else:
             units.setdefault(heads.setdefault(key, workload).id, []).append(workload)
     return units
+
+
+def _no_pool(state: NodeState, workload: Workload) -> Why | None:
+    pools = workload.spec.pools
+    return None if any(map(state.policy.has_pool, pools)) else Why(Reason.NO_POOL, names=pools)
 
 
 def _no_room(admission: Admission, workload: Workload, held: tuple[Why, ...], last: Why | None) -> Why:
