@@ -57,6 +57,15 @@ def test_what_the_limits_of_a_queue_can_never_hold_is_refused_with_the_most_that
         check_limits(node.state, replace(member, gpu_count=3))
 
 
+def test_one_that_is_not_preemptible_is_refused_where_the_quota_can_never_hold_it() -> None:
+    node = SimulatedNode.of(4, policy=Policy(queues=(Queue("a", quota={"default": 1.0}, limit={"default": 3.0}),)))
+    spec = WorkloadSpec("w", Kind.COMMAND, 1000, 16 * GIB, 16 * GIB, queue="a", priority=100)
+    check_limits(node.state, spec)
+    check_limits(node.state, replace(spec, gpu_count=2, priority=99))
+    with pytest.raises(Problem, match="With priority 100 it is not preemptible, which only a quota allows: queue 'a'"):
+        check_limits(node.state, replace(spec, gpu_count=2))
+
+
 def test_a_gang_counts_by_what_the_limits_of_all_its_pools_can_hold_in_its_own_queue() -> None:
     queues = (Queue("a", limit={"x": 1.0, "y": 0.5}), Queue("b"))
     policy = Policy(pools=(Pool("x", ("0", "1")), Pool("y", ("2", "3"))), queues=queues)

@@ -229,7 +229,9 @@ def _advice(state: NodeState, workload: Workload, entry: PlanEntry, admission: A
             return ["Ask for less, or name another queue."]
         if held_back is not None:
             softer = "" if spec.preemptible else " A priority below 100 may go over quota."
-            return [f"Its queue keeps it out: end something of that queue, or use another one.{softer}"]
+            nothing_used = held_back.because[0].kind is Reason.QUEUE_QUOTA and not held_back.because[0].numbers[0]
+            what = "use another one" if nothing_used else "end something of that queue, or use another one"
+            return [f"Its queue keeps it out: {what}.{softer}"]
         return _smaller(workload, admission)
     if not workload.within_request:
         return [f"With a request of {format_bytes(workload.return_bytes)} it need not wait for others' burst."]

@@ -163,7 +163,8 @@ class Ledger:
     def beyond_limits(self, specs: Sequence[WorkloadSpec]) -> tuple[Why, ...]:
         """Why the limits of its queues can never hold the first of `specs`, for each of its pools; empty: they can.
 
-        The others of its gang come with it: those in its queue count together.
+        The others of its gang come with it: those in its queue count together. Of one alone that is not preemptible,
+        quotas are limits.
         """
         first, gang = specs[0], () if specs[0].gang is None else (specs[0].gang,)
         leaf = self.tree.leaf(first.queue)
@@ -171,12 +172,17 @@ class Ledger:
         found, places = [], 0.0
         for pool in first.pools:
             limits = [(limit, q.name) for q in self.tree.chain(leaf) if (limit := q.limit_in(pool)) is not None]
+            if not (gang or first.preemptible):
+                limits += [(quota, q.name) for q in self.tree.chain(leaf) if (quota := q.quota_in(pool)) is not None]
             if not limits:
                 return ()
             demands, (limit, queue) = [self.demand(spec, pool) for spec in together], min(limits)
             all_fit = len(first.pools) > 1 or sum(demands) <= limit + TOLERANCE
             places += (limit + TOLERANCE) // min(demands) if all_fit else 0.0
-            found.append(Why(Reason.QUEUE_TOO_SMALL, names=(queue, pool, *gang), numbers=(sum(demands), limit)))
+            if limit == self.tree.queues[queue].limit_in(pool):
+                found.append(Why(Reason.QUEUE_TOO_SMALL, names=(queue, pool, *gang), numbers=(sum(demands), limit)))
+            else:
+                found.append(Why(Reason.QUEUE_QUOTA, names=(queue, pool), numbers=(0.0, limit, first.priority)))
         return tuple(found) if places < len(together) else ()
 
     def above_limit(self, workload: Workload, pool: str) -> Queue | None:
