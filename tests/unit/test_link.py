@@ -10,6 +10,7 @@ import pytest
 from tornado import web, websocket
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_unix_socket
+from tornado.websocket import WebSocketClientConnection
 
 from nls_scheduler.client import link as module
 from nls_scheduler.client.link import Report, SupervisorLink
@@ -149,6 +150,31 @@ def test_cells_that_follow_each_other_at_once_are_one_to_the_daemon(
         await link.send("state_saved", saved_bytes=1)
         told = [(await server.heard.get())["event"] for _ in range(3)]
         assert told == ["cell_started", "cell_finished", "state_saved"]
+
+    play(tmp_path / "s", story)
+
+
+def test_the_end_of_a_cell_that_is_being_sent_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "GO_FIRST_S", 600.0)
+    write = WebSocketClientConnection.write_message
+
+    async def story(server: Server, link: SupervisorLink) -> None:
+        writing, may_write = asyncio.Event(), asyncio.Event()
+
+        async def slowly(self: WebSocketClientConnection, text: str) -> None:
+            writing.set()
+            await may_write.wait()
+            await write(self, text)
+
+        monkeypatch.setattr(WebSocketClientConnection, "write_message", slowly)
+        await link.send("cell_finished")
+        link.hurry()
+        await writing.wait()
+        await link.send("cell_started")
+        await link.send("state_saved", saved_bytes=1)
+        may_write.set()
+        told = [(await server.heard.get())["event"] for _ in range(3)]
+        assert told == ["cell_finished", "cell_started", "state_saved"]
 
     play(tmp_path / "s", story)
 

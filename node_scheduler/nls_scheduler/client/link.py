@@ -282,6 +282,7 @@ class SupervisorLink:
             # It says whether a cell runs. One that began before would wake up what its user has suspended since.
             self._outgoing = deque(text for text in self._outgoing if text not in _CELLS)
         sender = asyncio.create_task(self._send_all(connection, report))
+        sender.add_done_callback(self._tell_defect)
         try:
             while (text := await connection.read_message()) is not None:
                 self._take(text)
@@ -351,11 +352,15 @@ class SupervisorLink:
                 return
         while True:
             while self._outgoing:
+                # While it is written, nobody takes it for what is still to be sent.
+                text = self._outgoing.popleft()
                 try:
-                    await connection.write_message(self._outgoing[0])
-                except (WebSocketClosedError, StreamClosedError):
-                    return  # kept for the next connection
-                self._outgoing.popleft()
+                    await connection.write_message(text)
+                except (WebSocketClosedError, StreamClosedError, asyncio.CancelledError) as error:
+                    self._outgoing.appendleft(text)  # kept for the next connection
+                    if isinstance(error, asyncio.CancelledError):
+                        raise
+                    return
             self._all_sent.set()
             self._to_send.clear()
             await self._to_send.wait()
