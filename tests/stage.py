@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.reasons import Mention
     from nls_scheduler.core.model.state import PlanEntry
     from nls_scheduler.core.model.workload import Workload
+    from nls_scheduler.core.simulator import SimulatedProcess
 
 TOTAL = 16 * GIB
 
@@ -116,6 +117,13 @@ class Stage:
         """Its GPU process is killed from outside."""
         self.node.kill(self._ids[name])
         self.node.settle()
+
+    def lingers(self, name: str) -> SimulatedProcess:
+        """Its process will keep its memory after its end, until it is told otherwise."""
+        process = self.node.workloads[self._ids[name]].process
+        assert process is not None, f"{name} has no process"
+        process.lingers = True
+        return process
 
     def user_suspends(self, name: str) -> None:
         """`nls suspend`."""

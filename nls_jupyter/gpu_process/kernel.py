@@ -296,12 +296,11 @@ class GpuProcessKernel(IPythonKernel):
         return handle
 
     def _save(self, content: dict[str, Any]) -> dict[str, Any]:
-        budget_s = _BUDGET_S if content.get("within_budget") else None
+        after_cell = content.get("within_budget", False)
+        budget_s = _BUDGET_S if after_cell else None
         stop = functools.partial(_stop_where_asked, self._stops, content["number"])
         try:
-            return self._write_state(
-                content["cell"], budget_s=budget_s, stop=stop, after_cell=content.get("within_budget", False)
-            )
+            return self._write_state(content["cell"], budget_s=budget_s, stop=stop, after_cell=after_cell)
         except saved_state.SaveStoppedError as stopped:
             return _failed(stopped)
 

@@ -72,9 +72,7 @@ def test_what_a_process_held_above_its_request_counts_until_it_is_seen_to_be_fre
     stage = Stage(1)
     stage.notebook("alice")
     stage.holds("alice", 0.9)
-    process = stage.node.workloads[stage.workload("alice").id].process
-    assert process is not None
-    process.lingers = True
+    stage.lingers("alice")
     stage.ends("alice")
     (releasing,) = stage.node.state.gpus[stage.uuid(0)].releasing
     assert releasing.bytes == int(0.9 * TOTAL)

@@ -143,9 +143,7 @@ def late_waits_for_memory() -> Stage:
     stage.command("before", queue="b")
     for name in ("firm", "other"):
         stage.command(name, 0.5, queue="b")
-    process = stage.node.workloads[stage.workload("before").id].process
-    assert process is not None
-    process.lingers = True
+    stage.lingers("before")
     stage.ends("before")
     stage.command("late", 0.5, queue="a")
     return stage

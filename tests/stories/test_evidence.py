@@ -25,9 +25,7 @@ def sampled(stage: Stage, at: float, **of_gpu_0: object) -> None:
 
 def lingering(stage: Stage) -> ProcessId:
     """`holder` has ended, and its process still holds the only Gpu."""
-    process = stage.node.workloads[stage.workload("holder").id].process
-    assert process is not None
-    process.lingers = True
+    process = stage.lingers("holder")
     stage.ends("holder")
     assert stage.phase("next") == "queued"
     return process.id
@@ -168,9 +166,7 @@ def test_who_comes_back_waits_until_there_is_room_in_fact_for_all_that_it_brings
     stage.holds("alice", 0.75)
     stage.user_suspends("alice")
     stage.command("leaver", 0.5)
-    process = stage.node.workloads[stage.workload("leaver").id].process
-    assert process is not None
-    process.lingers = True
+    process = stage.lingers("leaver")
     stage.ends("leaver")
     stage.cell_starts("alice")
     assert stage.phase("alice") == "suspended"

@@ -30,9 +30,7 @@ def test_a_gang_starts_together_once_the_last_member_has_come() -> None:
 def test_a_gang_of_which_one_has_no_place_sets_nobody_a_deadline() -> None:
     stage = Stage(2, stop_timeout_s=10.0)
     stage.command("stuck")
-    process = stage.node.workloads[stage.workload("stuck").id].process
-    assert process is not None
-    process.lingers = True
+    stage.lingers("stuck")
     stage.command("job")
     stage.ends("stuck")
     stage.node.release(stage.workload("job").id)
@@ -66,9 +64,7 @@ def test_a_gang_gets_all_its_gpus_or_none() -> None:
 def test_a_gang_starts_when_all_of_it_has_room_in_fact_and_not_before() -> None:
     stage = Stage(2)
     stage.command("single")
-    process = stage.node.workloads[stage.workload("single").id].process
-    assert process is not None
-    process.lingers = True
+    process = stage.lingers("single")
     stage.ends("single")
     stage.gang("g", 2)
     assert [stage.phase("g-0"), stage.phase("g-1")] == ["queued", "queued"]
@@ -218,9 +214,7 @@ def test_nobody_takes_the_room_of_a_member_while_its_gang_starts() -> None:
     stage = Stage(2)
     stage.command("filler")
     stage.command("leaver", 0.25)
-    process = stage.node.workloads[stage.workload("leaver").id].process
-    assert process is not None
-    process.lingers = True
+    stage.lingers("leaver")
     stage.ends("leaver")
     stage.ends("filler")
     stage.node.tell(ev.MemorySampled(stage.node.now, {}))
@@ -283,9 +277,7 @@ def test_a_gang_leaves_whole_for_a_guarantee_at_once_or_by_the_deadline(*, reque
 def test_two_members_on_one_gpu_start_when_there_is_room_for_both() -> None:
     stage = Stage(1)
     stage.command("leaver", 0.25)
-    process = stage.node.workloads[stage.workload("leaver").id].process
-    assert process is not None
-    process.lingers = True
+    process = stage.lingers("leaver")
     stage.ends("leaver")
     stage.gang("red", 2, request=0.5)
     assert [stage.phase(f"red-{n}") for n in range(2)] == ["queued", "queued"]

@@ -9,9 +9,7 @@ from stage import TOTAL, Stage
 def test_a_stuck_gpu_is_nobodys_new_home() -> None:
     stage = Stage(2, stop_timeout_s=10.0)
     stage.command("stuck")
-    process = stage.node.workloads[stage.workload("stuck").id].process
-    assert process is not None
-    process.lingers = True
+    process = stage.lingers("stuck")
     stage.ends("stuck")
     stage.after(11)
     stage.command("next")

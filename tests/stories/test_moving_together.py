@@ -57,9 +57,7 @@ def test_who_was_chosen_stays_as_long_as_the_newcomer_cannot_come_to_its_gpu() -
     stage = beside_a_command()
     stage.notebook("gone", 0.1, 0.1)
     assert stage.gpu("gone") == 1
-    process = stage.node.workloads[stage.workload("gone").id].process
-    assert process is not None
-    process.lingers = True
+    process = stage.lingers("gone")
     for name in ("light", "heavy"):
         stage.cell_starts(name)
     stage.ends("gone")

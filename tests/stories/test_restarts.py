@@ -73,9 +73,7 @@ def waiting_for_memory() -> Stage:
     stage = Stage(1)
     stage.command("holder")
     stage.command("next")
-    process = stage.node.workloads[stage.workload("holder").id].process
-    assert process is not None
-    process.lingers = True
+    process = stage.lingers("holder")
     stage.ends("holder")
     stage.node.go_down()
     process.lingers = False

@@ -151,9 +151,7 @@ def test_the_elastic_command_that_has_not_started_gives_before_one_that_runs() -
     stage.command("holder", gpu_count=2)
     stage.after(50)
     stage.command("runs", gpu_count=1, gpu_count_max=2, requeue=True)
-    process = stage.node.workloads[stage.workload("holder").id].process
-    assert process is not None
-    process.lingers = True
+    stage.lingers("holder")
     stage.ends("holder")
     stage.command("waits", gpu_count=1, gpu_count_max=2, requeue=True)
     assert (stage.phase("waits"), len(stage.home("waits"))) == ("queued", 2)
@@ -297,9 +295,7 @@ def test_who_has_a_home_and_asks_for_another_number_of_gpus_gets_another_home() 
     """A stuck process keeps the Gpu of its home, so that it has one and does not run."""
     stage = Stage(3)
     stage.command("first")
-    process = stage.node.workloads[stage.workload("first").id].process
-    assert process is not None
-    process.lingers = True
+    process = stage.lingers("first")
     stage.ends("first")
     stage.command("double", 0.5, gpu_count=3)
     assert (stage.home("double"), stage.phase("double")) == ([0, 1, 2], "queued")

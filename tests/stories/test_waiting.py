@@ -73,9 +73,7 @@ def test_a_smaller_request_passes_a_larger_one_by_until_that_starves() -> None:
 def test_a_gpu_is_handed_on_only_when_the_driver_shows_its_memory_free() -> None:
     stage = full_node()
     stage.command("next")
-    process = stage.node.workloads[stage.workload("holder").id].process
-    assert process is not None
-    process.lingers = True
+    process = stage.lingers("holder")
     stage.ends("holder")
     assert not stage.known("holder")
     assert stage.phase("next") == "queued"
@@ -99,9 +97,7 @@ def test_who_comes_next_starts_only_beside_what_a_stranger_uses_and_what_is_on_i
     stage = Stage(1)
     stage.stranger_uses(0, 0.3)
     stage.command("first", 0.6)
-    process = stage.node.workloads[stage.workload("first").id].process
-    assert process is not None
-    process.lingers = True
+    process = stage.lingers("first")
     stage.ends("first")
     stage.command("second", 0.35)
     assert stage.phase("second") == "queued"
@@ -173,9 +169,7 @@ def test_who_is_released_while_it_waits_is_gone_at_once() -> None:
 
 def test_memory_that_is_not_free_in_time_puts_the_gpu_out_of_service_without_any_other_event() -> None:
     stage = full_node(stop_timeout_s=10.0)
-    process = stage.node.workloads[stage.workload("holder").id].process
-    assert process is not None
-    process.lingers = True
+    stage.lingers("holder")
     stage.ends("holder")
     assert stage.node.state.timer_at == stage.node.now + 10.0
 

@@ -356,11 +356,12 @@ class SupervisorLink:
                 text = self._outgoing.popleft()
                 try:
                     await connection.write_message(text)
-                except (WebSocketClosedError, StreamClosedError, asyncio.CancelledError) as error:
+                except (WebSocketClosedError, StreamClosedError):
                     self._outgoing.appendleft(text)  # kept for the next connection
-                    if isinstance(error, asyncio.CancelledError):
-                        raise
                     return
+                except asyncio.CancelledError:
+                    self._outgoing.appendleft(text)
+                    raise
             self._all_sent.set()
             self._to_send.clear()
             await self._to_send.wait()

@@ -124,14 +124,10 @@ def _without_its_cell(old: Workload, workload: Workload) -> Workload:
 
 def _planned(workload: Workload, entry: PlanEntry, at: float) -> Workload:
     """With what lasts of the plan: the home, since when deadlines count, and where it is being sent."""
-    since = home_since, told_since = (
-        _since(workload.home_since, at) if entry.home else None,
-        _since(workload.told_since, at) if entry.deadline_at is not None else None,
-    )
-    move = None if entry.bound is None and entry.cause is None else _move(workload, entry)
-    if entry.home == workload.home and since == (workload.home_since, workload.told_since) and move == workload.move:
-        return workload
-    return replace(workload, home=entry.home, home_since=home_since, told_since=told_since, move=move)
+    home_since = _since(workload.home_since, at) if entry.home else None
+    told_since = _since(workload.told_since, at) if entry.deadline_at is not None else None
+    move = _move(workload, entry)
+    return updated(workload, home=entry.home, home_since=home_since, told_since=told_since, move=move)
 
 
 def _move(workload: Workload, entry: PlanEntry) -> Move | None:
@@ -180,17 +176,18 @@ def _note_pressure(state: NodeState) -> NodeState:
         for uuid in workload.current:
             if uuid in there:
                 there[uuid].append(workload)
-    changed = {}
+    gpus = {}
     for uuid, gpu in state.gpus.items():
         present = there[uuid]
         over_full = sum([w.size_bytes for w in present]) > gpu.capacity_bytes
         intruded = gpu.has_foreigners and any(w.borrowed for w in present)
         pressed = over_full or intruded or (bool(present) and not gpu.healthy)
-        unclaimed_since = None if uuid in claimed else _since(gpu.unclaimed_since, state.at)
-        pressed_since = _since(gpu.pressed_since, state.at) if pressed else None
-        if (unclaimed_since, pressed_since) != (gpu.unclaimed_since, gpu.pressed_since):
-            changed[uuid] = replace(gpu, unclaimed_since=unclaimed_since, pressed_since=pressed_since)
-    return replace(state, gpus={**state.gpus, **changed}) if changed else state
+        gpus[uuid] = updated(
+            gpu,
+            unclaimed_since=None if uuid in claimed else _since(gpu.unclaimed_since, state.at),
+            pressed_since=_since(gpu.pressed_since, state.at) if pressed else None,
+        )
+    return updated(state, gpus=gpus)
 
 
 def _since(before: float | None, now: float) -> float:

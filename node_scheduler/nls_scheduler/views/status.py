@@ -28,6 +28,7 @@ FIGURES: Final = frozenset({"memory_used_bytes", "saved_bytes", "waiting_s"})
 """Fields of a workload's entry that change all the time and are worth no message of their own."""
 _SAID_BY_ITSELF: Final = frozenset({"executing", "cell_waits"})
 """Those that a supervisor has told the daemon: it needs no message about its own cells."""
+_UNSETTLED: Final = FIGURES | _SAID_BY_ITSELF | {"since"}
 
 
 def node_view(
@@ -127,8 +128,7 @@ def settled_part(view: Mapping[str, Any]) -> dict[str, Any]:
     The time of day is derived from two clocks and differs by a millisecond between two calls: `since` is left out, and
     until when its user keeps it counts to the minute.
     """
-    left_out = FIGURES | _SAID_BY_ITSELF | {"since"}
-    settled = {name: value for name, value in view.items() if name not in left_out}
+    settled = {name: value for name, value in view.items() if name not in _UNSETTLED}
     if settled.get("keep_until") is not None:
         settled["keep_until"] = settled["keep_until"][: len("2000-01-01T00:00")]
     if settled.get("cause") is not None:

@@ -70,9 +70,10 @@ class Policy:
         """The pool that `gpu` belongs to."""
         return next((pool for pool in self.pools if pool.names(gpu)), None) or self.default_pool
 
-    def has_pool(self, name: str) -> bool:
-        """Whether there is a pool of that name; one may have gone since it was asked for."""
-        return name == self.default_pool.name or any(pool.name == name for pool in self.pools)
+    @cached_property
+    def pool_names(self) -> tuple[str, ...]:
+        """Of the pools that there are; one may have gone since it was asked for."""
+        return tuple(pool.name for pool in (*self.pools, self.default_pool))
 
     @cached_property
     def default_pool(self) -> Pool:

@@ -95,7 +95,7 @@ class NodeState:
     @property
     def quiet(self) -> bool:
         """Whether a restart is so fresh that orders could cross what supervisors are about to report."""
-        return (bool(self.unreported) or self.forgetful) and self.at < self.quiet_until
+        return self.settling or (bool(self.unreported) and self.at < self.quiet_until)
 
     @property
     def settling(self) -> bool:

@@ -16,7 +16,7 @@ def replace(value: Value, **changes: object) -> Value:
     """As `dataclasses.replace`; the fields of a large value are copied at once, which costs a fifth."""
     kind = type(value)
     names = _copied(kind)
-    if not names.keys() >= changes.keys():
+    if not names or not names.keys() >= changes.keys():
         return dataclasses.replace(value, **changes)
     new, old = object.__new__(kind), value.__dict__
     # What the old one has computed from its fields stays with it.

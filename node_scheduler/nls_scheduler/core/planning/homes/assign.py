@@ -142,7 +142,8 @@ def _units(homeless: list[Workload], gangs: Mapping[GangKey, Gang], result: Home
 
 def _no_pool(state: NodeState, workload: Workload) -> Why | None:
     pools = workload.spec.pools
-    return None if any(map(state.policy.has_pool, pools)) else Why(Reason.NO_POOL, names=pools)
+    there = any(name in state.policy.pool_names for name in pools)
+    return None if there else Why(Reason.NO_POOL, names=pools)
 
 
 def _no_room(admission: Admission, workload: Workload, held: tuple[Why, ...], last: Why | None) -> Why:

@@ -59,13 +59,11 @@ def spread(draft: Draft) -> Moves:
     singles: Moves = {}
     states = draft.state.workloads
     movable = [states[key] for key, gpus in draft.rooms.target.items() if _may_move_for_burst(draft, states[key], gpus)]
-    best = _best_move(draft, movable)
-    while best is not None and len(singles) < len(draft.rooms.gpus):
+    while len(singles) < len(draft.rooms.gpus) and (best := _best_move(draft, movable)) is not None:
         workload, uuid = best
         _put(draft, workload, uuid)
         singles[workload.id] = uuid
         movable.remove(workload)
-        best = _best_move(draft, movable)
     return singles | _exchange_idle(draft, movable, singles)
 
 
