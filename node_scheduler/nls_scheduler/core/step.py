@@ -126,8 +126,11 @@ def _planned(workload: Workload, entry: PlanEntry, at: float) -> Workload:
     """With what lasts of the plan: the home, since when deadlines count, and where it is being sent."""
     home_since = _since(workload.home_since, at) if entry.home else None
     told_since = _since(workload.told_since, at) if entry.deadline_at is not None else None
-    move = _move(workload, entry)
-    return updated(workload, home=entry.home, home_since=home_since, told_since=told_since, move=move)
+    move = None if entry.bound is None and entry.cause is None else _move(workload, entry)
+    lasts = (entry.home, home_since, told_since, move)
+    if lasts == (workload.home, workload.home_since, workload.told_since, workload.move):  # of most
+        return workload
+    return replace(workload, home=entry.home, home_since=home_since, told_since=told_since, move=move)
 
 
 def _move(workload: Workload, entry: PlanEntry) -> Move | None:

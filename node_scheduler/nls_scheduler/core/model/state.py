@@ -55,10 +55,10 @@ class PlanEntry:
     roomier: GpuUuid | None = None
     bound: GpuUuid | None = None
 
-    def as_tuple(self) -> tuple[object, ...]:
-        """All of it, in the order above."""
-        what = (self.home, self.target, self.reason, self.cause, self.deadline_at, self.yields, self.allowance_bytes)
-        return (*what, self.position, self.trim_since, self.roomier, self.bound)
+    @property
+    def has_to_act(self) -> bool:
+        """Whether it is to leave, to give something back, or to go elsewhere."""
+        return self.yields or (self.deadline_at, self.trim_since, self.roomier, self.bound) != (None,) * 4
 
 
 @dataclass(frozen=True)

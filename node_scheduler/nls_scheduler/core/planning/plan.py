@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.core.model.gangs import gangs_of
 from nls_scheduler.core.model.ids import WorkloadId
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
     from nls_scheduler.core.planning.places.draft import Draft
+
+
+_WHY_THERE: Final = (Reason.AT_HOME, Reason.AT_HOME_WITH_BURST, Reason.BORROWS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,39 +123,41 @@ def _entry(
     moves: Mapping[WorkloadId, GpuUuid],
 ) -> PlanEntry:
     before = draft.state.plan.get(workload.id)
-    entry = _of_one_at_rest(draft, workload, told, positions) or _of_one_told(draft, workload, positions, moves)
-    return before if before is not None and before.as_tuple() == entry else PlanEntry(*entry)
+    if before is not None and _still_holds(draft, workload, before, told, positions):
+        return before
+    entry = _all_there_is_to_say(draft, workload, positions, moves)
+    return before if before == entry else entry
 
 
-def _of_one_at_rest(
-    draft: Draft, workload: Workload, told: Collection[WorkloadId], positions: Mapping[WorkloadId, int]
-) -> tuple[Any, ...] | None:
-    """All there is to say of one that runs where it is to be, or is in line for a home: of most, and as before."""
+def _still_holds(
+    draft: Draft,
+    workload: Workload,
+    before: PlanEntry,
+    told: Collection[WorkloadId],
+    positions: Mapping[WorkloadId, int],
+) -> bool:
+    """Whether all is said of one that runs where it is to be, or is in line for a home: of most, and soon seen."""
     key, current = workload.id, workload.current
-    if draft.rooms.target.get(key, ()) != current:
-        return None
     home = draft.homes.homes.get(key, ())
+    if before.home != home or not (before.target == current == draft.rooms.target.get(key, ())) or before.has_to_act:
+        return False
     if current:
-        if key in told or workload.phase is not Phase.RUNNING:
-            return None
-        why, allowance = _why_there(draft, workload, current), draft.allowances[key]
-        return (home, current, why, None, None, False, allowance, None, None, None, None)
-    waits = draft.homes.waits.get(key)
-    if waits is None or home or not workload.wants_gpu:
-        return None
-    largest = draft.holders[0][1] if draft.holders else None
-    return (home, current, waits, largest, None, False, 0, positions.get(key), None, None, None)
+        stays = workload.phase is Phase.RUNNING and key not in told and before.reason.kind in _WHY_THERE
+        as_it_is = (None, None, draft.allowances[key])
+        return stays and (before.cause, before.position, before.allowance_bytes) == as_it_is
+    why, largest = draft.homes.waits.get(key), draft.holders[0][1] if draft.holders else None
+    in_line = (why, largest, positions.get(key)) == (before.reason, before.cause, before.position)
+    return in_line and not home and workload.wants_gpu
 
 
-def _of_one_told(
+def _all_there_is_to_say(
     draft: Draft, workload: Workload, positions: Mapping[WorkloadId, int], moves: Mapping[WorkloadId, GpuUuid]
-) -> tuple[Any, ...]:
-    """All there is to say of anybody, in the order of a `PlanEntry`."""
+) -> PlanEntry:
     key, target, current = workload.id, draft.rooms.target.get(workload.id, ()), workload.current
     leaves = bool(current) and target != current
     since = draft.claimed_since(workload) if leaves else None
     told_since = draft.state.at if workload.told_since is None else workload.told_since
-    return (
+    return PlanEntry(
         draft.homes.homes.get(key, ()),
         target,
         _reason(draft, workload, target, moves),

@@ -32,11 +32,17 @@ def allowances(
         placed: who is meant to be where. A GPU process that cannot shrink counts like any other.
         left_bytes: on each Gpu, beside the requests of all those and what nobody placed.
     """
-    everybody, room = list(placed), dict(left_bytes)
-    granted = {workload_id: spec.request_bytes for workload_id, spec, _ in everybody}
-    growing = {workload_id: (spec.burst_bytes, gpus) for workload_id, spec, gpus in everybody if spec.burstable}
-    if all(len(gpus) == 1 for _, gpus in growing.values()):
-        return _each_alone(granted, growing, room)
+    granted: dict[WorkloadId, int] = {}
+    growing: dict[WorkloadId, tuple[int, tuple[GpuUuid, ...]]] = {}
+    on_one = True
+    for workload_id, spec, gpus in placed:
+        granted[workload_id] = spec.request_bytes
+        if spec.burstable:
+            growing[workload_id] = (spec.burst_bytes, gpus)
+            on_one = on_one and len(gpus) == 1
+    if on_one:
+        return _each_alone(granted, growing, left_bytes)
+    room = dict(left_bytes)
     while growing:
         share, full = _next_full(growing, room)
         for workload_id in [k for k, (_, gpus) in growing.items() if full is None or full in gpus]:

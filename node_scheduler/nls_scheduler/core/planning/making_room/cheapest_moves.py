@@ -25,8 +25,12 @@ _TRIED: Final = 3
 _Cost = tuple[int, int, int, int]
 """Works interrupted, bytes, pieces, and the sum of their places among all pieces."""
 _Rank = tuple[int, int, int, int, int]
-_Change = tuple[int, "GpuUuid", int]
-"""The number of a piece, a Gpu, and the bytes that become free there: less than zero where the piece is put there."""
+_Least = tuple[int, int, int]
+"""What is still to come, at least: bytes that move, Gpus that are too full, bytes that have no place yet."""
+_Change = tuple[int, int, int]
+"""A piece, a Gpu, and the bytes that become free there: less than zero where the piece is put there."""
+_Following = tuple[_Change, _Cost, _Least]
+"""What can be done next with a draft, and the cost and what is still to come then."""
 
 
 class Piece(NamedTuple):
@@ -62,126 +66,202 @@ class Answer:
     cost: _Cost
 
 
-class _Least(NamedTuple):
-    """What is still to come, at least: bytes that move, Gpus that are too full, bytes that have no place yet."""
-
-    bytes: int
-    gpus: int
-    lacking: int
-
-
 class _Draft(NamedTuple):
-    """A partial answer.
+    """A partial answer. Gpus and pieces go by their numbers here.
 
     Attributes:
+        goal: the number of the set that is made free.
         free: what each Gpu has left, below zero where somebody has to give way.
         loose: the pieces that have no Gpu yet.
         placed: those that have another one.
+        touched: both, a bit each.
         cost: of both.
         least: what has to be done besides.
         of, after: the Gpu from which a piece was taken last, and that piece: the next one there comes after it.
     """
 
-    gpus: tuple[GpuUuid, ...]
-    free: dict[GpuUuid, int]
+    goal: int
+    free: tuple[int, ...]
     loose: tuple[int, ...]
-    placed: tuple[tuple[int, GpuUuid], ...]
+    placed: tuple[tuple[int, int], ...]
+    touched: int
     cost: _Cost
     least: _Least
-    of: GpuUuid | None = None
+    of: int = -1
     after: int = -1
 
-    def touched(self) -> set[int]:
-        return {*self.loose, *(number for number, _ in self.placed)}
 
+class _Board:
+    """All Gpus and pieces of a search, and what can be done with a draft."""
 
-class _Pieces:
-    """All pieces, and those of each Gpu; `slots` says how many more each Gpu takes, where that is bounded."""
-
-    def __init__(self, pieces: Sequence[Piece], slots: Mapping[GpuUuid, int], *, in_haste: bool) -> None:
-        self.all = pieces
+    def __init__(
+        self,
+        free: Mapping[GpuUuid, int],
+        pieces: Sequence[Piece],
+        sets: Sequence[tuple[GpuUuid, ...]],
+        slots: Mapping[GpuUuid, int],
+        *,
+        in_haste: bool,
+    ) -> None:
+        self.uuids = sorted(free)
+        self.pieces = pieces
         self._in_haste = in_haste
-        self._slots = slots
-        self.on: dict[GpuUuid, list[int]] = {}
-        for number, piece in enumerate(pieces):
-            self.on.setdefault(piece.gpu, []).append(number)
-        self._cheapest_parts = {
-            uuid: sorted((p.cost[1] / p.size_bytes, p.size_bytes) for p in (pieces[n] for n in numbers))
-            for uuid, numbers in self.on.items()
-        }
-        self._sizes = {uuid: self._sorted_sizes(numbers) for uuid, numbers in self.on.items()}
-        self._least_bytes: dict[tuple[GpuUuid, int], int] = {}
+        self._free = free
+        self._numbers = {uuid: number for number, uuid in enumerate(self.uuids)}
+        self._slots = {self._numbers[uuid]: left for uuid, left in slots.items() if uuid in free}
+        self._sets = [frozenset(self._numbers[uuid] for uuid in gpus) for gpus in sets]
+        self._gpu = [self._numbers[piece.gpu] for piece in pieces]
+        self._others = [tuple(sorted(self._numbers[u] for u in piece.others if u in free)) for piece in pieces]
+        self._on: list[list[int]] = [[] for _ in self.uuids]
+        for number, gpu in enumerate(self._gpu):
+            self._on[gpu].append(number)
+        self._cheapest_parts = [
+            sorted((p.cost[1] / p.size_bytes, p.size_bytes) for p in (pieces[n] for n in numbers))
+            for numbers in self._on
+        ]
+        self._sizes = [self._sorted_sizes(numbers) for numbers in self._on]
+        self._least_bytes: dict[tuple[int, int], int] = {}
 
     def _sorted_sizes(self, numbers: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
         """Of those pieces the sizes, the smallest first, and what the first of them are together."""
-        sizes = sorted(self.all[number].size_bytes for number in numbers)
+        sizes = sorted(self.pieces[number].size_bytes for number in numbers)
         return sizes, [*accumulate(sizes, initial=0)]
 
-    def least_bytes(self, uuid: GpuUuid, room: int) -> int:
-        """What has to move at least where `room` is below zero on `uuid`: the cheapest parts of the pieces there."""
-        known = self._least_bytes.get((uuid, room))
+    def _least(self, gpu: int, room: int) -> int:
+        """What has to move at least where `room` is below zero on `gpu`: the cheapest parts of the pieces there."""
+        known = self._least_bytes.get((gpu, room))
         if known is None:
             cost, left = 0.0, -room
-            for per_byte, size in self._cheapest_parts.get(uuid, ()):
+            for per_byte, size in self._cheapest_parts[gpu]:
                 cost += per_byte * min(size, left)
                 left -= size
                 if left <= 0:
                     break
-            known = self._least_bytes[uuid, room] = int(cost)
+            known = self._least_bytes[gpu, room] = int(cost)
         return known
 
-    def smaller_bytes(self, uuid: GpuUuid, size_bytes: int) -> int:
-        """What all pieces on `uuid` hold together that are smaller than `size_bytes`."""
-        sizes, sums = self._sizes.get(uuid, ((), (0,)))
+    def _smaller_bytes(self, gpu: int, size_bytes: int) -> int:
+        """What all pieces on `gpu` hold together that are smaller than `size_bytes`."""
+        sizes, sums = self._sizes[gpu]
         return sums[bisect_left(sizes, size_bytes)]
 
-    def has_slot(self, draft: _Draft, uuid: GpuUuid) -> bool:
-        """Whether one more may be put on `uuid`."""
-        if uuid not in self._slots:
+    def _touched(self, draft: _Draft) -> Iterator[int]:
+        yield from draft.loose
+        for number, _ in draft.placed:
+            yield number
+
+    def _has_slot(self, draft: _Draft, gpu: int) -> bool:
+        """Whether one more may be put on `gpu`."""
+        if gpu not in self._slots:
             return True
-        left = sum(self.all[n].gpu == uuid for n in draft.touched())
-        return sum(to == uuid for _, to in draft.placed) < self._slots[uuid] + left
+        left = sum(self._gpu[number] == gpu for number in self._touched(draft))
+        return sum(to == gpu for _, to in draft.placed) < self._slots[gpu] + left
 
-    def first(self, gpus: tuple[GpuUuid, ...], free: dict[GpuUuid, int], leaving: tuple[int, int]) -> _Draft:
-        """Nobody has given way yet; `leaving` is the cost of taking `gpus`."""
-        full = [(uuid, room) for uuid, room in free.items() if room < 0]
-        least = _Least(sum(self.least_bytes(*one) for one in full), len(full), -sum(room for _, room in full))
-        return _Draft(gpus, free, (), (), (*leaving, 0, 0), least)
-
-    def after(self, draft: _Draft, change: _Change, cost: _Cost, least: _Least) -> _Draft:
-        """`draft` with one piece less on its Gpu, or with a loose one on a Gpu: what `outlook` looked at."""
-        number, uuid, more = change
-        free = {**draft.free, uuid: draft.free[uuid] + more}
-        if more > 0:
-            return _Draft(draft.gpus, free, (*draft.loose, number), draft.placed, cost, least, uuid, number)
-        loose = tuple(other for other in draft.loose if other != number)
-        return _Draft(draft.gpus, free, loose, (*draft.placed, (number, uuid)), cost, least)
-
-    def outlook(self, draft: _Draft, change: _Change) -> tuple[_Rank, _Cost, _Least]:
-        """Of what `draft` is after `change`: its rank and cost, and what is still to come then."""
-        number, uuid, more = change
-        piece, cost, (least_bytes, gpus, lacking), room = self.all[number], draft.cost, draft.least, draft.free[uuid]
-        if more > 0:
-            works, moved, pieces, places = cost
-            cost = (works + piece.cost[0], moved + piece.cost[1], pieces + 1, places + number)
-            lacking += piece.moved_size_bytes
-        else:
-            lacking -= piece.moved_size_bytes
-        if room < 0:
-            least_bytes, gpus, lacking = least_bytes - self.least_bytes(uuid, room), gpus - 1, lacking + room
-        room += more
-        if room < 0:
-            least_bytes, gpus, lacking = least_bytes + self.least_bytes(uuid, room), gpus + 1, lacking - room
-        least = _Least(least_bytes, gpus, lacking)
-        return self.rank(cost, least), cost, least
+    def first(self, goal: int, size_bytes: int, leaving: tuple[int, int]) -> _Draft:
+        """Nobody has given way yet for that much on each Gpu of a set; `leaving` is the cost of taking that."""
+        goals = self._sets[goal]
+        free = tuple([self._free[uuid] - size_bytes * (gpu in goals) for gpu, uuid in enumerate(self.uuids)])
+        full = [(gpu, room) for gpu, room in enumerate(free) if room < 0]
+        least = (sum(self._least(*one) for one in full), len(full), -sum(room for _, room in full))
+        return _Draft(goal, free, (), (), 0, (*leaving, 0, 0), least)
 
     def rank(self, cost: _Cost, least: _Least) -> _Rank:
         """Drafts are looked at in this order: the cheapest, as they may become at best; then the nearest.
 
         In haste a byte that has no place yet counts as one that moves.
         """
-        at_best = cost[1] + least.bytes + (least.lacking if self._in_haste else 0)
-        return cost[0], at_best, cost[2] + least.gpus, cost[3], least.lacking
+        least_bytes, gpus, lacking = least
+        at_best = cost[1] + least_bytes + (lacking if self._in_haste else 0)
+        return cost[0], at_best, cost[2] + gpus, cost[3], lacking
+
+    def after(self, draft: _Draft, change: _Change, cost: _Cost, least: _Least) -> _Draft:
+        """`draft` with one piece less on its Gpu, or with a loose one on a Gpu."""
+        number, gpu, more = change
+        free, bit = draft.free, 1 << number
+        free = (*free[:gpu], free[gpu] + more, *free[gpu + 1 :])
+        if more > 0:
+            loose = (*draft.loose, number)
+            return _Draft(draft.goal, free, loose, draft.placed, draft.touched | bit, cost, least, gpu, number)
+        loose = tuple([other for other in draft.loose if other != number])
+        return _Draft(draft.goal, free, loose, (*draft.placed, (number, gpu)), draft.touched, cost, least)
+
+    def take_off(self, draft: _Draft) -> Iterator[_Following]:
+        """One piece less where it is too full; in the order of `pieces`, so that no set of them is looked at twice."""
+        gpu = next(gpu for gpu, room in enumerate(draft.free) if room < 0)
+        room, after = draft.free[gpu], draft.after if draft.of == gpu else -1
+        there = [n for n in self._on[gpu] if n > after and not draft.touched >> n & 1]
+        pieces, possible = self.pieces, room
+        for number in there:
+            possible += pieces[number].size_bytes
+        (works, moved, many, places), (least_bytes, gpus, lacking) = draft.cost, draft.least
+        least_bytes, gpus, lacking = least_bytes - self._least(gpu, room), gpus - 1, lacking + room
+        for number in there:
+            if possible < 0:
+                return
+            piece = pieces[number]
+            size = piece.size_bytes
+            possible -= size
+            cost = (works + piece.cost[0], moved + piece.cost[1], many + 1, places + number)
+            left, loose = room + size, lacking + piece.moved_size_bytes
+            least = (least_bytes, gpus, loose)
+            if left < 0:
+                least = (least_bytes + self._least(gpu, left), gpus + 1, loose - left)
+            yield (number, gpu, size), cost, least
+
+    def place(self, draft: _Draft) -> Iterator[_Following]:
+        """The largest loose piece where it fits most tightly; fits it nowhere, where smaller ones can give way."""
+        number, piece = self._largest(draft)
+        free, size = draft.free, piece.moved_size_bytes
+        possible = sorted([(free[gpu], gpu) for gpu in self._others[number] if self._has_slot(draft, gpu)])
+        chosen = _tightest(possible, size)
+        if not chosen and not piece.may_wait:  # nobody gives way to what is held above a request
+            gone = [0] * len(free)
+            for other in self._touched(draft):
+                if self.pieces[other].size_bytes < size:
+                    gone[self._gpu[other]] += self.pieces[other].size_bytes
+            goals = self._sets[draft.goal]
+            chosen = [
+                gpu
+                for room, gpu in possible
+                if gpu not in goals and room + self._smaller_bytes(gpu, size) - gone[gpu] >= size
+            ]
+        for gpu in chosen:
+            yield self._put(draft, number, gpu, size)
+        if piece.may_wait:
+            own = self._gpu[number]
+            for gpu in _tightest(sorted([(free[own], own), *possible]), piece.request_bytes):
+                yield self._put(draft, number, gpu, piece.request_bytes)
+
+    def place_anywhere(self, draft: _Draft) -> Iterator[_Following]:
+        """The largest loose piece on each Gpu that has room for it, or gets it when others give way."""
+        number, piece = self._largest(draft)
+        size = piece.moved_size_bytes
+        for gpu in self._others[number]:
+            room = draft.free[gpu]
+            if not piece.may_wait:  # nobody gives way to what is held above a request
+                room += sum([self.pieces[n].size_bytes for n in self._on[gpu] if not draft.touched >> n & 1])
+            if room >= size and self._has_slot(draft, gpu):
+                yield self._put(draft, number, gpu, size)
+        if piece.may_wait:
+            own = self._gpu[number]
+            for gpu in sorted({own, *self._others[number]}):
+                if draft.free[gpu] >= piece.request_bytes and (gpu == own or self._has_slot(draft, gpu)):
+                    yield self._put(draft, number, gpu, piece.request_bytes)
+
+    def _largest(self, draft: _Draft) -> tuple[int, Piece]:
+        number = max(draft.loose, key=lambda n: (self.pieces[n].moved_size_bytes, -n))
+        return number, self.pieces[number]
+
+    def _put(self, draft: _Draft, number: int, gpu: int, size_bytes: int) -> _Following:
+        """That much of a loose piece on `gpu`."""
+        (least_bytes, gpus, lacking), room = draft.least, draft.free[gpu]
+        lacking -= self.pieces[number].moved_size_bytes
+        if room < 0:
+            least_bytes, gpus, lacking = least_bytes - self._least(gpu, room), gpus - 1, lacking + room
+        room -= size_bytes
+        if room < 0:
+            least_bytes, gpus, lacking = least_bytes + self._least(gpu, room), gpus + 1, lacking - room
+        return (number, gpu, -size_bytes), draft.cost, (least_bytes, gpus, lacking)
 
 
 def cheapest(
@@ -201,106 +281,52 @@ def cheapest(
     Gpu, for those who are no pieces; `slots` is how many more a Gpu takes, where that is bounded. Of two pieces with
     one cost, the first of `pieces` gives way. `in_haste` finds a way sooner, and not always the cheapest.
     """
-    known = _Pieces(pieces, slots or {}, in_haste=in_haste)
+    board = _Board(free, pieces, sets, slots or {}, in_haste=in_haste)
     firsts = []
-    for gpus in sets:
-        left = dict(free)
-        for uuid in gpus:
-            left[uuid] -= size_bytes
+    for goal, gpus in enumerate(sets):
         works, moved = (sum(leaving.get(uuid, (0, 0))[part] for uuid in gpus) for part in (0, 1))
-        firsts.append(known.first(gpus, left, (works, moved)))
-    answer, left_over = _search(known, firsts, budget, _place)
-    if in_haste:
-        return answer
-    cheaper, _ = _search(known, firsts, left_over, _place_anywhere, answer)
-    return cheaper or answer
+        firsts.append(board.first(goal, size_bytes, (works, moved)))
+    found, left_over = _search(board, firsts, budget, board.place)
+    if not in_haste:
+        found = _search(board, firsts, left_over, board.place_anywhere, found)[0] or found
+    if found is None:
+        return None
+    moves = {pieces[number].id: board.uuids[gpu] for number, gpu in found.placed}
+    return Answer(sets[found.goal], moves, found.cost)
 
 
 def _search(
-    pieces: _Pieces,
+    board: _Board,
     firsts: Sequence[_Draft],
     budget: int,
-    place: Callable[[_Draft, _Pieces], Iterator[_Change]],
-    known: Answer | None = None,
-) -> tuple[Answer | None, int]:
+    place: Callable[[_Draft], Iterator[_Following]],
+    known: _Draft | None = None,
+) -> tuple[_Draft | None, int]:
     """The cheapest way from one of `firsts`, cheaper than `known` where that is given; and what is left of `budget`."""
     order, heap = count(), list[tuple[_Rank, int, _Draft, _Change | None, _Cost, _Least]]()
     bound = None if known is None else known.cost[:3]
     for draft in firsts:
-        rank = pieces.rank(draft.cost, draft.least)
+        rank = board.rank(draft.cost, draft.least)
         if bound is None or rank[:3] < bound:
             heapq.heappush(heap, (rank, next(order), draft, None, draft.cost, draft.least))
     while heap and budget > 0:
         budget -= 1
         _, _, draft, change, cost, least = heapq.heappop(heap)
-        draft = draft if change is None else pieces.after(draft, change, cost, least)
-        if not draft.least.gpus and not draft.loose:
-            moves = {pieces.all[number].id: uuid for number, uuid in draft.placed}
-            return Answer(draft.gpus, moves, draft.cost), budget
-        for following in _take_off(draft, pieces) if draft.least.gpus else place(draft, pieces):
-            rank, cost, least = pieces.outlook(draft, following)
+        draft = draft if change is None else board.after(draft, change, cost, least)
+        too_full = least[1] > 0
+        if not too_full and not draft.loose:
+            return draft, budget
+        for following, cost, least in board.take_off(draft) if too_full else place(draft):
+            rank = board.rank(cost, least)
             if bound is None or rank[:3] < bound:
                 heapq.heappush(heap, (rank, next(order), draft, following, cost, least))
     return None, budget
 
 
-def _take_off(draft: _Draft, pieces: _Pieces) -> Iterator[_Change]:
-    """One piece less where it is too full; in the order of `pieces`, so that no set of them is looked at twice."""
-    uuid = min([uuid for uuid, room in draft.free.items() if room < 0])
-    after = draft.after if draft.of == uuid else -1
-    touched = draft.touched()
-    there = [(n, pieces.all[n].size_bytes) for n in pieces.on.get(uuid, ()) if n > after and n not in touched]
-    possible = draft.free[uuid] + sum([size for _, size in there])
-    for number, size in there:
-        if possible < 0:
-            return
-        possible -= size
-        yield number, uuid, size
-
-
-def _place(draft: _Draft, pieces: _Pieces) -> Iterator[_Change]:
-    """The largest loose piece where it fits most tightly; where it fits nowhere, where smaller ones can give way."""
-    number = max(draft.loose, key=lambda n: (pieces.all[n].moved_size_bytes, -n))
-    piece, free = pieces.all[number], draft.free
-    possible = sorted([(free[uuid], uuid) for uuid in piece.others if uuid in free and pieces.has_slot(draft, uuid)])
-    chosen = _tightest(possible, piece.moved_size_bytes)
-    if not chosen and not piece.may_wait:  # nobody gives way to what is held above a request
-        size, gone = piece.moved_size_bytes, dict.fromkeys(free, 0)
-        for other in (pieces.all[n] for n in draft.touched()):
-            gone[other.gpu] += other.size_bytes if other.size_bytes < size else 0
-        chosen = [
-            uuid
-            for room, uuid in possible
-            if uuid not in draft.gpus and room + pieces.smaller_bytes(uuid, size) - gone[uuid] >= size
-        ]
-    for uuid in chosen:
-        yield number, uuid, -piece.moved_size_bytes
-    if piece.may_wait:
-        possible = sorted([(free[piece.gpu], piece.gpu), *possible])
-        for uuid in _tightest(possible, piece.request_bytes):
-            yield number, uuid, -piece.request_bytes
-
-
-def _place_anywhere(draft: _Draft, pieces: _Pieces) -> Iterator[_Change]:
-    """The largest loose piece on each Gpu that has room for it, or gets it when others give way."""
-    number = max(draft.loose, key=lambda n: (pieces.all[n].moved_size_bytes, -n))
-    piece, touched = pieces.all[number], draft.touched()
-    for uuid in sorted(piece.others & draft.free.keys()):
-        room = draft.free[uuid]
-        if not piece.may_wait:  # nobody gives way to what is held above a request
-            room += sum(pieces.all[n].size_bytes for n in pieces.on.get(uuid, ()) if n not in touched)
-        if room >= piece.moved_size_bytes and pieces.has_slot(draft, uuid):
-            yield number, uuid, -piece.moved_size_bytes
-    if piece.may_wait:
-        for uuid in sorted({piece.gpu, *piece.others} & draft.free.keys()):
-            if draft.free[uuid] >= piece.request_bytes and (uuid == piece.gpu or pieces.has_slot(draft, uuid)):
-                yield number, uuid, -piece.request_bytes
-
-
-def _tightest(possible: Sequence[tuple[int, GpuUuid]], size_bytes: int) -> list[GpuUuid]:
+def _tightest(possible: Sequence[tuple[int, int]], size_bytes: int) -> list[int]:
     """Some of the Gpus with room for that much, each with another room, the fullest first."""
-    choices: dict[int, GpuUuid] = {}
-    for room, uuid in possible:
+    choices: dict[int, int] = {}
+    for room, gpu in possible:
         if room >= size_bytes:
-            choices.setdefault(room, uuid)
+            choices.setdefault(room, gpu)
     return list(choices.values())[:_TRIED]
