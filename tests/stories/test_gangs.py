@@ -7,6 +7,7 @@ import pytest
 from connections import pairs
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model import gangs
+from nls_scheduler.core.model.commands import EndProcess, StopProcess
 from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.core.model.reasons import Reason, said
 from nls_scheduler.core.model.workload import Kind, Phase
@@ -40,6 +41,19 @@ def test_a_gang_of_which_one_has_no_place_sets_nobody_a_deadline() -> None:
     stage.node.now += 11.0
     stage.node.fire_timer()
     assert stage.plan("job").deadline_at is None
+
+
+def test_the_others_of_a_gang_stop_for_one_that_neither_starts_nor_stops() -> None:
+    stage = Stage(2, start_timeout_s=100.0, stop_timeout_s=10.0)
+    for _ in range(2):
+        stage.node.submit(kind=Kind.COMMAND, request_bytes=TOTAL, limit_bytes=TOTAL, gang="g", gang_size=2)
+    stage.node.complete(stage.node.pending[0])
+    for _ in range(2):
+        stage.node.fire_timer()
+    assert [(command.workload, type(command)) for command in stage.node.pending] == [
+        ("w1", StopProcess),
+        ("w2", EndProcess),
+    ]
 
 
 def test_a_gang_that_waits_for_a_member_keeps_nobody_from_a_gpu() -> None:

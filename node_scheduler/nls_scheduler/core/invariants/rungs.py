@@ -13,7 +13,7 @@ from nls_scheduler.core.invariants.definitions import (
     takes_bytes,
     to_be_told_s,
 )
-from nls_scheduler.core.model.commands import InterruptCell, StopProcess, SuspendProcess, TrimMemory
+from nls_scheduler.core.model.commands import EndProcess, InterruptCell, StopProcess, SuspendProcess, TrimMemory
 from nls_scheduler.core.model.workload import Kind, Phase
 
 if TYPE_CHECKING:
@@ -118,8 +118,11 @@ def _is_due(state: NodeState, workload: Workload, entry: PlanEntry) -> bool:
 
 
 def _gang_stops(step: Step, workload: Workload) -> bool:
-    """Whether its gang is not whole, or somebody of it had no place on a Gpu already before this step's orders."""
-    told_now = {command.workload for command, _, _ in step.ordered}
+    """Whether its gang is not whole, or somebody of it had no place on a Gpu already before this step's orders.
+
+    Who is ended because it disobeys was told to stop before.
+    """
+    told_now = {command.workload for command, _, _ in step.ordered if not isinstance(command, EndProcess)}
     if any(workload in gang.members and not gang.whole for gang in gangs(step.state)):
         return True
     others = [w for w in fellows(step.state, workload) if w.id not in told_now]
