@@ -18,6 +18,7 @@ from nls_scheduler.wire.errors import DaemonUnreachable, Problem
 from nls_scheduler.wire.protocol import CLOSE_ENDED, CommandMessage, ErrorMessage, ViewMessage
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
@@ -66,6 +67,32 @@ def play(path: Path, story: Callable[[Server, SupervisorLink], Awaitable[None]])
             await server.stop()
 
     asyncio.run(run())
+
+
+def test_what_another_users_daemon_says_is_not_heard_and_ones_own_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(server: Server, link: SupervisorLink) -> None:
+        changes: asyncio.Queue[bool] = asyncio.Queue()
+        link.on_connection = changes.put_nowait
+        theirs = [True] * 3
+
+        def check(connection: socket.socket, path: Path) -> None:
+            del connection
+            if theirs:
+                theirs.pop()
+                raise DaemonUnreachable(f"the daemon at {path} is another user's")
+
+        monkeypatch.setattr("nls_scheduler.client.link.check_daemon", check)
+        (await server.connections.get()).close()
+        assert await changes.get() is False
+        await link.send("state_saved", saved_bytes=5)
+        assert await changes.get() is True
+        assert (await server.heard.get())["saved_bytes"] == 5
+        assert theirs == []
+        assert [record.message.partition(" is ")[2] for record in caplog.records] == ["another user's"]
+
+    play(tmp_path / "s", story)
 
 
 def test_facts_sent_while_the_daemon_is_away_arrive_in_order_when_it_is_back(tmp_path: Path) -> None:

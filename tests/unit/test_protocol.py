@@ -126,10 +126,19 @@ def test_clean_text_keeps_what_people_write() -> None:
     assert clean_text(" Modèle № 3 模型 ") == "Modèle № 3 模型"
 
 
+def test_an_order_sets_no_variable_but_those_that_say_which_gpus_and_whose_place() -> None:
+    start = StartProcess(ID, W, WHY, None, (GpuUuid("GPU-a"),))
+    sent = {"NLS_GPU_COUNT": "1", "PYTHONPATH": "/tmp/evil", "LD_PRELOAD": "/tmp/evil.so", "PATH": "/tmp"}
+    told = parse_daemon_message(encode_command(start, "because", None, sent))
+    assert isinstance(told, CommandMessage)
+    assert told.environment == {"NLS_GPU_COUNT": "1"}
+
+
 def test_orders_arrive_as_they_were_given() -> None:
     start = StartProcess(ID, W, WHY, WorkloadId("o"), (GpuUuid("GPU-a"),))
-    assert parse_daemon_message(encode_command(start, "because", Cause("o", "owner"), {"A": "1"})) == CommandMessage(
-        "start_process", 3, "because", Cause("o", "owner"), ("GPU-a",), {"A": "1"}
+    mask = {"CUDA_VISIBLE_DEVICES": "GPU-a"}
+    assert parse_daemon_message(encode_command(start, "because", Cause("o", "owner"), mask)) == CommandMessage(
+        "start_process", 3, "because", Cause("o", "owner"), ("GPU-a",), mask
     )
     suspend = SuspendProcess(ID, W, WHY, None)
     assert parse_daemon_message(encode_command(suspend, "because", None, {})) == CommandMessage(

@@ -118,6 +118,7 @@ def _serve(options: argparse.Namespace, ready: Callable[[], None]) -> int:
     from nls_scheduler.daemon import config
     from nls_scheduler.daemon.http import server
     from nls_scheduler.daemon.journal import JournalError
+    from nls_scheduler.daemon.state_folder import JOURNAL_NAME
     from nls_scheduler.drivers.selection import Selection
     from nls_scheduler.drivers.simulated import SimulationSpec
     from nls_scheduler.units.sizes import parse_bytes
@@ -153,7 +154,7 @@ def _serve(options: argparse.Namespace, ready: Callable[[], None]) -> int:
         return _driver(state_dir, simulation, context_memory_bytes, selection)
 
     try:
-        server.serve(path, make_driver, settings, state_dir / "journal.db", options.idle_exit, answers, reload, cluster)
+        server.serve(path, make_driver, settings, state_dir / JOURNAL_NAME, options.idle_exit, answers, reload, cluster)
     except (server.AlreadyRunning, JournalError) as error:
         tell(str(error))
         return exit_codes.NO_DAEMON

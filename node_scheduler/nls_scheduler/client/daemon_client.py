@@ -11,13 +11,12 @@ from urllib.parse import quote
 from tornado.httpclient import HTTPClientError, HTTPError, HTTPRequest
 from tornado.iostream import StreamClosedError
 from tornado.simple_httpclient import HTTPTimeoutError, SimpleAsyncHTTPClient
-from tornado.tcpclient import TCPClient
 
 from nls_scheduler.client.link import Report, SupervisorLink
 from nls_scheduler.wire import locate
 from nls_scheduler.wire.errors import DaemonUnreachable, problem_in
-from nls_scheduler.wire.protocol import ONLY_QUERY, PROTOCOL_HEADER, PROTOCOL_VERSION
-from nls_scheduler.wire.unix_resolver import UnixResolver
+from nls_scheduler.wire.protocol import ONLY_QUERY, PROTOCOL_HEADER, PROTOCOL_VERSION, SECRET_HEADER
+from nls_scheduler.wire.unix_resolver import TrustedConnections
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -43,7 +42,7 @@ class DaemonClient:
     def __init__(self, socket: Path) -> None:
         """`socket` is a path that `locate` gave; nothing is connected yet."""
         self.socket = socket
-        self._resolver = UnixResolver(socket)
+        self._secrets: dict[str, str] = {}
         self._http: SimpleAsyncHTTPClient | None = None
 
     @classmethod
@@ -61,14 +60,18 @@ class DaemonClient:
 
         It belongs to the calling process: when that ends, the workload ends.
         """
-        return await self._request("POST", "/v1/workloads", fields)
+        answer = await self._answer("POST", "/v1/workloads", fields)
+        view: dict[str, Any] = json.loads(answer.body)
+        self._secrets[view["id"]] = answer.headers.get(SECRET_HEADER, "")
+        return view
 
     async def adopt(self, workload_id: str, *, only: bool = False, **fields: Any) -> dict[str, Any]:
         """Bring back a workload that the daemon no longer knows, with its running GPU process; its status entry.
 
         `fields` are those of `submit`, and `command_id`, `pid`, `start_time`, `current`, `executing`, `saved_bytes`;
-        `only`: this process has no other one.
+        `only`: this process has no other one. Only the client that submitted it knows the secret that this takes.
         """
+        fields = {"secret": self._secrets.get(workload_id, ""), **fields}
         return await self._request("PUT", f"/v1/workloads/{workload_id}{ONLY_QUERY if only else ''}", fields)
 
     async def patch(self, workload_id: str, **fields: Any) -> dict[str, Any]:
@@ -125,8 +128,8 @@ class DaemonClient:
                 lines.put_nowait(bytes(buffer[:end]))
                 del buffer[: end + 1]
 
-        http = SimpleAsyncHTTPClient(force_instance=True, resolver=self._resolver)
-        http.tcp_client = connections = _Connections(resolver=self._resolver)
+        http = SimpleAsyncHTTPClient(force_instance=True)
+        http.tcp_client = connections = _Connections(self.socket)
         request = HTTPRequest(
             f"{_BASE}/v1/events{'?passive=true' if passive else ''}",
             headers=_HEADERS,
@@ -165,8 +168,13 @@ class DaemonClient:
             self._http = None
 
     async def _request(self, method: str, path: str, fields: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads((await self._answer(method, path, fields)).body)
+        return answer
+
+    async def _answer(self, method: str, path: str, fields: Mapping[str, Any] | None) -> HTTPResponse:
         if self._http is None:
-            self._http = SimpleAsyncHTTPClient(force_instance=True, resolver=self._resolver)
+            self._http = SimpleAsyncHTTPClient(force_instance=True)
+            self._http.tcp_client = TrustedConnections(self.socket)
         request = HTTPRequest(
             _BASE + path,
             method=method,
@@ -178,9 +186,7 @@ class DaemonClient:
         fetch = asyncio.ensure_future(self._http.fetch(request))
         # Tornado logs what a fetch that was cancelled ends with: whoever gives up waiting leaves it to its end.
         fetch.add_done_callback(lambda over: over.cancelled() or over.exception())
-        response = await self._outcome(asyncio.shield(fetch))
-        answer: dict[str, Any] = json.loads(response.body)
-        return answer
+        return await self._outcome(asyncio.shield(fetch))
 
     async def _outcome(self, fetch: asyncio.Future[HTTPResponse]) -> HTTPResponse:
         try:
@@ -201,11 +207,11 @@ class DaemonClient:
         return DaemonUnreachable(f"The daemon at {self.socket} does not answer ({why}): `nls up` starts one.")
 
 
-class _Connections(TCPClient):
+class _Connections(TrustedConnections):
     """Tornado's client, when it is closed, leaves an answer that still comes to itself: the daemon would go on."""
 
-    def __init__(self, resolver: UnixResolver) -> None:
-        super().__init__(resolver=resolver)
+    def __init__(self, socket: Path) -> None:
+        super().__init__(socket)
         self._streams: list[IOStream] = []
         self._over = False
 

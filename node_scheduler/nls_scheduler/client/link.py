@@ -29,9 +29,11 @@ from nls_scheduler.wire.protocol import (
     encode_event,
     parse_daemon_message,
 )
+from nls_scheduler.wire.trust import check_daemon
 from nls_scheduler.wire.unix_resolver import UnixResolver
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
@@ -203,10 +205,10 @@ class SupervisorLink:
         self._task = None
 
     async def _run(self, connection: WebSocketClientConnection | None) -> None:
-        pause_s = FIRST_PAUSE_S
+        pause_s, warned = FIRST_PAUSE_S, False
         while True:
             if connection is not None:
-                pause_s = FIRST_PAUSE_S
+                pause_s, warned = FIRST_PAUSE_S, False
                 end = await self._converse(connection)
                 if self._closing:
                     return
@@ -220,6 +222,10 @@ class SupervisorLink:
                 connection = await self._connect()
             except _LOST:
                 continue
+            except DaemonUnreachable as error:  # another user's
+                if not warned:
+                    log.warning("%s", error)
+                warned = True
             except Problem as problem:
                 if problem.status == _UNKNOWN and await self._bring_back():
                     continue
@@ -266,11 +272,17 @@ class SupervisorLink:
             request_timeout=CONNECT_TIMEOUT_S,
         )
         try:
-            return await websocket_connect(request, resolver=self._resolver, max_message_size=MAX_BODY_BYTES)
+            connection = await websocket_connect(request, resolver=self._resolver, max_message_size=MAX_BODY_BYTES)
         except HTTPClientError as error:
             if error.response is None or error.code not in (400, 403, 404, 409):
                 raise
             raise problem_in(error.code, error.response.body) from error
+        try:
+            check_daemon(_socket(connection), self._socket)
+        except DaemonUnreachable:
+            _hang_up(connection)
+            raise
+        return connection
 
     async def _converse(self, connection: WebSocketClientConnection) -> object:
         """Send and receive until the connection is gone. Returns the end, or _GOES_ON to connect again."""
@@ -365,6 +377,15 @@ class SupervisorLink:
             self._all_sent.set()
             self._to_send.clear()
             await self._to_send.wait()
+
+
+def _socket(connection: WebSocketClientConnection) -> socket.socket:
+    """What it goes through. Raises WebSocketClosedError when it is closed already."""
+    protocol = connection.protocol
+    if protocol is None or protocol.stream is None or protocol.stream.socket is None:
+        raise WebSocketClosedError
+    connected: socket.socket = protocol.stream.socket
+    return connected
 
 
 def _hang_up(connection: WebSocketClientConnection) -> None:

@@ -19,10 +19,12 @@ from nls_scheduler.core.planning.making_room.rooms import out_of_service
 from nls_scheduler.core.step import outstanding, step
 from nls_scheduler.daemon.connected import Connected, viewer_of
 from nls_scheduler.daemon.journal import boot_id
+from nls_scheduler.daemon.passports import Passports
 from nls_scheduler.daemon.peers import Leases
 from nls_scheduler.daemon.poller import Poller, PollRates
 from nls_scheduler.daemon.reaper import Reaper
 from nls_scheduler.daemon.start_environment import start_environment
+from nls_scheduler.daemon.state_folder import KEY_NAME
 from nls_scheduler.daemon.watch import Watch
 from nls_scheduler.processes.proc import CONTEXT_VARIABLE, WORKLOAD_VARIABLE, alive, look_up, workloads_on
 from nls_scheduler.requests import adoption, growing, joining, migration, pool_config, queue_config, submission
@@ -105,6 +107,7 @@ class Daemon:
         self._simulated = driver.simulated
         self._context_memory_bytes = driver.context_memory_bytes
         self._journal = journal
+        self._passports = Passports(journal.path.with_name(KEY_NAME))
         self._defaults = settings.defaults
         self._recorder = Recorder()
         self._connected = Connected()
@@ -206,12 +209,20 @@ class Daemon:
             raise
         return workload_id
 
+    def secret(self, workload_id: WorkloadId, peer: Peer) -> str:
+        """With which `peer`, who submits the workload, can bring it back to a daemon that has forgotten it."""
+        return self._passports.secret(workload_id, peer.uid, peer.tenant)
+
     async def adopt(self, workload_id: WorkloadId, body: Mapping[str, Any], peer: Peer, *, only: bool = False) -> None:
         """Take up again what an earlier daemon knew, as its supervisor says it is. Raises Problem.
 
         `only`: the calling process has no other one, so that what else a journal knows of it is over.
         """
         home = None
+        if not self._passports.opens(body.get("secret"), workload_id, peer.uid, peer.tenant):
+            detail = "Only who submitted a workload can bring it back, by the secret of its submission: submit it anew."
+            raise Problem(403, "Not your workload", detail)
+        body = {name: value for name, value in body.items() if name != "secret"}
         if self._cluster is not None:
             state = {name: body[name] for name in adoption.STATE_FIELDS if name in body}
             asked, home = self._allotted({k: v for k, v in body.items() if k not in state}, peer)

@@ -96,12 +96,6 @@ class Peer:
             raise Problem(403, "Not an administrator", detail)
 
 
-def peer_uid(connection: socket.socket) -> int:
-    """The user at the other end of a Unix socket connection."""
-    uid: int = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))[1]
-    return uid
-
-
 def _groups(connection: socket.socket) -> tuple[int, ...]:
     """The peer's supplementary groups when it connected; none where the kernel does not tell them."""
     for most in (_FEW_GROUPS, _MOST_GROUPS):

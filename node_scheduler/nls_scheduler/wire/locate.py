@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Final
 
 from nls_scheduler.processes.proc import WORKLOAD_VARIABLE
+from nls_scheduler.wire import trust
 from nls_scheduler.wire.errors import DaemonUnreachable
 
 SOCKET_VARIABLE: Final = "NLS_SOCKET"
 SIMULATE_VARIABLE: Final = "NLS_SIMULATE"
-SYSTEM_SOCKET: Final = Path("/run/nls/nls.sock")
+SYSTEM_SOCKET: Final = trust.SYSTEM_SOCKET
 PATH_LIMIT: Final = 107
 IDLE_EXIT_S: Final = 600
 START_TIMEOUT_S: Final = 30.0
@@ -88,7 +89,11 @@ def find_or_start(named: Path | None = None) -> Path:
 
 
 def answers(path: Path) -> bool:
-    """Whether somebody accepts connections at `path`. Raises DaemonUnreachable where we may not connect."""
+    """Whether a daemon accepts connections at `path`.
+
+    Raises DaemonUnreachable where we may not connect, or somebody serves whose daemon is not to be trusted.
+    """
+    trust.check_place(path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(CONNECT_TIMEOUT_S)
         try:
@@ -97,6 +102,7 @@ def answers(path: Path) -> bool:
             raise DaemonUnreachable(f"You may not connect to the daemon at {path}: ask its administrator.") from error
         except OSError:
             return False
+        trust.check_daemon(probe, path)
     return True
 
 

@@ -34,6 +34,8 @@ PROTOCOL_VERSION: Final = 1
 OLDEST_PROTOCOL: Final = 1
 """The oldest client that this daemon still understands."""
 PROTOCOL_HEADER: Final = "X-NLS-Protocol"
+SECRET_HEADER: Final = "X-NLS-Secret"  # noqa: S105 - a name
+"""In the answer to a submission: with it its process brings the workload back to a daemon that has forgotten it."""
 ONLY_ARGUMENT: Final = "only"
 """In a supervisor's query, `true`: its process looks after no other workload, whatever the daemon's journal knows."""
 ONLY_QUERY: Final = f"?{ONLY_ARGUMENT}=true"
@@ -46,6 +48,14 @@ REASON_LIMIT: Final = 2000
 MISSING_LIMIT: Final = 100
 """As many names of variables, and cells, that did not come back are told; a notebook's own log has all."""
 NAME_LIMIT: Final = 100
+MAY_SET: Final = frozenset(
+    (
+        *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"),
+        *("NLS_WORKLOAD", "NLS_CONTEXT_MEMORY", "NLS_SIMULATION"),
+        *("NLS_GPU_COUNT", "NLS_GANG", "NLS_GANG_RANK", "NLS_GANG_SIZE"),
+    )
+)
+"""The variables that a daemon may set for a new process: which Gpus it sees, and its place. Any other is left out."""
 
 _EVENT_FIELDS: Final[Mapping[str, Mapping[str, type]]] = {
     "process_started": {"command_id": int, "pid": int, "start_time": int},
@@ -218,7 +228,7 @@ def parse_daemon_message(text: str | bytes) -> DaemonMessage:
             reason=str(message["reason"]),
             cause=None if cause is None else Cause(str(cause["id"]), str(cause["name"])),
             gpus=tuple(str(gpu) for gpu in message.get("gpus", ())),
-            environment={str(name): str(value) for name, value in message.get("environment", {}).items()},
+            environment={str(k): str(v) for k, v in message.get("environment", {}).items() if k in MAY_SET},
             grace_s=float(message.get("grace_s", 0.0)),
         )
     except (KeyError, TypeError, AttributeError) as error:

@@ -1,4 +1,4 @@
-"""Lets tornado's HTTP and WebSocket clients connect to a Unix socket."""
+"""Lets tornado's HTTP and WebSocket clients connect to a Unix socket, if it is the daemon of somebody to be trusted."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from tornado.netutil import Resolver
+from tornado.tcpclient import TCPClient
+
+from nls_scheduler.wire.errors import DaemonUnreachable
+from nls_scheduler.wire.trust import check_daemon
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tornado.iostream import IOStream
 
 
 class UnixResolver(Resolver):
@@ -24,3 +30,21 @@ class UnixResolver(Resolver):
         """The one address."""
         del host, port, family
         return [(socket.AF_UNIX, self._path)]
+
+
+class TrustedConnections(TCPClient):
+    """Tornado's, to one socket: nothing is sent before it is known whose daemon listens there."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(resolver=UnixResolver(path))
+        self._path = path
+
+    async def connect(self, *arguments: Any, **named: Any) -> IOStream:
+        """Tornado's client calls it. Raises DaemonUnreachable."""
+        stream = await super().connect(*arguments, **named)
+        try:
+            check_daemon(stream.socket, self._path)
+        except DaemonUnreachable:
+            stream.close()
+            raise
+        return stream

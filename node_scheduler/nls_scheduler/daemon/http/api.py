@@ -19,7 +19,7 @@ from nls_scheduler.daemon.sessions import Session
 from nls_scheduler.views.entries import entry_view
 from nls_scheduler.views.metrics import CONTENT_TYPE as METRICS_TYPE
 from nls_scheduler.wire.errors import Problem
-from nls_scheduler.wire.protocol import MAX_BODY_BYTES, clean_text
+from nls_scheduler.wire.protocol import MAX_BODY_BYTES, SECRET_HEADER, clean_text
 
 if TYPE_CHECKING:
     from nls_scheduler.daemon.daemon import Daemon
@@ -127,9 +127,10 @@ class Workloads(WithBody):
     """`POST /v1/workloads`: submit."""
 
     def post(self) -> None:
-        """201 with the new workload's status entry."""
+        """201 with the new workload's status entry, and its secret, which is told this once."""
         workload_id = self.daemon.submit(self.fields(), self.caller)
         self.set_header("Location", f"/v1/workloads/{workload_id}")
+        self.set_header(SECRET_HEADER, self.daemon.secret(workload_id, self.caller))
         self.answer_entry(workload_id, HTTPStatus.CREATED)
 
 

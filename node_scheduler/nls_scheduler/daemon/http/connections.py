@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from tornado.httpserver import HTTPServer
 from tornado.iostream import StreamClosedError, UnsatisfiableReadError
 
-from nls_scheduler.daemon.peers import peer_uid
 from nls_scheduler.wire.errors import CONTENT_TYPE, Problem
+from nls_scheduler.wire.trust import peer_uid
 
 if TYPE_CHECKING:
     from tornado.iostream import IOStream

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tornado.netutil import bind_unix_socket
 
+from nls_scheduler.daemon import state_folder
 from nls_scheduler.daemon.daemon import Daemon
 from nls_scheduler.daemon.http.api import application
 from nls_scheduler.daemon.http.connections import BoundedServer, affordable
@@ -86,7 +87,8 @@ def serve(
     At SIGHUP `reload` reads the settings again; it raises ValueError for those that cannot be used, and the old stay.
     Its argument is what the `cluster` sets, if anything.
 
-    Raises AlreadyRunning, and what `make_driver` raises; OSError when the socket cannot be made.
+    Raises AlreadyRunning, and what `make_driver` raises; ValueError for a folder where others may have written the
+    journal; OSError when the socket cannot be made.
     """
     # Everybody must reach the system daemon's socket; nobody but its user another's.
     everybody = path == SYSTEM_SOCKET or cluster is not None
@@ -96,6 +98,7 @@ def serve(
     with sole_owner(path, served), ExitStack() as locks:
         with suppress(OSError):  # where no lock can be made no journal can: that one tells, and goes on in memory
             journal_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            state_folder.check(journal_path.parent)
             locks.enter_context(sole_owner(journal_path, kept))
         daemon = Daemon(make_driver(), settings, Journal(journal_path), cluster, reload)
         asyncio.run(_serve(path, daemon, settings, idle_exit_s, ready, reload, everybody=everybody))

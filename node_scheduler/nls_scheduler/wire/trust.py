@@ -1,0 +1,82 @@
+"""Whose daemon it is: one's own, root's, or the administrator's, before anything is told to it or done for it."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import socket
+import stat
+import struct
+from pathlib import Path
+from typing import Final
+
+from nls_scheduler.wire.errors import DaemonUnreachable
+
+SYSTEM_SOCKET: Final = Path("/run/nls/nls.sock")
+UID_VARIABLE: Final = "NLS_DAEMON_UID"
+"""A user whose daemon is used besides one's own and root's: where an administrator runs one elsewhere."""
+_UCRED: Final = struct.Struct("iII")
+
+
+def peer_uid(connection: socket.socket) -> int:
+    """The user at the other end of a Unix socket connection: who connected, or who listens."""
+    uid: int = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))[1]
+    return uid
+
+
+def check_place(path: Path) -> None:
+    """Raises DaemonUnreachable where others decide what `path` is: its directory is theirs, or open to them, or a link.
+
+    What is not there yet is nobody's.
+    """
+    directory = path.parent
+    try:
+        about = directory.lstat()
+        is_link = path.is_symlink()
+    except OSError:
+        return
+    if stat.S_ISLNK(about.st_mode) or is_link:
+        why = f"{path if is_link else directory} is a symbolic link"
+    elif about.st_uid not in _trusted(path):
+        why = f"its directory belongs to {_called(about.st_uid)}"
+    elif about.st_mode & stat.S_IWOTH:
+        why = "everybody may write to its directory"
+    else:
+        return
+    raise DaemonUnreachable(
+        f"The daemon's socket {path} is not used, as {why}: another user could have put a daemon of theirs there. "
+        f"Name one in a directory of your own or of root's, or tell {UID_VARIABLE} whose daemon it is."
+    )
+
+
+def check_daemon(connection: socket.socket, path: Path) -> None:
+    """Raises DaemonUnreachable where somebody else than one's own user, root or the administrator listens at `path`."""
+    uid = peer_uid(connection)
+    if uid not in _trusted(path):
+        raise DaemonUnreachable(
+            f"The daemon at {path} is run by {_called(uid)}, who is neither you nor root, and is not used: what it "
+            f"orders would be done in your name. If it is your administrator's, set {UID_VARIABLE}={uid}."
+        )
+
+
+def _trusted(path: Path) -> set[int]:
+    """Whose daemon may be used at `path`; that of the node is run by whom root has given its directory."""
+    uids = {os.geteuid(), 0}
+    named = os.environ.get(UID_VARIABLE, "").strip()
+    if named.isascii() and named.isdecimal():
+        uids.add(int(named))
+    if path == SYSTEM_SOCKET and _is_roots(path.parent.parent):
+        uids.add(path.parent.lstat().st_uid)
+    return uids
+
+
+def _is_roots(directory: Path) -> bool:
+    about = directory.lstat()
+    return about.st_uid == 0 and stat.S_ISDIR(about.st_mode) and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _called(uid: int) -> str:
+    try:
+        return f"the user {pwd.getpwuid(uid).pw_name}"
+    except KeyError:
+        return f"the user with uid {uid}"

@@ -1,0 +1,194 @@
+"""Nothing is told to another user's daemon, and nothing is done for it; nobody takes what is another user's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from daemon_process import DaemonProcess, nls_environment
+from integration.test_who_asks import BECOME, shared, user
+from nls_scheduler.client.daemon_client import DaemonClient
+from nls_scheduler.processes.proc import look_up
+from nls_scheduler.wire import locate, trust
+from nls_scheduler.wire.errors import DaemonUnreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+
+MALLORY = 65533
+# Prints what it was sent by each who connects.
+LISTENER = """
+listening = socket.socket(socket.AF_UNIX)
+listening.bind(sys.argv[1])
+listening.listen()
+os.chmod(sys.argv[1], 0o666)
+print("listens", flush=True)
+while True:
+    connected, _ = listening.accept()
+    connected.settimeout(20)
+    print(json.dumps(connected.recv(1000).decode()), flush=True)
+    connected.close()
+"""
+
+
+class Listener:
+    """A process of Mallory's at a socket."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.chown(path.parent, MALLORY, MALLORY)
+        for parent in path.parents:
+            if parent.stat().st_uid == 0 and not parent.stat().st_mode & 0o001:
+                parent.chmod(parent.stat().st_mode | 0o011)
+        arguments = [str(path), json.dumps([MALLORY]), json.dumps(sys.path)]
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", BECOME + LISTENER, *arguments], stdout=subprocess.PIPE, text=True
+        )
+        assert self._line() == "listens\n"
+
+    def was_sent(self) -> str:
+        return str(json.loads(self._line()))
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run" / "nls" / "nls.sock"
+
+
+@pytest.fixture
+def mallory(path: Path) -> Iterator[Listener]:
+    listener = Listener(path)
+    with listener.process:
+        yield listener
+        listener.process.kill()
+
+
+def test_a_socket_in_another_users_directory_is_not_even_connected_to(mallory: Listener, path: Path) -> None:
+    with pytest.raises(DaemonUnreachable, match=r"its directory belongs to .*NLS_DAEMON_UID"):
+        locate.find(path)
+    status = subprocess.run(
+        [sys.executable, "-m", "nls_scheduler", "--socket", str(path), "status"],
+        capture_output=True, text=True, env=nls_environment(), timeout=60, check=False,
+    )  # fmt: skip
+    assert status.returncode != 0
+    assert "another user could have put a daemon of theirs there" in status.stderr
+    assert "Traceback" not in status.stderr
+
+
+def test_another_users_daemon_in_a_directory_of_roots_gets_not_a_byte(mallory: Listener, path: Path) -> None:
+    os.chown(path.parent, 0, 0)
+    with pytest.raises(DaemonUnreachable, match=r"is run by .*neither you nor root"):
+        locate.find(path)
+    assert mallory.was_sent() == ""
+
+    async def asks() -> None:
+        client = DaemonClient(path)
+        with contextlib.closing(client), pytest.raises(DaemonUnreachable, match="neither you nor root"):
+            await client.submit(kind="notebook")
+        with pytest.raises(DaemonUnreachable, match="neither you nor root"):
+            await anext(client.events())
+
+    asyncio.run(asks())
+    assert [mallory.was_sent(), mallory.was_sent()] == ["", ""]
+
+
+def test_whom_the_administrator_names_is_trusted(
+    mallory: Listener, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(trust.UID_VARIABLE, str(MALLORY))
+    assert locate.find(path) == path
+    assert mallory.was_sent() == ""
+    monkeypatch.setenv(trust.UID_VARIABLE, "x")
+    with pytest.raises(DaemonUnreachable):
+        locate.find(path)
+
+
+def test_the_nodes_socket_is_served_by_whom_root_has_given_its_directory(
+    mallory: Listener, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trust, "SYSTEM_SOCKET", path)
+    assert locate.find(path) == path
+    assert mallory.was_sent() == ""
+    path.parents[1].chmod(0o777)
+    with pytest.raises(DaemonUnreachable, match="its directory belongs to"):
+        locate.find(path)
+
+
+@pytest.mark.parametrize("is_open", [True, False], ids=["open to everybody", "a link"])
+def test_a_directory_that_others_can_change_is_refused(tmp_path: Path, is_open: bool) -> None:
+    directory = tmp_path / "nls"
+    if is_open:
+        directory.mkdir()
+        directory.chmod(0o1777)
+    else:
+        directory.symlink_to(tmp_path)
+    with pytest.raises(DaemonUnreachable, match="everybody may write" if is_open else "is a symbolic link"):
+        locate.find(directory / "nls.sock")
+
+
+def test_a_daemon_of_roots_reads_no_journal_that_others_could_have_written(tmp_path: Path) -> None:
+    planted = tmp_path / "shared"
+    planted.mkdir()
+    os.chown(planted, MALLORY, MALLORY)
+    command = [sys.executable, "-m", "nls_scheduler", "--socket", str(tmp_path / "s.sock"), "--state-dir", str(planted)]
+    ended = subprocess.run(
+        [*command, "up", "--simulate", "1x1GiB"],
+        capture_output=True, text=True, env=nls_environment(), timeout=60, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 2
+    assert "belongs to another user: name a folder of its own with --state-dir" in ended.stderr
+    assert list(planted.iterdir()) == []
+
+
+def test_who_knows_only_the_id_does_not_get_the_workload_of_a_lost_journal(tmp_path: Path) -> None:
+    with shared(tmp_path, "reconnect_grace_s=600") as daemon:
+        victim = daemon.start_nls("run", "--name", "victim", "--", "sleep", "600")
+        before = daemon.wait_for("victim", phase="running")
+        victim.send_signal(signal.SIGSTOP)
+        daemon.kill()
+        for file in (daemon.directory / "state").glob("journal.db*"):
+            file.unlink()
+        daemon.start()
+        daemon.socket.chmod(0o666)
+        with user(daemon, MALLORY) as thief:
+            record = look_up(thief.process.pid)
+            assert record is not None
+            body = {"kind": "notebook", "request": "1GiB", "command_id": 9**9, "executing": False}
+            body |= {"pid": record.id.pid, "start_time": record.id.start_time, "current": before["current"]}
+            for secret in ({}, {"secret": "0" * 64}):
+                status, problem = thief.ask("PUT", f"/v1/workloads/{before['id']}", {**body, **secret})
+                assert (status, problem["title"]) == (403, "Not your workload")
+        victim.send_signal(signal.SIGCONT)
+        assert daemon.wait_for("victim", phase="running")["pid"] == before["pid"]
+
+
+def test_nobody_is_told_a_secret_but_who_submits(tmp_path: Path) -> None:
+    with DaemonProcess(tmp_path) as daemon:
+
+        async def submitted() -> str:
+            client = DaemonClient(daemon.socket)
+            with contextlib.closing(client):
+                view = await client.submit(kind="notebook", name="mine")
+                (secret,) = client._secrets.values()
+                told = json.dumps([view, await client.status(), await client.history()])
+                assert secret not in told
+                return secret
+
+        secret = asyncio.run(submitted())
+        assert len(secret) == 64
+        assert secret not in daemon.log
