@@ -102,6 +102,15 @@ def test_the_reference_explains_every_exit_code_and_every_error() -> None:
     assert [kind for kind in kinds if f"| `{kind}` |" not in text] == ["GpuError"]
 
 
+def test_what_the_security_page_claims_is_shown_by_tests_that_exist() -> None:
+    text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    table = text.partition("| attempt |")[2].partition("\n\n")[0].splitlines()[2:]
+    there = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+    assert table
+    assert [row for row in table if not set(re.findall(r"`(test_\w+\.py)`", row)) & there] == []
+    assert set(re.findall(r"`(test_\w+\.py)`", text)) <= there
+
+
 def test_the_walk_through_the_code_names_what_is_there() -> None:
     text = (DOCS / "architecture.md").read_text(encoding="utf-8")
     steps = re.findall(r"^\| `([\w/]+\.py)` `(\w+)` \|", text, re.MULTILINE)

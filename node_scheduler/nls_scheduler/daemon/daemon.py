@@ -224,7 +224,7 @@ class Daemon:
             raise Problem(403, "Not your workload", detail)
         body = {name: value for name, value in body.items() if name != "secret"}
         if self._cluster is not None:
-            state = {name: body[name] for name in adoption.STATE_FIELDS if name in body}
+            state: dict[str, Any] = {name: body[name] for name in adoption.STATE_FIELDS if name in body}
             asked, home = self._allotted({k: v for k, v in body.items() if k not in state}, peer)
             body = {**asked, **state}
         claimed = adoption.claim(workload_id, body, peer.uid, self.state, self._defaults, peer.who)
