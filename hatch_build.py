@@ -40,6 +40,8 @@ class LabExtensionHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchli
             self.app.display_warning(MISSING)
         elif self.target_name == "wheel" and version != "editable":
             build_data["shared_data"][str(Path(self.root) / OUTPUT)] = INSTALLED
+            # By this the extension manager knows which package it came with.
+            build_data["shared_data"][str(Path(self.root) / SOURCE / "install.json")] = f"{INSTALLED}/install.json"
 
     @property
     def _built(self) -> bool:

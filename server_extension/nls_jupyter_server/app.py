@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
 
 from jupyter_server.extension.application import ExtensionApp
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from jupyter_events import EventLogger
 
 LOOK_EVERY_S: Final = 2.0
+LOOK_UNASKED_EVERY_S: Final = 30.0
+"""Where no daemon was ever met there are no GPU processes, unless by one that only kernels know."""
 
 
 class NlsExtension(ExtensionApp):
@@ -65,9 +68,17 @@ class NlsExtension(ExtensionApp):
 
     async def _look_after_kernels(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_EVERY_S)
+            await self._until_the_next_look()
             found = await asyncio.to_thread(self.orphanage.look, self.kernels.by_pid().keys())
             for workload, pid in found.items():
                 self.log.info("GPU workload %s belongs to kernel process %d.", workload, pid)
             for workload in await asyncio.to_thread(self.orphanage.end_orphans):
                 self.log.warning("The kernel of GPU workload %s has ended; so has its GPU process now.", workload)
+
+    async def _until_the_next_look(self) -> None:
+        if self.events.met.is_set():
+            await asyncio.sleep(LOOK_EVERY_S)
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_UNASKED_EVERY_S):
+                await self.events.met.wait()

@@ -26,6 +26,7 @@ class EventWatch:
 
     Attributes:
         following: set while a daemon is connected.
+        met: set once one was.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class EventWatch:
         self._last: tuple[int, str] = (0, "")
         self._task: asyncio.Task[None] | None = None
         self.following = asyncio.Event()
+        self.met = asyncio.Event()
 
     def start(self) -> None:
         """In the server's loop."""
@@ -84,6 +86,7 @@ class EventWatch:
         try:
             self._tell_missed(await client.history())
             self.following.set()
+            self.met.set()
             while (entry := await coming.get()) is not None:
                 if entry["sequence"] > self._last[0] + 1:
                     self._tell_missed(await client.history())  # something fell between the two questions

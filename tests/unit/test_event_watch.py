@@ -112,10 +112,12 @@ def test_a_daemon_that_comes_later_and_again_is_followed_and_what_was_missed_is_
     async def tell(watch: EventWatch, names: list[str]) -> None:
         daemon.happens("while nobody listened")
         assert not watch.following.is_set()
+        assert not watch.met.is_set()
         daemon.up = True
         await so(lambda: names == ["while nobody listened"] and bool(daemon.followers))
         daemon.stop()
         await so(lambda: not watch.following.is_set())
+        assert watch.met.is_set()
         daemon.happens("meanwhile")
         daemon.up = True
         await so(lambda: names[1:] == ["meanwhile"] and bool(daemon.followers))
