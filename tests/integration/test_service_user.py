@@ -1,4 +1,4 @@
-"""The system daemon as its unit runs it: a user of its own that may end processes and read their environments, no more."""
+"""The system daemon as its unit runs it: a user of its own that may end processes and read environments, no more."""
 
 from __future__ import annotations
 
