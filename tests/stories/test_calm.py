@@ -89,6 +89,31 @@ def test_a_move_that_was_put_off_waits_for_the_first_of_the_hour_not_for_the_las
     assert may_move_from(stage.node.state, stage.workload("bob")) == pytest.approx(3600, abs=1)
 
 
+def test_nobody_moves_for_burst_to_where_one_leaves_only_when_its_cell_has_ended() -> None:
+    stage = Stage(2)
+    stage.command("blocker")
+    for name, request in (("idle", 0.375), ("other", 0.125)):
+        stage.notebook(name, request)
+        stage.cell_starts(name)
+    stage.ends("blocker")
+    for name, request in (("holder", 0.125), ("wisher", 0.5)):
+        stage.notebook(name, request)
+        stage.cell_starts(name)
+    stage.allocates("holder", 0.5)
+    here, there = stage.gpu("wisher"), stage.gpu("idle")
+    assert (here, there) == (0, 1)
+    stage.user_migrates("wisher", 1)
+    stage.cell_ends("idle")
+    stage.cell_ends("other")
+    stage.after(3600)
+    assert [stage.orders(name) for name in ("idle", "other")] == [["start"]] * 2
+    stage.cell_ends("wisher")
+    stage.after(3600)
+    assert stage.gpu("wisher") == 1
+    assert stage.runs("idle", "other", "holder")
+    assert 0 in (stage.gpu("idle"), stage.gpu("other"))
+
+
 def test_moves_that_its_user_asks_for_are_no_moves_for_burst() -> None:
     stage = Stage(2, max_moves_per_hour=2)
     stage.notebook("alice")

@@ -80,6 +80,16 @@ def test_one_of_a_gang_that_cannot_move_does_not_grow_beyond_its_gpu() -> None:
         grows(stage, "red-0", 0.75)
 
 
+def test_more_may_be_promised_only_to_who_takes_turns() -> None:
+    stage = Stage(1, oversubscribe=1.5)
+    stage.gang("red", 2, request=0.25, limit=1.0)
+    grows(stage, "red-0", 0.75)
+    with pytest.raises(Problem, match="nobody on GPU 0 can make room"):
+        grows(stage, "red-0", 1.0)
+    stage = full(oversubscribe=1.5)
+    assert grows(stage, "book 0", 1.0) == [[0], [0]]
+
+
 def test_where_there_are_queues_they_say_who_may_take_from_whom() -> None:
     assert grows(full(queues=(Queue("default"),)), "book 0", 1.0) == [[0], []]
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nls_scheduler.core.planning.homes.paper import Paper
 from nls_scheduler.wire.errors import impossible
 
 if TYPE_CHECKING:
+    from nls_scheduler.core.model.gpu import Gpu
     from nls_scheduler.core.model.ids import WorkloadId
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
@@ -25,14 +27,20 @@ def check(before: NodeState, after: NodeState, changed: WorkloadId) -> None:
         whose = "another workload" if len(homeless) == 1 else f"{len(homeless)} other workloads"
         raise _refused(f"it would take the guarantee of {whose}")
     workload = after.workloads[changed]
-    for gpu in (after.gpus[uuid] for uuid in workload.home if workload.given_home is None and uuid in after.gpus):
-        at_home = sum(w.spec.request_bytes for w in after.workloads.values() if gpu.uuid in w.home)
-        if at_home > after.policy.pool_of(gpu).home_capacity_bytes(gpu) and _grows(before, workload):
-            raise _refused(f"nobody on {gpu.label} can make room, whose requests would be more than it has")
+    if workload.given_home is None and workload.spec.request_bytes > before.workloads[changed].spec.request_bytes:
+        full = _full_without_it(after, workload)
+        if full is not None:
+            raise _refused(f"nobody on {full.label} can make room, whose requests would be more than it has")
 
 
-def _grows(before: NodeState, workload: Workload) -> bool:
-    return workload.spec.request_bytes > before.workloads[workload.id].spec.request_bytes
+def _full_without_it(state: NodeState, workload: Workload) -> Gpu | None:
+    """A Gpu of its home that has not that much beside all others at home there; who has to stay keeps its home."""
+    paper = Paper(state)
+    for other in state.workloads.values():
+        if other.home and other.id != workload.id:
+            paper.give(other, other.home)
+    healthy = (uuid for uuid in workload.home if uuid in paper.free)
+    return next((state.gpus[uuid] for uuid in healthy if not paper.has_home_room(workload, uuid)), None)
 
 
 def _refused(why: str) -> Problem:

@@ -127,9 +127,10 @@ class Rooms:
                 return False
         return True
 
-    def fits(self, workload: Workload, uuid: GpuUuid) -> bool:
-        """Whether `uuid` takes `workload` beside everybody in the draft, with all that it brings."""
-        return self.fits_on_paper(workload, uuid) and self._left[uuid] >= self.size_on(workload, uuid)
+    def fits(self, workload: Workload, uuid: GpuUuid, beside_bytes: int = 0) -> bool:
+        """Whether `uuid` takes `workload` with all that it brings, beside everybody in the draft and so much more."""
+        left = self._left[uuid] - beside_bytes
+        return self.fits_on_paper(workload, uuid) and left >= self.size_on(workload, uuid)
 
     def has_room_again(self, workload: Workload, uuid: GpuUuid) -> bool:
         """Whether `workload`, which was on `uuid`, fits there beside everybody in the draft."""

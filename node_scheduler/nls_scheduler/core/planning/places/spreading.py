@@ -16,7 +16,7 @@ from nls_scheduler.core.planning.making_room.make_room import make_room
 from nls_scheduler.core.planning.places.burst_moves import may_move_from
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
     from nls_scheduler.core.model.workload import Workload
@@ -52,19 +52,31 @@ def _coming(draft: Draft) -> list[Workload]:
 def spread(draft: Draft) -> Moves:
     """Move idle bursters to where everybody's share grows by at least `min_gain`. Returns who moves where.
 
-    Not while somebody is on the way to a Gpu: where all are is known only then.
+    Not while somebody is on the way to a Gpu: where all are is known only then. While one is to leave when its cell has
+    ended, nobody changes places with others.
     """
     if _coming(draft):
         return {}
     singles: Moves = {}
-    states = draft.state.workloads
+    states, held_bytes = draft.state.workloads, _held_until_a_cell_ends(draft)
     movable = [states[key] for key, gpus in draft.rooms.target.items() if _may_move_for_burst(draft, states[key], gpus)]
-    while len(singles) < len(draft.rooms.gpus) and (best := _best_move(draft, movable)) is not None:
+    while len(singles) < len(draft.rooms.gpus) and (best := _best_move(draft, movable, held_bytes)) is not None:
         workload, uuid = best
         _put(draft, workload, uuid)
         singles[workload.id] = uuid
         movable.remove(workload)
-    return singles | _exchange_idle(draft, movable, singles)
+    return singles | ({} if held_bytes else _exchange_idle(draft, movable, singles))
+
+
+def _held_until_a_cell_ends(draft: Draft) -> dict[GpuUuid, int]:
+    """What those hold on a Gpu who are to be elsewhere when their cells have ended: it is not to be had before."""
+    held: dict[GpuUuid, int] = {}
+    for key, gpus in draft.rooms.target.items():
+        workload = draft.state.workloads[key]
+        if gpus != workload.current and workload.executing:
+            for uuid in workload.current:
+                held[uuid] = held.get(uuid, 0) + workload.size_bytes
+    return held
 
 
 def follow_wishes(draft: Draft) -> Moves:
@@ -82,7 +94,9 @@ def _put(draft: Draft, workload: Workload, uuid: GpuUuid) -> None:
     draft.rooms.add(workload, (uuid,))
 
 
-def _best_move(draft: Draft, movable: list[Workload]) -> tuple[Workload, GpuUuid] | None:
+def _best_move(
+    draft: Draft, movable: list[Workload], held_bytes: Mapping[GpuUuid, int]
+) -> tuple[Workload, GpuUuid] | None:
     gain, rooms = max(draft.state.policy.min_gain, _LEAST_GAIN), draft.rooms
     smallest_before, total_before = rooms.value()
     kinds = rooms.alike(uuid for uuid in rooms.gpus if rooms.pools[uuid].placement is Placement.SPREAD)
@@ -98,7 +112,8 @@ def _best_move(draft: Draft, movable: list[Workload]) -> tuple[Workload, GpuUuid
             grows = smallest - smallest_before, total - total_before
             if grows[0] >= gain or (grows[0] >= 0 and grows[1] >= gain):
                 rank = (-smallest, -total, workload.return_bytes, -workload.submitted_at, workload.id)
-                options += [(*rank, rooms.gpus[u].index, u) for u in alike[first] if rooms.fits(workload, u)]
+                fits = [u for u in alike[first] if rooms.fits(workload, u, beside_bytes=held_bytes.get(u, 0))]
+                options += [(*rank, rooms.gpus[u].index, u) for u in fits]
     if not options:
         return None
     chosen = min(options)
