@@ -37,6 +37,24 @@ def test_a_guarantee_that_waited_goes_before_somebody_s_burst() -> None:
     assert sum(p.held_bytes for p in stage.node.processes if p.alive) <= TOTAL
 
 
+def test_who_was_stopped_for_a_guarantee_does_not_come_back_into_its_room() -> None:
+    """One that is idle is to make room for the rest, and does not answer: until it has gone there is room for one."""
+    stage = Stage(1, reclaim_deadline_s=3.0, stop_grace_s=0.5)
+    for name in ("idle", "other", "bursts"):
+        stage.notebook(name, 1 / 16)
+    stage.holds("bursts", 14 / 16)
+    stage.cell_starts("bursts")
+    stage.node.deaf = True
+    stage.command("owner", 1 / 16)
+    for _ in range(3):
+        stage.node.fire_timer()
+    stage.completes("bursts")
+    stage.node.sample()
+    assert stage.orders("owner") == ["start"]
+    assert stage.phase("bursts") == "suspended"
+    assert stage.reason("bursts") == stage.why(Reason.HELD, "idle", gpus=[0])
+
+
 def test_what_came_back_counts_in_full_before_it_is_sampled() -> None:
     """A process that is ready and was not sampled yet counts with what it brought back, and not with its request."""
     stage = Stage(1)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from nls_scheduler.core.model.gangs import fellows
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.workload import Phase
-from nls_scheduler.core.planning.making_room.rooms import room_bytes
+from nls_scheduler.core.planning.making_room.rooms import owed_bytes, room_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,9 +51,7 @@ def leave_together(draft: Draft, gangs: Mapping[GangKey, Gang]) -> None:
 
 
 def have_room(state: NodeState, plan: Mapping[WorkloadId, PlanEntry], workload: Workload) -> bool:
-    """Whether all of its gang that has not started has room in fact, together. True outside gangs."""
-    if workload.spec.gang is None:
-        return True
+    """Whether it has room in fact, and all of its gang that has not started, together."""
     members = [w for w in (*fellows(state, workload), workload) if not w.present]
     if any(w.release_reason is None and w.phase is not Phase.FAILED and not plan[w.id].target for w in members):
         return False
@@ -61,7 +59,9 @@ def have_room(state: NodeState, plan: Mapping[WorkloadId, PlanEntry], workload: 
     for member in members:
         for uuid in plan[member.id].target:
             needed[uuid] = needed.get(uuid, 0) + member.return_bytes
-    gpus = state.gpus
+    targets = {} if all(w.within_request for w in members) else {key: entry.target for key, entry in plan.items()}
     return all(
-        uuid in state.usable and room_bytes(state, workload, gpus[uuid]) >= size for uuid, size in needed.items()
+        uuid in state.usable
+        and room_bytes(state, workload, state.gpus[uuid]) >= size + owed_bytes(state, uuid, targets, members)
+        for uuid, size in needed.items()
     )

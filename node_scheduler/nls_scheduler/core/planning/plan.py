@@ -14,7 +14,7 @@ from nls_scheduler.core.planning.gangs import leave_together
 from nls_scheduler.core.planning.gangs import resting as resting_gangs
 from nls_scheduler.core.planning.homes.known import homes_of
 from nls_scheduler.core.planning.homes.paper import admission_order, waiting_order
-from nls_scheduler.core.planning.making_room.rooms import has_room
+from nls_scheduler.core.planning.making_room.rooms import has_room, owed_bytes, room_bytes
 from nls_scheduler.core.planning.places import trims
 from nls_scheduler.core.planning.places.failed_allocations import roomier, trim_for_wanted
 from nls_scheduler.core.planning.places.guarantees import grant_wishes, place_guarantees, place_guests
@@ -278,10 +278,18 @@ def _why_guest(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) ->
     return Why(Reason.NEEDED, gpus=workload.current, who=_mentions(draft, cause), because=(waits,))
 
 
+def _may_come(draft: Draft, workload: Workload, uuid: GpuUuid) -> bool:
+    """Whether there is room for it in fact, beside what others wait for there that they are owed."""
+    state, gpu = draft.state, draft.state.gpus[uuid]
+    owed = owed_bytes(state, uuid, draft.rooms.target, (workload,))
+    room = has_room(state, workload, gpu)
+    return room and (not owed or room_bytes(state, workload, gpu) >= workload.return_bytes + owed)
+
+
 def _why_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Why:
     lacking: tuple[GpuUuid, ...] = ()
     if workload.phase in (Phase.QUEUED, Phase.SUSPENDED):
-        lacking = tuple(u for u in target if not has_room(draft.state, workload, draft.state.gpus[u]))
+        lacking = tuple(u for u in target if not _may_come(draft, workload, u))
     if lacking:
         holder = _cause(draft, workload, lacking)
         if holder is None:

@@ -268,6 +268,23 @@ def has_room(state: NodeState, workload: Workload, gpu: Gpu) -> bool:
     return room_bytes(state, workload, gpu) >= workload.return_bytes
 
 
+def owed_bytes(
+    state: NodeState,
+    gpu: GpuUuid,
+    targets: Mapping[WorkloadId, tuple[GpuUuid, ...]],
+    to_come: Collection[Workload],
+) -> int:
+    """What those wait for on `gpu` who are owed it, if one of `to_come` brings more than its request: theirs is first.
+
+    `targets` is where everybody is to be.
+    """
+    if all(workload.within_request for workload in to_come):
+        return 0
+    coming = {workload.id for workload in to_come}
+    others = (w for w in state.workloads.values() if not w.present and w.within_request and w.id not in coming)
+    return sum(w.return_bytes for w in others if gpu in targets.get(w.id, ()))
+
+
 def borrows_beside_a_stranger(workload: Workload, gpu: Gpu) -> bool:
     """Whether `workload` would come to borrow where a process was seen that nobody placed.
 
