@@ -117,6 +117,7 @@ def _serve(options: argparse.Namespace, ready: Callable[[], None]) -> int:
 
     from nls_scheduler.daemon import config
     from nls_scheduler.daemon.http import server
+    from nls_scheduler.daemon.http.ownership import AlreadyRunning
     from nls_scheduler.daemon.journal import JournalError
     from nls_scheduler.daemon.state_folder import JOURNAL_NAME
     from nls_scheduler.drivers.selection import Selection
@@ -155,7 +156,7 @@ def _serve(options: argparse.Namespace, ready: Callable[[], None]) -> int:
 
     try:
         server.serve(path, make_driver, settings, state_dir / JOURNAL_NAME, options.idle_exit, answers, reload, cluster)
-    except (server.AlreadyRunning, JournalError) as error:
+    except (AlreadyRunning, JournalError) as error:
         tell(str(error))
         return exit_codes.NO_DAEMON
     except ValueError as error:

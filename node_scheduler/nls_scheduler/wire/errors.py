@@ -63,7 +63,15 @@ def problem_in(status: int, body: bytes) -> Problem:
 
 
 class DaemonUnreachable(Exception):  # noqa: N818 - named for what the user reads: the daemon is unreachable
-    """No daemon answers; the message is one sentence that says what to do. Raised by the client only."""
+    """No daemon answers; the message is one sentence that says what to do. Raised by the client only.
+
+    Attributes:
+        may_come: a daemon is to be there, or was a moment ago: whoever waits may ask the same again.
+    """
+
+    def __init__(self, message: str, *, may_come: bool = False) -> None:
+        super().__init__(message)
+        self.may_come = may_come
 
 
 def malformed(detail: str) -> Problem:

@@ -13,6 +13,7 @@ from typing import Final
 from nls_scheduler.processes.proc import WORKLOAD_VARIABLE
 from nls_scheduler.wire import trust
 from nls_scheduler.wire.errors import DaemonUnreachable
+from nls_scheduler.wire.holder import holder_of
 
 SOCKET_VARIABLE: Final = "NLS_SOCKET"
 SIMULATE_VARIABLE: Final = "NLS_SIMULATE"
@@ -58,11 +59,14 @@ def find(named: Path | None = None) -> Path:
     named = named or _named_in_environment()
     if named is not None:
         if not answers(checked(named)):
-            raise DaemonUnreachable(f"No daemon answers at {named}: start one with `nls up --socket {named}`.")
+            raise silent(checked(named), f"start one with `nls up --socket {named}`")
         return checked(named)
     for path in (SYSTEM_SOCKET, per_user_socket()):
         if answers(path):
             return path
+    for path in (SYSTEM_SOCKET, per_user_socket()):
+        if (away := silent(path, "start one with `nls up`")).may_come:
+            raise away
     raise DaemonUnreachable("No daemon is running on this node: start one with `nls up`.")
 
 
@@ -77,6 +81,11 @@ def find_or_start(named: Path | None = None) -> Path:
     for candidate in (SYSTEM_SOCKET, path):
         if answers(candidate):
             return candidate
+    # Not beside one that comes back. What its own user's killed daemon left is no reason to wait.
+    if (away := silent(SYSTEM_SOCKET, "`nls up` starts one of your own")).may_come:
+        raise away
+    if holder_of(path) is not None:
+        raise silent(path, "")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with path.with_name("start.lock").open("w") as lock:
@@ -100,10 +109,21 @@ def answers(path: Path) -> bool:
             probe.connect(str(path))
         except PermissionError as error:
             raise DaemonUnreachable(f"You may not connect to the daemon at {path}: ask its administrator.") from error
+        except BlockingIOError:
+            return True  # so many wait for it already that no more can
         except OSError:
             return False
         trust.check_daemon(probe, path)
     return True
+
+
+def silent(path: Path, advice: str) -> DaemonUnreachable:
+    """What to say, and to do by `advice`, where nobody listens at `path`; a daemon may be on its way there."""
+    holder = holder_of(path)
+    if holder is not None:
+        return DaemonUnreachable(f"The daemon at {path} does not answer: {holder}.", may_come=True)
+    # Whoever ends as it should removes its socket.
+    return DaemonUnreachable(f"No daemon answers at {path}: {advice}.", may_come=path.is_socket())
 
 
 def _named_in_environment() -> Path | None:

@@ -16,6 +16,8 @@ from nls_scheduler.wire.errors import CONTENT_TYPE, Problem
 from nls_scheduler.wire.trust import peer_uid
 
 if TYPE_CHECKING:
+    import socket
+
     from tornado.iostream import IOStream
 
 FILES_WANTED: Final = 4096
@@ -59,6 +61,11 @@ class BoundedServer(HTTPServer):
             return
         self._users[stream] = uid
         super().handle_stream(stream, address)
+
+    def forget_socket(self, listening: socket.socket) -> None:
+        """Accept nobody there any more; who is connected stays so."""
+        self._handlers.pop(listening.fileno())()
+        self._sockets.pop(listening.fileno()).close()
 
     def _refuse(self, stream: IOStream) -> None:
         if len(self._refusals) >= REFUSALS_AT_ONCE:

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
 import os
 import signal
 import socket
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final
-
-from tornado.netutil import bind_unix_socket
 
 from nls_scheduler.daemon import state_folder
 from nls_scheduler.daemon.daemon import Daemon
 from nls_scheduler.daemon.http.api import application
 from nls_scheduler.daemon.http.connections import BoundedServer, affordable
+from nls_scheduler.daemon.http.listening import Listening
 from nls_scheduler.daemon.http.observed import Observed
+from nls_scheduler.daemon.http.ownership import AlreadyRunning, Ownership
 from nls_scheduler.daemon.journal import Journal
 from nls_scheduler.units.clock import boottime_s
 from nls_scheduler.wire.errors import Problem
+from nls_scheduler.wire.holder import holder_of
 from nls_scheduler.wire.locate import SYSTEM_SOCKET
 from nls_scheduler.wire.protocol import MAX_BODY_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from nls_scheduler.daemon.cluster import Cluster
@@ -35,41 +35,9 @@ if TYPE_CHECKING:
 # The handlers refuse bodies above MAX_BODY_BYTES with a problem object; beyond this tornado hangs up.
 READ_LIMIT_BYTES: Final = 64 * MAX_BODY_BYTES
 HEADER_LIMIT_BYTES: Final = 32 * 1024
+LOOK_S: Final = 1.0
+"""How often the daemon looks whether its socket and its locks are still there."""
 log = logging.getLogger(__name__)
-
-
-class AlreadyRunning(Exception):  # noqa: N818 - says what happened
-    """Another daemon serves this socket, or keeps its journal there."""
-
-
-@contextmanager
-def sole_owner(path: Path, refusal: str) -> Iterator[None]:
-    """Hold the lock of a file, so that one daemon at most has it. Raises AlreadyRunning with `refusal`; OSError."""
-    lock_path = path.with_name(path.name + ".lock")
-    lock = _lock(lock_path)
-    if lock is None:
-        raise AlreadyRunning(refusal)
-    try:
-        yield
-    finally:
-        # Removed while it is still held: whoever waits for it sees another file at its path and opens that one.
-        with suppress(FileNotFoundError):
-            lock_path.unlink()
-        os.close(lock)
-
-
-def _lock(lock_path: Path) -> int | None:
-    while True:
-        descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return None
-        with suppress(FileNotFoundError):
-            if lock_path.stat().st_ino == os.fstat(descriptor).st_ino:
-                return descriptor
-        os.close(descriptor)
 
 
 def serve(
@@ -91,28 +59,35 @@ def serve(
     journal; OSError when the socket cannot be made.
     """
     # Everybody must reach the system daemon's socket; nobody but its user another's.
-    everybody = path == SYSTEM_SOCKET or cluster is not None
-    path.parent.mkdir(mode=0o755 if everybody else 0o700, parents=True, exist_ok=True)
-    served = f"A daemon already serves {path}: `nls status` shows it; stop it first, or use --socket."
+    listening = Listening(path, everybody=path == SYSTEM_SOCKET or cluster is not None)
+    listening.make_directory()
     kept = f"Another daemon keeps its journal in {journal_path.parent}: stop it first, or use --state-dir."
-    with sole_owner(path, served), ExitStack() as locks:
+    with ExitStack() as held:
+        owned = [held.enter_context(Ownership(path, lambda: _served(path)))]
         with suppress(OSError):  # where no lock can be made no journal can: that one tells, and goes on in memory
             journal_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             state_folder.check(journal_path.parent)
-            locks.enter_context(sole_owner(journal_path, kept))
+            owned.append(held.enter_context(Ownership(journal_path, lambda: kept)))
         daemon = Daemon(make_driver(), settings, Journal(journal_path), cluster, reload)
-        asyncio.run(_serve(path, daemon, settings, idle_exit_s, ready, reload, everybody=everybody))
+        asyncio.run(_serve(listening, owned, daemon, settings, idle_exit_s, ready, reload))
+
+
+def _served(path: Path) -> str:
+    """Why no second daemon serves `path`."""
+    holder = holder_of(path)
+    if holder is not None and (holder.stopped or not path.exists()):
+        return f"A daemon already serves {path}: {holder}."
+    return f"A daemon already serves {path}: `nls status` shows it; stop it first, or use --socket."
 
 
 async def _serve(
-    path: Path,
+    listening: Listening,
+    owned: Sequence[Ownership],
     daemon: Daemon,
     settings: DaemonSettings,
     idle_exit_s: float | None,
     ready: Callable[[], None],
     reload: Callable[[Mapping[str, Any] | None], DaemonSettings],
-    *,
-    everybody: bool,
 ) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -129,10 +104,11 @@ async def _serve(
     )
     observed = Observed(daemon)
     await daemon.start()
-    listening = _listen(path, everybody=everybody)
+    listening.open(server)
+    keeping = asyncio.create_task(_keep(listening, server, owned))
+    keeping.add_done_callback(lambda _: stopped.set())
     try:
-        server.add_socket(listening)
-        log.info("serving %s", path)
+        log.info("serving %s", listening.path)
         if settings.observe_address:
             observed.start_on(settings.observe_address)
         _notify_systemd("READY=1")
@@ -142,16 +118,35 @@ async def _serve(
         _notify_systemd("STOPPING=1")
         server.stop()
         observed.stop()
-        _remove(path)
+        listening.remove()
+        keeping.cancel()
         await daemon.close()
         await server.close_all_connections()
         await observed.close_all_connections()
         log.info("ended")
+        with suppress(asyncio.CancelledError):
+            await keeping
 
 
-def _listen(path: Path, *, everybody: bool) -> socket.socket:
-    """The socket; one that a killed daemon left behind is replaced. Many users share the system daemon's."""
-    return bind_unix_socket(str(path), mode=0o666 if everybody else 0o600, backlog=1024)
+async def _keep(listening: Listening, server: BoundedServer, owned: Sequence[Ownership]) -> None:
+    """Keep what only one daemon may have, until it is cancelled.
+
+    Raises AlreadyRunning once another daemon has it: two would share the same GPUs out, and the clients of the one that
+    ends come to the other.
+    """
+    while True:
+        await asyncio.sleep(LOOK_S)
+        try:
+            listening.make_directory()
+            for each in owned:
+                each.keep()
+        except AlreadyRunning as error:
+            log.error("a lock was removed and another daemon has it now, so this one ends: %s", error)  # noqa: TRY400 - the sentence says it all
+            raise
+        except OSError as error:
+            log.debug("what was removed cannot be made again yet: %s", error)
+        else:
+            listening.look(server)
 
 
 def _reload(daemon: Daemon, reload: Callable[[Mapping[str, Any] | None], DaemonSettings]) -> None:
@@ -173,11 +168,6 @@ def _notify_systemd(message: str) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notify, suppress(OSError):
         # Not being able to tell is no reason not to serve: systemd itself then reports the time-out.
         notify.sendto(message.encode(), "\0" + address[1:] if address.startswith("@") else address)
-
-
-def _remove(path: Path) -> None:
-    with suppress(FileNotFoundError):
-        path.unlink()
 
 
 async def _until_the_end(daemon: Daemon, stopped: asyncio.Event, idle_exit_s: float | None) -> None:

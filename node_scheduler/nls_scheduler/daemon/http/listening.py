@@ -1,0 +1,109 @@
+"""The daemon's socket: made by us and bound again where somebody removes it, or passed by systemd."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nls_scheduler.daemon.http.connections import BoundedServer
+
+BACKLOG: Final = 1024
+_FIRST_PASSED: Final = 3
+log = logging.getLogger(__name__)
+
+
+class Listening:
+    """One socket path, and what listens there."""
+
+    def __init__(self, path: Path, *, everybody: bool) -> None:
+        """`everybody`: users other than ours must reach it. Raises ValueError where systemd passes another socket."""
+        self.path = path
+        self._everybody = everybody
+        self._passed = passed_by_systemd(path)
+        self._open: socket.socket | None = None
+        self._place: os.stat_result | None = None
+        self._told = ""
+
+    def make_directory(self) -> None:
+        """The directory of the socket; nobody but our user needs one that is not everybody's. Raises OSError."""
+        self.path.parent.mkdir(mode=0o755 if self._everybody else 0o700, parents=True, exist_ok=True)
+
+    def open(self, server: BoundedServer) -> None:
+        """Listen; a socket that a killed daemon left behind is replaced. Raises OSError."""
+        before, self._open = self._open, self._passed or self._bound()
+        server.add_socket(self._open)
+        if before is not None:
+            server.forget_socket(before)
+        self._place = self.path.lstat()
+
+    def look(self, server: BoundedServer) -> None:
+        """Listen again where the socket was removed or replaced; who is connected stays so. Failures are logged."""
+        if self._is_ours():
+            self._told = ""
+        elif self._passed is not None:
+            self._tell(f"systemd's socket {self.path} was removed: `systemctl restart nls.socket` makes it again")
+        else:
+            try:
+                self.open(server)
+            except OSError as error:
+                self._tell(f"the socket {self.path} was removed, and cannot be made again: {error}")
+            else:
+                log.warning("the socket %s was removed and is there again", self.path)
+
+    def remove(self) -> None:
+        """At the end: our own socket, and no other one that is there by now."""
+        if self._passed is None and self._is_ours():
+            self.path.unlink(missing_ok=True)
+
+    def _bound(self) -> socket.socket:
+        with ExitStack() as on_failure:
+            listening = on_failure.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            if self.path.is_socket():
+                self.path.unlink()
+            listening.bind(str(self.path))
+            self.path.chmod(0o666 if self._everybody else 0o600)
+            listening.listen(BACKLOG)
+            listening.setblocking(False)
+            on_failure.pop_all()
+        return listening
+
+    def _is_ours(self) -> bool:
+        with suppress(OSError):
+            return self._place is not None and os.path.samestat(self.path.lstat(), self._place)
+        return False
+
+    def _tell(self, text: str) -> None:
+        """Once, not at every look."""
+        if text != self._told:
+            self._told = text
+            log.error("%s", text)
+
+
+def passed_by_systemd(path: Path) -> socket.socket | None:
+    """The listening socket that systemd made at `path`, as sd_listen_fds(3) says; `None`: it has passed none.
+
+    Raises ValueError when it passes others: whoever connects to one of those would wait for ever.
+    """
+    pid, count, _ = (os.environ.pop(f"LISTEN_{name}", "") for name in ("PID", "FDS", "FDNAMES"))
+    if pid != str(os.getpid()) or not count.isdecimal() or int(count) == 0:
+        return None
+    passed = [socket.socket(fileno=_FIRST_PASSED + number) for number in range(int(count))]
+    for each in passed:
+        each.set_inheritable(False)
+        each.setblocking(False)
+    if [_listens_at(each) for each in passed] != [str(path)]:
+        raise ValueError(
+            f"systemd passes {' and '.join(str(each.getsockname()) for each in passed)}, not one socket that listens at "
+            f"{path}: correct ListenStream= or --socket."
+        )
+    return passed[0]
+
+
+def _listens_at(passed: socket.socket) -> str | None:
+    return passed.getsockname() if passed.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) else None

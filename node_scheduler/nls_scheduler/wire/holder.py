@@ -1,0 +1,56 @@
+"""Who holds the lock of a socket: a daemon that does not answer may be there all the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_STOPPED: Final = frozenset("Tt")
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A daemon's process.
+
+    Attributes:
+        stopped: by a signal or a debugger; it does nothing until it is told to go on.
+    """
+
+    pid: int
+    stopped: bool
+
+    def __str__(self) -> str:
+        """For the user: what it is, and what to do if anything can be done."""
+        if self.stopped:
+            return f"its process {self.pid} is stopped, and `kill -CONT {self.pid}` has it go on"
+        return f"its process {self.pid} runs, and listens there within seconds unless it is ending"
+
+
+def lock_of(path: Path) -> Path:
+    """The lock beside a file of the daemon's."""
+    return path.with_name(path.name + ".lock")
+
+
+def holder_of(path: Path) -> Holder | None:
+    """The daemon that holds the lock of the socket `path`; `None`: nobody, or nobody whom this process can see.
+
+    It is read from /proc/locks, as proc(5) describes it: a lock that one tried would refuse a daemon that starts now.
+    """
+    try:
+        lock = lock_of(path).stat()
+        lines = Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        words = line.split()
+        # The device's number is not that of stat(2) everywhere; the owner tells another file of the same number.
+        if words[1:4] == ["FLOCK", "ADVISORY", "WRITE"] and words[5].rpartition(":")[2] == str(lock.st_ino):
+            process = Path("/proc") / words[4]
+            try:
+                if process.stat().st_uid == lock.st_uid:
+                    state = (process / "stat").read_bytes().rpartition(b")")[2].split()[0].decode()
+                    return Holder(int(words[4]), state in _STOPPED)
+            except OSError:
+                continue
+    return None
