@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 UNIT = ROOT / "node_scheduler" / "deploy" / "systemd" / "nls.service"
+SOCKET_UNIT = UNIT.with_suffix(".socket")
 TLJH = ROOT / "node_scheduler" / "deploy" / "tljh" / "nls.service.d" / "tljh.conf"
 
 
@@ -199,14 +200,15 @@ def test_the_unit_is_what_systemd_understands_and_what_the_design_promises(tmp_p
     for line in ("KillMode=process", "Restart=always", "RuntimeDirectory=nls", "Type=notify"):
         assert line in text.splitlines()
     assert "--socket /run/nls/nls.sock" in text
+    assert "ListenStream=/run/nls/nls.sock" in SOCKET_UNIT.read_text().splitlines()
     if shutil.which("systemd-analyze"):
-        unit = tmp_path / "nls.service"
-        unit.write_text(text.replace("/usr/local/bin/nls", shutil.which("true") or "/bin/true"))
+        units = [tmp_path / name for name in ("nls.service", "nls.socket")]
+        units[0].write_text(text.replace("/usr/local/bin/nls", shutil.which("true") or "/bin/true"))
+        units[1].write_text(SOCKET_UNIT.read_text())
         environment = {**os.environ, "SYSTEMD_LOG_LEVEL": "warning"}
-        done = subprocess.run(
-            ["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False, env=environment
-        )
-        assert "nls.service" not in done.stderr, done.stderr
+        command = ["systemd-analyze", "verify", *map(str, units)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        assert not any(unit.name in done.stderr for unit in units), done.stderr
 
 
 def test_the_drop_in_for_tljh_changes_nothing_but_where_nls_is(tmp_path: Path) -> None:
