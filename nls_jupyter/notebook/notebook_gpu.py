@@ -6,8 +6,11 @@ import atexit
 import itertools
 import logging
 import os
+import sys
 from concurrent.futures import CancelledError
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from jupyter_core.paths import jupyter_runtime_dir
@@ -24,6 +27,7 @@ from nls_jupyter.supervisor.loop_thread import LoopThread
 from nls_jupyter.supervisor.memory_guard import MemoryGuard
 from nls_jupyter.supervisor.supervisor import Supervisor
 from nls_scheduler.client.daemon_client import DaemonClient
+from nls_scheduler.client.patience import Patience
 from nls_scheduler.wire.errors import DaemonUnreachable, Problem
 
 if TYPE_CHECKING:
@@ -56,12 +60,15 @@ class NotebookGpu:
         runtime = Path(jupyter_runtime_dir()) / "nls"
         self._thread = LoopThread("nls-supervisor")
         self._owner = os.getpid()
+        self._waiting: set[SimpleQueue[str | None]] = set()
+        patience = Patience(self._tell)
         self.supervisor = Supervisor(
-            connect=DaemonClient.connect,
+            connect=partial(DaemonClient.connect, patience=patience),
             forward=self._forward,
             directory=lambda: runtime / f"gpu-{os.getpid()}-{next(numbers)}",
             defaults=defaults,
             standby=standby,
+            patience=patience,
         )
         for sentence in seams.missing():
             self.supervisor.log.add_once(sentence)
@@ -83,10 +90,23 @@ class NotebookGpu:
 
     def call(self, work: Coroutine[Any, Any, _Value]) -> _Value:
         """Do `work` in the supervisor's thread. What the daemon refuses becomes GpuUnavailable with its sentence."""
+        future, told = self._thread.submit(work), SimpleQueue[str | None]()
+        future.add_done_callback(lambda _: told.put(None))
+        self._waiting.add(told)
         try:
-            return self._thread.call(work)
+            while (sentence := told.get()) is not None:
+                print(f"GPU: {sentence}; Ctrl-C ends this.", file=sys.stderr, flush=True)  # noqa: T201 - where users look
+            return future.result()
         except (Problem, DaemonUnreachable) as error:
             raise GpuUnavailable(str(error)) from None
+        finally:
+            future.cancel()  # with whoever has interrupted this
+            self._waiting.discard(told)
+
+    def _tell(self, sentence: str) -> None:
+        """In the supervisor's thread, for those that wait; a cell has its live line."""
+        for told in tuple(self._waiting):
+            told.put(sentence)
 
     def status(self) -> GpuStatus:
         """The node's status. Raises GpuUnavailable when there is no daemon and none can be started."""

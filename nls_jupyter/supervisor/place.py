@@ -74,6 +74,8 @@ class Place:
 
         Without `wanted`, a notebook that has lost its place asks for what it had.
         """
+        if self.orders is None:
+            await self.client()  # one that is away is waited for as long as anybody waits here
         # Cancelled in the middle, it would leave a workload that nobody looks after.
         await asyncio.shield(self._tasks.spawn(self._request(wanted)))
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from nls_jupyter.supervisor.launch import ExitStatus
     from nls_jupyter.supervisor.pending import Message
     from nls_scheduler.client.daemon_client import DaemonClient
+    from nls_scheduler.client.patience import Patience
 
 # A cell that follows one after which the GPU was to be given back waits this long for the daemon's word.
 _YIELD_ANSWER_S = 2.0
@@ -90,7 +91,9 @@ class Supervisor:
         directory: Callable[[], Path],
         defaults: Callable[[], Mapping[str, Any]],
         standby: StandbySettings | None = None,
+        patience: Patience | None = None,
     ) -> None:
+        self._patience = patience
         self._changes = Changes()
         self._asked_to_yield = False
         self.log = notices.NoticeLog()
@@ -261,11 +264,25 @@ class Supervisor:
         try:
             async with asyncio.timeout(patience_s):
                 if self.place.orders is None:
-                    await self.place.request({})
+                    await self._request(cell)
         except TimeoutError:
             raise _not_in_time(cell, _NO_ANSWER) from None
         if self.place.orders is not None:
             await self.place.orders.tell_cell_started()
+
+    async def _request(self, cell: Cell) -> None:
+        """Ask for a GPU, with a live line while the daemon is away."""
+        asking = asyncio.ensure_future(self.place.request({}))
+        asking.add_done_callback(lambda _: self._changes.announce())
+        try:
+            await self._wait(cell, asking.done, self._away_line)
+            await asking
+        finally:
+            asking.cancel()
+
+    def _away_line(self, waited_s: float) -> str | None:
+        sentence = None if self._patience is None else self._patience.sentence
+        return None if sentence is None else f"{sentence} ({waited_s:.0f} s)"
 
     async def _until_ready(self, cell: Cell) -> None:
         """Until the GPU process takes cells, and the user has read what happened since the last one."""

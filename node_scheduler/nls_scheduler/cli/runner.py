@@ -17,6 +17,7 @@ from nls_scheduler.cli import exit_codes
 from nls_scheduler.cli.waiting_line import WaitingLine
 from nls_scheduler.client.daemon_client import DaemonClient
 from nls_scheduler.client.link import Report
+from nls_scheduler.client.patience import Patience
 from nls_scheduler.processes.foreground import ForegroundCommand, NotStarted
 from nls_scheduler.processes.proc import WORKLOAD_VARIABLE
 from nls_scheduler.units.sizes import format_seconds
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from nls_scheduler.client.link import SupervisorLink
 
 TICK_S: Final = 1.0
+RELEASE_S: Final = 1.0
+"""A daemon that does not hear of the end within this sees it by the end of this process."""
 GOODBYE_S: Final = 5.0
 """A member that has ended waits so long for the daemon to have heard of it."""
 # A terminal sends these to the command itself, as to everybody in the foreground: twice would be once too often.
@@ -74,7 +77,7 @@ class Runner:
         self._tell = tell
         self._max_wait_s = max_wait_s
         self._patience: asyncio.TimerHandle | None = None
-        self._why = "the daemon has not said why"
+        self._why = "the daemon has not answered"
         self._line = WaitingLine(sys.stderr)
         self._running: ForegroundCommand | None = None
         self._starting = False
@@ -110,7 +113,8 @@ class Runner:
                 await life
 
     async def _live(self) -> Ending:
-        client = await DaemonClient.connect(self._socket)
+        self._wait_patiently()
+        client = await DaemonClient.connect(self._socket, patience=Patience(self._tell))
         self._spawn(self._tick())
         try:
             while (ending := await self._queue_up(client)) is None:
@@ -129,14 +133,15 @@ class Runner:
                 await client.release(view["id"], f"it {why}")
                 message = f"{self._command[0]} {why}: start it there without nls run, or ask for less"
                 return Ending(exit_codes.NO_DAEMON, message=message)
-            async with client.supervise(view["id"], self._report) as link:
+            async with client.supervise(view["id"], self._report, only=True) as link:
                 link.on_connection = self._on_connection
                 self._wait_patiently()
                 return await self._obey(link)
         finally:
             # Where the daemon has gone there is nothing to release, and our own end ends the lease.
-            with suppress(DaemonUnreachable, Problem):
-                await client.release(view["id"], self._ending.result().why if self._ending.done() else "")
+            with suppress(DaemonUnreachable, Problem, TimeoutError):
+                async with asyncio.timeout(RELEASE_S):
+                    await DaemonClient(client.socket).release(view["id"], self._ending.result().why if self._ending.done() else "")
 
     def _report(self) -> Report:
         running = self._running

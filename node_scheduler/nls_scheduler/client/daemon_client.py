@@ -15,6 +15,7 @@ from tornado.simple_httpclient import HTTPTimeoutError, SimpleAsyncHTTPClient
 from nls_scheduler.client.link import Report, SupervisorLink
 from nls_scheduler.wire import locate
 from nls_scheduler.wire.errors import DaemonUnreachable, problem_in
+from nls_scheduler.wire.holder import holder_of
 from nls_scheduler.wire.protocol import ONLY_QUERY, PROTOCOL_HEADER, PROTOCOL_VERSION, SECRET_HEADER
 from nls_scheduler.wire.unix_resolver import TrustedConnections
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
     from tornado.httpclient import HTTPResponse
     from tornado.iostream import IOStream
+
+    from nls_scheduler.client.patience import Patience
 
 REQUEST_TIMEOUT_S: Final = 20.0
 CONNECT_TIMEOUT_S: Final = 5.0
@@ -39,17 +42,25 @@ class DaemonClient:
     Raises DaemonUnreachable when no daemon answers and Problem when it refuses, with a sentence for the user.
     """
 
-    def __init__(self, socket: Path) -> None:
-        """`socket` is a path that `locate` gave; nothing is connected yet."""
+    def __init__(self, socket: Path, patience: Patience | None = None) -> None:
+        """`socket` is a path that `locate` gave; nothing is connected yet.
+
+        With `patience` requests wait for a daemon that is away for a moment, and are made again where their answer was
+        lost. A submission that was made twice ends when its process has a link with `only`.
+        """
         self.socket = socket
+        self._patience = patience
         self._secrets: dict[str, str] = {}
-        self._http: SimpleAsyncHTTPClient | None = None
 
     @classmethod
-    async def connect(cls, socket: Path | None = None, *, may_start: bool = True) -> DaemonClient:
+    async def connect(
+        cls, socket: Path | None = None, *, may_start: bool = True, patience: Patience | None = None
+    ) -> DaemonClient:
         """A client of the daemon at `socket`, or of the one `locate` finds, or (`may_start`) of a new one."""
         seek = locate.find_or_start if may_start else locate.find
-        return cls(await asyncio.to_thread(seek, socket))
+        if patience is None:
+            return cls(await asyncio.to_thread(seek, socket))
+        return cls(await patience.until_answered(lambda: asyncio.to_thread(seek, socket)), patience)
 
     async def status(self) -> dict[str, Any]:
         """The node: Gpus and workloads, as `nls status --json` prints it."""
@@ -72,7 +83,9 @@ class DaemonClient:
         `only`: this process has no other one. Only the client that submitted it knows the secret that this takes.
         """
         fields = {"secret": self._secrets.get(workload_id, ""), **fields}
-        return await self._request("PUT", f"/v1/workloads/{workload_id}{ONLY_QUERY if only else ''}", fields)
+        path = f"/v1/workloads/{workload_id}{ONLY_QUERY if only else ''}"
+        view: dict[str, Any] = json.loads((await self._ask("PUT", path, fields)).body)  # a link asks again by itself
+        return view
 
     async def patch(self, workload_id: str, **fields: Any) -> dict[str, Any]:
         """Change what a workload asks for; its status entry."""
@@ -159,22 +172,23 @@ class DaemonClient:
         `report` says how the workload is; it is asked at each connection, so that a daemon that was away knows.
         `only`: this process has no other workload; what the daemon still knows of one is over.
         """
-        return SupervisorLink(self.socket, workload_id, report, self.adopt, only=only)
+        return SupervisorLink(self.socket, workload_id, report, self.adopt, only=only, patience=self._patience)
 
     def close(self) -> None:
-        """Give back what the client holds. Idempotent."""
-        if self._http is not None:
-            self._http.close()
-            self._http = None
+        """Whoever is done says so; between requests nothing is held. Idempotent."""
 
     async def _request(self, method: str, path: str, fields: Mapping[str, Any] | None = None) -> dict[str, Any]:
         answer: dict[str, Any] = json.loads((await self._answer(method, path, fields)).body)
         return answer
 
     async def _answer(self, method: str, path: str, fields: Mapping[str, Any] | None) -> HTTPResponse:
-        if self._http is None:
-            self._http = SimpleAsyncHTTPClient(force_instance=True)
-            self._http.tcp_client = TrustedConnections(self.socket)
+        if self._patience is None:
+            return await self._ask(method, path, fields)
+        return await self._patience.until_answered(lambda: self._ask(method, path, fields))
+
+    async def _ask(self, method: str, path: str, fields: Mapping[str, Any] | None) -> HTTPResponse:
+        http = SimpleAsyncHTTPClient(force_instance=True)
+        http.tcp_client = connections = _Connections(self.socket)
         request = HTTPRequest(
             _BASE + path,
             method=method,
@@ -183,10 +197,14 @@ class DaemonClient:
             request_timeout=REQUEST_TIMEOUT_S,
             connect_timeout=CONNECT_TIMEOUT_S,
         )
-        fetch = asyncio.ensure_future(self._http.fetch(request))
+        fetch = asyncio.ensure_future(http.fetch(request))
         # Tornado logs what a fetch that was cancelled ends with: whoever gives up waiting leaves it to its end.
         fetch.add_done_callback(lambda over: over.cancelled() or over.exception())
-        return await self._outcome(asyncio.shield(fetch))
+        try:
+            return await self._outcome(asyncio.shield(fetch))
+        finally:
+            connections.hang_up()  # or the daemon would act on what nobody waits for any more
+            http.close()
 
     async def _outcome(self, fetch: asyncio.Future[HTTPResponse]) -> HTTPResponse:
         try:
@@ -204,7 +222,9 @@ class DaemonClient:
             raise self._unreachable(str(error)) from error
 
     def _unreachable(self, why: str) -> DaemonUnreachable:
-        return DaemonUnreachable(f"The daemon at {self.socket} does not answer ({why}): `nls up` starts one.")
+        holder = holder_of(self.socket)
+        advice = "`nls up` starts one" if holder is None else str(holder)
+        return DaemonUnreachable(f"The daemon at {self.socket} does not answer ({why}): {advice}.", may_come=True)
 
 
 class _Connections(TrustedConnections):

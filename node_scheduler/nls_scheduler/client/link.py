@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
     from tornado.websocket import WebSocketClientConnection
 
+    from nls_scheduler.client.patience import Patience
+
 CONNECT_TIMEOUT_S: Final = 5.0
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 1.0
@@ -92,9 +94,14 @@ class SupervisorLink:
         adopt: Callable[..., Awaitable[Mapping[str, Any]]] | None = None,
         *,
         only: bool = False,
+        patience: Patience | None = None,
     ) -> None:
-        """`report` says how the workload is; `adopt` is `DaemonClient.adopt`; `only`: this process has no other one."""
+        """`report` says how the workload is; `adopt` is `DaemonClient.adopt`; `only`: this process has no other one.
+
+        With `patience` the first connection waits for a daemon that is away for a moment, as all later ones do.
+        """
         self._only = only
+        self._patience = patience
         self.workload_id = workload_id
         self.on_connection: Callable[[bool], None] | None = None
         """Called in the loop with `connected` whenever that changes after the first connection."""
@@ -126,10 +133,8 @@ class SupervisorLink:
 
     async def __aenter__(self) -> Self:
         """Connect. Raises Problem when the daemon refuses and DaemonUnreachable when it does not answer."""
-        try:
-            connection = await self._connect()
-        except _LOST as error:
-            raise DaemonUnreachable(f"The daemon at {self._socket} does not answer ({error}).") from error
+        first = self._first_connection
+        connection = await (first() if self._patience is None else self._patience.until_answered(first))
         self._connection = connection
         self._task = asyncio.create_task(self._run(connection))
         self._task.add_done_callback(self._tell_defect)
@@ -263,6 +268,13 @@ class SupervisorLink:
             log.warning("the daemon does not take workload %s up again: %s", self.workload_id, refusal)
             return False
         return True
+
+    async def _first_connection(self) -> WebSocketClientConnection:
+        try:
+            return await self._connect()
+        except _LOST as error:
+            why = f"The daemon at {self._socket} does not answer ({error})."
+            raise DaemonUnreachable(why, may_come=True) from error
 
     async def _connect(self) -> WebSocketClientConnection:
         request = HTTPRequest(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import select
 from http import HTTPStatus
 from http.client import responses
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from tornado.http1connection import HTTP1Connection
+    from tornado.iostream import IOStream
 
     from nls_scheduler.core.model.ids import WorkloadId
     from nls_scheduler.daemon.daemon import Daemon
@@ -61,7 +63,7 @@ class Answering(web.RequestHandler):
         """Learn who asks, and in which protocol, before anything of the body is read."""
         connection = cast("HTTP1Connection", self.request.connection)
         if connection.stream.closed():
-            raise Problem(403, "Unknown caller", "The caller has closed the connection before it was answered.")
+            raise _gone()
         self.peer = Peer.of(connection.stream.socket, self.daemon.access.admin_gid)
         if self.counts_as_use:
             self.daemon.active_at = boottime_s()
@@ -75,6 +77,8 @@ class Answering(web.RequestHandler):
         if self.peer is None:
             raise Problem(500, "Defect of the daemon", "A request was handled before its caller was known.", "server")
         if not self._identified:
+            if _hung_up(cast("HTTP1Connection", self.request.connection).stream):
+                raise _gone()
             # Not before the body is read: a refusal would close the connection while the caller still writes.
             self.peer, self._identified = self.daemon.identified(self.peer), True
         return self.peer
@@ -212,6 +216,21 @@ class WithBody(Answering):
     def _end_of_refused(self, *_: str) -> None:
         if not self._finished:
             self.finish()
+
+
+def _hung_up(stream: IOStream) -> bool:
+    """Whether the other side has closed all of it, also where what it wrote before is still to be read.
+
+    A daemon that was stopped for a while, or is late, would do what its caller has been told is not done.
+    """
+    closed = select.poll()
+    if not stream.closed():
+        closed.register(stream.socket, 0)  # POLLHUP is told unasked: poll(2)
+    return stream.closed() or bool(closed.poll(0))
+
+
+def _gone() -> Problem:
+    return Problem(403, "Unknown caller", "The caller has closed the connection before it was answered.")
 
 
 def _too_large() -> Problem:

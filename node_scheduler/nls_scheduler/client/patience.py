@@ -1,0 +1,51 @@
+"""How a client waits for a daemon that is away for a moment: it is started anew, or its socket is made again."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from nls_scheduler.wire.errors import DaemonUnreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+WITHIN_S: Final = 30.0
+FIRST_PAUSE_S: Final = 0.1
+LONGEST_PAUSE_S: Final = 2.0
+T = TypeVar("T")
+
+
+class Patience:
+    """For one user of a daemon: asks again, with growing pauses, where a daemon is to be there or was a moment ago.
+
+    Attributes:
+        sentence: what is waited for, while it is.
+    """
+
+    def __init__(self, tell: Callable[[str], None], within_s: float = WITHIN_S) -> None:
+        """`tell` is called in the loop with one sentence at the begin of each wait, of `within_s` at most."""
+        self._tell = tell
+        self._within_s = within_s
+        self.sentence: str | None = None
+
+    async def until_answered(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """What `ask` returns, once it does. Raises what it raises, DaemonUnreachable when it is too late."""
+        loop = asyncio.get_running_loop()
+        began, pause_s, told = loop.time(), FIRST_PAUSE_S, False
+        try:
+            while True:
+                try:
+                    return await ask()
+                except DaemonUnreachable as away:
+                    if not away.may_come or loop.time() - began > self._within_s:
+                        raise
+                self.sentence = f"the node's daemon does not answer; waiting for it, for {self._within_s:g} s at most"
+                if not told:
+                    told = True
+                    self._tell(self.sentence)
+                await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - spreads clients, no secret
+                pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
+        finally:
+            self.sentence = None
