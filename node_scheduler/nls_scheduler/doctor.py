@@ -24,6 +24,7 @@ from nls_scheduler.daemon.peers import SO_PEERPIDFD
 from nls_scheduler.units.sizes import format_bytes
 from nls_scheduler.wire import locate
 from nls_scheduler.wire.errors import DaemonUnreachable
+from nls_scheduler.wire.holder import holder_of
 from nls_scheduler.wire.protocol import PROTOCOL_VERSION
 
 if TYPE_CHECKING:
@@ -90,6 +91,10 @@ def _socket(named: Path | None, environ: Mapping[str, str]) -> tuple[Path | None
         return None, [Finding("socket", "error", str(error), "correct the path or the rights of the socket")]
     if path is not None:
         return path, [Finding("socket", "ok", f"a daemon answers at {path}")]
+    for candidate in candidates:
+        if (holder := holder_of(candidate)) is not None:
+            text = f"the daemon at {candidate} does not answer: {holder}"
+            return None, [Finding("socket", "error", text, "look again in a moment; its log tells more")]
     places = " or ".join(map(str, candidates))
     if wanted:
         return None, [Finding("socket", "error", f"no daemon answers at {places}", f"nls up --socket {wanted}")]

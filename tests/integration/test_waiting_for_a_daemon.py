@@ -138,6 +138,7 @@ def test_what_was_given_up_is_not_done_when_a_stopped_daemon_goes_on(
         )
         for outcome in await asyncio.gather(*asked, return_exceptions=True):
             assert isinstance(outcome, DaemonUnreachable)
+            assert "is stopped, and `kill -CONT" in str(outcome)
         given_up = asyncio.create_task(client.release(held["id"]))
         await asyncio.sleep(0)
         given_up.cancel()

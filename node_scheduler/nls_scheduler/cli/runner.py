@@ -139,9 +139,10 @@ class Runner:
                 return await self._obey(link)
         finally:
             # Where the daemon has gone there is nothing to release, and our own end ends the lease.
+            why = self._ending.result().why if self._ending.done() else ""
             with suppress(DaemonUnreachable, Problem, TimeoutError):
                 async with asyncio.timeout(RELEASE_S):
-                    await DaemonClient(client.socket).release(view["id"], self._ending.result().why if self._ending.done() else "")
+                    await DaemonClient(client.socket).release(view["id"], why)
 
     def _report(self) -> Report:
         running = self._running

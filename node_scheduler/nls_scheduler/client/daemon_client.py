@@ -211,9 +211,13 @@ class DaemonClient:
             return await fetch
         except HTTPClientError as error:
             if isinstance(error, HTTPTimeoutError) and error.message == _NO_ANSWER:
+                holder = holder_of(self.socket)
+                why = "its process is stopped or overloaded, or its machine is"
+                if holder is not None and holder.stopped:
+                    why = str(holder)
                 raise DaemonUnreachable(
-                    f"The daemon at {self.socket} has not answered within {REQUEST_TIMEOUT_S:g} s: its process is "
-                    "stopped or overloaded, or its machine is; nothing else can serve there meanwhile."
+                    f"The daemon at {self.socket} has not answered within {REQUEST_TIMEOUT_S:g} s: "
+                    f"{why}; nothing else can serve there meanwhile."
                 ) from error
             if error.response is None or error.code == 599:
                 raise self._unreachable(error.message or str(error)) from error

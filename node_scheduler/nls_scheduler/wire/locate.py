@@ -81,16 +81,16 @@ def find_or_start(named: Path | None = None) -> Path:
     for candidate in (SYSTEM_SOCKET, path):
         if answers(candidate):
             return candidate
-    # Not beside one that comes back. What its own user's killed daemon left is no reason to wait.
+    # None is started beside one that comes back. A socket that this user's own daemon left is no reason to wait.
     if (away := silent(SYSTEM_SOCKET, "`nls up` starts one of your own")).may_come:
         raise away
-    if holder_of(path) is not None:
-        raise silent(path, "")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with path.with_name("start.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not answers(path):
+                if holder_of(path) is not None:
+                    raise silent(path, "")
                 _start(path)
     except OSError as error:
         raise DaemonUnreachable(f"No daemon is running and none can be started at {path}: {error}.") from error

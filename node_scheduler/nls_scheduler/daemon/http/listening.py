@@ -37,10 +37,11 @@ class Listening:
     def open(self, server: BoundedServer) -> None:
         """Listen; a socket that a killed daemon left behind is replaced. Raises OSError."""
         before, self._open = self._open, self._passed or self._bound()
+        if self._passed is not None:
+            self._place = self._seen()
         server.add_socket(self._open)
         if before is not None:
             server.forget_socket(before)
-        self._place = self.path.lstat()
 
     def look(self, server: BoundedServer) -> None:
         """Listen again where the socket was removed or replaced; who is connected stays so. Failures are logged."""
@@ -67,16 +68,22 @@ class Listening:
             if self.path.is_socket():
                 self.path.unlink()
             listening.bind(str(self.path))
+            place = self._seen()
             self.path.chmod(0o666 if self._everybody else 0o600)
             listening.listen(BACKLOG)
-            listening.setblocking(False)
+            listening.settimeout(0)
             on_failure.pop_all()
+        self._place = place
         return listening
 
-    def _is_ours(self) -> bool:
+    def _seen(self) -> os.stat_result | None:
         with suppress(OSError):
-            return self._place is not None and os.path.samestat(self.path.lstat(), self._place)
-        return False
+            return self.path.lstat()
+        return None
+
+    def _is_ours(self) -> bool:
+        seen = self._seen()
+        return seen is not None and self._place is not None and os.path.samestat(seen, self._place)
 
     def _tell(self, text: str) -> None:
         """Once, not at every look."""
@@ -96,12 +103,10 @@ def passed_by_systemd(path: Path) -> socket.socket | None:
     passed = [socket.socket(fileno=_FIRST_PASSED + number) for number in range(int(count))]
     for each in passed:
         each.set_inheritable(False)
-        each.setblocking(False)
+        each.settimeout(0)
     if [_listens_at(each) for each in passed] != [str(path)]:
-        raise ValueError(
-            f"systemd passes {' and '.join(str(each.getsockname()) for each in passed)}, not one socket that listens at "
-            f"{path}: correct ListenStream= or --socket."
-        )
+        names = " and ".join(str(each.getsockname()) for each in passed)
+        raise ValueError(f"systemd passes {names}, and not one socket at {path}: correct ListenStream= or --socket.")
     return passed[0]
 
 
