@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -72,3 +73,24 @@ def test_a_place_where_no_daemon_can_be_started_is_told(monkeypatch: pytest.Monk
     (tmp_path / "nls").write_text("a file where a directory should be")
     with pytest.raises(DaemonUnreachable, match="none can be started"):
         locate.find_or_start()
+
+
+def test_none_is_started_beside_a_system_daemon_that_is_to_come_back(tmp_path: Path) -> None:
+    listen(tmp_path / "system.sock").close()
+    with pytest.raises(DaemonUnreachable, match="`nls up` starts one of your own") as away:
+        locate.find_or_start()
+    assert away.value.may_come
+    assert not (tmp_path / "nls").exists()
+    with listen(tmp_path / "nls" / "nls.sock"):
+        assert locate.find_or_start() == tmp_path / "nls" / "nls.sock"
+
+
+def test_a_daemon_for_which_too_many_wait_is_there(tmp_path: Path) -> None:
+    with listen(tmp_path / "nls.sock") as listening, ExitStack() as waiting:
+        listening.listen(0)
+        for _ in range(2):
+            connection = waiting.enter_context(socket.socket(socket.AF_UNIX))
+            connection.setblocking(False)
+            with suppress(BlockingIOError):
+                connection.connect(str(tmp_path / "nls.sock"))
+        assert locate.answers(tmp_path / "nls.sock")
