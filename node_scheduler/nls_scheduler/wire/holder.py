@@ -48,7 +48,7 @@ def holder_of(path: Path) -> Holder | None:
         if words[1:4] == ["FLOCK", "ADVISORY", "WRITE"] and words[5].rpartition(":")[2] == str(lock.st_ino):
             process = Path("/proc") / words[4]
             try:
-                if process.stat().st_uid == lock.st_uid:
+                if process.stat().st_uid in (lock.st_uid, 0):  # root's, where it may not be dumped
                     state = (process / "stat").read_bytes().rpartition(b")")[2].split()[0].decode()
                     return Holder(int(words[4]), state in _STOPPED)
             except OSError:
