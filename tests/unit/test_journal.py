@@ -4,45 +4,26 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
 
+from journals import Recording, of_version_1
 from nls_scheduler.cli import main
 from nls_scheduler.core.model.codec import decode
 from nls_scheduler.core.model.ids import ProcessId, WorkloadId
 from nls_scheduler.core.model.state import NodeState
-from nls_scheduler.core.model.workload import Kind
-from nls_scheduler.core.simulator import GIB, SimulatedNode
+from nls_scheduler.core.model.workload import Workload
+from nls_scheduler.core.simulator import SimulatedNode
 from nls_scheduler.core.step import step
 from nls_scheduler.daemon import journal as journal_module
-from nls_scheduler.daemon.journal import Journal, JournalError, NewerJournalError, Retention, read_events
+from nls_scheduler.daemon import journal_tables
+from nls_scheduler.daemon.journal import Journal
+from nls_scheduler.daemon.journal_retention import Retention
+from nls_scheduler.daemon.journal_steps import read_steps
+from nls_scheduler.daemon.journal_tables import JournalError, NewerJournalError
 from nls_scheduler.views.sentences import Names, sentence
-
-
-class Recording:
-    """A simulated node whose steps are journalled as the daemon does it."""
-
-    def __init__(self, journal: Journal) -> None:
-        self.journal = journal
-        self.node = SimulatedNode()
-        journal.begin(self.node.state, "boot-1")
-
-    def play(self) -> SimulatedNode:
-        """Two notebooks, a third workload, a move."""
-        other = SimulatedNode.of()
-        first, second = other.submit(), other.submit()
-        other.settle()
-        other.hold(second, 3 * GIB)
-        other.hold(first, 2 * GIB)
-        other.submit(kind=Kind.COMMAND, request_bytes=16 * GIB)
-        other.complete(other.pending[0])
-        for event, commands in other.history:
-            before = self.node.state
-            self.node.state, again = step(before, event)
-            assert again == commands
-            self.journal.record(event, before, self.node.state, commands)
-        return self.node
 
 
 def without_figures(state: NodeState) -> NodeState:
@@ -86,7 +67,7 @@ def test_replaying_the_events_decides_everything_again_as_it_was(path):
     Recording(journal).play()
     journal.close()
     state, steps = None, 0
-    for snapshot, event, commands, _wall in read_events(path):
+    for snapshot, event, commands, _wall in read_steps(path):
         state = snapshot or state
         assert state is not None
         state, again = step(state, event)
@@ -99,13 +80,13 @@ def test_samples_that_change_only_figures_are_not_kept(path):
     journal = Journal(path)
     recording = Recording(journal)
     node = recording.play()
-    kept = len(list(read_events(path)))
+    kept = len(list(read_steps(path)))
     other = SimulatedNode(state=node.state, now=node.state.at + 1)
     for _ in range(20):
         before = other.state
         other.sample()
         journal.record(other.history[-1][0], before, other.state, other.history[-1][1])
-    assert len(list(read_events(path))) <= kept + 2
+    assert len(list(read_steps(path))) <= kept + 2
     journal.close()
 
 
@@ -119,7 +100,7 @@ def test_a_new_journal_knows_nothing(path):
 def test_a_journal_of_a_newer_version_is_refused_and_left_alone(path):
     Journal(path).close()
     with sqlite3.connect(path) as database:
-        database.execute(f"PRAGMA user_version = {journal_module.VERSION + 1}")
+        database.execute(f"PRAGMA user_version = {journal_tables.VERSION + 1}")
     database.close()
     before = path.read_bytes()
     with pytest.raises(NewerJournalError, match="newer nls"):
@@ -186,7 +167,7 @@ def test_old_events_go_and_the_rest_can_still_be_replayed(path, monkeypatch):
     journal = Journal(path, Retention(age_s=-1.0))
     Recording(journal).play()
     journal.close()
-    events = list(read_events(path))
+    events = list(read_steps(path))
     assert 0 < len(events) <= 12
     assert events[0][0] is not None
 
@@ -196,10 +177,10 @@ def test_a_file_that_is_no_journal_cannot_be_replayed(path, content):
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(JournalError, match="journal"):
-        list(read_events(path))
+        list(read_steps(path))
 
 
-def of_an_earlier_version(path, state):
+def with_sentences(path, state):
     """The journal as it would be had every reason been written as a sentence."""
 
     def written_then(value):
@@ -220,12 +201,37 @@ def of_an_earlier_version(path, state):
     database.close()
 
 
-def test_a_journal_of_an_earlier_version_is_taken_up_and_replayed_with_its_sentences(path, capsys):
+@pytest.mark.parametrize("small", [True, False])
+def test_a_journal_of_version_1_is_taken_up_and_goes_on_in_this_one(path, small, monkeypatch, capsys):
+    if not small:
+        monkeypatch.setattr(journal_tables, "_REBUILT_UP_TO_BYTES", 0)
+    of_version_1(path)
     journal = Journal(path)
-    state = Recording(journal).play().state
+    recovered = journal.recover()
+    assert {key: str(workload.phase) for key, workload in recovered.state.workloads.items()} == {
+        "w1": "starting",
+        "w2": "running",
+        "w3": "queued",
+    }
+    assert recovered.leases == {"w1": ProcessId(7, 8)}
+    assert recovered.history == [{"sequence": 1, "event": "started"}]
+    journal.begin(recovered.state, "boot-1", recovered.leases)
+    Recording(journal).play()
     journal.close()
-    as_told = {key: sentence(w.last_reason, Names.of(state)) for key, w in state.workloads.items()}
-    of_an_earlier_version(path, state)
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("PRAGMA user_version").fetchone() == (journal_tables.VERSION,)
+        assert database.execute("PRAGMA auto_vacuum").fetchone() == (2 if small else 0,)
+    assert main(["replay", str(path)]) == 0
+    assert "all decided as they were then" in capsys.readouterr().out
+
+
+def test_sentences_of_an_earlier_version_are_taken_up_and_replayed(path, capsys):
+    of_version_1(path)
+    with closing(sqlite3.connect(path)) as database:
+        workloads = [decode(json.loads(row[0])) for row in database.execute("SELECT value FROM records")]
+    state = decode(json.loads(last_snapshot(path)))
+    as_told = {w.id: sentence(w.last_reason, Names.of(state)) for w in workloads if isinstance(w, Workload)}
+    with_sentences(path, state)
     assert b'"Why"' not in path.read_bytes()
     again = Journal(path)
     recovered = again.recover()
@@ -237,10 +243,13 @@ def test_a_journal_of_an_earlier_version_is_taken_up_and_replayed_with_its_sente
     assert all(text in shown for text in as_told.values())
 
 
+def last_snapshot(path):
+    with closing(sqlite3.connect(path)) as database:
+        return database.execute("SELECT state FROM snapshots ORDER BY sequence DESC LIMIT 1").fetchone()[0]
+
+
 def test_what_is_decided_otherwise_today_is_said(path, capsys):
-    journal = Journal(path)
-    Recording(journal).play()
-    journal.close()
+    of_version_1(path)
     with sqlite3.connect(path) as database:
         database.execute("UPDATE events SET commands = replace(commands, '\"gpu-needed\"', '\"idle\"')")
         database.execute("UPDATE events SET commands = replace(commands, '\"numbers\": []', '\"numbers\": [60.0]')")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import replace
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nls_scheduler.cli import exit_codes
 from nls_scheduler.cli.output import say, tell
+from nls_scheduler.units.durations import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _EPILOG = """examples:
   nls replay /run/nls/journal.db                    every step: the fact, what changed, what was ordered, and why
   nls replay journal.db --workload alice.ipynb      only the steps in which alice.ipynb changed
+  nls replay journal.db --since 10min               only the last ten minutes
   nls replay journal.db --json | jq .commands
 """
 
@@ -42,18 +44,25 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
         "journal", type=Path, metavar="JOURNAL", help="the file journal.db in the daemon's state folder"
     )
     parser.add_argument("--workload", metavar="NAME", help="only steps that changed this workload (name or id)")
+    parser.add_argument(
+        "--since",
+        metavar="WHEN",
+        type=_moment,
+        help="only steps from a time on (2026-03-14T09:26, in UTC), or as long before the last one (10min, 2h)",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object per step")
     parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
     from nls_scheduler.core.step import step
-    from nls_scheduler.daemon.journal import JournalError, read_events
+    from nls_scheduler.daemon.journal_steps import read_steps
+    from nls_scheduler.daemon.journal_tables import JournalError
 
     state: NodeState | None = None
     steps = differences = 0
     try:
-        for snapshot, event, journalled, wall in read_events(options.journal):
+        for snapshot, event, journalled, wall in read_steps(options.journal, _since(options), options.workload):
             if snapshot is not None:
                 # A daemon began here, or the journal was cut: the snapshot is the truth.
                 state = snapshot
@@ -61,8 +70,10 @@ def _run(options: argparse.Namespace) -> int:
                 continue
             before = state
             state, commands = step(before, event)
+            if journalled is None:
+                continue  # it only leads to what is shown
             steps += 1
-            as_then = _as_told(commands, state) == _as_told(journalled, state)
+            as_then = commands == journalled or _as_told(commands, state) == _as_told(journalled, state)
             differences += not as_then
             _show(options, before, event, state, commands, None if as_then else journalled, wall)
     except JournalError as error:
@@ -72,6 +83,30 @@ def _run(options: argparse.Namespace) -> int:
         same = "all decided as they were then" if not differences else f"{differences} decided otherwise today"
         say(f"{steps} steps, {same}.")
     return 0
+
+
+def _since(options: argparse.Namespace) -> float | None:
+    """The wall time from which on steps are shown. Raises JournalError."""
+    from nls_scheduler.daemon.journal_steps import last_step_at
+
+    if options.since is None:
+        return None
+    if isinstance(options.since, datetime):
+        return options.since.timestamp()
+    return last_step_at(options.journal) - float(options.since)
+
+
+def _moment(text: str) -> datetime | float:
+    """A time as it is shown, in UTC if it says nothing else, or seconds before the last step."""
+    with suppress(ValueError):
+        moment = datetime.fromisoformat(text)
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    try:
+        return parse_duration(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither a duration, as 10min, nor a time, as 2026-03-14T09:26 (in UTC)"
+        ) from None
 
 
 def _show(
@@ -110,13 +145,15 @@ def _changed(before: NodeState, after: NodeState, only: str | None) -> list[dict
     changes = []
     for key in sorted({*before.workloads, *after.workloads}):
         was, now = before.workloads.get(key), after.workloads.get(key)
+        planned, entry = before.plan.get(key), after.plan.get(key)
+        if was is now and planned == entry:
+            continue  # as most are, in most steps
         name = (now or was).spec.name if (now or was) else key  # type: ignore[union-attr]  # one of them is there
         if only is not None and only not in (key, name):
             continue
         then, today = _place(before, key), _place(after, key)
-        entry = after.plan.get(key)
-        reason = sentence(entry.reason, Names.of(after)) if entry else ""
-        if then != today or (key in before.plan and entry != replace(before.plan[key])):
+        if then != today or (planned is not None and entry != planned):
+            reason = sentence(entry.reason, Names.of(after)) if entry else ""
             changes.append({"id": key, "name": name, "before": then, "after": today, "reason": reason})
     return changes
 

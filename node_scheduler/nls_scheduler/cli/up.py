@@ -118,7 +118,7 @@ def _serve(options: argparse.Namespace, ready: Callable[[], None]) -> int:
     from nls_scheduler.daemon import config
     from nls_scheduler.daemon.http import server
     from nls_scheduler.daemon.http.ownership import AlreadyRunning
-    from nls_scheduler.daemon.journal import JournalError
+    from nls_scheduler.daemon.journal_tables import JournalError
     from nls_scheduler.daemon.state_folder import JOURNAL_NAME
     from nls_scheduler.drivers.selection import Selection
     from nls_scheduler.drivers.simulated import SimulationSpec

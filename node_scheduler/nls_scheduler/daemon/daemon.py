@@ -166,7 +166,7 @@ class Daemon:
 
     def status(self, peer: Peer) -> dict[str, Any]:
         """The node as `peer` sees it."""
-        message = self._poller.message or self._defect or self._journal.trouble or self._lost_journal()
+        message = self._poller.message or self._defect or self._journal.trouble or self._journal.begun_anew
         message = message or self.refused_configuration or (None if self._cluster is None else self._cluster.trouble)
         message = message or pool_config.complaint(self.state.policy.pools, self.state.gpus.values())
         message = message or queue_config.complaint(self.state.policy, self.state.gpus.values())
@@ -522,10 +522,6 @@ class Daemon:
         if forgotten := running - self.state.workloads.keys():
             log.warning("the journal knows nothing of %s: it was lost, or its end was", ", ".join(sorted(forgotten)))
             self.apply_or_tell(events.DaemonRestarted(boottime_s(), forgetful=True))
-
-    def _lost_journal(self) -> str | None:
-        aside = self._journal.set_aside
-        return None if aside is None else f"The journal was damaged and begins anew; the old one is kept as {aside}."
 
     def _take_lease(self, workload_id: WorkloadId, peer: Peer) -> None:
         self._leases.take(workload_id, peer)

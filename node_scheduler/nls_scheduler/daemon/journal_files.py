@@ -1,0 +1,74 @@
+"""The journal's files on the disk: whether somebody else has deleted, cut or replaced one under the daemon."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from nls_scheduler.daemon.journal_retention import drop_damaged_copies
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_EXTRAS: Final = ("-wal", "-shm")
+
+
+class JournalFiles:
+    """The database at `path` with the two files that SQLite keeps beside it in WAL mode.
+
+    SQLite itself notices nothing: it goes on in a file that is deleted, and one that is cut ends the process (SIGBUS)
+    where it is mapped, as `-shm` is. A heap in its place (`locking_mode = EXCLUSIVE`) would lock `nls replay` out. So
+    who writes asks before each write, and remembers after it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: dict[str, tuple[int, int, int]] = {}
+
+    def remember(self) -> None:
+        """They are now as their owner has left them."""
+        looked_at = ((extra, self._look(extra)) for extra in ("", *_EXTRAS))
+        self._known = {extra: seen for extra, seen in looked_at if seen is not None}
+
+    def harm(self) -> str | None:
+        """What somebody else has done to them since, as the end of a sentence; `None`: nothing."""
+        for extra, known in self._known.items():
+            now, name = self._look(extra), f"{self._path}{extra}"
+            if now is None:
+                return f"{name} was deleted"
+            if now[:2] != known[:2] or (not extra and now[2] > known[2]):
+                return f"{name} was replaced"
+            if now[2] < known[2]:
+                return f"{name} was cut"
+        return None
+
+    def prepare_to_close(self) -> None:
+        """SQLite looks at `-shm` once more when it closes: what was cut of it is there again, as zeros."""
+        known, now = self._known.get("-shm"), self._look("-shm")
+        if known and now and now[:2] == known[:2] and now[2] < known[2]:
+            with suppress(OSError):
+                os.truncate(f"{self._path}-shm", known[2])
+        self._known = {}
+
+    def set_aside(self, size_bytes: int) -> Path | None:
+        """Make room for a new journal; the old one, where there is one, is kept for whoever wants to look.
+
+        All that are kept so take no more than `size_bytes`. Raises OSError.
+        """
+        aside = self._path.with_name(f"{self._path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}")
+        was_there = os.path.lexists(self._path)
+        if was_there:
+            self._path.rename(aside)
+        for extra in _EXTRAS:
+            self._path.with_name(self._path.name + extra).unlink(missing_ok=True)
+        drop_damaged_copies(self._path, size_bytes)
+        return aside if was_there else None
+
+    def _look(self, extra: str) -> tuple[int, int, int] | None:
+        try:
+            seen = os.stat(f"{self._path}{extra}")  # noqa: PTH116  # twice in each step
+        except OSError:
+            return None
+        return seen.st_dev, seen.st_ino, seen.st_size

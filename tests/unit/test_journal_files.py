@@ -1,0 +1,158 @@
+"""A journal whose files somebody else deletes, cuts or replaces while the daemon runs, on real files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import closing
+
+import pytest
+
+from journals import Recording, dull_steps
+from nls_scheduler.core.model.events import MemorySampled
+from nls_scheduler.core.model.ids import ProcessId, WorkloadId
+from nls_scheduler.daemon.journal import Journal
+
+FILES = ("journal.db", "journal.db-wal", "journal.db-shm")
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "state" / "journal.db"
+
+
+def delete(*names):
+    def act(folder):
+        for name in names:
+            (folder / name).unlink()
+
+    return act
+
+
+def cut(*names, to=0):
+    def act(folder):
+        for name in names:
+            os.truncate(folder / name, to)
+
+    return act
+
+
+def delete_the_folder(folder):
+    shutil.rmtree(folder)
+
+
+def put_another_in_its_place(folder):
+    with closing(Journal(folder / "other.db")) as other:
+        Recording(other)
+    (folder / "other.db").replace(folder / "journal.db")
+
+
+def copy_another_over_it(folder):
+    with closing(Journal(folder / "other.db")) as other:
+        Recording(other).play()
+        for _ in range(200):
+            other.record_history({"sequence": 1, "event": os.urandom(2000).hex()})
+    shutil.copyfile(folder / "other.db", folder / "journal.db")
+
+
+HARM = {
+    "all deleted": (delete(*FILES), "deleted"),
+    "deleted": (delete("journal.db"), "deleted"),
+    "log deleted": (delete("journal.db-wal"), "deleted"),
+    "index deleted": (delete("journal.db-shm"), "deleted"),
+    "folder deleted": (delete_the_folder, "deleted"),
+    "all emptied": (cut(*FILES), "cut"),
+    "emptied": (cut("journal.db"), "cut"),
+    "cut": (cut("journal.db", to=100), "cut"),
+    "log emptied": (cut("journal.db-wal"), "cut"),
+    "index emptied": (cut("journal.db-shm"), "cut"),
+    "replaced": (put_another_in_its_place, "replaced"),
+    "overwritten": (copy_another_over_it, "replaced"),
+}
+
+
+@pytest.fixture(params=HARM)
+def harmed(request, path):
+    """A journal with a story in it whose files are no longer what they were, its node, and what is to be said."""
+    with closing(Journal(path)) as journal:
+        node = Recording(journal).play()
+        journal.record_lease(WorkloadId("w1"), ProcessId(7, 8))
+        journal.record_history({"sequence": 1, "event": "started"})
+        act, said = HARM[request.param]
+        act(path.parent)
+        yield journal, node, said
+
+
+def known_again(journal):
+    """What a daemon finds that starts after this one was killed."""
+    with closing(Journal(journal.path)) as next_one:
+        found = next_one.recover()
+        assert next_one.begun_anew is None
+        return found
+
+
+def test_the_next_daemon_knows_everything_although_the_journal_was_harmed(harmed, caplog):
+    journal, node, said = harmed
+    dull_steps(journal, node, 1)
+    assert journal.trouble is None
+    assert f"{said}: the journal was written anew from memory" in journal.begun_anew
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == [journal.begun_anew]
+    found = known_again(journal)
+    assert found.state.workloads == node.state.workloads
+    assert found.state.gpus == node.state.gpus
+    assert found.leases == {"w1": ProcessId(7, 8)}
+    assert found.history == [{"sequence": 1, "event": "started"}]
+    assert found.boot_id == "boot-1"
+
+
+def test_it_is_noticed_by_a_sample_that_is_not_even_kept(harmed):
+    journal, node, _ = harmed
+    journal.record(MemorySampled(node.state.at, {}), node.state, node.state, ())
+    assert journal.begun_anew is not None
+    assert known_again(journal).state.workloads == node.state.workloads
+
+
+def test_so_is_it_by_an_entry_and_by_who_looks_after_a_workload(harmed):
+    journal, _, _ = harmed
+    journal.record_history({"sequence": 2, "event": "moved"})
+    journal.record_lease(WorkloadId("w2"), ProcessId(9, 10))
+    found = known_again(journal)
+    assert [entry["sequence"] for entry in found.history] == [1, 2]
+    assert found.leases == {"w1": ProcessId(7, 8), "w2": ProcessId(9, 10)}
+
+
+def test_a_daemon_that_ends_without_having_noticed_ends_well(harmed):
+    journal, _, _ = harmed
+    journal.close()
+
+
+def test_what_lay_there_instead_is_kept(path):
+    with closing(Journal(path)) as journal:
+        node = Recording(journal).play()
+        put_another_in_its_place(path.parent)
+        dull_steps(journal, node, 1)
+        (aside,) = path.parent.glob("journal.db.damaged-*")
+        assert str(aside) in journal.begun_anew
+    with closing(Journal(aside)) as other:
+        assert other.recover().boot_id == "boot-1"
+
+
+def test_who_deletes_it_again_and_again_has_the_daemon_go_on_in_memory_for_a_while(path, monkeypatch):
+    with closing(Journal(path)) as journal:
+        node = Recording(journal).play()
+        for _ in range(2):
+            path.unlink()
+            dull_steps(journal, node, 1)
+        assert "deleted again" in journal.trouble
+        assert not path.exists()
+        monkeypatch.setattr(journal, "_retry_at", 0.0)
+        dull_steps(journal, node, 1)
+        assert journal.trouble is None
+        assert known_again(journal).state.workloads == node.state.workloads
+
+
+def test_its_own_checkpoints_and_its_own_shrinking_are_no_harm(path):
+    with closing(Journal(path)) as journal:
+        node = Recording(journal).play()
+        dull_steps(journal, node, 1500, entry_bytes=2000)
+        assert journal.begun_anew is None
