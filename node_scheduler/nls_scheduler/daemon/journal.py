@@ -8,7 +8,6 @@ nothing but figures are not kept, only the last one before something happened: r
 
 from __future__ import annotations
 
-import json
 import logging
 import sqlite3
 import time
@@ -79,7 +78,7 @@ class Journal:
             self._set_aside(f"it is damaged: {error}")
             return None
         if found is not None:
-            self._history.extend((time.time(), json.dumps(entry)) for entry in found.history)
+            self._history.extend((time.time(), tables.JSON.encode(entry)) for entry in found.history)
         return found
 
     def begin(self, state: NodeState, boot_id: str, leases: Mapping[WorkloadId, ProcessId] | None = None) -> None:
@@ -115,7 +114,7 @@ class Journal:
 
     def record_history(self, entry: Mapping[str, Any]) -> None:
         """One entry for people."""
-        row = (time.time(), json.dumps(entry, separators=(",", ":")))
+        row = (time.time(), tables.JSON.encode(entry))
         self._write(lambda database: tables.write_history(database, [row]), None)
         self._history.append(row)
 

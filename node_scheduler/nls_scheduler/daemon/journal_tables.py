@@ -28,6 +28,7 @@ VERSION: Final = 2
 LOCK_TIMEOUT_S: Final = 5.0
 HISTORY_KEPT: Final = 2000
 """As many entries of the history come back after a restart."""
+JSON: Final = json.JSONEncoder(separators=(",", ":"))
 _PACKED_FROM_BYTES: Final = 200
 _REBUILT_UP_TO_BYTES: Final = 32 * 2**20
 _WAL_KEPT_BYTES: Final = 8 * 2**20
@@ -184,7 +185,7 @@ def others(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> Iterator[tupl
 
 def as_text(value: Any) -> str:
     """A value of the core as JSON without blanks."""
-    return json.dumps(encode(value), separators=(",", ":"))
+    return JSON.encode(encode(value))
 
 
 def pack(text: str) -> str | bytes:
