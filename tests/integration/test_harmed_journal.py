@@ -1,4 +1,4 @@
-"""A journal whose files are taken from under a running daemon: it goes on and says so, the next one knows everything."""
+"""A journal whose files are taken from under a running daemon: it goes on, says so, and its successor knows all."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ import pytest
 from journals import Recording, dull_steps
 from nls_scheduler.core.model.events import MemorySampled
 from nls_scheduler.core.model.ids import ProcessId, WorkloadId
+from nls_scheduler.daemon import state_folder
 from nls_scheduler.daemon.journal import Journal
 
 FILES = ("journal.db", "journal.db-wal", "journal.db-shm")
@@ -135,6 +136,22 @@ def test_what_lay_there_instead_is_kept(path):
         assert str(aside) in journal.begun_anew
     with closing(Journal(aside)) as other:
         assert other.recover().boot_id == "boot-1"
+
+
+def test_a_link_in_its_place_leads_nowhere_and_no_copy_is_open_to_others(path):
+    with closing(Journal(path)) as journal:
+        node = Recording(journal).play()
+        shutil.copyfile(path, path.with_name("elsewhere"))
+        path.unlink()
+        path.symlink_to("elsewhere")
+        dull_steps(journal, node, 1)
+        assert path.is_file()
+        assert not path.is_symlink()
+        path.chmod(0o666)
+    path.write_bytes(b"this is no database at all" * 100)
+    with closing(Journal(path)) as journal:
+        assert journal.set_aside.stat().st_mode & 0o777 == 0o600
+    state_folder.check(path.parent)
 
 
 def test_who_deletes_it_again_and_again_has_the_daemon_go_on_in_memory_for_a_while(path, monkeypatch):

@@ -58,9 +58,12 @@ class JournalFiles:
         All that are kept so take no more than `size_bytes`. Raises OSError.
         """
         aside = self._path.with_name(f"{self._path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}")
-        was_there = os.path.lexists(self._path)
+        was_there = self._path.exists() and not self._path.is_symlink()
         if was_there:
             self._path.rename(aside)
+            aside.chmod(0o600)  # a daemon starts in no folder in which others may write anything of its
+        else:
+            self._path.unlink(missing_ok=True)
         for extra in _EXTRAS:
             self._path.with_name(self._path.name + extra).unlink(missing_ok=True)
         drop_damaged_copies(self._path, size_bytes)
