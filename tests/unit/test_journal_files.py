@@ -11,6 +11,7 @@ import pytest
 from journals import Recording, dull_steps
 from nls_scheduler.core.model.events import MemorySampled
 from nls_scheduler.core.model.ids import ProcessId, WorkloadId
+from nls_scheduler.daemon import journal as journal_module
 from nls_scheduler.daemon import state_folder
 from nls_scheduler.daemon.journal import Journal
 
@@ -20,6 +21,12 @@ FILES = ("journal.db", "journal.db-wal", "journal.db-shm")
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "state" / "journal.db"
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch):
+    """Whoever does harm has done it."""
+    monkeypatch.setattr(journal_module, "HARM_ENDS_S", 0.0)
 
 
 def delete(*names):
@@ -166,6 +173,23 @@ def test_who_deletes_it_again_and_again_has_the_daemon_go_on_in_memory_for_a_whi
         dull_steps(journal, node, 1)
         assert journal.trouble is None
         assert known_again(journal).state.workloads == node.state.workloads
+
+
+def test_nothing_is_written_while_somebody_is_still_at_the_files(path, monkeypatch):
+    monkeypatch.setattr(journal_module, "HARM_ENDS_S", 3600.0)
+    with closing(Journal(path)) as journal:
+        node = Recording(journal).play()
+        path.unlink()
+        journal.record_lease(WorkloadId("w1"), ProcessId(7, 8))
+        cut("journal.db-wal", "journal.db-shm")(path.parent)
+        dull_steps(journal, node, 1)
+        assert not path.exists()
+        monkeypatch.setattr(journal, "_harmed", ("it was deleted", 0.0))
+        dull_steps(journal, node, 1)
+        assert journal.trouble is None
+        found = known_again(journal)
+        assert found.state.workloads == node.state.workloads
+        assert found.leases == {"w1": ProcessId(7, 8)}
 
 
 def test_its_own_checkpoints_and_its_own_shrinking_are_no_harm(path):

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 SNAPSHOT_EVERY: Final = 1000
 RETRY_S: Final = 60.0
+HARM_ENDS_S: Final = 1.0
+"""Who deletes or cuts several files is given as long; a file that SQLite still looks at must not be cut meanwhile."""
 log = logging.getLogger(__name__)
 
 
@@ -66,6 +68,7 @@ class Journal:
         self._boot_id = ""
         self._since_snapshot = SNAPSHOT_EVERY
         self._retry_at = 0.0
+        self._harmed: tuple[str, float] | None = None
         self._open()
 
     def recover(self) -> Recovered | None:
@@ -165,6 +168,9 @@ class Journal:
     def _write(self, work: Callable[[sqlite3.Connection], None], state: NodeState | None) -> None:
         """Do `work` in one transaction; on failure go on in memory, and try again later with the whole state."""
         self._look_after_files()
+        if self._harmed is not None:
+            self._written = self._written if state is None else state
+            return
         if self._database is None and state is not None and time.monotonic() >= self._retry_at:
             self._write_anew(state)
         if self._database is None:
@@ -181,8 +187,14 @@ class Journal:
                 self._degrade(error)
 
     def _look_after_files(self) -> None:
-        harm = None if self._database is None else self._files.harm()
-        if harm is not None:
+        if self._harmed is None:
+            harm = None if self._database is None else self._files.harm()
+            if harm is None:
+                return
+            self._harmed = (harm, time.monotonic() + HARM_ENDS_S)
+        harm, over_at = self._harmed
+        if time.monotonic() >= over_at:
+            self._harmed = None
             self._begin_anew(harm, self._written)
 
     def _begin_anew(self, harm: str, state: NodeState) -> None:
