@@ -42,7 +42,9 @@ def check_response(method: str, url: str, status: int, headers: Any, body: bytes
         promised = SPEC["components"]["responses"][pointer.rpartition("/")[2]]
     if status >= 400:
         assert content_type == _PROBLEM, f"{where} with {content_type!r}"
-    assert names.get("x-nls-protocol") == "1" or (status == 503 and names.get("retry-after")), f"{where}: no protocol"
+    assert names.get("x-nls-protocol") == "1" or (status in (429, 503) and names.get("retry-after")), (
+        f"{where}: no protocol"
+    )
     if "content" not in promised or not body:
         return
     assert content_type in promised["content"], f"{where} with {content_type!r}"

@@ -28,7 +28,14 @@ HEAD = b"POST /v1/workloads HTTP/1.1\r\nHost: nls\r\nConnection: close\r\n"
 @pytest.fixture(scope="module")
 def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
     """A daemon that lets silent clients go after 0.3 seconds and keeps 40 connections at most."""
-    arguments = ["--set", "client_timeout_s=0.3", "--set", "max_connections=40"]
+    arguments = [
+        "--set",
+        "client_timeout_s=0.3",
+        "--set",
+        "max_connections=40",
+        "--set",
+        "max_submissions_at_once=100000",
+    ]
     with DaemonProcess(tmp_path_factory.mktemp("daemon"), "2x16GiB", *arguments) as running:
         yield running
 

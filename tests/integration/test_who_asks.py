@@ -264,7 +264,7 @@ def test_one_user_cannot_use_up_all_connections(tmp_path: Path) -> None:
             "many = [socket.socket(socket.AF_UNIX) for _ in range(20)]\n"
             "for s in many: s.settimeout(20); s.connect(sys.argv[1])\n"
             "for s in many: s.sendall(b'GET /v1/events HTTP/1.1\\r\\nHost: n\\r\\n\\r\\n')\n"
-            "print(sum(b'503' in s.recv(64) for s in many), flush=True)\n"
+            "print(sum(b'429' in s.recv(64) for s in many), flush=True)\n"
             "sys.stdin.read()\n"
             "for s in many: s.close()\n"
         )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -14,7 +16,7 @@ from tornado.simple_httpclient import HTTPTimeoutError, SimpleAsyncHTTPClient
 
 from nls_scheduler.client.link import Report, SupervisorLink
 from nls_scheduler.wire import locate
-from nls_scheduler.wire.errors import DaemonUnreachable, problem_in
+from nls_scheduler.wire.errors import DaemonUnreachable, Problem, problem_in
 from nls_scheduler.wire.holder import holder_of
 from nls_scheduler.wire.protocol import ONLY_QUERY, PROTOCOL_HEADER, PROTOCOL_VERSION, SECRET_HEADER
 from nls_scheduler.wire.unix_resolver import TrustedConnections
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 REQUEST_TIMEOUT_S: Final = 20.0
 CONNECT_TIMEOUT_S: Final = 5.0
+SUBMIT_PATIENCE_S: Final = 60.0
 _NO_ANSWER: Final = "Timeout during request"
 """What Tornado's client says when it was connected."""
 _BASE: Final = "http://nls"
@@ -69,9 +72,19 @@ class DaemonClient:
     async def submit(self, **fields: Any) -> dict[str, Any]:
         """A new workload, from the fields of a submission in `openapi.json`; `kind` is needed. Its status entry.
 
-        It belongs to the calling process: when that ends, the workload ends.
+        It belongs to the calling process: when that ends, the workload ends. Where the daemon says when to try again,
+        it is tried again then, for SUBMIT_PATIENCE_S.
         """
-        answer = await self._answer("POST", "/v1/workloads", fields)
+        until = time.monotonic() + SUBMIT_PATIENCE_S
+        while True:
+            try:
+                answer = await self._answer("POST", "/v1/workloads", fields)
+                break
+            except Problem as refusal:
+                wait_s = refusal.retry_after_s
+                if wait_s is None or time.monotonic() + wait_s > until:
+                    raise
+            await asyncio.sleep(wait_s * random.uniform(1.0, 1.5))  # noqa: S311 - spreads who waits, no secret
         view: dict[str, Any] = json.loads(answer.body)
         self._secrets[view["id"]] = answer.headers.get(SECRET_HEADER, "")
         return view
@@ -155,7 +168,10 @@ class DaemonClient:
         try:
             while (line := await lines.get()) is not None:
                 yield json.loads(line)
-            await self._outcome(fetch)
+            try:
+                await self._outcome(fetch)
+            except Problem as refusal:
+                raise problem_in(refusal.status, bytes(buffer)) from refusal  # its body has gone to `receive`
             raise self._unreachable("it has ended")
         finally:
             # Closing the connection ends the fetch with an error that nobody is interested in any more.
@@ -221,7 +237,8 @@ class DaemonClient:
                 ) from error
             if error.response is None or error.code == 599:
                 raise self._unreachable(error.message or str(error)) from error
-            raise problem_in(error.code, error.response.body) from error
+            retry_after = error.response.headers.get("Retry-After", "")
+            raise problem_in(error.code, error.response.body, retry_after) from error
         except (OSError, StreamClosedError) as error:
             raise self._unreachable(str(error)) from error
 

@@ -263,8 +263,8 @@ class SupervisorLink:
         except DaemonUnreachable:
             return True  # it has gone again; the next connection tells
         except Problem as refusal:
-            if refusal.status == _NOT_YET:
-                return True  # a daemon that has just started asks to be asked again
+            if refusal.status == _NOT_YET or refusal.retry_after_s is not None:
+                return True  # a daemon that has just started, or has many of its user's here, asks to be asked again
             log.warning("the daemon does not take workload %s up again: %s", self.workload_id, refusal)
             return False
         return True
@@ -273,6 +273,8 @@ class SupervisorLink:
         try:
             return await self._connect()
         except _LOST as error:
+            if isinstance(error, HTTPClientError) and error.response is not None:
+                raise problem_in(error.code, error.response.body) from error
             why = f"The daemon at {self._socket} does not answer ({error})."
             raise DaemonUnreachable(why, may_come=True) from error
 

@@ -15,6 +15,7 @@ from traitlets.config.loader import ConfigFileNotFound, JSONFileConfigLoader, Py
 
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.pools import Placement
+from nls_scheduler.daemon.bounds import Bounds
 from nls_scheduler.daemon.daemon import DaemonSettings
 from nls_scheduler.daemon.http.observed import parse_address
 from nls_scheduler.daemon.poller import PollRates
@@ -34,6 +35,15 @@ _POLICY: Final = Policy()
 _RATES: Final = PollRates()
 _DEFAULTS: Final = Defaults()
 _SETTINGS: Final = DaemonSettings()
+_AT_LEAST_ONE: Final = (
+    "max_failures",
+    "max_workloads_per_gpu",
+    "max_connections",
+    "max_connections_per_user",
+    "max_followers_per_user",
+    "max_workloads_per_user",
+    "max_submissions_at_once",
+)
 
 
 class ConfigError(ValueError):
@@ -121,6 +131,26 @@ class NlsScheduler(Configurable):
         "auto: admins on the system daemon, else all.",
     ).tag(config=True)
     max_connections = Int(_SETTINGS.max_connections, help="More are refused. Read at the start only.").tag(config=True)
+    max_connections_per_user = Int(
+        _SETTINGS.bounds.connections,
+        allow_none=True,
+        help="Of these, of one user; None: half. Root and the daemon's own user may have all. Read at the start only.",
+    ).tag(config=True)
+    max_followers_per_user = Int(
+        _SETTINGS.bounds.followers,
+        help="More requests for /v1/events of one user at the same time are refused; administrators' are not.",
+    ).tag(config=True)
+    max_workloads_per_user = Int(
+        _SETTINGS.bounds.workloads,
+        help="More are refused, administrators' as well. On Kubernetes a pod counts as a user.",
+    ).tag(config=True)
+    max_submissions_per_s = Float(
+        _SETTINGS.bounds.submissions_per_s,
+        help="Of one user, administrators as well; who submits more is told to wait, which nls run and notebooks do.",
+    ).tag(config=True)
+    max_submissions_at_once = Int(
+        _SETTINGS.bounds.submissions_at_once, help="So many may come together before the number per second counts."
+    ).tag(config=True)
     observe_address = Unicode(
         _SETTINGS.observe_address,
         help="/livez, /readyz and /metrics are also served here over TCP, as in 0.0.0.0:9475; nowhere when empty. Read "
@@ -137,11 +167,21 @@ class NlsScheduler(Configurable):
         return DaemonSettings(
             access=access.settled(shared=shared),
             max_connections=self.max_connections,
+            bounds=self._bounds(),
             client_timeout_s=self.client_timeout_s,
             observe_address=self.observe_address,
             policy=self._policy(),
             defaults=Defaults(self.default_request, self.default_limit),
             rates=PollRates(self.poll_interval_s, self.poll_releasing_s, self.poll_empty_s),
+        )
+
+    def _bounds(self) -> Bounds:
+        return Bounds(
+            self.max_workloads_per_user,
+            self.max_submissions_at_once,
+            self.max_submissions_per_s,
+            self.max_connections_per_user,
+            self.max_followers_per_user,
         )
 
     def _policy(self) -> Policy:
@@ -166,13 +206,14 @@ class NlsScheduler(Configurable):
             "suspend_timeout_s",
             "stop_timeout_s",
             "client_timeout_s",
+            "max_submissions_per_s",
         ):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name} = 0 cannot be used: nothing could be done in that time.")
         for name in ("poll_interval_s", "poll_releasing_s", "poll_empty_s"):
             if getattr(self, name) < 0.01:
                 raise ConfigError(f"{name} = {getattr(self, name)} cannot be used: the shortest is 0.01 s.")
-        for name in ("max_failures", "max_workloads_per_gpu", "max_connections"):
+        for name in _AT_LEAST_ONE:
             if getattr(self, name) == 0:
                 raise ConfigError(f"{name} = 0 cannot be used: it must be 1 or more.")
         if self.stop_grace_s >= self.reclaim_deadline_s:

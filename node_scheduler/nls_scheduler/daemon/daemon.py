@@ -17,6 +17,7 @@ from nls_scheduler.core.model.state import NodeState
 from nls_scheduler.core.model.workload import Kind
 from nls_scheduler.core.planning.making_room.rooms import out_of_service
 from nls_scheduler.core.step import outstanding, step
+from nls_scheduler.daemon.bounds import Bounds, Turnstile
 from nls_scheduler.daemon.connected import Connected, viewer_of
 from nls_scheduler.daemon.journal import boot_id
 from nls_scheduler.daemon.passports import Passports
@@ -78,6 +79,7 @@ class DaemonSettings:
     rates: PollRates = field(default_factory=PollRates)
     access: Access = field(default_factory=Access)
     max_connections: int = 800
+    bounds: Bounds = field(default_factory=Bounds)
     client_timeout_s: float = 30.0
     observe_address: str = ""
 
@@ -99,6 +101,8 @@ class Daemon:
         self.active_at = boottime_s()
         """When somebody last asked for something; the idle exit counts from it."""
         self.access = settings.access
+        self._bounds = settings.bounds
+        self._turnstile = Turnstile()
         self.metrics = Metrics(lambda: self.state)
         self._watch = Watch(self.metrics)
         self.recovered_at: float | None = None
@@ -200,6 +204,8 @@ class Daemon:
             raise impossible(refusal)
         check_limits(self.state, spec)
         submission.check_context(spec, self._context_memory_bytes)
+        self._bounds.check_workloads(self._count(peer))
+        self._turnstile.submit(peer.user, self._bounds, boottime_s())
         workload_id = WorkloadId(secrets.token_hex(6))
         self._take_lease(workload_id, peer)
         try:
@@ -240,10 +246,20 @@ class Daemon:
             raise Problem(409, "Known already", f"The workload {workload_id} is known: supervise it.")
         if only:
             self._end_ghosts(peer)
+        self._bounds.check_adopted(self._count(peer))
         event = claimed.event(boottime_s(), workload_id, self._context_memory_bytes, uses)
         adoption.check_room(self.state, step(self.state, event)[0], workload_id, self.viewer(peer))
         self._take_lease(workload_id, peer)
         self.apply(event)
+
+    def follow(self, peer: Peer, *, passive: bool) -> asyncio.Queue[Entry | None]:
+        """See `History.follow`. Raises Problem for one follower too many."""
+        if not peer.administrator:
+            self._bounds.check_followers(self.history.followed_by(peer.user))
+        return self.history.follow(passive=passive, user=peer.user)
+
+    def _count(self, peer: Peer) -> int:
+        return sum(peer.owns(workload) for workload in self.state.workloads.values())
 
     def respecify(self, workload_id: WorkloadId, body: Mapping[str, Any], peer: Peer) -> None:
         """Change what a workload asks for, or for how long its user keeps it. Raises Problem."""
@@ -320,6 +336,10 @@ class Daemon:
             raise unknown_gpu(name)
         return gpu_view(self.state, gpu, out_of_service(self.state))
 
+    def tenant_of(self, pid: int) -> str:
+        """Whose process this is where a cluster says so; empty: nobody's pod."""
+        return "" if self._cluster is None else self._cluster.tenant_of(pid)
+
     def identified(self, peer: Peer) -> Peer:
         """`peer` as the cluster knows it. Raises Problem for one that nobody can tell who it is."""
         return peer if self._cluster is None else self._cluster.identified(peer)
@@ -334,6 +354,7 @@ class Daemon:
         """Other numbers from now on. Raises Problem when they cannot be applied: the old ones stay."""
         self.apply(events.PolicyChanged(boottime_s(), settings.policy))
         self._defaults, self._poller.rates, self.access = settings.defaults, settings.rates, settings.access
+        self._bounds = settings.bounds
         self.refused_configuration = None
         self._poller.search()
 

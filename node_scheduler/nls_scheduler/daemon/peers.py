@@ -71,6 +71,11 @@ class Peer:
         """Its user, for the queues."""
         return Who(self.uid, self.gids, self.administrator)
 
+    @property
+    def user(self) -> tuple[int, str]:
+        """Its user, for the bounds of each."""
+        return self.uid, self.tenant
+
     def close(self) -> None:
         """Give the pidfd back."""
         os.close(self.pidfd)

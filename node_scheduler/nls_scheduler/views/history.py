@@ -17,7 +17,7 @@ from nls_scheduler.views.entries import Entry, labels_of, of_gpu
 from nls_scheduler.views.status import cause_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Sequence
 
     from nls_scheduler.core.model.commands import Command
     from nls_scheduler.core.model.gpu import Gpu
@@ -218,7 +218,7 @@ class History:
 
     def __init__(self) -> None:
         self._entries: deque[Entry] = deque(maxlen=ENTRIES_KEPT)
-        self._followers: set[asyncio.Queue[Entry | None]] = set()
+        self._followers: dict[asyncio.Queue[Entry | None], Hashable] = {}
         self._passive: set[asyncio.Queue[Entry | None]] = set()
 
     def add(self, entry: Entry) -> None:
@@ -238,10 +238,10 @@ class History:
         """What an earlier daemon kept."""
         self._entries.extend(entries)
 
-    def follow(self, *, passive: bool = False) -> asyncio.Queue[Entry | None]:
+    def follow(self, *, passive: bool = False, user: Hashable = None) -> asyncio.Queue[Entry | None]:
         """A queue of the entries from now on; `None` ends it. A `passive` follower is not counted by `followed`."""
         queue: asyncio.Queue[Entry | None] = asyncio.Queue()
-        self._followers.add(queue)
+        self._followers[queue] = user
         if passive:
             self._passive.add(queue)
         return queue
@@ -249,14 +249,18 @@ class History:
     def unfollow(self, queue: asyncio.Queue[Entry | None]) -> None:
         """End `queue`. Idempotent."""
         if queue in self._followers:
-            self._followers.discard(queue)
+            del self._followers[queue]
             self._passive.discard(queue)
             queue.put_nowait(None)
 
     @property
     def followed(self) -> bool:
         """Whether anybody follows for whom the daemon should stay."""
-        return bool(self._followers - self._passive)
+        return bool(self._followers.keys() - self._passive)
+
+    def followed_by(self, user: Hashable) -> int:
+        """How many followers are this user's."""
+        return sum(whose == user for whose in self._followers.values())
 
     def close(self) -> None:
         """End all queues."""

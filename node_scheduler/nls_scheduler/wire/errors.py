@@ -18,14 +18,18 @@ class Problem(Exception):  # noqa: N818 - RFC 9457's own word, on the wire too
         title: the kind of problem in a few words, the same for each of its kind.
         detail: one sentence for the user that says what to do.
         fault: whose mistake it is: the caller's, the daemon's, or the node's (no Gpu, a driver that fails).
+        retry_after_s: when to try again, the answer's header `Retry-After`; `None`: time alone does not help.
     """
 
-    def __init__(self, status: int, title: str, detail: str, fault: Fault = "client") -> None:
+    def __init__(
+        self, status: int, title: str, detail: str, fault: Fault = "client", *, retry_after_s: int | None = None
+    ) -> None:
         super().__init__(detail)
         self.status = status
         self.title = title
         self.detail = detail
         self.fault: Fault = fault
+        self.retry_after_s = retry_after_s
 
     def as_dict(self) -> dict[str, Any]:
         """The problem object."""
@@ -53,13 +57,16 @@ class Problem(Exception):  # noqa: N818 - RFC 9457's own word, on the wire too
         return cls(fields["status"], fields["title"], fields["detail"], fields["fault"])
 
 
-def problem_in(status: int, body: bytes) -> Problem:
-    """The problem object in an HTTP answer, or one that says that there was none."""
+def problem_in(status: int, body: bytes, retry_after: str = "") -> Problem:
+    """The problem object in an HTTP answer, or one that says that there was none; `retry_after`: its header."""
     try:
-        return Problem.from_dict(json.loads(body))
+        problem = Problem.from_dict(json.loads(body))
     except ValueError:
         detail = f"The daemon answered {status} without saying why: see its log."
         return Problem(status, "Error", detail, "server")
+    if retry_after.isascii() and retry_after.isdecimal():
+        problem.retry_after_s = int(retry_after)
+    return problem
 
 
 class DaemonUnreachable(Exception):  # noqa: N818 - named for what the user reads: the daemon is unreachable

@@ -20,8 +20,13 @@ _UCRED: Final = struct.Struct("iII")
 
 def peer_uid(connection: socket.socket) -> int:
     """The user at the other end of a Unix socket connection: who connected, or who listens."""
-    uid: int = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))[1]
-    return uid
+    return peer_ids(connection)[1]
+
+
+def peer_ids(connection: socket.socket) -> tuple[int, int]:
+    """The process and the user there."""
+    pid, uid, _ = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return pid, uid
 
 
 def check_place(path: Path) -> None:

@@ -106,6 +106,8 @@ class Answering(web.RequestHandler):
             self.set_header("Allow", ", ".join(self._methods()))
         if status_code == HTTPStatus.UPGRADE_REQUIRED:
             self.set_header("Upgrade", "websocket")
+        if isinstance(error, Problem) and error.retry_after_s is not None:
+            self.set_header("Retry-After", str(error.retry_after_s))
         self.set_header("Content-Type", CONTENT_TYPE)
         self.finish((error if isinstance(error, Problem) else self._problem(status_code)).as_json())
 

@@ -98,8 +98,8 @@ class Stream(Answering):
 
     async def get(self) -> None:
         """Until the client goes, reads nothing for too long, or lags too far behind, or the daemon ends."""
+        self.queue = self.daemon.follow(self.caller, passive=self.get_query_argument("passive", "false") == "true")
         self.set_header("Content-Type", "application/x-ndjson")
-        self.queue = self.daemon.history.follow(passive=self.get_query_argument("passive", "false") == "true")
         try:
             await self._push("")
             while (entry := await self.queue.get()) is not None:

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 from tornado.httpserver import HTTPServer
 from tornado.iostream import StreamClosedError, UnsatisfiableReadError
 
+from nls_scheduler.daemon.bounds import TOO_MANY, User
 from nls_scheduler.wire.errors import CONTENT_TYPE, Problem
-from nls_scheduler.wire.trust import peer_uid
+from nls_scheduler.wire.trust import peer_ids
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Callable
 
     from tornado.iostream import IOStream
 
@@ -40,38 +42,54 @@ def affordable(wanted: int) -> int:
 
 
 class BoundedServer(HTTPServer):
-    """Refuses connections beyond a number with a problem object; a user other than ours may have half of it."""
+    """Refuses connections beyond a number with a problem object, and those of one user beyond another number."""
 
-    def initialize(self, *args: Any, most_connections: int, **kwargs: Any) -> None:  # type: ignore[override] # one more
-        """Tornado calls this with the constructor's arguments."""
+    def initialize(  # type: ignore[override] # some more
+        self,
+        *args: Any,
+        most_connections: int,
+        most_per_user: int | None = None,
+        tenant_of: Callable[[int], str] = lambda _: "",
+        **kwargs: Any,
+    ) -> None:
+        """Tornado calls this with the constructor's arguments. `most_per_user`: `None` for half of all.
+
+        `tenant_of` says whose pod a process is in, if any; outside of one, root and our own user may have all.
+        """
         super().initialize(*args, **kwargs)
         self._most = most_connections
-        self._users: dict[IOStream, int] = {}
+        self._most_per_user = max(1, most_connections // 2) if most_per_user is None else most_per_user
+        self._tenant_of = tenant_of
+        self._users: dict[IOStream, User] = {}
         self._refusals: set[asyncio.Task[None]] = set()
 
     def handle_stream(self, stream: IOStream, address: Any) -> None:
         """Tornado calls this for each connection."""
-        uid = peer_uid(stream.socket)
+        pid, uid = peer_ids(stream.socket)
+        user = uid, self._tenant_of(pid)
         # Tornado forgets connections that have become WebSockets, so they are counted here.
-        self._users = {known: user for known, user in self._users.items() if not known.closed()}
-        mine = sum(user == uid for user in self._users.values())
-        bound = self._most if uid in (0, os.geteuid()) else max(1, self._most // 2)
-        if len(self._users) >= self._most or mine >= bound:
-            self._refuse(stream)
-            return
-        self._users[stream] = uid
-        super().handle_stream(stream, address)
+        self._users = {known: whose for known, whose in self._users.items() if not known.closed()}
+        unbound = user in ((0, ""), (os.geteuid(), ""))
+        mine = sum(whose == user for whose in self._users.values())
+        if len(self._users) >= self._most:
+            self._refuse(stream, 503, f"The daemon has {self._most} connections open already")
+        elif mine >= self._most_per_user and not unbound:
+            self._refuse(stream, TOO_MANY, f"You have {mine} connections open, as many as one user may")
+        else:
+            self._users[stream] = user
+            super().handle_stream(stream, address)
 
     def forget_socket(self, listening: socket.socket) -> None:
         """Accept nobody there any more; who is connected stays so."""
         self._handlers.pop(listening.fileno())()
         self._sockets.pop(listening.fileno()).close()
 
-    def _refuse(self, stream: IOStream) -> None:
+    def _refuse(self, stream: IOStream, status: int, why: str) -> None:
         if len(self._refusals) >= REFUSALS_AT_ONCE:
             stream.close()
             return
-        task = asyncio.get_running_loop().create_task(_answer_too_many(stream, self._most))
+        problem = Problem(status, "Too many connections", f"{why}: close some, or try again in a moment.")
+        task = asyncio.get_running_loop().create_task(_answer_too_many(stream, problem))
         self._refusals.add(task)
         task.add_done_callback(self._refusals.discard)
 
@@ -83,9 +101,7 @@ class BoundedServer(HTTPServer):
         await super().close_all_connections()
 
 
-async def _answer_too_many(stream: IOStream, most: int) -> None:
-    detail = f"The daemon has {most} connections open already: close some, or try again in a moment."
-    problem = Problem(503, "Too many connections", detail)
+async def _answer_too_many(stream: IOStream, problem: Problem) -> None:
     body = problem.as_json().encode()
     head = (
         f"HTTP/1.1 {problem.status} {responses[problem.status]}\r\nContent-Type: {CONTENT_TYPE}\r\n"

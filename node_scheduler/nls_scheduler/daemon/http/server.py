@@ -97,6 +97,8 @@ async def _serve(
     server = BoundedServer(
         application(daemon, settings.client_timeout_s),
         most_connections=affordable(settings.max_connections),
+        most_per_user=settings.bounds.connections,
+        tenant_of=daemon.tenant_of,
         max_body_size=READ_LIMIT_BYTES,
         max_header_size=HEADER_LIMIT_BYTES,
         idle_connection_timeout=settings.client_timeout_s,

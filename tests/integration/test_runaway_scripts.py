@@ -1,0 +1,136 @@
+"""One user's runaway script and another's notebook on the daemon that both share."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from integration.test_daemon_supervisors import sleeper, start_time_of
+from integration.test_who_asks import NOBODY, shared, start, user
+from nls_scheduler.client.daemon_client import DaemonClient
+from nls_scheduler.wire.errors import Problem
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from daemon_process import DaemonProcess
+
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+NOTEBOOK = {"kind": "notebook", "request": 0.1}
+
+
+def submit(daemon: DaemonProcess, **fields: Any) -> tuple[int, Any]:
+    return daemon.request("POST", "/v1/workloads", json.dumps({**NOTEBOOK, **fields}).encode())
+
+
+@ROOT_ONLY
+def test_one_user_has_so_many_workloads_and_another_user_too(tmp_path: Path) -> None:
+    with shared(tmp_path, "max_workloads_per_user=2") as daemon, user(daemon) as greedy:
+        for _ in range(2):
+            assert greedy.ask("POST", "/v1/workloads", NOTEBOOK)[0] == 201
+        code, problem = greedy.ask("POST", "/v1/workloads", NOTEBOOK)
+        assert (code, problem["title"]) == (429, "Too many workloads")
+        assert "You have 2 workloads on this node" in problem["detail"]
+        for _ in range(2):
+            assert submit(daemon)[0] == 201
+        # An administrator's script runs away like anybody's; what an administrator changes is the number.
+        assert submit(daemon)[0] == 429
+        run = daemon.nls("run", "--request", "0.1", "--", "true")
+        assert (run.returncode, "release some of them first" in run.stderr) == (3, True)
+
+
+@ROOT_ONLY
+def test_who_submits_without_end_is_told_to_wait_and_nobody_else_is(tmp_path: Path) -> None:
+    numbers = ("max_submissions_at_once=3", "max_submissions_per_s=0.01")
+    with shared(tmp_path, *numbers) as daemon, user(daemon) as greedy:
+        answers = [greedy.ask("POST", "/v1/workloads", NOTEBOOK) for _ in range(5)]
+        assert [code for code, _ in answers] == [201, 201, 201, 429, 429]
+        assert answers[-1][1]["title"] == "Too many submissions"
+        assert "try again in" in answers[-1][1]["detail"]
+        # What is refused for a reason of its own is told that reason, and takes no turn.
+        assert submit(daemon, request=9.0)[0] == 400
+        assert [submit(daemon)[0] for _ in range(3)] == [201, 201, 201]
+
+
+def test_the_answer_says_when_to_try_again(tmp_path: Path) -> None:
+    async def submit_twice(daemon: DaemonProcess) -> Problem:
+        client = await DaemonClient.connect(daemon.socket)
+        await client.submit(**NOTEBOOK)
+        with pytest.raises(Problem) as caught:
+            await client.submit(**NOTEBOOK)
+        client.close()
+        return caught.value
+
+    with shared(tmp_path, "max_submissions_at_once=1", "max_submissions_per_s=0.001") as daemon:
+        refusal = asyncio.run(submit_twice(daemon))
+    assert (refusal.status, refusal.title) == (429, "Too many submissions")
+    assert 900 < (refusal.retry_after_s or 0) <= 1000
+
+
+def test_commands_that_come_together_wait_for_their_turn_and_none_fails(tmp_path: Path) -> None:
+    with shared(tmp_path, "max_submissions_at_once=1", "max_submissions_per_s=1") as daemon:
+        runs = [daemon.start_nls("run", "--request", "0.1", "--", "true") for _ in range(3)]
+        assert [run.wait(30) for run in runs] == [0, 0, 0]
+
+
+def test_what_is_brought_back_to_a_daemon_that_lost_its_journal_waits_for_no_turn(tmp_path: Path) -> None:
+    """Each of these is a notebook with its variables: refused, it would be lost."""
+    numbers = ("max_submissions_at_once=1", "max_submissions_per_s=0.001", "max_workloads_per_user=2")
+    with shared(tmp_path, *numbers) as daemon, sleeper() as process:
+        try:
+            said = {"kind": "notebook", "request": "0.1", "command_id": 1, "executing": False}
+            said |= {"pid": process.pid, "start_time": start_time_of(process.pid)}
+            said["current"] = [daemon.status()["gpus"][0]["uuid"]]
+            assert submit(daemon)[0] == 201
+            codes = [
+                daemon.request("PUT", f"/v1/workloads/0123456789a{n}", json.dumps(said).encode())[0] for n in range(4)
+            ]
+        finally:
+            process.kill()
+    assert codes == [201, 201, 201, 429]
+
+
+@ROOT_ONLY
+@pytest.mark.parametrize(("setting", "refused"), [("max_followers_per_user=3", 7), ("max_connections_per_user=4", 6)])
+def test_one_user_follows_and_connects_so_often_and_another_user_too(
+    tmp_path: Path, setting: str, refused: int
+) -> None:
+    code = (
+        "many = [socket.socket(socket.AF_UNIX) for _ in range(10)]\n"
+        "for s in many:\n"
+        "    s.settimeout(20); s.connect(sys.argv[1])\n"
+        "    s.sendall(b'GET /v1/events HTTP/1.1\\r\\nHost: n\\r\\nConnection: keep-alive\\r\\n\\r\\n')\n"
+        "print(sum(b' 429 ' in s.recv(64) for s in many), flush=True)\n"
+        "sys.stdin.read()\n"
+        "for s in many: s.close()\n"
+    )
+    with shared(tmp_path, setting) as daemon:
+        greedy, other = start(code, daemon, 65533), start(code, daemon, NOBODY)
+        try:
+            for process in (greedy, other):
+                assert process.stdout is not None
+                assert int(process.stdout.readline()) == refused
+            assert daemon.request("GET", "/v1/status")[0] == 200
+        finally:
+            for process in (greedy, other):
+                process.communicate(timeout=20)
+
+
+def test_a_follower_that_is_refused_reads_why(tmp_path: Path) -> None:
+    async def follow(daemon: DaemonProcess) -> None:
+        client = DaemonClient(daemon.socket)
+        with ExitStack() as stack:
+            for _ in range(9):
+                one = stack.enter_context(daemon.connection())
+                one.sendall(b"GET /v1/events HTTP/1.1\r\nHost: n\r\n\r\n")
+                assert one.recv(64)
+            with pytest.raises(Problem, match="close some, or try again in a moment"):
+                await anext(client.events())
+
+    with shared(tmp_path, "max_connections=3") as daemon:
+        asyncio.run(follow(daemon))
