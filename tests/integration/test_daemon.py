@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         (b"[1]", 400, "Send one JSON object"),
         (b"\xff\xfe", 400, "not valid JSON"),
         (b"[" * 100_000, 400, "not valid JSON"),
+        (b'{"kind": "notebook", "kind": "command"}', 400, "The field 'kind' is there twice: send each field once."),
         (b"{}", 400, "'kind' is needed"),
         (b'{"kind": "notebook", "color": "red"}', 400, "There is no field 'color'"),
         (b'{"kind": "notebook", "request": "lots"}', 400, "'lots' is not a size"),

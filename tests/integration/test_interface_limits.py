@@ -117,6 +117,24 @@ def test_half_a_frame_and_silence_keep_nobody_from_supervising(daemon: DaemonPro
         assert daemon.request("GET", "/livez") == (200, {"live": True})
 
 
+@pytest.mark.parametrize("frame", [b'\x81\x1a{"event": "cell_finished"}', b"\x89\x00", b"\x81\x7e\x80\x80"])
+def test_a_frame_that_is_not_masked_ends_its_connection_and_changes_nothing(
+    daemon: DaemonProcess, frame: bytes
+) -> None:
+    """RFC 6455, 5.1."""
+    with ExitStack() as stack:
+        workload = submit(daemon, stack)
+        connection = stack.enter_context(daemon.connection())
+        connection.sendall(handshake(workload))
+        assert b"101 Switching" in connection.recv(4096)
+        text = b'{"event": "cell_started"}'
+        connection.sendall(b"\x81" + bytes([0x80 | len(text)]) + b"\0\0\0\0" + text)
+        wait_until(lambda: daemon.status()["workloads"][0]["cell_waits"])
+        connection.sendall(frame)
+        assert b"\x03\xeaa client masks its frames" in answer_of(connection)
+        assert daemon.status()["workloads"][0]["cell_waits"]
+
+
 def submit(daemon: DaemonProcess, stack: ExitStack) -> str:
     """A workload of this process, through a connection that it may close at once."""
     code, view = daemon.request("POST", "/v1/workloads", b'{"kind": "notebook"}')

@@ -193,3 +193,9 @@ def test_another_protocol_is_refused_with_the_end_to_upgrade(said: str, status: 
     assert problem is not None
     assert (problem.status, problem.fault) == (status, fault)
     assert says in problem.detail
+
+
+@pytest.mark.parametrize("text", ['{"event": "cell_started", "event": "cell_finished"}', '{"event": {"a": 1, "a": 1}}'])
+def test_a_field_that_is_there_twice_is_refused_and_not_chosen_from(text: str) -> None:
+    with pytest.raises(Problem, match="is there twice: send each field once"):
+        parse_event(text, W, 1.5)

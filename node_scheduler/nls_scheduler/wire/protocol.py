@@ -8,6 +8,7 @@ read, `{"error": problem object}`. Both ends use this module, so that one table 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -238,12 +239,21 @@ def parse_daemon_message(text: str | bytes) -> DaemonMessage:
 def parse_object(text: str | bytes) -> dict[str, Any]:
     """A JSON object. Raises Problem with one sentence when `text` is none (RecursionError included)."""
     try:
-        parsed = json.loads(text)
+        parsed = json.loads(text, object_pairs_hook=_fields_once)
     except (ValueError, RecursionError) as error:
         raise malformed(f"This is not valid JSON ({error}): send one JSON object.") from error
     if not isinstance(parsed, dict):
         raise malformed("Send one JSON object, not another JSON value.")
     return parsed
+
+
+def _fields_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The last of two would win here, and perhaps the first where somebody else has checked what is sent."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        twice = next(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)
+        raise malformed(f"The field {clean_text(twice)!r:.100} is there twice: send each field once.")
+    return fields
 
 
 def clean_text(text: str) -> str:

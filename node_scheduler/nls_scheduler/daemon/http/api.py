@@ -15,6 +15,7 @@ from tornado.iostream import StreamClosedError
 
 from nls_scheduler.core.model.ids import WorkloadId
 from nls_scheduler.daemon.http.answering import Answering, NotFound, WithBody
+from nls_scheduler.daemon.http.masked import MaskedProtocol
 from nls_scheduler.daemon.sessions import Session
 from nls_scheduler.views.entries import entry_view
 from nls_scheduler.views.metrics import CONTENT_TYPE as METRICS_TYPE
@@ -203,6 +204,11 @@ class Supervisor(Answering, websocket.WebSocketHandler):
         self.daemon.check_supervisor(WorkloadId(self.path_args[0]), self.caller)
         if self.request.headers.get("Upgrade", "").lower() != "websocket":
             raise Problem(426, "Upgrade required", "A supervisor speaks WebSocket here: send an Upgrade header.")
+
+    def get_websocket_protocol(self) -> websocket.WebSocketProtocol | None:
+        """Tornado's, which refuses frames that are not masked."""
+        made = super().get_websocket_protocol()
+        return MaskedProtocol(self, False, made.params) if isinstance(made, websocket.WebSocketProtocol13) else None  # noqa: FBT003
 
     def open(self, workload_id: str) -> None:
         """The connection stands."""
