@@ -180,3 +180,20 @@ def test_images_have_the_version_of_this_release() -> None:
     ]
     found = {image for images in tags for image in images}
     assert found == {("nls-scheduler", __version__), ("nls-notebook", __version__)}
+
+
+def test_the_probes_port_is_open_to_the_cluster_and_with_monitoring_to_prometheus_alone(tmp_path: Path) -> None:
+    base = rendered(KUBERNETES / "base")
+    policy, template = only(base, "NetworkPolicy"), only(base, "DaemonSet")["spec"]["template"]
+    chosen = policy["spec"]["podSelector"]["matchLabels"]
+    assert chosen.items() <= template["metadata"]["labels"].items()
+    assert policy["metadata"]["namespace"] == only(base, "DaemonSet")["metadata"]["namespace"]
+    # In its node's network no policy would count for it.
+    assert "hostNetwork" not in template["spec"]
+    assert policy["spec"]["policyTypes"] == ["Ingress"]
+    (rule,) = policy["spec"]["ingress"]
+    assert rule["ports"] == [{"protocol": "TCP", "port": daemon_container(base)["ports"][0]["containerPort"]}]
+    assert rule["from"] == [{"namespaceSelector": {}}]
+    narrowed = only(with_component(KUBERNETES / "components" / "monitoring", tmp_path), "NetworkPolicy")
+    (source,) = narrowed["spec"]["ingress"][0]["from"]
+    assert source["podSelector"] == {"matchLabels": {"app.kubernetes.io/name": "prometheus"}}

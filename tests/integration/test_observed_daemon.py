@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import socket
 import urllib.request
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -37,6 +39,14 @@ def read(daemon: DaemonProcess, path: str) -> str:
 def test_a_kubelet_finds_it_alive_and_ready(daemon: DaemonProcess) -> None:
     assert "true" in read(daemon, "/livez")
     assert "true" in read(daemon, "/readyz")
+
+
+def test_idle_connections_keep_no_probe_from_its_answer(daemon: DaemonProcess) -> None:
+    (port,) = re.findall(r"/metrics at 127\.0\.0\.1, port (\d+)", daemon.log)
+    with ExitStack() as stack:
+        for _ in range(100):
+            stack.enter_context(socket.create_connection(("127.0.0.1", int(port))))
+        assert "true" in read(daemon, "/livez")
 
 
 def test_prometheus_reads_over_tcp_what_the_socket_tells(daemon: DaemonProcess) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
@@ -79,19 +80,76 @@ def test_nothing_else_can_be_read_and_nothing_can_be_done(method: str, path: str
     served(Node(), client)
 
 
-def test_somebody_who_opens_connections_without_end_does_not_get_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observed, "MOST_CONNECTIONS", 2)
+async def connect(port: int, source: str = "127.0.0.1") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
+
+
+def test_somebody_who_opens_connections_without_end_keeps_nobody_from_an_answer() -> None:
+    """From as many addresses as there are connections."""
 
     async def client(port: int) -> None:
-        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
-        for reader, writer in held:
-            writer.write(b"GET /livez HTTP/1.1\r\nHost: node\r\n\r\n")
-            assert b"200" in await reader.readline()
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        assert await reader.read() == b""
-        for _, open_ in [*held, (reader, writer)]:
-            open_.close()
-            await open_.wait_closed()
+        held = [await connect(port, f"127.0.0.{number % 100 + 2}") for number in range(200)]
+        assert (await ask(port, "/livez"))[0] == 200
+        # Those that are let go are the oldest.
+        assert await held[0][0].read() == b""
+        held[-1][1].write(b"GET /livez HTTP/1.1\r\nHost: node\r\n\r\n")
+        assert b"200" in await held[-1][0].readline()
+        for _, writer in held:
+            writer.close()
+
+    served(Node(), client)
+
+
+def test_whoever_opens_them_from_one_address_takes_nothing_from_another() -> None:
+    async def client(port: int) -> None:
+        other = await connect(port, "127.0.0.2")
+        held = [await connect(port) for _ in range(200)]
+        assert (await ask(port, "/livez"))[0] == 200
+        other[1].write(b"GET /livez HTTP/1.1\r\nHost: node\r\n\r\n")
+        assert b"200" in await other[0].readline()
+        for _, writer in [other, *held]:
+            writer.close()
+
+    served(Node(), client)
+
+
+@pytest.mark.parametrize("sentence", [b"", b"GET /li", b"GET /livez HTTP/1.1\r\nHost: n\r\nContent-Length: 9\r\n\r\n{"])
+def test_who_does_not_end_its_sentence_is_let_go(monkeypatch: pytest.MonkeyPatch, sentence: bytes) -> None:
+    monkeypatch.setattr(observed, "REQUEST_WITHIN_S", 0.1)
+
+    async def client(port: int) -> None:
+        reader, writer = await connect(port)
+        writer.write(sentence)
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+        writer.close()
+
+    served(Node(), client)
+
+
+def test_who_does_not_read_its_answer_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observed, "ANSWERED_WITHIN_S", 1.0)
+    node, streams, handle = Node(), [], Observed.handle_stream
+    monkeypatch.setattr(node.metrics, "text", lambda: "x" * 20_000_000)
+    monkeypatch.setattr(Observed, "handle_stream", lambda self, *new: (streams.append(new[0]), handle(self, *new)))
+
+    async def client(port: int) -> None:
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: node\r\n\r\n")
+            async with asyncio.timeout(10):
+                while not streams or not streams[0].closed():
+                    assert (await ask(port, "/livez"))[0] == 200
+
+    served(node, client)
+
+
+def test_a_connection_has_one_answer() -> None:
+    """Prometheus comes back in 15 s or a minute: until then its connection would be in the way."""
+
+    async def client(port: int) -> None:
+        reader, writer = await connect(port)
+        writer.write(b"GET /livez HTTP/1.1\r\nHost: node\r\n\r\n")
+        assert (await asyncio.wait_for(reader.read(), 10)).endswith(b'{"live": true}\n')
+        writer.close()
 
     served(Node(), client)
 

@@ -5,6 +5,7 @@ The Unix socket knows who asks and answers everything; a kubelet and a Prometheu
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import json
 import logging
@@ -18,13 +19,19 @@ from tornado.httpserver import HTTPServer
 from nls_scheduler.views.metrics import CONTENT_TYPE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tornado.iostream import IOStream
 
     from nls_scheduler.daemon.daemon import Daemon
 
 MOST_CONNECTIONS: Final = 64
 """A kubelet and a few Prometheus servers need one each; nobody on the network may take the daemon's files away."""
-IDLE_S: Final = 90.0
+MOST_PER_ADDRESS: Final = 16
+REQUEST_WITHIN_S: Final = 3.0
+"""A connection that has not sent its whole request by then is closed."""
+ANSWERED_WITHIN_S: Final = 15.0
+"""And one that has not read its answer by then; a scrape takes 10 s at most, unless somebody has set more."""
 _HEADER_LIMIT_BYTES: Final = 16 * 1024
 _MOST_PORT: Final = 65535
 log = logging.getLogger(__name__)
@@ -105,11 +112,13 @@ class Observed(HTTPServer):
             application,
             max_body_size=1024,
             max_header_size=_HEADER_LIMIT_BYTES,
-            idle_connection_timeout=IDLE_S,
-            body_timeout=IDLE_S,
+            idle_connection_timeout=REQUEST_WITHIN_S,
+            body_timeout=REQUEST_WITHIN_S,
+            no_keep_alive=True,
             **kwargs,
         )
-        self._streams: set[IOStream] = set()
+        self._open: dict[IOStream, tuple[str, asyncio.TimerHandle]] = {}
+        """Whose connections there are, and what closes each when it is late; the oldest first."""
 
     def start_on(self, address: str) -> int:
         """Listen; the port that was bound, which 0 leaves to the system. Raises ValueError, OSError."""
@@ -127,10 +136,19 @@ class Observed(HTTPServer):
         return bound
 
     def handle_stream(self, stream: IOStream, address: Any) -> None:
-        """Tornado calls this for each connection; one too many is closed at once."""
-        self._streams = {known for known in self._streams if not known.closed()}
-        if len(self._streams) >= MOST_CONNECTIONS:
-            stream.close()
-            return
-        self._streams.add(stream)
+        """Tornado calls this for each connection. For one too many an older one goes: who asks now gets an answer."""
+        for known in [known for known in self._open if known.closed()]:
+            self._open.pop(known)[1].cancel()
+        host = address[0]
+        same = [known for known, (whose, _) in self._open.items() if whose == host]
+        if len(same) >= MOST_PER_ADDRESS:
+            _oldest_idle(same).close()
+        elif len(self._open) >= MOST_CONNECTIONS:
+            _oldest_idle([*self._open]).close()
+        self._open[stream] = host, asyncio.get_running_loop().call_later(ANSWERED_WITHIN_S, stream.close)
         super().handle_stream(stream, address)
+
+
+def _oldest_idle(streams: Sequence[IOStream]) -> IOStream:
+    """The first that is not being answered, if there is one."""
+    return next((stream for stream in streams if not stream.writing()), streams[0])
