@@ -5,6 +5,7 @@ from __future__ import annotations
 from operator import is_
 from typing import TYPE_CHECKING
 
+from nls_scheduler.views.kept import MadeOf, made_of, of_node
 from nls_scheduler.views.sentences import Names
 from nls_scheduler.views.status import workload_view
 from nls_scheduler.wire.protocol import CLOSE_ENDED, CLOSE_REPLACED
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from nls_scheduler.daemon.peers import Peer
     from nls_scheduler.daemon.sessions import Session
     from nls_scheduler.views.veil import Access, Viewer
-
-    MadeOf = tuple[object, ...]
 
 
 class Connected:
@@ -67,22 +66,21 @@ class Connected:
 
     def show(self, state: NodeState, now: float, access: Access) -> None:
         """Everybody its workload at `now`, if anything that is told of it has changed: mostly of one or two it has."""
-        of_node = (tuple((gpu.uuid, gpu.label) for gpu in state.gpus.values()), state.claims, access)
-        self._of_node = self._of_node if of_node == self._of_node else of_node
+        node = (*of_node(state), access)
+        self._of_node = self._of_node if node == self._of_node else node
         names: dict[Viewer, Names] = {}
         for key, session in self._sessions.items():
-            workload, entry = state.workloads.get(key), state.plan.get(key)
+            workload = state.workloads.get(key)
             if workload is None:
                 continue
-            cause = None if entry is None or entry.cause is None else state.workloads.get(entry.cause)
-            made_of, shown = (workload, entry, cause, self._of_node), self._shown.get(key)
+            parts, shown = (*made_of(state, workload), self._of_node), self._shown.get(key)
             # How long its user still keeps it is told by the clock.
-            if shown is not None and all(map(is_, made_of, shown)) and workload.keep_until is None:
+            if shown is not None and all(map(is_, parts, shown)) and workload.keep_until is None:
                 continue
             viewer = viewer_of(session.peer, access)
             known = names.setdefault(viewer, Names.of(state, viewer))
             if session.show(workload_view(state, workload, now, known), now):
-                self._shown[key] = made_of
+                self._shown[key] = parts
             else:
                 self._shown.pop(key, None)
 

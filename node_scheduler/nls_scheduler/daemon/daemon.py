@@ -35,6 +35,7 @@ from nls_scheduler.units.clock import boottime_s
 from nls_scheduler.views.entries import as_record, entry_view, restored
 from nls_scheduler.views.explain import explain
 from nls_scheduler.views.history import History, Recorder
+from nls_scheduler.views.kept import KeptEntries
 from nls_scheduler.views.metrics import Metrics
 from nls_scheduler.views.sentences import Names, sentence
 from nls_scheduler.views.status import cause_of, gpu_view, node_view, workload_view
@@ -115,6 +116,7 @@ class Daemon:
         self._defaults = settings.defaults
         self._recorder = Recorder()
         self._connected = Connected()
+        self._entries = KeptEntries()
         self._leases = Leases(self._on_holder_ended)
         self._reaper = Reaper(self.apply_or_tell)
         self._timer: asyncio.TimerHandle | None = None
@@ -174,7 +176,9 @@ class Daemon:
         message = message or self.refused_configuration or (None if self._cluster is None else self._cluster.trouble)
         message = message or pool_config.complaint(self.state.policy.pools, self.state.gpus.values())
         message = message or queue_config.complaint(self.state.policy, self.state.gpus.values())
-        view = node_view(self.state, boottime_s(), self.viewer(peer), simulated=self._simulated, message=message)
+        now, viewer = boottime_s(), self.viewer(peer)
+        entries = self._entries.of(self.state, now, viewer)
+        view = node_view(self.state, now, viewer, simulated=self._simulated, message=message, entries=entries)
         for entry in view["workloads"]:
             holder = self._leases.holder(entry["id"])
             entry["supervisor_pid"] = None if holder is None else holder.pid

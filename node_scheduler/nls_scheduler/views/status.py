@@ -15,7 +15,7 @@ from nls_scheduler.views.veil import SEES_ALL
 from nls_scheduler.wire.protocol import PROTOCOL_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from nls_scheduler.core.model.gpu import Gpu
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
@@ -32,17 +32,29 @@ _UNSETTLED: Final = FIGURES | _SAID_BY_ITSELF | {"since"}
 
 
 def node_view(
-    state: NodeState, now: float, viewer: Viewer = SEES_ALL, *, simulated: bool, message: str | None
+    state: NodeState,
+    now: float,
+    viewer: Viewer = SEES_ALL,
+    *,
+    simulated: bool,
+    message: str | None,
+    entries: Sequence[Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """The whole status. `message` is one sentence about the node itself, such as why it has no Gpu."""
-    names, out = Names.of(state, viewer), out_of_service(state)
+    """The whole status. `message` is one sentence about the node itself, such as why it has no Gpu.
+
+    `entries`: those of the workloads, where somebody has kept them.
+    """
+    out = out_of_service(state)
+    if entries is None:
+        names = Names.of(state, viewer)
+        entries = [workload_view(state, workload, now, names) for workload in in_order(state)]
     return {
         "protocol": PROTOCOL_VERSION,
         "version": __version__,
         "simulated": simulated,
         "message": message,
         "gpus": [gpu_view(state, gpu, out) for gpu in sorted(state.gpus.values(), key=lambda gpu: gpu.index)],
-        "workloads": [workload_view(state, workload, now, names) for workload in _in_order(state)],
+        "workloads": list(entries),
         "queues": queue_views(state),
     }
 
@@ -111,8 +123,13 @@ def workload_view(state: NodeState, workload: Workload, now: float, names: Names
         "reason_kind": why.kind.value if names.viewer.knows(workload.mention) else None,
         "cause": _cause_since(state, workload, None if entry is None else entry.cause, names.viewer),
         "since": None if since is None else wall_time(since),
-        "waiting_s": None if workload.waiting_since is None else round(max(0.0, now - workload.waiting_since), 3),
+        "waiting_s": waiting_s(workload, now),
     }
+
+
+def waiting_s(workload: Workload, now: float) -> float | None:
+    """How long it has waited; `None`: it does not."""
+    return None if workload.waiting_since is None else round(max(0.0, now - workload.waiting_since), 3)
 
 
 def _memory_answer(workload: Workload, names: Names) -> dict[str, Any] | None:
@@ -180,5 +197,6 @@ def _since(workload: Workload) -> float | None:
     return workload.idle_since if workload.idle_since is not None else workload.submitted_at
 
 
-def _in_order(state: NodeState) -> list[Workload]:
+def in_order(state: NodeState) -> list[Workload]:
+    """As they came."""
     return sorted(state.workloads.values(), key=lambda workload: (workload.submitted_at, workload.id))
