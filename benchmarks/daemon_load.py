@@ -64,10 +64,11 @@ class Supervisor:
         return Report() if self._process is None else Report(process=self._identity(), ready=True)
 
 
-def start(directory: Path) -> subprocess.Popen[bytes]:
+def start(directory: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    """A daemon; `arguments` are more of those of `nls up`."""
     command = [sys.executable, "-P", "-m", "nls_scheduler", "--socket", str(directory / "nls.sock"), "up"]
     with (directory / "log").open("ab") as log:
-        return subprocess.Popen([*command, "--simulate", "25x16GiB"], stdout=log, stderr=log)
+        return subprocess.Popen([*command, "--simulate", "25x16GiB", *arguments], stdout=log, stderr=log)
 
 
 async def answers(client: DaemonClient) -> None:

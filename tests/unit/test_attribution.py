@@ -13,7 +13,7 @@ from nls_scheduler.core.model.events import PlacedUse
 from nls_scheduler.core.model.ids import GpuUuid, ProcessId, WorkloadId
 from nls_scheduler.daemon.attribution import Attribution, Known
 from nls_scheduler.daemon.ports import GpuSample
-from nls_scheduler.processes import guardian, proc
+from nls_scheduler.processes import cgroups, guardian, proc
 from nls_scheduler.processes.proc import (
     alive,
     ancestors,
@@ -21,6 +21,7 @@ from nls_scheduler.processes.proc import (
     end_all,
     left_of,
     look_up,
+    some_left_of,
     workload_of,
     workloads_on,
 )
@@ -121,6 +122,17 @@ def test_what_is_left_of_a_workload_is_its_family_and_its_namesakes_of_its_user(
     assert set(left_of(W, ME, [parent])) == {family.parent.pid, family.child, family.stray.pid}
     assert left_of(W, ME + 1, [parent]) == {}
     assert left_of(WorkloadId("nobody"), ME, [ProcessId(parent.pid, parent.start_time - 1)]) == {}
+
+
+def test_one_look_tells_of_many_workloads_which_may_have_left_something(
+    family: Family, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    parent = family.id(family.parent.pid)
+    monkeypatch.setattr(cgroups, "ROOT", tmp_path)
+    (tmp_path / "user.slice" / "nls-grouped-0a1b2c3d").mkdir(parents=True)
+    known, grouped, gone = WorkloadId("known"), WorkloadId("grouped"), WorkloadId("gone")
+    ended = {W: [], known: [parent], grouped: [], gone: [ProcessId(parent.pid, parent.start_time - 1)]}
+    assert some_left_of(ended) == {W, known, grouped}
 
 
 def test_ending_a_workload_ends_all_of_it_and_nobody_else(family: Family) -> None:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
 
 from nls_scheduler.core.model.commands import EndProcess
-from nls_scheduler.core.model.events import Event, ProcessExited
-from nls_scheduler.core.model.ids import CommandId, GpuUuid
+from nls_scheduler.core.model.events import Event, ProcessExited, SupervisorLost
+from nls_scheduler.core.model.ids import CommandId, GpuUuid, WorkloadId
 from nls_scheduler.core.model.reasons import Mention, Reason, Why
+from nls_scheduler.daemon import reaper
 from nls_scheduler.daemon.reaper import Reaper
+from nls_scheduler.processes.proc import look_up, some_left_of
 from nls_scheduler.views.entries import entry_view
 from nls_scheduler.views.history import Recorder
 from nls_scheduler.views.veil import Viewer
@@ -35,3 +42,40 @@ def test_who_was_ended_by_the_daemon_reads_for_whom_and_that_its_supervisor_did_
     ended = "; ended by the daemon, as its supervisor does not answer"
     assert entry_view(exited)["reason"] == f"secret needs GPU 0{ended}"
     assert entry_view(exited, Viewer(1000))["reason"] == f"another user's command needs GPU 0{ended}"
+
+
+def test_hundreds_that_are_abandoned_together_take_one_look_and_others_get_their_turn_between_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One user's process that looked after all of them has ended: each look reads all of /proc."""
+    stage, looks, order = Stage(1), [], []
+    stage.notebook("book")
+    books = [replace(stage.workload("book"), id=WorkloadId(f"book-{number}"), process=None) for number in range(300)]
+    monkeypatch.setattr(reaper, "some_left_of", lambda ended: looks.append(len(ended)) or some_left_of(ended))
+    monkeypatch.setattr(reaper, "end_all", lambda *_: pytest.fail("nothing is left of them"))
+
+    async def run() -> None:
+        reap = Reaper(order.append)
+        losing = asyncio.gather(*(reap.end_abandoned(book) for book in books))
+        while not losing.done():
+            await asyncio.sleep(0)
+            if order:
+                order.append("another user's request")
+        await losing
+
+    asyncio.run(run())
+    assert looks == [300]
+    lost = [fact for fact in order if isinstance(fact, SupervisorLost)]
+    assert [fact.workload for fact in lost] == [book.id for book in books]
+    between = [number for number, fact in enumerate(order) if fact in lost]
+    assert all(after - before > 1 for before, after in pairwise(between))
+
+
+def test_what_has_left_a_process_is_ended_before_it_counts_as_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage, order = Stage(1), []
+    stage.notebook("book")
+    left = replace(stage.workload("book"), process=look_up(os.getpid()).id)
+    monkeypatch.setattr(reaper, "end_all", lambda *given: order.append(given[2]) or True)
+    asyncio.run(Reaper(order.append).end_abandoned(left))
+    assert order[0] == [left.process]
+    assert isinstance(order[1], SupervisorLost)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from nls_scheduler.core.model.events import ProcessExited, SupervisorLost
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.processes.guardian import kill
-from nls_scheduler.processes.proc import end_all, look_up
+from nls_scheduler.processes.proc import end_all, look_up, some_left_of
 from nls_scheduler.units.clock import boottime_s
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from nls_scheduler.core.model.commands import EndProcess
     from nls_scheduler.core.model.events import Event
-    from nls_scheduler.core.model.ids import ProcessId
+    from nls_scheduler.core.model.ids import ProcessId, WorkloadId
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
 
@@ -31,6 +31,9 @@ class Reaper:
 
     def __init__(self, apply: Callable[[Event], None]) -> None:
         self._apply = apply
+        self._look: asyncio.Task[set[WorkloadId]] | None = None
+        self._to_look_for: dict[WorkloadId, list[ProcessId]] = {}
+        self._turn = asyncio.Lock()
         self._remains: frozenset[ProcessId] = frozenset()
 
     def end_remains(self, state: NodeState) -> None:
@@ -51,13 +54,31 @@ class Reaper:
         self._remains = frozenset(r.process for r in late)
 
     async def end_abandoned(self, workload: Workload) -> None:
-        """The lease has ended: nothing of the workload may go on, and only then is its Gpu free."""
+        """The lease has ended: nothing of the workload may go on, and only then is its Gpu free.
+
+        Whoever looked after hundreds loses them all at once: one look tells which of them have left anything, and
+        between the events others get their answers.
+        """
         known = [] if workload.process is None else [workload.process]
-        gone = await asyncio.to_thread(end_all, workload.id, workload.spec.owner, known, END_TIMEOUT_S)
-        if not gone:
+        if workload.id in await self._some_left(workload.id, known) and not await asyncio.to_thread(
+            end_all, workload.id, workload.spec.owner, known, END_TIMEOUT_S
+        ):
             log.warning("processes of %s (%s) do not end", workload.spec.name, workload.id)
-        reason = "the process that looked after it has ended"
-        self._apply(SupervisorLost(boottime_s(), workload.id, reason))
+        async with self._turn:
+            self._apply(SupervisorLost(boottime_s(), workload.id, "the process that looked after it has ended"))
+            await asyncio.sleep(0)
+
+    async def _some_left(self, workload: WorkloadId, known: list[ProcessId]) -> set[WorkloadId]:
+        """Of which of those that are asked about in this moment, `workload` among them, something is left."""
+        self._to_look_for[workload] = known
+        if self._look is None:
+            self._look = asyncio.create_task(self._look_for_all())
+        return await asyncio.shield(self._look)
+
+    async def _look_for_all(self) -> set[WorkloadId]:
+        await asyncio.sleep(0)
+        self._look, sought, self._to_look_for = None, self._to_look_for, {}
+        return await asyncio.to_thread(some_left_of, sought)
 
     async def end_disobedient(self, workload: Workload, command: EndProcess) -> None:
         """The supervisor did not obey a stop: end the GPU process without it."""

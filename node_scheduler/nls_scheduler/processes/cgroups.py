@@ -6,10 +6,14 @@ import os
 import secrets
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 ROOT: Final = Path("/sys/fs/cgroup")
 _BESIDE_VERSION_1: Final = "unified"
+_OURS: Final = "nls-"
 
 
 def cgroup_of(pid: int, mount: Path | None = None) -> Path | None:
@@ -61,6 +65,12 @@ def made_for(name: str, owner: int) -> list[Path]:
     return found
 
 
+def named_like(names: Iterable[str]) -> set[str]:
+    """Those of `names` for which `make_for` may have made cgroups that are still there."""
+    there = [below for _, directories, _ in os.walk(root()) for below in directories if below.startswith(_OURS)]
+    return {name for name in names if any(below.startswith(_prefix(name)) for below in there)}
+
+
 def members(cgroup: Path) -> set[int]:
     """The pids in a cgroup and those below it, as far as they can be seen from here."""
     pids: set[int] = set()
@@ -77,4 +87,4 @@ def root() -> Path:
 
 
 def _prefix(name: str) -> str:
-    return f"nls-{name}-"
+    return f"{_OURS}{name}-"

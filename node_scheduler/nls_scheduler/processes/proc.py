@@ -124,6 +124,18 @@ def left_of(workload: WorkloadId, owner: int, known: Collection[ProcessId]) -> d
     return {pid: records[pid].id for pid in family - {1, os.getpid()}}
 
 
+def some_left_of(ended: Mapping[WorkloadId, Collection[ProcessId]]) -> set[WorkloadId]:
+    """Of which ended workloads, with their known processes, anything may be left: one look for however many they are.
+
+    What `left_of` finds of one is found here as well; it also asks whose it is.
+    """
+    records = dict(_living())
+    lives = {record.id for record in records.values()}
+    named = {workload_of(pid) for pid in records}
+    in_cgroups = cgroups.named_like(ended)
+    return {w for w, known in ended.items() if w in named or w in in_cgroups or not lives.isdisjoint(known)}
+
+
 def end_all(workload: WorkloadId, owner: int, known: Collection[ProcessId], timeout_s: float) -> bool:
     """SIGKILL what is left of a workload until nothing is, or `timeout_s` has passed. True when nothing is left.
 
