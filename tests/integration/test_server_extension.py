@@ -132,7 +132,7 @@ def test_a_node_without_gpus_is_said_to_have_none(directory: Path) -> None:
 
 @LONG
 def test_two_hundred_workloads_reach_the_page_and_a_change_of_one_is_a_small_message(directory: Path) -> None:
-    with lab_bench(directory) as bench:
+    with lab_bench(directory, daemon=("--set", "max_submissions_at_once=200")) as bench:
         ids = []
         for number in range(200):
             body = json.dumps({"kind": "notebook", "name": f"<b>{number}</b>" + "x" * 80, "request": "1MiB"}).encode()
