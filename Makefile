@@ -14,7 +14,7 @@ WORKERS ?= --numprocesses=$(shell nproc | awk '{print ($$1 < 8) ? $$1 : 8}') --d
 MINUTES ?= 2
 SEED ?=
 
-.PHONY: demo lab labextension test test-long test-oldest test-prereleases explore chaos corpus types mutants lint format docs pictures clean
+.PHONY: demo lab labextension test test-long test-oldest test-prereleases explore chaos soak corpus types mutants lint format docs pictures clean
 
 demo: $(VENV)/.lab
 	$(BIN)/nls demo
@@ -41,6 +41,11 @@ test-long: test-oldest $(VENV)/.test labextension
 # printed), and a judge who knows what each user was told. NLS_KEEP=1 keeps the figures.
 chaos: $(VENV)/.test
 	$(BIN)/python tests/chaos/campaign.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+# What grows while notebooks and commands come and go for MINUTES: memory, files and threads of the daemon, its journal, and
+# kernels. NLS_KEEP=1 keeps the figures.
+soak: $(VENV)/.test
+	$(BIN)/python benchmarks/soak.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 # Over a hundred public notebooks, fetched at their commits into a cache (NLS_CORPUS): the same outputs as in a plain
 # kernel, also when their GPU processes are suspended, killed and moved as SEED draws it, or a sentence that says what is

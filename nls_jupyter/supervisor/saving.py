@@ -222,7 +222,8 @@ class Saves:
 
     async def _whole(self, wanted: Wanted) -> None:
         """Look at everything, unless a cell comes, or somebody relies on what is saved already."""
-        await self._let_pass(WHOLE_AFTER_S)
+        if not self._relied_on:
+            await self._let_pass(WHOLE_AFTER_S)
         if not self._relied_on:
             await self._done(wanted, within_budget=False)
 

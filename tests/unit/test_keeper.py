@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -495,7 +496,9 @@ def test_what_a_save_left_is_looked_at_when_nobody_runs_a_cell(monkeypatch: pyte
     play(story)
 
 
-def test_nobody_waits_until_what_a_save_left_is_looked_at() -> None:
+def test_nobody_waits_until_what_a_save_left_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saving, "WHOLE_AFTER_S", math.inf)
+
     async def story(it: Story) -> None:
         process = await it.start()
         process.leaves = 1

@@ -27,6 +27,12 @@ if TYPE_CHECKING:
     Wrong = Callable[[Stage], dict[str, dict[str, object]]]
 
 
+def believes_in_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a step does that has lost sight of what is there in fact."""
+    for name in ("has_room", "have_room"):
+        monkeypatch.setattr(steps, name, lambda *_: True)
+
+
 def plans(monkeypatch: pytest.MonkeyPatch, stage: Stage, **wrong: dict[str, object]) -> None:
     """From now on the planner has a defect: these entries of the plan are changed so."""
 
@@ -73,7 +79,7 @@ STARTS: dict[str, tuple[dict[str, object], Wrong]] = {
 def test_a_start_that_would_break_a_promise_is_refused(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted, wrong = STARTS[why]
     stage = one_waits(**wanted)
-    monkeypatch.setattr(steps, "has_room", lambda *_: True)
+    believes_in_room(monkeypatch)
     plans(monkeypatch, stage, **wrong(stage))
     state, commands = next_step(stage)
     waiter = state.workloads[stage.workload("waiter").id]
@@ -91,7 +97,7 @@ def a_small_one_waits(monkeypatch: pytest.MonkeyPatch) -> Stage:
     stage.user_suspends("waiter")
     stage.holds("holder", 1.0)
     assert (stage.gpu("holder"), stage.gpu("blocker"), stage.phase("waiter")) == (0, 1, "suspended")
-    monkeypatch.setattr(steps, "has_room", lambda *_: True)
+    believes_in_room(monkeypatch)
     return stage
 
 
@@ -123,7 +129,7 @@ def test_a_start_where_nothing_may_start_is_refused(gpu: dict[str, object], why:
 def test_what_is_refused_is_said_once_and_ordered_when_the_plan_is_right_again(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = one_waits()
     with monkeypatch.context() as defect:
-        defect.setattr(steps, "has_room", lambda *_: True)
+        believes_in_room(defect)
         plans(defect, stage, **onto(0)(stage))
         stage.node.state, commands = next_step(stage)
         assert len(commands) == 1
@@ -139,8 +145,7 @@ def test_a_gang_of_which_one_would_break_a_promise_does_not_start_in_part(monkey
     stage.command("blocker")
     stage.gang("red", 2)
     assert [stage.phase(f"red-{n}") for n in range(2)] == ["queued", "queued"]
-    monkeypatch.setattr(steps, "has_room", lambda *_: True)
-    monkeypatch.setattr(steps, "have_room", lambda *_: True)
+    believes_in_room(monkeypatch)
     there = {"target": (stage.uuid(1),), "home": (stage.uuid(1),), "allowance_bytes": TOTAL}
     plans(monkeypatch, stage, **{"red-0": there, "red-1": there})
     _, commands = next_step(stage)
@@ -196,7 +201,7 @@ def test_a_running_cell_is_never_suspended_and_not_interrupted_without_a_deadlin
 
 def test_in_every_history_a_refusal_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = one_waits()
-    monkeypatch.setattr(steps, "has_room", lambda *_: True)
+    believes_in_room(monkeypatch)
     plans(monkeypatch, stage, waiter={"target": (stage.uuid(0),), "home": (stage.uuid(1),), "allowance_bytes": TOTAL})
     with pytest.raises(InvariantError, match="what was planned is refused"):
         stage.node.tell(ev.TimerFired(stage.node.now))

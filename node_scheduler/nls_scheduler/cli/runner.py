@@ -39,6 +39,7 @@ GOODBYE_S: Final = 5.0
 _SENT_BY_TERMINALS: Final = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGHUP})
 # A gang's member that its user ends is not one that died: the gang does not start it again.
 _MEANT_TO_END: Final = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM})
+_RELEASED: Final = "the workload was released"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,10 @@ class Runner:
                 link.on_connection = self._on_connection
                 self._wait_patiently()
                 return await self._obey(link)
+        except Problem as problem:
+            if problem.status != HTTPStatus.NOT_FOUND:
+                raise
+            return _not_begun(_RELEASED)  # before it was connected
         finally:
             # Where the daemon has gone there is nothing to release, and our own end ends the lease.
             why = self._ending.result().why if self._ending.done() else ""
@@ -154,7 +159,7 @@ class Runner:
         try:
             async for message in link:
                 await self._handle(link, message)
-            why = "the workload was released"
+            why = _RELEASED
         except Problem as problem:
             why = str(problem)
             if problem.status == HTTPStatus.NOT_FOUND and self._waits:
@@ -164,7 +169,7 @@ class Runner:
         if self._running is None and self._stopping is not None:
             return Ending(exit_codes.EVICTED, message=f"{self._command[0]} was stopped: {self._stopping.reason}")
         if self._running is None and not self._starting:
-            return Ending(exit_codes.NO_DAEMON, message=f"ended before the command could start: {why}")
+            return _not_begun(why)
         if self._stopping is None:
             self._tell(f"{why}; the command goes on without the daemon")
         return await self._ending
@@ -333,6 +338,10 @@ def _held_by_its_parent(status: Mapping[str, Any], view: Mapping[str, Any]) -> s
     if sum(room >= view["request_bytes"] for room in free) >= view["gpu_count"]:
         return None
     return f"was started inside {parent['name']}, which holds what it would need as long as it runs"
+
+
+def _not_begun(why: str) -> Ending:
+    return Ending(exit_codes.NO_DAEMON, message=f"ended before the command could start: {why}")
 
 
 def _not_started(number: int) -> Ending:
