@@ -99,12 +99,16 @@ async def commands(environment: dict[str, str], chance: random.Random, counts: d
             env=environment, stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
+        ending = chance.choice((signal.SIGINT, signal.SIGTERM, signal.SIGKILL))
         try:
             async with asyncio.timeout(chance.uniform(2, 30)):
                 await process.wait()
         except TimeoutError:
-            process.send_signal(chance.choice((signal.SIGINT, signal.SIGTERM, signal.SIGKILL)))
-            await process.wait()
+            pass
+        finally:
+            if process.returncode is None:
+                process.send_signal(ending)
+                await process.wait()
         counts["commands"] += 1
 
 
