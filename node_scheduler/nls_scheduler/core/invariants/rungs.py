@@ -39,7 +39,8 @@ def a_cell_is_interrupted_once_and_for_a_guarantee(step: Step) -> Iterator[str]:
         was = step.before.workloads.get(workload.id)
         if not isinstance(command, InterruptCell) or was is None:
             continue
-        if entry.deadline_at is None or was.interrupt is not None:
+        once_before = was.interrupt is not None and was.cell_since == workload.cell_since
+        if entry.deadline_at is None or once_before:
             yield f"{workload.id} is interrupted without a deadline, or twice in one cell"
         elif step.state.at < entry.deadline_at - to_be_told_s(step.state):
             yield f"{workload.id} is interrupted long before its deadline"
