@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from leftovers import MARK
+from nls_scheduler.daemon.passports import Passports
+from nls_scheduler.daemon.state_folder import KEY_NAME
 from nls_scheduler.wire import locate
 from openapi_contract import check_response
 from waiting import wait_until
@@ -147,6 +149,11 @@ class DaemonProcess:
             connection.close()
             raise
         return connection
+
+    def secret(self, workload: str, uid: int | None = None) -> str:
+        """With which a user brings back a workload of that id."""
+        key = self.directory / "state" / KEY_NAME
+        return Passports(key).secret(workload, os.geteuid() if uid is None else uid, "")
 
     def status(self) -> Any:
         """`GET /v1/status`."""

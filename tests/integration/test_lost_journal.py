@@ -149,6 +149,7 @@ def claim(daemon: DaemonProcess, process: subprocess.Popen[bytes], **changed: An
 
 
 def bring_back(daemon: DaemonProcess, body: dict[str, Any], identity: str = NEW_ID, only: str = "") -> tuple[int, Any]:
+    body = {"secret": daemon.secret(identity), **body}
     return daemon.request("PUT", f"/v1/workloads/{identity}{only}", json.dumps(body).encode())
 
 

@@ -87,9 +87,10 @@ def test_what_is_brought_back_to_a_daemon_that_lost_its_journal_waits_for_no_tur
             said |= {"pid": process.pid, "start_time": start_time_of(process.pid)}
             said["current"] = [daemon.status()["gpus"][0]["uuid"]]
             assert submit(daemon)[0] == 201
-            codes = [
-                daemon.request("PUT", f"/v1/workloads/0123456789a{n}", json.dumps(said).encode())[0] for n in range(4)
-            ]
+            codes = []
+            for known in (f"0123456789a{n}" for n in range(4)):
+                body = json.dumps({**said, "secret": daemon.secret(known)}).encode()
+                codes.append(daemon.request("PUT", f"/v1/workloads/{known}", body)[0])
         finally:
             process.kill()
     assert codes == [201, 201, 201, 429]

@@ -151,6 +151,7 @@ def test_nobody_brings_back_the_process_of_another_user(tmp_path: Path) -> None:
         said = {"kind": "notebook", "request": "0.5", "command_id": 1, "executing": False}
         said |= {"pid": mine.id.pid, "start_time": mine.id.start_time}
         said["current"] = [daemon.status()["gpus"][0]["uuid"]]
+        said["secret"] = daemon.secret("0123456789ab", NOBODY)
         status, problem = stranger.ask("PUT", "/v1/workloads/0123456789ab", said)
         assert (status, problem["title"]) == (403, "Not your process")
 

@@ -229,7 +229,8 @@ class Daemon:
         `only`: the calling process has no other one, so that what else a journal knows of it is over.
         """
         home = None
-        if not self._passports.opens(body.get("secret"), workload_id, peer.uid, peer.tenant):
+        secret, forgotten = body.get("secret"), self.state.settling
+        if not self._passports.opens(secret, workload_id, peer.uid, peer.tenant, forgotten=forgotten):
             detail = "Only who submitted a workload can bring it back, by the secret of its submission: submit it anew."
             raise Problem(403, "Not your workload", detail)
         body = {name: value for name, value in body.items() if name != "secret"}

@@ -35,12 +35,13 @@ class Passports:
         said = "\0".join((workload, str(owner), tenant)).encode()
         return hmac.new(self._key or b"", said, hashlib.sha256).hexdigest()
 
-    def opens(self, said: object, workload: str, owner: int, tenant: str) -> bool:
+    def opens(self, said: object, workload: str, owner: int, tenant: str, *, forgotten: bool) -> bool:
         """Whether `said` is that secret.
 
-        Where the key was lost, too, nobody can have one: then the daemon that has made another one asks for none.
+        Where the key was lost, too, nobody can have one: a daemon that has made another one asks for none as long as it
+        waits for those who run and were `forgotten`.
         """
-        if self._is_new:
+        if self._is_new and forgotten:
             return True
         return isinstance(said, str) and hmac.compare_digest(
             said.encode(), self.secret(workload, owner, tenant).encode()

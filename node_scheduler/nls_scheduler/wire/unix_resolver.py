@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING, Any
 
+from tornado.iostream import StreamClosedError
 from tornado.netutil import Resolver
 from tornado.tcpclient import TCPClient
 
@@ -42,6 +43,8 @@ class TrustedConnections(TCPClient):
     async def connect(self, *arguments: Any, **named: Any) -> IOStream:
         """Tornado's client calls it. Raises DaemonUnreachable."""
         stream = await super().connect(*arguments, **named)
+        if stream.socket is None:  # the socket's queue is full
+            raise StreamClosedError(real_error=stream.error)
         try:
             check_daemon(stream.socket, self._path)
         except DaemonUnreachable:
