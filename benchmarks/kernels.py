@@ -58,6 +58,8 @@ class Kernel:
     def __init__(self, environment: dict[str, str], name: str = "python3") -> None:
         self._environment = environment
         self.manager = AsyncKernelManager(kernel_name=name, transport="ipc")
+        # Several that start at once would look for free names of one series together.
+        self.manager.ip = f"{tempfile.gettempdir()}/nls-{os.getpid()}-{id(self):x}"
         self.first_idle_s = 0.0
 
     async def __aenter__(self) -> Kernel:
