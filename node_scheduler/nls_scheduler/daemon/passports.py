@@ -25,15 +25,16 @@ class Passports:
 
     def __init__(self, path: Path) -> None:
         """`path` is the key's; one that is not there, or no key, is made anew."""
-        self._key, self._is_new = _read(path), False
-        if self._key is None:
-            self._key, self._is_new = secrets.token_bytes(_KEY_BYTES), True
+        known = _read(path)
+        self._is_new = known is None
+        self._key = known or secrets.token_bytes(_KEY_BYTES)
+        if self._is_new:
             _write(path, self._key)
 
     def secret(self, workload: str, owner: int, tenant: str) -> str:
         """For whoever submits `workload`, and nobody else."""
         said = "\0".join((workload, str(owner), tenant)).encode()
-        return hmac.new(self._key or b"", said, hashlib.sha256).hexdigest()
+        return hmac.new(self._key, said, hashlib.sha256).hexdigest()
 
     def opens(self, said: object, workload: str, owner: int, tenant: str, *, forgotten: bool) -> bool:
         """Whether `said` is that secret.

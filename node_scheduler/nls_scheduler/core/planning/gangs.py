@@ -59,9 +59,9 @@ def have_room(state: NodeState, plan: Mapping[WorkloadId, PlanEntry], workload: 
     for member in members:
         for uuid in plan[member.id].target:
             needed[uuid] = needed.get(uuid, 0) + member.return_bytes
-    targets = {} if all(w.within_request for w in members) else {key: entry.target for key, entry in plan.items()}
-    return all(
-        uuid in state.usable
-        and room_bytes(state, workload, state.gpus[uuid]) >= size + owed_bytes(state, uuid, targets, members)
-        for uuid, size in needed.items()
-    )
+
+    def has(uuid: GpuUuid, size_bytes: int) -> bool:
+        owed = owed_bytes(state, uuid, lambda key: plan[key].target, members)
+        return uuid in state.usable and room_bytes(state, workload, state.gpus[uuid]) >= size_bytes + owed
+
+    return all(has(uuid, size_bytes) for uuid, size_bytes in needed.items())

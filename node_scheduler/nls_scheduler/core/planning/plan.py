@@ -281,7 +281,7 @@ def _why_guest(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) ->
 def _may_come(draft: Draft, workload: Workload, uuid: GpuUuid) -> bool:
     """Whether there is room for it in fact, beside what others wait for there that they are owed."""
     state, gpu = draft.state, draft.state.gpus[uuid]
-    owed = owed_bytes(state, uuid, draft.rooms.target, (workload,))
+    owed = owed_bytes(state, uuid, lambda key: draft.rooms.target.get(key, ()), (workload,))
     room = has_room(state, workload, gpu)
     return room and (not owed or room_bytes(state, workload, gpu) >= workload.return_bytes + owed)
 

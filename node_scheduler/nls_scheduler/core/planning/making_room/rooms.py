@@ -11,7 +11,7 @@ from nls_scheduler.core.planning.making_room.allowances import allowances, share
 from nls_scheduler.core.planning.making_room.occupancy import Occupancy
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from nls_scheduler.core.model.gpu import Gpu
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
@@ -271,18 +271,18 @@ def has_room(state: NodeState, workload: Workload, gpu: Gpu) -> bool:
 def owed_bytes(
     state: NodeState,
     gpu: GpuUuid,
-    targets: Mapping[WorkloadId, tuple[GpuUuid, ...]],
+    target_of: Callable[[WorkloadId], tuple[GpuUuid, ...]],
     to_come: Collection[Workload],
 ) -> int:
     """What those wait for on `gpu` who are owed it, if one of `to_come` brings more than its request: theirs is first.
 
-    `targets` is where everybody is to be.
+    `target_of` says where somebody is to be.
     """
     if all(workload.within_request for workload in to_come):
         return 0
     coming = {workload.id for workload in to_come}
     others = (w for w in state.workloads.values() if not w.present and w.within_request and w.id not in coming)
-    return sum(w.return_bytes for w in others if gpu in targets.get(w.id, ()))
+    return sum(w.return_bytes for w in others if gpu in target_of(w.id))
 
 
 def borrows_beside_a_stranger(workload: Workload, gpu: Gpu) -> bool:
