@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from machine import machine, report
+from machine import machine, report, resident_kib
 
 from nls_scheduler.client.daemon_client import DaemonClient
 from nls_scheduler.client.link import Report
@@ -85,7 +85,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def resident_mib(pid: int) -> float:
-    return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text()).group(1)) / 1024
+    return resident_kib(pid) / 1024
 
 
 def poll_ms(socket: Path) -> float:

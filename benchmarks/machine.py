@@ -26,6 +26,12 @@ def machine() -> dict[str, Any]:
     }
 
 
+def resident_kib(pid: int) -> int:
+    """What of a process is in memory, shared pages too."""
+    text = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+    return int(text.partition("VmRSS:")[2].split()[0])
+
+
 def report(name: str, figures: dict[str, Any], where: dict[str, Any]) -> None:
     """Print the figures; with `--keep` on the command line's end (NLS_KEEP=1) also write results/NAME.json."""
     result = {"benchmark": name, "figures": figures, "machine": where}

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from machine import machine, report
+from machine import machine, report, resident_kib
 
 from kernels import Kernel, daemon
 from nls_scheduler.wire.trust import peer_ids
@@ -61,11 +61,6 @@ class Seen:
     def of_it(self) -> dict[str, float]:
         values = [value for _, value in self._points]
         return {"first": values[0], "last": values[-1], "most": max(values)}
-
-
-def resident_kib(pid: int) -> int:
-    text = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
-    return int(text.partition("VmRSS:")[2].split()[0])
 
 
 def entries(pid: int, what: str) -> int:
