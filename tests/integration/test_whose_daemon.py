@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from access_lists import let_nobody_write
 from daemon_process import DaemonProcess, nls_environment
 from integration.test_who_asks import BECOME, shared, user
 from nls_scheduler.client.daemon_client import DaemonClient
@@ -129,16 +130,32 @@ def test_the_nodes_socket_is_served_by_whom_root_has_given_its_directory(
         locate.find(path)
 
 
-@pytest.mark.parametrize("is_open", [True, False], ids=["open to everybody", "a link"])
-def test_a_directory_that_others_can_change_is_refused(tmp_path: Path, is_open: bool) -> None:
-    directory = tmp_path / "nls"
-    if is_open:
-        directory.mkdir()
-        directory.chmod(0o1777)
-    else:
-        directory.symlink_to(tmp_path)
-    with pytest.raises(DaemonUnreachable, match="everybody may write" if is_open else "is a symbolic link"):
-        locate.find(directory / "nls.sock")
+@pytest.mark.parametrize("mode", [0o1777, 0o775, 0o730], ids=["everybody", "a group", "a group that cannot read"])
+def test_a_directory_that_others_can_change_is_refused(tmp_path: Path, mode: int) -> None:
+    (tmp_path / "nls").mkdir()
+    (tmp_path / "nls").chmod(mode)
+    with pytest.raises(DaemonUnreachable, match="others may write to its directory"):
+        locate.find(tmp_path / "nls" / "nls.sock")
+
+
+def test_a_directory_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "nls").symlink_to(tmp_path)
+    with pytest.raises(DaemonUnreachable, match="is a symbolic link"):
+        locate.find(tmp_path / "nls" / "nls.sock")
+
+
+def test_whom_an_access_control_list_lets_write_can_put_no_daemon_there(tmp_path: Path) -> None:
+    (tmp_path / "nls").mkdir(0o700)
+    let_nobody_write(tmp_path / "nls")
+    with pytest.raises(DaemonUnreachable, match="others may write to its directory"):
+        locate.find(tmp_path / "nls" / "nls.sock")
+
+
+def test_a_group_that_may_only_enter_the_directory_decides_who_reaches_the_daemon(tmp_path: Path) -> None:
+    with DaemonProcess(tmp_path) as daemon:
+        os.chown(tmp_path, 0, MALLORY)
+        tmp_path.chmod(0o710)
+        assert locate.find(daemon.socket) == daemon.socket
 
 
 def test_a_daemon_of_roots_reads_no_journal_that_others_could_have_written(tmp_path: Path) -> None:

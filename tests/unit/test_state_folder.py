@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from access_lists import let_nobody_write
 from nls_scheduler.daemon import state_folder
 
 if TYPE_CHECKING:
@@ -56,12 +58,84 @@ def test_what_is_another_users_is_refused(folder: Path) -> None:
         state_folder.check(folder)
 
 
+@pytest.mark.parametrize("mode", [0o720, 0o770, 0o2775])
+def test_only_its_owner_may_write_to_it(folder: Path, mode: int) -> None:
+    folder.chmod(mode)
+    with pytest.raises(ValueError, match=r"others may write to .*chmod go-w"):
+        state_folder.check(folder)
+
+
 @ONLY_ROOT
-def test_a_group_may_write_to_no_folder_of_roots(folder: Path) -> None:
-    folder.chmod(0o770)
+def test_of_groups_only_roots_own_may_write_to_what_leads_to_a_folder_of_roots(folder: Path, tmp_path: Path) -> None:
+    tmp_path.chmod(0o770)
     state_folder.check(folder)
-    os.chown(folder, 0, NOBODY)
+    os.chown(tmp_path, 0, NOBODY)
     with pytest.raises(ValueError, match="others may write"):
+        state_folder.check(folder)
+    tmp_path.chmod(0o1770)
+    state_folder.check(folder)
+
+
+@pytest.mark.parametrize(
+    ("group", "members", "users", "is_fine"),
+    [
+        ("alice", [], {}, True),
+        ("alice", ["bob"], {}, False),
+        ("users", [], {"alice": 100, "root": 0}, True),
+        ("users", [], {"alice": 100, "root": 0, "bob": 100}, False),
+        ("users", ["alice", "bob"], {"alice": 7, "root": 0, "bob": 8}, False),
+        ("users", [], {"root": 0}, False),
+        (None, [], {"alice": 7, "root": 0}, True),
+    ],
+    ids=[
+        "her own",
+        "her own, with a guest",
+        "one that is hers alone",
+        "one that is another's first",
+        "one that another is in",
+        "one of users that are not listed",
+        "one without a name",
+    ],
+)
+def test_a_users_own_group_may_write_to_what_leads_there(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    group: str | None, members: list[str], users: dict[str, int], is_fine: bool,
+) -> None:  # fmt: skip
+    owner = tmp_path.stat().st_uid
+
+    def group_of(gid: int) -> SimpleNamespace:
+        if group is None:
+            raise KeyError(gid)
+        return SimpleNamespace(gr_name=group, gr_mem=members)
+
+    tmp_path.chmod(0o770)
+    monkeypatch.setattr(os, "geteuid", lambda: owner or 1000)
+    monkeypatch.setattr("grp.getgrgid", group_of)
+    monkeypatch.setattr("pwd.getpwuid", lambda uid: SimpleNamespace(pw_name="alice" if uid else "root"))
+    monkeypatch.setattr("pwd.getpwall", lambda: [SimpleNamespace(pw_name=n, pw_gid=g) for n, g in users.items()])
+    monkeypatch.setattr(state_folder, "_is_ours", lambda gid, ask=state_folder._is_ours: ask(100))
+    if is_fine:
+        state_folder.check(folder)
+    else:
+        with pytest.raises(ValueError, match="others may write"):
+            state_folder.check(folder)
+
+
+@pytest.mark.parametrize("place", ["state", "", "state/journal.db"])
+def test_whom_an_access_control_list_names_is_another(folder: Path, tmp_path: Path, place: str) -> None:
+    let_nobody_write(tmp_path / place)
+    with pytest.raises(ValueError, match=r"others may write|open to others"):
+        state_folder.check(folder)
+
+
+def test_a_journal_that_a_group_may_write_or_a_key_that_one_may_read_is_refused(folder: Path) -> None:
+    (folder / "journal.db").chmod(0o660)
+    with pytest.raises(ValueError, match=r"journal\.db is another user's, or open"):
+        state_folder.check(folder)
+    (folder / "journal.db").chmod(0o644)
+    state_folder.check(folder)
+    (folder / "adoption.key").touch(0o640)
+    with pytest.raises(ValueError, match=r"adoption\.key is another user's, or open"):
         state_folder.check(folder)
 
 

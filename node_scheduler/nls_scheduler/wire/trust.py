@@ -32,7 +32,7 @@ def peer_ids(connection: socket.socket) -> tuple[int, int]:
 def check_place(path: Path) -> None:
     """Raises DaemonUnreachable where others decide what `path` is: its directory is theirs, or open to them, or a link.
 
-    What is not there yet is nobody's.
+    What is not there yet is nobody's. A group that may only enter the directory decides nothing.
     """
     directory = path.parent
     try:
@@ -44,8 +44,8 @@ def check_place(path: Path) -> None:
         why = f"{path if is_link else directory} is a symbolic link"
     elif about.st_uid not in _trusted(path):
         why = f"its directory belongs to {_called(about.st_uid)}"
-    elif about.st_mode & stat.S_IWOTH:
-        why = "everybody may write to its directory"
+    elif about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):  # the group's also stands for an access control list's
+        why = "others may write to its directory"
     else:
         return
     raise DaemonUnreachable(
