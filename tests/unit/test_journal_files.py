@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import socket
 from contextlib import closing
 
 import pytest
@@ -159,6 +161,67 @@ def test_a_link_in_its_place_leads_nowhere_and_no_copy_is_open_to_others(path):
     with closing(Journal(path)) as journal:
         assert journal.set_aside.stat().st_mode & 0o777 == 0o600
     state_folder.check(path.parent)
+
+
+def a_fifo(place):
+    os.mkfifo(place)
+
+
+def a_socket(place):
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(place))
+
+
+def a_directory(place):
+    place.mkdir()
+
+
+@pytest.mark.parametrize("made", [a_fifo, a_socket, a_directory])
+def test_what_is_no_file_is_not_kept_and_the_next_daemon_starts(path, made):
+    with closing(Journal(path)) as journal:
+        node = Recording(journal).play()
+        path.unlink()
+        made(path)
+        dull_steps(journal, node, 1)
+        assert journal.begun_anew.endswith("was replaced: the journal was written anew from memory.")
+        assert journal.trouble is None
+        state_folder.check(path.parent)
+        assert known_again(journal).state.workloads == node.state.workloads
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_journal_that_cannot_be_written_anew_is_not_said_to_be(path, name, caplog):
+    with closing(Journal(path)) as journal:
+        node = Recording(journal).play()
+        (path.parent / name).unlink()
+        (path.parent / name / "somebody's").mkdir(parents=True)
+        dull_steps(journal, node, 1)
+        assert journal.begun_anew is None
+        assert "cannot be written ([Errno" in journal.trouble
+        assert f"{path.parent / name} was replaced" in caplog.text
+        assert "anew" not in caplog.text
+        shutil.rmtree(path.parent / name)
+        journal._retry_at = 0.0
+        dull_steps(journal, node, 1)
+        assert journal.trouble is None
+        assert known_again(journal).state.workloads == node.state.workloads
+
+
+def test_a_folder_that_takes_no_new_journal_is_told_of_as_it_is(path, caplog, monkeypatch):
+    with closing(Journal(path)) as journal:
+        node = Recording(journal).play()
+        path.unlink()
+        with monkeypatch.context() as full:
+
+            def no_room(place):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+            full.setattr(journal_module.tables, "connected", no_room)
+            dull_steps(journal, node, 1)
+        assert journal.begun_anew is None
+        assert "No space left" in journal.trouble
+        assert "was deleted" in caplog.text
+        assert "anew" not in caplog.text
 
 
 def test_who_deletes_it_again_and_again_has_the_daemon_go_on_in_memory_for_a_while(path, monkeypatch):

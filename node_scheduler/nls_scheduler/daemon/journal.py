@@ -160,8 +160,8 @@ class Journal:
         try:
             aside = self.set_aside = self._files.set_aside(self._retention.size_bytes)
             log.error("the journal %s cannot be used, %s; it is set aside as %s", self.path, why, aside)
-            self.begun_anew = f"The journal was damaged and begins anew; the old one is kept as {aside}."
             self._connect()
+            self.begun_anew = f"The journal was damaged and begins anew; the old one is kept as {aside}."
         except (OSError, sqlite3.DatabaseError) as error:
             self._degrade(error)
 
@@ -204,18 +204,22 @@ class Journal:
         """
         again = time.monotonic() < self._retry_at
         self.close()
+        kept = ""
         try:
-            aside = self._files.set_aside(self._retention.size_bytes)
+            if (aside := self._files.set_aside(self._retention.size_bytes)) is not None:
+                kept = f"; what lay there is kept as {aside}"
         except OSError as error:
             self._degrade(error)
-            return
-        kept = "" if aside is None else f"; what lay there is kept as {aside}"
-        self.begun_anew = f"While the daemon ran, {harm}: the journal was written anew from memory{kept}."
-        log.error("%s", self.begun_anew)
-        if again:
-            self._degrade(OSError(f"{harm} again"))
         else:
-            self._write_anew(state)
+            if again:
+                self._degrade(OSError(f"{harm} again"))
+            else:
+                self._write_anew(state)
+        if self.trouble is None:
+            self.begun_anew = f"While the daemon ran, {harm}: the journal was written anew from memory{kept}."
+            log.error("%s", self.begun_anew)
+        else:
+            log.error("while the daemon ran, %s%s", harm, kept)
 
     def _write_anew(self, state: NodeState) -> None:
         """All that the next daemon must know, and the history where that is gone as well."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -53,21 +54,27 @@ class JournalFiles:
         self._known = {}
 
     def set_aside(self, size_bytes: int) -> Path | None:
-        """Make room for a new journal; the old one, where there is one, is kept for whoever wants to look.
+        """Make room for a new journal; an old one, where there is one, is kept for whoever wants to look.
 
-        All that are kept so take no more than `size_bytes`. Raises OSError.
+        All that are kept so take no more than `size_bytes`. What is no file is none. Raises OSError, also for a directory
+        that is not empty, which stays.
         """
         aside = self._path.with_name(f"{self._path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}")
-        was_there = self._path.exists() and not self._path.is_symlink()
-        if was_there:
+        try:
+            mode = self._path.lstat().st_mode
+        except FileNotFoundError:
+            mode = 0
+        if stat.S_ISREG(mode):
             self._path.rename(aside)
             aside.chmod(0o600)  # a daemon starts in no folder in which others may write anything of its
+        elif stat.S_ISDIR(mode):
+            self._path.rmdir()
         else:
             self._path.unlink(missing_ok=True)
         for extra in _EXTRAS:
             self._path.with_name(self._path.name + extra).unlink(missing_ok=True)
         drop_damaged_copies(self._path, size_bytes)
-        return aside if was_there else None
+        return aside if stat.S_ISREG(mode) else None
 
     def _look(self, extra: str) -> tuple[int, int, int] | None:
         try:
