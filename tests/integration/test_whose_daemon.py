@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,13 +17,18 @@ from access_lists import let_nobody_write
 from daemon_process import DaemonProcess, nls_environment
 from integration.test_who_asks import BECOME, shared, user
 from nls_scheduler.client.daemon_client import DaemonClient
-from nls_scheduler.processes.proc import look_up
+from nls_scheduler.client.link import Report
+from nls_scheduler.processes.proc import WORKLOAD_VARIABLE, look_up
 from nls_scheduler.wire import locate, trust
 from nls_scheduler.wire.errors import DaemonUnreachable
+from nls_scheduler.wire.protocol import CommandMessage
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from nls_scheduler.core.model.ids import ProcessId
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
@@ -172,40 +177,114 @@ def test_a_daemon_of_roots_reads_no_journal_that_others_could_have_written(tmp_p
     assert list(planted.iterdir()) == []
 
 
+@contextlib.contextmanager
+def a_stopped_victim(daemon: DaemonProcess, *lost: str) -> Iterator[dict[str, Any]]:
+    """A command whose supervisor says nothing for a while to a daemon that has `lost` these files and starts again."""
+    victim = daemon.start_nls("run", "--name", "victim", "--", "sleep", "600")
+    before = daemon.wait_for("victim", phase="running")
+    victim.send_signal(signal.SIGSTOP)
+    lose(daemon, *lost)
+    daemon.socket.chmod(0o666)
+    yield before
+    victim.send_signal(signal.SIGCONT)
+    assert daemon.wait_for("victim", phase="running")["pid"] == before["pid"]
+
+
+def lose(daemon: DaemonProcess, *lost: str) -> None:
+    daemon.kill()
+    for file in (file for pattern in lost for file in (daemon.directory / "state").glob(pattern)):
+        file.unlink()
+    daemon.start()
+
+
+def claim(pid: int, before: dict[str, Any], **secret: str) -> dict[str, Any]:
+    record = look_up(pid)
+    assert record is not None
+    body = {"kind": "notebook", "request": "1GiB", "command_id": 9**9, "executing": False}
+    return {**body, "pid": pid, "start_time": record.id.start_time, "current": before["current"], **secret}
+
+
 def test_who_knows_only_the_id_does_not_get_the_workload_of_a_lost_journal(tmp_path: Path) -> None:
-    with shared(tmp_path, "reconnect_grace_s=600") as daemon:
-        victim = daemon.start_nls("run", "--name", "victim", "--", "sleep", "600")
-        before = daemon.wait_for("victim", phase="running")
-        victim.send_signal(signal.SIGSTOP)
-        daemon.kill()
-        for file in (daemon.directory / "state").glob("journal.db*"):
-            file.unlink()
-        daemon.start()
-        daemon.socket.chmod(0o666)
-        with user(daemon, MALLORY) as thief:
-            record = look_up(thief.process.pid)
+    with (
+        shared(tmp_path, "reconnect_grace_s=600") as daemon,
+        a_stopped_victim(daemon, "journal.db*") as before,
+        user(daemon, MALLORY) as thief,
+    ):
+        for body in (claim(thief.process.pid, before), claim(thief.process.pid, before, secret="0" * 64)):
+            status, problem = thief.ask("PUT", f"/v1/workloads/{before['id']}", body)
+            assert (status, problem["title"]) == (403, "Not your workload")
+
+
+def test_nor_does_he_where_the_key_was_lost_as_well(tmp_path: Path) -> None:
+    with (
+        shared(tmp_path, "reconnect_grace_s=600") as daemon,
+        a_stopped_victim(daemon, "journal.db*", "adoption.key") as before,
+        user(daemon, MALLORY) as thief,
+        subprocess.Popen(["sleep", "600"], user=MALLORY, env={**os.environ, WORKLOAD_VARIABLE: before["id"]}) as decoy,
+    ):
+        try:
+            for pid in (thief.process.pid, decoy.pid):
+                status, problem = thief.ask("PUT", f"/v1/workloads/{before['id']}", claim(pid, before))
+                assert (status, problem["title"]) == (403, "Not your workload"), problem
+        finally:
+            decoy.kill()
+
+
+def test_who_has_a_secret_of_a_lost_key_or_none_is_told_one_when_it_connects(tmp_path: Path) -> None:
+    async def story(daemon: DaemonProcess) -> None:
+        client = DaemonClient(daemon.socket)
+        view = await client.submit(kind="notebook", name="mine")
+        running: list[ProcessId] = []
+        connected: asyncio.Queue[bool] = asyncio.Queue()
+
+        def report() -> Report:
+            return Report((running[0].pid, running[0].start_time), ready=True) if running else Report()
+
+        async with client.supervise(view["id"], report) as link:
+            link.on_connection = connected.put_nowait
+            start = await anext(message async for message in link if isinstance(message, CommandMessage))
+            process = await asyncio.create_subprocess_exec("sleep", "600", env={**os.environ, **start.environment})
+            record = look_up(process.pid)
             assert record is not None
-            body = {"kind": "notebook", "request": "1GiB", "command_id": 9**9, "executing": False}
-            body |= {"pid": record.id.pid, "start_time": record.id.start_time, "current": before["current"]}
-            for secret in ({}, {"secret": "0" * 64}):
-                status, problem = thief.ask("PUT", f"/v1/workloads/{before['id']}", {**body, **secret})
-                assert (status, problem["title"]) == (403, "Not your workload")
-        victim.send_signal(signal.SIGCONT)
-        assert daemon.wait_for("victim", phase="running")["pid"] == before["pid"]
+            running.append(record.id)
+            ids = {"pid": record.id.pid, "start_time": record.id.start_time}
+            await link.send("process_started", command_id=start.command_id, **ids)
+            await link.send("process_ready", command_id=start.command_id)
+            await link.all_sent()
+            link._secret = ""
+            for lost in (("journal.db*", "adoption.key"), ("journal.db*",)):
+                await asyncio.to_thread(lose, daemon, *lost)
+                while not await connected.get():
+                    pass
+            (entry,) = (await client.status())["workloads"]
+            assert (entry["id"], entry["pid"]) == (view["id"], process.pid)
+            process.kill()
+            await process.wait()
+            await client.release(view["id"])
+
+    with shared(tmp_path) as daemon:
+        asyncio.run(asyncio.wait_for(story(daemon), 60))
 
 
-def test_nobody_is_told_a_secret_but_who_submits(tmp_path: Path) -> None:
+def test_a_key_that_is_deleted_under_a_daemon_is_there_again(daemon: DaemonProcess) -> None:
+    key = daemon.directory / "state" / "adoption.key"
+    before = key.read_bytes()
+    key.unlink()
+    wait_until(key.exists)
+    assert key.read_bytes() == before
+
+
+def test_nobody_is_told_a_secret_but_who_supervises(tmp_path: Path) -> None:
     with DaemonProcess(tmp_path) as daemon:
 
-        async def submitted() -> str:
+        async def supervised() -> str:
             client = DaemonClient(daemon.socket)
-            with contextlib.closing(client):
-                view = await client.submit(kind="notebook", name="mine")
-                (secret,) = client._secrets.values()
+            view = await client.submit(kind="notebook", name="mine")
+            async with client.supervise(view["id"]) as link:
                 told = json.dumps([view, await client.status(), await client.history()])
-                assert secret not in told
-                return secret
+                assert link._secret not in told
+                return link._secret
 
-        secret = asyncio.run(submitted())
+        secret = asyncio.run(supervised())
         assert len(secret) == 64
         assert secret not in daemon.log

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from nls_scheduler.daemon.passports import Passports
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 OF = ("0123456789ab", 1000, "")
@@ -15,7 +17,7 @@ OF = ("0123456789ab", 1000, "")
 def test_the_next_daemon_knows_the_secrets_of_the_one_before(tmp_path: Path) -> None:
     secret = Passports(tmp_path / "key").secret(*OF)
     after = Passports(tmp_path / "key")
-    assert after.opens(secret, *OF, forgotten=False)
+    assert after.opens(secret, *OF)
     assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
 
 
@@ -23,21 +25,64 @@ def test_the_next_daemon_knows_the_secrets_of_the_one_before(tmp_path: Path) -> 
 def test_a_secret_is_of_one_workload_of_one_user(tmp_path: Path, of: tuple[str, int, str]) -> None:
     Passports(tmp_path / "key")
     after = Passports(tmp_path / "key")
-    assert not after.opens(after.secret(*of), *OF, forgotten=True)
+    assert not after.opens(after.secret(*of), *OF)
     for nothing in (None, "", 5, "x" * 64, "ü"):
-        assert not after.opens(nothing, *OF, forgotten=True)
+        assert not after.opens(nothing, *OF)
 
 
 @pytest.mark.parametrize("content", [b"", b"too short", b"x" * 33])
-def test_without_a_key_nobody_is_asked_for_a_secret_and_the_next_daemon_asks_again(
-    tmp_path: Path, content: bytes
-) -> None:
+def test_what_is_no_key_is_made_anew_once(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "key").write_bytes(content)
     made = Passports(tmp_path / "key")
-    assert made.opens(None, *OF, forgotten=True)
-    assert not made.opens(None, *OF, forgotten=False)
-    assert made.opens(made.secret(*OF), *OF, forgotten=False)
-    assert not Passports(tmp_path / "key").opens(None, *OF, forgotten=True)
+    assert made.key_is_new
+    assert made.opens(made.secret(*OF), *OF)
+    after = Passports(tmp_path / "key")
+    assert not after.key_is_new
+    assert after.opens(made.secret(*OF), *OF)
+
+
+def delete(key: Path) -> None:
+    key.unlink()
+
+
+def replace(key: Path) -> None:
+    key.with_name("other").write_bytes(b"x" * 32)
+    key.with_name("other").replace(key)
+
+
+def a_fifo(key: Path) -> None:
+    key.unlink()
+    os.mkfifo(key)
+
+
+@pytest.mark.parametrize("harm", [delete, replace, a_fifo])
+def test_a_key_that_somebody_takes_away_is_written_again_and_told_of_once(
+    tmp_path: Path, harm: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    passports = Passports(tmp_path / "key")
+    for _ in range(2):
+        passports.keep()
+    assert not caplog.records
+    harm(tmp_path / "key")
+    for _ in range(2):
+        passports.keep()
+    assert [record.message for record in caplog.records] == [
+        f"the key {tmp_path / 'key'} was removed or replaced, and is there again"
+    ]
+    assert Passports(tmp_path / "key").opens(passports.secret(*OF), *OF)
+
+
+def test_a_key_that_cannot_be_written_again_is_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    passports = Passports(tmp_path / "key")
+    (tmp_path / "key").unlink()
+    (tmp_path / "key").mkdir()
+    for _ in range(3):
+        passports.keep()
+    (told,) = caplog.records
+    assert "cannot be kept" in told.message
+    (tmp_path / "key").rmdir()
+    passports.keep()
+    assert not Passports(tmp_path / "key").key_is_new
 
 
 def test_a_key_behind_a_link_is_no_key(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from nls_scheduler.client.link import Report, SupervisorLink
 from nls_scheduler.wire import locate
 from nls_scheduler.wire.errors import DaemonUnreachable, Problem, problem_in
 from nls_scheduler.wire.holder import holder_of
-from nls_scheduler.wire.protocol import ONLY_QUERY, PROTOCOL_HEADER, PROTOCOL_VERSION, SECRET_HEADER
+from nls_scheduler.wire.protocol import ONLY_QUERY, PROTOCOL_HEADER, PROTOCOL_VERSION
 from nls_scheduler.wire.unix_resolver import TrustedConnections
 
 if TYPE_CHECKING:
@@ -53,7 +53,6 @@ class DaemonClient:
         """
         self.socket = socket
         self._patience = patience
-        self._secrets: dict[str, str] = {}
 
     @classmethod
     async def connect(
@@ -86,16 +85,14 @@ class DaemonClient:
                     raise
             await asyncio.sleep(wait_s * random.uniform(1.0, 1.5))  # noqa: S311 - spreads who waits, no secret
         view: dict[str, Any] = json.loads(answer.body)
-        self._secrets[view["id"]] = answer.headers.get(SECRET_HEADER, "")
         return view
 
     async def adopt(self, workload_id: str, *, only: bool = False, **fields: Any) -> dict[str, Any]:
         """Bring back a workload that the daemon no longer knows, with its running GPU process; its status entry.
 
-        `fields` are those of `submit`, and `command_id`, `pid`, `start_time`, `current`, `executing`, `saved_bytes`;
-        `only`: this process has no other one. Only the client that submitted it knows the secret that this takes.
+        `fields` are those of `submit`, and `command_id`, `pid`, `start_time`, `current`, `executing`, `saved_bytes`,
+        and the `secret` that its supervisor was told; `only`: this process has no other one.
         """
-        fields = {"secret": self._secrets.get(workload_id, ""), **fields}
         path = f"/v1/workloads/{workload_id}{ONLY_QUERY if only else ''}"
         view: dict[str, Any] = json.loads((await self._ask("PUT", path, fields)).body)  # a link asks again by itself
         return view

@@ -22,6 +22,7 @@ from nls_scheduler.wire.protocol import (
     ONLY_QUERY,
     PROTOCOL_HEADER,
     PROTOCOL_VERSION,
+    SECRET_HEADER,
     CommandMessage,
     DaemonMessage,
     ErrorMessage,
@@ -116,6 +117,7 @@ class SupervisorLink:
         self._all_sent.set()
         self._report = report
         self._adopt = adopt
+        self._secret = ""
         self._view: Mapping[str, Any] | None = None
         self._gpus: Sequence[str] = ()
         self._last_order = 0
@@ -247,6 +249,7 @@ class SupervisorLink:
             await self._adopt(
                 self.workload_id,
                 only=self._only,
+                **({"secret": self._secret} if self._secret else {}),
                 **{name: view[name] for name in ("kind", "name", "priority", "requeue")},
                 request=f"{view['request_bytes']}B",
                 limit=f"{view['limit_bytes']}B",
@@ -296,6 +299,8 @@ class SupervisorLink:
         except DaemonUnreachable:
             _hang_up(connection)
             raise
+        # Told at each connection: who began with another daemon, or another key, has this one's from then on.
+        self._secret = connection.headers.get(SECRET_HEADER, self._secret)
         return connection
 
     async def _converse(self, connection: WebSocketClientConnection) -> object:

@@ -27,7 +27,7 @@ from nls_scheduler.daemon.reaper import Reaper
 from nls_scheduler.daemon.start_environment import start_environment
 from nls_scheduler.daemon.state_folder import KEY_NAME
 from nls_scheduler.daemon.watch import Watch
-from nls_scheduler.processes.proc import CONTEXT_VARIABLE, WORKLOAD_VARIABLE, alive, look_up, workloads_on
+from nls_scheduler.processes.proc import CONTEXT_VARIABLE, WORKLOAD_VARIABLE, alive, look_up, named_like, workloads_on
 from nls_scheduler.requests import adoption, growing, joining, migration, pool_config, queue_config, submission
 from nls_scheduler.requests.queue_access import check_growth, check_limits
 from nls_scheduler.requests.submission import Defaults
@@ -220,7 +220,7 @@ class Daemon:
         return workload_id
 
     def secret(self, workload_id: WorkloadId, peer: Peer) -> str:
-        """With which `peer`, who submits the workload, can bring it back to a daemon that has forgotten it."""
+        """With which `peer`, who supervises the workload, can bring it back to a daemon that has forgotten it."""
         return self._passports.secret(workload_id, peer.uid, peer.tenant)
 
     async def adopt(self, workload_id: WorkloadId, body: Mapping[str, Any], peer: Peer, *, only: bool = False) -> None:
@@ -229,10 +229,9 @@ class Daemon:
         `only`: the calling process has no other one, so that what else a journal knows of it is over.
         """
         home = None
-        secret, forgotten = body.get("secret"), self.state.settling
-        if not self._passports.opens(secret, workload_id, peer.uid, peer.tenant, forgotten=forgotten):
-            detail = "Only who submitted a workload can bring it back, by the secret of its submission: submit it anew."
-            raise Problem(403, "Not your workload", detail)
+        shown = self._passports.opens(body.get("secret"), workload_id, peer.uid, peer.tenant)
+        if not shown and not (self._passports.key_is_new and self.state.settling):
+            raise _not_shown()
         body = {name: value for name, value in body.items() if name != "secret"}
         if self._cluster is not None:
             state: dict[str, Any] = {name: body[name] for name in adoption.STATE_FIELDS if name in body}
@@ -245,6 +244,8 @@ class Daemon:
         _check_process(claimed.process, peer)
         if not alive(claimed.process):
             raise Problem(409, "No such process", f"Process {claimed.process.pid} has ended: submit the workload anew.")
+        if not shown:
+            await self._check_first(workload_id, claimed.process, peer)
         uses = await self._poller.uses_of(workload_id, claimed.process)
         adoption.check_uses(claimed, uses)
         if workload_id in self.state.workloads:
@@ -256,6 +257,22 @@ class Daemon:
         adoption.check_room(self.state, step(self.state, event)[0], workload_id, self.viewer(peer))
         self._take_lease(workload_id, peer)
         self.apply(event)
+
+    async def _check_first(self, workload_id: WorkloadId, process: ProcessId, peer: Peer) -> None:
+        """Without a key no secret shows whose it is, but who runs does. Raises Problem.
+
+        The process must have been started for the workload, and nobody else's for it before.
+        """
+        named = await asyncio.to_thread(named_like, workload_id)
+        if process not in {each.id for each in named}:
+            raise _not_shown()
+        first = named[0]
+        if peer.uid not in (0, first.uid) or self.tenant_of(first.id.pid) != peer.tenant:
+            raise _not_shown()
+
+    def keep_key(self) -> None:
+        """Have the next daemon find the key of this one. Called all the time."""
+        self._passports.keep()
 
     def follow(self, peer: Peer, *, passive: bool) -> asyncio.Queue[Entry | None]:
         """See `History.follow`. Raises Problem for one follower too many."""
@@ -572,6 +589,11 @@ class Daemon:
         workload = self._known(workload_id)
         peer.require(workload)
         return workload
+
+
+def _not_shown() -> Problem:
+    detail = "Only who supervised a workload can bring it back, by the secret that it was told: submit it anew."
+    return Problem(403, "Not your workload", detail)
 
 
 def _check_process(process: ProcessId, peer: Peer) -> None:

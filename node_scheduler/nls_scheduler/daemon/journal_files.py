@@ -56,8 +56,8 @@ class JournalFiles:
     def set_aside(self, size_bytes: int) -> Path | None:
         """Make room for a new journal; an old one, where there is one, is kept for whoever wants to look.
 
-        All that are kept so take no more than `size_bytes`. What is no file is none. Raises OSError, also for a directory
-        that is not empty, which stays.
+        All that are kept so take no more than `size_bytes`. What is no file is none. Raises OSError; a directory that
+        is not empty stays.
         """
         aside = self._path.with_name(f"{self._path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}")
         try:

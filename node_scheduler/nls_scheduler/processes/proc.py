@@ -109,6 +109,12 @@ def workloads_on(gpus: Collection[GpuUuid]) -> set[WorkloadId]:
     return found
 
 
+def named_like(workload: WorkloadId) -> list[ProcessRecord]:
+    """The living processes whose first environments name `workload`, from the one that began first on."""
+    named = (record for pid, record in _living() if workload_of(pid) == workload)
+    return sorted(named, key=lambda record: record.id.start_time)
+
+
 def left_of(workload: WorkloadId, owner: int, known: Collection[ProcessId]) -> dict[int, ProcessId]:
     """The living processes of an ended workload by pid.
 

@@ -36,7 +36,7 @@ OLDEST_PROTOCOL: Final = 1
 """The oldest client that this daemon still understands."""
 PROTOCOL_HEADER: Final = "X-NLS-Protocol"
 SECRET_HEADER: Final = "X-NLS-Secret"  # noqa: S105 - a name
-"""In the answer to a submission: with it its process brings the workload back to a daemon that has forgotten it."""
+"""In the answer to a supervisor that connects: with it the workload comes back to a daemon that has forgotten it."""
 ONLY_ARGUMENT: Final = "only"
 """In a supervisor's query, `true`: its process looks after no other workload, whatever the daemon's journal knows."""
 ONLY_QUERY: Final = f"?{ONLY_ARGUMENT}=true"

@@ -128,10 +128,9 @@ class Workloads(WithBody):
     """`POST /v1/workloads`: submit."""
 
     def post(self) -> None:
-        """201 with the new workload's status entry, and its secret, which is told this once."""
+        """201 with the new workload's status entry."""
         workload_id = self.daemon.submit(self.fields(), self.caller)
         self.set_header("Location", f"/v1/workloads/{workload_id}")
-        self.set_header(SECRET_HEADER, self.daemon.secret(workload_id, self.caller))
         self.answer_entry(workload_id, HTTPStatus.CREATED)
 
 
@@ -204,6 +203,7 @@ class Supervisor(Answering, websocket.WebSocketHandler):
         self.daemon.check_supervisor(WorkloadId(self.path_args[0]), self.caller)
         if self.request.headers.get("Upgrade", "").lower() != "websocket":
             raise Problem(426, "Upgrade required", "A supervisor speaks WebSocket here: send an Upgrade header.")
+        self.set_header(SECRET_HEADER, self.daemon.secret(WorkloadId(self.path_args[0]), self.caller))
 
     def get_websocket_protocol(self) -> websocket.WebSocketProtocol | None:
         """Tornado's, which refuses frames that are not masked."""

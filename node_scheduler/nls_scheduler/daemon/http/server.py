@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 READ_LIMIT_BYTES: Final = 64 * MAX_BODY_BYTES
 HEADER_LIMIT_BYTES: Final = 32 * 1024
 LOOK_S: Final = 1.0
-"""How often the daemon looks whether its socket and its locks are still there."""
+"""How often the daemon looks whether its socket, its locks and its key are still there."""
 log = logging.getLogger(__name__)
 
 
@@ -107,7 +107,7 @@ async def _serve(
     observed = Observed(daemon)
     await daemon.start()
     listening.open(server)
-    keeping = asyncio.create_task(_keep(listening, server, owned))
+    keeping = asyncio.create_task(_keep(listening, server, owned, daemon))
     keeping.add_done_callback(lambda _: stopped.set())
     try:
         log.info("serving %s", listening.path)
@@ -130,8 +130,8 @@ async def _serve(
             await keeping
 
 
-async def _keep(listening: Listening, server: BoundedServer, owned: Sequence[Ownership]) -> None:
-    """Keep what only one daemon may have, until it is cancelled.
+async def _keep(listening: Listening, server: BoundedServer, owned: Sequence[Ownership], daemon: Daemon) -> None:
+    """Keep what only one daemon may have, and the key of the secrets, until it is cancelled.
 
     Raises AlreadyRunning once another daemon has it: two would share the same GPUs out, and the clients of the one that
     ends come to the other.
@@ -149,6 +149,7 @@ async def _keep(listening: Listening, server: BoundedServer, owned: Sequence[Own
             log.debug("what was removed cannot be made again yet: %s", error)
         else:
             listening.look(server)
+        daemon.keep_key()
 
 
 def _reload(daemon: Daemon, reload: Callable[[Mapping[str, Any] | None], DaemonSettings]) -> None:
