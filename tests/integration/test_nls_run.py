@@ -378,3 +378,9 @@ def test_a_terminal_shows_one_live_line_and_ctrl_c_ends_the_wait(one_gpu_daemon:
     wait_until(lambda: daemon.workload("second") is None)
     first.send_signal(signal.SIGTERM)
     first.communicate(timeout=20)
+
+
+def test_an_empty_command_is_no_command(daemon: DaemonProcess) -> None:
+    done = daemon.nls("run", "--", "", "argument")
+    assert (done.returncode, done.stderr) == (2, "nls: the command is empty: name one after --\n")
+    assert daemon.status()["workloads"] == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import shutil
 import signal
 import socket
@@ -16,6 +17,7 @@ import pytest
 from daemon_process import NLS, DaemonProcess, nls_environment
 from nls_scheduler.client.daemon_client import DaemonClient
 from nls_scheduler.wire import locate
+from nls_scheduler.wire.holder import holder_of
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -79,8 +81,7 @@ def test_a_daemon_whose_lock_another_one_has_by_now_gives_way_to_it(tmp_path: Pa
         assert first.process is not None
         first.process.send_signal(signal.SIGSTOP)
         first.socket.unlink()
-        for file in ("nls.sock.lock", "state/journal.db.lock"):
-            (tmp_path / file).unlink()
+        first.socket.with_name("nls.sock.lock").unlink()
         with second:
             first.process.send_signal(signal.SIGCONT)
             assert first.process.wait(15) == 3
@@ -88,6 +89,18 @@ def test_a_daemon_whose_lock_another_one_has_by_now_gives_way_to_it(tmp_path: Pa
             assert "another daemon has it now, so this one ends" in first.log
             assert len(second.status()["gpus"]) == 2
             assert first.socket.with_name("nls.sock.lock").exists()
+
+
+@pytest.mark.parametrize("removed", ["journal.db*", "*"])
+def test_who_removes_the_journal_lets_no_second_daemon_in(daemon: DaemonProcess, tmp_path: Path, removed: str) -> None:
+    assert daemon.process is not None
+    daemon.process.send_signal(signal.SIGSTOP)  # it has no moment to lock anything again
+    for file in (daemon.directory / "state").glob(removed):
+        shutil.rmtree(file) if file.is_dir() else file.unlink()
+    words = ("--socket", str(tmp_path / "other.sock"), "--state-dir", str(daemon.directory / "state"))
+    again = daemon.nls(*words, "up", "--simulate", "1x1GiB")
+    daemon.process.send_signal(signal.SIGCONT)
+    assert (again.returncode, "Another daemon keeps its journal in" in again.stderr) == (3, True), again
 
 
 def test_what_is_said_of_a_daemon_that_does_not_answer_is_true_in_every_state(daemon: DaemonProcess) -> None:
@@ -191,3 +204,22 @@ def test_another_socket_than_the_daemons_is_refused(tmp_path: Path, listening: s
     )  # fmt: skip
     assert (done.returncode, "correct ListenStream= or --socket" in done.stderr) == (2, True), done
     assert not os.path.lexists(tmp_path / "other.sock")
+
+
+def test_a_daemon_in_the_background_has_the_socket_that_was_passed(tmp_path: Path, listening: socket.socket) -> None:
+    place = (tmp_path / "nls.sock").stat()
+    daemon = ActivatedDaemon(tmp_path, listening)
+    daemon._command += ["--background"]
+    daemon.start()
+    assert daemon.process is not None
+    assert daemon.process.wait(15) == 0, daemon.log
+    holder = holder_of(daemon.socket)
+    assert holder is not None
+    try:
+        assert len(daemon.status()["gpus"]) == 2
+        assert os.path.samestat((tmp_path / "nls.sock").stat(), place)
+    finally:
+        with os.fdopen(os.pidfd_open(holder.pid)) as ended:
+            os.kill(holder.pid, signal.SIGTERM)
+            assert select.select([ended], [], [], 15)[0], daemon.log
+    assert daemon.socket.exists()

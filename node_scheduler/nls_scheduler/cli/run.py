@@ -107,6 +107,9 @@ def _duration(text: str) -> float:
 def _run(options: argparse.Namespace) -> int:
     from nls_scheduler.cli.runner import Runner
 
+    if not options.command[0]:
+        tell("the command is empty: name one after --")
+        return exit_codes.USAGE
     fewest, most = options.gpus
     fields = {"kind": "command", "gpus": fewest, "priority": options.priority}
     fields |= {} if most is None else {"gpus_max": most}

@@ -225,11 +225,14 @@ def _let_go_of_whoever_waits(log_path: Path) -> None:
 
 def _in_background() -> int | Callable[[], None]:
     """In the parent, the exit code, once the daemon answers or has failed; in the daemon, what to call when ready."""
+    from nls_scheduler.daemon.http.listening import pass_on
+
     outcome, outcome_of_daemon = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(outcome)
         os.setsid()
+        pass_on(os.getppid())
 
         def ready() -> None:
             os.write(outcome_of_daemon, b"ready")

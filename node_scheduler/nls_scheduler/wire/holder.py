@@ -28,7 +28,7 @@ class Holder:
 
 
 def lock_of(path: Path) -> Path:
-    """The lock beside a file of the daemon's."""
+    """The lock beside a socket."""
     return path.with_name(path.name + ".lock")
 
 

@@ -113,5 +113,11 @@ def passed_by_systemd(path: Path) -> socket.socket | None:
     return passed[0]
 
 
+def pass_on(parent: int) -> None:
+    """What systemd has passed to the process that forked this one is this one's."""
+    if os.environ.get("LISTEN_PID") == str(parent):
+        os.environ["LISTEN_PID"] = str(os.getpid())
+
+
 def _listens_at(passed: socket.socket) -> str | None:
     return passed.getsockname() if passed.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) else None

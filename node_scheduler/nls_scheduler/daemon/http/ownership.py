@@ -1,4 +1,4 @@
-"""The lock beside a file that one daemon at most may have: its socket, its journal."""
+"""The locks of what one daemon at most may have: its socket, and the folder of its journal."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import logging
 import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
-
-from nls_scheduler.wire.holder import lock_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,11 +21,14 @@ class AlreadyRunning(Exception):  # noqa: N818 - says what happened
 
 
 class Ownership:
-    """The lock of a file, held as long as the context lasts; `refusal` says who has it where another daemon does."""
+    """A lock, held as long as the context lasts; `refusal` says who has it where another daemon does."""
 
     def __init__(self, path: Path, refusal: Callable[[], str]) -> None:
-        """Nothing is locked yet."""
-        self._path = lock_of(path)
+        """`path` is a folder, which is locked itself so that nothing in it has to stay, or a file that is made.
+
+        Nothing is locked yet.
+        """
+        self._path = path
         self._refusal = refusal
         self._held: int | None = None
 
@@ -39,9 +40,9 @@ class Ownership:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give it up. The file is removed while it is held: whoever waits for it sees another one and opens that."""
+        """Give it up. A file is removed while it is held: whoever waits for it sees another one and opens that."""
         if self._held is not None:
-            if self._is_there(self._held):
+            if not self._path.is_dir() and self._is_there(self._held):
                 self._path.unlink(missing_ok=True)
             os.close(self._held)
             self._held = None
@@ -56,7 +57,8 @@ class Ownership:
 
     def _locked(self) -> int:
         while True:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            way = os.O_RDONLY if self._path.is_dir() else os.O_RDWR | os.O_CREAT
+            descriptor = os.open(self._path, way | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

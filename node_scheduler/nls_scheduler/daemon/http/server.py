@@ -20,7 +20,7 @@ from nls_scheduler.daemon.http.ownership import AlreadyRunning, Ownership
 from nls_scheduler.daemon.journal import Journal
 from nls_scheduler.units.clock import boottime_s
 from nls_scheduler.wire.errors import Problem
-from nls_scheduler.wire.holder import holder_of
+from nls_scheduler.wire.holder import holder_of, lock_of
 from nls_scheduler.wire.locate import SYSTEM_SOCKET
 from nls_scheduler.wire.protocol import MAX_BODY_BYTES
 
@@ -63,11 +63,11 @@ def serve(
     listening.make_directory()
     kept = f"Another daemon keeps its journal in {journal_path.parent}: stop it first, or use --state-dir."
     with ExitStack() as held:
-        owned = [held.enter_context(Ownership(path, lambda: _served(path)))]
+        owned = [held.enter_context(Ownership(lock_of(path), lambda: _served(path)))]
         with suppress(OSError):  # where no lock can be made no journal can: that one tells, and goes on in memory
             journal_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             state_folder.check(journal_path.parent)
-            owned.append(held.enter_context(Ownership(journal_path, lambda: kept)))
+            owned.append(held.enter_context(Ownership(journal_path.parent, lambda: kept)))
         daemon = Daemon(make_driver(), settings, Journal(journal_path), cluster, reload)
         asyncio.run(_serve(listening, owned, daemon, settings, idle_exit_s, ready, reload))
 
