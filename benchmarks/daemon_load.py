@@ -134,7 +134,6 @@ async def measure(supervisors: int, seconds: float, directory: Path) -> dict[str
     finally:
         for one in everybody:
             one.end()
-        client.close()
         daemon.terminate()
         daemon.wait()
 

@@ -90,10 +90,7 @@ async def one_notebook(simulate: str | None) -> AsyncIterator[Node]:
         client = DaemonClient(Path(environment["NLS_SOCKET"]))
         await book.run("%gpu request 0.25 --limit 1.0")
         total = (await client.status())["gpus"][0]["memory_total_bytes"]
-        try:
-            yield Node(client, book, total)
-        finally:
-            client.close()
+        yield Node(client, book, total)
 
 
 async def on_one_gpu(simulate: str | None, runs: int) -> dict[str, list[float]]:
@@ -133,7 +130,6 @@ async def on_two_gpus(simulate: str | None, runs: int) -> list[float]:
                 await node.hold(HOLD)
             await nodes[0].until(lambda w: bool(w["borrowed"]) and w["phase"] == "running")
             taken.append(await nodes[0].demand("1.0"))
-        client.close()
     return taken
 
 

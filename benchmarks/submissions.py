@@ -62,7 +62,6 @@ async def crowd(socket: Path, workloads: int) -> None:
         await one_more()
         due += 1 / _A_SECOND
         await asyncio.sleep(max(0.0, due - time.perf_counter()))
-    client.close()
 
 
 async def measure(workloads: int, directory: Path) -> dict[str, Any]:
@@ -75,7 +74,6 @@ async def measure(workloads: int, directory: Path) -> dict[str, Any]:
         socket.chmod(0o666)
         return await _beside_a_crowd(client, daemon.pid, workloads, socket)
     finally:
-        client.close()
         daemon.terminate()
         daemon.wait()
 

@@ -61,10 +61,7 @@ class Place:
         """The node's daemon: the one that knows this notebook, else whichever is found. Raises DaemonUnreachable."""
         if self._client is None or self.orders is None:
             # A daemon that nobody needed may have ended since, and another one may be started.
-            found = await self._connect()
-            if self._client is not None:
-                self._client.close()
-            self._client = found
+            self._client = await self._connect()
         elif self.orders is not None:
             self.orders.hurry()
         return self._client

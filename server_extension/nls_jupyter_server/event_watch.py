@@ -97,7 +97,6 @@ class EventWatch:
             receiving.cancel()
             with suppress(asyncio.CancelledError, *_GO_ON_AFTER):
                 await receiving
-            client.close()
 
     def _tell_missed(self, history: list[dict[str, Any]]) -> None:
         """Tell what came after the last entry; where that is not known here, what happened since the start."""

@@ -34,10 +34,7 @@ class Orders:
     async def is_own(self, workload_id: str) -> bool:
         """Whether it belongs to this server's user. Asked of the daemon: a state that pages show may be old."""
         client = await self._feed.client()
-        try:
-            status = await client.status()
-        finally:
-            client.close()
+        status = await client.status()
         owner = next((w["owner"] for w in status["workloads"] if w["id"] == workload_id), None)
         if owner is None:
             raise unknown_workload(workload_id[:100])
@@ -69,5 +66,4 @@ class Orders:
         try:
             yield client
         finally:
-            client.close()
             self._feed.nudge()

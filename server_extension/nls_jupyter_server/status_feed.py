@@ -86,16 +86,13 @@ class StatusFeed(LoggingConfigurable):
         self._nudged.set()
 
     async def client(self) -> DaemonClient:
-        """A client for one order; the caller closes it. Raises DaemonUnreachable."""
+        """A client for one order. Raises DaemonUnreachable."""
         return await DaemonClient.connect(Path(self.socket) if self.socket else None, may_start=False)
 
     async def refreshed(self) -> State:
         """The state as of now, for whoever does not watch. Raises DaemonUnreachable and Problem."""
         client = await self.client()
-        try:
-            return await self._ask(client, await client.history())
-        finally:
-            client.close()
+        return await self._ask(client, await client.history())
 
     async def close(self) -> None:
         """End. Idempotent."""
@@ -144,7 +141,6 @@ class StatusFeed(LoggingConfigurable):
             if following is not None:
                 following.cancel()
                 await asyncio.gather(following, return_exceptions=True)
-            client.close()
 
     async def _follow_events(self, client: DaemonClient) -> None:
         async for entry in client.events():

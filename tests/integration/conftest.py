@@ -28,9 +28,11 @@ def contract_of_the_interface() -> Iterator[None]:
     """Whatever a client in this process and a daemon tell each other is held against the OpenAPI file."""
     outcome, take, post = DaemonClient._outcome, SupervisorLink._take, SupervisorLink._post
 
-    async def checked_outcome(self: DaemonClient, fetch: asyncio.Future[HTTPResponse]) -> HTTPResponse:
+    async def checked_outcome(
+        self: DaemonClient, fetch: asyncio.Future[HTTPResponse], received: bytearray | None = None
+    ) -> HTTPResponse:
         try:
-            return await outcome(self, fetch)
+            return await outcome(self, fetch, received)
         finally:
             answer = fetch.result() if fetch.exception() is None else getattr(fetch.exception(), "response", None)
             if answer is not None and answer.code != 599 and answer.request.streaming_callback is None:

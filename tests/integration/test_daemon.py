@@ -181,7 +181,6 @@ def test_the_events_stream_tells_what_happens_as_it_happens(daemon: DaemonProces
             await asyncio.gather(pending, return_exceptions=True)
             await stream.aclose()
             await run
-        client.close()
         return seen
 
     assert asyncio.run(follow())[:2] == ["started", "exited"]
@@ -206,7 +205,6 @@ def test_a_workload_can_ask_for_something_else(daemon: DaemonProcess) -> None:
             await client.patch(view["id"], request="12GiB")
         with pytest.raises(Problem, match="no field 'kind'"):
             await client.patch(view["id"], kind="command")
-        client.close()
 
     asyncio.run(change())
 
@@ -237,6 +235,5 @@ def test_another_user_may_look_but_not_touch(daemon: DaemonProcess) -> None:
             capture_output=True, text=True, check=True, timeout=30,
         )  # fmt: skip
         assert done.stdout.split() == ["200", "403", "403", "403"]
-        client.close()
 
     asyncio.run(attempt())

@@ -109,7 +109,6 @@ async def _supervise(daemon: DaemonProcess) -> None:
         await inbox.end()
     history = [entry["event"] for entry in await client.history()]
     assert history == ["started", "suspended", "released"]
-    client.close()
 
 
 async def _until(client: DaemonClient, workload_id: str, **wanted: object) -> None:
@@ -148,7 +147,6 @@ async def _misbehave(daemon: DaemonProcess) -> None:
             pass
         await link.send("process_exited", reason="it was not running")
         await inbox.end()
-    client.close()
 
 
 SUPERVISOR = """
@@ -224,7 +222,6 @@ async def _reconnect(daemon: DaemonProcess) -> None:
             await Inbox(newer).view()
             with pytest.raises(Problem, match="taken over"):
                 await Inbox(link).end()
-    client.close()
 
 
 def test_a_supervisor_learns_that_a_daemon_without_its_journal_has_forgotten_it(daemon: DaemonProcess) -> None:
@@ -251,7 +248,6 @@ async def _forgotten(daemon: DaemonProcess) -> None:
         with pytest.raises(Problem, match="There is no workload"):
             await Inbox(link).end()
     assert heard == [False]
-    client.close()
 
 
 @pytest.mark.parametrize("only", [True, False])
@@ -271,6 +267,5 @@ def test_a_workload_that_its_process_does_not_know_ends_when_that_looks_after_it
                 assert names == ({"watched", "known"} if only else {"ghost", "watched", "known"})
             assert beside.connected
         assert ghost["id"] != known["id"]
-        client.close()
 
     asyncio.run(story())

@@ -79,7 +79,6 @@ def test_our_own_client_reads_why_its_body_was_refused(shared_daemon: DaemonProc
         with pytest.raises(Problem, match="at most 1048576 bytes") as caught:
             await client.submit(kind="notebook", name="x" * 10 * MIB)
         assert caught.value.status == 413
-        client.close()
 
     asyncio.run(submit_much())
 

@@ -124,7 +124,6 @@ def test_a_user_suspends_resumes_and_releases_by_name_or_id(daemon: DaemonProces
             done = await asyncio.to_thread(daemon.nls, *words)
             assert (done.returncode, done.stderr) == (0, "")
             assert f"analysis ({view['id']}) {says}" in done.stdout
-        client.close()
 
     asyncio.run(story())
     missing = daemon.nls("suspend", "nobody")

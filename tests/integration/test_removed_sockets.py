@@ -170,7 +170,6 @@ def test_whoever_connects_to_systemds_socket_waits_through_a_restart(tmp_path: P
         asking = asyncio.create_task(client.status())
         await asyncio.to_thread(daemon.start)
         assert [each["name"] for each in (await asking)["workloads"]] == ["early"]
-        client.close()
 
     try:
         asyncio.run(story())

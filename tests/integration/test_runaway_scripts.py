@@ -63,7 +63,6 @@ def test_the_answer_says_when_to_try_again(tmp_path: Path) -> None:
         await client.submit(**NOTEBOOK)
         with pytest.raises(Problem) as caught:
             await client.submit(**NOTEBOOK)
-        client.close()
         return caught.value
 
     with shared(tmp_path, "max_submissions_at_once=1", "max_submissions_per_s=0.001") as daemon:

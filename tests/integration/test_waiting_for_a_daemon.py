@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -121,6 +122,27 @@ def test_the_longest_wait_ends_though_the_daemon_is_stopped(daemon: DaemonProces
     assert "queued" not in {entry["event"] for entry in daemon.request("GET", "/v1/history")[1]["entries"]}
 
 
+@pytest.mark.parametrize("words", [("status",), ("history",), ("explain", "any"), ("release", "any")])
+def test_who_asks_a_stopped_daemon_is_told_soon(daemon: DaemonProcess, words: tuple[str, ...]) -> None:
+    assert daemon.process is not None
+    held_up(daemon, signal.SIGSTOP)
+    done = daemon.nls(*words, timeout_s=AT_ONCE_S)
+    held_up(daemon, signal.SIGCONT)
+    assert done.returncode == 3
+    assert f"does not answer: its process {daemon.process.pid} is stopped, and `kill -CONT" in done.stderr
+
+
+def test_who_asks_a_daemon_that_is_slow_is_told_so_and_waits(daemon: DaemonProcess) -> None:
+    passed = daemon.socket.with_name("passed.sock")
+    with socket.socket(socket.AF_UNIX) as listening:  # as systemd's, of a daemon that it is still starting
+        listening.bind(str(passed))
+        listening.listen()
+        asking = daemon.start_nls("--socket", str(passed), "status")
+        assert asking.stderr is not None
+        assert "has not answered yet; waiting for it, for 20 s at most" in asking.stderr.readline()
+    assert asking.wait(20) == 3
+
+
 def test_what_was_given_up_is_not_done_when_a_stopped_daemon_goes_on(
     daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,7 +171,6 @@ def test_what_was_given_up_is_not_done_when_a_stopped_daemon_goes_on(
             entries = (await client.status())["workloads"]
         (entry,) = entries
         assert {key: entry[key] for key in ("name", "phase")} == {key: held[key] for key in ("name", "phase")}
-        client.close()
 
     asyncio.run(story())
 

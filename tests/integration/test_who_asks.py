@@ -231,7 +231,6 @@ async def _what_root_reads_beside(name: str, daemon: DaemonProcess, stranger: Us
     explained = await client.explain(answer["id"])
     third = next(entry for entry in (await client.status())["workloads"] if entry["name"] == "third")
     queued = next(entry for entry in await client.history() if (entry["name"], entry["event"]) == ("third", "queued"))
-    client.close()
     return {
         "order": order.reason,
         "cause of the order": "" if order.cause is None else order.cause.name,

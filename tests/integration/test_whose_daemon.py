@@ -104,7 +104,7 @@ def test_another_users_daemon_in_a_directory_of_roots_gets_not_a_byte(mallory: L
 
     async def asks() -> None:
         client = DaemonClient(path)
-        with contextlib.closing(client), pytest.raises(DaemonUnreachable, match="neither you nor root"):
+        with pytest.raises(DaemonUnreachable, match="neither you nor root"):
             await client.submit(kind="notebook")
         with pytest.raises(DaemonUnreachable, match="neither you nor root"):
             await anext(client.events())

@@ -31,7 +31,6 @@ def beside_a_silent_daemon(socket: Path, ask: Callable[[DaemonClient, asyncio.Ev
         client = DaemonClient(socket)
         async with await asyncio.start_unix_server(silence, socket) as server:
             await ask(client, heard)
-            client.close()
             server.close()
             await asyncio.sleep(0)
 

@@ -9,7 +9,7 @@ from nls_scheduler.wire.errors import Problem, impossible, malformed, problem_in
 
 def test_a_problem_object_survives_the_wire() -> None:
     problem = Problem(503, "No GPU", "plug one in", "node")
-    back = problem_in(503, problem.as_json().encode())
+    back = problem_in(503, problem.as_json().encode(), {})
     assert back.as_dict() == problem.as_dict()
     assert str(back) == "plug one in"
 
@@ -30,5 +30,5 @@ def test_a_problem_object_has_the_members_of_rfc_9457_and_says_who_is_at_fault()
     "body", [b"", b"<html>", b"[]", b"{}", b'{"status": 1, "title": "", "detail": "", "fault": "nobody"}']
 )
 def test_an_answer_without_a_problem_object_is_the_servers_fault(body: bytes) -> None:
-    problem = problem_in(502, body)
+    problem = problem_in(502, body, {})
     assert (problem.status, problem.fault) == (502, "server")

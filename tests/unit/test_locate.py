@@ -77,7 +77,7 @@ def test_a_place_where_no_daemon_can_be_started_is_told(monkeypatch: pytest.Monk
 
 def test_none_is_started_beside_a_system_daemon_that_is_to_come_back(tmp_path: Path) -> None:
     listen(tmp_path / "system.sock").close()
-    with pytest.raises(DaemonUnreachable, match="`nls up` starts one of your own") as away:
+    with pytest.raises(DaemonUnreachable, match="remove that socket, or start one of your own with `nls up`") as away:
         locate.find_or_start()
     assert away.value.may_come
     assert not (tmp_path / "nls").exists()

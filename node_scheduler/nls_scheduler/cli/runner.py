@@ -124,7 +124,6 @@ class Runner:
         finally:
             for task in tuple(self._tasks):
                 task.cancel()
-            client.close()
 
     async def _queue_up(self, client: DaemonClient) -> Ending | None:
         """From a submission on; `None`: nothing runs, and the daemon knows nothing of it any more."""

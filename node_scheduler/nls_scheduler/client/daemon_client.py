@@ -14,9 +14,10 @@ from tornado.httpclient import HTTPClientError, HTTPError, HTTPRequest
 from tornado.iostream import StreamClosedError
 from tornado.simple_httpclient import HTTPTimeoutError, SimpleAsyncHTTPClient
 
+from nls_scheduler.client.answers import refusal_in
 from nls_scheduler.client.link import Report, SupervisorLink
 from nls_scheduler.wire import locate
-from nls_scheduler.wire.errors import DaemonUnreachable, Problem, problem_in
+from nls_scheduler.wire.errors import DaemonUnreachable, Problem
 from nls_scheduler.wire.holder import holder_of
 from nls_scheduler.wire.protocol import ONLY_QUERY, PROTOCOL_HEADER, PROTOCOL_VERSION
 from nls_scheduler.wire.unix_resolver import TrustedConnections
@@ -165,10 +166,7 @@ class DaemonClient:
         try:
             while (line := await lines.get()) is not None:
                 yield json.loads(line)
-            try:
-                await self._outcome(fetch)
-            except Problem as refusal:
-                raise problem_in(refusal.status, bytes(buffer)) from refusal  # its body has gone to `receive`
+            await self._outcome(fetch, buffer)
             raise self._unreachable("it has ended")
         finally:
             # Closing the connection ends the fetch with an error that nobody is interested in any more.
@@ -186,9 +184,6 @@ class DaemonClient:
         `only`: this process has no other workload; what the daemon still knows of one is over.
         """
         return SupervisorLink(self.socket, workload_id, report, self.adopt, only=only, patience=self._patience)
-
-    def close(self) -> None:
-        """Whoever is done says so; between requests nothing is held. Idempotent."""
 
     async def _request(self, method: str, path: str, fields: Mapping[str, Any] | None = None) -> dict[str, Any]:
         answer: dict[str, Any] = json.loads((await self._answer(method, path, fields)).body)
@@ -219,7 +214,8 @@ class DaemonClient:
             connections.hang_up()  # or the daemon would act on what nobody waits for any more
             http.close()
 
-    async def _outcome(self, fetch: asyncio.Future[HTTPResponse]) -> HTTPResponse:
+    async def _outcome(self, fetch: asyncio.Future[HTTPResponse], received: bytearray | None = None) -> HTTPResponse:
+        """The answer of `fetch`, or what it says; `received`: its body, where that was taken as it came."""
         try:
             return await fetch
         except HTTPClientError as error:
@@ -232,10 +228,9 @@ class DaemonClient:
                     f"The daemon at {self.socket} has not answered within {REQUEST_TIMEOUT_S:g} s: "
                     f"{why}; nothing else can serve there meanwhile."
                 ) from error
-            if error.response is None or error.code == 599:
+            if (refusal := refusal_in(error, bytes(received or b""))) is None:
                 raise self._unreachable(error.message or str(error)) from error
-            retry_after = error.response.headers.get("Retry-After", "")
-            raise problem_in(error.code, error.response.body, retry_after) from error
+            raise refusal from error
         except (OSError, StreamClosedError) as error:
             raise self._unreachable(str(error)) from error
 

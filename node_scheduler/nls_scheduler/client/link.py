@@ -14,7 +14,8 @@ from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.iostream import StreamClosedError
 from tornado.websocket import WebSocketClosedError, WebSocketError, websocket_connect
 
-from nls_scheduler.wire.errors import DaemonUnreachable, Problem, problem_in
+from nls_scheduler.client.answers import refusal_in
+from nls_scheduler.wire.errors import DaemonUnreachable, Problem
 from nls_scheduler.wire.protocol import (
     CLOSE_ENDED,
     CLOSE_REPLACED,
@@ -276,8 +277,8 @@ class SupervisorLink:
         try:
             return await self._connect()
         except _LOST as error:
-            if isinstance(error, HTTPClientError) and error.response is not None:
-                raise problem_in(error.code, error.response.body) from error
+            if isinstance(error, HTTPClientError) and (refusal := refusal_in(error)) is not None:
+                raise refusal from error
             why = f"The daemon at {self._socket} does not answer ({error})."
             raise DaemonUnreachable(why, may_come=True) from error
 
@@ -291,16 +292,18 @@ class SupervisorLink:
         try:
             connection = await websocket_connect(request, resolver=self._resolver, max_message_size=MAX_BODY_BYTES)
         except HTTPClientError as error:
-            if error.response is None or error.code not in (400, 403, 404, 409):
+            refusal = refusal_in(error)
+            if refusal is None or refusal.status not in (400, 403, 404, 409):
                 raise
-            raise problem_in(error.code, error.response.body) from error
+            raise refusal from error
         try:
             check_daemon(_socket(connection), self._socket)
         except DaemonUnreachable:
             _hang_up(connection)
             raise
         # Told at each connection: who began with another daemon, or another key, has this one's from then on.
-        self._secret = connection.headers.get(SECRET_HEADER, self._secret)
+        told = connection.headers
+        self._secret = self._secret if told is None else told.get(SECRET_HEADER, self._secret)
         return connection
 
     async def _converse(self, connection: WebSocketClientConnection) -> object:

@@ -42,8 +42,8 @@ def check(folder: Path) -> None:
             raise _refused(folder, f"others may write to {place} (`chmod go-w {place}`)")
     for file in (*folder.glob(f"{JOURNAL_NAME}*"), *folder.glob(f"{KEY_NAME}*")):
         about = file.lstat()
-        is_open = about.st_mode & (_OTHERS_WRITE if file.name.startswith(JOURNAL_NAME) else _OTHERS_DO_ANYTHING)
-        if about.st_uid not in ours or not stat.S_ISREG(about.st_mode) or is_open:
+        unwanted = _OTHERS_WRITE if file.name.startswith(JOURNAL_NAME) else _OTHERS_DO_ANYTHING
+        if about.st_uid not in ours or not stat.S_ISREG(about.st_mode) or about.st_mode & unwanted:
             raise _refused(folder, f"{file} is another user's, or open to others, or no file")
 
 

@@ -134,7 +134,6 @@ async def _daemon(directory: Path, gpus: Sequence[str]) -> AsyncIterator[DaemonC
             await _ready(process, client, log_path)
         yield client
     finally:
-        client.close()
         if process.returncode is None:
             process.send_signal(signal.SIGTERM)
         await process.wait()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Fault = Literal["client", "server", "node"]
 CONTENT_TYPE: Final = "application/problem+json"
@@ -57,13 +60,14 @@ class Problem(Exception):  # noqa: N818 - RFC 9457's own word, on the wire too
         return cls(fields["status"], fields["title"], fields["detail"], fields["fault"])
 
 
-def problem_in(status: int, body: bytes, retry_after: str = "") -> Problem:
-    """The problem object in an HTTP answer, or one that says that there was none; `retry_after`: its header."""
+def problem_in(status: int, body: bytes, headers: Mapping[str, str]) -> Problem:
+    """The problem object in an HTTP answer, or one that says that there was none."""
     try:
         problem = Problem.from_dict(json.loads(body))
     except ValueError:
         detail = f"The daemon answered {status} without saying why: see its log."
         return Problem(status, "Error", detail, "server")
+    retry_after = headers.get("Retry-After", "")
     if retry_after.isascii() and retry_after.isdecimal():
         problem.retry_after_s = int(retry_after)
     return problem

@@ -82,7 +82,8 @@ def find_or_start(named: Path | None = None) -> Path:
         if answers(candidate):
             return candidate
     # None is started beside one that comes back. A socket that this user's own daemon left is no reason to wait.
-    if (away := silent(SYSTEM_SOCKET, "`nls up` starts one of your own")).may_come:
+    advice = "have its administrator remove that socket, or start one of your own with `nls up`"
+    if (away := silent(SYSTEM_SOCKET, advice)).may_come:
         raise away
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -122,8 +123,10 @@ def silent(path: Path, advice: str) -> DaemonUnreachable:
     holder = holder_of(path)
     if holder is not None:
         return DaemonUnreachable(f"The daemon at {path} does not answer: {holder}.", may_come=True)
-    # Whoever ends as it should removes its socket.
-    return DaemonUnreachable(f"No daemon answers at {path}: {advice}.", may_come=path.is_socket())
+    if not path.is_socket():
+        return DaemonUnreachable(f"No daemon answers at {path}: {advice}.")
+    left = "its daemon was killed or is being started, as one that ends removes its socket"
+    return DaemonUnreachable(f"No daemon answers at {path}: {left}. Where none comes back, {advice}.", may_come=True)
 
 
 def _named_in_environment() -> Path | None:
