@@ -22,4 +22,5 @@ def let_nobody_write(place: Path) -> None:
     try:
         os.setxattr(place, "system.posix_acl_access", packed)
     except OSError as error:
+        assert os.environ.get("CI") != "true", "a file system with access control lists is needed for temporary files"
         pytest.skip(f"no access control lists on this file system: {error}")
