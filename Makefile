@@ -14,7 +14,7 @@ WORKERS ?= --numprocesses=$(shell nproc | awk '{print ($$1 < 8) ? $$1 : 8}') --d
 MINUTES ?= 2
 SEED ?=
 
-.PHONY: demo lab labextension test test-long test-oldest test-prereleases explore chaos soak corpus types mutants lint format docs pictures clean
+.PHONY: demo lab labextension test test-long test-oldest test-prereleases explore chaos soak corpus types mutants lint format docs pictures locks images clean
 
 demo: $(VENV)/.lab
 	$(BIN)/nls demo
@@ -94,6 +94,15 @@ docs: $(VENV)/.test
 # The screenshots in docs/images, taken by the tests in the browser.
 pictures: $(VENV)/.test labextension
 	NLS_PICTURES=true $(BIN)/python -m pytest tests/ui/test_story_in_the_browser.py
+
+# What the images install, by hashes; ARGS=--upgrade for the newest versions.
+locks: $(VENV)/.base
+	$(BIN)/python -m pip install --quiet 'uv>=0.9,<1'
+	$(BIN)/python tools/lock_images.py $(ARGS)
+
+# The images' steps one by one in a folder, with Python 3.13: what a build does, but for the base images.
+images: $(VENV)/.test
+	NLS_IMAGES=1 $(BIN)/python -m pytest -m long tests/deploy/test_image_builds.py $(ARGS)
 
 clean:
 	rm -rf labextension/lib labextension/node_modules nls_jupyter/labextension labextension/*.tsbuildinfo

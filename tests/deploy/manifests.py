@@ -65,3 +65,12 @@ def daemon_container(manifests: list[Manifest]) -> Manifest:
     """The container of the DaemonSet."""
     (container,) = only(manifests, "DaemonSet")["spec"]["template"]["spec"]["containers"]
     return dict(container)
+
+
+def instructions(path: Path) -> list[tuple[str, str]]:
+    """Name and rest of each instruction, continued lines joined, comments left out."""
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.lstrip().startswith("#")]
+    text = "\n".join(lines).replace("\\\n", " ")
+    return [
+        (word.upper(), rest.strip()) for word, _, rest in (line.partition(" ") for line in text.splitlines()) if word
+    ]

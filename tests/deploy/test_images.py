@@ -6,12 +6,11 @@ import fnmatch
 import json
 import re
 import subprocess
-import tomllib
 from typing import TYPE_CHECKING
 
 import pytest
 import yaml
-from manifests import DEPLOY, KUBERNETES, daemon_container, only, rendered
+from manifests import DEPLOY, KUBERNETES, daemon_container, instructions, only, rendered
 
 from daemon_process import NLS, ROOT, nls_environment
 from nls_scheduler import cli
@@ -20,16 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 IMAGES = sorted((DEPLOY / "images").glob("*.Containerfile"))
-EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-
-
-def instructions(path: Path) -> list[tuple[str, str]]:
-    """Name and rest of each instruction, continued lines joined, comments left out."""
-    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.lstrip().startswith("#")]
-    text = "\n".join(lines).replace("\\\n", " ")
-    return [
-        (word.upper(), rest.strip()) for word, _, rest in (line.partition(" ") for line in text.splitlines()) if word
-    ]
+LOCKS = DEPLOY / "images" / "locks"
 
 
 def daemon_image() -> list[tuple[str, str]]:
@@ -54,16 +44,13 @@ def ignored(path: str) -> bool:
 @pytest.mark.parametrize("path", IMAGES, ids=lambda path: path.stem)
 def test_what_an_image_copies_is_there_and_reaches_the_build(path: Path) -> None:
     stages = {rest.split()[-1] for word, rest in instructions(path) if word == "FROM" and " AS " in rest}
+    assert set(re.findall(r"from=(\w+)", path.read_text(encoding="utf-8"))) <= stages
     copied = []
     for word, rest in instructions(path):
         if word != "COPY":
             continue
         *sources, _ = [part for part in rest.split() if not part.startswith("--")]
-        stage = re.search(r"--from=(\S+)", rest)
-        if stage is not None:
-            assert stage[1] in stages
-            continue
-        copied += sources
+        copied += [] if "--from=" in rest else sources
     assert {"pyproject.toml", "hatch_build.py", "README.md", "LICENSE"} <= set(copied), "the wheel is built from these"
     for source in copied:
         assert (ROOT / source).exists(), source
@@ -72,18 +59,45 @@ def test_what_an_image_copies_is_there_and_reaches_the_build(path: Path) -> None
 
 def test_nothing_of_a_checkout_but_its_sources_reaches_a_build() -> None:
     for path in (".git/config", ".venv/bin/python", "tests/conftest.py", "node_scheduler/deploy/images/x",
+                 "node_scheduler/deploy/systemd/nls.service",
                  "labextension/node_modules/x/index.js", "nls_jupyter/__pycache__/x.pyc"):  # fmt: skip
         assert ignored(path), path
 
 
 @pytest.mark.parametrize("path", IMAGES, ids=lambda path: path.stem)
-def test_an_image_installs_extras_that_there_are(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    asked = {extra for extra in re.findall(r"'\.\[(\w+)\]'|ARG CUDA=(\w+)", text) for extra in extra if extra}
-    if path.stem == "daemon":
-        assert asked == {"kubernetes"}
-    assert asked
-    assert asked <= EXTRAS.keys()
+def test_an_image_is_built_on_one_base_that_its_digest_names(path: Path) -> None:
+    (base,) = [rest.removeprefix("BASE=") for word, rest in instructions(path) if word == "ARG" and "BASE=" in rest]
+    assert re.fullmatch(r"[\w.-]+/[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}", base)
+    assert {rest.split()[0] for word, rest in instructions(path) if word == "FROM"} == {"$BASE"}
+
+
+@pytest.mark.parametrize("path", IMAGES, ids=lambda path: path.stem)
+def test_an_image_installs_nothing_but_what_a_lock_names_by_its_hashes(path: Path) -> None:
+    commands = [command for word, rest in instructions(path) if word == "RUN" for command in rest.split("&&")]
+    locked = set()
+    for command in commands:
+        if not re.search(r"\bpip (install|download|wheel)\b", command):
+            continue
+        lock = re.search(r"--require-hashes .*-r /locks/(\S+)", command)
+        ours = "--no-build-isolation --no-deps" in command
+        assert lock or ours or "--no-index" in command, command
+        locked |= {lock[1]} if lock else set()
+    expected = {"daemon": {"build.txt", "daemon.txt"}, "notebook": {"build.txt", "notebook-$CUDA.txt"}}
+    assert locked == expected[path.stem]
+    default = [rest.partition("=")[2] for word, rest in instructions(path) if word == "ARG" and "CUDA=" in rest]
+    for name in locked:
+        assert (LOCKS / name.replace("$CUDA", "".join(default))).is_file()
+
+
+def test_notebooks_run_as_no_root_and_the_daemon_as_its_daemon_set_says() -> None:
+    users = {path.stem: [rest for word, rest in instructions(path) if word == "USER"][-1] for path in IMAGES}
+    alice = yaml.safe_load((KUBERNETES / "examples" / "third_pod" / "alice.yaml").read_text(encoding="utf-8"))
+    pod = alice["spec"]["securityContext"]
+    assert users["notebook"] == f"{pod['runAsUser']}:{pod['runAsGroup']}"
+    assert pod["runAsNonRoot"]
+    daemon = daemon_container(rendered(KUBERNETES / "overlays" / "plain"))["securityContext"]
+    assert users["daemon"] == f"{daemon['runAsUser']}:{daemon['runAsGroup']}"
+    assert daemon["capabilities"] == {"drop": ["ALL"], "add": ["SYS_PTRACE"]}
 
 
 def test_the_daemon_s_image_starts_a_command_of_ours() -> None:
