@@ -7,7 +7,8 @@ import {
   secondsSince,
   shortened,
   shortenedName,
-  whereText
+  whereText,
+  whyText
 } from './statusText';
 import type { ITranslate, Units } from './statusText';
 import type { IEntry, INodeModel, IWorkload } from './tokens';
@@ -138,7 +139,9 @@ export function leavingNotices(model: INodeModel, trans: ITranslate): INotice[] 
   );
   return leaving.map(workload => {
     const why =
-      workload.cause === null ? workload.reason : trans.__('%1 needs the memory', named(workload.cause));
+      workload.cause === null
+        ? whyText(workload, trans)
+        : trans.__('%1 needs the memory', named(workload.cause));
     return {
       workload: workload.id,
       topic: 'leaving',
@@ -171,7 +174,10 @@ export function waitingNotices(model: INodeModel, trans: ITranslate): INotice[] 
     workload: workload.id,
     topic: 'waiting',
     severity: 'info',
-    text: shortened(`${named(workload)}: ${whereText(workload, trans)}, ${workload.reason}`, TEXT_LENGTH),
+    text: shortened(
+      `${named(workload)}: ${whereText(workload, trans)}, ${whyText(workload, trans)}`,
+      TEXT_LENGTH
+    ),
     actions: [...(workload.cell_waits ? ['interrupt' as const] : []), 'set-request', 'open-panel'],
     stays: true
   }));

@@ -1,10 +1,12 @@
 /** What is said of a workload and of a GPU, in words. Pure. */
 
-import type { ICause, IEntry, IGpu, INodeModel, IWorkload } from './tokens';
+import type { ICause, IEntry, IGpu, INodeModel, IParts, IWorkload } from './tokens';
 
 /** The part of a TranslationBundle that is needed. */
 export interface ITranslate {
   __(message: string, ...values: (string | number)[]): string;
+  /** `%1` is the number. */
+  _n(one: string, many: string, number: number, ...values: (string | number)[]): string;
 }
 
 export type Units = 'binary' | 'decimal';
@@ -142,15 +144,35 @@ export function burstBytes(workload: IWorkload): number {
   return workload.phase === 'running' ? Math.max(0, each - workload.request_bytes) : 0;
 }
 
+/** A sentence of the daemon's, part by part; as the daemon tells it where that is older. */
+export function partsText(parts: IParts | null, english: string, trans: ITranslate): string {
+  if (parts === null) {
+    return english;
+  }
+  const words = parts.arguments.map(each => (typeof each === 'string' ? each : partsText(each, '', trans)));
+  // Of a newer daemon: a template without a translation is English.
+  return trans.__(parts.template, ...words);
+}
+
+/** Why a workload is where it is, or something happened. */
+export function whyText(of: Pick<IEntry, 'reason' | 'reason_parts'>, trans: ITranslate): string {
+  return partsText(of.reason_parts, of.reason, trans);
+}
+
+/** Why a GPU is out of service. */
+export function unhealthyText(gpu: IGpu, trans: ITranslate): string {
+  return partsText(gpu.unhealthy_parts, gpu.unhealthy_reason ?? '', trans);
+}
+
 /** Why it is where it is, with since when the one that holds its GPU has been there. */
 export function reasonText(workload: IWorkload, now: number, trans: ITranslate): string {
   const since = causeSeconds(workload.cause, now);
   if (since === null || workload.cause === null) {
-    return workload.reason;
+    return whyText(workload, trans);
   }
   return trans.__(
     '%1 (%2 is there for %3)',
-    workload.reason,
+    whyText(workload, trans),
     workload.cause.name,
     durationText(Math.floor(since), trans)
   );
@@ -170,7 +192,7 @@ export function gpuSentence(
   const used = bytesText(gpu.memory_used_bytes, units, trans);
   const total = bytesText(gpu.memory_total_bytes, units, trans);
   const who = workloads.map(workload => workload.name).join(', ') || trans.__('nobody');
-  const health = gpu.healthy ? '' : ` ${trans.__('Out of service: %1.', gpu.unhealthy_reason ?? '')}`;
+  const health = gpu.healthy ? '' : ` ${trans.__('Out of service: %1.', unhealthyText(gpu, trans))}`;
   const busy =
     gpu.utilisation === null ? '' : `, ${trans.__('%1 % busy', Math.round(gpu.utilisation * 100))}`;
   return trans.__('GPU %1: %2 of %3 used%4; held by %5.', gpu.index, used, total, busy, who) + health;
@@ -184,7 +206,7 @@ export function entryText(entry: IEntry, units: Units, trans: ITranslate): strin
   const lost = missingText(entry.missing.length, trans);
   const older = lostCellsText(entry.lost_cells, trans);
   const event = [eventText(entry, trans), lost, older].filter(part => part !== '').join(', ');
-  const what = `${entry.name} ${event}: ${entry.reason}`;
+  const what = `${entry.name} ${event}: ${whyText(entry, trans)}`;
   return details === '' ? what : `${what} (${details})`;
 }
 
@@ -203,7 +225,7 @@ function missingText(count: number, trans: ITranslate): string {
   if (count === 0) {
     return '';
   }
-  return count === 1 ? trans.__('one name missing') : trans.__('%1 names missing', count);
+  return trans._n('%1 name missing', '%1 names missing', count);
 }
 
 /** Which completed cells are not in what came back; nothing where all are. */
@@ -214,7 +236,7 @@ function lostCellsText(cells: readonly string[], trans: ITranslate): string {
   }
   return cells.length === 1
     ? trans.__('without cell %1', first)
-    : trans.__('without %1 cells from %2 to %3', cells.length, first, last);
+    : trans._n('without %1 cell from %2 to %3', 'without %1 cells from %2 to %3', cells.length, first, last);
 }
 
 /** Whether it came back with less than there was. */

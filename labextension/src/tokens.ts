@@ -27,6 +27,7 @@ export interface IGpu {
   readonly memory_used_bytes: number | null;
   readonly healthy: boolean;
   readonly unhealthy_reason: string | null;
+  readonly unhealthy_parts: IParts | null;
   /** From 0 to 1. */
   readonly utilisation: number | null;
   readonly unplaced_bytes: number;
@@ -70,6 +71,8 @@ export interface IWorkload {
   readonly keep_until: string | null;
   readonly position: number | null;
   readonly reason: string;
+  /** The same to translate; `null`: the daemon is older. */
+  readonly reason_parts: IParts | null;
   readonly cause: ICause | null;
   readonly since: string | null;
   /** Of this server, if it belongs to one of its kernels. */
@@ -103,6 +106,12 @@ export interface IQueue {
   readonly order: number;
 }
 
+/** A sentence of the daemon's: an English template with `%1`, `%2` …, and what is filled in. */
+export interface IParts {
+  readonly template: string;
+  readonly arguments: readonly (string | IParts)[];
+}
+
 /** One thing that happened. */
 export interface IEntry {
   readonly sequence: number;
@@ -113,6 +122,8 @@ export interface IEntry {
   readonly kind: string;
   readonly event: string;
   readonly reason: string;
+  /** The same to translate; `null`: the daemon is older. */
+  readonly reason_parts: IParts | null;
   readonly cause: ICause | null;
   readonly from: string | null;
   readonly to: string | null;

@@ -1,6 +1,16 @@
 /** Reads what the server sent, and refuses what is not as it should be. Pure. */
 
-import type { ICause, IDaemon, IEntry, IGpu, IPermissions, IQueue, IQueuePool, IWorkload } from './tokens';
+import type {
+  ICause,
+  IDaemon,
+  IEntry,
+  IGpu,
+  IParts,
+  IPermissions,
+  IQueue,
+  IQueuePool,
+  IWorkload
+} from './tokens';
 
 /** Something came that this version cannot read; the message says where. */
 export class Malformed extends Error {}
@@ -24,6 +34,11 @@ function oneOf<T extends string>(...words: readonly T[]): Check<T> {
 
 function nullable<T>(check: Check<T>): Check<T | null> {
   return (value, where) => (value === null ? null : check(value, where));
+}
+
+/** The server of a page that was open during an update may be older. */
+function newer<T>(check: Check<T>): Check<T | null> {
+  return (value, where) => (value === undefined ? null : nullable(check)(value, where));
 }
 
 function list<T>(check: Check<T>): Check<readonly T[]> {
@@ -50,10 +65,15 @@ export function record(value: unknown, where: string): Readonly<Record<string, u
   return value as Record<string, unknown>;
 }
 
+const parts: Check<IParts> = object<IParts>({
+  template: text,
+  arguments: list((value, where) => (typeof value === 'string' ? value : parts(value, where)))
+});
+
 const cause = object<ICause>({
   id: text,
   name: text,
-  since: (value, where) => (value === undefined ? null : nullable(text)(value, where))
+  since: newer(text)
 });
 
 export const readDaemon = object<IDaemon>({
@@ -75,6 +95,7 @@ export const readGpu = object<IGpu>({
   memory_used_bytes: nullable(amount),
   healthy: flag,
   unhealthy_reason: nullable(text),
+  unhealthy_parts: newer(parts),
   utilisation: nullable(amount),
   unplaced_bytes: amount
 });
@@ -102,13 +123,13 @@ export const readWorkload = object<IWorkload>({
   keep_until: nullable(text),
   position: nullable(amount),
   reason: text,
+  reason_parts: newer(parts),
   cause: nullable(cause),
   since: nullable(text),
   kernel_id: nullable(text),
   path: nullable(text),
   own: flag,
-  // The server of a page that was open during an update may be older.
-  queue: (value, where) => (value === undefined ? null : nullable(text)(value, where)),
+  queue: newer(text),
   order: amount
 });
 
@@ -137,6 +158,7 @@ const entry = object<IEntry>({
   kind: text,
   event: text,
   reason: text,
+  reason_parts: newer(parts),
   cause: nullable(cause),
   from: nullable(text),
   to: nullable(text),

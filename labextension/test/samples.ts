@@ -11,7 +11,8 @@ import snapshot from '../samples/snapshot.json';
 export { delta, snapshot };
 
 export const trans: ITranslate = {
-  __: (message, ...values) => message.replace(/%(\d)/g, (_, n: string) => String(values[Number(n) - 1]))
+  __: (message, ...values) => message.replace(/%(\d)/g, (_, n: string) => String(values[Number(n) - 1])),
+  _n: (one, many, number, ...values) => trans.__(number === 1 ? one : many, number, ...values)
 };
 
 /** A copy to change. */

@@ -6,10 +6,13 @@ import type { ITranslate } from '../src/statusText';
 import type { IViewContext } from '../src/views/context';
 import { ItemView, MarkerView, PopupView } from '../src/views/item';
 import { PanelView } from '../src/views/panel';
-import { snapshot, trans, workload } from './samples';
+import { partsText, unhealthyText, whyText } from '../src/statusText';
+import { known, snapshot, trans, workload } from './samples';
+
+import reasons from '../samples/reasons.json';
 
 /** Everything that was translated, and what was filled into it, is one sign. */
-const swallowing: ITranslate = { __: () => '§' };
+const swallowing: ITranslate = { __: () => '§', _n: () => '§' };
 
 function context(translate: ITranslate): IViewContext {
   const model = new NodeModel({ connecting: '§', lost: '§', unreadable: '§' });
@@ -51,4 +54,31 @@ it('nothing is said that a translator does not get', () => {
   );
   expect(left).toEqual([]);
   expect(words(trans)).toContain('guaranteed');
+});
+
+it.each(reasons.map(({ sentence, parts }) => [sentence, parts] as const))('%s', (sentence, parts) => {
+  expect(partsText(parts, '', trans)).toBe(sentence);
+  expect(partsText(parts, '', swallowing)).toBe('§');
+});
+
+it('a reason is translated from the inside out', () => {
+  const german: Record<string, string> = { '%1 is held by %2': '%2 hat %1', '%1 and %2': '%1 und %2' };
+  const translate: ITranslate = {
+    ...trans,
+    __: (text, ...values) => trans.__(german[text] ?? text, ...values)
+  };
+  const who = { template: '%1 and %2', arguments: ['alice', 'bob'] };
+  const parts = { template: '%1 is held by %2', arguments: ['GPU 0', who] };
+  expect(partsText(parts, 'English', translate)).toBe('alice und bob hat GPU 0');
+});
+
+it('what an older daemon says is shown as it is', () => {
+  const old = workload('w-bob', { reason_parts: null });
+  expect(whyText(old, swallowing)).toBe('GPU 0 is held by training');
+});
+
+it('why a GPU is out of service is translated, too', () => {
+  const gpu = known().state.gpus.get('GPU-bbbbbbbb');
+  expect(gpu).toBeDefined();
+  expect(gpu && unhealthyText(gpu, swallowing)).toBe('§');
 });

@@ -14,7 +14,7 @@ GPU_FIGURES: Final = frozenset({"memory_used_bytes", "utilisation", "unplaced_by
 """Fields of a Gpu that change all the time and are worth at most one message per second."""
 WORKLOAD_FIGURES: Final = frozenset({"memory_used_bytes", "saved_bytes", "allowance_bytes"})
 _GPU_FIELDS: Final = (
-    *("uuid", "index", "name", "memory_total_bytes", "healthy", "unhealthy_reason"),
+    *("uuid", "index", "name", "memory_total_bytes", "healthy", "unhealthy_reason", "unhealthy_parts"),
     *("pool", *sorted(GPU_FIGURES)),
 )
 _NEWER_FIELDS: Final[dict[str, Any]] = {
@@ -23,6 +23,8 @@ _NEWER_FIELDS: Final[dict[str, Any]] = {
     "keep_until": None,
     "pool": None,
     "queue": None,
+    "reason_parts": None,
+    "unhealthy_parts": None,
 }
 """What a daemon from before these fields means."""
 _SAME_TIME_S: Final = 1.0
@@ -41,7 +43,8 @@ _WORKLOAD_FIELDS: Final = (
         "current",
         "borrowed",
     ),
-    *("executing", "cell_waits", "yields", "claimed", "keep_until", "position", "reason", "cause", "since", "queue"),
+    *("executing", "cell_waits", "yields", "claimed", "keep_until", "position", "reason", "reason_parts"),
+    *("cause", "since", "queue"),
     *sorted(WORKLOAD_FIGURES),
 )
 
@@ -133,7 +136,7 @@ def _entry(entry: Mapping[str, Any], own_uid: int) -> dict[str, Any]:
     own = entry["owner"] == own_uid
     # The names of others' variables are nobody's business, whatever the daemon shows.
     losses = {name: list(entry.get(name, ())) if own else [] for name in ("missing", "lost_cells")}
-    return {**shown, "own": own, **losses}
+    return {"reason_parts": None, **shown, "own": own, **losses}
 
 
 def steadied(before: State, now: State, *, keep_figures: bool) -> State:

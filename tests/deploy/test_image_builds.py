@@ -106,7 +106,7 @@ def test_the_daemon_s_image_is_built_from_a_clean_checkout(tmp_path: Path) -> No
 
 def test_the_notebook_s_image_is_built_from_a_clean_checkout(tmp_path: Path) -> None:
     build = built("notebook", tmp_path)
-    build.run("base/bin/nls --version")
+    build.run(f"{tmp_path}/base/bin/nls --version")
     extension = tmp_path / "base" / "share" / "jupyter" / "labextensions" / "nls-jupyter"
     assert (extension / "package.json").is_file()
     assert (extension / "install.json").is_file()

@@ -146,7 +146,7 @@ def test_the_status_for_programs_has_every_promised_field(daemon: DaemonProcess)
     }  # fmt: skip
     assert set(status["gpus"][0]) == {
         "uuid", "index", "name", "memory_total_bytes", "memory_used_bytes", "healthy", "unhealthy_reason",
-        "utilisation", "unplaced_bytes", "pool", "parent", "numa_node", "links",
+        "unhealthy_parts", "utilisation", "unplaced_bytes", "pool", "parent", "numa_node", "links",
     }  # fmt: skip
     assert set(status["workloads"][0]) == {
         "id", "name", "kind", "owner", "phase", "request_bytes", "limit_bytes", "gpu_count", "priority", "requeue",
@@ -154,7 +154,7 @@ def test_the_status_for_programs_has_every_promised_field(daemon: DaemonProcess)
         "gpus", "home", "current", "borrowed", "pid", "memory_used_bytes", "saved_bytes", "memory_answer",
         "allowance_bytes", "cell_waits",
         "executing", "keep_until", "yields", "claimed", "position", "reason", "cause", "since", "waiting_s",
-        "supervisor_pid", "pools", "reason_kind",
+        "supervisor_pid", "pools", "reason_kind", "reason_parts",
     }  # fmt: skip
     assert "sleeper" in daemon.nls("status").stdout
     running.send_signal(signal.SIGTERM)

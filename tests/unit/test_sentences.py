@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from daemon_process import ROOT
 from nls_scheduler.core.model import reasons
 from nls_scheduler.core.model.ids import GpuUuid
 from nls_scheduler.core.model.reasons import NOTHING, Mention, Reason, Why, said, said_before
-from nls_scheduler.views.sentences import Names, sentence
+from nls_scheduler.views.sentences import Names, parts, sentence
 from nls_scheduler.views.veil import HIDDEN_REASON, SEES_ALL, Viewer
 from stage import Stage
 
@@ -303,6 +305,32 @@ def test_a_sentence_of_an_earlier_version_is_only_for_those_who_may_read_all_nam
     assert told(said("released by its user"), Viewer(ANNA)) == "released by its user"
 
 
+EXAMPLES = ROOT / "labextension" / "samples" / "reasons.json"
+WRITE = "PYTHONPATH=tests python -m unit.test_sentences"
+
+
+def examples() -> list[dict[str, object]]:
+    """Every reason as JupyterLab gets it, with the sentence that it has to be there."""
+    viewers = [(SEES_ALL, TABLE), (Viewer(), [(HELD, ""), (said_before("bob needs GPU 0"), "")])]
+    return [
+        {"kind": why.kind.value, "sentence": told(why, viewer), "parts": parts(why, Names(label, viewer)).view()}
+        for viewer, table in viewers
+        for why, _ in table
+    ]
+
+
+def test_jupyterlab_s_tests_have_every_reason() -> None:
+    assert json.loads(EXAMPLES.read_text(encoding="utf-8")) == examples(), WRITE
+    assert {example["kind"] for example in examples()} == {reason.value for reason in Reason}
+
+
+def test_what_is_filled_into_a_template_never_changes_it() -> None:
+    for why, _ in TABLE:
+        if why.kind is not Reason.SAID:
+            names = Names(label)
+            assert parts(about(why, "%1 {w}"), names).template == parts(why, names).template
+
+
 CORE = Path(reasons.__file__).parents[1]
 NOT_FOR_USERS = {"invariants", "refusals", "simulator"}
 """What a defect is called, and what simulated supervisors say."""
@@ -336,3 +364,7 @@ def test_the_core_makes_no_sentences(path: Path) -> None:
 def test_a_sentence_in_the_code_is_found() -> None:
     code = '"""Not this one here."""\nif a:\n    raise ValueError("nor this one")\nb = f"{a} needs {a.label}"\n'
     assert [text for text in texts_of(ast.parse(code)) if is_sentence(text)] == ["this needs this"]
+
+
+if __name__ == "__main__":
+    EXAMPLES.write_text(json.dumps(examples(), indent=2) + "\n", encoding="utf-8")

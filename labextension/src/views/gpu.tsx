@@ -6,7 +6,7 @@ import { segments, workloadsOn } from '../bars';
 import type { ISegment } from '../bars';
 import { SAMPLES_KEPT_S } from '../model';
 import { sparkline } from '../sparkline';
-import { bytesText, gpuSentence } from '../statusText';
+import { bytesText, gpuSentence, unhealthyText } from '../statusText';
 import type { IGpu, ISample } from '../tokens';
 import type { IViewContext } from './context';
 import { WorkloadsView } from './workload';
@@ -89,7 +89,7 @@ export function GpuView(props: { context: IViewContext; gpu: IGpu }): React.Reac
         )}
       </h3>
       {!gpu.healthy && (
-        <div className="nls-Warning">⚠ {trans.__('Out of service: %1', gpu.unhealthy_reason ?? '')}</div>
+        <div className="nls-Warning">⚠ {trans.__('Out of service: %1', unhealthyText(gpu, trans))}</div>
       )}
       <Bar
         context={context}

@@ -10,7 +10,8 @@ import {
   positionOf,
   reasonText,
   shortened,
-  whereText
+  whereText,
+  whyText
 } from '../statusText';
 import type { IWorkload } from '../tokens';
 import type { IViewContext } from './context';
@@ -115,7 +116,7 @@ export function MarkerView(props: IItemProps & { auto: boolean | null }): React.
     <button
       type="button"
       className="nls-Marker"
-      title={[cells, workload?.reason ?? ''].join(' ').trim()}
+      title={[cells, workload === null ? '' : whyText(workload, trans)].join(' ').trim()}
       aria-label={`${text}. ${cells}`}
       onClick={props.open}
     >

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import functools
+import re
+from dataclasses import dataclass
+from string import Formatter
+from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.core.model.reasons import Reason
 from nls_scheduler.units.sizes import format_amount, format_bytes, format_bytes_up, format_seconds
@@ -119,22 +123,23 @@ class Names:
         """`label` gives what people call some Gpus, such as `GPU 0 and GPU 1`."""
         self.label = label
         self.viewer = viewer
-        self._told: dict[int, tuple[Why, str]] = {}
+        self._told: dict[int, tuple[Why, Parts]] = {}
 
     @classmethod
     def of(cls, state: NodeState, viewer: Viewer = SEES_ALL) -> Names:
         """As the Gpus of `state` are called."""
         return cls(state.label, viewer)
 
-    def who(self, mentioned: Iterable[Mention]) -> str:
-        """Some workloads and pods; those of others without their names."""
-        return " and ".join(self.viewer.calls(each) for each in mentioned)
+    def part(self, mentioned: Mention) -> str | Parts:
+        """A workload or a pod; that of another without its name."""
+        name = self.viewer.calls(mentioned)
+        return name if self.viewer.knows(mentioned) else Parts(name)
 
-    def told(self, why: Why) -> str:
-        """As `sentence`, once for what several reasons of one plan have behind them."""
+    def told(self, why: Why) -> Parts:
+        """As `parts`, once for what several reasons of one plan have behind them."""
         known = self._told.get(id(why))
         if known is None:
-            known = self._told[id(why)] = (why, sentence(why, self))  # the value stays, and with it its id
+            known = self._told[id(why)] = (why, parts(why, self))  # the value stays, and with it its id
         return known[1]
 
 
@@ -142,12 +147,95 @@ def sentence(why: Why, names: Names) -> str:
     """`why` for whoever `names` is for. What may name others in its text is not told to who may not read it."""
     if why.kind is Reason.SAID:
         return why.text if all(map(names.viewer.knows, why.who)) else HIDDEN_REASON
-    return _SENTENCES[why.kind].format(w=_Words(why, names))
+    return str(parts(why, names))
 
 
 def told_of(whose: Mention, why: Why, names: Names) -> str:
     """The sentence about `whose`; who may not read about it is only told that it is another's."""
     return sentence(why, names) if names.viewer.knows(whose) else HIDDEN_REASON
+
+
+def parts_of(whose: Mention, why: Why, names: Names) -> dict[str, Any]:
+    """`told_of` in parts, as JSON: what a page translates."""
+    return parts(why, names).view() if names.viewer.knows(whose) else Parts(HIDDEN_REASON).view()
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A sentence, or a part of one, before its words are filled in.
+
+    Attributes:
+        template: English, with `%1` for the first argument; one of few, so that it can be translated.
+        arguments: texts that are the same in all languages, and parts.
+        spliced: belongs into the template that it is an argument of: a verb, or a part that may be missing.
+    """
+
+    template: str
+    arguments: tuple[str | Parts, ...] = ()
+    spliced: bool = False
+
+    def __str__(self) -> str:
+        """In English."""
+        return re.sub(r"%(\d+)", lambda found: str(self.arguments[int(found[1]) - 1]), self.template)
+
+    def __format__(self, _: str) -> str:
+        return str(self)
+
+    def view(self) -> dict[str, Any]:
+        """As JSON."""
+        arguments = [each if isinstance(each, str) else each.view() for each in self.arguments]
+        return {"template": self.template, "arguments": arguments}
+
+
+def parts(why: Why, names: Names) -> Parts:
+    """`sentence` in parts. What was said outside of the core is in one, as it was said."""
+    if why.kind is Reason.SAID:
+        said = sentence(why, names)
+        return Parts(said) if said == HIDDEN_REASON else Parts("%1", (said,))
+    return _filled(_SENTENCES[why.kind], _Words(why, names))
+
+
+@functools.cache
+def _pieces(text: str) -> list[tuple[str, Callable[[_Words], Any] | None]]:
+    """Of one of our sentences: what stands there, and how the word behind it is found."""
+    found: list[tuple[str, Callable[[_Words], Any] | None]] = []
+    for literal, field_name, _, conversion in Formatter().parse(text):
+        word = None if field_name is None else _word(field_name, quoted=conversion == "r")
+        found.append((literal, word))
+    return found
+
+
+def _word(field_name: str, *, quoted: bool) -> Callable[[_Words], Any]:
+    def found(words: _Words) -> Any:
+        value, _ = Formatter().get_field(field_name, (), {"w": words})
+        return repr(value) if quoted else value
+
+    return found
+
+
+def _filled(text: str, words: _Words) -> Parts:
+    template, arguments = "", list[str | Parts]()
+    for literal, word in _pieces(text):
+        template += literal
+        if word is None:
+            continue
+        value = word(words)
+        if isinstance(value, Parts) and value.spliced:
+            # A spliced part has one argument at most.
+            template += value.template.replace("%1", f"%{len(arguments) + 1}")
+            arguments += value.arguments
+        else:
+            arguments.append(value)
+            template += f"%{len(arguments)}"
+    return Parts(template, tuple(arguments))
+
+
+def _joined(between: str, items: Iterable[str | Parts]) -> str | Parts:
+    """Some in one: the next is always put behind all before it, so that two templates do for any number."""
+    joined: str | Parts = ""
+    for item in items:
+        joined = item if joined == "" else Parts(f"%1{between}%2", (joined, item))
+    return joined
 
 
 class _Words:
@@ -159,16 +247,16 @@ class _Words:
         self.names = why.names
 
     @property
-    def who(self) -> str:
-        return self._called.who(self._why.who)
+    def who(self) -> str | Parts:
+        return _joined(" and ", (self._called.part(each) for each in self._why.who))
 
     @property
-    def gpus(self) -> str:
-        return self._called.label(self._why.gpus)
+    def gpus(self) -> str | Parts:
+        return _joined(" and ", self.labels)
 
     @property
-    def gpus_are(self) -> str:
-        return f"{self.gpus} {'is' if len(self._why.gpus) == 1 else 'are'}"
+    def gpus_are(self) -> Parts:
+        return Parts("%1 is" if len(self._why.gpus) == 1 else "%1 are", (self.gpus,), spliced=True)
 
     @property
     def labels(self) -> list[str]:
@@ -193,52 +281,54 @@ class _Words:
         return [format_amount(number) for number in self._why.numbers]
 
     @property
-    def any_name(self) -> str:
-        return " or ".join(repr(name) for name in self.names)
+    def any_name(self) -> str | Parts:
+        return _joined(" or ", (repr(name) for name in self.names))
 
     @property
     def counts(self) -> list[str]:
         return [str(round(number)) for number in self._why.numbers]
 
     @property
-    def taker(self) -> str:
+    def taker(self) -> Parts:
         """A gang by its name, behind those of a queue and its pool."""
-        return f"gang {self.names[2]}" if len(self.names) > 2 else "it"
+        return Parts("gang %1", (self.names[2],)) if len(self.names) > 2 else Parts("it")
 
     @property
     def seconds(self) -> str:
         return format_seconds(self._why.numbers[0])
 
     @property
-    def because(self) -> str:
-        return "; ".join(self._inner())
+    def because(self) -> str | Parts:
+        return _joined("; ", self._inner())
 
     @property
-    def listed(self) -> str:
-        return ", ".join(self._inner())
+    def listed(self) -> str | Parts:
+        return _joined(", ", self._inner())
 
     @property
-    def colon(self) -> str:
+    def colon(self) -> Parts:
         """What is behind it, after it."""
-        return f": {self.because}" if self._why.because else ""
+        return Parts(": %1", (self.because,), spliced=True) if self._why.because else Parts("", spliced=True)
 
     @property
-    def first(self) -> str:
+    def first(self) -> Parts:
         """What is behind it, before it."""
-        return f"{self.because}; " if self._why.because else ""
+        return Parts("%1; ", (self.because,), spliced=True) if self._why.because else Parts("", spliced=True)
 
     @property
-    def holders(self) -> str:
-        others = [f"other processes ({size})" for size in self.sizes]
-        return " and ".join([*([self.who] if self._why.who else []), *others])
+    def holders(self) -> str | Parts:
+        others = [Parts("other processes (%1)", (size,)) for size in self.sizes]
+        return _joined(" and ", [*([self.who] if self._why.who else []), *others])
 
     @property
-    def demand(self) -> str:
+    def demand(self) -> Parts:
         """A size on so many Gpus; with a gang's name, for each of so many members."""
         gpus, members = self.counts
-        where = "one GPU" if gpus == "1" else f"each of {gpus} GPUs"
-        gang = "".join(f" for each of the {members} members of gang {name} at once" for name in self.names)
-        return f"{self.sizes[0]} on {where}{gang}"
+        size = self.sizes[0]
+        wanted = Parts("%1 on one GPU", (size,)) if gpus == "1" else Parts("%1 on each of %2 GPUs", (size, gpus))
+        for name in self.names:
+            wanted = Parts("%1 for each of the %2 members of gang %3 at once", (wanted, members, name))
+        return wanted
 
-    def _inner(self) -> list[str]:
+    def _inner(self) -> list[Parts]:
         return [self._called.told(why) for why in self._why.because]

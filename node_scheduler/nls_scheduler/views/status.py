@@ -10,7 +10,7 @@ from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.making_room.rooms import out_of_service
 from nls_scheduler.units.clock import wall_time
 from nls_scheduler.views.queues import queue_views
-from nls_scheduler.views.sentences import Names, sentence, told_of
+from nls_scheduler.views.sentences import Names, parts, parts_of, sentence, told_of
 from nls_scheduler.views.veil import SEES_ALL
 from nls_scheduler.wire.protocol import PROTOCOL_VERSION
 
@@ -71,6 +71,7 @@ def gpu_view(state: NodeState, gpu: Gpu, out: Mapping[GpuUuid, Why]) -> dict[str
         "memory_used_bytes": gpu.memory_used_bytes,
         "healthy": why is None,
         "unhealthy_reason": None if why is None else sentence(why, Names.of(state)),
+        "unhealthy_parts": None if why is None else parts(why, Names.of(state)).view(),
         "utilisation": gpu.utilisation,
         "unplaced_bytes": gpu.foreign_bytes,
         "parent": gpu.parent,
@@ -120,6 +121,7 @@ def workload_view(state: NodeState, workload: Workload, now: float, names: Names
         "claimed": entry is not None and entry.deadline_at is not None,
         "position": None if entry is None else entry.position,
         "reason": told_of(workload.mention, why, names),
+        "reason_parts": parts_of(workload.mention, why, names),
         "reason_kind": why.kind.value if names.viewer.knows(workload.mention) else None,
         "cause": _cause_since(state, workload, None if entry is None else entry.cause, names.viewer),
         "since": None if since is None else wall_time(since),
