@@ -137,6 +137,20 @@ def test_the_wheel_brings_the_jupyterlab_extension_if_it_is_built(wheel: Path) -
     assert not [name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("nls_jupyter/labextension")]
 
 
+def test_jupyterlab_finds_the_extension_of_an_installed_wheel_and_knows_its_package(
+    wheel: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("jupyterlab")
+    if not (ROOT / "nls_jupyter" / "labextension").exists():
+        pytest.skip("the JupyterLab extension is not built (make labextension)")
+    environment = Environment(tmp_path / "environment", wheel)
+    command = [str(environment.python), "-m", "jupyterlab.labextensions", "list"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=plain(JUPYTER_PREFER_ENV_PATH="1"), capture_output=True, text=True, check=True
+    )
+    assert re.search(r"nls-jupyter v[\d.]+ .*enabled.*OK.*\(python, nls-jupyter\)", done.stdout + done.stderr)
+
+
 def test_the_base_install_requires_nothing_heavy(wheel: Path) -> None:
     archive = zipfile.ZipFile(wheel)
     (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
