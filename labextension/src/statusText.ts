@@ -225,7 +225,7 @@ function missingText(count: number, trans: ITranslate): string {
   if (count === 0) {
     return '';
   }
-  return trans._n('%1 name missing', '%1 names missing', count);
+  return trans._n('one name missing', '%1 names missing', count);
 }
 
 /** Which completed cells are not in what came back; nothing where all are. */

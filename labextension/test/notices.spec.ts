@@ -8,7 +8,7 @@ function notices(): Notices {
   return result;
 }
 
-const mine = { workload: 'w-alice', name: 'alice.ipynb', reason: 'training needs GPU 1' };
+const mine = { workload: 'w-alice', name: 'alice.ipynb', reason: 'training needs GPU 1', reason_parts: null };
 
 it('a move of my notebook is told with its reason', () => {
   const moved = entry({ ...mine, event: 'moved', from: 'GPU 1', to: 'GPU 0', seconds: 0.4 });
@@ -20,7 +20,10 @@ it('a move of my notebook is told with its reason', () => {
 it.each([
   ['of another user', { ...mine, workload: 'w-train', event: 'moved' }],
   ['about a GPU', { ...mine, workload: null, event: 'gpu_unhealthy' }],
-  ['that the user asked for', { ...mine, event: 'suspended', reason: 'suspended by its user' }],
+  [
+    'that the user asked for',
+    { ...mine, event: 'suspended', reason: 'suspended by its user', reason_parts: null }
+  ],
   ['of no interest', { ...mine, event: 'started' }]
 ] as const)('nothing is told %s', (_, fields) => {
   expect(notices().of([entry(fields)], 'all', 'binary', trans)).toEqual([]);
@@ -93,7 +96,7 @@ it('a very long name leaves room for the reason, and the text is never longer th
   const long = entry({ ...mine, event: 'evicted', name: 'x'.repeat(500) });
   const [notice] = notices().of([long], 'all', 'binary', trans);
   expect(notice?.text).toContain('training needs GPU 1');
-  const longer = entry({ ...mine, event: 'evicted', reason: 'x'.repeat(500) });
+  const longer = entry({ ...mine, event: 'evicted', reason: 'x'.repeat(500), reason_parts: null });
   expect(notices().of([longer], 'all', 'binary', trans)[0]?.text).toHaveLength(TEXT_LENGTH);
 });
 
