@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.core.model.codec import UnknownValueError, decode, encode
 from nls_scheduler.core.model.reasons import NOBODY, Mention, Why, said_before
-from nls_scheduler.views.sentences import Names, parts_of, told_of
+from nls_scheduler.views.sentences import Names, told_of
 from nls_scheduler.views.veil import SEES_ALL
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def entry_view(entry: Entry, viewer: Viewer = SEES_ALL) -> dict[str, Any]:
     if gpu:
         viewer = SEES_ALL
     knows = viewer.knows(about)
-    names = Names(entry.label, viewer)
+    why = told_of(about, entry.why, Names(entry.label, viewer))
     return {
         "sequence": entry.sequence,
         "at": entry.at,
@@ -100,8 +100,8 @@ def entry_view(entry: Entry, viewer: Viewer = SEES_ALL) -> dict[str, Any]:
         "kind": about.kind,
         "owner": None if gpu else about.owner,
         "event": entry.event,
-        "reason": told_of(about, entry.why, names),
-        "reason_parts": parts_of(about, entry.why, names),
+        "reason": str(why),
+        "reason_parts": why.view(),
         "cause": None if cause is None else {"id": cause.id, "name": viewer.calls_cause(cause, about)},
         "from": entry.left,
         "to": entry.to,

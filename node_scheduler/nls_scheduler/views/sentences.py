@@ -144,20 +144,13 @@ class Names:
 
 
 def sentence(why: Why, names: Names) -> str:
-    """`why` for whoever `names` is for. What may name others in its text is not told to who may not read it."""
-    if why.kind is Reason.SAID:
-        return why.text if all(map(names.viewer.knows, why.who)) else HIDDEN_REASON
+    """`why` in English for whoever `names` is for."""
     return str(parts(why, names))
 
 
-def told_of(whose: Mention, why: Why, names: Names) -> str:
-    """The sentence about `whose`; who may not read about it is only told that it is another's."""
-    return sentence(why, names) if names.viewer.knows(whose) else HIDDEN_REASON
-
-
-def parts_of(whose: Mention, why: Why, names: Names) -> dict[str, Any]:
-    """`told_of` in parts, as JSON: what a page translates."""
-    return parts(why, names).view() if names.viewer.knows(whose) else Parts(HIDDEN_REASON).view()
+def told_of(whose: Mention, why: Why, names: Names) -> Parts:
+    """What is said about `whose`; who may not read about it is only told that it is another's."""
+    return names.told(why) if names.viewer.knows(whose) else Parts(HIDDEN_REASON)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,11 +181,13 @@ class Parts:
 
 
 def parts(why: Why, names: Names) -> Parts:
-    """`sentence` in parts. What was said outside of the core is in one, as it was said."""
-    if why.kind is Reason.SAID:
-        said = sentence(why, names)
-        return Parts(said) if said == HIDDEN_REASON else Parts("%1", (said,))
-    return _filled(_SENTENCES[why.kind], _Words(why, names))
+    """`why` for whoever `names` is for. What was said outside of the core is one part, as it was said.
+
+    What may name others in its text is not told to who may not read it.
+    """
+    if why.kind is not Reason.SAID:
+        return _filled(_SENTENCES[why.kind], _Words(why, names))
+    return Parts("%1", (why.text,)) if all(map(names.viewer.knows, why.who)) else Parts(HIDDEN_REASON)
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.making_room.rooms import out_of_service
 from nls_scheduler.units.clock import wall_time
 from nls_scheduler.views.queues import queue_views
-from nls_scheduler.views.sentences import Names, parts, parts_of, sentence, told_of
+from nls_scheduler.views.sentences import Names, parts, sentence, told_of
 from nls_scheduler.views.veil import SEES_ALL
 from nls_scheduler.wire.protocol import PROTOCOL_VERSION
 
@@ -62,6 +62,7 @@ def node_view(
 def gpu_view(state: NodeState, gpu: Gpu, out: Mapping[GpuUuid, Why]) -> dict[str, Any]:
     """One Gpu; `None` is what the driver did not say. One of those `out` of service is not healthy."""
     why = out.get(gpu.uuid)
+    told = None if why is None else parts(why, Names.of(state))
     return {
         "uuid": gpu.uuid,
         "index": gpu.index,
@@ -69,9 +70,9 @@ def gpu_view(state: NodeState, gpu: Gpu, out: Mapping[GpuUuid, Why]) -> dict[str
         "pool": state.policy.pool_of(gpu).name,
         "memory_total_bytes": gpu.memory_total_bytes,
         "memory_used_bytes": gpu.memory_used_bytes,
-        "healthy": why is None,
-        "unhealthy_reason": None if why is None else sentence(why, Names.of(state)),
-        "unhealthy_parts": None if why is None else parts(why, Names.of(state)).view(),
+        "healthy": told is None,
+        "unhealthy_reason": None if told is None else str(told),
+        "unhealthy_parts": None if told is None else told.view(),
         "utilisation": gpu.utilisation,
         "unplaced_bytes": gpu.foreign_bytes,
         "parent": gpu.parent,
@@ -88,6 +89,7 @@ def workload_view(state: NodeState, workload: Workload, now: float, names: Names
     spec, entry, since = workload.spec, state.plan.get(workload.id), _since(workload)
     names = Names.of(state) if names is None else names
     why = workload.last_reason if entry is None else entry.reason
+    told = told_of(workload.mention, why, names)
     return {
         "id": workload.id,
         "name": names.viewer.calls(workload.mention),
@@ -120,8 +122,8 @@ def workload_view(state: NodeState, workload: Workload, now: float, names: Names
         # Whoever has to leave for a guarantee cannot be kept by its user.
         "claimed": entry is not None and entry.deadline_at is not None,
         "position": None if entry is None else entry.position,
-        "reason": told_of(workload.mention, why, names),
-        "reason_parts": parts_of(workload.mention, why, names),
+        "reason": str(told),
+        "reason_parts": told.view(),
         "reason_kind": why.kind.value if names.viewer.knows(workload.mention) else None,
         "cause": _cause_since(state, workload, None if entry is None else entry.cause, names.viewer),
         "since": None if since is None else wall_time(since),
