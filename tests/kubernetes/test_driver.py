@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from api_servers import SERVERS
 from fake_api_server import FakeApiServer
+from fake_kubelet import FakeKubelet
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
 from nls_scheduler.core.model.workload import Kind, WorkloadSpec
 from nls_scheduler.core.simulator import GIB, SimulatedNode
 from nls_scheduler.core.step import step
+from nls_scheduler.daemon.peers import Peer
 from nls_scheduler.kubernetes_driver.api import KubernetesApi
 from nls_scheduler.kubernetes_driver.driver import ClusterSettings, KubernetesCluster
 from nls_scheduler.kubernetes_driver.first_list import UNKNOWN
@@ -76,9 +79,11 @@ class NodeOfTests:
 
 
 @asynccontextmanager
-async def driven(server: ApiServer, directory: Path, host: NodeOfTests) -> AsyncIterator[KubernetesCluster]:
+async def driven(
+    server: ApiServer, directory: Path, host: NodeOfTests, pace: Pace
+) -> AsyncIterator[KubernetesCluster]:
     kubeconfig = str(server.kubeconfig(directory))
-    settings = ClusterSettings(NODE, "/run/nls", directory / "no-kubelet.sock", POLICY, PACE)
+    settings = ClusterSettings(NODE, "/run/nls", directory / "kubelet.sock", POLICY, pace)
     cluster = KubernetesCluster(settings, lambda: KubernetesApi.connect(kubeconfig))
     await cluster.start(host)
     host.cluster = cluster
@@ -95,10 +100,11 @@ def run(
     *,
     before: Callable[[ApiServer], None] = lambda server: None,
     recovered_at: float | None = None,
+    pace: Pace = PACE,
 ) -> None:
     async def main() -> None:
         host = NodeOfTests(recovered_at)
-        async with driven(server, directory, host) as cluster:
+        async with driven(server, directory, host, pace) as cluster:
             await story(server, cluster, host)
 
     with SERVERS.new() as server:
@@ -242,3 +248,52 @@ def test_a_pod_that_vanishes_while_its_notebook_runs_changes_nothing_for_the_oth
         assert (cluster.trouble is None or "kubelet" in cluster.trouble, cluster.not_ready) == (True, None)
 
     run(tmp_path, story)
+
+
+LATE = replace(PACE, spread_s=3600.0)
+"""Nobody asks for BindRequests in a test's time."""
+
+
+def test_this_node_s_pods_are_known_at_once_however_long_the_cluster_s_requests_are_spread(tmp_path: Path) -> None:
+    def before(server: ApiServer) -> None:
+        server.put(PODS, reservation("g1", ONE))
+        server.put(PODS, shared_pod("train", "0.5", "g1"))
+
+    async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
+        await until(lambda: (ONE,) in host.owners().values())
+        assert host.owners()[UNKNOWN] == (ZERO,)
+        assert "BindRequests" in str(cluster.not_ready)
+        assert "No further GPU is lent" in str(cluster.not_ready)
+        assert cluster.vacating.claims.total() == 1, "what is kept back is nobody's claim"
+
+    run(tmp_path, story, before=before, pace=LATE)
+
+
+def test_a_notebook_of_a_known_pod_gets_its_home_before_the_cluster_s_requests_are_known(tmp_path: Path) -> None:
+    async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
+        await do(lambda: server.put(PODS, reservation("g0", ZERO)))
+        uid = (await do(lambda: server.put(PODS, shared_pod("book", "0.5", "g0", managed=True))))["metadata"]["uid"]
+        await until(lambda: cluster._view is not None and cluster._view.homes.get(uid) == (ZERO,))
+        assert cluster.not_ready is not None
+        home = cluster.allot({}, Peer(1000, None, -1, administrator=False, tenant=uid), None)[1]
+        host.submit(uid, 8, *home)
+        await until(lambda: host.owners() == {UNKNOWN: (ONE,)})
+        assert host.state.workloads[WorkloadId(uid)].current == (ZERO,)
+        assert not server.created, "nobody's home is over-full for want of knowledge"
+
+    run(tmp_path, story, pace=LATE)
+
+
+@pytest.mark.faults
+def test_the_kubelet_tells_of_an_owner_while_the_api_server_is_away(tmp_path: Path) -> None:
+    def before(server: ApiServer) -> None:
+        assert isinstance(server, FakeApiServer)
+        server.faults.refused = dict.fromkeys((PODS, NODES, BIND_REQUESTS), 500)
+
+    async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
+        await until(lambda: host.owners() == {"allocated:default/train": (ONE,), UNKNOWN: (ZERO,)})
+        assert cluster._view is None
+
+    with FakeKubelet(tmp_path / "kubelet.sock") as kubelet:
+        kubelet.allocations = {"default/train": [ONE]}
+        run(tmp_path, story, before=before)

@@ -15,7 +15,7 @@ from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.queues import Tree
 from nls_scheduler.kubernetes_driver import bind_requests, identity, policy
 from nls_scheduler.kubernetes_driver.events_out import EventWriter
-from nls_scheduler.kubernetes_driver.first_list import cautious
+from nls_scheduler.kubernetes_driver.first_list import held_back, remembered
 from nls_scheduler.kubernetes_driver.kubelet import Kubelet
 from nls_scheduler.kubernetes_driver.overfull import overfull
 from nls_scheduler.kubernetes_driver.podresources import DEFAULT_SOCKET
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
     from nls_scheduler.core.model.events import Event
+    from nls_scheduler.core.model.gpu import Claims
     from nls_scheduler.core.model.ids import GpuUuid, ProcessId
     from nls_scheduler.core.model.workload import WorkloadSpec
     from nls_scheduler.daemon.cluster import Host
@@ -82,12 +83,13 @@ class KubernetesCluster:
     async def start(self, host: Host) -> None:
         """See `cluster.Cluster`. Raises what `connect` raises."""
         self._host, self._started_at = host, boottime_s()
-        self._api = api = await self._connect()
-        self._events = EventWriter(api, self._settings.node)
         self._kubelet = Kubelet(self._settings.kubelet_socket, self._changed, lambda: self._by_index())
+        # It is on this node and answers at once: an owner is known before the API server has said a word.
+        self._api, _ = api, _ = await asyncio.gather(self._connect(), self._kubelet.begin())
+        self._events = EventWriter(api, self._settings.node)
         self._pods = self._follow("/api/v1/pods", f"spec.nodeName={self._settings.node}", self._pod)
         self._nodes = self._follow("/api/v1/nodes", f"metadata.name={self._settings.node}", _node_labels)
-        self._bind_requests = self._follow(bind_requests.PATH, "", self._bind_request, optional=True)
+        self._bind_requests = self._follow(bind_requests.PATH, "", self._bind_request, of_all_nodes=True)
         reflectors: list[Reflector[Any]] = [self._pods, self._nodes, self._bind_requests]
         self._maps: Reflector[dict[str, Any]] | None = None
         if self._settings.config_map is not None:
@@ -108,8 +110,9 @@ class KubernetesCluster:
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if hasattr(self, "_api"):
+        if hasattr(self, "_kubelet"):
             await self._kubelet.close()
+        if hasattr(self, "_api"):
             await self._api.close()
 
     # What the daemon asks ----------------------------------------------------------------------------------------
@@ -117,6 +120,15 @@ class KubernetesCluster:
     @property
     def not_ready(self) -> str | None:
         """See `cluster.Cluster`."""
+        if (why := self._unknown) is not None or _is_known(self._bind_requests):
+            return why
+        within = f"they are asked for within {self._settings.pace.spread_s:.0f} s of the start"
+        why = self._bind_requests.trouble or f"BindRequests of the cluster are not known yet: {within}."
+        return f"{why} No further GPU is lent until then."
+
+    @property
+    def _unknown(self) -> str | None:
+        """Why nobody can be placed yet, as a sentence; `None` once this node's pods are known."""
         missing = [r for r in (self._pods, self._nodes) if not (r.synced or (r is self._nodes and r.refused))]
         if missing:
             why = missing[0].trouble or "This node's pods are not known yet: the API server has not answered so far."
@@ -139,7 +151,7 @@ class KubernetesCluster:
 
     def identified(self, peer: Peer) -> Peer:
         """See `cluster.Cluster`."""
-        return identity.identified(peer, self._knows, self.not_ready)
+        return identity.identified(peer, self._knows, self._unknown)
 
     def _knows(self, uid: str) -> bool:
         """Whoever has a workload here stays known while the API server is away, and when its pod has vanished."""
@@ -149,7 +161,7 @@ class KubernetesCluster:
         self, body: Mapping[str, Any], peer: Peer, instead_of: WorkloadSpec | None
     ) -> tuple[dict[str, Any], tuple[GpuUuid, ...]]:
         """See `cluster.Cluster`."""
-        if (why := self.not_ready) is not None or self._view is None:
+        if (why := self._unknown) is not None or self._view is None:
             raise Problem(503, "Not ready", why or "This node's pods are not known yet.", "node")
         # An administrator acts on a pod's workload as the pod itself might.
         tenant = instead_of.tenant if instead_of is not None and not peer.tenant else peer.tenant
@@ -206,7 +218,7 @@ class KubernetesCluster:
         if {uuid: gpu.memory_total_bytes for uuid, gpu in state.gpus.items()} != self._capacities:
             self._capacities = {uuid: gpu.memory_total_bytes for uuid, gpu in state.gpus.items()}
             asyncio.get_running_loop().call_soon(self._changed)
-        elif self._view is None and cautious(state) != state.claims:
+        elif not self._all_is_known and self._claims() != state.claims:
             asyncio.get_running_loop().call_soon(self._changed)
         if self._view is not None:  # until then everybody may wait, and not for that
             self._tell_overfull()
@@ -214,10 +226,12 @@ class KubernetesCluster:
     # What the cluster says ---------------------------------------------------------------------------------------
 
     def _follow(
-        self, path: str, selector: str, convert: Callable[..., Any], *, optional: bool = False
+        self, path: str, selector: str, convert: Callable[..., Any], *, of_all_nodes: bool = False
     ) -> Reflector[Any]:
+        """What is this node's own is asked for at once; `of_all_nodes`: everybody asks for the same, one after another."""
         params = {"fieldSelector": selector} if selector else {}
-        return Reflector(self._api, path, params, convert, self._changed, pace=self._settings.pace, optional=optional)
+        pace = self._settings.pace if of_all_nodes else replace(self._settings.pace, spread_s=0.0)
+        return Reflector(self._api, path, params, convert, self._changed, pace=pace, optional=of_all_nodes)
 
     def _pod(self, written: Mapping[str, Any]) -> PodRecord | None:
         return pod_record(written, self._settings.socket_directory)
@@ -229,18 +243,14 @@ class KubernetesCluster:
 
     def _changed(self) -> None:
         """Something of what is known has changed: look again, and tell the daemon what is new."""
-        # Without the right to read them there are no labels and no early signals; the pods say the rest.
-        if not (self._pods.synced and all(r.synced or r.refused for r in (self._nodes, self._bind_requests))):
-            claims = cautious(self._host.state)
-            if self._view is None and claims != self._host.state.claims:
-                self._host.apply_or_tell(ev.GpusClaimed(boottime_s(), claims))
+        if self._unknown is not None:
+            self._tell_claims()
             return
         self._use_policy()
         self._ask_for_unbound()
-        before, self._view = self._view, look(self._sources())
-        view, state = self._view, self._host.state
-        if view.claims != state.claims or before is None:
-            self._host.apply_or_tell(ev.GpusClaimed(boottime_s(), view.claims))
+        first, self._view = self._view is None, look(self._sources())
+        view = self._view
+        self._tell_claims(even_if_the_same=first)
         for workload in tuple(self._host.state.workloads.values()):
             home = view.homes.get(workload.spec.tenant)
             if home is not None and workload.given_home is not None:
@@ -253,6 +263,23 @@ class KubernetesCluster:
         self._kubelet.expect(
             devices=any(owner.devices_to_come for owner in view.claims.owners), homes=() in view.homes.values()
         )
+
+    @property
+    def _all_is_known(self) -> bool:
+        """Without the right to read them there are no labels and no early signals; the pods say the rest."""
+        return self._unknown is None and _is_known(self._bind_requests)
+
+    def _claims(self) -> Claims:
+        state, view = self._host.state, self._view
+        if view is None:
+            return held_back(remembered(state, self._kubelet.allocations), state)
+        homes = {uuid for home in view.homes.values() for uuid in home}
+        return view.claims if self._all_is_known else held_back(view.claims, state, homes)
+
+    def _tell_claims(self, *, even_if_the_same: bool = False) -> None:
+        claims = self._claims()
+        if even_if_the_same or claims != self._host.state.claims:
+            self._host.apply_or_tell(ev.GpusClaimed(boottime_s(), claims))
 
     def _tell_overfull(self) -> None:
         """Once for each Gpu and time: in the log, and to the pods that have to wait for it."""
@@ -342,6 +369,11 @@ class KubernetesCluster:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _is_known(reflector: Reflector[Any]) -> bool:
+    """Whether it has been listed, or nobody may or can list it."""
+    return reflector.synced or reflector.refused
 
 
 def _node_labels(written: Mapping[str, Any]) -> dict[str, str]:

@@ -17,6 +17,7 @@ _EXPECTING_S: Final = 0.1
 _UNKNOWN_S: Final = 0.5
 _QUIET_S: Final = 2.0
 _FAILING_S: Final = 5.0
+_FIRST_S: Final = 1.0
 log = logging.getLogger(__name__)
 
 
@@ -46,6 +47,16 @@ class Kubelet:
         if pause_s < self._pause_s:
             self._hurry.set()
         self._pause_s = pause_s
+
+    async def begin(self) -> None:
+        """Ask once, for a moment; nobody is told of it."""
+        try:
+            async with asyncio.timeout(_FIRST_S):
+                self.allocations = await self._client.allocations(self._by_index())
+        except (KubeletError, TimeoutError) as error:
+            log.info("the kubelet has not told its allocations yet: %s", error)
+            return
+        self._heard_at = boottime_s()
 
     async def run(self) -> None:
         """Ask until cancelled."""

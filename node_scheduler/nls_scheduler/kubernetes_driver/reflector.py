@@ -60,7 +60,7 @@ class Pace:
     """Times in seconds.
 
     Attributes:
-        spread_s: before the first list up to this long, so that not all nodes come at once.
+        spread_s: before the first list up to this long, so that not all nodes come at once for what all ask for.
         watch_s: a watch is asked to end after about this long.
         slack_s: and given up this much later.
         least_s: the first back-off.

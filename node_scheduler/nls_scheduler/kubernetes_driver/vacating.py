@@ -15,6 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from nls_scheduler.core.model.ids import GpuUuid
+from nls_scheduler.kubernetes_driver.first_list import UNKNOWN
 from nls_scheduler.kubernetes_driver.overfull import counted_bytes
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Vacating:
 
     def observe(self, state: NodeState, signals: Mapping[str, str], pods: Mapping[str, PodRecord]) -> None:
         """Hold the state against the claims; `signals` as in `View`."""
-        owners = {owner.id: owner for owner in state.claims.owners}
+        owners = {owner.id: owner for owner in state.claims.owners if owner.id != UNKNOWN}
         self._claims = {key: claim for key, claim in self._claims.items() if key in owners}
         for key, owner in owners.items():
             claim = self._claims.get(key)
