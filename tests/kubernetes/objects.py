@@ -30,6 +30,7 @@ def pod(
     uid: str | None = None,
     priority_class: str | None = None,
     started_at: str | None = None,
+    dying: bool = False,
     socket_directory: str = SOCKET_DIRECTORY,
 ) -> dict[str, Any]:
     """A pod with one container `main`."""
@@ -48,6 +49,8 @@ def pod(
         status["containerStatuses"] = [{"name": "main", "state": {"running": {"startedAt": started_at}}}]
     metadata = {"name": name, "namespace": namespace, "uid": uid or str(uuid.uuid4())}
     metadata |= {"annotations": annotations or {}, "labels": labels or {}}
+    if dying:
+        metadata["deletionTimestamp"] = "2026-11-23T10:00:00Z"
     return {"metadata": metadata, "spec": spec, "status": status}
 
 

@@ -18,6 +18,7 @@ from nls_scheduler.kubernetes_driver.events_out import EventWriter
 from nls_scheduler.kubernetes_driver.first_list import held_back, remembered
 from nls_scheduler.kubernetes_driver.kubelet import Kubelet
 from nls_scheduler.kubernetes_driver.overfull import overfull
+from nls_scheduler.kubernetes_driver.passing import Passing
 from nls_scheduler.kubernetes_driver.podresources import DEFAULT_SOCKET
 from nls_scheduler.kubernetes_driver.pods import PodRecord, pod_record
 from nls_scheduler.kubernetes_driver.quantities import MIB, counted_memory_bytes
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from nls_scheduler.kubernetes_driver.bind_requests import BindRequest
 
 MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
+_ASKED_S: Final = 1.0
 log = logging.getLogger(__name__)
 
 
@@ -71,6 +73,9 @@ class KubernetesCluster:
         self._connect = connect
         self._tasks: set[asyncio.Task[None]] = set()
         self._elsewhere: dict[str, PodRecord | None] = {}
+        self._asked_for: set[str] = set()
+        self._passing = Passing()
+        self._look_again: asyncio.TimerHandle | None = None
         self._view: View | None = None
         self._refused: str | None = None
         self._policy: dict[str, Any] = {}
@@ -107,6 +112,8 @@ class KubernetesCluster:
 
     async def close(self) -> None:
         """See `cluster.Cluster`."""
+        if self._look_again is not None:
+            self._look_again.cancel()
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -247,6 +254,7 @@ class KubernetesCluster:
             self._tell_claims()
             return
         self._use_policy()
+        self._see_what_passes()
         self._ask_for_unbound()
         first, self._view = self._view is None, look(self._sources())
         view = self._view
@@ -297,11 +305,25 @@ class KubernetesCluster:
             node=self._settings.node,
             pods={uid: self._in_units(pod) for uid, pod in self._pods.records.items()},
             elsewhere={key: pod for key, pod in self._elsewhere.items() if pod is not None},
-            bind_requests=tuple(self._bind_requests.records.values()),
+            bind_requests=tuple(self._passing.requests.values()),
             allocations=self._kubelet.allocations,
             capacities={uuid: gpu.memory_total_bytes for uuid, gpu in self._host.state.gpus.items()},
             counted_bytes=self._counted_bytes(),
+            spent=self._passing.spent(self._pods.records.values()),
+            departed=self._passing.reservations,
+            asked_for=frozenset(self._asked_for),
         )
+
+    def _see_what_passes(self) -> None:
+        """What has gone a moment ago; it is looked at again when that moment is over."""
+        at = boottime_s()
+        pods, requests = self._pods.records.values(), self._bind_requests.records
+        self._passing = self._passing.after(at, pods, requests, self._kubelet.allocations)
+        if self._look_again is not None:
+            self._look_again.cancel()
+            self._look_again = None
+        if (again_at := self._passing.again_at()) is not None:
+            self._look_again = asyncio.get_running_loop().call_later(again_at - at, self._changed)
 
     def _ask_for_unbound(self) -> None:
         """Whether a pod that KAI is about to bind here is ours is in the pod, which no watch of this node shows yet."""
@@ -309,22 +331,25 @@ class KubernetesCluster:
         wanted = {r.pod for r in self._bind_requests.records.values() if not r.over} - bound
         self._elsewhere = {key: pod for key, pod in self._elsewhere.items() if key in wanted}
         for key in wanted - self._elsewhere.keys():
-            # Until its answer comes it is nobody we know: a stranger's claim is the safe side.
+            # Nobody moves for one of ours: the answer takes milliseconds, and without one it is a stranger's.
             self._elsewhere[key] = None
+            self._asked_for.add(key)
             self._spawn(self._ask_for(key))
 
     async def _ask_for(self, key: str) -> None:
         namespace, _, name = key.partition("/")
         params = {"fieldSelector": f"metadata.name={name}", "resourceVersion": "0"}
         try:
-            found, _ = await self._api.list(f"/api/v1/namespaces/{namespace}/pods", params)
-        except ApiError as error:
+            async with asyncio.timeout(_ASKED_S):
+                found, _ = await self._api.list(f"/api/v1/namespaces/{namespace}/pods", params)
+        except (ApiError, TimeoutError) as error:
             log.info("the pod %s of a BindRequest cannot be read: %s", key, error)
-            return
+            found = []
+        self._asked_for.discard(key)
         pod = next((record for written in found if (record := self._pod(written)) is not None), None)
-        if pod is not None and key in self._elsewhere:
+        if key in self._elsewhere:
             self._elsewhere[key] = pod
-            self._changed()
+        self._changed()
 
     def _use_policy(self) -> None:
         """The ConfigMap's settings for this node's labels; those that cannot be used leave the old ones in place."""

@@ -32,6 +32,7 @@ class PodRecord:
         uid: never reused, unlike its name.
         node: where it is bound; empty: nowhere yet.
         ended: it holds nothing any more.
+        dying: it has been told to end.
         scheduler: who placed it.
         queue: as KAI or Run:ai call it; empty: none.
         priority: of its class, or the number that Kubernetes worked out.
@@ -49,6 +50,7 @@ class PodRecord:
     name: str
     node: str = ""
     ended: bool = False
+    dying: bool = False
     scheduler: str = ""
     queue: str = ""
     priority: int = 0
@@ -100,6 +102,7 @@ def pod_record(pod: Mapping[str, Any], socket_directory: str) -> PodRecord | Non
         name=name,
         node=_text(parts.spec.get("nodeName")),
         ended=_text(parts.status.get("phase")) in _ENDED,
+        dying=bool(_text(metadata.get("deletionTimestamp"))),
         scheduler=_text(parts.spec.get("schedulerName")),
         queue=next((parts.labels[label] for label in QUEUE_LABELS if parts.labels.get(label)), ""),
         priority=_priority(parts.spec, parts.labels),

@@ -33,6 +33,9 @@ class Sources:
         allocations: UUIDs of the devices that the kubelet gave, by `namespace/name`; `None`: the kubelet does not say.
         capacities: bytes of each Gpu of this daemon.
         counted_bytes: what the cluster's scheduler believes each Gpu has; `None`: it has not said.
+        spent: KAI's groups whose last member has gone.
+        departed: reservation pods that are known to have been here, by `namespace/name`.
+        asked_for: pods, by the same, of which it is being asked at this moment whether they are ours.
     """
 
     node: str
@@ -42,6 +45,9 @@ class Sources:
     allocations: Mapping[str, tuple[str, ...]] | None = None
     capacities: Mapping[GpuUuid, int] = field(default_factory=dict)
     counted_bytes: int | None = None
+    spent: frozenset[str] = frozenset()
+    departed: frozenset[str] = frozenset()
+    asked_for: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +87,8 @@ class _Look:
         self._living = {uid: pod for uid, pod in sorted(sources.pods.items()) if not pod.ended}
         self._by_key = {pod.key: pod for pod in self._living.values()}
         self._ended = {pod.key for pod in sources.pods.values() if pod.ended} - self._by_key.keys()
-        self._requests = [r for r in sources.bind_requests if r.node == sources.node and not r.over]
+        mine = (r for r in sources.bind_requests if r.node == sources.node and not r.over)
+        self._requests = [r for r in mine if r.pod not in sources.asked_for]
         self._device_of = self._groups()
 
     def view(self) -> View:
@@ -104,16 +111,15 @@ class _Look:
     def _groups(self) -> dict[str, GpuUuid]:
         """The device of each of KAI's groups; where two reservation pods claim one group, the first by UID has it."""
         found: dict[str, GpuUuid] = {}
-        for pod in self._living.values():
-            if pod.reserves is None:
-                continue
+        reserving = [pod for pod in self._living.values() if pod.reserves is not None]
+        for pod in sorted(reserving, key=lambda pod: pod.dying):
             device = self._reserved(pod)
             if device is not None:
                 self._allocated.add(device)
             for group in pod.groups:
                 if device is None:
                     continue
-                if found.setdefault(group, device) != device:
+                if found.setdefault(group, device) != device and not pod.dying:
                     what = (
                         f"Two reservation pods of different GPUs have the group {group}: this one's GPU is left alone."
                     )
@@ -197,11 +203,14 @@ class _Look:
             self._coming.setdefault(group, name)
 
     def _reservations(self) -> None:
-        """A reservation whose pods are not there yet owns its device; one without a device is a device to come."""
+        """A reservation whose pods are not there yet owns its device; one without a device is a device to come.
+
+        One that is about to end, as its pods have, is nobody.
+        """
         groups = {g for pod in self._living.values() if pod.reserves is None for g in pod.groups}
-        groups |= {group for request in self._requests for group in request.groups}
+        groups |= {group for request in self._sources.bind_requests if not request.over for group in request.groups}
         for pod in self._living.values():
-            if pod.reserves is None:
+            if pod.reserves is None or pod.dying or set(pod.groups) & self._sources.spent:
                 continue
             device = self._reserved(pod)
             lonely = not set(pod.groups) & groups
@@ -219,7 +228,7 @@ class _Look:
         """Devices that the kubelet gave to pods of which the API server has not told yet, or does not tell at all."""
         requested = {request.pod for request in self._requests}
         for key, uuids in sorted(self._allocations.items()):
-            if key in self._by_key or key in self._ended or key in requested:
+            if key in self._by_key or key in self._ended or key in requested or key in self._sources.departed:
                 continue
             gpus = tuple(GpuUuid(uuid) for uuid in uuids)
             self._allocated.update(gpus)
