@@ -124,10 +124,46 @@ def test_a_gpu_that_was_still_lent_when_it_became_known_is_a_miss() -> None:
 def test_lateness_counts_from_the_container_s_start(started_at: float, late_s: float) -> None:
     vacating, state = Vacating(wall=lambda: 1000.0), lent()
     pods: Mapping[str, PodRecord] = {"uid-1": replace(POD, started_at=started_at)}
-    vacating.observe(claimed(state, 10.0, ONE, free=True), {"uid-1": "binding"}, pods)
+    vacating.observe(claimed(state, 10.0, ONE), {"uid-1": "binding"}, pods)
     vacating.observe(claimed(state, 11.0, ONE, free=True), {"uid-1": "binding"}, pods)
+    vacating.observe(claimed(state, 12.0, ONE, free=True), {"uid-1": "binding"}, pods)
     assert vacating.lateness_s.total == late_s
     assert vacating.lateness_s.buckets[-1] == ("+Inf", 1.0)
+
+
+STARTED = {"uid-1": replace(POD, started_at=947.2)}
+NO_CLAIMS = Claims()
+Seen = list[tuple[float, str]]
+
+
+@pytest.mark.parametrize(
+    ("sequence", "claims", "late_s"),
+    [
+        ([(1000.0, "free")], 0, None),
+        ([(1000.0, "lent"), (1003.0, "free")], 1, 55.8),
+        ([(940.0, "nobody"), (948.0, "free"), (990.0, "free")], 1, 0.0),
+        ([(940.0, "nobody"), (946.0, "coming"), (947.0, "lent"), (949.2, "free")], 1, 2.0),
+        ([(940.0, "nobody"), (941.0, "coming"), (946.0, "free")], 1, 0.0),
+        ([(940.0, "nobody"), (946.0, "free"), (1100.0, "nobody"), (1107.7, "free")], 1, 0.0),
+    ],
+    ids=[
+        "a daemon starts beside a training that has long had its Gpu",
+        "a daemon starts and still holds the Gpu of a training that runs",
+        "a training is known only after its start, on a Gpu that was free",
+        "a Gpu is still held when its container starts",
+        "a Gpu is free before its container starts",
+        "an owner goes out of view for a moment, as at the deletion of its reservation",
+    ],
+)
+def test_lateness_is_only_that_of_a_gpu_which_we_still_held(sequence: Seen, claims: int, late_s: float | None) -> None:
+    now = 0.0
+    vacating, state = Vacating(wall=lambda: now), lent()
+    for now, what in sequence:
+        seen = claimed(state, now, *(() if what == "coming" else (ONE,)), free=what != "lent")
+        vacating.observe(replace(seen, claims=NO_CLAIMS) if what == "nobody" else seen, {"uid-1": "binding"}, STARTED)
+    assert vacating.claims.total() == claims
+    assert vacating.lateness_s.total == pytest.approx(late_s or 0.0)
+    assert vacating.lateness_s.buckets[-1] == ("+Inf", 0.0 if late_s is None else 1.0)
 
 
 class RefusingApi:

@@ -57,6 +57,7 @@ TABLE = [
     ),
     (HOME, "its home is GPU 1"),
     (Why(Reason.MORE_ROOM, gpus=(B,)), "GPU 1 has more room to burst"),
+    (Why(Reason.GOES_HOME, gpus=(B,)), "GPU 1 is its home and has as much room to burst"),
     (Why(Reason.WISHED, gpus=(B,)), "its user wants it on GPU 1"),
     (Why(Reason.GROWS, gpus=(B,)), "GPU 1 is free for it as well"),
     (Why(Reason.GROWS, gpus=(A, B)), "GPU 0 and GPU 1 are free for it as well"),

@@ -1,7 +1,8 @@
 """How well Gpus are vacated for the cluster's pods: how early it was known, how late it was done; and the metrics.
 
 A claim is *missed* when its Gpu becomes known while somebody still borrows it; its *lateness* is how long after the
-container's start the Gpu was free, 0 where it was free before.
+container's start we still held the Gpu, 0 where it was free before. Who was there already when this daemon started, or
+comes back into view, claims nothing anew.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class _Claim:
     since: float
     signal: str
     gpus: tuple[GpuUuid, ...] = ()
+    held: bool = False
     free_at: float | None = None
     free_wall: float = 0.0
     lateness_told: bool = False
@@ -71,6 +73,7 @@ class Vacating:
         """`wall` is the clock of the kubelet's timestamps, seconds since the epoch."""
         self._wall = wall
         self._claims: dict[str, _Claim] = {}
+        self._began = False
         self.claims = Tally[str]()
         self.misses = Tally[str]()
         self.vacate_s = {signal: Histogram() for signal in SIGNALS}
@@ -79,12 +82,15 @@ class Vacating:
     def observe(self, state: NodeState, signals: Mapping[str, str], pods: Mapping[str, PodRecord]) -> None:
         """Hold the state against the claims; `signals` as in `View`."""
         owners = {owner.id: owner for owner in state.claims.owners if owner.id != UNKNOWN}
-        self._claims = {key: claim for key, claim in self._claims.items() if key in owners}
+        self._claims = {key: claim for key, claim in self._claims.items() if key in owners or key in pods}
         for key, owner in owners.items():
             claim = self._claims.get(key)
             if claim is None:
                 signal = signals.get(key, SIGNALS[-1])
                 claim = self._claims[key] = _Claim(state.at, signal)
+                if not self._began and owner.gpus and not any(_lent(state, uuid) for uuid in owner.gpus):
+                    claim.gpus, claim.free_at, claim.lateness_told = owner.gpus, state.at, True
+                    continue
                 self.claims[signal] += 1
             if owner.gpus and not claim.gpus:
                 claim.gpus = owner.gpus
@@ -92,14 +98,17 @@ class Vacating:
                 if any(_lent(state, uuid) for uuid in owner.gpus):
                     self.misses[claim.signal] += claim.since < state.at or claim.signal == SIGNALS[-1]
             self._freed(state, claim, pods.get(key))
+        self._began = True
 
     def _freed(self, state: NodeState, claim: _Claim, pod: PodRecord | None) -> None:
-        if claim.free_at is None and claim.gpus and not any(_lent(state, uuid) for uuid in claim.gpus):
+        lent = any(_lent(state, uuid) for uuid in claim.gpus)
+        claim.held = claim.held or lent
+        if claim.free_at is None and claim.gpus and not lent:
             claim.free_at, claim.free_wall = state.at, self._wall()
             self.vacate_s[claim.signal].observe(max(0.0, claim.free_at - claim.since))
         if claim.free_at is not None and not claim.lateness_told and pod is not None and pod.started_at is not None:
             claim.lateness_told = True
-            self.lateness_s.observe(max(0.0, claim.free_wall - pod.started_at))
+            self.lateness_s.observe(max(0.0, claim.free_wall - pod.started_at) if claim.held else 0.0)
 
 
 def _lent(state: NodeState, uuid: GpuUuid) -> bool:
@@ -163,7 +172,7 @@ class ClusterMetrics(Collector):
         yield from (claims, misses, vacated)
         yield HistogramMetricFamily(
             "nls_kubernetes_vacate_lateness_seconds",
-            "From the start of a claim's container to its free Gpus; 0: they were free before",
+            "How long after the start of a claim's container its Gpus were still held; 0: they were free before",
             late.buckets,
             late.total,
         )

@@ -31,6 +31,7 @@ _SENTENCES: Final[Mapping[Reason, str]] = {
     Reason.BORROWS: "borrows {w.gpus} to burst up to {w.sizes[0]}; {w.because}",
     Reason.HOME: "its home is {w.gpus}",
     Reason.MORE_ROOM: "{w.gpus} has more room to burst",
+    Reason.GOES_HOME: "{w.gpus} is its home and has as much room to burst",
     Reason.WISHED: "its user wants it on {w.gpus}",
     Reason.GROWS: "{w.gpus_are} free for it as well",
     Reason.STAYS_AS_GUEST: "stays on {w.gpus} while nobody needs it: {w.because}",

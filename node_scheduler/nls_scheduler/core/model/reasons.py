@@ -29,6 +29,7 @@ class Reason(StrEnum):
     BORROWS = "borrows"
     HOME = "home"
     MORE_ROOM = "more-room-to-burst"
+    GOES_HOME = "goes-home"
     WISHED = "wished-by-user"
     GROWS = "grows"
     STAYS_AS_GUEST = "stays-while-nobody-needs-it"

@@ -39,6 +39,7 @@ class Draft:
         since: since when the guarantee that drives it out has waited: its deadline counts from then.
         waits: why a workload gets no place now.
         yields: who leaves at the end of the running cell, for whom.
+        homeward: who goes home for nobody's sake: its home has room.
         wake_at: when time alone may change the plan.
         bound: who is on the way to which Gpu as one of several that were chosen together.
         short: since when what is held on a Gpu leaves too little room for who is to be there.
@@ -55,6 +56,7 @@ class Draft:
     since: dict[WorkloadId, float] = field(default_factory=dict)
     waits: dict[WorkloadId, Why] = field(default_factory=dict)
     yields: dict[WorkloadId, WorkloadId] = field(default_factory=dict)
+    homeward: set[WorkloadId] = field(default_factory=set)
     wake_at: list[float] = field(default_factory=list)
     bound: dict[WorkloadId, GpuUuid] = field(default_factory=dict)
     over: list[Workload] = field(default_factory=list)

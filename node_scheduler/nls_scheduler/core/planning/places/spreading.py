@@ -65,7 +65,28 @@ def spread(draft: Draft) -> Moves:
         _put(draft, workload, uuid)
         singles[workload.id] = uuid
         movable.remove(workload)
-    return singles | ({} if held_bytes else _exchange_idle(draft, movable, singles))
+    moves = singles | ({} if held_bytes else _exchange_idle(draft, movable, singles))
+    return moves or _go_home(draft, movable, held_bytes)
+
+
+def _go_home(draft: Draft, movable: list[Workload], held_bytes: Mapping[GpuUuid, int]) -> Moves:
+    """Whoever borrows, and takes nothing from anybody by being at home, goes home: the next owner need not wait for it.
+
+    Only where a cluster's scheduler has given the home: elsewhere homes are a matter of our own paper.
+    """
+    moves: Moves = {}
+    for workload in movable:
+        home = workload.given_home
+        if not home or draft.homes.homes[workload.id] != home or draft.rooms.target[workload.id] == home:
+            continue
+        before = draft.rooms.value()
+        ((_, *there),) = draft.rooms.values_with(workload, home)
+        fits = draft.rooms.fits(workload, home[0], beside_bytes=held_bytes.get(home[0], 0))
+        if fits and all(new >= old for new, old in zip(there, before, strict=True)):
+            _put(draft, workload, home[0])
+            moves[workload.id] = home[0]
+            draft.homeward.add(workload.id)
+    return moves
 
 
 def _held_until_a_cell_ends(draft: Draft) -> dict[GpuUuid, int]:
