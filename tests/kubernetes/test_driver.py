@@ -250,6 +250,35 @@ def test_a_pod_that_vanishes_while_its_notebook_runs_changes_nothing_for_the_oth
     run(tmp_path, story)
 
 
+QUIET = Pace(spread_s=0.0, beat_s=0.05, answer_s=0.2)
+"""Watches that outlast a test, so that nothing but the heartbeat says that they are dead."""
+
+
+@pytest.mark.faults
+def test_a_server_that_freezes_with_its_watches_open_is_noticed_and_so_is_its_coming_back(tmp_path: Path) -> None:
+    async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
+        assert isinstance(server, FakeApiServer)
+        await until(lambda: set(cluster._ages_s().values()) <= {0.0, None} and cluster.not_ready is None)
+        await until(lambda: cluster._pods.age_s == cluster._nodes.age_s == cluster._bind_requests.age_s == 0.0)
+        began = boottime_s()
+        server.faults.frozen = True
+        await until(lambda: (cluster._pods.age_s or 0.0) > 0.0 and (cluster._bind_requests.age_s or 0.0) > 0.0)
+        age_s = cluster._pods.age_s
+        assert age_s is not None
+        assert age_s <= boottime_s() - began + QUIET.beat_s + QUIET.answer_s
+        assert "stopped answering" in str(cluster.trouble)
+        assert cluster.not_ready is None, "the last known state stays"
+        server.faults.frozen = False
+        await until(lambda: cluster._pods.age_s == 0.0)
+        assert cluster._pods.trouble is None
+
+    run(tmp_path, story, pace=QUIET)
+
+
+def test_a_frozen_server_is_noticed_within_15_s() -> None:
+    assert Pace().beat_s + Pace().answer_s <= 15.0
+
+
 LATE = replace(PACE, spread_s=3600.0)
 """Nobody asks for BindRequests in a test's time."""
 

@@ -16,6 +16,7 @@ from nls_scheduler.core.model.queues import Tree
 from nls_scheduler.kubernetes_driver import bind_requests, identity, policy
 from nls_scheduler.kubernetes_driver.events_out import EventWriter
 from nls_scheduler.kubernetes_driver.first_list import held_back, remembered
+from nls_scheduler.kubernetes_driver.heartbeat import Heartbeat
 from nls_scheduler.kubernetes_driver.kubelet import Kubelet
 from nls_scheduler.kubernetes_driver.overfull import overfull
 from nls_scheduler.kubernetes_driver.passing import Passing
@@ -107,7 +108,9 @@ class KubernetesCluster:
             lambda: host.state, lambda: self._pods.records, self._ages_s, self.vacating, self._events
         )
         host.metrics.register(metrics)
-        for work in (*(r.run() for r in reflectors), self._events.run(), self._kubelet.run()):
+        own_pods = {"fieldSelector": f"spec.nodeName={self._settings.node}"}
+        heartbeat = Heartbeat(api, "/api/v1/pods", own_pods, reflectors, self._settings.pace)
+        for work in (*(r.run() for r in reflectors), heartbeat.run(), self._events.run(), self._kubelet.run()):
             self._spawn(work)
 
     async def close(self) -> None:

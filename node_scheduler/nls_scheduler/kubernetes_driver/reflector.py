@@ -66,6 +66,8 @@ class Pace:
         least_s: the first back-off.
         most_s: the longest.
         absent_s: between two looks for a kind of object that this cluster does not have.
+        beat_s: between two reads that only ask whether the server still answers.
+        answer_s: so long may it take for one; a frozen server is noticed within the sum of both.
     """
 
     spread_s: float = 30.0
@@ -74,6 +76,8 @@ class Pace:
     least_s: float = 0.2
     most_s: float = 30.0
     absent_s: float = 300.0
+    beat_s: float = 8.0
+    answer_s: float = 4.0
 
 
 class Reflector(Generic[Record]):
@@ -105,6 +109,7 @@ class Reflector(Generic[Record]):
         self._failures = 0
         self._connected = False
         self._heard_at: float | None = None
+        self._silent = False
         self._why: str | None = None
         self.records: dict[str, Record] = {}
         self.synced = False
@@ -116,19 +121,32 @@ class Reflector(Generic[Record]):
 
     @property
     def age_s(self) -> float | None:
-        """How old what is known may be: 0 while a watch stands; `None` before the first list."""
-        if self._connected:
+        """How old what is known may be: 0 while a watch stands and its server answers; `None` before the first list."""
+        if self._connected and not self._silent:
             return 0.0
         return None if self._heard_at is None else boottime_s() - self._heard_at
 
     @property
     def trouble(self) -> str | None:
         """Why nothing new comes at the moment, with the age of what is known; `None` while a watch stands."""
-        if self._why is None or self._connected:
+        why = self._why
+        if self._connected:
+            why = "the API server has stopped answering" if self._silent else None
+        if why is None:
             return None
         age_s = self.age_s
         known = "nothing is known yet" if age_s is None else f"what is known is {age_s:.0f} s old"
-        return f"{self._path}: {self._why} ({known})"
+        return f"{self._path}: {why} ({known})"
+
+    def server_answers(self, answers: bool) -> None:  # noqa: FBT001 - it is all that is said
+        """Somebody has asked the server whether it is still there."""
+        if not self._connected:
+            return
+        if answers:
+            self._heard_at = boottime_s()
+        elif not self._silent:
+            log.warning("%s: the API server has stopped answering; the last known state stays", self._path)
+        self._silent = not answers
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -209,14 +227,15 @@ class Reflector(Generic[Record]):
             self._changed()
 
     def _established(self) -> None:
-        self._connected = True
+        self._connected, self._silent, self._heard_at = True, False, boottime_s()
         if self._why is not None:
             log.info("%s can be followed again", self._path)
             self._why = None
 
     def _lost(self) -> None:
-        if self._connected:
-            self._connected, self._heard_at = False, boottime_s()
+        if self._connected and not self._silent:
+            self._heard_at = boottime_s()
+        self._connected = self._silent = False
 
     def _after(self, error: ApiError) -> float:
         """What is to be done about `error`, and how long to wait before."""
