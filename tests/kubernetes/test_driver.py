@@ -258,8 +258,8 @@ QUIET = Pace(spread_s=0.0, beat_s=0.05, answer_s=0.2)
 def test_a_server_that_freezes_with_its_watches_open_is_noticed_and_so_is_its_coming_back(tmp_path: Path) -> None:
     async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
         assert isinstance(server, FakeApiServer)
-        await until(lambda: set(cluster._ages_s().values()) <= {0.0, None} and cluster.not_ready is None)
-        await until(lambda: cluster._pods.age_s == cluster._nodes.age_s == cluster._bind_requests.age_s == 0.0)
+        followed = (cluster._pods, cluster._nodes, cluster._bind_requests)
+        await until(lambda: {reflector.age_s for reflector in followed} == {0.0})
         began = boottime_s()
         server.faults.frozen = True
         await until(lambda: (cluster._pods.age_s or 0.0) > 0.0 and (cluster._bind_requests.age_s or 0.0) > 0.0)
@@ -277,6 +277,15 @@ def test_a_server_that_freezes_with_its_watches_open_is_noticed_and_so_is_its_co
 
 def test_a_frozen_server_is_noticed_within_15_s() -> None:
     assert Pace().beat_s + Pace().answer_s <= 15.0
+
+
+def test_a_node_without_a_driver_is_not_ready(tmp_path: Path) -> None:
+    async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
+        await until(lambda: cluster.not_ready is None)
+        host.apply_or_tell(ev.GpusDiscovered(boottime_s(), ()))
+        assert "sees no GPU" in str(cluster.not_ready)
+
+    run(tmp_path, story)
 
 
 LATE = replace(PACE, spread_s=3600.0)

@@ -178,6 +178,14 @@ class RefusingApi:
         raise ApiError(403, "HTTP 403: no")
 
 
+def test_a_long_message_is_cut_where_kubernetes_would_refuse_it_and_says_so() -> None:
+    writer = EventWriter(RefusingApi(), "node-a")  # type: ignore[arg-type]
+    writer.once(POD, "GpuRequestInvalid", "x" * 2000)
+    writer.once(POD, "GpuSizeInvalid", "y" * 1000)
+    (_, _, long, _), (_, _, short, _) = (writer._queue.get_nowait() for _ in range(2))
+    assert (len(long), long[-1], short) == (1000, "…", "y" * 1000)
+
+
 def test_events_that_are_refused_are_counted_and_hold_nothing_up() -> None:
     async def main() -> None:
         api = RefusingApi()

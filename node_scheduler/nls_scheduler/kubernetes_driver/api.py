@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 from kubernetes.aio import client, config
 
-from nls_scheduler.kubernetes_driver.reflector import ApiError
+from nls_scheduler.kubernetes_driver.reflector import ApiError, shortened
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -18,7 +19,13 @@ if TYPE_CHECKING:
 _CALL_TIMEOUT_S: Final = 30.0
 _CONNECT_TIMEOUT_S: Final = 10.0
 _LINE_LIMIT_BYTES: Final = 16 * 2**20
-_MESSAGE_LIMIT: Final = 200
+_MESSAGE_LIMIT: Final = 1000
+OLD_CA_VARIABLE: Final = "NLS_OLD_CLUSTER_CA"
+_STRICT: Final = ("does not include key usage", "Missing Authority Key Identifier", "Basic Constraints of CA cert")
+_OLD_CA: Final = (
+    "the cluster's CA certificate is older than what Python 3.13 accepts (RFC 5280 wants more extensions in it): give the "
+    f"cluster a new CA, or set {OLD_CA_VARIABLE}=1 for the daemon, which then checks certificates as Python 3.12 does"
+)
 _OK: Final = range(200, 300)
 _TURNS_TO_CLOSE: Final = 5
 log = logging.getLogger(__name__)
@@ -38,6 +45,7 @@ class KubernetesApi:
     async def connect(cls, kubeconfig: str | None = None) -> KubernetesApi:
         """By the pod's service account, else by `kubeconfig` or the usual one. Raises NoClusterError."""
         settings = client.Configuration()
+        settings.disable_strict_ssl_verification = os.environ.get(OLD_CA_VARIABLE) == "1"
         try:
             if kubeconfig is None:
                 try:
@@ -155,8 +163,8 @@ def _message(text: str) -> str:
     try:
         value = json.loads(text)
     except ValueError:
-        return text[:_MESSAGE_LIMIT]
-    return str(value.get("message", ""))[:_MESSAGE_LIMIT] if isinstance(value, dict) else ""
+        return shortened(text, _MESSAGE_LIMIT)
+    return shortened(str(value.get("message", "")), _MESSAGE_LIMIT) if isinstance(value, dict) else ""
 
 
 def _retry_after_s(response: aiohttp.ClientResponse) -> float | None:
@@ -165,4 +173,8 @@ def _retry_after_s(response: aiohttp.ClientResponse) -> float | None:
 
 
 def _sentence(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:_MESSAGE_LIMIT]
+    """For the log and the status; with what to do where Python itself says only what it misses."""
+    text = f"{type(error).__name__}: {error}"
+    if any(words in text for words in _STRICT):
+        text = f"{_OLD_CA} ({text})"
+    return shortened(text, _MESSAGE_LIMIT)

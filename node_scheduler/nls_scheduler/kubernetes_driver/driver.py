@@ -43,6 +43,10 @@ if TYPE_CHECKING:
 
 MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
 _ASKED_S: Final = 1.0
+_NO_GPU: Final = (
+    "The daemon sees no GPU on this node: NVIDIA's driver, or the RuntimeClass that shows GPUs to its pod, is missing. "
+    "`nls doctor` in the daemon's pod says which."
+)
 log = logging.getLogger(__name__)
 
 
@@ -130,6 +134,8 @@ class KubernetesCluster:
     @property
     def not_ready(self) -> str | None:
         """See `cluster.Cluster`."""
+        if not self._host.state.gpus:
+            return _NO_GPU
         if (why := self._unknown) is not None or _is_known(self._bind_requests):
             return why
         within = f"they are asked for within {self._settings.pace.spread_s:.0f} s of the start"

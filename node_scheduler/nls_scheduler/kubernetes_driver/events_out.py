@@ -9,7 +9,7 @@ from collections import OrderedDict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from nls_scheduler.kubernetes_driver.reflector import Api, ApiError
+from nls_scheduler.kubernetes_driver.reflector import Api, ApiError, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +28,7 @@ REASONS: Final[Mapping[str, tuple[str, str]]] = {
 _WAITING: Final = 256
 _TOLD: Final = 1024
 _MESSAGE_LIMIT: Final = 1000
+"""The API server refuses more than 1,024 characters."""
 _PAUSE_S: Final = 0.1
 log = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ class EventWriter:
 
     def _put(self, pod: PodRecord, reason: str, message: str, kind: str) -> None:
         try:
-            self._queue.put_nowait((pod, reason, message[:_MESSAGE_LIMIT], kind))
+            self._queue.put_nowait((pod, reason, shortened(message, _MESSAGE_LIMIT), kind))
         except asyncio.QueueFull:
             self.lost += 1
 

@@ -209,7 +209,7 @@ class Reflector(Generic[Record]):
             raise ApiError(0, "an event without an object")
         if kind == "ERROR":
             code = written.get("code")
-            raise ApiError(code if isinstance(code, int) else 500, str(written.get("message", "an error event"))[:200])
+            raise ApiError(code if isinstance(code, int) else 500, shortened(str(written.get("message", "an error event"))))
         self._failures = 0
         version = _version(written)
         if version is not None:
@@ -266,6 +266,11 @@ class Reflector(Generic[Record]):
         self._failures += 1
         longest_s = min(self._pace.most_s, self._pace.least_s * 2.0 ** min(self._failures, 20))
         return random.uniform(self._pace.least_s / 2, longest_s)  # noqa: S311 - spreads load, keeps no secret
+
+
+def shortened(text: str, limit: int = 1000) -> str:
+    """`text` with no more than `limit` characters; one that was cut says so."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def _uid(written: Mapping[str, Any]) -> str | None:
