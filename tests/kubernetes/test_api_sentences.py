@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize(
-    "what", ["CA cert does not include key usage extension", "Missing Authority Key Identifier"], ids=["usage", "key id"]
+    "what",
+    ["CA cert does not include key usage extension", "Missing Authority Key Identifier"],
+    ids=["usage", "key id"],
 )
 def test_a_ca_that_python_3_13_refuses_is_said_with_what_to_do(what: str) -> None:
     told = _sentence(ssl.SSLCertVerificationError(1, f"certificate verify failed: {what}"))

@@ -79,9 +79,7 @@ class NodeOfTests:
 
 
 @asynccontextmanager
-async def driven(
-    server: ApiServer, directory: Path, host: NodeOfTests, pace: Pace
-) -> AsyncIterator[KubernetesCluster]:
+async def driven(server: ApiServer, directory: Path, host: NodeOfTests, pace: Pace) -> AsyncIterator[KubernetesCluster]:
     kubeconfig = str(server.kubeconfig(directory))
     settings = ClusterSettings(NODE, "/run/nls", directory / "kubelet.sock", POLICY, pace)
     cluster = KubernetesCluster(settings, lambda: KubernetesApi.connect(kubeconfig))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.gpu import Claims, Owner
 from nls_scheduler.core.model.ids import GpuUuid
-from nls_scheduler.core.model.state import NodeState
 from nls_scheduler.core.simulator import GIB, SimulatedNode
 from nls_scheduler.kubernetes_driver.first_list import UNKNOWN, held_back, remembered
+
+if TYPE_CHECKING:
+    from nls_scheduler.core.model.state import NodeState
 
 ZERO, ONE = GpuUuid("GPU-0"), GpuUuid("GPU-1")
 TRAIN = Owner("allocated:default/train", "default/train", (ONE,))

@@ -1,4 +1,4 @@
-"""Whoever comes or goes disturbs nobody: what of a cluster's news is no owner, in every order in which it may be told."""
+"""Whoever comes or goes disturbs nobody: which news of a cluster are no owner, in whatever order they come."""
 
 from __future__ import annotations
 

@@ -244,7 +244,7 @@ class KubernetesCluster:
     def _follow(
         self, path: str, selector: str, convert: Callable[..., Any], *, of_all_nodes: bool = False
     ) -> Reflector[Any]:
-        """What is this node's own is asked for at once; `of_all_nodes`: everybody asks for the same, one after another."""
+        """What is this node's own is asked for at once; what all nodes ask for, one after another."""
         params = {"fieldSelector": selector} if selector else {}
         pace = self._settings.pace if of_all_nodes else replace(self._settings.pace, spread_s=0.0)
         return Reflector(self._api, path, params, convert, self._changed, pace=pace, optional=of_all_nodes)

@@ -1,7 +1,7 @@
 """Until the API server and the kubelet have told who owns what, no further Gpu is lent. Pure.
 
 A daemon that starts knows from its journal what the daemon before it knew. Which pods came since then nobody can say: a
-Gpu that none of ours is on may be about to be somebody else's. Who borrows stays, and leaves as soon as an owner is known.
+Gpu that none of ours is on may be about to be somebody else's. Who borrows stays, and leaves once an owner is known.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What is on its way out, or between two watches: of which nobody may think that an owner has come. Pure.
 
-KAI ends a group in steps: its last pod goes, and a moment later the reservation pod, of which the kubelet goes on telling
-for a while. And the news of one decision come by two watches: a BindRequest may be seen to go before its pod is seen bound.
+KAI ends a group in steps: its last pod goes, and a moment later the reservation pod, of which the kubelet goes on
+telling for a while. And the news of one decision come by two watches: a BindRequest may be seen to go before its pod is
+seen bound.
 """
 
 from __future__ import annotations

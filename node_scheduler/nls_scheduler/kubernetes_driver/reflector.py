@@ -209,7 +209,9 @@ class Reflector(Generic[Record]):
             raise ApiError(0, "an event without an object")
         if kind == "ERROR":
             code = written.get("code")
-            raise ApiError(code if isinstance(code, int) else 500, shortened(str(written.get("message", "an error event"))))
+            raise ApiError(
+                code if isinstance(code, int) else 500, shortened(str(written.get("message", "an error event")))
+            )
         self._failures = 0
         version = _version(written)
         if version is not None:
