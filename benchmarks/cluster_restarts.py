@@ -5,7 +5,8 @@
 Real notebooks and a real daemon; the API server and the kubelet stand in. Each round kills the daemon (SIGKILL), gives
 the borrowed GPU away while nobody looks, and starts the daemon again at once; the clock runs from the kill until the
 driver shows the GPU free. In turn the owner is a pod with a share of KAI's, which only the API server knows, and a pod
-to which the kubelet has given a whole device. Then what 1,000 nodes ask of an API server when all of them start at once.
+to which the kubelet has given a whole device. Then what 1,000 nodes ask of an API server when
+all of them start at once.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ OLD_CA_VARIABLE: Final = "NLS_OLD_CLUSTER_CA"
 _STRICT: Final = ("does not include key usage", "Missing Authority Key Identifier", "Basic Constraints of CA cert")
 _OLD_CA: Final = (
     "the cluster's CA certificate is older than what Python 3.13 accepts (RFC 5280 wants more extensions in it): give "
-    f"the cluster a new CA, or set {OLD_CA_VARIABLE}=1 for the daemon, which then checks certificates as Python 3.12 does"
+    f"the cluster a new CA, or set {OLD_CA_VARIABLE}=1 for the daemon, which then checks them as Python 3.12 does"
 )
 _OK: Final = range(200, 300)
 _TURNS_TO_CLOSE: Final = 5
