@@ -85,12 +85,20 @@ class Draft:
         self.wake_at.append(holder.keep_until)
         return True
 
-    def claim_since(self, claimant: Workload) -> float:
-        """Since when `claimant` waits for its home; who is being driven out itself inherits the wait that drives it."""
+    def claim_since(self, claimant: Workload, victim: Workload) -> float:
+        """Since when `claimant` waits for the place that `victim` has to leave.
+
+        Who is being driven out itself inherits the wait that drives it. For who does not wait, it is since the victim
+        was told.
+        """
         if claimant.waiting_since is not None:
-            admitted = self.state.at if claimant.home_since is None else claimant.home_since
-            return max(claimant.waiting_since, admitted)
-        return self.since.get(claimant.id, self.state.at)
+            return self._waits_since(claimant, claimant.waiting_since)
+        told = self.state.at if victim.told_since is None else victim.told_since
+        return self.since.get(claimant.id, told)
+
+    def _waits_since(self, claimant: Workload, waiting_since: float) -> float:
+        """Since when it waits for its home: nobody waits for one before it is given."""
+        return max(waiting_since, self.state.at if claimant.home_since is None else claimant.home_since)
 
     def claimed_since(self, workload: Workload) -> float | None:
         """Since when a guarantee waits for `workload` to leave where it is; `None`: no guarantee does."""
@@ -108,7 +116,7 @@ class Draft:
     def _claims(self, workload: Workload) -> list[tuple[float, WorkloadId]]:
         gpus = [self.state.gpus[uuid] for uuid in workload.current if uuid in self.state.gpus]
         return [
-            (self.claim_since(claimant), claimant.id)
+            (self.claim_since(claimant, workload), claimant.id)
             for gpu in gpus
             for claimant in self._who_comes(gpu.uuid)
             if claimant.id != workload.id and not has_room(self.state, claimant, gpu)
@@ -121,7 +129,7 @@ class Draft:
 
     def note_short(self, gpu: GpuUuid) -> None:
         """What is held on `gpu` is too much: since the first wait for it, or since it is so."""
-        times = [self.claim_since(c) for c in self._who_comes(gpu) if c.waiting_since is not None]
+        times = [self._waits_since(c, c.waiting_since) for c in self._who_comes(gpu) if c.waiting_since is not None]
         times += [t for t in (self.state.gpus[gpu].pressed_since,) if t is not None]
         if times:
             self.short[gpu] = min(times)
@@ -130,7 +138,7 @@ class Draft:
         """Take `victim` off its place, with the claim that makes it necessary."""
         left = Left(victim, self.rooms.target[victim.id], self.cause.get(victim.id), self.since.get(victim.id))
         self.rooms.remove(victim)
-        claims = [(self.claim_since(c), c.id) for c in self._who_comes(gpu) if c.id != victim.id]
+        claims = [(self.claim_since(c, victim), c.id) for c in self._who_comes(gpu) if c.id != victim.id]
         if claims:
             since, self.cause[victim.id] = min(claims)
             if gpu in victim.current:

@@ -105,7 +105,7 @@ def _note_cause(draft: Draft, bound: Workload) -> None:
         draft.claimants.setdefault(draft.bound[bound.id], []).append(bound)
     cause = _cause_of_leaving(draft, bound)
     if cause is not None:
-        draft.cause[bound.id], draft.since[bound.id] = cause, draft.claim_since(draft.state.workloads[cause])
+        draft.cause[bound.id], draft.since[bound.id] = cause, draft.claim_since(draft.state.workloads[cause], bound)
 
 
 def _cause_of_leaving(draft: Draft, bound: Workload) -> WorkloadId | None:
