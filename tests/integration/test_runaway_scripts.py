@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from nls_scheduler.client.daemon_client import DaemonClient
 from nls_scheduler.wire.errors import Problem
 
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
 
     from daemon_process import DaemonProcess
@@ -119,6 +121,57 @@ def test_one_user_follows_and_connects_so_often_and_another_user_too(
         finally:
             for process in (greedy, other):
                 process.communicate(timeout=20)
+
+
+MANY_AT_ONCE = """
+import time
+lines = [socket.socket(socket.AF_UNIX) for _ in range(int(sys.stdin.readline()))]
+def ask(path, sockets):
+    for s in sockets:
+        s.sendall(b'GET ' + path + b' HTTP/1.1\\r\\nHost: n\\r\\nConnection: keep-alive\\r\\n\\r\\n')
+for s in lines:
+    s.settimeout(60)
+    s.connect(sys.argv[1])
+ask(b'/livez', lines)
+for s in lines:
+    s.recv(65536)
+print('there', flush=True)
+ask(sys.stdin.readline().strip().encode(), lines)
+print('asked', flush=True)
+times, left = [], selectors.DefaultSelector()
+for s in lines:
+    left.register(s, selectors.EVENT_READ)
+while len(times) < len(lines):
+    for key, _ in left.select(60):
+        left.unregister(key.fileobj)
+        times.append(time.monotonic())
+print(json.dumps(times), flush=True)
+sys.stdin.read()
+"""
+
+
+@ROOT_ONLY
+def test_who_asks_much_at_once_keeps_nobody_else_waiting_until_it_is_answered(tmp_path: Path) -> None:
+    with shared(tmp_path) as daemon:
+        greedy, other = (start("import selectors\n" + MANY_AT_ONCE, daemon, uid) for uid in (65533, NOBODY))
+
+        def tell(process: subprocess.Popen[str], text: str) -> str:
+            process.stdin.write(f"{text}\n")
+            process.stdin.flush()
+            return process.stdout.readline().strip()
+
+        try:
+            assert [tell(greedy, "60"), tell(other, "1")] == ["there", "there"]
+            os.kill(daemon.process.pid, signal.SIGSTOP)
+            try:
+                assert [tell(greedy, "/v1/status"), tell(other, "/livez")] == ["asked", "asked"]
+            finally:
+                os.kill(daemon.process.pid, signal.SIGCONT)
+            times, (answered,) = (json.loads(process.stdout.readline()) for process in (greedy, other))
+        finally:
+            for process in (greedy, other):
+                process.communicate(timeout=20)
+    assert sum(at < answered for at in times) < 20
 
 
 def test_a_follower_that_is_refused_reads_why(tmp_path: Path) -> None:

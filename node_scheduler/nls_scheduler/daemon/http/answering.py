@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from tornado import web
 
+from nls_scheduler.daemon.http.fairness import Fairness, in_line
 from nls_scheduler.daemon.peers import Peer
 from nls_scheduler.units.clock import boottime_s
 from nls_scheduler.wire.errors import CONTENT_TYPE, Problem, malformed
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.ids import WorkloadId
     from nls_scheduler.daemon.daemon import Daemon
 
+_METHODS: Final = frozenset({"get", "post", "put", "patch", "delete"})
 Failure = tuple[type[BaseException] | None, BaseException | None, "TracebackType | None"]
 LINGER_S: Final = 1.0
 """How long the rest of a body that was refused is thrown away before the connection is closed."""
@@ -47,12 +49,18 @@ class Answering(web.RequestHandler):
     """Whether somebody who asks this keeps a per-user daemon from ending."""
 
     daemon: Daemon
+    fairness: Fairness
     peer: Peer | None = None
     _identified: bool = False
 
-    def initialize(self, daemon: Daemon) -> None:
+    def __init_subclass__(cls) -> None:
+        """Nothing that a handler does is begun before it is its caller's turn."""
+        for name in _METHODS & vars(cls).keys():
+            setattr(cls, name, in_line(vars(cls)[name]))
+
+    def initialize(self, daemon: Daemon, fairness: Fairness) -> None:
         """Tornado calls this for each request."""
-        self.daemon = daemon
+        self.daemon, self.fairness = daemon, fairness
 
     def set_default_headers(self) -> None:
         """Tornado calls this for each request and again for each error."""

@@ -15,6 +15,7 @@ from tornado.iostream import StreamClosedError
 
 from nls_scheduler.core.model.ids import WorkloadId
 from nls_scheduler.daemon.http.answering import Answering, NotFound, WithBody
+from nls_scheduler.daemon.http.fairness import Fairness
 from nls_scheduler.daemon.http.masked import MaskedProtocol
 from nls_scheduler.daemon.sessions import Session
 from nls_scheduler.views.entries import entry_view
@@ -217,9 +218,10 @@ class Supervisor(Answering, websocket.WebSocketHandler):
         self.sender = asyncio.ensure_future(session.run(encode, self._send))
         self.daemon.attach(session)
 
-    def on_message(self, message: str | bytes) -> None:
+    async def on_message(self, message: str | bytes) -> None:
         """One fact, or nonsense."""
         if self.session is not None:
+            await self.fairness.begin(self.session.peer.user)
             self.daemon.hear(self.session, message)
 
     def on_finish(self) -> None:
@@ -244,7 +246,7 @@ class Supervisor(Answering, websocket.WebSocketHandler):
 
 def application(daemon: Daemon, client_timeout_s: float) -> web.Application:
     """All routes. A follower of the events that reads nothing for `client_timeout_s` is let go."""
-    settings = {"daemon": daemon}
+    settings = {"daemon": daemon, "fairness": Fairness()}
     return web.Application(
         [
             (r"/livez", Livez, settings),
