@@ -2,8 +2,8 @@
 
 The workloads are never supervised: those for which there is a home hold it, the others wait in line. Prints seconds,
 the daemon's own time on the processor, and milliseconds of `/readyz` while it takes them in and once it has them all;
-then of `/livez` and `/v1/status` while their user submits ten more a second and releases as many, while it also asks for
-the status fifty times at once without end, and while all of them end at once, with the process that looked after them.
+then of `/livez` and `/v1/status` while their user submits ten more a second and releases as many, while it also asks
+for the status fifty times at once without end, and while all of them end at once with the process that they belong to.
 `/readyz` of a daemon that has nothing to do, in the same run, is the peer. The bounds of one user, which would keep all
 of this away, are lifted. Started by root, the one user is another one.
 """

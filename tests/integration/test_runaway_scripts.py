@@ -123,6 +123,13 @@ def test_one_user_follows_and_connects_so_often_and_another_user_too(
                 process.communicate(timeout=20)
 
 
+def tell(process: subprocess.Popen[str], text: str) -> str:
+    """A line to it, and its next line."""
+    process.stdin.write(f"{text}\n")
+    process.stdin.flush()
+    return process.stdout.readline().strip()
+
+
 MANY_AT_ONCE = """
 import time
 lines = [socket.socket(socket.AF_UNIX) for _ in range(int(sys.stdin.readline()))]
@@ -150,16 +157,66 @@ sys.stdin.read()
 """
 
 
+MANY_MESSAGES = """
+import base64, time
+def frame(text):
+    return bytes([0x81, 0x80 | len(text)]) + bytes(4) + text
+def head(method, path, *more):
+    return '\\r\\n'.join([f'{method} {path} HTTP/1.1', 'Host: n', *more, '', '']).encode()
+def connected():
+    line = socket.socket(socket.AF_UNIX)
+    line.settimeout(60)
+    line.connect(sys.argv[1])
+    return line
+body = json.dumps({'kind': 'notebook', 'request': 0.1})
+lines = []
+for _ in range(3):
+    asking = connected()
+    asking.sendall(head('POST', '/v1/workloads', 'Connection: close', f'Content-Length: {len(body)}') + body.encode())
+    answer = b''.join(iter(lambda: asking.recv(65536), b''))
+    workload = json.loads(answer.split(b'\\r\\n\\r\\n', 1)[1])['id']
+    line = connected()
+    key = 'Sec-WebSocket-Key: ' + base64.b64encode(bytes(16)).decode()
+    line.sendall(head('GET', f'/v1/workloads/{workload}/supervisor', 'Upgrade: websocket', 'Connection: Upgrade', key,
+                      'Sec-WebSocket-Version: 13'))
+    assert b' 101 ' in line.recv(65536)
+    lines.append(line)
+print('there', flush=True)
+sys.stdin.readline()
+for line in lines:
+    line.sendall((frame(b'{"event":"cell_started"}') + frame(b'{"event":"cell_finished"}')) * 100 + frame(b'nonsense'))
+print('asked', flush=True)
+answered = b''
+while b'"status"' not in answered:
+    answered += lines[0].recv(65536)
+print(time.monotonic(), flush=True)
+sys.stdin.read()
+"""
+
+
+@ROOT_ONLY
+def test_who_tells_much_at_once_keeps_nobody_else_waiting_until_it_is_heard(tmp_path: Path) -> None:
+    with shared(tmp_path) as daemon:
+        greedy = start(MANY_MESSAGES, daemon, 65533)
+        other = start("import selectors\n" + MANY_AT_ONCE, daemon, NOBODY)
+        try:
+            assert [greedy.stdout.readline().strip(), tell(other, "1")] == ["there", "there"]
+            os.kill(daemon.process.pid, signal.SIGSTOP)
+            try:
+                assert [tell(greedy, ""), tell(other, "/v1/status")] == ["asked", "asked"]
+            finally:
+                os.kill(daemon.process.pid, signal.SIGCONT)
+            (answered,), heard = (json.loads(process.stdout.readline()) for process in (other, greedy))
+        finally:
+            for process in (greedy, other):
+                process.communicate(timeout=20)
+    assert answered < heard
+
+
 @ROOT_ONLY
 def test_who_asks_much_at_once_keeps_nobody_else_waiting_until_it_is_answered(tmp_path: Path) -> None:
     with shared(tmp_path) as daemon:
         greedy, other = (start("import selectors\n" + MANY_AT_ONCE, daemon, uid) for uid in (65533, NOBODY))
-
-        def tell(process: subprocess.Popen[str], text: str) -> str:
-            process.stdin.write(f"{text}\n")
-            process.stdin.flush()
-            return process.stdout.readline().strip()
-
         try:
             assert [tell(greedy, "60"), tell(other, "1")] == ["there", "there"]
             os.kill(daemon.process.pid, signal.SIGSTOP)

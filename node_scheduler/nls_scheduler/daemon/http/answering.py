@@ -125,8 +125,8 @@ class Answering(web.RequestHandler):
         value: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        """The caller's mistakes are no news for the log."""
-        if isinstance(value, Problem):
+        """The caller's mistakes are no news for the log, nor who still waited when the daemon ends."""
+        if isinstance(value, Problem | asyncio.CancelledError):
             log.debug("%s %s: %s", self.request.method, self.request.path, value)
         else:
             super().log_exception(typ, value, tb)

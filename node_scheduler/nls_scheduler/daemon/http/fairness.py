@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import math
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 LONG_S: Final = 0.005
 """What takes longer is followed by a pause as long, so that half of the daemon's time is left to others."""
+ALONE_S: Final = 1.0
+"""Who has been the only one for so long has the daemon for itself."""
 
 
 class Fairness:
@@ -26,10 +29,14 @@ class Fairness:
 
     def __init__(self) -> None:
         self._last: dict[User, asyncio.Future[None]] = {}
+        self._latest: User | None = None
+        self._shared_at = -math.inf
 
     async def begin(self, user: User) -> None:
         """Wait behind what `user` has asked before; where that is done, nobody waits."""
         loop, before = asyncio.get_running_loop(), self._last.get(user)
+        if user != self._latest:
+            self._latest, self._shared_at = user, time.perf_counter()
         mine = self._last[user] = loop.create_future()
         try:
             if before is not None:
@@ -38,15 +45,16 @@ class Fairness:
             loop.call_soon(self._done, user, mine, time.perf_counter())
 
     def _done(self, user: User, mine: asyncio.Future[None], began: float) -> None:
-        taken_s = time.perf_counter() - began
-        if taken_s < LONG_S:
+        now = time.perf_counter()
+        taken_s = now - began
+        if taken_s < LONG_S or now - self._shared_at > ALONE_S:
             self._next(user, mine)
         else:
             asyncio.get_running_loop().call_later(taken_s, self._next, user, mine)
 
     def _next(self, user: User, mine: asyncio.Future[None]) -> None:
         mine.set_result(None)
-        if self._last[user] is mine:
+        if self._last.get(user) is mine:  # who was cancelled ended before those in front of it
             del self._last[user]
 
 
