@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import socket
 import urllib.request
 from contextlib import ExitStack
@@ -47,6 +49,21 @@ def test_idle_connections_keep_no_probe_from_its_answer(daemon: DaemonProcess) -
         for _ in range(100):
             stack.enter_context(socket.create_connection(("127.0.0.1", int(port))))
         assert "true" in read(daemon, "/livez")
+
+
+def test_who_connects_much_at_once_keeps_no_probe_from_its_answer(daemon: DaemonProcess) -> None:
+    """All are accepted before a word of any is read: whoever has not asked yet was the one to go."""
+    (port,) = re.findall(r"/metrics at 127\.0\.0\.1, port (\d+)", daemon.log)
+    with ExitStack() as stack:
+        os.kill(daemon.process.pid, signal.SIGSTOP)
+        try:
+            probe = stack.enter_context(socket.create_connection(("127.0.0.1", int(port)), timeout=20))
+            probe.sendall(b"GET /livez HTTP/1.1\r\nHost: n\r\n\r\n")
+            for _ in range(50):
+                stack.enter_context(socket.create_connection(("127.0.0.1", int(port)), timeout=20))
+        finally:
+            os.kill(daemon.process.pid, signal.SIGCONT)
+        assert probe.recv(12) == b"HTTP/1.1 200"
 
 
 def test_prometheus_reads_over_tcp_what_the_socket_tells(daemon: DaemonProcess) -> None:

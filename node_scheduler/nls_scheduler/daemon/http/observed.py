@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tornado import web
@@ -32,6 +33,8 @@ REQUEST_WITHIN_S: Final = 3.0
 """A connection that has not sent its whole request by then is closed."""
 ANSWERED_WITHIN_S: Final = 15.0
 """And one that has not read its answer by then; a scrape takes 10 s at most, unless somebody has set more."""
+_MOST_WAITING: Final = 1024
+"""In the kernel, to be accepted; those who have sent nothing are not (`TCP_DEFER_ACCEPT`, tcp(7))."""
 _HEADER_LIMIT_BYTES: Final = 16 * 1024
 _MOST_PORT: Final = 65535
 log = logging.getLogger(__name__)
@@ -125,10 +128,12 @@ class Observed(HTTPServer):
         host, port = parse_address(address)
         try:
             listening = socket.create_server(
-                (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=MOST_CONNECTIONS
+                (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=_MOST_WAITING
             )
         except OSError as error:
             raise OSError(error.errno, f"observe_address {address}: {os.strerror(error.errno or 0)}") from error
+        with suppress(OSError):  # where the network is not the kernel's own, an idle one is let go a little later
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, round(REQUEST_WITHIN_S))
         listening.setblocking(False)  # noqa: FBT003 - it takes no keyword
         self.add_socket(listening)
         bound: int = listening.getsockname()[1]
