@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "kubernetes"))
 from machine import machine, report
 
 from cluster_bench import ClusterBench
+from fake_api_server import FakeApiServer
 from objects import PODS, pod, shared_pod
 from waiting import wait_until
 
@@ -48,12 +49,7 @@ class Rounds:
 
     def __init__(self, cluster: ClusterBench, directory: Path) -> None:
         self.cluster = cluster
-        # The daemon's image does not have it, and the API's client imports it where it is: a second of the start.
-        hidden = directory / "hidden"
-        hidden.mkdir()
-        (hidden / "kubernetes_validate.py").write_text("raise ImportError\n")
-        environment = cluster.daemon.environment
-        environment["PYTHONPATH"] = os.pathsep.join([str(hidden), environment["PYTHONPATH"]])
+        _as_a_pod(cluster, directory)
         cluster.reserve("g0", 0)
         self.books: list[Book] = []
         self.cpu_s: list[float] = []
@@ -118,6 +114,23 @@ class Rounds:
             return False
         gpu, borrowers = status["gpus"][1:2], [w for w in status["workloads"] if self.cluster.gpus[1] in w["current"]]
         return bool(gpu) and gpu[0]["memory_used_bytes"] == 0 and not borrowers
+
+
+def _as_a_pod(cluster: ClusterBench, directory: Path) -> None:
+    """The next daemon reaches the API server by a service account, as one in a pod does: over TLS, by three files."""
+    account, hidden = directory / "account", directory / "hidden"
+    account.mkdir()
+    hidden.mkdir()
+    # Nobody but Kubernetes may write where it mounts them.
+    lines = ["import pathlib", "from nls_scheduler.kubernetes_driver import access"]
+    lines.append(f"access.SERVICE_ACCOUNT = pathlib.Path({str(account)!r})")
+    (hidden / "sitecustomize.py").write_text("\n".join(lines))
+    assert isinstance(cluster.api, FakeApiServer)
+    daemon = cluster.daemon
+    daemon.environment.update(cluster.api.service_account(account))
+    daemon.environment["PYTHONPATH"] = os.pathsep.join([str(hidden), daemon.environment["PYTHONPATH"]])
+    at = daemon._command.index("--kubeconfig")  # noqa: SLF001 - it is started again with another command
+    del daemon._command[at : at + 2]  # noqa: SLF001
 
 
 def cpu_s(pid: int) -> float:

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "kubernetes"))
 
-from kubernetes.aio import client, config
 from machine import machine, report
 
 from api_servers import REAL, SERVERS
@@ -33,6 +32,7 @@ from cluster_bench import ClusterBench
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.simulator import GIB, SimulatedNode
 from nls_scheduler.core.step import step
+from nls_scheduler.kubernetes_driver import access
 from nls_scheduler.kubernetes_driver.api import KubernetesApi
 from nls_scheduler.kubernetes_driver.pods import PodRecord, pod_record
 from nls_scheduler.kubernetes_driver.reflector import Pace, Reflector
@@ -80,10 +80,7 @@ def follow(kubeconfig: str, nodes: list[str], pipe: Connection) -> None:
     """The agents' process: says when all watches stand, then on a word from the pipe what they saw and what it cost."""
 
     async def main() -> None:
-        settings = client.Configuration()
-        await config.load_kube_config(config_file=kubeconfig, client_configuration=settings, persist_config=False)
-        settings.connection_pool_maxsize = 0  # no cap: each watch has a connection of its own
-        api = KubernetesApi(client.ApiClient(settings))
+        api = KubernetesApi(await access.find(kubeconfig), most_connections=0)
         moments: Moments = {}
         before_bytes = rss_bytes()
         agents = [Agent(api, name, moments) for name in nodes]

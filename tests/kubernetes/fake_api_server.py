@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import ssl
+import subprocess
 import threading
 import uuid
 from collections import Counter
@@ -48,6 +50,7 @@ class FakeApiServer:
         self.faults = Faults()
         self.requests: Counter[tuple[str, str]] = Counter()
         self.created: list[dict[str, Any]] = []
+        self.authorizations: set[str | None] = set()
         self._objects: dict[tuple[str, str, str], dict[str, Any]] = {}
         self._changes: list[_Change] = []
         self._version = 100
@@ -110,6 +113,26 @@ class FakeApiServer:
         config = {"apiVersion": "v1", "kind": "Config", "clusters": [cluster], "contexts": [context], "users": users}
         path.write_text(json.dumps({**config, "current-context": "fake"}))
         return path
+
+    def service_account(self, directory: Path) -> dict[str, str]:
+        """The files that a pod finds, into `directory`, and the variables that it has; TLS from then on as well."""
+        key, certificate = directory / "key.pem", directory / "ca.crt"
+        extensions = ["subjectAltName=IP:127.0.0.1", "keyUsage=digitalSignature,keyCertSign"]
+        added = [word for each in extensions for word in ("-addext", each)]
+        kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=fake"]
+        command = ["openssl", "req", "-x509", *kind, *added, "-keyout", str(key), "-out", str(certificate)]
+        subprocess.run(command, check=True, capture_output=True)
+        (directory / "token").write_text("secret\n")
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(certificate, key)
+
+        async def work() -> int:
+            site = web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=context)
+            await site.start()
+            port: int = site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
+            return port
+
+        return {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(self.do(work))}
 
     def put(self, collection: str, written: dict[str, Any]) -> dict[str, Any]:
         """Create or replace an object; returns it with its UID and version."""
@@ -215,6 +238,7 @@ class FakeApiServer:
         path = "/" + request.match_info["path"]
         watch = request.query.get("watch") in ("1", "true")
         self.requests["WATCH" if watch else request.method, path] += 1
+        self.authorizations.add(request.headers.get("Authorization"))
         if self.faults.frozen:
             await asyncio.sleep(3600)
         if self.faults.answers:

@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fake_api_server import FakeApiServer
-from nls_scheduler.kubernetes_driver.api import OLD_CA_VARIABLE, KubernetesApi, _message, _sentence
+from nls_scheduler.kubernetes_driver import access
+from nls_scheduler.kubernetes_driver.access import OLD_CA_VARIABLE
+from nls_scheduler.kubernetes_driver.api import _message, _sentence
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+STRICT = bool(ssl.create_default_context().verify_flags & ssl.VERIFY_X509_STRICT)
+"""Python 3.13 and later."""
 
 
 @pytest.mark.parametrize(
@@ -34,14 +39,10 @@ def test_an_old_ca_is_borne_with_only_where_somebody_says_so(
 ) -> None:
     monkeypatch.setenv(OLD_CA_VARIABLE, "1" if old else "")
 
-    async def connected() -> tuple[bool, bool]:
-        api = await KubernetesApi.connect(str(server.kubeconfig(tmp_path)))
-        settings = api._client.configuration
-        await api.close()
-        return settings.disable_strict_ssl_verification, settings.verify_ssl
-
     with FakeApiServer() as server:
-        assert asyncio.run(connected()) == (old, True)
+        way = asyncio.run(access.find(str(server.kubeconfig(tmp_path))))
+        assert bool(way.context.verify_flags & ssl.VERIFY_X509_STRICT) is (STRICT and not old)
+        assert way.context.verify_mode is ssl.CERT_REQUIRED
 
 
 def test_a_refusal_is_told_in_full() -> None:

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S: Final = 5.0
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 1.0
+GROWTH: Final = 1.4
+"""A daemon that starts anew is found after a third of the time that it was away, at most."""
 CLOSE_PATIENCE_S: Final = 1.0
 # Begins and ends of cells let the cells themselves go first: a short one has answered by then, and both go at once.
 CAN_WAIT: Final = frozenset({"cell_started", "cell_finished"})
@@ -224,7 +226,7 @@ class SupervisorLink:
                     self._incoming.put_nowait(end if isinstance(end, Problem) else None)
                     return
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - spreads reconnects, no secret
-            pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
+            pause_s = min(LONGEST_PAUSE_S, pause_s * GROWTH)
             connection = None
             try:
                 connection = await self._connect()

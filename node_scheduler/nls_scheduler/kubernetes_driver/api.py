@@ -1,16 +1,15 @@
-"""The API server over `kubernetes.aio`, the only module that imports that library. Raw JSON: no typed models."""
+"""The API server over HTTP. Raw JSON: no typed models."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import logging
-import os
 from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
-from kubernetes.aio import client, config
 
+from nls_scheduler.kubernetes_driver import access
+from nls_scheduler.kubernetes_driver.access import OLD_CA_VARIABLE, Access
 from nls_scheduler.kubernetes_driver.reflector import ApiError, shortened
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ _CALL_TIMEOUT_S: Final = 30.0
 _CONNECT_TIMEOUT_S: Final = 10.0
 _LINE_LIMIT_BYTES: Final = 16 * 2**20
 _MESSAGE_LIMIT: Final = 1000
-OLD_CA_VARIABLE: Final = "NLS_OLD_CLUSTER_CA"
 _STRICT: Final = ("does not include key usage", "Missing Authority Key Identifier", "Basic Constraints of CA cert")
 _OLD_CA: Final = (
     "the cluster's CA certificate is older than what Python 3.13 accepts (RFC 5280 wants more extensions in it): give "
@@ -28,38 +26,24 @@ _OLD_CA: Final = (
 )
 _OK: Final = range(200, 300)
 _TURNS_TO_CLOSE: Final = 5
-log = logging.getLogger(__name__)
-
-
-class NoClusterError(ValueError):
-    """There is neither a service account nor a kubeconfig to reach an API server with."""
+_MOST_CONNECTIONS: Final = 100
+_BUFFER_BYTES: Final = 2 * 2**20
+"""One event may be as large as an object can be."""
 
 
 class KubernetesApi:
     """Reads collections, follows them, and creates Events. Raises ApiError only."""
 
-    def __init__(self, api_client: client.ApiClient) -> None:
-        self._client = api_client
+    def __init__(self, way: Access, most_connections: int = _MOST_CONNECTIONS) -> None:
+        """In the loop that is to use it. Each watch takes a connection; 0: no bound."""
+        self._way = way
+        connector = aiohttp.TCPConnector(limit=most_connections, ssl=way.context)
+        self._session = aiohttp.ClientSession(connector=connector, trust_env=True, read_bufsize=_BUFFER_BYTES)
 
     @classmethod
     async def connect(cls, kubeconfig: str | None = None) -> KubernetesApi:
-        """By the pod's service account, else by `kubeconfig` or the usual one. Raises NoClusterError."""
-        settings = client.Configuration()
-        settings.disable_strict_ssl_verification = os.environ.get(OLD_CA_VARIABLE) == "1"
-        try:
-            if kubeconfig is None:
-                try:
-                    config.load_incluster_config(client_configuration=settings)
-                    return cls(client.ApiClient(settings))
-                except config.ConfigException:
-                    log.debug("there is no service account: trying a kubeconfig")
-            await config.load_kube_config(config_file=kubeconfig, client_configuration=settings, persist_config=False)
-        except (config.ConfigException, OSError) as error:
-            raise NoClusterError(
-                f"No Kubernetes API server can be reached: {error}. In a pod, give it a service account; "
-                "elsewhere set KUBECONFIG."
-            ) from error
-        return cls(client.ApiClient(settings))
+        """By `kubeconfig`, else as the pod, else by the usual kubeconfig. Raises access.NoClusterError."""
+        return cls(await access.find(kubeconfig))
 
     async def list(self, path: str, params: Mapping[str, str]) -> tuple[list[dict[str, Any]], str]:
         """See `reflector.Api`."""
@@ -101,7 +85,7 @@ class KubernetesApi:
 
     async def close(self) -> None:
         """See `reflector.Api`."""
-        await self._client.close()
+        await self._session.close()
         for _ in range(_TURNS_TO_CLOSE):
             # A connection with TLS is closed in the loop's next turns, and this may be its last one.
             await asyncio.sleep(0)
@@ -130,16 +114,11 @@ class KubernetesApi:
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's own
     ) -> aiohttp.ClientResponse:
         """The answer with its head read and its body not; raises ApiError for a refusal."""
-        serialised = await self._client.param_serialize(
-            method,
-            path,
-            query_params=list(params.items()),
-            header_params={"Accept": "application/json"},
-            body=body,
-            auth_settings=["BearerToken"],
+        header = await self._way.authorization()
+        headers = {"Accept": "application/json", **({"Authorization": header} if header else {})}
+        response = await self._session.request(
+            method, self._way.url + path, params=params, json=body, headers=headers, timeout=timeout, **self._way.more
         )
-        answer = await self._client.call_api(*serialised, _request_timeout=timeout)
-        response: aiohttp.ClientResponse = answer.response
         if response.status in _OK:
             return response
         try:

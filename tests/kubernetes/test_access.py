@@ -1,0 +1,73 @@
+"""How the API server is reached: as a pod, or by a kubeconfig."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fake_api_server import FakeApiServer
+from nls_scheduler.kubernetes_driver import access
+from nls_scheduler.kubernetes_driver.api import KubernetesApi
+from objects import PODS, pod
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HOST, PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
+
+
+def test_a_pod_needs_no_kubeconfig_and_follows_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        api = KubernetesApi(await access.find(None, tmp_path))
+        try:
+            listed, _ = await api.list(PODS, {})
+            assert [each["metadata"]["name"] for each in listed] == ["there"]
+            (tmp_path / "token").write_text("renewed")
+            monkeypatch.setattr(access, "_READ_AGAIN_S", -1.0)
+            await api.list(PODS, {})
+            (tmp_path / "token").write_text("")
+            await api.list(PODS, {})
+        finally:
+            await api.close()
+
+    with FakeApiServer() as server:
+        server.put(PODS, pod("there"))
+        for name, value in server.service_account(tmp_path).items():
+            monkeypatch.setenv(name, value)
+        asyncio.run(story())
+        assert server.authorizations == {"Bearer secret", "Bearer renewed"}
+
+
+@pytest.mark.parametrize("missing", [HOST, PORT, "token", "ca.crt"])
+def test_half_a_service_account_is_none(missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in ((HOST, "fd00::1"), (PORT, "443")):
+        monkeypatch.setenv(name, value)
+    for name in ("token", "ca.crt"):
+        (tmp_path / name).write_text("secret")
+    monkeypatch.delenv(missing, raising=False)
+    (tmp_path / missing).unlink(missing_ok=True)
+    assert access.of_service_account(tmp_path) is None
+
+
+def test_a_host_with_colons_is_bracketed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeApiServer() as server:
+        variables = server.service_account(tmp_path)
+    monkeypatch.setenv(HOST, "fd00::1")
+    monkeypatch.setenv(PORT, variables[PORT])
+    way = access.of_service_account(tmp_path)
+    assert way is not None
+    assert way.url == f"https://[fd00::1]:{variables[PORT]}"
+
+
+def test_where_there_is_neither_it_is_said_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(access.NoClusterError, match="set KUBECONFIG"):
+        asyncio.run(access.find(str(tmp_path / "none")))
+
+
+def test_a_pod_never_imports_the_library() -> None:
+    code = "import sys; import nls_scheduler.kubernetes_driver.api; sys.exit('kubernetes' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
