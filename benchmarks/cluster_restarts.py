@@ -37,7 +37,16 @@ if TYPE_CHECKING:
 
     from notebooks import Book
 
-FAST = ("--set", "cool_down_s=0.2", "--set", "min_residency_s=0.2", "--set", "poll_interval_s=0.1")
+FAST = (
+    "--set",
+    "max_moves_per_hour=1000",
+    "--set",
+    "cool_down_s=0.2",
+    "--set",
+    "min_residency_s=0.2",
+    "--set",
+    "poll_interval_s=0.1",
+)
 SPREAD_S = 3.0
 """Of the BindRequests alone: production's 30 s would only make the rounds longer."""
 REQUESTS_PER_SECOND = 830.0
@@ -146,10 +155,10 @@ def distribution(seconds: list[float]) -> dict[str, float]:
     return {name: round(value, 2) for name, value in figures.items()}
 
 
-def all_at_once(nodes: int, spread_s: float = 30.0, *, collections: int = 3) -> dict[str, float]:
+def all_at_once(nodes: int, spread_s: float = 30.0, *, collections: int = 4) -> dict[str, float]:
     """What an API server is asked when so many daemons start in the same second: a list and a watch of each collection.
 
-    Those of a node's own objects (pods, the node, the policy) at once, those of the BindRequests spread.
+    Those of a node's own objects (pods, the node, its ResourceSlices, the policy) at once, those of the BindRequests spread.
     """
     own, spread = 2 * collections * nodes, 2 * nodes
     return {

@@ -55,7 +55,8 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, str]]:
                 kinds = {needed_for(*call).resource for call in api.requests if call[0] == "WATCH"}
                 by_name = any(method == "GET" and "/namespaces/default/pods" in path for method, path in api.requests)
                 told = any(method == "POST" for method, _ in api.requests)
-                return kinds == {"pods", "nodes", "bindrequests", "configmaps"} and by_name and told
+                every = {"pods", "nodes", "bindrequests", "configmaps", "resourceslices"}
+                return kinds == every and by_name and told
 
             wait_until(complete, 40)
         return set(api.requests)

@@ -16,7 +16,19 @@ from daemon_process import DaemonProcess, nls_environment
 from fake_api_server import FakeApiServer, Faults
 from fake_kubelet import FakeKubelet
 from notebooks import Bench
-from objects import BIND_REQUESTS, CONFIG_MAPS, NODE, NODES, PODS, POLICY, bind_request, node, reservation, shared_pod
+from objects import (
+    BIND_REQUESTS,
+    CONFIG_MAPS,
+    NODE,
+    NODES,
+    PODS,
+    POLICY,
+    RESOURCE_SLICES,
+    bind_request,
+    node,
+    reservation,
+    shared_pod,
+)
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -117,6 +129,7 @@ class ClusterBench:
         self.api.clear(PODS)
         self.api.clear(BIND_REQUESTS)
         self.api.clear(CONFIG_MAPS)
+        self.api.clear(RESOURCE_SLICES)
         self.api.put(NODES, node({"nvidia.com/gpu.memory": "16384"}))
 
         def empty() -> bool:

@@ -63,6 +63,7 @@ class FakeApiServer:
             "/api/v1/nodes",
             "/api/v1/configmaps",
             "/apis/scheduling.run.ai/v1alpha2/bindrequests",
+            "/apis/resource.k8s.io/v1/resourceslices",
         }
 
     def __enter__(self) -> Self:

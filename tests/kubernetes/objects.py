@@ -9,6 +9,7 @@ PODS = "/api/v1/pods"
 NODES = "/api/v1/nodes"
 CONFIG_MAPS = "/api/v1/configmaps"
 BIND_REQUESTS = "/apis/scheduling.run.ai/v1alpha2/bindrequests"
+RESOURCE_SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 NODE = "node-a"
 SOCKET_DIRECTORY = "/run/nls"
 RESERVATIONS = "kai-resource-reservation"
@@ -93,6 +94,16 @@ def bind_request(
 def node(labels: dict[str, str] | None = None) -> dict[str, Any]:
     """This node."""
     return {"metadata": {"name": NODE, "uid": "0-node", "labels": labels or {}}}
+
+
+def resource_slice(
+    uuids: dict[str, str], *, name: str = "node-a-gpus", generation: int = 1, driver: str = "gpu.nvidia.com"
+) -> dict[str, Any]:
+    """What a DRA driver has on this node: UUIDs by the names of the devices."""
+    devices = [{"name": device, "attributes": {"uuid": {"string": uuid}}} for device, uuid in uuids.items()]
+    pool = {"name": NODE, "generation": generation, "resourceSliceCount": 1}
+    spec = {"driver": driver, "nodeName": NODE, "pool": pool, "devices": devices}
+    return {"metadata": {"name": name, "uid": f"0-{name}"}, "spec": spec}
 
 
 def config_map(text: str) -> dict[str, Any]:

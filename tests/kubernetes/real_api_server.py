@@ -37,6 +37,7 @@ COLLECTIONS = {
     "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 }
 KINDS = {"pods": "Pod", "nodes": "Node", "configmaps": "ConfigMap", "bindrequests": "BindRequest"}
+KINDS["resourceslices"] = "ResourceSlice"
 _OK = range(200, 300)
 _EXISTS, _NOT_FOUND = 409, 404
 _TOO_EARLY = 429

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from objects import CONFIG_MAPS, NODES, PODS, config_map, node, pod, shared_pod
+from objects import CONFIG_MAPS, NODES, PODS, RESOURCE_SLICES, config_map, node, pod, resource_slice, shared_pod
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -126,8 +126,21 @@ def test_a_device_to_come_is_kept_free_until_the_kubelet_gives_another(cluster: 
 
 
 def test_a_dra_claim_is_an_owner(cluster: ClusterBench) -> None:
-    cluster.kubelet.claims = {"default/train": ["gpu-1"]}
+    # By minor numbers, which are in another order than NVML's indexes here.
+    cluster.api.put(RESOURCE_SLICES, resource_slice({"gpu-0": cluster.gpus[1], "gpu-1": cluster.gpus[0]}))
+    cluster.kubelet.claims = {"default/train": ["gpu-0"]}
+    wait_until(lambda: [cluster.gpu(n)["unplaced_bytes"] for n in (0, 1)] == [0, 16 * GIB])
+    assert cluster.daemon.status()["message"] is None
+
+
+def test_a_device_by_a_name_that_no_gpu_has_is_some_gpu_and_the_status_says_so(cluster: ClusterBench) -> None:
+    cluster.reserve("g0", 0)
+    uid = cluster.book("alice")
+    wait_until(lambda: ask(cluster, uid).get("home"))
+    cluster.kubelet.allocations = {"default/train": ["GPU-by-another-name"]}
     wait_until(lambda: cluster.gpu(1)["unplaced_bytes"] == 16 * GIB)
+    assert cluster.gpu(0)["unplaced_bytes"] == 0
+    assert "default/train GPU-by-another-name" in cluster.daemon.status()["message"]
 
 
 def test_mistakes_in_a_pod_become_events_of_the_pod(cluster: ClusterBench) -> None:

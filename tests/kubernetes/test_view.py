@@ -173,3 +173,58 @@ def test_the_same_sources_in_another_order_give_the_same_view() -> None:
     pods = [reservation("g1", A), shared_pod("x", "0.5", "g1"), pod("y", gpus=1), reservation("g2", B)]
     assert seen(*pods).claims == seen(*reversed(pods)).claims
     assert isinstance(seen(*pods).claims.owners[0], Owner)
+
+
+STRANGE = "GPU-by-another-name"
+
+
+def test_a_device_by_a_name_that_no_gpu_has_could_be_every_gpu_of_which_nothing_is_known() -> None:
+    view = seen(allocations={"default/train": (STRANGE,)})
+    assert owners(view) == {("default/train", (A, B), None, 0)}
+    assert view.somewhere == {"default/train": (STRANGE,)}
+
+
+def test_it_is_no_gpu_that_somebody_has() -> None:
+    notebook = shared_pod("book", "0.5", "g1", managed=True)
+    view = seen(reservation("g1", A), notebook, allocations={"default/train": (STRANGE,)})
+    assert owners(view) == {("default/train", (B,), None, 0)}
+    assert view.homes == {uid(notebook): (A,)}
+
+
+def test_two_devices_by_such_names_are_one_owner_of_all_that_is_left() -> None:
+    view = seen(allocations={"default/a": (STRANGE,), "default/b": (f"{STRANGE}-2", A)})
+    assert owners(view) == {("default/a, default/b", (B,), None, 0), ("default/b", (A,), None, 0)}
+
+
+def test_a_bound_pod_with_such_a_device_waits_for_no_other() -> None:
+    train = pod("train", gpus=1, scheduler="default-scheduler")
+    view = seen(train, allocations={"default/train": (STRANGE,)})
+    assert owners(view) == {("default/train", (), None, 0), ("default/train", (A, B), None, 0)}
+
+
+def test_a_notebook_of_ours_with_such_a_device_has_no_home_yet() -> None:
+    notebook = pod("book", gpus=1, scheduler="default-scheduler", managed=True)
+    view = seen(notebook, allocations={"default/book": (STRANGE,)})
+    assert view.homes == {uid(notebook): ()}
+    assert owners(view) == {("default/book", (A, B), None, 0)}
+
+
+def test_a_reservation_that_says_which_gpu_it_is_says_it_for_the_kubelet() -> None:
+    notebook = shared_pod("book", "0.5", "g1", managed=True)
+    allocations = {"kai-resource-reservation/gpu-reservation-g1": (STRANGE,)}
+    view = seen(reservation("g1", A), notebook, allocations=allocations)
+    assert (owners(view), view.somewhere, view.homes) == (set(), {}, {uid(notebook): (A,)})
+
+
+def test_such_a_device_of_a_pod_that_has_ended_is_nobodys() -> None:
+    view = seen(pod("train", gpus=1, phase="Succeeded"), allocations={"default/train": (STRANGE,)})
+    assert (owners(view), view.somewhere) == (set(), {})
+
+
+def test_a_gpu_that_has_vanished_is_no_other_one() -> None:
+    view = seen(allocations={"default/train": (STRANGE,)}, vanished=frozenset({GpuUuid(STRANGE)}))
+    assert (owners(view), view.somewhere) == ({("default/train", (STRANGE,), None, 0)}, {})
+
+
+def test_where_another_daemon_has_the_other_gpus_it_is_one_of_those() -> None:
+    assert seen(allocations={"default/train": (STRANGE,)}, whole_node=False).somewhere == {}

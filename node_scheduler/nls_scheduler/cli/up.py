@@ -189,6 +189,7 @@ def _cluster(options: argparse.Namespace, path: Path) -> tuple[Cluster, Mapping[
         socket_directory=options.socket_directory or str(path.parent),
         kubelet_socket=Path(options.kubelet_socket or DEFAULT_SOCKET),
         config_map=options.policy,
+        whole_node=options.gpus is None,
         pace=Pace(spread_s=options.first_list_within),
     )
     return KubernetesCluster(settings, lambda: KubernetesApi.connect(options.kubeconfig)), policy.DEFAULTS

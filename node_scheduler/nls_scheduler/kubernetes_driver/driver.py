@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.queues import Tree
-from nls_scheduler.kubernetes_driver import bind_requests, identity, policy
+from nls_scheduler.kubernetes_driver import bind_requests, identity, policy, resource_slices
 from nls_scheduler.kubernetes_driver.events_out import EventWriter
 from nls_scheduler.kubernetes_driver.first_list import held_back, remembered
 from nls_scheduler.kubernetes_driver.heartbeat import Heartbeat
@@ -60,6 +60,7 @@ class ClusterSettings:
         kubelet_socket: the kubelet's podresources.
         config_map: `namespace/name` of the policy; `None`: none.
         pace: see `Pace`.
+        whole_node: all of the node's Gpus are this daemon's: a device that is none of them is one by another name.
     """
 
     node: str
@@ -67,6 +68,7 @@ class ClusterSettings:
     kubelet_socket: Path = Path(DEFAULT_SOCKET)
     config_map: str | None = None
     pace: Pace = field(default_factory=Pace)
+    whole_node: bool = True
 
 
 class KubernetesCluster:
@@ -85,6 +87,7 @@ class KubernetesCluster:
         self._refused: str | None = None
         self._policy: dict[str, Any] = {}
         self._capacities: Mapping[GpuUuid, int] = {}
+        self._ever: set[GpuUuid] = set()
         self._unit_bytes = MIB
         self._overfull: frozenset[GpuUuid] = frozenset()
         self._started_at = 0.0
@@ -93,14 +96,16 @@ class KubernetesCluster:
     async def start(self, host: Host) -> None:
         """See `cluster.Cluster`. Raises what `connect` raises."""
         self._host, self._started_at = host, boottime_s()
-        self._kubelet = Kubelet(self._settings.kubelet_socket, self._changed, lambda: self._by_index())
+        self._kubelet = Kubelet(self._settings.kubelet_socket, self._changed)
         # It is on this node and answers at once: an owner is known before the API server has said a word.
         self._api, _ = api, _ = await asyncio.gather(self._connect(), self._kubelet.begin())
         self._events = EventWriter(api, self._settings.node)
         self._pods = self._follow("/api/v1/pods", f"spec.nodeName={self._settings.node}", self._pod)
         self._nodes = self._follow("/api/v1/nodes", f"metadata.name={self._settings.node}", _node_labels)
         self._bind_requests = self._follow(bind_requests.PATH, "", self._bind_request, of_all_nodes=True)
-        reflectors: list[Reflector[Any]] = [self._pods, self._nodes, self._bind_requests]
+        own = f"spec.nodeName={self._settings.node}"
+        self._slices = self._follow(resource_slices.PATH, own, resource_slices.resource_slice, optional=True)
+        reflectors: list[Reflector[Any]] = [self._pods, self._nodes, self._bind_requests, self._slices]
         self._maps: Reflector[dict[str, Any]] | None = None
         if self._settings.config_map is not None:
             namespace, _, name = self._settings.config_map.partition("/")
@@ -163,7 +168,18 @@ class KubernetesCluster:
     def trouble(self) -> str | None:
         """See `cluster.Cluster`."""
         told = next((r.trouble for r in self._reflectors if r.trouble is not None), None)
-        return self._refused or told or self._kubelet.trouble
+        return self._refused or told or self._kubelet.trouble or self._somewhere
+
+    @property
+    def _somewhere(self) -> str | None:
+        if self._view is None or not self._view.somewhere:
+            return None
+        (pod, devices), *more = sorted(self._view.somewhere.items())
+        others = f" (and {len(more)} pods more)" if more else ""
+        return (
+            f"The kubelet has given {pod}{others} {', '.join(devices)}, which is none of this node's GPUs by that name: no "
+            "GPU that it could be is lent."
+        )
 
     def identified(self, peer: Peer) -> Peer:
         """See `cluster.Cluster`."""
@@ -233,6 +249,7 @@ class KubernetesCluster:
         # A Gpu that has just been found has a size, and with it what its owners count with.
         if {uuid: gpu.memory_total_bytes for uuid, gpu in state.gpus.items()} != self._capacities:
             self._capacities = {uuid: gpu.memory_total_bytes for uuid, gpu in state.gpus.items()}
+            self._ever |= state.gpus.keys()
             asyncio.get_running_loop().call_soon(self._changed)
         elif not self._all_is_known and self._claims() != state.claims:
             asyncio.get_running_loop().call_soon(self._changed)
@@ -242,12 +259,19 @@ class KubernetesCluster:
     # What the cluster says ---------------------------------------------------------------------------------------
 
     def _follow(
-        self, path: str, selector: str, convert: Callable[..., Any], *, of_all_nodes: bool = False
+        self,
+        path: str,
+        selector: str,
+        convert: Callable[..., Any],
+        *,
+        of_all_nodes: bool = False,
+        optional: bool = False,
     ) -> Reflector[Any]:
         """What is this node's own is asked for at once; what all nodes ask for, one after another."""
         params = {"fieldSelector": selector} if selector else {}
         pace = self._settings.pace if of_all_nodes else replace(self._settings.pace, spread_s=0.0)
-        return Reflector(self._api, path, params, convert, self._changed, pace=pace, optional=of_all_nodes)
+        optional = optional or of_all_nodes
+        return Reflector(self._api, path, params, convert, self._changed, pace=pace, optional=optional)
 
     def _pod(self, written: Mapping[str, Any]) -> PodRecord | None:
         return pod_record(written, self._settings.socket_directory)
@@ -289,7 +313,7 @@ class KubernetesCluster:
     def _claims(self) -> Claims:
         state, view = self._host.state, self._view
         if view is None:
-            return held_back(remembered(state, self._kubelet.allocations), state)
+            return held_back(remembered(state, self._allocations), state)
         homes = {uuid for home in view.homes.values() for uuid in home}
         return view.claims if self._all_is_known else held_back(view.claims, state, homes)
 
@@ -315,8 +339,10 @@ class KubernetesCluster:
             pods={uid: self._in_units(pod) for uid, pod in self._pods.records.items()},
             elsewhere={key: pod for key, pod in self._elsewhere.items() if pod is not None},
             bind_requests=tuple(self._passing.requests.values()),
-            allocations=self._kubelet.allocations,
+            allocations=self._allocations,
+            whole_node=self._settings.whole_node,
             capacities={uuid: gpu.memory_total_bytes for uuid, gpu in self._host.state.gpus.items()},
+            vanished=frozenset(self._ever - self._host.state.gpus.keys()),
             counted_bytes=self._counted_bytes(),
             spent=self._passing.spent(self._pods.records.values()),
             departed=self._passing.reservations,
@@ -327,7 +353,7 @@ class KubernetesCluster:
         """What has gone a moment ago; it is looked at again when that moment is over."""
         at = boottime_s()
         pods, requests = self._pods.records.values(), self._bind_requests.records
-        self._passing = self._passing.after(at, pods, requests, self._kubelet.allocations)
+        self._passing = self._passing.after(at, pods, requests, self._allocations)
         if self._look_again is not None:
             self._look_again.cancel()
             self._look_again = None
@@ -360,6 +386,12 @@ class KubernetesCluster:
             self._elsewhere[key] = pod
         self._changed()
 
+    @property
+    def _allocations(self) -> dict[str, tuple[str, ...]] | None:
+        """The kubelet's, with the UUIDs of what it names otherwise."""
+        slices = self._slices.records.values() if hasattr(self, "_slices") else ()
+        return resource_slices.resolved(self._kubelet.allocations, resource_slices.uuids_of(slices))
+
     def _use_policy(self) -> None:
         """The ConfigMap's settings for this node's labels; those that cannot be used leave the old ones in place."""
         if self._maps is None or not self._maps.synced:
@@ -391,9 +423,6 @@ class KubernetesCluster:
     def _counted_bytes(self) -> int | None:
         labels: Mapping[str, str] = next(iter(self._nodes.records.values()), {})
         return counted_memory_bytes(labels.get(MEMORY_LABEL))
-
-    def _by_index(self) -> dict[int, str]:
-        return {gpu.index: gpu.uuid for gpu in self._host.state.gpus.values()}
 
     def _ages_s(self) -> Mapping[str, float | None]:
         named = {"pods": self._pods, "nodes": self._nodes, "bindrequests": self._bind_requests}

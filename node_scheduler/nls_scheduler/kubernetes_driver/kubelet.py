@@ -10,7 +10,7 @@ from nls_scheduler.kubernetes_driver.podresources import KubeletError, PodResour
 from nls_scheduler.units.clock import boottime_s
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
 _EXPECTING_S: Final = 0.1
@@ -24,11 +24,10 @@ log = logging.getLogger(__name__)
 class Kubelet:
     """The kubelet's allocations as last told. While it does not answer, the last ones stay."""
 
-    def __init__(self, socket: Path, changed: Callable[[], None], by_index: Callable[[], Mapping[int, str]]) -> None:
-        """`changed` is called in the loop when the allocations have; `by_index`: see `PodResources.allocations`."""
+    def __init__(self, socket: Path, changed: Callable[[], None]) -> None:
+        """`changed` is called in the loop when the allocations have."""
         self._client = PodResources(socket)
         self._changed = changed
-        self._by_index = by_index
         self._pause_s = _QUIET_S
         self._hurry = asyncio.Event()
         self._heard_at: float | None = None
@@ -52,7 +51,7 @@ class Kubelet:
         """Ask once, for a moment; nobody is told of it."""
         try:
             async with asyncio.timeout(_FIRST_S):
-                self.allocations = await self._client.allocations(self._by_index())
+                self.allocations = await self._client.allocations()
         except (KubeletError, TimeoutError) as error:
             log.info("the kubelet has not told its allocations yet: %s", error)
             return
@@ -71,7 +70,7 @@ class Kubelet:
 
     async def _ask(self) -> float:
         try:
-            allocations = await self._client.allocations(self._by_index())
+            allocations = await self._client.allocations()
         except KubeletError as error:
             if self.trouble is None:
                 log.warning("%s; the last known allocations stay", error)

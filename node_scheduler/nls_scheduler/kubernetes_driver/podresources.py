@@ -5,13 +5,13 @@ The messages are described here and not generated: the fields that are read, as 
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from nls_scheduler.kubernetes_driver.quantities import WHOLE
+from nls_scheduler.kubernetes_driver.resource_slices import DRIVER, device_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,11 +19,9 @@ if TYPE_CHECKING:
 
 DEFAULT_SOCKET: Final = "/var/lib/kubelet/pod-resources/kubelet.sock"
 METHOD: Final = "/v1.PodResourcesLister/List"
-DRA_DRIVER: Final = "gpu.nvidia.com"
 _TIMEOUT_S: Final = 5.0
 _ANSWER_LIMIT_BYTES: Final = 32 * 2**20
 _TEXT, _MESSAGE = 9, 11
-_DRA_DEVICE: Final = re.compile(r"gpu-([0-9]{1,3})$")
 # message: (field, number, type, message of the field); all repeated but texts that are marked by `one`.
 _MESSAGES: Final[Mapping[str, tuple[tuple[str, int, str, bool], ...]]] = {
     "ListPodResourcesRequest": (),
@@ -82,10 +80,10 @@ class PodResources:
             response_deserializer=MESSAGES["ListPodResourcesResponse"].FromString,
         )
 
-    async def allocations(self, by_index: Mapping[int, str]) -> dict[str, tuple[str, ...]]:
-        """UUIDs of the devices by `namespace/name` of the pod, pods without any left out. Raises KubeletError.
+    async def allocations(self) -> dict[str, tuple[str, ...]]:
+        """Devices by `namespace/name` of the pod, pods without any left out. Raises KubeletError.
 
-        `by_index`: NVIDIA's DRA driver names devices by index; a device of which nothing else is known is left out.
+        A device of the device plugin is its UUID, one of a claim `resource_slices.device_id`.
         """
         try:
             answer = await self._list(MESSAGES["ListPodResourcesRequest"](), timeout=_TIMEOUT_S)
@@ -95,7 +93,7 @@ class PodResources:
             ) from error
         found: dict[str, tuple[str, ...]] = {}
         for pod in answer.pod_resources:
-            devices = tuple(dict.fromkeys(d for c in pod.containers for d in _devices(c, by_index)))
+            devices = tuple(dict.fromkeys(d for c in pod.containers for d in _devices(c)))
             if devices:
                 found[f"{pod.namespace}/{pod.name}"] = devices
         return found
@@ -105,15 +103,13 @@ class PodResources:
         await self._channel.close()
 
 
-def _devices(container: Any, by_index: Mapping[int, str]) -> list[str]:
+def _devices(container: Any) -> list[str]:
     """Device plugin first, then DRA. A shared device's id has a suffix (`GPU-…::3`) that is no part of its UUID."""
     found = []
     for devices in container.devices:
         if devices.resource_name == WHOLE or devices.resource_name.startswith("nvidia.com/mig-"):
             found += [device.partition("::")[0] for device in devices.device_ids]
     for dynamic in container.dynamic_resources:
-        for claim in dynamic.claim_resources:
-            match = _DRA_DEVICE.search(claim.device_name) if claim.driver_name == DRA_DRIVER else None
-            if match is not None and int(match[1]) in by_index:
-                found.append(by_index[int(match[1])])
+        claimed = [each for each in dynamic.claim_resources if each.driver_name == DRIVER]
+        found += [device_id(each.pool_name, each.device_name) for each in claimed]
     return found

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from nls_scheduler.kubernetes_driver.pods import PodRecord
 
 PLAIN_SCHEDULER: Final = "default-scheduler"
+SOMEWHERE: Final = "somewhere"
+"""The owner of every Gpu that a device of an unknown name could be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,9 @@ class Sources:
         elsewhere: pods that a BindRequest names and that are not bound yet, by `namespace/name`.
         bind_requests: of the whole cluster; those of other nodes are passed by.
         allocations: UUIDs of the devices that the kubelet gave, by `namespace/name`; `None`: the kubelet does not say.
+        whole_node: no Gpu of this node is another daemon's.
         capacities: bytes of each Gpu of this daemon.
+        vanished: Gpus that it had before.
         counted_bytes: what the cluster's scheduler believes each Gpu has; `None`: it has not said.
         spent: KAI's groups whose last member has gone.
         departed: reservation pods that are known to have been here, by `namespace/name`.
@@ -43,7 +47,9 @@ class Sources:
     elsewhere: Mapping[str, PodRecord] = field(default_factory=dict)
     bind_requests: tuple[BindRequest, ...] = ()
     allocations: Mapping[str, tuple[str, ...]] | None = None
+    whole_node: bool = True
     capacities: Mapping[GpuUuid, int] = field(default_factory=dict)
+    vanished: frozenset[GpuUuid] = frozenset()
     counted_bytes: int | None = None
     spent: frozenset[str] = frozenset()
     departed: frozenset[str] = frozenset()
@@ -59,12 +65,14 @@ class View:
         homes: Gpus of each managed pod by its UID; empty: not known yet.
         signals: by what each owner or managed pod became known: `bind_request`, `binding` or `allocation`.
         troubles: what cannot be used as it is written, by the pod's UID.
+        somewhere: devices of which nobody knows which Gpu they are, by `namespace/name` of the pod that has them.
     """
 
     claims: Claims
     homes: Mapping[str, tuple[GpuUuid, ...]]
     signals: Mapping[str, str]
     troubles: Mapping[str, tuple[Trouble, ...]]
+    somewhere: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def look(sources: Sources) -> View:
@@ -77,7 +85,13 @@ class _Look:
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
-        self._allocations = sources.allocations or {}
+        mine = sources.capacities.keys() | sources.vanished
+        given = sources.allocations or {}
+        strange = {key: tuple(u for u in uuids if u not in mine) for key, uuids in given.items() if mine}
+        self._strange = {key: uuids for key, uuids in strange.items() if uuids} if sources.whole_node else {}
+        self._allocations = {
+            key: tuple(u for u in uuids if u not in self._strange.get(key, ())) for key, uuids in given.items()
+        }
         self._owners: dict[str, Owner] = {}
         self._allocated: set[GpuUuid] = set()
         self._homes: dict[str, tuple[GpuUuid, ...]] = {}
@@ -87,8 +101,8 @@ class _Look:
         self._living = {uid: pod for uid, pod in sorted(sources.pods.items()) if not pod.ended}
         self._by_key = {pod.key: pod for pod in self._living.values()}
         self._ended = {pod.key for pod in sources.pods.values() if pod.ended} - self._by_key.keys()
-        mine = (r for r in sources.bind_requests if r.node == sources.node and not r.over)
-        self._requests = [r for r in mine if r.pod not in sources.asked_for]
+        here = (r for r in sources.bind_requests if r.node == sources.node and not r.over)
+        self._requests = [r for r in here if r.pod not in sources.asked_for]
         self._device_of = self._groups()
 
     def view(self) -> View:
@@ -105,8 +119,9 @@ class _Look:
         for group, name in sorted(self._coming.items()):
             self._owners[f"group:{group}"] = Owner(f"group:{group}", name, devices_to_come=1)
             self._signals.setdefault(f"group:{group}", "binding")
+        somewhere = self._somewhere()
         claims = Claims(tuple(self._owners[key] for key in sorted(self._owners)), frozenset(self._allocated))
-        return View(claims, self._homes, self._signals, self._troubles)
+        return View(claims, self._homes, self._signals, self._troubles, somewhere)
 
     def _groups(self) -> dict[str, GpuUuid]:
         """The device of each of KAI's groups; where two reservation pods claim one group, the first by UID has it."""
@@ -150,7 +165,7 @@ class _Look:
             return
         coming = 0
         if demand.whole:
-            coming = max(0, demand.devices - len(known))
+            coming = self._to_come(pod.key, demand.devices, known)
         elif not known:
             self._come(pod.groups or (pod.uid,), pod.key)
         self._owners[pod.uid] = Owner(pod.uid, pod.key, known, self._request_bytes(pod, known), coming)
@@ -188,7 +203,7 @@ class _Look:
         self._signals[key] = "bind_request"
         if not request.shared:
             given = tuple(GpuUuid(uuid) for uuid in self._allocations.get(request.pod, ()))
-            self._owners[key] = Owner(key, request.pod, given, None, max(0, request.count - len(given)))
+            self._owners[key] = Owner(key, request.pod, given, None, self._to_come(request.pod, request.count, given))
             return
         unknown = [group for group in request.groups if group not in self._device_of]
         self._come(unknown or ([] if shared else [f"{key}-{n}" for n in range(request.count)]), request.pod)
@@ -197,6 +212,10 @@ class _Look:
         if shared:
             capacity = max((self._sources.capacities.get(uuid, 0) for uuid in shared), default=0)
             self._owners[key] = Owner(key, request.pod, shared, int(request.portion * capacity))
+
+    def _to_come(self, key: str, count: int, known: tuple[GpuUuid, ...]) -> int:
+        """Devices that the kubelet has still to give; one that it has given and nobody knows is `_somewhere`."""
+        return max(0, count - len(known) - len(self._strange.get(key, ())))
 
     def _come(self, groups: Iterable[str], name: str) -> None:
         for group in groups:
@@ -231,10 +250,32 @@ class _Look:
             if key in self._by_key or key in self._ended or key in requested or key in self._sources.departed:
                 continue
             gpus = tuple(GpuUuid(uuid) for uuid in uuids)
+            if not gpus:
+                continue
             self._allocated.update(gpus)
             owner = f"allocated:{key}"
             self._owners[owner] = Owner(owner, key, gpus)
             self._signals[owner] = "allocation"
+
+    def _somewhere(self) -> dict[str, tuple[str, ...]]:
+        """Devices by names that no Gpu has: each is some Gpu of which nothing is known, so that all of these are owned."""
+        somewhere = {key: uuids for key, uuids in sorted(self._strange.items()) if not self._has_gone_or_told(key)}
+        taken = self._allocated | {uuid for owner in self._owners.values() for uuid in owner.gpus}
+        free = tuple(sorted(self._sources.capacities.keys() - taken))
+        if somewhere and free:
+            self._owners[SOMEWHERE] = Owner(SOMEWHERE, ", ".join(somewhere), free)
+            self._signals[SOMEWHERE] = "allocation"
+        return somewhere
+
+    def _has_gone_or_told(self, key: str) -> bool:
+        """Whether the pod holds nothing any more, or has said itself which Gpu it is."""
+        if key in self._ended or key in self._sources.departed:
+            return True
+        pod = self._by_key.get(key)
+        if pod is None:
+            return False
+        told = {self._reserved(pod)} if pod.reserves is not None else set(self._devices_of(pod))
+        return bool(told & self._sources.capacities.keys())
 
     def _trouble(self, pod: PodRecord, *troubles: Trouble) -> None:
         self._troubles[pod.uid] = (*self._troubles.get(pod.uid, ()), *troubles)

@@ -1,0 +1,69 @@
+"""Which GPU a device of a DRA claim is, as the driver's ResourceSlices say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nls_scheduler.kubernetes_driver.resource_slices import device_id, resolved, uuids_of
+from nls_scheduler.kubernetes_driver.resource_slices import resource_slice as parsed
+from objects import resource_slice
+
+MIG = "gpu-0-mig-1g10gb-19-6"
+
+
+def uuids(*written: dict[str, Any]) -> dict[str, str]:
+    return uuids_of(found for each in written if (found := parsed(each)) is not None)
+
+
+@pytest.mark.parametrize(
+    ("written", "known"),
+    [
+        ([resource_slice({"gpu-0": "GPU-b", "gpu-1": "GPU-a"})], {"gpu-0": "GPU-b", "gpu-1": "GPU-a"}),
+        ([resource_slice({MIG: "MIG-a"})], {MIG: "MIG-a"}),
+        (
+            [resource_slice({"gpu-0": "GPU-a"}), resource_slice({"gpu-1": "GPU-b"})],
+            {"gpu-0": "GPU-a", "gpu-1": "GPU-b"},
+        ),
+        ([resource_slice({"gpu-0": "GPU-b"}, generation=2), resource_slice({"gpu-0": "GPU-a"})], {"gpu-0": "GPU-b"}),
+        ([resource_slice({"channel-0": "x"}, driver="compute-domain.nvidia.com")], {}),
+    ],
+    ids=[
+        "minor numbers are no indexes",
+        "a slice of a GPU",
+        "two slices of one pool",
+        "only the newest generation counts",
+        "another driver's",
+    ],
+)
+def test_what_the_names_of_devices_mean(written: list[dict[str, Any]], known: dict[str, str]) -> None:
+    assert uuids(*written) == {device_id("node-a", name): uuid for name, uuid in known.items()}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        None,
+        {},
+        {"driver": "gpu.nvidia.com"},
+        {"driver": "gpu.nvidia.com", "pool": {"name": 3}},
+        {"driver": "gpu.nvidia.com", "pool": {"name": "a", "generation": "x"}},
+    ],
+)
+def test_what_cannot_be_read_is_left_out(spec: object) -> None:
+    assert parsed({"metadata": {}, "spec": spec}) is None
+
+
+@pytest.mark.parametrize("device", [None, 3, {"name": "gpu-0"}, {"name": "gpu-0", "attributes": {"uuid": {"int": 1}}}])
+def test_a_device_without_a_uuid_is_not_known(device: object) -> None:
+    written = resource_slice({"gpu-1": "GPU-b"})
+    written["spec"]["devices"].append(device)
+    assert uuids(written) == {device_id("node-a", "gpu-1"): "GPU-b"}
+
+
+def test_what_is_not_known_keeps_its_name() -> None:
+    known = {device_id("node-a", "gpu-0"): "GPU-a"}
+    allocations = {"default/train": (device_id("node-a", "gpu-0"), "GPU-a", device_id("node-a", MIG))}
+    assert resolved(allocations, known) == {"default/train": ("GPU-a", device_id("node-a", MIG))}
+    assert resolved(None, known) is None
