@@ -158,7 +158,7 @@ def distribution(seconds: list[float]) -> dict[str, float]:
 def all_at_once(nodes: int, spread_s: float = 30.0, *, collections: int = 4) -> dict[str, float]:
     """What an API server is asked when so many daemons start in the same second: a list and a watch of each collection.
 
-    Those of a node's own objects (pods, the node, its ResourceSlices, the policy) at once, those of the BindRequests spread.
+    Those of a node's own objects (pods, the node, its ResourceSlices, the policy) at once; of the BindRequests, spread.
     """
     own, spread = 2 * collections * nodes, 2 * nodes
     return {

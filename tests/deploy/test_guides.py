@@ -63,4 +63,4 @@ def test_the_image_s_line_that_the_guide_changes_is_in_the_example() -> None:
 
 
 def _containers(manifest: dict) -> list[dict]:
-    return manifest["spec"]["containers"] if manifest["kind"] == "Pod" else []
+    return manifest["spec"]["template"]["spec"]["containers"] if manifest["kind"] == "StatefulSet" else []

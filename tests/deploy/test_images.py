@@ -91,7 +91,9 @@ def test_an_image_installs_nothing_but_what_a_lock_names_by_its_hashes(path: Pat
 
 def test_notebooks_run_as_no_root_and_the_daemon_as_its_daemon_set_says() -> None:
     users = {path.stem: [rest for word, rest in instructions(path) if word == "USER"][-1] for path in IMAGES}
-    alice = yaml.safe_load((KUBERNETES / "examples" / "third_pod" / "alice.yaml").read_text(encoding="utf-8"))
+    alice = yaml.safe_load((KUBERNETES / "examples" / "third_pod" / "alice.yaml").read_text(encoding="utf-8"))["spec"][
+        "template"
+    ]
     pod = alice["spec"]["securityContext"]
     assert users["notebook"] == f"{pod['runAsUser']}:{pod['runAsGroup']}"
     assert pod["runAsNonRoot"]
@@ -158,7 +160,9 @@ def test_the_policy_of_an_overlay_is_one_that_the_daemon_accepts(overlay: str) -
 
 def test_the_hub_s_profiles_give_what_the_example_pods_have() -> None:
     values = yaml.safe_load((DEPLOY / "jupyterhub" / "values.yaml").read_text(encoding="utf-8"))
-    alice = yaml.safe_load((KUBERNETES / "examples" / "third_pod" / "alice.yaml").read_text(encoding="utf-8"))
+    alice = yaml.safe_load((KUBERNETES / "examples" / "third_pod" / "alice.yaml").read_text(encoding="utf-8"))["spec"][
+        "template"
+    ]
     (container,) = alice["spec"]["containers"]
     profiles = {p["slug"]: p.get("kubespawner_override", {}) for p in values["singleuser"]["profileList"]}
     assert [slug for slug, override in profiles.items() if override] == ["gpu-half", "gpu-quarter"]

@@ -162,7 +162,8 @@ def test_a_notebook_reaches_the_socket_of_the_daemon_and_cannot_replace_it(examp
     spec = only(base, "DaemonSet")["spec"]["template"]["spec"]
     directory = next(v["hostPath"]["path"] for v in spec["volumes"] if v["name"] == "socket")
     assert directory == str(locate.SYSTEM_SOCKET.parent)
-    pods = of_kind(rendered(example), "Pod")
+    assert of_kind(rendered(example), "Pod") == [], "a pod without a controller stops a drain"
+    pods = [each["spec"]["template"] for each in of_kind(rendered(example), "StatefulSet")]
     assert len(pods) == 2
     for pod in pods:
         (volume,) = (v for v in pod["spec"]["volumes"] if v.get("hostPath", {}).get("path") == directory)

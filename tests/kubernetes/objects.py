@@ -91,9 +91,10 @@ def bind_request(
     return {"metadata": metadata, "spec": spec}
 
 
-def node(labels: dict[str, str] | None = None) -> dict[str, Any]:
+def node(labels: dict[str, str] | None = None, *, cordoned: bool = False) -> dict[str, Any]:
     """This node."""
-    return {"metadata": {"name": NODE, "uid": "0-node", "labels": labels or {}}}
+    spec = {"unschedulable": True} if cordoned else {}
+    return {"metadata": {"name": NODE, "uid": "0-node", "labels": labels or {}}, "spec": spec}
 
 
 def resource_slice(

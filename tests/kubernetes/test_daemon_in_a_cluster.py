@@ -143,6 +143,16 @@ def test_a_device_by_a_name_that_no_gpu_has_is_some_gpu_and_the_status_says_so(c
     assert "default/train GPU-by-another-name" in cluster.daemon.status()["message"]
 
 
+def test_a_cordoned_node_says_so_and_nobody_has_to_leave(cluster: ClusterBench) -> None:
+    cluster.reserve("g0", 0)
+    uid = cluster.book("alice")
+    wait_until(lambda: ask(cluster, uid).get("home"))
+    cluster.api.put(NODES, node({"nvidia.com/gpu.memory": "16384"}, cordoned=True))
+    wait_until(lambda: "cordoned" in (cluster.daemon.status()["message"] or ""))
+    assert ask(cluster, uid)["home"] == [cluster.gpus[0]]
+    assert cluster.ready()
+
+
 def test_mistakes_in_a_pod_become_events_of_the_pod(cluster: ClusterBench) -> None:
     cluster.put(shared_pod("odd", "1.5", "g0"))
     event = wait_until(lambda: next(iter(cluster.events("GpuRequestInvalid")), None))

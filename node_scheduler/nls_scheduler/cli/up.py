@@ -85,8 +85,8 @@ def _add_kubernetes(parser: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=30.0,
         metavar="SECONDS",
-        help="a random part of this passes before the cluster's BindRequests are first asked for, so that not all nodes "
-        "ask at once; this node's own objects are asked for at once (%(default)g)",
+        help="a random part of this passes before the cluster's BindRequests are first asked for, so that not all "
+        "nodes ask at once; this node's own objects are asked for at once (%(default)g)",
     )
     parser.add_argument(
         "--socket-directory", metavar="PATH", help="where the node has the socket's directory (default: its own)"

@@ -47,6 +47,7 @@ _NO_GPU: Final = (
     "The daemon sees no GPU on this node: NVIDIA's driver, or the RuntimeClass that shows GPUs to its pod, is missing. "
     "`nls doctor` in the daemon's pod says which."
 )
+_CORDONED: Final = "This node is cordoned: no new pod comes here, and whoever is here goes on as before."
 log = logging.getLogger(__name__)
 
 
@@ -101,7 +102,7 @@ class KubernetesCluster:
         self._api, _ = api, _ = await asyncio.gather(self._connect(), self._kubelet.begin())
         self._events = EventWriter(api, self._settings.node)
         self._pods = self._follow("/api/v1/pods", f"spec.nodeName={self._settings.node}", self._pod)
-        self._nodes = self._follow("/api/v1/nodes", f"metadata.name={self._settings.node}", _node_labels)
+        self._nodes = self._follow("/api/v1/nodes", f"metadata.name={self._settings.node}", _node)
         self._bind_requests = self._follow(bind_requests.PATH, "", self._bind_request, of_all_nodes=True)
         own = f"spec.nodeName={self._settings.node}"
         self._slices = self._follow(resource_slices.PATH, own, resource_slices.resource_slice, optional=True)
@@ -168,17 +169,21 @@ class KubernetesCluster:
     def trouble(self) -> str | None:
         """See `cluster.Cluster`."""
         told = next((r.trouble for r in self._reflectors if r.trouble is not None), None)
-        return self._refused or told or self._kubelet.trouble or self._somewhere
+        return self._refused or told or self._kubelet.trouble or self._somewhere or self._cordoned
+
+    @property
+    def _cordoned(self) -> str | None:
+        return _CORDONED if any(node.cordoned for node in self._nodes.records.values()) else None
 
     @property
     def _somewhere(self) -> str | None:
         if self._view is None or not self._view.somewhere:
             return None
-        (pod, devices), *more = sorted(self._view.somewhere.items())
+        (pod, ids), *more = sorted(self._view.somewhere.items())
         others = f" (and {len(more)} pods more)" if more else ""
         return (
-            f"The kubelet has given {pod}{others} {', '.join(devices)}, which is none of this node's GPUs by that name: no "
-            "GPU that it could be is lent."
+            f"The kubelet has given {pod}{others} {', '.join(ids)}, which is none of this node's GPUs by that name: "
+            "no GPU that it could be is lent."
         )
 
     def identified(self, peer: Peer) -> Peer:
@@ -392,11 +397,15 @@ class KubernetesCluster:
         slices = self._slices.records.values() if hasattr(self, "_slices") else ()
         return resource_slices.resolved(self._kubelet.allocations, resource_slices.uuids_of(slices))
 
+    @property
+    def _labels(self) -> Mapping[str, str]:
+        return next((node.labels for node in self._nodes.records.values()), {})
+
     def _use_policy(self) -> None:
         """The ConfigMap's settings for this node's labels; those that cannot be used leave the old ones in place."""
         if self._maps is None or not self._maps.synced:
             return
-        labels: Mapping[str, str] = next(iter(self._nodes.records.values()), {})
+        labels = self._labels
         data = next(iter(self._maps.records.values()), None)
         try:
             values, pool = policy.chosen(data, labels)
@@ -421,8 +430,7 @@ class KubernetesCluster:
         return replace(pod, demand=pod.demand.in_units_of(self._unit_bytes))
 
     def _counted_bytes(self) -> int | None:
-        labels: Mapping[str, str] = next(iter(self._nodes.records.values()), {})
-        return counted_memory_bytes(labels.get(MEMORY_LABEL))
+        return counted_memory_bytes(self._labels.get(MEMORY_LABEL))
 
     def _ages_s(self) -> Mapping[str, float | None]:
         named = {"pods": self._pods, "nodes": self._nodes, "bindrequests": self._bind_requests}
@@ -439,10 +447,17 @@ def _is_known(reflector: Reflector[Any]) -> bool:
     return reflector.synced or reflector.refused
 
 
-def _node_labels(written: Mapping[str, Any]) -> dict[str, str]:
-    metadata = written.get("metadata")
+@dataclass(frozen=True, slots=True)
+class _Node:
+    labels: Mapping[str, str]
+    cordoned: bool
+
+
+def _node(written: Mapping[str, Any]) -> _Node:
+    metadata, spec = written.get("metadata"), written.get("spec")
     labels = metadata.get("labels") if isinstance(metadata, dict) else None
-    return {k: v for k, v in labels.items() if isinstance(v, str)} if isinstance(labels, dict) else {}
+    texts = {k: v for k, v in labels.items() if isinstance(v, str)} if isinstance(labels, dict) else {}
+    return _Node(texts, isinstance(spec, dict) and spec.get("unschedulable") is True)
 
 
 def _config_data(written: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """ResourceSlices (`resource.k8s.io/v1`): which UUID a device of a DRA claim has. Pure; never written.
 
-The kubelet names a device of a claim by driver, pool and name. NVIDIA's driver makes that name of a number: of the index in
-its first versions, of the minor number since, and `gpu-0-mig-1g10gb-19-6` is a slice of a Gpu. What a number means is not
-guessed: the driver publishes the UUID.
+The kubelet names a device of a claim by driver, pool and name. NVIDIA's driver makes that name of a number: of the
+index in its first versions, of the minor number since; `gpu-0-mig-1g10gb-19-6` is a slice of a Gpu. What a number means
+is not guessed: the driver publishes the UUID.
 """
 
 from __future__ import annotations

@@ -258,7 +258,7 @@ class _Look:
             self._signals[owner] = "allocation"
 
     def _somewhere(self) -> dict[str, tuple[str, ...]]:
-        """Devices by names that no Gpu has: each is some Gpu of which nothing is known, so that all of these are owned."""
+        """Devices by names that no Gpu has: each is some Gpu of which nothing is known: all of these are owned."""
         somewhere = {key: uuids for key, uuids in sorted(self._strange.items()) if not self._has_gone_or_told(key)}
         taken = self._allocated | {uuid for owner in self._owners.values() for uuid in owner.gpus}
         free = tuple(sorted(self._sources.capacities.keys() - taken))
