@@ -18,6 +18,7 @@ from nls_scheduler.kubernetes_driver.events_out import EventWriter
 from nls_scheduler.kubernetes_driver.first_list import held_back, remembered
 from nls_scheduler.kubernetes_driver.heartbeat import Heartbeat
 from nls_scheduler.kubernetes_driver.kubelet import Kubelet
+from nls_scheduler.kubernetes_driver.nodes import CORDONED, node_record
 from nls_scheduler.kubernetes_driver.overfull import overfull
 from nls_scheduler.kubernetes_driver.passing import Passing
 from nls_scheduler.kubernetes_driver.podresources import DEFAULT_SOCKET
@@ -47,7 +48,6 @@ _NO_GPU: Final = (
     "The daemon sees no GPU on this node: NVIDIA's driver, or the RuntimeClass that shows GPUs to its pod, is missing. "
     "`nls doctor` in the daemon's pod says which."
 )
-_CORDONED: Final = "This node is cordoned: no new pod comes here, and whoever is here goes on as before."
 log = logging.getLogger(__name__)
 
 
@@ -102,7 +102,7 @@ class KubernetesCluster:
         self._api, _ = api, _ = await asyncio.gather(self._connect(), self._kubelet.begin())
         self._events = EventWriter(api, self._settings.node)
         self._pods = self._follow("/api/v1/pods", f"spec.nodeName={self._settings.node}", self._pod)
-        self._nodes = self._follow("/api/v1/nodes", f"metadata.name={self._settings.node}", _node)
+        self._nodes = self._follow("/api/v1/nodes", f"metadata.name={self._settings.node}", node_record)
         self._bind_requests = self._follow(bind_requests.PATH, "", self._bind_request, of_all_nodes=True)
         own = f"spec.nodeName={self._settings.node}"
         self._slices = self._follow(resource_slices.PATH, own, resource_slices.resource_slice, optional=True)
@@ -173,7 +173,7 @@ class KubernetesCluster:
 
     @property
     def _cordoned(self) -> str | None:
-        return _CORDONED if any(node.cordoned for node in self._nodes.records.values()) else None
+        return CORDONED if any(node.cordoned for node in self._nodes.records.values()) else None
 
     @property
     def _somewhere(self) -> str | None:
@@ -445,19 +445,6 @@ class KubernetesCluster:
 def _is_known(reflector: Reflector[Any]) -> bool:
     """Whether it has been listed, or nobody may or can list it."""
     return reflector.synced or reflector.refused
-
-
-@dataclass(frozen=True, slots=True)
-class _Node:
-    labels: Mapping[str, str]
-    cordoned: bool
-
-
-def _node(written: Mapping[str, Any]) -> _Node:
-    metadata, spec = written.get("metadata"), written.get("spec")
-    labels = metadata.get("labels") if isinstance(metadata, dict) else None
-    texts = {k: v for k, v in labels.items() if isinstance(v, str)} if isinstance(labels, dict) else {}
-    return _Node(texts, isinstance(spec, dict) and spec.get("unschedulable") is True)
 
 
 def _config_data(written: Mapping[str, Any]) -> dict[str, Any]:
