@@ -127,6 +127,13 @@ class DaemonClient:
         """An administrator's word that a Gpu (UUID or index) is well again; its status entry."""
         return await self._request("POST", f"/v1/gpus/{quote(gpu, safe='')}/return", {})
 
+    async def may_start(self, *, gives_up: bool = False) -> dict[str, Any]:
+        """Whether the Gpus of the calling process's pod are vacated (`Start` in `openapi.json`).
+
+        `gives_up`: the pod starts whatever the answer is.
+        """
+        return await self._request("POST", "/v1/start", {"gives_up": gives_up})
+
     async def history(self) -> list[dict[str, Any]]:
         """What happened on the node, oldest first."""
         answer = await self._request("GET", "/v1/history")

@@ -62,6 +62,12 @@ class Cluster(Protocol):
         `instead_of`: it asks for this in exchange for what it has. Raises Problem.
         """
 
+    def may_start(self, peer: Peer, *, gives_up: bool) -> dict[str, Any]:
+        """Whether the Gpus of `peer`'s pod are vacated, so that it may start, as `Start` in `openapi.json`.
+
+        `gives_up`: it will not wait any longer. Raises Problem.
+        """
+
     def localised(self, event: Event, peer: Peer) -> Event:
         """`event` with its process as this daemon numbers it; `peer` reported it. Raises Problem."""
 

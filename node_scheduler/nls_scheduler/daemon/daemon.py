@@ -40,7 +40,7 @@ from nls_scheduler.views.metrics import Metrics
 from nls_scheduler.views.sentences import Names, sentence
 from nls_scheduler.views.status import cause_of, gpu_view, node_view, workload_view
 from nls_scheduler.views.veil import Access, Viewer
-from nls_scheduler.wire.errors import Problem, impossible, unknown_gpu, unknown_workload
+from nls_scheduler.wire.errors import Problem, impossible, malformed, unknown_gpu, unknown_workload
 from nls_scheduler.wire.protocol import CLOSE_ENDED, Cause, encode_command, parse_event
 
 if TYPE_CHECKING:
@@ -365,6 +365,15 @@ class Daemon:
     def identified(self, peer: Peer) -> Peer:
         """`peer` as the cluster knows it. Raises Problem for one that nobody can tell who it is."""
         return peer if self._cluster is None else self._cluster.identified(peer)
+
+    def may_start(self, body: Mapping[str, Any], peer: Peer) -> dict[str, Any]:
+        """Whether a pod's containers may start, as `Start` in `openapi.json`. Raises Problem."""
+        gives_up = body.get("gives_up", False)
+        if not isinstance(gives_up, bool):
+            raise malformed("The field 'gives_up' is true or false.")
+        if self._cluster is None:
+            raise Problem(409, "No cluster", "This node is in no cluster: nobody's start is held here.")
+        return self._cluster.may_start(peer, gives_up=gives_up)
 
     def use(self, values: Mapping[str, Any]) -> None:
         """See `cluster.Host`."""

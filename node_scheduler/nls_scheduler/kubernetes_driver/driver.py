@@ -17,6 +17,7 @@ from nls_scheduler.kubernetes_driver import bind_requests, identity, policy, res
 from nls_scheduler.kubernetes_driver.events_out import EventWriter
 from nls_scheduler.kubernetes_driver.first_list import held_back, remembered
 from nls_scheduler.kubernetes_driver.heartbeat import Heartbeat
+from nls_scheduler.kubernetes_driver.held_starts import HeldStarts
 from nls_scheduler.kubernetes_driver.kubelet import Kubelet
 from nls_scheduler.kubernetes_driver.nodes import CORDONED, node_record
 from nls_scheduler.kubernetes_driver.overfull import overfull
@@ -118,6 +119,8 @@ class KubernetesCluster:
             lambda: host.state, lambda: self._pods.records, self._ages_s, self.vacating, self._events
         )
         host.metrics.register(metrics)
+        self._held_starts = HeldStarts(self._events)
+        host.metrics.register(self._held_starts)
         own_pods = {"fieldSelector": f"spec.nodeName={self._settings.node}"}
         heartbeat = Heartbeat(api, "/api/v1/pods", own_pods, reflectors, self._settings.pace)
         for work in (*(r.run() for r in reflectors), heartbeat.run(), self._events.run(), self._kubelet.run()):
@@ -213,6 +216,17 @@ class KubernetesCluster:
         tree = Tree(state.policy.queues)
         leaves = [name for name in tree.queues if tree.is_leaf(name)]
         return allotment(body, self._in_units(pod), home, state.gpus, self._counted_bytes(), others, instead_of, leaves)
+
+    def may_start(self, peer: Peer, *, gives_up: bool) -> dict[str, Any]:
+        """See `cluster.Cluster`."""
+        if self._unknown is not None:
+            raise Problem(503, "Not ready", self._unknown, "node")
+        pod = self._pods.records.get(peer.tenant)
+        if pod is None:
+            raise Problem(403, "Not in a pod", "Only a pod of this node has a start that could be held.")
+        heard_at, at = self._kubelet.heard_at, boottime_s()
+        self._kubelet.ask_soon()
+        return self._held_starts.asked(pod, self._host.state, self._pods.records, at, heard_at, gives_up=gives_up)
 
     def localised(self, event: Event, peer: Peer) -> Event:
         """See `cluster.Cluster`."""

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _HEX: Final = "[0-9a-f]"
 _UID: Final = rf"{_HEX}{{8}}(?:[-_]{_HEX}{{4}}){{3}}[-_]{_HEX}{{12}}|{_HEX}{{32}}"
+UNKNOWN_POD: Final = "Unknown pod"
+"""The title of the Problem of a pod that may become known in a moment."""
 _POD: Final = re.compile(rf"(?:^|[/-])pod({_UID})(?:\.slice)?(?:/|$)")
 
 
@@ -81,7 +83,7 @@ def identified(peer: Peer, knows: Callable[[str], bool], not_ready: str | None) 
     if not_ready is not None:
         raise Problem(503, "Not ready", not_ready, "node")
     detail = "This process belongs to a pod that is not known on this node: ask again in a moment."
-    raise Problem(403, "Unknown pod", detail, "node")
+    raise Problem(403, UNKNOWN_POD, detail, "node")
 
 
 def seen_from_here(process: ProcessId, peer: Peer) -> ProcessId | None:

@@ -30,7 +30,7 @@ class Kubelet:
         self._changed = changed
         self._pause_s = _QUIET_S
         self._hurry = asyncio.Event()
-        self._heard_at: float | None = None
+        self.heard_at: float | None = None
         self.allocations: dict[str, tuple[str, ...]] | None = None
         self.trouble: str | None = None
         """Why nothing new comes at the moment."""
@@ -38,7 +38,7 @@ class Kubelet:
     @property
     def age_s(self) -> float | None:
         """How old the allocations are; `None`: there are none."""
-        return None if self._heard_at is None else boottime_s() - self._heard_at
+        return None if self.heard_at is None else boottime_s() - self.heard_at
 
     def expect(self, *, devices: bool, homes: bool) -> None:
         """Whether devices are about to be given, and whether a pod of ours has no home yet."""
@@ -47,15 +47,20 @@ class Kubelet:
             self._hurry.set()
         self._pause_s = pause_s
 
+    def ask_soon(self) -> None:
+        """Somebody waits for what it says now."""
+        self._hurry.set()
+
     async def begin(self) -> None:
         """Ask once, for a moment; nobody is told of it."""
+        asked_at = boottime_s()
         try:
             async with asyncio.timeout(_FIRST_S):
                 self.allocations = await self._client.allocations()
         except (KubeletError, TimeoutError) as error:
             log.info("the kubelet has not told its allocations yet: %s", error)
             return
-        self._heard_at = boottime_s()
+        self.heard_at = asked_at
 
     async def run(self) -> None:
         """Ask until cancelled."""
@@ -69,6 +74,7 @@ class Kubelet:
             self._hurry.clear()
 
     async def _ask(self) -> float:
+        asked_at = boottime_s()
         try:
             allocations = await self._client.allocations()
         except KubeletError as error:
@@ -76,7 +82,7 @@ class Kubelet:
                 log.warning("%s; the last known allocations stay", error)
             self.trouble = str(error)
             return _FAILING_S
-        self.trouble, self._heard_at = None, boottime_s()
+        self.trouble, self.heard_at = None, asked_at
         if allocations != self.allocations:
             self.allocations = allocations
             self._changed()

@@ -161,12 +161,24 @@ def _priority(spec: Mapping[str, Any], labels: Mapping[str, str]) -> int:
 
 
 def _is_managed(parts: _Parts, socket_directory: str) -> bool:
-    """Whether the daemon's socket is mounted, or its injector has said that it will be."""
+    """Whether the daemon's socket is mounted, or its injector has said that it will be.
+
+    A pod whose init containers alone mount it asks whether it may start, and is no notebook's.
+    """
     said = parts.annotations.get(MANAGED_ANNOTATION)
     if said is not None:
         return said == "true"
-    paths = (_text(_mapping(volume.get("hostPath")).get("path")) for volume in _list(parts.spec.get("volumes")))
-    return any(path.rstrip("/") == socket_directory.rstrip("/") for path in paths if path)
+    paths = {
+        _text(v.get("name")): _text(_mapping(v.get("hostPath")).get("path")) for v in _list(parts.spec.get("volumes"))
+    }
+    names = {name for name, path in paths.items() if path and path.rstrip("/") == socket_directory.rstrip("/")}
+    first = _list(parts.spec.get("initContainers"))
+    stay = [*_list(parts.spec.get("containers")), *(c for c in first if c.get("restartPolicy") == "Always")]
+    return bool(names) and (bool(names & _mounted(stay)) or not names & _mounted(first))
+
+
+def _mounted(containers: list[Mapping[str, Any]]) -> set[str]:
+    return {_text(mount.get("name")) for container in containers for mount in _list(container.get("volumeMounts"))}
 
 
 def _started_at(status: Mapping[str, Any], container: str | None) -> float | None:

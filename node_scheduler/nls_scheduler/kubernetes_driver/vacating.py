@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 from nls_scheduler.core.model.ids import GpuUuid
 from nls_scheduler.kubernetes_driver.first_list import UNKNOWN
 from nls_scheduler.kubernetes_driver.overfull import counted_bytes
+from nls_scheduler.kubernetes_driver.starting import is_lent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -88,20 +89,20 @@ class Vacating:
             if claim is None:
                 signal = signals.get(key, SIGNALS[-1])
                 claim = self._claims[key] = _Claim(state.at, signal)
-                if not self._began and owner.gpus and not any(_lent(state, uuid) for uuid in owner.gpus):
+                if not self._began and owner.gpus and not any(is_lent(state, uuid) for uuid in owner.gpus):
                     claim.gpus, claim.free_at, claim.lateness_told = owner.gpus, state.at, True
                     continue
                 self.claims[signal] += 1
             if owner.gpus and not claim.gpus:
                 claim.gpus = owner.gpus
                 # Known for the first time at the very moment when it became known at all: nobody had time to leave.
-                if any(_lent(state, uuid) for uuid in owner.gpus):
+                if any(is_lent(state, uuid) for uuid in owner.gpus):
                     self.misses[claim.signal] += claim.since < state.at or claim.signal == SIGNALS[-1]
             self._freed(state, claim, pods.get(key))
         self._began = True
 
     def _freed(self, state: NodeState, claim: _Claim, pod: PodRecord | None) -> None:
-        lent = any(_lent(state, uuid) for uuid in claim.gpus)
+        lent = any(is_lent(state, uuid) for uuid in claim.gpus)
         claim.held = claim.held or lent
         if claim.free_at is None and claim.gpus and not lent:
             claim.free_at, claim.free_wall = state.at, self._wall()
@@ -109,15 +110,6 @@ class Vacating:
         if claim.free_at is not None and not claim.lateness_told and pod is not None and pod.started_at is not None:
             claim.lateness_told = True
             self.lateness_s.observe(max(0.0, claim.free_wall - pod.started_at) if claim.held else 0.0)
-
-
-def _lent(state: NodeState, uuid: GpuUuid) -> bool:
-    """Whether somebody who is not at home there is on `uuid`, or has left and its memory is still to be seen free."""
-    gpu = state.gpus.get(uuid)
-    if gpu is None:
-        return False
-    borrowers = (w for w in state.workloads.values() if uuid in w.current and uuid not in w.home)
-    return bool(gpu.releasing) or any(True for _ in borrowers)
 
 
 class ClusterMetrics(Collector):

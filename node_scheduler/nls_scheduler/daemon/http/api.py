@@ -190,6 +190,14 @@ class ReturnGpu(WithBody):
         self.answer(await self.daemon.return_gpu(gpu, self.caller))
 
 
+class Start(WithBody):
+    """`POST /v1/start`: a pod's init container asks whether the GPUs that the pod was given are vacated."""
+
+    def post(self) -> None:
+        """Answers at once; whoever has to wait asks again."""
+        self.answer(self.daemon.may_start(self.fields(), self.caller))
+
+
 class Supervisor(Answering, websocket.WebSocketHandler):
     """The WebSocket of one workload's supervisor."""
 
@@ -263,6 +271,7 @@ def application(daemon: Daemon, client_timeout_s: float) -> web.Application:
             (rf"{_ID}/migrate", Migrate, settings),
             (rf"{_ID}/supervisor", Supervisor, settings),
             (r"/v1/gpus/([^/]+)/return", ReturnGpu, settings),
+            (r"/v1/start", Start, settings),
         ],
         default_handler_class=NotFound,
         default_handler_args=settings,
