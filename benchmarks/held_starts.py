@@ -6,8 +6,8 @@ Real notebooks and a real daemon; the API server and the kubelet stand in. In ea
 GPU to a pod of which nobody has known, the worst there is: in a cluster with KAI a BindRequest is earlier. Without a
 barrier the pod's container starts at that moment; with it, when `nls wait-for-gpus` has ended, a process in the pod's
 cgroup. The judge looks at the borrower's GPU process in /proc and asks no daemon. GPU memory is simulated, and so is
-the time that a save takes: so many seconds for a GiB as benchmarks/saved_state.py has measured for a cold save. What takes
-long is mostly sleep, so that the rounds are made in several clusters side by side.
+the time that a save takes: so many seconds for a GiB as benchmarks/saved_state.py has measured for a cold save. That is
+mostly sleep, so that the rounds are made in several clusters side by side.
 """
 
 from __future__ import annotations
