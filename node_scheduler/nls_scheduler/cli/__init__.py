@@ -24,6 +24,7 @@ from nls_scheduler.cli import (
     status,
     up,
     wait_for_gpus,
+    webhook,
     workload,
 )
 from nls_scheduler.cli.output import tell
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # A new sub-command is one module more here.
-SUBCOMMANDS = (up, status, run, workload, migrate, explain, gpu, history, replay, wait_for_gpus, doctor, demo)
+SUBCOMMANDS = (up, status, run, workload, migrate, explain, gpu, history, replay, wait_for_gpus, webhook, doctor, demo)
 
 _EPILOG = """examples:
   nls up --simulate 2x16GiB          a daemon with two simulated GPUs

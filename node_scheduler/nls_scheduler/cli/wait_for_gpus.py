@@ -38,16 +38,17 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
         parents=[common],
     )
     parser.add_argument(
-        "--timeout", type=_seconds, default=TIMEOUT_S, metavar="SECONDS", help="start all the same after (%(default)g)"
+        "--timeout", type=seconds, default=TIMEOUT_S, metavar="SECONDS", help="start all the same after (%(default)g)"
     )
     parser.set_defaults(run=_run)
 
 
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 <= seconds <= _MOST_S:
+def seconds(text: str) -> float:
+    """A time-out, for argparse."""
+    found = float(text)
+    if not 0 <= found <= _MOST_S:
         raise argparse.ArgumentTypeError(f"{text} is not a time from 0 s to a day")
-    return seconds
+    return found
 
 
 def _run(options: argparse.Namespace) -> int:

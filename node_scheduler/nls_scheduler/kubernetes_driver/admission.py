@@ -1,0 +1,58 @@
+"""An API server's question about a new pod and its answer: AdmissionReview, admission.k8s.io/v1. Pure.
+
+The answer is always yes. Nothing is kept of a question, so that a dry run is like any other.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from nls_scheduler.kubernetes_driver.injecting import Injection, Role, Unpatchable, patch_for
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+VERSION: Final = "admission.k8s.io/v1"
+_WARNING_LIMIT: Final = 120
+"""Longer ones may be cut off by the API server."""
+
+
+class UnreadableReview(ValueError):  # noqa: N818 - says what came
+    """No AdmissionReview that could be answered; the message is one sentence."""
+
+
+def answer(body: bytes, injection: Injection, default: Role | None = None) -> dict[str, Any]:
+    """The review with its response. Raises UnreadableReview. `default`: see `patch_for`."""
+    request = _request(body)
+    response: dict[str, Any] = {"uid": request["uid"], "allowed": True}
+    try:
+        patch = patch_for(request["object"], injection, default) if _is_new_pod(request) else []
+    except Unpatchable as why:
+        response["warnings"] = [f"nls-jupyter adds nothing to this pod: {why}."[:_WARNING_LIMIT]]
+        patch = []
+    if patch:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(json.dumps(patch).encode()).decode()
+    return {"apiVersion": VERSION, "kind": "AdmissionReview", "response": response}
+
+
+def _request(body: bytes) -> Mapping[str, Any]:
+    try:
+        review = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableReview("What came is not JSON.") from error
+    if not isinstance(review, dict) or (review.get("apiVersion"), review.get("kind")) != (VERSION, "AdmissionReview"):
+        raise UnreadableReview(f"What came is no AdmissionReview of {VERSION}.")
+    request = review.get("request")
+    if not isinstance(request, dict) or not isinstance(request.get("uid"), str) or not request["uid"]:
+        raise UnreadableReview("The review has no request with a uid.")
+    return request
+
+
+def _is_new_pod(request: Mapping[str, Any]) -> bool:
+    kind = request.get("kind")
+    is_pod = isinstance(kind, dict) and (kind.get("group"), kind.get("version"), kind.get("kind")) == ("", "v1", "Pod")
+    plain = request.get("operation") == "CREATE" and not request.get("subResource")
+    return is_pod and plain and isinstance(request.get("object"), dict)

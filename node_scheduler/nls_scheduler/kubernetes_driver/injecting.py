@@ -1,0 +1,227 @@
+"""What a pod needs to be a notebook's or to wait for its GPU, as a JSON patch (RFC 6902). Pure.
+
+Only ever adds, and what is there stays: a pod that has been patched needs nothing more.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from nls_scheduler.kubernetes_driver.pods import MANAGED_ANNOTATION, pod_record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+LABEL: Final = "nls-jupyter/inject"
+"""Of a pod: `notebook`, `owner`, or anything else for nothing. Of a namespace: `owner` for its pods with a GPU."""
+WAITING: Final = "nls-wait-for-gpus"
+SOCKET_VOLUME: Final = "nls-jupyter-socket"
+ALL_GPUS_VOLUME: Final = "nls-jupyter-all-gpus"
+ALL_GPUS: Final = "/var/run/nvidia-container-devices/all"
+"""A mount here shows a container all GPUs of its node, where NVIDIA's runtime takes volume mounts for a request."""
+SOCKET_VARIABLE: Final = "NLS_SOCKET"
+_SMALL: Final = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}}
+_UNPRIVILEGED: Final = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "runAsNonRoot": True,
+    "runAsUser": 65532,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+class Role(StrEnum):
+    """What a pod is to be made ready for."""
+
+    NOTEBOOK = "notebook"
+    OWNER = "owner"
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """What is added.
+
+    Attributes:
+        image: in which `nls` is, for the init container.
+        socket_directory: of the daemon, on the node and in the pod.
+        timeout_s: for how long a start is held at most.
+        all_gpus: whether a notebook's container is shown all GPUs of the node by a volume mount.
+        runtime_class: for a notebook that names none; `None`: nothing is added.
+        tolerations: keys of taints that a notebook tolerates.
+    """
+
+    image: str
+    socket_directory: str = "/run/nls"
+    timeout_s: float = 60.0
+    all_gpus: bool = True
+    runtime_class: str | None = None
+    tolerations: tuple[str, ...] = ()
+
+
+class Unpatchable(ValueError):  # noqa: N818 - says what the pod is
+    """A pod that stays as it is; the message is a sentence for whoever made it."""
+
+
+def patch_for(pod: Mapping[str, Any], injection: Injection, default: Role | None = None) -> list[dict[str, Any]]:
+    """The operations that make `pod` ready; none where nothing is to be done.
+
+    Its label says for what; `default` holds for a pod without it, of a namespace that has it. Raises Unpatchable.
+    """
+    patch = _Patch(pod)
+    role = _role(patch.pod, default)
+    if role is Role.NOTEBOOK:
+        _make_notebook(patch, injection)
+    elif role is Role.OWNER:
+        _make_wait(patch, injection)
+    return patch.operations
+
+
+class _Patch:
+    """The operations so far, and the pod with them."""
+
+    def __init__(self, pod: Mapping[str, Any]) -> None:
+        self.pod = deepcopy(dict(pod))
+        self.operations: list[dict[str, Any]] = []
+        for part in ("metadata", "spec"):
+            if not isinstance(self.pod.get(part), dict):
+                raise Unpatchable(f"it has no {part}")
+        for name in ("containers", "initContainers", "volumes", "tolerations"):
+            _check_list(self.spec, name)
+        for container in (*self.containers, *self.init_containers):
+            for name in ("env", "volumeMounts"):
+                _check_list(container, name)
+        if not self.containers:
+            raise Unpatchable("it has no containers")
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """Of the pod as it will be."""
+        spec: dict[str, Any] = self.pod["spec"]
+        return spec
+
+    @property
+    def containers(self) -> list[dict[str, Any]]:
+        """Those that stay."""
+        return self.spec.get("containers") or []
+
+    @property
+    def init_containers(self) -> list[dict[str, Any]]:
+        """Those that come first."""
+        return self.spec.get("initContainers") or []
+
+    def set(self, holder: dict[str, Any], path: str, name: str, value: Any) -> None:
+        """Give an object a member that it does not have, or has as null."""
+        holder[name] = deepcopy(value)
+        self._add(f"{path}/{name.replace('~', '~0').replace('/', '~1')}", value)
+
+    def append(self, holder: dict[str, Any], path: str, name: str, value: Any, *, first: bool = False) -> None:
+        """Add to a list, which is made where there is none."""
+        if not holder.get(name):
+            self.set(holder, path, name, [value])
+            return
+        holder[name].insert(0 if first else len(holder[name]), deepcopy(value))
+        self._add(f"{path}/{name}/{0 if first else '-'}", value)
+
+    def _add(self, path: str, value: Any) -> None:
+        self.operations.append({"op": "add", "path": path, "value": deepcopy(value)})
+
+
+def _role(pod: Mapping[str, Any], default: Role | None) -> Role | None:
+    labels = pod["metadata"].get("labels")
+    said = labels.get(LABEL) if isinstance(labels, dict) else None
+    if said is None:
+        return default
+    return Role(said) if said in tuple(Role) else None
+
+
+def _make_notebook(patch: _Patch, injection: Injection) -> None:
+    """The socket, where it is, and what else its container needs to see the node's GPUs."""
+    number = _gpu_container(patch.pod, patch.containers)
+    container, path = patch.containers[number], f"/spec/containers/{number}"
+    _mount_socket(patch, container, path, injection, "Directory")
+    if not _named(container.get("env"), SOCKET_VARIABLE):
+        socket = f"{injection.socket_directory}/nls.sock"
+        patch.append(container, path, "env", {"name": SOCKET_VARIABLE, "value": socket})
+    if injection.all_gpus and not _mounted_at(container, ALL_GPUS):
+        volume = _volume(patch, ALL_GPUS_VOLUME, {"path": "/dev/null"})
+        patch.append(container, path, "volumeMounts", {"name": volume, "mountPath": ALL_GPUS})
+    if injection.runtime_class is not None and not patch.spec.get("runtimeClassName"):
+        patch.set(patch.spec, "/spec", "runtimeClassName", injection.runtime_class)
+    tolerated = {toleration.get("key") for toleration in patch.spec.get("tolerations") or ()}
+    for key in (key for key in injection.tolerations if key not in tolerated):
+        patch.append(patch.spec, "/spec", "tolerations", {"key": key, "operator": "Exists"})
+
+
+def _make_wait(patch: _Patch, injection: Injection) -> None:
+    """An init container before all others, and the word that this is no notebook's pod."""
+    written = {**patch.pod, "metadata": {"uid": "new", "namespace": "new", **patch.pod["metadata"], "name": "new"}}
+    record = pod_record(written, injection.socket_directory)
+    if record is None or record.demand is None or record.managed or _named(patch.init_containers, WAITING):
+        return
+    container: dict[str, Any] = {
+        "name": WAITING,
+        "image": injection.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["nls", "wait-for-gpus", f"--timeout={injection.timeout_s:g}"],
+        "env": [{"name": SOCKET_VARIABLE, "value": f"{injection.socket_directory}/nls.sock"}],
+        "resources": _SMALL,
+        "securityContext": _UNPRIVILEGED,
+    }
+    volume = _volume(
+        patch, SOCKET_VOLUME, {"path": injection.socket_directory, "type": "DirectoryOrCreate"}, any_name=True
+    )
+    container["volumeMounts"] = [{"name": volume, "mountPath": injection.socket_directory, "readOnly": True}]
+    patch.append(patch.spec, "/spec", "initContainers", container, first=True)
+    metadata = patch.pod["metadata"]
+    if not metadata.get("annotations"):
+        patch.set(metadata, "/metadata", "annotations", {MANAGED_ANNOTATION: "false"})
+    elif MANAGED_ANNOTATION not in metadata["annotations"]:
+        patch.set(metadata["annotations"], "/metadata/annotations", MANAGED_ANNOTATION, "false")
+
+
+def _mount_socket(patch: _Patch, container: dict[str, Any], path: str, injection: Injection, kind: str) -> None:
+    if _mounted_at(container, injection.socket_directory):
+        return
+    volume = _volume(patch, SOCKET_VOLUME, {"path": injection.socket_directory, "type": kind}, any_name=True)
+    mount = {"name": volume, "mountPath": injection.socket_directory, "readOnly": True}
+    patch.append(container, path, "volumeMounts", mount)
+
+
+def _volume(patch: _Patch, name: str, host_path: dict[str, str], *, any_name: bool = False) -> str:
+    """The name of a volume of that path: one that is there (`any_name`: whatever it is called), or a new one."""
+    for volume in patch.spec.get("volumes") or ():
+        there = volume.get("hostPath")
+        same = isinstance(there, dict) and str(there.get("path")).rstrip("/") == host_path["path"].rstrip("/")
+        if same and (any_name or volume.get("name") == name):
+            return str(volume.get("name"))
+        if volume.get("name") == name:
+            raise Unpatchable(f"it has another volume of the name {name}")
+    patch.append(patch.spec, "/spec", "volumes", {"name": name, "hostPath": host_path})
+    return name
+
+
+def _gpu_container(pod: Mapping[str, Any], containers: list[dict[str, Any]]) -> int:
+    """Which container gets the GPU: the one that the pod names, else that which asks for one, else the first."""
+    written = {**pod, "metadata": {**pod["metadata"], "uid": "new", "namespace": "new", "name": "new"}}
+    record = pod_record(written, "")
+    named = None if record is None or record.demand is None else record.demand.container
+    return next((n for n, container in enumerate(containers) if container.get("name") == named), 0)
+
+
+def _mounted_at(container: Mapping[str, Any], path: str) -> bool:
+    mounts = container.get("volumeMounts") or ()
+    return any(str(mount.get("mountPath")).rstrip("/") == path.rstrip("/") for mount in mounts)
+
+
+def _named(items: Iterable[Mapping[str, Any]] | None, name: str) -> bool:
+    return any(item.get("name") == name for item in items or ())
+
+
+def _check_list(holder: Mapping[str, Any], name: str) -> None:
+    value = holder.get(name)
+    if value is not None and not (isinstance(value, list) and all(isinstance(item, dict) for item in value)):
+        raise Unpatchable(f"its {name} are no list of objects")

@@ -1,0 +1,160 @@
+"""Serves `admission` to the API server over TLS. It has no rights there and keeps nothing, so that several may run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+import ssl
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from tornado import web
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+
+from nls_scheduler.kubernetes_driver.admission import UnreadableReview, answer
+from nls_scheduler.kubernetes_driver.injecting import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from nls_scheduler.kubernetes_driver.injecting import Injection
+
+PODS: Final = "/pods"
+"""Where pods with the label are sent."""
+OWNERS: Final = "/owners"
+"""Where all pods of a namespace with the label are sent."""
+_BODY_LIMIT_BYTES: Final = 4 * 2**20
+_WITHIN_S: Final = 10.0
+_LOOK_S: Final = 60.0
+log = logging.getLogger(__name__)
+
+
+class _Page(web.RequestHandler):
+    """Answers in JSON, mistakes too."""
+
+    SUPPORTED_METHODS: ClassVar = ("GET", "POST")  # type: ignore[misc] # tornado annotates an instance
+
+    def set_default_headers(self) -> None:
+        """Tornado calls this for each request and again for each error."""
+        self.set_header("Server", "nls")
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """A mistake of the caller's, or a defect, which is in the log."""
+        del kwargs
+        self.tell(status_code, f"POST an AdmissionReview to {PODS} or {OWNERS}.")
+
+    def tell(self, status: int, detail: str) -> None:
+        """One sentence."""
+        self.set_status(status)
+        self.set_header("Content-Type", "application/json")
+        self.finish(json.dumps({"status": status, "detail": detail}) + "\n")
+
+
+class _Livez(_Page):
+    def get(self) -> None:
+        """The loop turns."""
+        self.tell(200, "live")
+
+
+class _Review(_Page):
+    def initialize(self, injection: Injection, default: Role | None) -> None:
+        """Tornado calls this for each request."""
+        self._injection = injection
+        self._default = default
+
+    def post(self) -> None:
+        """200 with the review, or 400."""
+        try:
+            review = answer(self.request.body, self._injection, self._default)
+        except UnreadableReview as why:
+            self.tell(400, str(why))
+            return
+        self.set_header("Content-Type", "application/json")
+        self.finish(json.dumps(review) + "\n")
+
+
+def server(injection: Injection, context: ssl.SSLContext) -> HTTPServer:
+    """The server; `listen` begins."""
+    pages: list[Any] = [
+        (r"/livez", _Livez),
+        (PODS, _Review, {"injection": injection, "default": None}),
+        (OWNERS, _Review, {"injection": injection, "default": Role.OWNER}),
+    ]
+    application = web.Application(
+        pages,
+        default_handler_class=web.ErrorHandler,
+        default_handler_args={"status_code": 404},
+        log_function=lambda handler: log.debug("%s %s", handler.get_status(), handler.request.uri),
+    )
+    return HTTPServer(
+        application,
+        ssl_options=context,
+        max_body_size=_BODY_LIMIT_BYTES,
+        max_buffer_size=2 * _BODY_LIMIT_BYTES,
+        idle_connection_timeout=_WITHIN_S,
+        body_timeout=_WITHIN_S,
+    )
+
+
+class Certificate:
+    """`tls.crt` and `tls.key` of a mounted secret, read again when they change."""
+
+    def __init__(self, directory: Path) -> None:
+        """Raises OSError where there is none that could be used."""
+        self._directory = directory
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._written = self._load()
+
+    def look(self) -> bool:
+        """Whether another one holds from now on. One that cannot be read leaves the old one in place."""
+        try:
+            if self._stamp() == self._written:
+                return False
+            self._written = self._load()
+        except OSError as error:
+            log.warning("the certificate in %s cannot be read, and the old one stays: %s", self._directory, error)
+            return False
+        log.info("the certificate in %s has been read again", self._directory)
+        return True
+
+    def _load(self) -> tuple[int, int]:
+        stamp = self._stamp()
+        self.context.load_cert_chain(self._directory / "tls.crt", self._directory / "tls.key")
+        return stamp
+
+    def _stamp(self) -> tuple[int, int]:
+        crt, key = ((self._directory / name).stat().st_mtime_ns for name in ("tls.crt", "tls.key"))
+        return crt, key
+
+
+async def serve(
+    injection: Injection,
+    certificate: Certificate,
+    address: tuple[str, int],
+    ready: Callable[[int], None],
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Until SIGTERM or SIGINT. `ready` is told the port. Raises OSError."""
+    ended = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    serving = server(injection, certificate.context)
+    sockets = bind_sockets(address[1], address[0])
+    serving.add_sockets(sockets)
+    ready(sockets[0].getsockname()[1])
+    watch = asyncio.ensure_future(_look(certificate, pause))
+    try:
+        await ended.wait()
+    finally:
+        watch.cancel()
+        serving.stop()
+        await serving.close_all_connections()
+
+
+async def _look(certificate: Certificate, pause: Callable[[float], Awaitable[None]]) -> None:
+    while True:
+        await pause(_LOOK_S)
+        certificate.look()

@@ -1,0 +1,269 @@
+"""What the webhook adds to pods: enough, once, and nothing of the user's is touched."""
+
+from __future__ import annotations
+
+import base64
+import json
+from contextlib import suppress
+from copy import deepcopy
+from typing import Any
+
+import kubernetes_validate
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nls_scheduler.kubernetes_driver.admission import UnreadableReview, answer
+from nls_scheduler.kubernetes_driver.injecting import ALL_GPUS, LABEL, WAITING, Injection, Role, Unpatchable, patch_for
+from nls_scheduler.kubernetes_driver.pods import pod_record
+
+INJECTION = Injection("nls-scheduler:0.1.0", runtime_class="nvidia", tolerations=("nvidia.com/gpu",))
+
+
+def applied(pod: dict[str, Any], operations: list[dict[str, Any]]) -> dict[str, Any]:
+    """RFC 6902, as far as `add` goes; fails where the API server would."""
+    made: Any = deepcopy(pod)
+    for operation in operations:
+        assert operation["op"] == "add"
+        *path, last = [part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]]
+        holder = made
+        for part in path:
+            holder = holder[int(part)] if isinstance(holder, list) else holder[part]
+        if isinstance(holder, list):
+            holder.insert(len(holder) if last == "-" else int(last), operation["value"])
+        else:
+            assert holder.get(last) in (None, [], {}), "something is replaced"
+            holder[last] = operation["value"]
+    return dict(made)
+
+
+def injected(pod: dict[str, Any], injection: Injection = INJECTION, default: Role | None = None) -> dict[str, Any]:
+    return applied(pod, patch_for(pod, injection, default))
+
+
+def pod(role: str | None = None, *containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    labels = {"labels": {LABEL: role}} if role is not None else {}
+    metadata: dict[str, Any] = {"name": "a", "namespace": "team", **labels}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"containers": list(containers) or [container()], **spec},
+    }
+
+
+def container(name: str = "main", gpus: int = 0, **fields: Any) -> dict[str, Any]:
+    resources = {"resources": {"limits": {"nvidia.com/gpu": str(gpus)}}} if gpus else {}
+    return {"name": name, "image": "none", **resources, **fields}
+
+
+def managed(pod: dict[str, Any]) -> bool:
+    written = {**pod, "metadata": {**pod["metadata"], "uid": "1"}}
+    record = pod_record(written, INJECTION.socket_directory)
+    assert record is not None
+    return record.managed
+
+
+def test_a_notebook_gets_the_socket_and_sees_the_gpus() -> None:
+    made = injected(pod("notebook"))
+    (main,) = made["spec"]["containers"]
+    assert {mount["mountPath"]: mount.get("readOnly", False) for mount in main["volumeMounts"]} == {
+        "/run/nls": True,
+        ALL_GPUS: False,
+    }
+    assert main["env"] == [{"name": "NLS_SOCKET", "value": "/run/nls/nls.sock"}]
+    assert made["spec"]["runtimeClassName"] == "nvidia"
+    assert made["spec"]["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    assert managed(made)
+
+
+def test_an_owner_waits_before_all_others_and_is_no_notebook() -> None:
+    made = injected(pod("owner", container(gpus=1), initContainers=[container("mine")]))
+    wait, mine = made["spec"]["initContainers"]
+    assert (wait["name"], wait["command"][:2], mine["name"]) == (WAITING, ["nls", "wait-for-gpus"], "mine")
+    assert wait["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert wait["volumeMounts"][0]["readOnly"] is True
+    # A node without our daemon has no such folder, and must not keep the pod from starting.
+    assert made["spec"]["volumes"][0]["hostPath"]["type"] == "DirectoryOrCreate"
+    assert made["spec"]["containers"] == [container(gpus=1)]
+    assert not managed(made)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        pod(),
+        pod("none", container(gpus=1)),
+        pod("owner"),
+        pod("owner", container(gpus=1, volumeMounts=[{"name": "s", "mountPath": "/run/nls"}]),
+            volumes=[{"name": "s", "hostPath": {"path": "/run/nls"}}]),
+    ],
+    ids=["no label", "another label", "no GPU", "a notebook that says owner"],
+)  # fmt: skip
+def test_others_are_not_touched(written: dict[str, Any]) -> None:
+    assert patch_for(written, INJECTION) == []
+
+
+def test_in_a_namespace_of_owners_those_with_a_gpu_wait_and_a_label_still_counts() -> None:
+    assert patch_for(pod(None, container(gpus=1)), INJECTION, Role.OWNER)
+    assert not patch_for(pod(None), INJECTION, Role.OWNER)
+    assert not patch_for(pod("none", container(gpus=1)), INJECTION, Role.OWNER)
+    assert managed(injected(pod("notebook"), default=Role.OWNER))
+
+
+def test_what_a_notebook_has_already_is_used() -> None:
+    mine = {"name": "mine", "hostPath": {"path": "/run/nls/"}}
+    variable = {"name": "NLS_SOCKET", "value": "/elsewhere"}
+    made = injected(pod("notebook", container(env=[variable]), volumes=[mine], runtimeClassName="other"))
+    assert made["spec"]["runtimeClassName"] == "other"
+    assert made["spec"]["containers"][0]["env"] == [variable]
+    assert made["spec"]["containers"][0]["volumeMounts"][0]["name"] == "mine"
+    assert [volume["name"] for volume in made["spec"]["volumes"]] == ["mine", "nls-jupyter-all-gpus"]
+
+
+def test_the_container_with_the_gpu_is_the_notebook_s() -> None:
+    made = injected(pod("notebook", container("proxy"), container("book", gpus=1)))
+    assert ["volumeMounts" in each for each in made["spec"]["containers"]] == [False, True]
+
+
+TEXTS = st.text("abc-", min_size=1, max_size=4).map(lambda text: f"n{text}n")
+MOUNTS = st.fixed_dictionaries(
+    {"name": st.sampled_from(["v", "s"]), "mountPath": st.sampled_from(["/run/nls", "/run/nls/", "/data", ALL_GPUS])}
+)
+CONTAINERS = st.fixed_dictionaries(
+    {"name": TEXTS, "image": st.just("none")},
+    optional={
+        "env": st.none() | st.lists(st.fixed_dictionaries({"name": st.sampled_from(["A", "NLS_SOCKET"])}), max_size=2),
+        "volumeMounts": st.none() | st.lists(MOUNTS, max_size=2, unique_by=lambda m: m["mountPath"].rstrip("/")),
+        "resources": st.sampled_from([{}, {"limits": {"nvidia.com/gpu": "1"}}, {"limits": {"memory": "1Gi"}}]),
+    },
+)
+PODS = st.fixed_dictionaries(
+    {
+        "apiVersion": st.just("v1"),
+        "kind": st.just("Pod"),
+        "metadata": st.fixed_dictionaries(
+            {"labels": st.sampled_from([{LABEL: "notebook"}, {LABEL: "owner"}, {LABEL: "no"}, {}])},
+            optional={
+                "generateName": TEXTS,
+                "annotations": st.sampled_from(
+                    [{}, {"gpu-fraction": "0.5"}, {"nls-jupyter/managed": "true"}, {"gpu-memory": "x"}]
+                ),
+            },
+        ),
+        "spec": st.fixed_dictionaries(
+            {"containers": st.lists(CONTAINERS, min_size=1, max_size=3, unique_by=lambda c: c["name"])},
+            optional={
+                "initContainers": st.none() | st.lists(CONTAINERS, max_size=2, unique_by=lambda c: c["name"]),
+                "volumes": st.sampled_from(
+                    [
+                        [{"name": "v", "emptyDir": {}}],
+                        [{"name": "s", "hostPath": {"path": "/run/nls"}}],
+                        [{"name": "nls-jupyter-socket", "hostPath": {"path": "/run/nls"}}],
+                    ]
+                ),
+                "tolerations": st.sampled_from([[], [{"key": "nvidia.com/gpu", "operator": "Exists"}]]),
+                "runtimeClassName": TEXTS,
+            },
+        ),
+    }
+)
+
+
+def is_within(old: object, new: object) -> bool:
+    """Whether all of `old` is still in `new`, lists in their order."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        return all(key in new and is_within(value, new[key]) for key, value in old.items())
+    if isinstance(old, list) and isinstance(new, list):
+        rest = iter(new)
+        return all(any(is_within(item, candidate) for candidate in rest) for item in old)
+    return old == new or (old is None and new is not None)
+
+
+@given(PODS, st.sampled_from([None, Role.OWNER]))
+def test_a_second_time_nothing_is_added_and_nothing_of_the_user_s_ever_goes(
+    written: dict[str, Any], default: Role | None
+) -> None:
+    before = deepcopy(written)
+    made = injected(written, default=default)
+    assert written == before
+    assert is_within(before, made)
+    assert patch_for(made, INJECTION, default) == []
+    kubernetes_validate.validate(made, "1.34", strict=True)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["metadata", "spec", "labels", "containers", "volumes", "name", LABEL, "annotations"]),
+            inner,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@given(JSON)
+def test_whatever_a_pod_is_the_answer_is_a_patch_or_a_sentence(nonsense: Any) -> None:
+    written = nonsense if isinstance(nonsense, dict) else {"spec": nonsense}
+    for default in (None, Role.OWNER, Role.NOTEBOOK):
+        with suppress(Unpatchable):
+            patch_for(written, INJECTION, default)
+
+
+def review(written: Any, **request: Any) -> bytes:
+    asked = {
+        "uid": "42",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "operation": "CREATE",
+        "object": written,
+        "dryRun": False,
+        **request,
+    }
+    return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}).encode()
+
+
+def test_the_answer_is_yes_with_the_patch_and_a_dry_run_is_like_any_other() -> None:
+    said = answer(review(pod("notebook")), INJECTION)
+    response = said["response"]
+    assert (said["kind"], response["uid"], response["allowed"], response["patchType"]) == (
+        "AdmissionReview", "42", True, "JSONPatch",
+    )  # fmt: skip
+    assert json.loads(base64.b64decode(response["patch"])) == patch_for(pod("notebook"), INJECTION)
+    assert answer(review(pod("notebook"), dryRun=True), INJECTION) == said
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"operation": "UPDATE"},
+        {"subResource": "exec"},
+        {"kind": {"group": "apps", "version": "v1", "kind": "Deployment"}},
+        {"kind": None},
+        {"object": None},
+    ],
+)
+def test_anything_but_a_new_pod_is_let_through(request_: dict[str, Any]) -> None:
+    said = answer(review(pod("notebook"), **request_), INJECTION)
+    assert said["response"] == {"uid": "42", "allowed": True}
+
+
+def test_a_pod_that_cannot_be_patched_is_let_through_with_a_warning() -> None:
+    taken = pod("notebook", volumes=[{"name": "nls-jupyter-socket", "emptyDir": {}}])
+    response = answer(review(taken), INJECTION)["response"]
+    assert response["allowed"] is True
+    assert "patch" not in response
+    assert "another volume of the name nls-jupyter-socket" in response["warnings"][0]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b'{"kind": "Pod"}', b"[" * 100_000, b"\xff\xfe",
+     b'{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": 1}}'],
+    ids=["nothing", "half", "a list", "no review", "deep", "no text", "no uid"],
+)  # fmt: skip
+def test_what_is_no_review_is_refused_with_a_sentence(body: bytes) -> None:
+    with pytest.raises(UnreadableReview, match=r"\.$"):
+        answer(body, INJECTION)
