@@ -45,7 +45,7 @@ def test_every_overlay_and_every_component_is_in_the_guide(heading: str, folders
 
 
 def test_the_overlay_of_the_guide_renders(tmp_path: Path) -> None:
-    (written,) = blocks(INSTALL, "yaml")
+    written = blocks(INSTALL, "yaml")[0]
     assert yaml.safe_load(written)["kind"] == "Kustomization"
     here = os.path.relpath(KUBERNETES, tmp_path)
     text = written.replace("../nls-jupyter/node_scheduler/deploy/kubernetes", here)

@@ -26,6 +26,7 @@ OURS = sorted(
 # Kinds of other projects, of which Kubernetes has no schema.
 FOREIGN = {
     "monitoring.coreos.com/v1": {"PodMonitor": {"selector", "podMetricsEndpoints"}, "PrometheusRule": {"groups"}},
+    "cert-manager.io/v1": {"Issuer": {"selfSigned"}, "Certificate": {"secretName", "dnsNames", "issuerRef"}},
     "security.openshift.io/v1": {"SecurityContextConstraints": set()},
 }
 SCC_FIELDS = {

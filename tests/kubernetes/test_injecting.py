@@ -82,11 +82,17 @@ def test_an_owner_waits_before_all_others_and_is_no_notebook() -> None:
     wait, mine = made["spec"]["initContainers"]
     assert (wait["name"], wait["command"][:2], mine["name"]) == (WAITING, ["nls", "wait-for-gpus"], "mine")
     assert wait["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert wait["securityContext"]["runAsUser"] == 65532
     assert wait["volumeMounts"][0]["readOnly"] is True
     # A node without our daemon has no such folder, and must not keep the pod from starting.
     assert made["spec"]["volumes"][0]["hostPath"]["type"] == "DirectoryOrCreate"
     assert made["spec"]["containers"] == [container(gpus=1)]
     assert not managed(made)
+
+
+def test_where_the_cluster_gives_user_ids_none_is_asked_for() -> None:
+    made = injected(pod("owner", container(gpus=1)), Injection("nls:1", user=None))
+    assert not made["spec"]["initContainers"][0]["securityContext"].keys() & {"runAsUser", "runAsNonRoot"}
 
 
 @pytest.mark.parametrize(

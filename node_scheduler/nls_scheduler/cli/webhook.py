@@ -47,6 +47,11 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
         help="hold a start no longer than (%(default)g)",
     )
     parser.add_argument(
+        "--any-user",
+        action="store_true",
+        help="init containers run as whom the cluster chooses, as OpenShift does (else: 65532)",
+    )
+    parser.add_argument(
         "--no-all-gpus",
         action="store_true",
         help="notebooks see the node's GPUs by other means than a volume mount of /dev/null",
@@ -65,13 +70,14 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     from nls_scheduler.daemon.http.observed import parse_address
     from nls_scheduler.kubernetes_driver import webhook
-    from nls_scheduler.kubernetes_driver.injecting import Injection
+    from nls_scheduler.kubernetes_driver.injecting import UNPRIVILEGED, Injection
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     injection = Injection(
         image=options.image,
         socket_directory=options.socket_directory.rstrip("/"),
         timeout_s=options.timeout,
+        user=None if options.any_user else UNPRIVILEGED,
         all_gpus=not options.no_all_gpus,
         runtime_class=options.runtime_class,
         tolerations=tuple(options.tolerate),

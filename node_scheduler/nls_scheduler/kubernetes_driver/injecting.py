@@ -22,13 +22,14 @@ SOCKET_VOLUME: Final = "nls-jupyter-socket"
 ALL_GPUS_VOLUME: Final = "nls-jupyter-all-gpus"
 ALL_GPUS: Final = "/var/run/nvidia-container-devices/all"
 """A mount here shows a container all GPUs of its node, where NVIDIA's runtime takes volume mounts for a request."""
+UNPRIVILEGED: Final = 65532
+"""A user id that is nobody's, as in many images."""
 SOCKET_VARIABLE: Final = "NLS_SOCKET"
-_SMALL: Final = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}}
-_UNPRIVILEGED: Final = {
+# With both limits, so that no quota of the namespace refuses the pod; those of its own containers are larger.
+_SMALL: Final = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "256Mi"}}
+_NO_POWERS: Final = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
-    "runAsNonRoot": True,
-    "runAsUser": 65532,
     "capabilities": {"drop": ["ALL"]},
     "seccompProfile": {"type": "RuntimeDefault"},
 }
@@ -49,6 +50,7 @@ class Injection:
         image: in which `nls` is, for the init container.
         socket_directory: of the daemon, on the node and in the pod.
         timeout_s: for how long a start is held at most.
+        user: of the init container; `None`: whom the cluster gives it.
         all_gpus: whether a notebook's container is shown all GPUs of the node by a volume mount.
         runtime_class: for a notebook that names none; `None`: nothing is added.
         tolerations: keys of taints that a notebook tolerates.
@@ -57,6 +59,7 @@ class Injection:
     image: str
     socket_directory: str = "/run/nls"
     timeout_s: float = 60.0
+    user: int | None = UNPRIVILEGED
     all_gpus: bool = True
     runtime_class: str | None = None
     tolerations: tuple[str, ...] = ()
@@ -162,6 +165,7 @@ def _make_wait(patch: _Patch, injection: Injection) -> None:
     record = pod_record(written, injection.socket_directory)
     if record is None or record.demand is None or record.managed or _named(patch.init_containers, WAITING):
         return
+    user = {} if injection.user is None else {"runAsNonRoot": True, "runAsUser": injection.user}
     container: dict[str, Any] = {
         "name": WAITING,
         "image": injection.image,
@@ -169,7 +173,7 @@ def _make_wait(patch: _Patch, injection: Injection) -> None:
         "command": ["nls", "wait-for-gpus", f"--timeout={injection.timeout_s:g}"],
         "env": [{"name": SOCKET_VARIABLE, "value": f"{injection.socket_directory}/nls.sock"}],
         "resources": _SMALL,
-        "securityContext": _UNPRIVILEGED,
+        "securityContext": {**_NO_POWERS, **user},
     }
     volume = _volume(
         patch, SOCKET_VOLUME, {"path": injection.socket_directory, "type": "DirectoryOrCreate"}, any_name=True

@@ -53,6 +53,12 @@ class _Page(web.RequestHandler):
         self.finish(json.dumps({"status": status, "detail": detail}) + "\n")
 
 
+class _Nothing(_Page):
+    def prepare(self) -> None:
+        """Any path that is none of ours."""
+        raise web.HTTPError(404)
+
+
 class _Livez(_Page):
     def get(self) -> None:
         """The loop turns."""
@@ -85,8 +91,7 @@ def server(injection: Injection, context: ssl.SSLContext) -> HTTPServer:
     ]
     application = web.Application(
         pages,
-        default_handler_class=web.ErrorHandler,
-        default_handler_args={"status_code": 404},
+        default_handler_class=_Nothing,
         log_function=lambda handler: log.debug("%s %s", handler.get_status(), handler.request.uri),
     )
     return HTTPServer(
