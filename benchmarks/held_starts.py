@@ -175,6 +175,9 @@ def main() -> None:
     for gib, processes in running.items():
         rounds = [each for process in processes for each in json.loads(process.communicate()[0])]
         figures[f"{gib}_gib"] = figures_of(gib, rounds)
+    # Without seven other clusters on the machine: what a start is held for nothing.
+    alone = begun(1, max(2, options.starts // 5))
+    figures["1_gib_alone"] = figures_of(1, json.loads(alone.communicate()[0]))
     report("held_starts", figures, where)
 
 
