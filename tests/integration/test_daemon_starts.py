@@ -74,8 +74,12 @@ def test_a_daemon_that_is_told_nonsense_does_not_start(tmp_path: Path, arguments
 def test_a_daemon_in_the_background_lets_go_of_whoever_reads_what_it_says(tmp_path: Path) -> None:
     path = tmp_path / "nls.sock"
     command = [*NLS, "--socket", str(path), "up", "--simulate", "1x1GiB", "--background", "--idle-exit", "60"]
+    (tmp_path / locate.LOG_NAME).touch(0o644)  # an earlier version's
     try:
-        done = subprocess.run(command, env=nls_environment(), capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(
+            command, env=nls_environment(), capture_output=True, text=True, timeout=30, check=False, umask=0o022
+        )
+        files = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir() if file.is_file()}
     finally:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(str(path))
@@ -83,7 +87,8 @@ def test_a_daemon_in_the_background_lets_go_of_whoever_reads_what_it_says(tmp_pa
         os.kill(daemon, signal.SIGTERM)
         wait_until(lambda: not path.exists())
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / locate.LOG_NAME).exists()
+    assert {locate.LOG_NAME, "journal.db", "journal.db-wal", "journal.db-shm", "adoption.key"} <= files.keys()
+    assert set(files.values()) == {0o600}
 
 
 def test_a_node_without_gpu_serves_and_every_request_says_why_and_what_to_do(tmp_path: Path) -> None:

@@ -260,3 +260,23 @@ def test_a_supervisor_of_another_version_is_refused_before_the_protocol_is_switc
         assert (code, problem["title"]) == (409, "Daemon too old")
         code, problem = daemon.request("GET", f"/v1/workloads/{workload}/supervisor")
         assert (code, problem["title"]) == (426, "Upgrade required")
+
+
+UNDECODABLE = [
+    ("GET", "/v1/status?protocol=%ff"),
+    ("GET", "/v1/events?passive=%ff"),
+    ("DELETE", "/v1/workloads/0123456789ab?reason=%ff"),
+    ("PATCH", "/v1/workloads/%ff"),
+    ("POST", "/v1/gpus/%ff/return"),
+]
+
+
+@pytest.mark.parametrize(("method", "target"), UNDECODABLE)
+def test_what_is_no_text_is_refused_with_one_sentence_and_fills_no_log(
+    shared_daemon: DaemonProcess, method: str, target: str
+) -> None:
+    target += ("&" if "?" in target else "?") + "a=" + "A" * 31_000
+    for _ in range(20):
+        code, problem = shared_daemon.request(method, target, b"{}")
+        assert (code, problem["detail"]) == (400, "The request could not be read: check its form.")
+    assert "A" * 100 not in shared_daemon.log

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import math
 import os
 import signal
@@ -94,15 +93,17 @@ def _add_kubernetes(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from nls_scheduler.daemon import log_lines
+
     # Whoever starts a daemon may have blocked the signals that end it, as `nls run` does, and masks are inherited.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    # What it writes tells of all its users; what others have to reach it opens to them.
+    os.umask(0o077)
     # Forked before anything starts a thread or a loop.
     ready = _in_background() if options.background else None
     if isinstance(ready, int):
         return ready
-    logging.basicConfig(
-        level=logging.DEBUG if options.verbose else logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
-    )
+    log_lines.begin(verbose=options.verbose)
     return _serve(options, ready or _nothing)
 
 
@@ -219,8 +220,10 @@ def _let_go_of_whoever_waits(log_path: Path) -> None:
     """
     kept_open = [fd for fd in (0, 1, 2) if os.isatty(fd) or stat.S_ISFIFO(os.fstat(fd).st_mode)]
     if kept_open:
+        from nls_scheduler.wire import locate
+
         sys.stderr.flush()
-        with log_path.open("ab") as log, Path(os.devnull).open("rb") as nothing:
+        with locate.opened_log(log_path) as log, Path(os.devnull).open("rb") as nothing:
             for descriptor in kept_open:
                 os.dup2((log if descriptor else nothing).fileno(), descriptor)
 

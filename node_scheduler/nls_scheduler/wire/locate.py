@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from nls_scheduler.processes.proc import WORKLOAD_VARIABLE
 from nls_scheduler.wire import trust
@@ -129,6 +129,14 @@ def silent(path: Path, advice: str) -> DaemonUnreachable:
     return DaemonUnreachable(f"No daemon answers at {path}: {left}. Where none comes back, {advice}.", may_come=True)
 
 
+def opened_log(path: Path, *, anew: bool = False) -> BinaryIO:
+    """A daemon's log, to write at its end: it tells of all users, and nobody but the daemon's reads it. Raises OSError."""
+    way = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_TRUNC if anew else 0)
+    log = os.fdopen(os.open(path, way, 0o600), "ab")
+    os.fchmod(log.fileno(), 0o600)  # one of an earlier version
+    return log
+
+
 def _named_in_environment() -> Path | None:
     named = os.environ.get(SOCKET_VARIABLE)
     return Path(named) if named else None
@@ -145,7 +153,7 @@ def _start(path: Path) -> None:
         command += ["--simulate", simulate]
     # A daemon that seemed to belong to a workload would be ended with it.
     environment = {name: value for name, value in os.environ.items() if name != WORKLOAD_VARIABLE}
-    with log_path.open("wb" if too_long else "ab") as log:
+    with opened_log(log_path, anew=too_long) as log:
         before = log.tell()
         try:
             done = subprocess.run(

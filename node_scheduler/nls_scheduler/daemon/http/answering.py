@@ -126,7 +126,8 @@ class Answering(web.RequestHandler):
         tb: TracebackType | None,
     ) -> None:
         """The caller's mistakes are no news for the log, nor who still waited when the daemon ends."""
-        if isinstance(value, Problem | asyncio.CancelledError):
+        is_refusal = isinstance(value, web.HTTPError) and _is_the_callers(value.status_code)
+        if is_refusal or isinstance(value, Problem | asyncio.CancelledError):
             log.debug("%s %s: %s", self.request.method, self.request.path, value)
         else:
             super().log_exception(typ, value, tb)
@@ -150,7 +151,7 @@ class Answering(web.RequestHandler):
             there = ", ".join(self._methods()) or "nothing"
             detail = f"{self.request.method} is not possible on {self.request.path[:200]}: {there} is."
             return Problem(status_code, title, detail)
-        if status_code < HTTPStatus.INTERNAL_SERVER_ERROR:
+        if _is_the_callers(status_code):
             return Problem(status_code, title, "The request could not be read: check its form.")
         detail = "A defect of the daemon, please report it with its log."
         return Problem(status_code, "Defect of the daemon", detail, "server")
@@ -158,6 +159,10 @@ class Answering(web.RequestHandler):
 
 def _implements(handler: type[web.RequestHandler], method: str) -> bool:
     return getattr(handler, method) is not getattr(web.RequestHandler, method)
+
+
+def _is_the_callers(status_code: int) -> bool:
+    return status_code < HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 class NotFound(Answering):
