@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import socket
+import sqlite3
 from contextlib import closing
 
 import pytest
@@ -14,7 +15,7 @@ from journals import Recording, dull_steps
 from nls_scheduler.core.model.events import MemorySampled
 from nls_scheduler.core.model.ids import ProcessId, WorkloadId
 from nls_scheduler.daemon import journal as journal_module
-from nls_scheduler.daemon import state_folder
+from nls_scheduler.daemon import journal_tables, state_folder
 from nls_scheduler.daemon.journal import Journal
 
 FILES = ("journal.db", "journal.db-wal", "journal.db-shm")
@@ -260,3 +261,21 @@ def test_its_own_checkpoints_and_its_own_shrinking_are_no_harm(path):
         node = Recording(journal).play()
         dull_steps(journal, node, 1500, entry_bytes=2000)
         assert journal.begun_anew is None
+
+
+def test_nobody_else_can_open_a_new_journal_not_even_for_a_moment(path, monkeypatch):
+    modes, connect = [], sqlite3.connect
+
+    def looked_at(name, **options):
+        modes.append(name.stat().st_mode & 0o777)
+        return connect(name, **options)
+
+    monkeypatch.setattr(journal_tables.sqlite3, "connect", looked_at)
+    before = os.umask(0o022)
+    try:
+        with closing(Journal(path)) as journal:
+            Recording(journal).play()
+            modes += [(path.parent / name).stat().st_mode & 0o777 for name in FILES]
+    finally:
+        os.umask(before)
+    assert modes == [0o600] * 4

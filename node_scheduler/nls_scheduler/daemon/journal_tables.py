@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import time
 import zlib
@@ -63,7 +64,9 @@ class Recovered:
 
 
 def connected(path: Path) -> sqlite3.Connection:
-    """Open the journal at `path`, make one where none is, bring an older one up to date. Raises what SQLite raises."""
+    """Open the journal at `path`, make one where none is, bring an older one up to date. Raises what SQLite raises, and OSError."""
+    with suppress(FileExistsError):  # who opens it before it is closed to others reads on
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     database = sqlite3.connect(path, timeout=LOCK_TIMEOUT_S, isolation_level="IMMEDIATE")
     try:
         path.chmod(0o600)
