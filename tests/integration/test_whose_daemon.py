@@ -177,6 +177,23 @@ def test_a_daemon_of_roots_reads_no_journal_that_others_could_have_written(tmp_p
     assert list(planted.iterdir()) == []
 
 
+def test_who_locks_a_folder_that_everybody_may_read_keeps_no_daemon_from_it(tmp_path: Path) -> None:
+    for parent in (tmp_path, *tmp_path.parents):
+        parent.chmod(parent.stat().st_mode | 0o055)
+    (tmp_path / "state").mkdir(mode=0o755)
+    command = ["flock", "--shared", str(tmp_path / "state"), "sh", "-c", "echo locked; cat"]
+    with (
+        subprocess.Popen(command, user=MALLORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as mallory,
+        contextlib.ExitStack() as stack,
+    ):
+        assert mallory.stdout is not None
+        assert mallory.stdout.readline() == b"locked\n"
+        daemon = stack.enter_context(DaemonProcess(tmp_path))
+        words = ("--socket", str(tmp_path / "other.sock"), "--state-dir", str(tmp_path / "state"))
+        again = daemon.nls(*words, "up", "--simulate", "1x1GiB")
+        assert (again.returncode, "Another daemon keeps its journal in" in again.stderr) == (3, True), again
+
+
 @contextlib.contextmanager
 def a_stopped_victim(daemon: DaemonProcess, *lost: str) -> Iterator[dict[str, Any]]:
     """A command whose supervisor says nothing for a while to a daemon that has `lost` these files and starts again."""

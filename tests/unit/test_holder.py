@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
-from nls_scheduler.daemon.http.ownership import Ownership
+import pytest
+
+from nls_scheduler.daemon.http.ownership import AlreadyRunning, Ownership
 from nls_scheduler.wire import locate
 from nls_scheduler.wire.errors import DaemonUnreachable
-from nls_scheduler.wire.holder import Holder, holder_of
+from nls_scheduler.wire.holder import Holder, holder_of, lock_of, locked_by
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
 def test_the_holder_is_seen_as_long_as_it_holds_the_lock(tmp_path: Path) -> None:
     path = tmp_path / "nls.sock"
     assert holder_of(path) is None
-    with Ownership(path, str):
+    with Ownership(lock_of(path), str):
         assert holder_of(path) == Holder(os.getpid(), stopped=False)
         away = locate.silent(path, "start one")
         assert (str(away).startswith(f"The daemon at {path} does not answer: its process"), away.may_come) == (
@@ -33,3 +39,55 @@ def test_a_lock_file_that_nobody_holds_is_nobodys(tmp_path: Path) -> None:
     away = locate.silent(tmp_path / "nls.sock", "start one")
     assert isinstance(away, DaemonUnreachable)
     assert (str(away), away.may_come) == (f"No daemon answers at {tmp_path / 'nls.sock'}: start one.", False)
+
+
+LOCKS = """
+import fcntl, os, sys
+os.setuid(65533)
+folder = os.open(sys.argv[1], os.O_RDONLY)
+if sys.argv[2] == "and is gone" and (child := os.fork()):
+    os.waitpid(child, 0)
+else:
+    fcntl.flock(folder, fcntl.LOCK_SH if sys.argv[2] == "shared" else fcntl.LOCK_EX)
+    if sys.argv[2] == "and is gone":
+        os._exit(0)
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(params=["shared", "exclusive", "and is gone"])
+def locked_by_mallory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    folder = tmp_path / "state"
+    folder.mkdir()
+    for parent in (folder, *folder.parents):
+        parent.chmod(parent.stat().st_mode | 0o055)
+    with subprocess.Popen(
+        [sys.executable, "-c", LOCKS, str(folder), request.param],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"locked\n"
+        yield folder
+
+
+def test_another_users_lock_on_a_folder_keeps_no_daemon_from_it(locked_by_mallory: Path) -> None:
+    with Ownership(locked_by_mallory, str) as owned:
+        owned.keep()
+
+
+def test_a_daemons_lock_on_a_folder_keeps_the_next_one_from_it(tmp_path: Path) -> None:
+    with Ownership(tmp_path, str), pytest.raises(AlreadyRunning), Ownership(tmp_path, str):
+        pass
+
+
+def test_a_folder_that_others_had_locked_is_locked_once_they_are_gone(tmp_path: Path) -> None:
+    others = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(others, fcntl.LOCK_SH)  # shared, as no daemon does it
+    with Ownership(tmp_path, str) as owned:
+        assert locked_by(tmp_path) is None
+        os.close(others)
+        owned.keep()
+        assert locked_by(tmp_path) == Holder(os.getpid(), stopped=False)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 JOURNAL_NAME: Final = "journal.db"
 KEY_NAME: Final = "adoption.key"
+LOCK_NAME: Final = "daemon.lock"
 _ACCESS_LIST: Final = "system.posix_acl_access"
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _OTHERS_DO_ANYTHING: Final = stat.S_IRWXG | stat.S_IRWXO

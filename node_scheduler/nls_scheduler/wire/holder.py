@@ -33,24 +33,30 @@ def lock_of(path: Path) -> Path:
 
 
 def holder_of(path: Path) -> Holder | None:
-    """The daemon that holds the lock of the socket `path`; `None`: nobody, or nobody whom this process can see.
+    """The daemon that holds the lock of the socket `path`; `None`: nobody, or nobody whom this process can see."""
+    return locked_by(lock_of(path))
+
+
+def locked_by(lock: Path) -> Holder | None:
+    """The process of the owner of `lock`, a file or a folder, or of root's that holds it; others count as nobody.
 
     It is read from /proc/locks, as proc(5) describes it: a lock that one tried would refuse a daemon that starts now.
     """
     try:
-        lock = lock_of(path).stat()
+        about = lock.stat()
         lines = Path("/proc/locks").read_text().splitlines()
     except OSError:
         return None
     for line in lines:
         words = line.split()
         # The device's number is not that of stat(2) everywhere; the owner tells another file of the same number.
-        if words[1:4] == ["FLOCK", "ADVISORY", "WRITE"] and words[5].rpartition(":")[2] == str(lock.st_ino):
-            process = Path("/proc") / words[4]
+        if words[1:4] == ["FLOCK", "ADVISORY", "WRITE"] and words[5].rpartition(":")[2] == str(about.st_ino):
             try:
-                if process.stat().st_uid in (lock.st_uid, 0):  # root's, where it may not be dumped
-                    state = (process / "stat").read_bytes().rpartition(b")")[2].split()[0].decode()
-                    return Holder(int(words[4]), state in _STOPPED)
+                lines_of = Path(f"/proc/{words[4]}/status").read_text(errors="replace").splitlines()
             except OSError:
                 continue
+            process = dict(line.split(":\t", 1) for line in lines_of)
+            # The real user: whoever runs `su` is not root yet.
+            if int(process["Uid"].split()[0]) in (about.st_uid, 0):
+                return Holder(int(words[4]), process["State"][0] in _STOPPED)
     return None

@@ -32,10 +32,11 @@ class Listening:
 
     def make_directory(self) -> None:
         """The directory of the socket; nobody but our user needs one that is not everybody's. Raises OSError."""
-        if not self.path.parent.is_dir():
-            self.path.parent.mkdir(mode=0o755 if self._everybody else 0o700, parents=True, exist_ok=True)
+        missing = [place for place in self.path.parents if not place.is_dir()]
+        for place in reversed(missing):
+            place.mkdir(mode=0o700, exist_ok=True)
             if self._everybody:
-                self.path.parent.chmod(0o755)  # whatever our umask is
+                place.chmod(0o711)  # to enter; who could list it could lock it
 
     def open(self, server: BoundedServer) -> None:
         """Listen; a socket that a killed daemon left behind is replaced. Raises OSError."""

@@ -8,6 +8,8 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
+from nls_scheduler.wire.holder import locked_by
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -24,9 +26,9 @@ class Ownership:
     """A lock, held as long as the context lasts; `refusal` says who has it where another daemon does."""
 
     def __init__(self, path: Path, refusal: Callable[[], str]) -> None:
-        """`path` is a folder, which is locked itself so that nothing in it has to stay, or a file that is made.
+        """`path` is a file that is made, and that only its owner can lock, or a folder, in which nothing has to stay.
 
-        Nothing is locked yet.
+        Who may read a folder can lock it: there only a daemon counts that one sees. Nothing is locked yet.
         """
         self._path = path
         self._refusal = refusal
@@ -49,7 +51,10 @@ class Ownership:
 
     def keep(self) -> None:
         """Lock anew where the file was removed. Raises AlreadyRunning where another daemon was faster, and OSError."""
-        if self._held is None or self._is_there(self._held):
+        if self._held is None:
+            return
+        if self._is_there(self._held):
+            self._lock(self._held)
             return
         lost, self._held = self._held, self._locked()
         os.close(lost)
@@ -60,13 +65,20 @@ class Ownership:
             way = os.O_RDONLY if self._path.is_dir() else os.O_RDWR | os.O_CREAT
             descriptor = os.open(self._path, way | os.O_CLOEXEC, 0o600)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+                self._lock(descriptor)
+            except AlreadyRunning:
                 os.close(descriptor)
-                raise AlreadyRunning(self._refusal()) from None
+                raise
             if self._is_there(descriptor):
                 return descriptor
             os.close(descriptor)
+
+    def _lock(self, descriptor: int) -> None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not self._path.is_dir() or locked_by(self._path) is not None:
+                raise AlreadyRunning(self._refusal()) from None
 
     def _is_there(self, descriptor: int) -> bool:
         with suppress(FileNotFoundError):

@@ -67,7 +67,9 @@ def serve(
         with suppress(OSError):  # where no lock can be made no journal can: that one tells, and goes on in memory
             journal_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             state_folder.check(journal_path.parent)
-            owned.append(held.enter_context(Ownership(journal_path.parent, lambda: kept)))
+            # Nobody else can lock the file; the folder's lock stays where what is in it is removed.
+            for place in (journal_path.with_name(state_folder.LOCK_NAME), journal_path.parent):
+                owned.append(held.enter_context(Ownership(place, lambda: kept)))
         daemon = Daemon(make_driver(), settings, Journal(journal_path), cluster, reload)
         asyncio.run(_serve(listening, owned, daemon, settings, idle_exit_s, ready, reload))
 
