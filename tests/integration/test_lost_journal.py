@@ -73,6 +73,19 @@ def test_the_first_user_of_a_new_daemon_waits_for_nobody(patient):
     assert patient.nls("run", "--", "echo", "ran").stdout == "ran\n"
 
 
+@pytest.mark.parametrize("name", ["0123456789ab\n2026 ERROR forged\x1b[2J", "0123456789abc", "notebook"])
+def test_a_variable_that_names_no_workload_makes_nobody_wait_and_no_line_of_the_log(patient, name):
+    gpu = patient.status()["gpus"][0]["uuid"]
+    with subprocess.Popen(["sleep", "600"], env={"NLS_WORKLOAD": name, "CUDA_VISIBLE_DEVICES": gpu}) as process:
+        try:
+            patient.kill()
+            patient.start()
+            assert patient.nls("run", "--", "echo", "ran").stdout == "ran\n"
+            assert "forged" not in patient.log
+        finally:
+            process.kill()
+
+
 def test_who_asks_first_when_a_journal_was_removed_does_not_take_the_gpu_of_one_that_runs(patient):
     first = patient.start_nls("run", "--name", "first", "--", "sleep", "600")
     before = patient.wait_for("first", phase="running")

@@ -205,6 +205,16 @@ def test_another_socket_than_the_daemons_is_refused(tmp_path: Path, listening: s
     assert not os.path.lexists(tmp_path / "other.sock")
 
 
+def test_a_socket_that_is_said_to_be_passed_and_is_not_is_named(tmp_path: Path, listening: socket.socket) -> None:
+    passes = PASSES.replace('LISTEN_FDS="1"', 'LISTEN_FDS="2"').replace("os.execv", "os.closerange(4, 99); os.execv")
+    command = [sys.executable, "-c", passes, str(listening.fileno()), *NLS[1:]]
+    done = subprocess.run(
+        [*command, "--socket", str(tmp_path / "nls.sock"), "up", "--simulate", "1x1GiB"],
+        env=nls_environment(), pass_fds=[listening.fileno()], capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert (done.returncode, "LISTEN_FDS=2 says" in done.stderr) == (2, True), done
+
+
 def test_a_daemon_in_the_background_has_the_socket_that_was_passed(tmp_path: Path, listening: socket.socket) -> None:
     place = (tmp_path / "nls.sock").stat()
     daemon = ActivatedDaemon(tmp_path, listening)

@@ -26,7 +26,7 @@ def test_a_secret_is_of_one_workload_of_one_user(tmp_path: Path, of: tuple[str, 
     Passports(tmp_path / "key")
     after = Passports(tmp_path / "key")
     assert not after.opens(after.secret(*of), *OF)
-    for nothing in (None, "", 5, "x" * 64, "ü"):
+    for nothing in (None, "", 5, "x" * 64, "ü", "\ud800"):
         assert not after.opens(nothing, *OF)
 
 

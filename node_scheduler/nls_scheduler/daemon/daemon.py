@@ -570,7 +570,9 @@ class Daemon:
         """A journal that is gone, and one of a machine where nothing ran yet, look the same: what runs here tells."""
         if self.state.settling or not self.state.gpus:
             return
-        running = await asyncio.to_thread(workloads_on, tuple(self.state.gpus))
+        named = await asyncio.to_thread(workloads_on, tuple(self.state.gpus))
+        # Anybody may set a variable.
+        running = {workload for workload in named if adoption.ID_PATTERN.fullmatch(workload)}
         if forgotten := running - self.state.workloads.keys():
             log.warning("the journal knows nothing of %s: it was lost, or its end was", ", ".join(sorted(forgotten)))
             self.apply_or_tell(events.DaemonRestarted(boottime_s(), forgetful=True))

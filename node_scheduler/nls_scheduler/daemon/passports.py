@@ -50,9 +50,8 @@ class Passports:
 
     def opens(self, said: object, workload: str, owner: int, tenant: str) -> bool:
         """Whether `said` is that secret."""
-        return isinstance(said, str) and hmac.compare_digest(
-            said.encode(), self.secret(workload, owner, tenant).encode()
-        )
+        secret = self.secret(workload, owner, tenant)
+        return isinstance(said, str) and said.isascii() and hmac.compare_digest(said, secret)
 
     def _write(self) -> bool:
         """As a whole or not at all: a daemon may be killed at any moment. Why it cannot be is told once."""

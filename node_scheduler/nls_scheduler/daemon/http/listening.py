@@ -104,7 +104,10 @@ def passed_by_systemd(path: Path) -> socket.socket | None:
     pid, count, _ = (os.environ.pop(f"LISTEN_{name}", "") for name in ("PID", "FDS", "FDNAMES"))
     if pid != str(os.getpid()) or not count.isdecimal() or int(count) == 0:
         return None
-    passed = [socket.socket(fileno=_FIRST_PASSED + number) for number in range(int(count))]
+    try:
+        passed = [socket.socket(fileno=_FIRST_PASSED + number) for number in range(int(count))]
+    except OSError as error:
+        raise ValueError(f"LISTEN_FDS={count} says that systemd passes sockets that are not there ({error}).") from None
     for each in passed:
         each.set_inheritable(False)
         each.settimeout(0)
