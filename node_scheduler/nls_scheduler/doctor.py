@@ -85,7 +85,7 @@ def _socket(named: Path | None, environ: Mapping[str, str]) -> tuple[Path | None
     variable = environ.get(locate.SOCKET_VARIABLE)
     wanted = named or (Path(variable) if variable else None)
     try:
-        candidates = [locate.checked(wanted)] if wanted else [locate.SYSTEM_SOCKET, locate.per_user_socket()]
+        candidates = [locate.checked(wanted)] if wanted else locate.default_places()
         path = next((path for path in candidates if locate.answers(path)), None)
     except DaemonUnreachable as error:
         return None, [Finding("socket", "error", str(error), "correct the path or the rights of the socket")]
@@ -308,7 +308,7 @@ def autoload(system: list[Path], user: Path) -> list[Finding]:
 
 def _ipython_directory(environ: Mapping[str, str]) -> Path:
     named = environ.get("IPYTHONDIR")
-    return Path(named) if named else Path.home() / ".ipython"
+    return Path(named or os.path.expanduser("~/.ipython"))  # noqa: PTH111 - pathlib raises where nobody's home is known
 
 
 def _version(package: str) -> str | None:

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import os
 import socket
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 import pytest
+from jupyter_core import paths
 
+from nls_scheduler import doctor
+from nls_scheduler.cli import up
 from nls_scheduler.wire import locate
 from nls_scheduler.wire.errors import DaemonUnreachable
 
@@ -94,3 +98,26 @@ def test_a_daemon_for_which_too_many_wait_is_there(tmp_path: Path) -> None:
             with suppress(BlockingIOError):
                 connection.connect(str(tmp_path / "nls.sock"))
         assert locate.answers(tmp_path / "nls.sock")
+
+
+@pytest.fixture
+def _homeless(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("HOME", "XDG_RUNTIME_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR", "XDG_DATA_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 4242)
+
+
+@pytest.mark.usefixtures("_homeless")
+def test_who_has_no_home_uses_the_nodes_daemon_and_is_told_what_is_missing_without_one(tmp_path: Path) -> None:
+    for look in (locate.find, locate.find_or_start):
+        with pytest.raises(DaemonUnreachable, match=r"start one with|no home directory"):
+            look()
+        with listen(tmp_path / "system.sock"):
+            assert look() == tmp_path / "system.sock"
+        (tmp_path / "system.sock").unlink()
+
+
+@pytest.mark.usefixtures("_homeless")
+def test_who_has_no_home_serves_a_socket_that_is_named_and_gets_advice(tmp_path: Path) -> None:
+    assert up._config_path() == [*paths.ENV_CONFIG_PATH, *paths.SYSTEM_CONFIG_PATH]
+    assert doctor._ipython_directory({}).name == ".ipython"

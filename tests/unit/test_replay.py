@@ -106,3 +106,23 @@ def test_who_reads_slowly_does_not_keep_the_daemon_from_emptying_its_log(path):
             busy, *_ = database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         assert not busy
         assert sum(1 for _ in steps) > 100
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE snapshots SET state = '[]'",
+        "UPDATE snapshots SET state = 5",
+        "UPDATE events SET wall = 1e308",
+        "UPDATE events SET wall = 'then'",
+        "UPDATE events SET event = '" + "[" * 100_000 + "'",
+        "UPDATE events SET event = '{}'",
+        "UPDATE events SET commands = '5'",
+    ],
+    ids=lambda damage: damage[:40],
+)
+def test_a_journal_that_is_damaged_is_told_in_one_sentence(path, capsys, damage):
+    change(path, damage)
+    for arguments in ((), ("--json",)):
+        assert main(["replay", str(path), *arguments]) == exit_codes.USAGE
+        assert "cannot be read as a journal" in capsys.readouterr().err

@@ -115,8 +115,6 @@ def _seconds(text: str) -> float:
 
 
 def _serve(options: argparse.Namespace, ready: Callable[[], None]) -> int:
-    from jupyter_core.paths import jupyter_config_path
-
     from nls_scheduler.daemon import config
     from nls_scheduler.daemon.http import server
     from nls_scheduler.daemon.http.ownership import AlreadyRunning
@@ -131,7 +129,7 @@ def _serve(options: argparse.Namespace, ready: Callable[[], None]) -> int:
 
     def reload(cluster_values: Mapping[str, Any] | None) -> DaemonSettings:
         return config.load(
-            options.assignments, jupyter_config_path(), shared=shared, defaults=defaults, cluster=cluster_values
+            options.assignments, _config_path(), shared=shared, defaults=defaults, cluster=cluster_values
         )
 
     try:
@@ -168,6 +166,16 @@ def _serve(options: argparse.Namespace, ready: Callable[[], None]) -> int:
         tell(f"The daemon cannot serve {path}: {error}.")
         return exit_codes.NO_DAEMON
     return 0
+
+
+def _config_path() -> list[str]:
+    """Jupyter's; where nobody's home is known, the places of the environment and the machine."""
+    from jupyter_core import paths
+
+    try:
+        return paths.jupyter_config_path()
+    except RuntimeError:
+        return [*paths.ENV_CONFIG_PATH, *paths.SYSTEM_CONFIG_PATH]
 
 
 def _cluster(options: argparse.Namespace, path: Path) -> tuple[Cluster, Mapping[str, Any]]:

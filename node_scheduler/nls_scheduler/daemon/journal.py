@@ -22,7 +22,7 @@ from nls_scheduler.core.model.state import NodeState
 from nls_scheduler.daemon import journal_tables as tables
 from nls_scheduler.daemon.journal_files import JournalFiles
 from nls_scheduler.daemon.journal_retention import Retention, trim
-from nls_scheduler.daemon.journal_tables import JournalError, NewerJournalError, Recovered
+from nls_scheduler.daemon.journal_tables import DAMAGE, JournalError, NewerJournalError, Recovered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -77,7 +77,7 @@ class Journal:
             return None
         try:
             found = tables.recovered(self._database)
-        except (sqlite3.DatabaseError, UnknownValueError, ValueError, KeyError) as error:
+        except (sqlite3.DatabaseError, UnknownValueError, *DAMAGE) as error:
             self._set_aside(f"it is damaged: {error}")
             return None
         if found is not None:

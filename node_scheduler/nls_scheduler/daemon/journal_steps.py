@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from nls_scheduler.core.model.codec import decode
-from nls_scheduler.daemon.journal_tables import LOCK_TIMEOUT_S, JournalError, check_version, unpack
+from nls_scheduler.core.model.events import Event
+from nls_scheduler.core.model.state import NodeState
+from nls_scheduler.daemon.journal_tables import DAMAGE, LOCK_TIMEOUT_S, JournalError, check_version, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from nls_scheduler.core.model.commands import Command
-    from nls_scheduler.core.model.events import Event
-    from nls_scheduler.core.model.state import NodeState
 
 _NO_END: Final = 2**63 - 1
+_LAST_YEAR_ENDS: Final = 253_402_300_800
+"""Of those that a date can name."""
 _Row: TypeAlias = tuple[float, str, str]
 
 
@@ -42,10 +44,12 @@ def read_steps(
             text = unpack(snapshot[0])
             if of is not None and not _tell_of(of, text, rows):
                 continue
-            state = decode(json.loads(text))
+            state = _read(text, NodeState)
             for wall, event, commands in rows:
                 shown = since is None or wall >= since
-                yield state, decode(json.loads(event)), decode(json.loads(commands)) if shown else None, wall
+                if not 0 <= wall < _LAST_YEAR_ENDS:
+                    raise ValueError(f"{wall:g} is no time of a step")
+                yield state, _read(event, Event), _read(commands, tuple) if shown else None, wall
                 state = None
 
 
@@ -64,8 +68,16 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=LOCK_TIMEOUT_S)) as database:
             check_version(database, path)
             yield database
-    except (sqlite3.DatabaseError, ValueError) as error:
+    except (sqlite3.DatabaseError, *DAMAGE) as error:
         raise JournalError(f"{path} cannot be read as a journal: {error}.") from error
+
+
+def _read(text: str, kind: Any) -> Any:
+    """The value of that kind which `text` is. Raises ValueError for another one, and what damage leads to."""
+    value = decode(json.loads(text))
+    if not isinstance(value, kind):
+        raise ValueError(f"{type(value).__name__} stands where something else belongs")  # noqa: TRY004 - the text is wrong
+    return value
 
 
 def _parts(database: sqlite3.Connection, since: float | None) -> list[tuple[int, int]]:

@@ -29,6 +29,8 @@ VERSION: Final = 2
 LOCK_TIMEOUT_S: Final = 5.0
 HISTORY_KEPT: Final = 2000
 """As many entries of the history come back after a restart."""
+DAMAGE: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""What reading a text leads to that nobody has written so."""
 JSON: Final = json.JSONEncoder(separators=(",", ":"))
 _PACKED_FROM_BYTES: Final = 200
 _REBUILT_UP_TO_BYTES: Final = 32 * 2**20
@@ -64,7 +66,7 @@ class Recovered:
 
 
 def connected(path: Path) -> sqlite3.Connection:
-    """Open the journal at `path`, make one where none is, bring an older one up to date. Raises what SQLite raises, and OSError."""
+    """Open the journal at `path`, make one where none is, bring an older one up to date. Raises SQLite's and OSError."""
     with suppress(FileExistsError):  # who opens it before it is closed to others reads on
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     database = sqlite3.connect(path, timeout=LOCK_TIMEOUT_S, isolation_level="IMMEDIATE")

@@ -28,15 +28,32 @@ LOG_NAME: Final = "nls.log"
 _LOG_LIMIT: Final = 2**20
 
 
+class NoHome(DaemonUnreachable):
+    """This user has no place for a daemon of their own."""
+
+
 def per_user_socket() -> Path:
-    """The default path of a user's own daemon. Raises DaemonUnreachable when it is too long for a socket."""
+    """The default path of a user's own daemon. Raises NoHome; DaemonUnreachable where it is too long for a socket."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime and os.access(runtime, os.W_OK | os.X_OK):
         return checked(Path(runtime) / "nls" / "nls.sock")
     # Slow to import, and needed only here.
     from jupyter_core.paths import jupyter_runtime_dir
 
-    return checked(Path(jupyter_runtime_dir()) / "nls" / "nls.sock")
+    try:
+        own = jupyter_runtime_dir()
+    except RuntimeError as error:  # as pathlib tells it
+        told = "No daemon is running here, and this user has no home directory for one: set HOME, or name a socket."
+        raise NoHome(told) from error
+    return checked(Path(own) / "nls" / "nls.sock")
+
+
+def default_places() -> list[Path]:
+    """Where daemons are looked for: the node's, and this user's own, for whom there is a place. Raises as `checked`."""
+    try:
+        return [SYSTEM_SOCKET, per_user_socket()]
+    except NoHome:
+        return [SYSTEM_SOCKET]
 
 
 def checked(path: Path) -> Path:
@@ -61,10 +78,11 @@ def find(named: Path | None = None) -> Path:
         if not answers(checked(named)):
             raise silent(checked(named), f"start one with `nls up --socket {named}`")
         return checked(named)
-    for path in (SYSTEM_SOCKET, per_user_socket()):
+    places = default_places()
+    for path in places:
         if answers(path):
             return path
-    for path in (SYSTEM_SOCKET, per_user_socket()):
+    for path in places:
         if (away := silent(path, "start one with `nls up`")).may_come:
             raise away
     raise DaemonUnreachable("No daemon is running on this node: start one with `nls up`.")
@@ -77,14 +95,14 @@ def find_or_start(named: Path | None = None) -> Path:
     """
     if named is not None or _named_in_environment() is not None:
         return find(named)
-    path = per_user_socket()
-    for candidate in (SYSTEM_SOCKET, path):
+    for candidate in default_places():
         if answers(candidate):
             return candidate
     # None is started beside one that comes back. A socket that this user's own daemon left is no reason to wait.
     advice = "have its administrator remove that socket, or start one of your own with `nls up`"
     if (away := silent(SYSTEM_SOCKET, advice)).may_come:
         raise away
+    path = per_user_socket()
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with path.with_name("start.lock").open("w") as lock:
@@ -130,7 +148,7 @@ def silent(path: Path, advice: str) -> DaemonUnreachable:
 
 
 def opened_log(path: Path, *, anew: bool = False) -> BinaryIO:
-    """A daemon's log, to write at its end: it tells of all users, and nobody but the daemon's reads it. Raises OSError."""
+    """A daemon's log, to write at its end. It tells of all users: only the daemon's reads it. Raises OSError."""
     way = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_TRUNC if anew else 0)
     log = os.fdopen(os.open(path, way, 0o600), "ab")
     os.fchmod(log.fileno(), 0o600)  # one of an earlier version

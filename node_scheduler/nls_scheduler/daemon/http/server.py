@@ -68,8 +68,8 @@ def serve(
             journal_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             state_folder.check(journal_path.parent)
             # Nobody else can lock the file; the folder's lock stays where what is in it is removed.
-            for place in (journal_path.with_name(state_folder.LOCK_NAME), journal_path.parent):
-                owned.append(held.enter_context(Ownership(place, lambda: kept)))
+            places = (journal_path.with_name(state_folder.LOCK_NAME), journal_path.parent)
+            owned.extend(held.enter_context(Ownership(place, lambda: kept)) for place in places)
         daemon = Daemon(make_driver(), settings, Journal(journal_path), cluster, reload)
         asyncio.run(_serve(listening, owned, daemon, settings, idle_exit_s, ready, reload))
 
