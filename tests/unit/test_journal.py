@@ -108,7 +108,7 @@ def test_a_journal_of_a_newer_version_is_refused_and_left_alone(path):
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("damage", ["garbage", "value", "truncated"])
+@pytest.mark.parametrize("damage", ["garbage", "value", "truncated", "depth", "kind"])
 def test_a_damaged_journal_is_set_aside_and_a_new_one_begins(path, damage):
     journal = Journal(path)
     Recording(journal).play()
@@ -118,8 +118,9 @@ def test_a_damaged_journal_is_set_aside_and_a_new_one_begins(path, damage):
     elif damage == "truncated":
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     else:
+        value = {"value": '{"$": "Teleport"}', "depth": "[" * 100_000, "kind": "5"}[damage]
         with sqlite3.connect(path) as database:
-            database.execute("UPDATE records SET value = '{\"$\": \"Teleport\"}' WHERE kind = 'workload'")
+            database.execute("UPDATE records SET value = ? WHERE kind = 'workload'", (value,))
         database.close()
     journal = Journal(path)
     assert journal.recover() is None

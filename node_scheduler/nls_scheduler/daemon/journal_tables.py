@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.core.model.codec import decode, encode
-from nls_scheduler.core.model.gpu import Claims
+from nls_scheduler.core.model.gpu import Claims, Gpu
 from nls_scheduler.core.model.ids import CommandId, GpuUuid, ProcessId, WorkloadId
 from nls_scheduler.core.model.state import NodeState
+from nls_scheduler.core.model.workload import Workload
 from nls_scheduler.daemon.journal_retention import used_bytes
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ HISTORY_KEPT: Final = 2000
 DAMAGE: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 """What reading a text leads to that nobody has written so."""
 JSON: Final = json.JSONEncoder(separators=(",", ":"))
+_KINDS: Final = {"gpu": Gpu, "workload": Workload}
 _PACKED_FROM_BYTES: Final = 200
 _REBUILT_UP_TO_BYTES: Final = 32 * 2**20
 _WAL_KEPT_BYTES: Final = 8 * 2**20
@@ -66,7 +68,7 @@ class Recovered:
 
 
 def connected(path: Path) -> sqlite3.Connection:
-    """Open the journal at `path`, make one where none is, bring an older one up to date. Raises SQLite's and OSError."""
+    """Open the journal at `path`, make one where none is, bring an older one up to date. Raises SQLite's, OSError."""
     with suppress(FileExistsError):  # who opens it before it is closed to others reads on
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     database = sqlite3.connect(path, timeout=LOCK_TIMEOUT_S, isolation_level="IMMEDIATE")
@@ -112,7 +114,9 @@ def recovered(database: sqlite3.Connection) -> Recovered | None:
         return None
     records: dict[str, dict[str, Any]] = {"gpu": {}, "workload": {}, "node": {}}
     for kind, key, value in database.execute("SELECT kind, id, value FROM records"):
-        records[kind][key] = decode(json.loads(value))
+        records[kind][key] = found = decode(json.loads(value))
+        if not isinstance(found, _KINDS.get(kind, object)):
+            raise ValueError(f"the {kind} {key} is none")  # noqa: TRY004 - the text is wrong
     node = records["node"]
     state = NodeState(
         gpus={GpuUuid(key): gpu for key, gpu in records["gpu"].items()},
