@@ -14,7 +14,7 @@ WORKERS ?= --numprocesses=$(shell nproc | awk '{print ($$1 < 8) ? $$1 : 8}') --d
 MINUTES ?= 2
 SEED ?=
 
-.PHONY: demo lab labextension test test-long test-oldest test-prereleases explore chaos soak corpus types mutants lint format docs pictures locks images clean
+.PHONY: demo lab labextension test test-long test-oldest test-prereleases explore chaos soak corpus types mutants lint format docs pictures locks chart images clean
 
 demo: $(VENV)/.lab
 	$(BIN)/nls demo
@@ -99,6 +99,10 @@ pictures: $(VENV)/.test labextension
 locks: $(VENV)/.base
 	$(BIN)/python -m pip install --quiet 'uv>=0.9,<1'
 	$(BIN)/python tools/lock_images.py $(ARGS)
+
+# The Helm chart's templates, from kustomize's base and components.
+chart:
+	$(PYTHON) tools/helm_chart.py
 
 # The images' steps one by one in a folder, with Python 3.13: what a build does, but for the base images.
 images: $(VENV)/.test
