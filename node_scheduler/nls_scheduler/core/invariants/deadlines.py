@@ -45,7 +45,7 @@ def who_has_to_leave_is_told_before(step: Step) -> Iterator[str]:
 
 
 def a_deadline_does_not_slide(step: Step) -> Iterator[str]:
-    """Who has been told to leave is not given longer than it was told, as long as nobody comes, goes or moves."""
+    """Who has been told to leave is not given longer than told, as long as nobody comes, goes, moves or is to."""
     was, state = step.before, step.state
     if was.policy != state.policy or was.gpus.keys() != state.gpus.keys() or _who_is_where(was) != _who_is_where(state):
         return
@@ -58,8 +58,13 @@ def a_deadline_does_not_slide(step: Step) -> Iterator[str]:
 
 
 def _who_is_where(state: NodeState) -> list[tuple[object, ...]]:
+    """Where everybody is and is to be: another claim on a Gpu has another deadline."""
     pressed: list[tuple[object, ...]] = [(gpu.uuid, gpu.pressed_since) for gpu in state.gpus.values()]
-    return pressed + [(w.id, w.home, w.current, w.phase, w.process, w.waiting_since) for w in state.workloads.values()]
+    targets = {key: entry.target for key, entry in state.plan.items()}
+    return pressed + [
+        (w.id, w.home, w.current, targets.get(w.id), w.phase, w.process, w.waiting_since)
+        for w in state.workloads.values()
+    ]
 
 
 SENTENCES = (only_a_guarantee_sets_a_deadline, who_has_to_leave_is_told_before, a_deadline_does_not_slide)

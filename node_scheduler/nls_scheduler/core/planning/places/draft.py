@@ -93,8 +93,20 @@ class Draft:
         """
         if claimant.waiting_since is not None:
             return self._waits_since(claimant, claimant.waiting_since)
+        if claimant.id in self.since:
+            return self.since[claimant.id]
         told = self.state.at if victim.told_since is None else victim.told_since
-        return self.since.get(claimant.id, told)
+        return min(self._waits_for(claimant), default=told)  # one that is on its way out is driven out no more
+
+    def _waits_for(self, workload: Workload) -> list[float]:
+        """Since when those wait who come to where `workload` still is."""
+        gpus = [self.state.gpus[uuid] for uuid in workload.current if uuid in self.state.gpus]
+        return [
+            self._waits_since(claimant, claimant.waiting_since)
+            for gpu in gpus
+            for claimant in self._who_comes(gpu.uuid)
+            if claimant.waiting_since is not None and not has_room(self.state, claimant, gpu)
+        ]
 
     def _waits_since(self, claimant: Workload, waiting_since: float) -> float:
         """Since when it waits for its home: nobody waits for one before it is given."""
