@@ -232,3 +232,28 @@ def test_a_daemon_in_the_background_has_the_socket_that_was_passed(tmp_path: Pat
             os.kill(holder.pid, signal.SIGTERM)
             assert select.select([ended], [], [], 15)[0], daemon.log
     assert daemon.socket.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_where_another_user_has_made_the_directory_anew_nothing_is_made(tmp_path: Path) -> None:
+    """Not by their links either: a file of root's in a place of their choice would be theirs to choose."""
+    tmp_path.chmod(0o1777)
+    place, elsewhere = tmp_path / "run", tmp_path / "made"
+    place.mkdir()
+    daemon = DaemonProcess(place, "1x1GiB")
+    daemon.log_path = tmp_path / "daemon.log"
+    command = daemon._command
+    command[command.index("--state-dir") + 1] = str(tmp_path / "state")
+    with daemon:
+        os.kill(daemon.process.pid, signal.SIGSTOP)
+        try:
+            shutil.rmtree(place)
+            # From where it is: what leads there may be root's alone.
+            makes = "import os; os.setuid(65534); os.mkdir('run'); os.symlink('../made', 'run/nls.sock.lock')"
+            subprocess.run([sys.executable, "-c", makes], cwd=tmp_path, check=True)
+        finally:
+            os.kill(daemon.process.pid, signal.SIGCONT)
+        wait_until(lambda: "cannot be made again" in daemon.log)
+        assert "its directory belongs to" in daemon.log
+        assert not elsewhere.exists()
+        assert [path.name for path in place.iterdir()] == ["nls.sock.lock"]

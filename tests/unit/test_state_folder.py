@@ -81,6 +81,7 @@ def test_of_groups_only_roots_own_may_write_to_what_leads_to_a_folder_of_roots(f
     [
         ("alice", [], {}, True),
         ("alice", ["bob"], {}, False),
+        ("alice", [], {"alice": 100, "bob": 100}, False),
         ("users", [], {"alice": 100, "root": 0}, True),
         ("users", [], {"alice": 100, "root": 0, "bob": 100}, False),
         ("users", ["alice", "bob"], {"alice": 7, "root": 0, "bob": 8}, False),
@@ -90,6 +91,7 @@ def test_of_groups_only_roots_own_may_write_to_what_leads_to_a_folder_of_roots(f
     ids=[
         "her own",
         "her own, with a guest",
+        "her own, that is another's first",
         "one that is hers alone",
         "one that is another's first",
         "one that another is in",
@@ -119,6 +121,16 @@ def test_a_users_own_group_may_write_to_what_leads_there(
     else:
         with pytest.raises(ValueError, match="others may write"):
             state_folder.check(folder)
+
+
+def test_where_a_link_lies_that_leads_there_nobody_else_may_write(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    link = tmp_path / "open" / "link"
+    link.symlink_to(folder)
+    state_folder.check(link)
+    link.parent.chmod(0o777)
+    with pytest.raises(ValueError, match=r"others may write to .*open"):
+        state_folder.check(link)
 
 
 @pytest.mark.parametrize("place", ["state", "", "state/journal.db"])

@@ -31,7 +31,8 @@ def check(folder: Path) -> None:
         if place.is_symlink() and place.lstat().st_uid not in ours:
             raise _refused(folder, f"the link {place} is another user's")
     real = folder.resolve()
-    for place in (real, *real.parents):
+    # Who may write to where a link lies could put another one there.
+    for place in dict.fromkeys((real, *real.parents, *folder.absolute().parents)):
         about = place.stat()
         if about.st_uid not in ours:
             raise _refused(folder, f"{place} belongs to another user")
@@ -73,11 +74,10 @@ def _is_ours(gid: int) -> bool:
         name, members = "", set()
     else:
         name, members = group.gr_name, set(group.gr_mem)
-    if name not in ours:
-        listed = {user.pw_name: user.pw_gid for user in pwd.getpwall()}
-        if os.geteuid() == 0 or not ours <= listed.keys():
-            return False
-        members |= {user for user, first in listed.items() if first == gid}
+    listed = {user.pw_name: user.pw_gid for user in pwd.getpwall()}
+    if name not in ours and (os.geteuid() == 0 or not ours <= listed.keys()):
+        return False
+    members |= {user for user, first in listed.items() if first == gid}
     return members <= ours
 
 

@@ -8,6 +8,9 @@ import socket
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Final
 
+from nls_scheduler.wire import trust
+from nls_scheduler.wire.errors import DaemonUnreachable
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -38,6 +41,13 @@ class Listening:
             if self._everybody:
                 place.chmod(0o711)  # to enter; who could list it could lock it
 
+    def require_ours(self) -> None:
+        """Raises OSError where the directory is another user's by now, or a link: who could say what is made there?"""
+        try:
+            trust.check_place(self.path)
+        except DaemonUnreachable as error:
+            raise PermissionError(str(error)) from None
+
     def open(self, server: BoundedServer) -> None:
         """Listen; a socket that a killed daemon left behind is replaced. Raises OSError."""
         before, self._open = self._open, self._passed or self._bound()
@@ -52,12 +62,12 @@ class Listening:
         if self._is_ours():
             self._told = ""
         elif self._passed is not None:
-            self._tell(f"systemd's socket {self.path} was removed: `systemctl restart nls.socket` makes it again")
+            self.tell(f"systemd's socket {self.path} was removed: `systemctl restart nls.socket` makes it again")
         else:
             try:
                 self.open(server)
             except OSError as error:
-                self._tell(f"the socket {self.path} was removed, and cannot be made again: {error}")
+                self.tell(f"the socket {self.path} was removed, and cannot be made again: {error}")
             else:
                 log.warning("the socket %s was removed and is there again", self.path)
 
@@ -71,9 +81,15 @@ class Listening:
             listening = on_failure.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
             if self.path.is_socket():
                 self.path.unlink()
-            listening.bind(str(self.path))
+            # As it is to be from the beginning: a mode that is changed later may be that of what is there by then.
+            mode = 0o666 if self._everybody else 0o600
+            os.fchmod(listening.fileno(), mode)
+            before = os.umask(0o777 & ~mode)
+            try:
+                listening.bind(str(self.path))
+            finally:
+                os.umask(before)
             place = self._seen()
-            self.path.chmod(0o666 if self._everybody else 0o600)
             listening.listen(BACKLOG)
             listening.settimeout(0)
             on_failure.pop_all()
@@ -89,7 +105,7 @@ class Listening:
         seen = self._seen()
         return seen is not None and self._place is not None and os.path.samestat(seen, self._place)
 
-    def _tell(self, text: str) -> None:
+    def tell(self, text: str) -> None:
         """Once, not at every look."""
         if text != self._told:
             self._told = text

@@ -62,7 +62,7 @@ class Ownership:
 
     def _locked(self) -> int:
         while True:
-            way = os.O_RDONLY if self._path.is_dir() else os.O_RDWR | os.O_CREAT
+            way = os.O_RDONLY if self._path.is_dir() else os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
             descriptor = os.open(self._path, way | os.O_CLOEXEC, 0o600)
             try:
                 self._lock(descriptor)

@@ -142,13 +142,14 @@ async def _keep(listening: Listening, server: BoundedServer, owned: Sequence[Own
         await asyncio.sleep(LOOK_S)
         try:
             listening.make_directory()
+            listening.require_ours()
             for each in owned:
                 each.keep()
         except AlreadyRunning as error:
             log.error("a lock was removed and another daemon has it now, so this one ends: %s", error)  # noqa: TRY400 - the sentence says it all
             raise
         except OSError as error:
-            log.debug("what was removed cannot be made again yet: %s", error)
+            listening.tell(f"what was removed cannot be made again: {error}")
         else:
             listening.look(server)
         daemon.keep_key()
@@ -158,7 +159,7 @@ def _reload(daemon: Daemon, reload: Callable[[Mapping[str, Any] | None], DaemonS
     """SIGHUP: other settings, or the old ones and the reason in the log and the status."""
     try:
         daemon.reconfigure(reload(daemon.cluster_values))
-    except (ValueError, Problem) as error:
+    except (ValueError, Problem, SystemExit) as error:  # a file of Python may do anything
         daemon.refused_configuration = f"The new configuration is refused and the old one stays: {error}"
         log.error("%s", daemon.refused_configuration)  # noqa: TRY400 - the sentence says it all
     else:
