@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nls_scheduler.core.invariants.definitions import Step
+    from nls_scheduler.core.model.state import NodeState
 
 
 def only_a_guarantee_sets_a_deadline(step: Step) -> Iterator[str]:
@@ -43,4 +44,27 @@ def who_has_to_leave_is_told_before(step: Step) -> Iterator[str]:
             yield f"{workload.id} is to leave by {entry.deadline_at}, and was told at {workload.told_since}"
 
 
-SENTENCES = (only_a_guarantee_sets_a_deadline, who_has_to_leave_is_told_before)
+def a_deadline_does_not_slide(step: Step) -> Iterator[str]:
+    """Who has been told to leave is not given longer than told, as long as nobody comes, goes, moves or is to."""
+    was, state = step.before, step.state
+    if was.policy != state.policy or was.gpus.keys() != state.gpus.keys() or _who_is_where(was) != _who_is_where(state):
+        return
+    for workload, entry in step.planned:
+        told = was.plan.get(workload.id)
+        if told is None or told.deadline_at is None or entry.deadline_at is None:
+            continue
+        if was.workloads[workload.id].told_since == workload.told_since and entry.deadline_at > told.deadline_at:
+            yield f"{workload.id} was to leave by {told.deadline_at}, and is given until {entry.deadline_at}"
+
+
+def _who_is_where(state: NodeState) -> list[tuple[object, ...]]:
+    """Where everybody is and is to be: another claim on a Gpu has another deadline."""
+    pressed: list[tuple[object, ...]] = [(gpu.uuid, gpu.pressed_since) for gpu in state.gpus.values()]
+    targets = {key: entry.target for key, entry in state.plan.items()}
+    return pressed + [
+        (w.id, w.home, w.current, targets.get(w.id), w.phase, w.process, w.waiting_since)
+        for w in state.workloads.values()
+    ]
+
+
+SENTENCES = (only_a_guarantee_sets_a_deadline, who_has_to_leave_is_told_before, a_deadline_does_not_slide)

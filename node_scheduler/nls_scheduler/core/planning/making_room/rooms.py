@@ -261,11 +261,14 @@ def out_of_service(state: NodeState) -> dict[GpuUuid, Why]:
     }
 
 
-def has_room(state: NodeState, workload: Workload, gpu: Gpu) -> bool:
-    """Whether `gpu` has room for `workload` in fact: nothing counts as free before the driver shows it."""
+def has_room(state: NodeState, workload: Workload, gpu: Gpu, *, beside_bytes: int = 0) -> bool:
+    """Whether `gpu` has room for `workload` in fact: nothing counts as free before the driver shows it.
+
+    `beside_bytes`: of who else comes before it.
+    """
     if gpu.uuid not in state.usable or borrows_beside_a_stranger(workload, gpu):
         return False
-    return room_bytes(state, workload, gpu) >= workload.return_bytes
+    return room_bytes(state, workload, gpu) >= workload.return_bytes + beside_bytes
 
 
 def owed_bytes(

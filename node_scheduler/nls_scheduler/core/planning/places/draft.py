@@ -126,13 +126,22 @@ class Draft:
         return min(self._claims(workload), default=(0.0, None))[1]
 
     def _claims(self, workload: Workload) -> list[tuple[float, WorkloadId]]:
-        gpus = [self.state.gpus[uuid] for uuid in workload.current if uuid in self.state.gpus]
-        return [
-            (self.claim_since(claimant, workload), claimant.id)
-            for gpu in gpus
-            for claimant in self._who_comes(gpu.uuid)
-            if claimant.id != workload.id and not has_room(self.state, claimant, gpu)
-        ]
+        return [claim for uuid in workload.current for claim in self._claims_on(uuid, workload)]
+
+    def _claims_on(self, uuid: GpuUuid, victim: Workload) -> list[tuple[float, WorkloadId]]:
+        """Who comes to `uuid` and finds no room there beside those who have waited longer: for them nobody leaves."""
+        if (gpu := self.state.gpus.get(uuid)) is None:
+            return []
+        claims, come_bytes = [], 0
+        for since, key in sorted({(self.claim_since(c, victim), c.id) for c in self._who_comes(uuid)}):
+            claimant = self.state.workloads[key]
+            if key == victim.id:
+                continue
+            if has_room(self.state, claimant, gpu, beside_bytes=come_bytes):
+                come_bytes += claimant.return_bytes
+            else:
+                claims.append((since, key))
+        return claims
 
     def _who_comes(self, gpu: GpuUuid) -> list[Workload]:
         """Who has claimed a place on `gpu` and is to be there still."""
@@ -150,7 +159,9 @@ class Draft:
         """Take `victim` off its place, with the claim that makes it necessary."""
         left = Left(victim, self.rooms.target[victim.id], self.cause.get(victim.id), self.since.get(victim.id))
         self.rooms.remove(victim)
-        claims = [(self.claim_since(c, victim), c.id) for c in self._who_comes(gpu) if c.id != victim.id]
+        claims = self._claims_on(gpu, victim) or [
+            (self.claim_since(c, victim), c.id) for c in self._who_comes(gpu) if c.id != victim.id
+        ]
         if claims:
             since, self.cause[victim.id] = min(claims)
             if gpu in victim.current:
