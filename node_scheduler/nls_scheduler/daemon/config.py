@@ -271,13 +271,24 @@ def _read(directory: str) -> Config:
     config = Config()
     for loader in (PyFileConfigLoader("nls_config.py", directory), JSONFileConfigLoader("nls_config.json", directory)):
         try:
-            config.merge(loader.load_config())
+            found = loader.load_config()
+            _check_sections(found)
         except ConfigFileNotFound:
             continue
         except Exception as error:
             # A configuration file is Python: anything may come out of it.
             raise ConfigError(f"The configuration {loader.full_filename} cannot be read: {error}") from error
+        config.merge(found)
     return config
+
+
+def _check_sections(found: Config) -> None:
+    """Nothing that is written for the daemon is passed over. Raises ConfigError."""
+    for name, section in found.items():
+        if name != SECTION:
+            raise ConfigError(f"it says something of {name}, and all settings are {SECTION}'s.")
+        if not isinstance(section, Config):
+            raise ConfigError(f"what it says of {SECTION} is no settings with their values.")
 
 
 def _from_flags(assignments: Sequence[str]) -> Config:
