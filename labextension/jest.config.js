@@ -1,7 +1,10 @@
+const typescript = ['ts-jest', { tsconfig: 'tsconfig.test.json' }];
+
 module.exports = {
   testEnvironment: 'node',
   roots: ['<rootDir>/test'],
-  transform: {
-    '^.+\\.tsx?$': ['ts-jest', { tsconfig: 'tsconfig.test.json' }]
-  }
+  // JupyterLab's own translator, the part of its package that needs no page.
+  moduleNameMapper: { '^@jupyterlab/translation$': '@jupyterlab/translation/lib/base' },
+  transform: { '^.+\\.tsx?$': typescript, '@jupyterlab/translation/lib/.+\\.js$': typescript },
+  transformIgnorePatterns: ['/node_modules/(?!@jupyterlab/translation/)']
 };

@@ -7,7 +7,7 @@ import { INotebookTracker } from '@jupyterlab/notebook';
 import type { NotebookPanel } from '@jupyterlab/notebook';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { IStatusBar, showPopup } from '@jupyterlab/statusbar';
-import { ITranslator, nullTranslator } from '@jupyterlab/translation';
+import { ITranslator } from '@jupyterlab/translation';
 
 import { addCommands } from './commands';
 import { gpuIcon } from './icon';
@@ -15,6 +15,7 @@ import { keepConnected } from './live';
 import { NodeModel } from './model';
 import { Notifier } from './notifications';
 import { INodeModel } from './tokens';
+import { translation } from './translation';
 import { ItemWidget, MarkerWidget, PanelWidget, PopupWidget } from './widgets';
 import { IWorkbench, PANEL_COMMAND, Workbench } from './workbench';
 
@@ -28,7 +29,7 @@ const model: JupyterFrontEndPlugin<INodeModel> = {
   provides: INodeModel,
   optional: [ITranslator],
   activate: (app, translator: ITranslator | null): INodeModel => {
-    const trans = (translator ?? nullTranslator).load('nls_jupyter');
+    const trans = translation(translator);
     const node = new NodeModel({
       connecting: trans.__('Asking for the GPUs of this node…'),
       lost: trans.__('Jupyter Server does not answer: what the GPUs do is not known until it does.'),
@@ -54,7 +55,7 @@ const workbench: JupyterFrontEndPlugin<Workbench> = {
     registry: ISettingRegistry | null,
     palette: ICommandPalette | null
   ): Workbench => {
-    const trans = (translator ?? nullTranslator).load('nls_jupyter');
+    const trans = translation(translator);
     const bench = new Workbench(app, node, trans, notebooks);
     addCommands(bench, palette);
     if (registry !== null) {

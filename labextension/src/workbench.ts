@@ -3,7 +3,6 @@
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 import type { ISettingRegistry } from '@jupyterlab/settingregistry';
-import type { TranslationBundle } from '@jupyterlab/translation';
 import { Token } from '@lumino/coreutils';
 
 import { KernelModes } from './modes';
@@ -11,6 +10,7 @@ import { Orders } from './orders';
 import { Refresh } from './refresh';
 import { DEFAULTS, readSettings } from './settings';
 import type { ISettings } from './settings';
+import type { ITranslate } from './statusText';
 import type { INodeModel, IWorkload } from './tokens';
 import type { IViewContext } from './views/context';
 import type { IFollowing } from './widgets';
@@ -28,7 +28,7 @@ export class Workbench {
   constructor(
     readonly app: JupyterFrontEnd,
     readonly model: INodeModel,
-    readonly trans: TranslationBundle,
+    readonly trans: ITranslate,
     readonly notebooks: INotebookTracker | null
   ) {
     this.refresh = new Refresh(model, () => this.settings.refreshSeconds * 1000);

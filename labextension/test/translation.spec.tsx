@@ -7,6 +7,7 @@ import type { IViewContext } from '../src/views/context';
 import { ItemView, MarkerView, PopupView } from '../src/views/item';
 import { PanelView } from '../src/views/panel';
 import { partsText, unhealthyText, whyText } from '../src/statusText';
+import { translation } from '../src/translation';
 import { known, snapshot, trans, workload } from './samples';
 
 import reasons from '../samples/reasons.json';
@@ -81,4 +82,10 @@ it('why a GPU is out of service is translated, too', () => {
   const gpu = known().state.gpus.get('GPU-bbbbbbbb');
   expect(gpu).toBeDefined();
   expect(gpu && unhealthyText(gpu, swallowing)).toBe('§');
+});
+
+it.each(['100%% of it', '%1', '%% %', '50%', '%% '])('a name is shown as it is: %j', name => {
+  const inner = { template: 'held by %1', arguments: [name] };
+  const told = partsText({ template: '%1 waits, %2', arguments: [name, inner] }, '', translation(null));
+  expect(told).toBe(`${name} waits, held by ${name}`);
 });
