@@ -108,6 +108,15 @@ def test_what_was_allocated_before_is_found_and_counts(follower):
     assert gib(3).size == 3 * GIB
 
 
+def test_an_import_alone_asks_cuda_nothing_so_that_a_process_may_stand_by(follower, monkeypatch):
+    asked = []
+    monkeypatch.setattr(cupy, "__name__", "cupy")
+    monkeypatch.setattr(cupy.cuda.MemoryPool, "total_bytes", lambda pool: asked.append(pool) or 0)
+    monkeypatch.setattr(cupy.cuda.runtime, "getDevice", lambda: asked.append("device") or 0)
+    follower._add(CupyPool(cupy, follower))
+    assert (asked, follower.libraries[-1].devices()) == ([], set())
+
+
 def test_each_device_has_the_whole_allowance(follower):
     follower._add(CupyPool(cupy, follower))
     follower.follow(4 * GIB)

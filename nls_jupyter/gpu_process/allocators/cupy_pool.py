@@ -8,14 +8,16 @@ once more. The pool holds no lock meanwhile.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from nls_jupyter.between.seams import CUPY_POOL
 from nls_jupyter.gpu_process.allocators.library import explained
+from nls_jupyter.gpu_process.warm_imports import cuda_touched
 
 if TYPE_CHECKING:
     from nls_jupyter.gpu_process.allocators.library import Allowance
 
+SIMULATED: Final = "nls_jupyter.simulated_cupy"
 _ERROR_MEMORY_ALLOCATION = 2
 
 
@@ -33,7 +35,7 @@ class CupyPool:
         self._devices: set[int] = set()
         self._before = cupy.get_default_memory_pool()
         with contextlib.suppress(cupy.cuda.runtime.CUDARuntimeError):  # no driver, no device: nothing was allocated
-            if self._before.total_bytes() > 0:
+            if _is_in_use(cupy) and self._before.total_bytes() > 0:
                 self._devices.add(cupy.cuda.runtime.getDevice())
         self.pool = _following_pool(cupy, self)
         if cupy.cuda.get_allocator() == self._before.malloc:
@@ -85,6 +87,14 @@ class CupyPool:
         answer = self._follower.ask(self._cupy.cuda.runtime.getDevice(), size)
         error.args = (explained(str(error), answer),)
         return answer.granted
+
+
+def _is_in_use(cupy: Any) -> bool:
+    """Whether anything can have been allocated. To ask the pool would initialize CUDA, in a process that stands by too.
+
+    Its `total_bytes` asks for the current device (CuPy 14.2, `cupy/cuda/memory.pyx`).
+    """
+    return cupy.__name__ == SIMULATED or cuda_touched() is not None
 
 
 def _following_pool(cupy: Any, owner: CupyPool) -> Any:
