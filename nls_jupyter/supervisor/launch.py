@@ -30,6 +30,9 @@ _NO_WORKLOAD = "process"
 _PIPE_READ_BYTES = 64 * 1024
 # A Jupyter server's parent poller and interrupt event are meant for the kernel that it started, not for our child.
 _NOT_INHERITED = ("JPY_PARENT_PID", "JPY_INTERRUPT_EVENT")
+# At their first use JAX takes three quarters of a Gpu's memory and TensorFlow all of it, as if it were theirs alone
+# (docs.jax.dev, "GPU memory allocation"; tensorflow.org, "Use a GPU"). Whoever sets these means what they say.
+_AS_NEEDED = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,5 +312,10 @@ def _read(descriptor: int) -> bytes | None:
 
 
 def _merged(environment: Mapping[str, str | None]) -> dict[str, str]:
-    merged: dict[str, str | None] = {**os.environ, **dict.fromkeys(_NOT_INHERITED), **environment}
+    merged: dict[str, str | None] = {
+        **_AS_NEEDED,
+        **os.environ,
+        **dict.fromkeys(_NOT_INHERITED),
+        **environment,
+    }
     return {name: value for name, value in merged.items() if value is not None}

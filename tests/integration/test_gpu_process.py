@@ -108,6 +108,20 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(work)
 
 
+def test_jax_and_tensorflow_take_memory_as_they_need_it_unless_the_user_says_otherwise(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TF_FORCE_GPU_ALLOW_GROWTH", "false")
+    monkeypatch.delenv("XLA_PYTHON_CLIENT_PREALLOCATE", raising=False)
+
+    async def ask() -> None:
+        async with notebook(directory) as nb:
+            await nb.run("import os; print(*(os.environ[n] for n in os.environ if n[:4] in ('XLA_', 'TF_F')))")
+            assert sorted(nb.text().split()) == ["false", "false"]
+
+    run(ask())
+
+
 def test_outputs_come_in_order_and_before_the_reply(directory: Path) -> None:
     async def story() -> None:
         async with notebook(directory) as nb:
