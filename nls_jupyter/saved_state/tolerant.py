@@ -23,6 +23,17 @@ from nls_jupyter.saved_state.watchdog import SaveEndsError, StuckError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+# What CuPy and PyTorch tell of CUDA where it is not their own allocator that found no room: a context, a library's
+# workspace, a graph.
+_NO_ROOM = (
+    "CUDA error: out of memory",
+    "CUDA error: CUBLAS_STATUS_ALLOC_FAILED",
+    "cudaErrorMemoryAllocation",
+    "CUDA_ERROR_OUT_OF_MEMORY",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Why:
@@ -231,8 +242,10 @@ def why(error: BaseException, involved: Iterable[Any] = ()) -> Why:
 
 
 def _lacks_memory(error: BaseException) -> bool:
-    """Whether a library says that the Gpu has no room: CuPy's and PyTorch's types, and JAX's status code."""
-    library = module_of(type(error)).partition(".")[0]
-    if library in {"jax", "jaxlib"}:
-        return text_of(error).startswith("RESOURCE_EXHAUSTED")
-    return library in {"cupy", "nls_jupyter", "torch"} and name_of(type(error)) == "OutOfMemoryError"
+    """Whether a library says that the Gpu has no room: by its own type, or by the driver's word in another one."""
+    library, text = module_of(type(error)).partition(".")[0], text_of(error)
+    if library in {"jax", "jaxlib", "tensorflow"}:
+        return text.startswith("RESOURCE_EXHAUSTED") or name_of(type(error)) == "ResourceExhaustedError"
+    if library in {"cupy", "nls_jupyter", "torch"} and name_of(type(error)) == "OutOfMemoryError":
+        return True
+    return library in {"builtins", "cupy", "cupy_backends", "torch"} and text.startswith(_NO_ROOM)
