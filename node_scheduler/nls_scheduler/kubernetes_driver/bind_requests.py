@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from nls_scheduler.kubernetes_driver.written import mapping, text, words
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -40,26 +42,19 @@ class BindRequest:
 
 def bind_request(written: Mapping[str, Any]) -> BindRequest | None:
     """The record of an object; `None` where it says nothing about GPUs or nothing that can be relied on."""
-    metadata, spec = written.get("metadata"), written.get("spec")
-    if not isinstance(metadata, dict) or not isinstance(spec, dict):
+    metadata, spec = mapping(written, "metadata"), mapping(written, "spec")
+    uid, namespace, node = text(metadata.get("uid")), text(metadata.get("namespace")), text(spec.get("selectedNode"))
+    name, kind = text(spec.get("podName") or metadata.get("name")), spec.get("receivedResourceType")
+    if not (uid and namespace and name and node) or kind not in (FRACTION, REGULAR):
         return None
-    uid, namespace = metadata.get("uid"), metadata.get("namespace")
-    name, node = spec.get("podName") or metadata.get("name"), spec.get("selectedNode")
-    kind, received = spec.get("receivedResourceType"), spec.get("receivedGPU")
-    texts = (uid, namespace, name, node)
-    if not all(isinstance(text, str) and text for text in texts) or kind not in (FRACTION, REGULAR):
-        return None
-    groups = spec.get("selectedGPUGroups")
-    groups = tuple(dict.fromkeys(g for g in groups if isinstance(g, str) and g)) if isinstance(groups, list) else ()
-    count, portion = _received(received if isinstance(received, dict) else {})
+    groups = words(spec.get("selectedGPUGroups"))
+    count, portion = _received(mapping(spec, "receivedGPU"))
     if kind == FRACTION:
         count = len(groups) or max(1, count)
     if count < 1:
         return None
-    status = written.get("status")
-    phase = status.get("phase") if isinstance(status, dict) else None
-    over = phase in ("Succeeded", "Failed")
-    return BindRequest(str(uid), f"{namespace}/{name}", str(node), kind == FRACTION, count, portion, groups, over)
+    over = mapping(written, "status").get("phase") in ("Succeeded", "Failed")
+    return BindRequest(uid, f"{namespace}/{name}", node, kind == FRACTION, count, portion, groups, over)
 
 
 def _received(received: Mapping[str, Any]) -> tuple[int, float]:

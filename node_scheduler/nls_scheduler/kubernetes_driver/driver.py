@@ -108,11 +108,11 @@ class KubernetesCluster:
         own = f"spec.nodeName={self._settings.node}"
         self._slices = self._follow(resource_slices.PATH, own, resource_slices.resource_slice, optional=True)
         reflectors: list[Reflector[Any]] = [self._pods, self._nodes, self._bind_requests, self._slices]
-        self._maps: Reflector[dict[str, Any]] | None = None
+        self._maps: Reflector[Mapping[str, Any]] | None = None
         if self._settings.config_map is not None:
             namespace, _, name = self._settings.config_map.partition("/")
             path = f"/api/v1/namespaces/{namespace}/configmaps"
-            self._maps = self._follow(path, f"metadata.name={name}", _config_data)
+            self._maps = self._follow(path, f"metadata.name={name}", policy.config_data)
             reflectors.append(self._maps)
         self._reflectors = reflectors
         metrics = ClusterMetrics(
@@ -459,8 +459,3 @@ class KubernetesCluster:
 def _is_known(reflector: Reflector[Any]) -> bool:
     """Whether it has been listed, or nobody may or can list it."""
     return reflector.synced or reflector.refused
-
-
-def _config_data(written: Mapping[str, Any]) -> dict[str, Any]:
-    data = written.get("data")
-    return data if isinstance(data, dict) else {}

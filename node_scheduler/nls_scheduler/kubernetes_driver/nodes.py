@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from nls_scheduler.kubernetes_driver.written import mapping, texts
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -26,7 +28,5 @@ class NodeRecord:
 
 def node_record(written: Mapping[str, Any]) -> NodeRecord:
     """The record of a node."""
-    metadata, spec = written.get("metadata"), written.get("spec")
-    labels = metadata.get("labels") if isinstance(metadata, dict) else None
-    texts = {k: v for k, v in labels.items() if isinstance(v, str)} if isinstance(labels, dict) else {}
-    return NodeRecord(texts, isinstance(spec, dict) and spec.get("unschedulable") is True)
+    labels = texts(mapping(written, "metadata", "labels"))
+    return NodeRecord(labels, mapping(written, "spec").get("unschedulable") is True)

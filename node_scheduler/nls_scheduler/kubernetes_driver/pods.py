@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.core.model.priorities import PRIORITY_LIMIT
 from nls_scheduler.kubernetes_driver.quantities import Container, Demand, Trouble, demand_of
+from nls_scheduler.kubernetes_driver.written import mapping, objects, text, texts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,15 +82,15 @@ class _Parts:
 
 def pod_record(pod: Mapping[str, Any], socket_directory: str) -> PodRecord | None:
     """The record of a pod; `None` for an object without identity. `socket_directory`: of the daemon, on the node."""
-    metadata = _mapping(pod.get("metadata"))
+    metadata = mapping(pod, "metadata")
     parts = _Parts(
         metadata,
-        _mapping(pod.get("spec")),
-        _mapping(pod.get("status")),
-        _texts(metadata.get("labels")),
-        _texts(metadata.get("annotations")),
+        mapping(pod, "spec"),
+        mapping(pod, "status"),
+        texts(metadata.get("labels")),
+        texts(metadata.get("annotations")),
     )
-    uid, namespace, name = (_text(metadata.get(field)) for field in ("uid", "namespace", "name"))
+    uid, namespace, name = (text(metadata.get(field)) for field in ("uid", "namespace", "name"))
     if not uid or not namespace or not name:
         return None
     containers = _containers(parts.spec)
@@ -100,10 +101,10 @@ def pod_record(pod: Mapping[str, Any], socket_directory: str) -> PodRecord | Non
         uid=uid,
         namespace=namespace,
         name=name,
-        node=_text(parts.spec.get("nodeName")),
-        ended=_text(parts.status.get("phase")) in _ENDED,
-        dying=bool(_text(metadata.get("deletionTimestamp"))),
-        scheduler=_text(parts.spec.get("schedulerName")),
+        node=text(parts.spec.get("nodeName")),
+        ended=text(parts.status.get("phase")) in _ENDED,
+        dying=bool(text(metadata.get("deletionTimestamp"))),
+        scheduler=text(parts.spec.get("schedulerName")),
         queue=next((parts.labels[label] for label in QUEUE_LABELS if parts.labels.get(label)), ""),
         priority=_priority(parts.spec, parts.labels),
         demand=demand,
@@ -118,16 +119,16 @@ def pod_record(pod: Mapping[str, Any], socket_directory: str) -> PodRecord | Non
 
 def _containers(spec: Mapping[str, Any]) -> list[Container]:
     found = []
-    for written in _list(spec.get("containers")):
-        resources = _mapping(written.get("resources"))
+    for written in objects(spec.get("containers")):
+        resources = mapping(written, "resources")
         environment: dict[str, str | None] = {}
-        for variable in _list(written.get("env")):
+        for variable in objects(written.get("env")):
             value = variable.get("value")
             elsewhere = "valueFrom" in variable
-            environment[_text(variable.get("name"))] = None if elsewhere else _text(value)
-        claims = tuple(_text(claim.get("name")) for claim in _list(resources.get("claims")))
-        limits = {**_texts(resources.get("requests")), **_texts(resources.get("limits"))}
-        found.append(Container(_text(written.get("name")), limits, environment, claims))
+            environment[text(variable.get("name"))] = None if elsewhere else text(value)
+        claims = tuple(text(claim.get("name")) for claim in objects(resources.get("claims")))
+        limits = {**texts(resources.get("requests")), **texts(resources.get("limits"))}
+        found.append(Container(text(written.get("name")), limits, environment, claims))
     return found
 
 
@@ -153,7 +154,7 @@ def _devices(annotations: Mapping[str, str], demand: Demand | None) -> tuple[str
 
 def _priority(spec: Mapping[str, Any], labels: Mapping[str, str]) -> int:
     number = spec.get("priority")
-    named = _text(spec.get("priorityClassName")) or labels.get("priorityClassName", "")
+    named = text(spec.get("priorityClassName")) or labels.get("priorityClassName", "")
     if named in PRIORITY_CLASSES:
         return PRIORITY_CLASSES[named]
     # Those of the system go beyond what a workload can have.
@@ -168,47 +169,27 @@ def _is_managed(parts: _Parts, socket_directory: str) -> bool:
     said = parts.annotations.get(MANAGED_ANNOTATION)
     if said is not None:
         return said == "true"
-    paths = {
-        _text(v.get("name")): _text(_mapping(v.get("hostPath")).get("path")) for v in _list(parts.spec.get("volumes"))
-    }
+    paths = {text(v.get("name")): text(mapping(v, "hostPath").get("path")) for v in objects(parts.spec.get("volumes"))}
     names = {name for name, path in paths.items() if path and path.rstrip("/") == socket_directory.rstrip("/")}
-    first = _list(parts.spec.get("initContainers"))
-    stay = [*_list(parts.spec.get("containers")), *(c for c in first if c.get("restartPolicy") == "Always")]
+    first = objects(parts.spec.get("initContainers"))
+    stay = [*objects(parts.spec.get("containers")), *(c for c in first if c.get("restartPolicy") == "Always")]
     return bool(names) and (bool(names & _mounted(stay)) or not names & _mounted(first))
 
 
 def _mounted(containers: list[Mapping[str, Any]]) -> set[str]:
-    return {_text(mount.get("name")) for container in containers for mount in _list(container.get("volumeMounts"))}
+    return {text(mount.get("name")) for container in containers for mount in objects(container.get("volumeMounts"))}
 
 
 def _started_at(status: Mapping[str, Any], container: str | None) -> float | None:
-    for state in _list(status.get("containerStatuses")):
+    for state in objects(status.get("containerStatuses")):
         if container is None or state.get("name") == container:
-            running = _mapping(_mapping(state.get("state")).get("running"))
-            return _moment(_text(running.get("startedAt")))
+            running = mapping(state, "state", "running")
+            return _moment(text(running.get("startedAt")))
     return None
 
 
-def _moment(text: str) -> float | None:
+def _moment(written: str) -> float | None:
     try:
-        return datetime.fromisoformat(text).timestamp()
+        return datetime.fromisoformat(written).timestamp()
     except ValueError:
         return None
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: object) -> list[Mapping[str, Any]]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _texts(value: object) -> dict[str, str]:
-    """Labels, annotations, resources; a number is what YAML made of an unquoted text."""
-    items = _mapping(value).items()
-    return {k: str(v) for k, v in items if isinstance(v, str | int | float) and not isinstance(v, bool)}

@@ -15,6 +15,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.core.model.pools import Placement
+from nls_scheduler.kubernetes_driver.written import mapping
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +32,11 @@ DEFAULTS: Final[Mapping[str, Any]] = {
 }
 _RULES: Final = ("enabled", "max_workloads_per_gpu", "placement", "idle_suspend_s")
 _LIMIT_BYTES: Final = 256 * 1024
+
+
+def config_data(written: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a ConfigMap holds."""
+    return mapping(written, "data")
 
 
 def chosen(data: Mapping[str, Any] | None, labels: Mapping[str, str]) -> tuple[dict[str, Any], str | None]:

@@ -11,6 +11,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
+from nls_scheduler.kubernetes_driver.written import mapping, text
 from nls_scheduler.units.clock import boottime_s
 
 if TYPE_CHECKING:
@@ -276,12 +277,8 @@ def shortened(text: str, limit: int = 1000) -> str:
 
 
 def _uid(written: Mapping[str, Any]) -> str | None:
-    metadata = written.get("metadata")
-    uid = metadata.get("uid") if isinstance(metadata, dict) else None
-    return uid if isinstance(uid, str) and uid else None
+    return text(mapping(written, "metadata").get("uid")) or None
 
 
 def _version(written: Mapping[str, Any]) -> str | None:
-    metadata = written.get("metadata")
-    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
-    return version if isinstance(version, str) and version else None
+    return text(mapping(written, "metadata").get("resourceVersion")) or None

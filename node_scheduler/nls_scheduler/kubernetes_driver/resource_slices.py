@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from nls_scheduler.kubernetes_driver.written import mapping, objects, text
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -34,16 +36,13 @@ class ResourceSlice:
 
 def resource_slice(written: Mapping[str, Any]) -> ResourceSlice | None:
     """The record of a slice of NVIDIA's GPUs; `None` for another's, and for what cannot be read."""
-    spec = _mapping(written.get("spec"))
-    pool = _mapping(spec.get("pool"))
-    name, generation, devices = pool.get("name"), pool.get("generation", 0), spec.get("devices")
-    if spec.get("driver") != DRIVER or not isinstance(name, str) or type(generation) is not int:
+    spec, pool = mapping(written, "spec"), mapping(written, "spec", "pool")
+    name, generation = text(pool.get("name")), pool.get("generation", 0)
+    if spec.get("driver") != DRIVER or not name or type(generation) is not int:
         return None
-    uuids = {}
-    for device in devices if isinstance(devices, list) else []:
-        uuid = _mapping(_mapping(_mapping(device).get("attributes")).get("uuid")).get("string")
-        if isinstance(uuid, str) and isinstance(device.get("name"), str):
-            uuids[device["name"]] = uuid
+    devices = objects(spec.get("devices"))
+    named = {text(each.get("name")): text(mapping(each, "attributes", "uuid").get("string")) for each in devices}
+    uuids = {device: uuid for device, uuid in named.items() if device and uuid}
     return ResourceSlice(name, generation, uuids)
 
 
@@ -67,7 +66,3 @@ def resolved(
     if allocations is None:
         return None
     return {key: tuple(dict.fromkeys(uuids.get(each, each) for each in ids)) for key, ids in allocations.items()}
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
