@@ -15,6 +15,8 @@ from nls_scheduler.kubernetes_driver.pods import MANAGED_ANNOTATION, pod_record
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from nls_scheduler.kubernetes_driver.pods import PodRecord
+
 LABEL: Final = "nls-jupyter/inject"
 """Of a pod: `notebook`, `owner`, or anything else for nothing. Of a namespace: `owner` for its pods with a GPU."""
 WAITING: Final = "nls-wait-for-gpus"
@@ -145,7 +147,8 @@ def _make_notebook(patch: _Patch, injection: Injection) -> None:
     """The socket, where it is, and what else its container needs to see the node's GPUs."""
     number = _gpu_container(patch.pod, patch.containers)
     container, path = patch.containers[number], f"/spec/containers/{number}"
-    _mount_socket(patch, container, path, injection, "Directory")
+    if not _mounted_at(container, injection.socket_directory):
+        patch.append(container, path, "volumeMounts", _socket_mount(patch, injection, "Directory"))
     if not _named(container.get("env"), SOCKET_VARIABLE):
         socket = f"{injection.socket_directory}/nls.sock"
         patch.append(container, path, "env", {"name": SOCKET_VARIABLE, "value": socket})
@@ -161,8 +164,7 @@ def _make_notebook(patch: _Patch, injection: Injection) -> None:
 
 def _make_wait(patch: _Patch, injection: Injection) -> None:
     """An init container before all others, and the word that this is no notebook's pod."""
-    written = {**patch.pod, "metadata": {"uid": "new", "namespace": "new", **patch.pod["metadata"], "name": "new"}}
-    record = pod_record(written, injection.socket_directory)
+    record = _record(patch.pod, injection.socket_directory)
     if record is None or record.demand is None or record.managed or _named(patch.init_containers, WAITING):
         return
     user = {} if injection.user is None else {"runAsNonRoot": True, "runAsUser": injection.user}
@@ -175,10 +177,7 @@ def _make_wait(patch: _Patch, injection: Injection) -> None:
         "resources": _SMALL,
         "securityContext": {**_NO_POWERS, **user},
     }
-    volume = _volume(
-        patch, SOCKET_VOLUME, {"path": injection.socket_directory, "type": "DirectoryOrCreate"}, any_name=True
-    )
-    container["volumeMounts"] = [{"name": volume, "mountPath": injection.socket_directory, "readOnly": True}]
+    container["volumeMounts"] = [_socket_mount(patch, injection, "DirectoryOrCreate")]
     patch.append(patch.spec, "/spec", "initContainers", container, first=True)
     metadata = patch.pod["metadata"]
     if not metadata.get("annotations"):
@@ -187,12 +186,10 @@ def _make_wait(patch: _Patch, injection: Injection) -> None:
         patch.set(metadata["annotations"], "/metadata/annotations", MANAGED_ANNOTATION, "false")
 
 
-def _mount_socket(patch: _Patch, container: dict[str, Any], path: str, injection: Injection, kind: str) -> None:
-    if _mounted_at(container, injection.socket_directory):
-        return
+def _socket_mount(patch: _Patch, injection: Injection, kind: str) -> dict[str, Any]:
+    """Of the volume with the daemon's socket, which is added where there is none."""
     volume = _volume(patch, SOCKET_VOLUME, {"path": injection.socket_directory, "type": kind}, any_name=True)
-    mount = {"name": volume, "mountPath": injection.socket_directory, "readOnly": True}
-    patch.append(container, path, "volumeMounts", mount)
+    return {"name": volume, "mountPath": injection.socket_directory, "readOnly": True}
 
 
 def _volume(patch: _Patch, name: str, host_path: dict[str, str], *, any_name: bool = False) -> str:
@@ -208,10 +205,15 @@ def _volume(patch: _Patch, name: str, host_path: dict[str, str], *, any_name: bo
     return name
 
 
+def _record(pod: Mapping[str, Any], socket_directory: str = "") -> PodRecord | None:
+    """The record of a pod that is about to be made, and has no name, UID or namespace of its own yet."""
+    identity = {"uid": "new", "name": "new", "namespace": pod["metadata"].get("namespace") or "new"}
+    return pod_record({**pod, "metadata": {**pod["metadata"], **identity}}, socket_directory)
+
+
 def _gpu_container(pod: Mapping[str, Any], containers: list[dict[str, Any]]) -> int:
     """Which container gets the GPU: the one that the pod names, else that which asks for one, else the first."""
-    written = {**pod, "metadata": {**pod["metadata"], "uid": "new", "namespace": "new", "name": "new"}}
-    record = pod_record(written, "")
+    record = _record(pod)
     named = None if record is None or record.demand is None else record.demand.container
     return next((n for n, container in enumerate(containers) if container.get("name") == named), 0)
 
