@@ -115,6 +115,12 @@ def run(
             server.permit(NODES)
 
 
+def fail(server: ApiServer) -> None:
+    """Whoever asks the server for anything is told that it has failed."""
+    assert isinstance(server, FakeApiServer)
+    server.faults.refused = dict.fromkeys((PODS, NODES, BIND_REQUESTS), 500)
+
+
 async def do(work: Callable[[], Any]) -> Any:
     return await asyncio.to_thread(work)
 
@@ -152,10 +158,6 @@ def test_one_kind_that_rbac_refuses_is_told_and_the_others_go_on(
 
 @pytest.mark.faults
 def test_until_the_first_list_nobody_s_gpus_are_kept_back_and_its_age_is_told(tmp_path: Path) -> None:
-    def before(server: ApiServer) -> None:
-        assert isinstance(server, FakeApiServer)
-        server.faults.refused = dict.fromkeys((PODS, NODES, BIND_REQUESTS), 500)
-
     async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
         assert isinstance(server, FakeApiServer)
         await until(lambda: host.owners() == {UNKNOWN: (ZERO, ONE)})
@@ -166,7 +168,7 @@ def test_until_the_first_list_nobody_s_gpus_are_kept_back_and_its_age_is_told(tm
         server.faults.refused = {}
         await until(lambda: host.owners() == {} and cluster.not_ready is None)
 
-    run(tmp_path, story, before=before, recovered_at=boottime_s() - 60.2)
+    run(tmp_path, story, before=fail, recovered_at=boottime_s() - 60.2)
 
 
 def test_an_over_full_home_is_told_once_in_the_log_and_to_the_pod_that_waits(
@@ -322,14 +324,10 @@ def test_a_notebook_of_a_known_pod_gets_its_home_before_the_cluster_s_requests_a
 
 @pytest.mark.faults
 def test_the_kubelet_tells_of_an_owner_while_the_api_server_is_away(tmp_path: Path) -> None:
-    def before(server: ApiServer) -> None:
-        assert isinstance(server, FakeApiServer)
-        server.faults.refused = dict.fromkeys((PODS, NODES, BIND_REQUESTS), 500)
-
     async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
         await until(lambda: host.owners() == {"allocated:default/train": (ONE,), UNKNOWN: (ZERO,)})
         assert cluster._view is None
 
     with FakeKubelet(tmp_path / "kubelet.sock") as kubelet:
         kubelet.allocations = {"default/train": [ONE]}
-        run(tmp_path, story, before=before)
+        run(tmp_path, story, before=fail)
