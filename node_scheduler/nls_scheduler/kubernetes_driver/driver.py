@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.queues import Tree
 from nls_scheduler.kubernetes_driver import bind_requests, identity, policy, resource_slices
+from nls_scheduler.kubernetes_driver.by_name import ByName
 from nls_scheduler.kubernetes_driver.events_out import EventWriter
 from nls_scheduler.kubernetes_driver.first_list import held_back, remembered
 from nls_scheduler.kubernetes_driver.heartbeat import Heartbeat
@@ -24,8 +25,9 @@ from nls_scheduler.kubernetes_driver.overfull import overfull
 from nls_scheduler.kubernetes_driver.passing import Passing
 from nls_scheduler.kubernetes_driver.podresources import DEFAULT_SOCKET
 from nls_scheduler.kubernetes_driver.pods import PodRecord, pod_record
+from nls_scheduler.kubernetes_driver.policy_in_use import PolicyInUse
 from nls_scheduler.kubernetes_driver.quantities import MIB, counted_memory_bytes
-from nls_scheduler.kubernetes_driver.reflector import Api, ApiError, Pace, Reflector
+from nls_scheduler.kubernetes_driver.reflector import Api, Pace, Reflector
 from nls_scheduler.kubernetes_driver.tenancy import allotment
 from nls_scheduler.kubernetes_driver.vacating import ClusterMetrics, Vacating
 from nls_scheduler.kubernetes_driver.view import Sources, View, look
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     from nls_scheduler.kubernetes_driver.bind_requests import BindRequest
 
 MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
-_ASKED_S: Final = 1.0
+_PODS: Final = "/api/v1/pods"
 _NO_GPU: Final = (
     "The daemon sees no GPU on this node: NVIDIA's driver, or the RuntimeClass that shows GPUs to its pod, is missing. "
     "`nls doctor` in the daemon's pod says which."
@@ -81,16 +83,11 @@ class KubernetesCluster:
         self._settings = settings
         self._connect = connect
         self._tasks: set[asyncio.Task[None]] = set()
-        self._elsewhere: dict[str, PodRecord | None] = {}
-        self._asked_for: set[str] = set()
         self._passing = Passing()
         self._look_again: asyncio.TimerHandle | None = None
         self._view: View | None = None
-        self._refused: str | None = None
-        self._policy: dict[str, Any] = {}
         self._capacities: Mapping[GpuUuid, int] = {}
         self._ever: set[GpuUuid] = set()
-        self._unit_bytes = MIB
         self._overfull: frozenset[GpuUuid] = frozenset()
         self._started_at = 0.0
         self.vacating = Vacating()
@@ -102,10 +99,12 @@ class KubernetesCluster:
         # It is on this node and answers at once: an owner is known before the API server has said a word.
         self._api, _ = api, _ = await asyncio.gather(self._connect(), self._kubelet.begin())
         self._events = EventWriter(api, self._settings.node)
-        self._pods = self._follow("/api/v1/pods", f"spec.nodeName={self._settings.node}", self._pod)
+        self._policy = PolicyInUse(self._settings.config_map, host.use)
+        self._elsewhere = ByName(api, _PODS, self._pod, self._changed)
+        own = f"spec.nodeName={self._settings.node}"
+        self._pods = self._follow(_PODS, own, self._pod)
         self._nodes = self._follow("/api/v1/nodes", f"metadata.name={self._settings.node}", node_record)
         self._bind_requests = self._follow(bind_requests.PATH, "", self._bind_request, of_all_nodes=True)
-        own = f"spec.nodeName={self._settings.node}"
         self._slices = self._follow(resource_slices.PATH, own, resource_slices.resource_slice, optional=True)
         reflectors: list[Reflector[Any]] = [self._pods, self._nodes, self._bind_requests, self._slices]
         self._maps: Reflector[Mapping[str, Any]] | None = None
@@ -121,8 +120,7 @@ class KubernetesCluster:
         host.metrics.register(metrics)
         self._held_starts = HeldStarts(self._events)
         host.metrics.register(self._held_starts)
-        own_pods = {"fieldSelector": f"spec.nodeName={self._settings.node}"}
-        heartbeat = Heartbeat(api, "/api/v1/pods", own_pods, reflectors, self._settings.pace)
+        heartbeat = Heartbeat(api, _PODS, {"fieldSelector": own}, reflectors, self._settings.pace)
         for work in (*(r.run() for r in reflectors), heartbeat.run(), self._events.run(), self._kubelet.run()):
             self._spawn(work)
 
@@ -133,6 +131,8 @@ class KubernetesCluster:
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if hasattr(self, "_elsewhere"):
+            await self._elsewhere.close()
         if hasattr(self, "_kubelet"):
             await self._kubelet.close()
         if hasattr(self, "_api"):
@@ -171,23 +171,13 @@ class KubernetesCluster:
     @property
     def trouble(self) -> str | None:
         """See `cluster.Cluster`."""
+        somewhere = None if self._view is None else self._view.trouble
         told = next((r.trouble for r in self._reflectors if r.trouble is not None), None)
-        return self._refused or told or self._kubelet.trouble or self._somewhere or self._cordoned
+        return self._policy.trouble or told or self._kubelet.trouble or somewhere or self._cordoned
 
     @property
     def _cordoned(self) -> str | None:
         return CORDONED if any(node.cordoned for node in self._nodes.records.values()) else None
-
-    @property
-    def _somewhere(self) -> str | None:
-        if self._view is None or not self._view.somewhere:
-            return None
-        (pod, ids), *more = sorted(self._view.somewhere.items())
-        others = f" (and {len(more)} pods more)" if more else ""
-        return (
-            f"The kubelet has given {pod}{others} {', '.join(ids)}, which is none of this node's GPUs by that name: "
-            "no GPU that it could be is lent."
-        )
 
     def identified(self, peer: Peer) -> Peer:
         """See `cluster.Cluster`."""
@@ -230,25 +220,11 @@ class KubernetesCluster:
 
     def localised(self, event: Event, peer: Peer) -> Event:
         """See `cluster.Cluster`."""
-        if isinstance(event, ev.ProcessStarted):
-            return replace(event, process=self.local_process(event.process, peer))
-        if isinstance(event, ev.WorkloadReported | ev.ProcessExited) and event.process is not None:
-            # One that has ended cannot be looked up any more: it is known by when it started.
-            workload = self._host.state.workloads.get(event.workload)
-            known = None if workload is None else workload.process
-            if known is not None and known.start_time == event.process.start_time:
-                return replace(event, process=known)
-            return replace(event, process=self.local_process(event.process, peer))
-        return event
+        return identity.localised(event, peer, self._host.state)
 
     def local_process(self, process: ProcessId, peer: Peer) -> ProcessId:
         """See `cluster.Cluster`. One that has just ended keeps its foreign number, under which nothing is found."""
-        found = identity.seen_from_here(process, peer)
-        if found is None:
-            return process
-        if peer.tenant and identity.pod_uid_of(found.pid) not in (peer.tenant, None):
-            raise Problem(403, "Not your process", f"Process {process.pid} belongs to another pod.")
-        return found
+        return identity.local_process(process, peer)
 
     def tenant_of(self, pid: int) -> str:
         """See `cluster.Cluster`."""
@@ -356,7 +332,7 @@ class KubernetesCluster:
         return Sources(
             node=self._settings.node,
             pods={uid: self._in_units(pod) for uid, pod in self._pods.records.items()},
-            elsewhere={key: pod for key, pod in self._elsewhere.items() if pod is not None},
+            elsewhere=self._elsewhere.records,
             bind_requests=tuple(self._passing.requests.values()),
             allocations=self._allocations,
             whole_node=self._settings.whole_node,
@@ -365,7 +341,7 @@ class KubernetesCluster:
             counted_bytes=self._counted_bytes(),
             spent=self._passing.spent(self._pods.records.values()),
             departed=self._passing.reservations,
-            asked_for=frozenset(self._asked_for),
+            asked_for=self._elsewhere.asked_for,
         )
 
     def _see_what_passes(self) -> None:
@@ -380,30 +356,12 @@ class KubernetesCluster:
             self._look_again = asyncio.get_running_loop().call_later(again_at - at, self._changed)
 
     def _ask_for_unbound(self) -> None:
-        """Whether a pod that KAI is about to bind here is ours is in the pod, which no watch of this node shows yet."""
-        bound = {pod.key for pod in self._pods.records.values()}
-        wanted = {r.pod for r in self._bind_requests.records.values() if not r.over} - bound
-        self._elsewhere = {key: pod for key, pod in self._elsewhere.items() if key in wanted}
-        for key in wanted - self._elsewhere.keys():
-            # Nobody moves for one of ours: the answer takes milliseconds, and without one it is a stranger's.
-            self._elsewhere[key] = None
-            self._asked_for.add(key)
-            self._spawn(self._ask_for(key))
+        """Whether a pod that KAI is about to bind here is ours is in the pod, which no watch of this node shows yet.
 
-    async def _ask_for(self, key: str) -> None:
-        namespace, _, name = key.partition("/")
-        params = {"fieldSelector": f"metadata.name={name}", "resourceVersion": "0"}
-        try:
-            async with asyncio.timeout(_ASKED_S):
-                found, _ = await self._api.list(f"/api/v1/namespaces/{namespace}/pods", params)
-        except (ApiError, TimeoutError) as error:
-            log.info("the pod %s of a BindRequest cannot be read: %s", key, error)
-            found = []
-        self._asked_for.discard(key)
-        pod = next((record for written in found if (record := self._pod(written)) is not None), None)
-        if key in self._elsewhere:
-            self._elsewhere[key] = pod
-        self._changed()
+        Nobody moves for one of ours: the answer takes milliseconds, and without one it is a stranger's.
+        """
+        bound = {pod.key for pod in self._pods.records.values()}
+        self._elsewhere.want({r.pod for r in self._bind_requests.records.values() if not r.over} - bound)
 
     @property
     def _allocations(self) -> dict[str, tuple[str, ...]] | None:
@@ -416,32 +374,14 @@ class KubernetesCluster:
         return next((node.labels for node in self._nodes.records.values()), {})
 
     def _use_policy(self) -> None:
-        """The ConfigMap's settings for this node's labels; those that cannot be used leave the old ones in place."""
-        if self._maps is None or not self._maps.synced:
-            return
-        labels = self._labels
-        data = next(iter(self._maps.records.values()), None)
-        try:
-            values, pool = policy.chosen(data, labels)
-            self._unit_bytes = policy.unit_bytes(data)
-            if values == self._policy and self._refused is None:
-                return
-            self._host.use(values)
-        except (ValueError, Problem) as error:
-            refused = f"The policy in {self._settings.config_map} is refused and the old one stays: {error}"
-            if refused != self._refused:
-                log.error("%s", refused)  # noqa: TRY400 - the sentence says it all
-            self._refused = refused
-            return
-        self._policy, self._refused = values, None
-        told = ", ".join(f"{name} = {value}" for name, value in sorted(values.items()))
-        log.info("this node is in the pool %s: %s", pool or "default", told or "the usual settings")
+        if self._maps is not None and self._maps.synced:
+            self._policy.apply(next(iter(self._maps.records.values()), None), self._labels)
 
     def _in_units(self, pod: PodRecord) -> PodRecord:
         """`pod` with its memory as the cluster's scheduler means it."""
-        if pod.demand is None or self._unit_bytes == MIB:
+        if pod.demand is None or self._policy.unit_bytes == MIB:
             return pod
-        return replace(pod, demand=pod.demand.in_units_of(self._unit_bytes))
+        return replace(pod, demand=pod.demand.in_units_of(self._policy.unit_bytes))
 
     def _counted_bytes(self) -> int | None:
         return counted_memory_bytes(self._labels.get(MEMORY_LABEL))

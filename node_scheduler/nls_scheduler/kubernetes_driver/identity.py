@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from nls_scheduler.core.model import events as ev
 from nls_scheduler.drivers.pids import namespaced_pids
 from nls_scheduler.processes.proc import look_up
 from nls_scheduler.wire.errors import Problem
@@ -19,7 +20,9 @@ from nls_scheduler.wire.errors import Problem
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from nls_scheduler.core.model.events import Event
     from nls_scheduler.core.model.ids import ProcessId
+    from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.daemon.peers import Peer
 
 _HEX: Final = "[0-9a-f]"
@@ -106,6 +109,30 @@ def seen_from_here(process: ProcessId, peer: Peer) -> ProcessId | None:
         if record is not None and record.id.start_time == process.start_time:
             return record.id
     return None
+
+
+def local_process(process: ProcessId, peer: Peer) -> ProcessId:
+    """`process` as this daemon numbers it, or as it is where it cannot be found. Raises Problem for another pod's."""
+    found = seen_from_here(process, peer)
+    if found is None:
+        return process
+    if peer.tenant and pod_uid_of(found.pid) not in (peer.tenant, None):
+        raise Problem(403, "Not your process", f"Process {process.pid} belongs to another pod.")
+    return found
+
+
+def localised(event: Event, peer: Peer, state: NodeState) -> Event:
+    """`event` with its process as this daemon numbers it. Raises as `local_process`."""
+    if isinstance(event, ev.ProcessStarted):
+        return replace(event, process=local_process(event.process, peer))
+    if isinstance(event, ev.WorkloadReported | ev.ProcessExited) and event.process is not None:
+        # One that has ended cannot be looked up any more: it is known by when it started.
+        workload = state.workloads.get(event.workload)
+        known = None if workload is None else workload.process
+        if known is not None and known.start_time == event.process.start_time:
+            return replace(event, process=known)
+        return replace(event, process=local_process(event.process, peer))
+    return event
 
 
 def _pid_namespace(pid: int) -> str | None:

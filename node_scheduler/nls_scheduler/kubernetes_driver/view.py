@@ -74,6 +74,18 @@ class View:
     troubles: Mapping[str, tuple[Trouble, ...]]
     somewhere: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
+    @property
+    def trouble(self) -> str | None:
+        """What is `somewhere`, as a sentence."""
+        if not self.somewhere:
+            return None
+        (pod, ids), *more = sorted(self.somewhere.items())
+        others = f" (and {len(more)} pods more)" if more else ""
+        return (
+            f"The kubelet has given {pod}{others} {', '.join(ids)}, which is none of this node's GPUs by that name: "
+            "no GPU that it could be is lent."
+        )
+
 
 def look(sources: Sources) -> View:
     """The view of `sources`."""
