@@ -66,6 +66,11 @@ SAME: dict[str, tuple[str, dict[str, Any], Values]] = {
         },
     ),
     "end_processes": ("plain", on("end_processes"), {"components": {"end_processes": True}}),
+    "end_processes_on_openshift": (
+        "openshift",
+        on("end_processes"),
+        {**policy_of("kai"), "openshift": True, "components": {"end_processes": True}},
+    ),
     "host_paths": ("plain", on("host_paths"), {"components": {"host_paths": True}}),
     "monitoring": ("plain", on("monitoring"), {"components": {"monitoring": True}}),
     "webhook": (
