@@ -28,8 +28,8 @@ def grants(overlay: Path) -> set[Permission]:
 def calls(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, str]]:
     """Every kind of call that a real daemon makes, as a small API server has recorded them.
 
-    The pods of the node, KAI's decision on one that is not bound yet, an annotation that cannot be read (of which an
-    Event tells), and the policy.
+    The pods of the node, the claim of one, KAI's decision on one that is not bound yet, an annotation that cannot be read
+    (of which an Event tells), and the policy.
     """
     pytest.importorskip("kubernetes", reason="pip install 'nls-jupyter[kubernetes]'")
     stand_ins = str(ROOT / "tests" / "kubernetes")
@@ -46,6 +46,7 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, str]]:
     with FakeApiServer() as api, FakeKubelet(directory / "kubelet.sock") as kubelet:
         api.put(NODES, node({}))
         api.put(PODS, pod("odd", annotations={"gpu-fraction": "much"}))
+        api.put(PODS, pod("claiming", claim="gpu"))
         api.put(BIND_REQUESTS, bind_request("coming"))
         options = ["--kubernetes", "--node-name", NODE, "--kubelet-socket", str(kubelet.socket), policy]
         options += ["--kubeconfig", str(api.kubeconfig(directory)), "--first-list-within", "0.01"]
@@ -53,10 +54,10 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, str]]:
 
             def complete() -> bool:
                 kinds = {needed_for(*call).resource for call in api.requests if call[0] == "WATCH"}
-                by_name = any(method == "GET" and "/namespaces/default/pods" in path for method, path in api.requests)
+                asked = {path.rpartition("/namespaces/default/")[2] for _, path in api.requests}
                 told = any(method == "POST" for method, _ in api.requests)
                 every = {"pods", "nodes", "bindrequests", "configmaps", "resourceslices"}
-                return kinds == every and by_name and told
+                return kinds == every and asked >= {"pods", "resourceclaims"} and told
 
             wait_until(complete, 40)
         return set(api.requests)

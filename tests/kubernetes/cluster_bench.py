@@ -23,6 +23,7 @@ from objects import (
     NODES,
     PODS,
     POLICY,
+    RESOURCE_CLAIMS,
     RESOURCE_SLICES,
     bind_request,
     node,
@@ -130,6 +131,7 @@ class ClusterBench:
         self.api.clear(BIND_REQUESTS)
         self.api.clear(CONFIG_MAPS)
         self.api.clear(RESOURCE_SLICES)
+        self.api.clear(RESOURCE_CLAIMS)
         self.api.put(NODES, node({"nvidia.com/gpu.memory": "16384"}))
 
         def empty() -> bool:

@@ -64,6 +64,7 @@ class FakeApiServer:
             "/api/v1/configmaps",
             "/apis/scheduling.run.ai/v1alpha2/bindrequests",
             "/apis/resource.k8s.io/v1/resourceslices",
+            "/apis/resource.k8s.io/v1/resourceclaims",
         }
 
     def __enter__(self) -> Self:

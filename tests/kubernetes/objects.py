@@ -10,6 +10,7 @@ NODES = "/api/v1/nodes"
 CONFIG_MAPS = "/api/v1/configmaps"
 BIND_REQUESTS = "/apis/scheduling.run.ai/v1alpha2/bindrequests"
 RESOURCE_SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+RESOURCE_CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 NODE = "node-a"
 SOCKET_DIRECTORY = "/run/nls"
 RESERVATIONS = "kai-resource-reservation"
@@ -33,12 +34,16 @@ def pod(
     started_at: str | None = None,
     dying: bool = False,
     socket_directory: str = SOCKET_DIRECTORY,
+    claim: str | None = None,
 ) -> dict[str, Any]:
-    """A pod with one container `main`."""
+    """A pod with one container `main`; `claim`: the ResourceClaim that this uses, by its own name."""
     container: dict[str, Any] = {"name": "main", "image": "none", "env": environment or []}
     if gpus is not None:
         container["resources"] = {"limits": {"nvidia.com/gpu": str(gpus)}}
     spec: dict[str, Any] = {"schedulerName": scheduler, "containers": [container], "volumes": []}
+    if claim is not None:
+        container.setdefault("resources", {})["claims"] = [{"name": "gpu"}]
+        spec["resourceClaims"] = [{"name": "gpu", "resourceClaimName": claim}]
     if node is not None:
         spec["nodeName"] = node
     if managed:
@@ -101,10 +106,32 @@ def resource_slice(
     uuids: dict[str, str], *, name: str = "node-a-gpus", generation: int = 1, driver: str = "gpu.nvidia.com"
 ) -> dict[str, Any]:
     """What a DRA driver has on this node: UUIDs by the names of the devices."""
-    devices = [{"name": device, "attributes": {"uuid": {"string": uuid}}} for device, uuid in uuids.items()]
+    devices = [slice_device(device, uuid=uuid) for device, uuid in uuids.items()]
     pool = {"name": NODE, "generation": generation, "resourceSliceCount": 1}
     spec = {"driver": driver, "nodeName": NODE, "pool": pool, "devices": devices}
     return {"metadata": {"name": name, "uid": f"0-{name}"}, "spec": spec}
+
+
+def slice_device(name: str, *, memory: str | None = None, **attributes: str) -> dict[str, Any]:
+    """A device of a ResourceSlice, as NVIDIA's driver publishes it (`GetDevice`, `PartGetDevice`)."""
+    written = {"name": name, "attributes": {key: {"string": value} for key, value in attributes.items()}}
+    return written if memory is None else {**written, "capacity": {"memory": {"value": memory}}}
+
+
+def result(device: str, *, driver: str = "gpu.nvidia.com", **more: Any) -> dict[str, Any]:
+    """A `DeviceRequestAllocationResult`; `more`: adminAccess, shareID, consumedCapacity."""
+    return {"request": "gpu", "driver": driver, "pool": NODE, "device": device, **more}
+
+
+def resource_claim(name: str, *results: dict[str, Any], pods: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A ResourceClaim that is allocated and reserved for these pods, by their UIDs; without `results` it is neither."""
+    status: dict[str, Any] = {}
+    if results:
+        consumers = [{"resource": "pods", "name": "any", "uid": uid} for uid in pods]
+        status = {"allocation": {"devices": {"results": list(results)}}, "reservedFor": consumers}
+    metadata = {"name": name, "namespace": "default", "uid": f"0-{name}"}
+    spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}}
+    return {"metadata": metadata, "spec": spec, "status": status}
 
 
 def config_map(text: str) -> dict[str, Any]:

@@ -32,10 +32,15 @@ from objects import (
     NODES,
     PODS,
     POLICY,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
     config_map,
     node,
     pod,
     reservation,
+    resource_claim,
+    resource_slice,
+    result,
     shared_pod,
 )
 from waiting import eventually
@@ -331,3 +336,63 @@ def test_the_kubelet_tells_of_an_owner_while_the_api_server_is_away(tmp_path: Pa
     with FakeKubelet(tmp_path / "kubelet.sock") as kubelet:
         kubelet.allocations = {"default/train": [ONE]}
         run(tmp_path, story, before=fail)
+
+
+def claiming(name: str, uid: str) -> dict[str, Any]:
+    return pod(name, scheduler="default-scheduler", claim=name, uid=uid)
+
+
+def test_what_a_claim_gives_is_known_without_the_kubelet_and_who_only_looks_owns_nothing(tmp_path: Path) -> None:
+    shares = [result("gpu-1", consumedCapacity={"memory": "6Gi"})]
+    looks = [result(name, adminAccess=True) for name in ("gpu-0", "gpu-1")]
+
+    def before(server: ApiServer) -> None:
+        server.put(RESOURCE_SLICES, resource_slice({"gpu-0": ZERO, "gpu-1": ONE}))
+        server.put(RESOURCE_CLAIMS, resource_claim("train", *shares, pods=("1",)))
+        server.put(RESOURCE_CLAIMS, resource_claim("exporter", *looks, pods=("2",)))
+        server.put(PODS, claiming("train", "1"))
+        server.put(PODS, claiming("exporter", "2"))
+
+    async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
+        await until(lambda: host.owners() == {"1": (ONE,), "2": ()} and cluster._kubelet.allocations)
+        assert [owner.bytes for owner in host.state.gpus[ONE].owners] == [6 * GIB]
+        assert isinstance(server, FakeApiServer)
+        asked = [path for _, path in server.requests if "resourceclaims" in path]
+        assert asked == ["/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"]
+        assert server.requests["GET", asked[0]] == 2, "each claim was read once"
+
+    with FakeKubelet(tmp_path / "kubelet.sock") as kubelet:
+        kubelet.claims = {"default/exporter": ["gpu-0", "gpu-1"]}
+        run(tmp_path, story, before=before)
+
+
+def test_a_claim_that_is_reserved_for_its_pod_later_is_read_again(tmp_path: Path) -> None:
+    def before(server: ApiServer) -> None:
+        server.put(RESOURCE_SLICES, resource_slice({"gpu-0": ZERO}))
+        server.put(PODS, claiming("train", "1"))
+
+    async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
+        await until(lambda: host.owners() == {"1": ()})
+        await do(lambda: server.put(RESOURCE_CLAIMS, resource_claim("train", result("gpu-0"), pods=("1",))))
+        await until(lambda: host.owners() == {"1": (ZERO,)})
+
+    run(tmp_path, story, before=before)
+
+
+def test_claims_that_rbac_refuses_are_told_and_the_kubelet_s_word_holds(tmp_path: Path) -> None:
+    refused = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+
+    def before(server: ApiServer) -> None:
+        server.refuse(refused)
+        server.put(RESOURCE_SLICES, resource_slice({"gpu-0": ZERO}))
+        server.put(RESOURCE_CLAIMS, resource_claim("train", result("gpu-0", adminAccess=True), pods=("1",)))
+        server.put(PODS, claiming("train", "1"))
+
+    async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
+        await until(lambda: host.owners() == {"1": (ZERO,)} and "resourceclaims" in str(cluster.trouble))
+        await do(lambda: server.permit(refused))
+        await until(lambda: host.owners() == {"1": ()} and cluster.trouble is None)
+
+    with FakeKubelet(tmp_path / "kubelet.sock") as kubelet:
+        kubelet.claims = {"default/train": ["gpu-0"]}
+        run(tmp_path, story, before=before)

@@ -6,15 +6,19 @@ from typing import Any
 
 import pytest
 
-from nls_scheduler.kubernetes_driver.resource_slices import device_id, resolved, uuids_of
+from nls_scheduler.kubernetes_driver.resource_slices import Device, device_id, devices_of, gpu_of, resolved
 from nls_scheduler.kubernetes_driver.resource_slices import resource_slice as parsed
-from objects import resource_slice
+from objects import resource_slice, slice_device
 
 MIG = "gpu-0-mig-1g10gb-19-6"
 
 
+def devices(*written: dict[str, Any]) -> dict[str, Device]:
+    return devices_of(found for each in written if (found := parsed(each)) is not None)
+
+
 def uuids(*written: dict[str, Any]) -> dict[str, str]:
-    return uuids_of(found for each in written if (found := parsed(each)) is not None)
+    return {name: device.uuid for name, device in devices(*written).items()}
 
 
 @pytest.mark.parametrize(
@@ -63,7 +67,33 @@ def test_a_device_without_a_uuid_is_not_known(device: object) -> None:
 
 
 def test_what_is_not_known_keeps_its_name() -> None:
-    known = {device_id("node-a", "gpu-0"): "GPU-a"}
+    known = {device_id("node-a", "gpu-0"): Device("GPU-a")}
     allocations = {"default/train": (device_id("node-a", "gpu-0"), "GPU-a", device_id("node-a", MIG))}
-    assert resolved(allocations, known) == {"default/train": ("GPU-a", device_id("node-a", MIG))}
-    assert resolved(None, known) is None
+    assert resolved(allocations, known, {"GPU-a"}) == {"default/train": ("GPU-a", device_id("node-a", MIG))}
+    assert resolved(None, known, {"GPU-a"}) is None
+
+
+@pytest.mark.parametrize(
+    ("uuid", "gpus", "found"),
+    [
+        ("MIG-a", {"MIG-a", "MIG-b"}, "MIG-a"),
+        ("MIG-a", {"GPU-a"}, "GPU-a"),
+        (None, {"GPU-a"}, "GPU-a"),
+        (None, {"MIG-a", "MIG-b"}, device_id("node-a", MIG)),
+        ("MIG-a", {"GPU-b"}, "MIG-a"),
+    ],
+    ids=[
+        "a slice that is a Gpu of its own",
+        "a Gpu that is not known to be cut",
+        "a slice that is only cut once it is claimed",
+        "one of several slices, nobody knows which",
+        "a slice of another Gpu",
+    ],
+)
+def test_what_a_slice_of_a_gpu_is(uuid: str | None, gpus: set[str], found: str) -> None:
+    written = resource_slice({})
+    own = {} if uuid is None else {"uuid": uuid}
+    written["spec"]["devices"] = [slice_device(MIG, memory="10Gi", parentUUID="GPU-a", **own)]
+    known = devices(written)
+    assert known == {device_id("node-a", MIG): Device(uuid or "", "GPU-a", 10 * 2**30)}
+    assert gpu_of(device_id("node-a", MIG), known, gpus) == found

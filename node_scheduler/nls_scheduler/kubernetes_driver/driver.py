@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +16,7 @@ from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.queues import Tree
 from nls_scheduler.kubernetes_driver import bind_requests, identity, policy, resource_slices
 from nls_scheduler.kubernetes_driver.by_name import ByName
+from nls_scheduler.kubernetes_driver.dynamic_resources import DynamicResources
 from nls_scheduler.kubernetes_driver.events_out import EventWriter
 from nls_scheduler.kubernetes_driver.first_list import held_back, remembered
 from nls_scheduler.kubernetes_driver.heartbeat import Heartbeat
@@ -83,6 +85,7 @@ class KubernetesCluster:
         self._settings = settings
         self._connect = connect
         self._tasks: set[asyncio.Task[None]] = set()
+        self._opened = AsyncExitStack()
         self._passing = Passing()
         self._look_again: asyncio.TimerHandle | None = None
         self._view: View | None = None
@@ -96,8 +99,10 @@ class KubernetesCluster:
         """See `cluster.Cluster`. Raises what `connect` raises."""
         self._host, self._started_at = host, boottime_s()
         self._kubelet = Kubelet(self._settings.kubelet_socket, self._changed)
+        self._opened.push_async_callback(self._kubelet.close)
         # It is on this node and answers at once: an owner is known before the API server has said a word.
         self._api, _ = api, _ = await asyncio.gather(self._connect(), self._kubelet.begin())
+        self._opened.push_async_callback(api.close)
         self._events = EventWriter(api, self._settings.node)
         self._policy = PolicyInUse(self._settings.config_map, host.use)
         self._elsewhere = ByName(api, _PODS, self._pod, self._changed)
@@ -105,8 +110,9 @@ class KubernetesCluster:
         self._pods = self._follow(_PODS, own, self._pod)
         self._nodes = self._follow("/api/v1/nodes", f"metadata.name={self._settings.node}", node_record)
         self._bind_requests = self._follow(bind_requests.PATH, "", self._bind_request, of_all_nodes=True)
-        self._slices = self._follow(resource_slices.PATH, own, resource_slices.resource_slice, optional=True)
-        reflectors: list[Reflector[Any]] = [self._pods, self._nodes, self._bind_requests, self._slices]
+        slices = self._follow(resource_slices.PATH, own, resource_slices.resource_slice, optional=True)
+        self._dynamic = DynamicResources(api, slices, self._changed, again_s=self._settings.pace.most_s)
+        reflectors: list[Reflector[Any]] = [self._pods, self._nodes, self._bind_requests, slices]
         self._maps: Reflector[Mapping[str, Any]] | None = None
         if self._settings.config_map is not None:
             namespace, _, name = self._settings.config_map.partition("/")
@@ -121,6 +127,8 @@ class KubernetesCluster:
         self._held_starts = HeldStarts(self._events)
         host.metrics.register(self._held_starts)
         heartbeat = Heartbeat(api, _PODS, {"fieldSelector": own}, reflectors, self._settings.pace)
+        for asking in (self._elsewhere, self._dynamic):
+            self._opened.push_async_callback(asking.close)
         for work in (*(r.run() for r in reflectors), heartbeat.run(), self._events.run(), self._kubelet.run()):
             self._spawn(work)
 
@@ -131,12 +139,7 @@ class KubernetesCluster:
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if hasattr(self, "_elsewhere"):
-            await self._elsewhere.close()
-        if hasattr(self, "_kubelet"):
-            await self._kubelet.close()
-        if hasattr(self, "_api"):
-            await self._api.close()
+        await self._opened.aclose()
 
     # What the daemon asks ----------------------------------------------------------------------------------------
 
@@ -171,9 +174,9 @@ class KubernetesCluster:
     @property
     def trouble(self) -> str | None:
         """See `cluster.Cluster`."""
-        somewhere = None if self._view is None else self._view.trouble
-        told = next((r.trouble for r in self._reflectors if r.trouble is not None), None)
-        return self._policy.trouble or told or self._kubelet.trouble or somewhere or self._cordoned
+        parts = (self._policy, *self._reflectors, self._dynamic, self._kubelet, self._view)
+        told = (part.trouble for part in parts if part is not None)
+        return next((why for why in told if why is not None), self._cordoned)
 
     @property
     def _cordoned(self) -> str | None:
@@ -205,7 +208,7 @@ class KubernetesCluster:
         state = self._host.state
         tree = Tree(state.policy.queues)
         leaves = [name for name in tree.queues if tree.is_leaf(name)]
-        return allotment(body, self._in_units(pod), home, state.gpus, self._counted_bytes(), others, instead_of, leaves)
+        return allotment(body, self._as_given(pod), home, state.gpus, self._counted_bytes(), others, instead_of, leaves)
 
     def may_start(self, peer: Peer, *, gives_up: bool) -> dict[str, Any]:
         """See `cluster.Cluster`."""
@@ -284,6 +287,7 @@ class KubernetesCluster:
         self._use_policy()
         self._see_what_passes()
         self._ask_for_unbound()
+        self._dynamic.ask(self._living)
         first, self._view = self._view is None, look(self._sources())
         view = self._view
         self._tell_claims(even_if_the_same=first)
@@ -331,7 +335,7 @@ class KubernetesCluster:
     def _sources(self) -> Sources:
         return Sources(
             node=self._settings.node,
-            pods={uid: self._in_units(pod) for uid, pod in self._pods.records.items()},
+            pods={uid: self._as_given(pod) for uid, pod in self._pods.records.items()},
             elsewhere=self._elsewhere.records,
             bind_requests=tuple(self._passing.requests.values()),
             allocations=self._allocations,
@@ -364,10 +368,16 @@ class KubernetesCluster:
         self._elsewhere.want({r.pod for r in self._bind_requests.records.values() if not r.over} - bound)
 
     @property
+    def _living(self) -> list[PodRecord]:
+        return [pod for pod in self._pods.records.values() if not pod.ended]
+
+    @property
     def _allocations(self) -> dict[str, tuple[str, ...]] | None:
-        """The kubelet's, with the UUIDs of what it names otherwise."""
-        slices = self._slices.records.values() if hasattr(self, "_slices") else ()
-        return resource_slices.resolved(self._kubelet.allocations, resource_slices.uuids_of(slices))
+        """The kubelet's, as far as they are somebody's, with the UUIDs of what it names otherwise."""
+        told = self._kubelet.allocations
+        if not hasattr(self, "_dynamic"):
+            return told
+        return self._dynamic.allocations(told, self._living, self._host.state.gpus)
 
     @property
     def _labels(self) -> Mapping[str, str]:
@@ -377,8 +387,9 @@ class KubernetesCluster:
         if self._maps is not None and self._maps.synced:
             self._policy.apply(next(iter(self._maps.records.values()), None), self._labels)
 
-    def _in_units(self, pod: PodRecord) -> PodRecord:
-        """`pod` with its memory as the cluster's scheduler means it."""
+    def _as_given(self, pod: PodRecord) -> PodRecord:
+        """`pod` with what its claims give it, and its memory as the cluster's scheduler means it."""
+        pod = self._dynamic.given(pod, self._host.state.gpus)
         if pod.demand is None or self._policy.unit_bytes == MIB:
             return pod
         return replace(pod, demand=pod.demand.in_units_of(self._policy.unit_bytes))

@@ -25,12 +25,15 @@ def remembered(state: NodeState, allocations: Mapping[str, tuple[str, ...]] | No
     """The claims as they were known last, and what the kubelet alone says, before any list of pods.
 
     `allocations`: as in `Sources`. A device that nobody had then, and that is no home of ours, is a stranger's now. One
-    that somebody had, or that is a home, may be a reservation for ours: the list of pods tells.
+    that somebody had, or that is a home, may be a reservation for ours: the list of pods tells. Whoever owned
+    nothing then only looks at what it has.
     """
     known = tuple(owner for owner in state.claims.owners if owner.id != UNKNOWN)
     homes = {uuid for w in state.workloads.values() for uuid in (*w.home, *(w.given_home or ()))}
     explained = homes | state.claims.allocated | {uuid for owner in known for uuid in owner.gpus}
-    names = {owner.id for owner in known}
+    names = {owner.id for owner in known} | {
+        f"allocated:{owner.name}" for owner in known if not owner.gpus and not owner.devices_to_come
+    }
     new = []
     for key, uuids in sorted((allocations or {}).items()):
         gpus = tuple(uuid for uuid in map(GpuUuid, uuids) if uuid in state.gpus and uuid not in explained)

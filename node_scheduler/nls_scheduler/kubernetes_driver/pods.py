@@ -40,6 +40,8 @@ class PodRecord:
         demand: what it asks for; `None`: no GPU.
         groups: KAI's names of the devices that it shares, in order.
         devices: UUIDs that KAI 0.18 wrote on it.
+        claims: its ResourceClaims, by `namespace/name`; one without a name is not made yet.
+        claimed: Gpus that these give it, as far as they have been read.
         managed: its GPU processes are looked after by us: it can reach the daemon's socket.
         reserves: UUID of the device that this reservation pod holds; empty: it has not said yet; `None`: it is none.
         started_at: when its GPU container began, seconds since the epoch.
@@ -58,6 +60,8 @@ class PodRecord:
     demand: Demand | None = None
     groups: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
+    claims: tuple[str, ...] = ()
+    claimed: tuple[str, ...] = ()
     managed: bool = False
     reserves: str | None = None
     started_at: float | None = None
@@ -110,6 +114,7 @@ def pod_record(pod: Mapping[str, Any], socket_directory: str) -> PodRecord | Non
         demand=demand,
         groups=_groups(parts.labels),
         devices=_devices(parts.annotations, demand),
+        claims=_claims(parts, namespace),
         managed=_is_managed(parts, socket_directory),
         reserves=parts.annotations.get(RESERVED_GPU, "").strip() if reservation else None,
         started_at=_started_at(parts.status, None if demand is None else demand.container),
@@ -150,6 +155,17 @@ def _devices(annotations: Mapping[str, str], demand: Demand | None) -> tuple[str
             words = (word.strip() for word in annotations[name].split(","))
             return tuple(word for word in words if word.startswith(("GPU-", "MIG-")))
     return ()
+
+
+def _claims(parts: _Parts, namespace: str) -> tuple[str, ...]:
+    """Those that it names, those made for it from templates, and the one for extended resources that DRA gives."""
+    statuses = objects(parts.status.get("resourceClaimStatuses"))
+    made = {text(each.get("name")): text(each.get("resourceClaimName")) for each in statuses}
+    # One that is in the status without a name was not needed.
+    needed = [each for each in objects(parts.spec.get("resourceClaims")) if made.get(text(each.get("name"))) != ""]
+    names = [text(each.get("resourceClaimName")) or made.get(text(each.get("name")), "") for each in needed]
+    extended = text(mapping(parts.status, "extendedResourceClaimStatus").get("resourceClaimName"))
+    return tuple(dict.fromkeys(f"{namespace}/{name}" for name in (*names, *filter(None, [extended]))))
 
 
 def _priority(spec: Mapping[str, Any], labels: Mapping[str, str]) -> int:

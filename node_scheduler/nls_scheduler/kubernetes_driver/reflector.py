@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Record = TypeVar("Record")
 GONE: Final = 410
 _NOT_FOUND: Final = 404
-_REFUSED: Final = (401, 403)
+REFUSED: Final = (401, 403)
 log = logging.getLogger(__name__)
 
 
@@ -254,13 +254,13 @@ class Reflector(Generic[Record]):
                 self._changed()
             return self._pace.absent_s
         why = str(error)
-        if error.status in _REFUSED:
+        if error.status in REFUSED:
             why = f"the API server refuses it (HTTP {error.status}): grant list and watch in the daemon's role"
             self._version = None
         if self._why != why:
             log.warning("%s cannot be followed: %s; the last known state stays", self._path, why)
             self._why = why
-        if error.status in _REFUSED and not (self.synced or self.refused):
+        if error.status in REFUSED and not (self.synced or self.refused):
             self.refused = True
             self._changed()
         return max(self._back_off(), min(error.retry_after_s or 0.0, 10 * self._pace.most_s))

@@ -1,8 +1,9 @@
-"""ResourceSlices (`resource.k8s.io/v1`): which UUID a device of a DRA claim has. Pure; never written.
+"""ResourceSlices (`resource.k8s.io/v1`): which Gpu a device of a DRA claim is. Pure; never written.
 
 The kubelet names a device of a claim by driver, pool and name. NVIDIA's driver makes that name of a number: of the
 index in its first versions, of the minor number since; `gpu-0-mig-1g10gb-19-6` is a slice of a Gpu. What a number means
-is not guessed: the driver publishes the UUID.
+is not guessed: the driver publishes the UUID. A slice that is only cut out of its Gpu once it is claimed has none, and
+names its Gpu (`parentUUID`).
 """
 
 from __future__ import annotations
@@ -10,13 +11,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from nls_scheduler.kubernetes_driver.written import mapping, objects, text
+from nls_scheduler.kubernetes_driver.quantities import parse_quantity
+from nls_scheduler.kubernetes_driver.written import mapping, objects, text, texts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
 PATH: Final = "/apis/resource.k8s.io/v1/resourceslices"
 DRIVER: Final = "gpu.nvidia.com"
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device as its driver describes it.
+
+    Attributes:
+        uuid: its own; empty: it has none yet.
+        parent: UUID of the Gpu that it is a slice of; empty: of none.
+        memory_bytes: what it has; `None`: not said.
+    """
+
+    uuid: str
+    parent: str = ""
+    memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +43,12 @@ class ResourceSlice:
     Attributes:
         pool: its name.
         generation: of the pool; slices of an earlier one are out of date.
-        uuids: by the name of the device; one that has none yet is missing.
+        devices: by name; one that says nothing of a Gpu is missing.
     """
 
     pool: str
     generation: int
-    uuids: Mapping[str, str]
+    devices: Mapping[str, Device]
 
 
 def resource_slice(written: Mapping[str, Any]) -> ResourceSlice | None:
@@ -40,10 +57,16 @@ def resource_slice(written: Mapping[str, Any]) -> ResourceSlice | None:
     name, generation = text(pool.get("name")), pool.get("generation", 0)
     if spec.get("driver") != DRIVER or not name or type(generation) is not int:
         return None
-    devices = objects(spec.get("devices"))
-    named = {text(each.get("name")): text(mapping(each, "attributes", "uuid").get("string")) for each in devices}
-    uuids = {device: uuid for device, uuid in named.items() if device and uuid}
-    return ResourceSlice(name, generation, uuids)
+    named = {text(each.get("name")): _device(each) for each in objects(spec.get("devices"))}
+    known = {device: found for device, found in named.items() if device and (found.uuid or found.parent)}
+    return ResourceSlice(name, generation, known)
+
+
+def _device(written: Mapping[str, Any]) -> Device:
+    attributes = mapping(written, "attributes")
+    uuid, parent = (text(mapping(attributes, name).get("string")) for name in ("uuid", "parentUUID"))
+    size = parse_quantity(texts(mapping(written, "capacity", "memory")).get("value", ""))
+    return Device(uuid, parent, None if size is None else int(size))
 
 
 def device_id(pool: str, device: str) -> str:
@@ -51,18 +74,26 @@ def device_id(pool: str, device: str) -> str:
     return f"{DRIVER}/{pool}/{device}"
 
 
-def uuids_of(slices: Iterable[ResourceSlice]) -> dict[str, str]:
-    """UUIDs by `device_id`, of the newest generation of each pool."""
+def devices_of(slices: Iterable[ResourceSlice]) -> dict[str, Device]:
+    """Devices by `device_id`, of the newest generation of each pool."""
     known = sorted(slices, key=lambda each: each.generation)
     newest = {each.pool: each.generation for each in known}
     current = (each for each in known if each.generation == newest[each.pool])
-    return {device_id(each.pool, name): uuid for each in current for name, uuid in each.uuids.items()}
+    return {device_id(each.pool, name): device for each in current for name, device in each.devices.items()}
+
+
+def gpu_of(name: str, devices: Mapping[str, Device], gpus: Collection[str]) -> str:
+    """The UUID of a device, or of the Gpu that it is a slice of where that is one of `gpus`; else its name as it is."""
+    device = devices.get(name)
+    if device is None:
+        return name
+    return device.parent if device.uuid not in gpus and device.parent in gpus else device.uuid or name
 
 
 def resolved(
-    allocations: Mapping[str, tuple[str, ...]] | None, uuids: Mapping[str, str]
+    allocations: Mapping[str, tuple[str, ...]] | None, devices: Mapping[str, Device], gpus: Collection[str]
 ) -> dict[str, tuple[str, ...]] | None:
     """`allocations` with UUIDs where they are known."""
     if allocations is None:
         return None
-    return {key: tuple(dict.fromkeys(uuids.get(each, each) for each in ids)) for key, ids in allocations.items()}
+    return {key: tuple(dict.fromkeys(gpu_of(each, devices, gpus) for each in ids)) for key, ids in allocations.items()}

@@ -1,6 +1,7 @@
 """What all that the cluster says about this node comes to: who owns which Gpu, and where our pods are at home. Pure.
 
-Three sources, the earliest word first: BindRequests, pods (with KAI's reservation pods), the kubelet's allocations.
+Three sources, the earliest word first: BindRequests, pods (with KAI's reservation pods and what their ResourceClaims
+give them), the kubelet's allocations.
 """
 
 from __future__ import annotations
@@ -98,7 +99,11 @@ class _Look:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         mine = sources.capacities.keys() | sources.vanished
-        given = sources.allocations or {}
+        self._living = {uid: pod for uid, pod in sorted(sources.pods.items()) if not pod.ended}
+        self._by_key = {pod.key: pod for pod in self._living.values()}
+        given = dict(sources.allocations or {})
+        for pod in (pod for pod in self._living.values() if pod.claimed):
+            given[pod.key] = tuple(dict.fromkeys((*pod.claimed, *given.get(pod.key, ()))))
         strange = {key: tuple(u for u in uuids if u not in mine) for key, uuids in given.items() if mine}
         self._strange = {key: uuids for key, uuids in strange.items() if uuids} if sources.whole_node else {}
         self._allocations = {
@@ -110,8 +115,6 @@ class _Look:
         self._signals: dict[str, str] = {}
         self._troubles: dict[str, tuple[Trouble, ...]] = {}
         self._coming: dict[str, str] = {}
-        self._living = {uid: pod for uid, pod in sorted(sources.pods.items()) if not pod.ended}
-        self._by_key = {pod.key: pod for pod in self._living.values()}
         self._ended = {pod.key for pod in sources.pods.values() if pod.ended} - self._by_key.keys()
         here = (r for r in sources.bind_requests if r.node == sources.node and not r.over)
         self._requests = [r for r in here if r.pod not in sources.asked_for]
@@ -164,13 +167,13 @@ class _Look:
         demand = pod.demand
         if demand is None:
             return
-        if not demand.whole and pod.scheduler == PLAIN_SCHEDULER:
+        if not demand.whole and not pod.claimed and pod.scheduler == PLAIN_SCHEDULER:
             what = f"A part of a GPU needs KAI Scheduler; {PLAIN_SCHEDULER} gives this pod none."
             self._trouble(pod, Trouble("GpuShareUnscheduled", what))
             return
         known = self._devices_of(pod)
         self._allocated.update(known)
-        given = pod.devices or any(group in self._device_of for group in pod.groups)
+        given = pod.devices or pod.claimed or any(group in self._device_of for group in pod.groups)
         self._signals[pod.uid] = "binding" if given or not known else "allocation"
         if pod.managed:
             self._homes[pod.uid] = known if known and len(known) == demand.devices else ()
@@ -183,7 +186,7 @@ class _Look:
         self._owners[pod.uid] = Owner(pod.uid, pod.key, known, self._request_bytes(pod, known), coming)
 
     def _devices_of(self, pod: PodRecord) -> tuple[GpuUuid, ...]:
-        """As KAI wrote them on the pod, as its groups' reservations say, or as the kubelet gave them."""
+        """As KAI wrote them on the pod, as its groups' reservations say, or as its claims and the kubelet gave them."""
         if pod.devices:
             return tuple(GpuUuid(uuid) for uuid in pod.devices)
         shared = tuple(self._device_of[group] for group in pod.groups if group in self._device_of)
