@@ -28,8 +28,8 @@ def grants(overlay: Path) -> set[Permission]:
 def calls(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, str]]:
     """Every kind of call that a real daemon makes, as a small API server has recorded them.
 
-    The pods of the node, the claim of one, KAI's decision on one that is not bound yet, an annotation that cannot be read
-    (of which an Event tells), and the policy.
+    The pods of the node, the claim of one, KAI's decision on one that is not bound yet, an annotation that cannot be
+    read (of which an Event tells), and the policy.
     """
     pytest.importorskip("kubernetes", reason="pip install 'nls-jupyter[kubernetes]'")
     stand_ins = str(ROOT / "tests" / "kubernetes")

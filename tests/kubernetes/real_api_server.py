@@ -38,6 +38,7 @@ COLLECTIONS = {
 }
 KINDS = {"pods": "Pod", "nodes": "Node", "configmaps": "ConfigMap", "bindrequests": "BindRequest"}
 KINDS["resourceslices"] = "ResourceSlice"
+KINDS["resourceclaims"] = "ResourceClaim"
 _OK = range(200, 300)
 _EXISTS, _NOT_FOUND = 409, 404
 _TOO_EARLY = 429

@@ -244,6 +244,7 @@ def test_a_pod_that_vanishes_while_its_notebook_runs_changes_nothing_for_the_oth
         await do(lambda: server.put(PODS, shared_pod("other", "0.5", "g0", managed=True)))
         await until(lambda: uid in cluster._pods.records and len(cluster._pods.records) == 3)
         host.submit(uid, 8, ZERO)
+        await until(lambda: host.state.workloads[WorkloadId(uid)].current == (ZERO,))
         before = host.state.workloads[WorkloadId(uid)]
         await do(lambda: server.delete(PODS, book))
         await until(lambda: uid not in cluster._pods.records)
@@ -342,6 +343,7 @@ def claiming(name: str, uid: str) -> dict[str, Any]:
     return pod(name, scheduler="default-scheduler", claim=name, uid=uid)
 
 
+@pytest.mark.faults
 def test_what_a_claim_gives_is_known_without_the_kubelet_and_who_only_looks_owns_nothing(tmp_path: Path) -> None:
     shares = [result("gpu-1", consumedCapacity={"memory": "6Gi"})]
     looks = [result(name, adminAccess=True) for name in ("gpu-0", "gpu-1")]
@@ -366,6 +368,7 @@ def test_what_a_claim_gives_is_known_without_the_kubelet_and_who_only_looks_owns
         run(tmp_path, story, before=before)
 
 
+@pytest.mark.faults
 def test_a_claim_that_is_reserved_for_its_pod_later_is_read_again(tmp_path: Path) -> None:
     def before(server: ApiServer) -> None:
         server.put(RESOURCE_SLICES, resource_slice({"gpu-0": ZERO}))
@@ -379,6 +382,7 @@ def test_a_claim_that_is_reserved_for_its_pod_later_is_read_again(tmp_path: Path
     run(tmp_path, story, before=before)
 
 
+@pytest.mark.faults
 def test_claims_that_rbac_refuses_are_told_and_the_kubelet_s_word_holds(tmp_path: Path) -> None:
     refused = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 
