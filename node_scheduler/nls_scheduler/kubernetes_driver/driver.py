@@ -6,7 +6,6 @@ Nothing of KAI's or of the kubelet's is ever written; the only objects that this
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from nls_scheduler.kubernetes_driver.heartbeat import Heartbeat
 from nls_scheduler.kubernetes_driver.held_starts import HeldStarts
 from nls_scheduler.kubernetes_driver.kubelet import Kubelet
 from nls_scheduler.kubernetes_driver.nodes import CORDONED, node_record
-from nls_scheduler.kubernetes_driver.overfull import overfull
+from nls_scheduler.kubernetes_driver.overfull_homes import OverfullHomes
 from nls_scheduler.kubernetes_driver.passing import Passing
 from nls_scheduler.kubernetes_driver.podresources import DEFAULT_SOCKET
 from nls_scheduler.kubernetes_driver.pods import PodRecord, pod_record
@@ -53,7 +52,6 @@ _NO_GPU: Final = (
     "The daemon sees no GPU on this node: NVIDIA's driver, or the RuntimeClass that shows GPUs to its pod, is missing. "
     "`nls doctor` in the daemon's pod says which."
 )
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +89,6 @@ class KubernetesCluster:
         self._view: View | None = None
         self._capacities: Mapping[GpuUuid, int] = {}
         self._ever: set[GpuUuid] = set()
-        self._overfull: frozenset[GpuUuid] = frozenset()
         self._started_at = 0.0
         self.vacating = Vacating()
 
@@ -104,6 +101,7 @@ class KubernetesCluster:
         self._api, _ = api, _ = await asyncio.gather(self._connect(), self._kubelet.begin())
         self._opened.push_async_callback(api.close)
         self._events = EventWriter(api, self._settings.node)
+        self._overfull = OverfullHomes(self._events)
         self._policy = PolicyInUse(self._settings.config_map, host.use)
         self._elsewhere = ByName(api, _PODS, self._pod, self._changed)
         own = f"spec.nodeName={self._settings.node}"
@@ -148,7 +146,7 @@ class KubernetesCluster:
         """See `cluster.Cluster`."""
         if not self._host.state.gpus:
             return _NO_GPU
-        if (why := self._unknown) is not None or _is_known(self._bind_requests):
+        if (why := self._unknown) is not None or self._bind_requests.settled:
             return why
         within = f"they are asked for within {self._settings.pace.spread_s:.0f} s of the start"
         why = self._bind_requests.trouble or f"BindRequests of the cluster are not known yet: {within}."
@@ -252,7 +250,7 @@ class KubernetesCluster:
         elif not self._all_is_known and self._claims() != state.claims:
             asyncio.get_running_loop().call_soon(self._changed)
         if self._view is not None:  # until then everybody may wait, and not for that
-            self._tell_overfull()
+            self._overfull.tell(state, self._pods.records)
 
     # What the cluster says ---------------------------------------------------------------------------------------
 
@@ -307,7 +305,7 @@ class KubernetesCluster:
     @property
     def _all_is_known(self) -> bool:
         """Without the right to read them there are no labels and no early signals; the pods say the rest."""
-        return self._unknown is None and _is_known(self._bind_requests)
+        return self._unknown is None and self._bind_requests.settled
 
     def _claims(self) -> Claims:
         state, view = self._host.state, self._view
@@ -320,17 +318,6 @@ class KubernetesCluster:
         claims = self._claims()
         if even_if_the_same or claims != self._host.state.claims:
             self._host.apply_or_tell(ev.GpusClaimed(boottime_s(), claims))
-
-    def _tell_overfull(self) -> None:
-        """Once for each Gpu and time: in the log, and to the pods that have to wait for it."""
-        found = overfull(self._host.state)
-        for uuid, home in found.items():
-            if uuid not in self._overfull:
-                log.warning("home_overcommitted: %s", home.sentence)
-            for tenant in home.tenants:
-                if (pod := self._pods.records.get(tenant)) is not None:
-                    self._events.once(pod, "GpuHomeOvercommitted", home.sentence)
-        self._overfull = frozenset(found)
 
     def _sources(self) -> Sources:
         return Sources(
@@ -405,8 +392,3 @@ class KubernetesCluster:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _is_known(reflector: Reflector[Any]) -> bool:
-    """Whether it has been listed, or nobody may or can list it."""
-    return reflector.synced or reflector.refused

@@ -36,7 +36,7 @@ class DynamicResources:
 
     def ask(self, pods: Collection[PodRecord]) -> None:
         """For the claims of `pods`, once the slices are known: a device's name alone says nothing."""
-        if self._slices.synced or self._slices.refused:
+        if self._slices.settled:
             named = {key for pod in pods if pod.demand is not None for key in resource_claims.keys(pod)}
             known = self._claims.records
             unclear = (pod for pod in pods if resource_claims.claims_of(pod, known) is None)

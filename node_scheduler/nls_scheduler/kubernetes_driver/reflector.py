@@ -121,6 +121,11 @@ class Reflector(Generic[Record]):
         """How many lists there have been: one per start of the server is normal."""
 
     @property
+    def settled(self) -> bool:
+        """Whether it has been listed, or nobody may or can list it."""
+        return self.synced or self.refused
+
+    @property
     def age_s(self) -> float | None:
         """How old what is known may be: 0 while a watch stands and its server answers; `None` before the first list."""
         if self._connected and not self._silent:
