@@ -8,6 +8,7 @@ import pytest
 
 from access_lists import let_nobody_write
 from nls_scheduler.daemon import state_folder
+from nls_scheduler.processes import whose_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -115,7 +116,7 @@ def test_a_users_own_group_may_write_to_what_leads_there(
     monkeypatch.setattr("grp.getgrgid", group_of)
     monkeypatch.setattr("pwd.getpwuid", lambda uid: SimpleNamespace(pw_name="alice" if uid else "root"))
     monkeypatch.setattr("pwd.getpwall", lambda: [SimpleNamespace(pw_name=n, pw_gid=g) for n, g in users.items()])
-    monkeypatch.setattr(state_folder, "_is_ours", lambda gid, ask=state_folder._is_ours: ask(100))
+    monkeypatch.setattr(whose_files, "_is_ours", lambda gid, ask=whose_files._is_ours: ask(100))
     if is_fine:
         state_folder.check(folder)
     else:

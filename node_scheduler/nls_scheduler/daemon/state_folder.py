@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import grp
 import os
-import pwd
 import stat
 from typing import TYPE_CHECKING, Final
+
+from nls_scheduler.processes.whose_files import others_write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 JOURNAL_NAME: Final = "journal.db"
 KEY_NAME: Final = "adoption.key"
 LOCK_NAME: Final = "daemon.lock"
-_ACCESS_LIST: Final = "system.posix_acl_access"
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _OTHERS_DO_ANYTHING: Final = stat.S_IRWXG | stat.S_IRWXO
 
@@ -39,7 +38,7 @@ def check(folder: Path) -> None:
         if place == real:
             is_open = bool(about.st_mode & _OTHERS_WRITE)
         else:
-            is_open = not about.st_mode & stat.S_ISVTX and _others_write(place, about)
+            is_open = not about.st_mode & stat.S_ISVTX and others_write(place, about)
         if is_open:
             raise _refused(folder, f"others may write to {place} (`chmod go-w {place}`)")
     for file in (*folder.glob(f"{JOURNAL_NAME}*"), *folder.glob(f"{KEY_NAME}*")):
@@ -47,45 +46,6 @@ def check(folder: Path) -> None:
         unwanted = _OTHERS_WRITE if file.name.startswith(JOURNAL_NAME) else _OTHERS_DO_ANYTHING
         if about.st_uid not in ours or not stat.S_ISREG(about.st_mode) or about.st_mode & unwanted:
             raise _refused(folder, f"{file} is another user's, or open to others, or no file")
-
-
-def _others_write(place: Path, about: os.stat_result) -> bool:
-    is_groups = about.st_mode & stat.S_IWGRP
-    return bool(about.st_mode & stat.S_IWOTH or (is_groups and (_has_list(place) or not _is_ours(about.st_gid))))
-
-
-def _has_list(place: Path) -> bool:
-    """Whether an access control list (acl(5)) may name anybody there."""
-    try:
-        return bool(os.getxattr(place, _ACCESS_LIST))
-    except OSError:
-        return False
-
-
-def _is_ours(gid: int) -> bool:
-    """Whether nobody is in that group but the daemon's user and root: it has one's name, or is known to have no other.
-
-    Where users come from a directory that lists them not, only the name tells; for root's daemon it has to.
-    """
-    ours = {name for uid in {0, os.geteuid()} if (name := _name_of(uid)) is not None}
-    try:
-        group = grp.getgrgid(gid)
-    except KeyError:
-        name, members = "", set()
-    else:
-        name, members = group.gr_name, set(group.gr_mem)
-    listed = {user.pw_name: user.pw_gid for user in pwd.getpwall()}
-    if name not in ours and (os.geteuid() == 0 or not ours <= listed.keys()):
-        return False
-    members |= {user for user, first in listed.items() if first == gid}
-    return members <= ours
-
-
-def _name_of(uid: int) -> str | None:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return None
 
 
 def _refused(folder: Path, why: str) -> ValueError:
