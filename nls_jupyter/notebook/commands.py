@@ -121,6 +121,7 @@ class Commands:
             "save": self._save,
             "vars": self._vars,
             "forget": self._forget,
+            "restore": self._restore,
             "recompute": lambda words: self._recompute(" ".join(words)),
             "auto": self._switch_auto,
             "log": self._log,
@@ -208,6 +209,20 @@ class Commands:
         gpu = self._gpu
         told = variables.told_of_forgetting(words, gpu.supervisor.keeper.not_back)
         gpu.call(gpu.supervisor.forget(words))
+        print(told)  # noqa: T201 - what was asked for
+
+    def _restore(self, words: list[str]) -> None:
+        gpu = self._gpu
+        lasting = gpu.supervisor.lasting
+        match words:
+            case ["list"]:
+                told = gpu.call(lasting.list())
+            case ["drop"] | ["drop", _]:
+                told = gpu.call(lasting.drop(words[1] if words[1:] else None))
+            case [] | [_]:
+                told = gpu.call(lasting.restore(words[0] if words else None))
+            case _:
+                raise GpuUsageError(f"%gpu restore takes one notebook, list or drop, and got {' '.join(words)!r}.")
         print(told)  # noqa: T201 - what was asked for
 
     def _recompute(self, text: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.interactiveshell import InteractiveShell  # noqa: TC002 - traitlets reads it
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from nls_jupyter.notebook.commands import Commands
     from nls_jupyter.notebook.notebook_gpu import NotebookGpu
     from nls_jupyter.notebook.status_view import GpuStatus
+    from nls_jupyter.saved_state.on_volume import KeptFiles
     from nls_jupyter.supervisor.standby import StandbySettings
 
 
@@ -58,6 +60,11 @@ class GpuMagics(Magics):
         "(or its cgroup) has left, or bytes such as 2GiB. 0: none. There is none either where less than 1 GiB is left.",
     ).tag(config=True)
     standby_idle = Float(3600.0, help="Seconds without a cell after which that process is ended.").tag(config=True)
+    kept_folder = Unicode(
+        help="Folder that outlives this machine, such as one on the user's volume: when the kernel is told to end, the "
+        "GPU process's variables are kept there, and `%gpu restore` brings them back in the notebook's next kernel. "
+        "Empty: they end with the kernel."
+    ).tag(config=True)
     auto = Bool(help="Send every cell of a Jupyter kernel to its GPU process, as `%gpu auto on` does.").tag(config=True)
 
     # Here, because reading the configuration switches already.
@@ -113,7 +120,13 @@ class GpuMagics(Magics):
         from nls_jupyter.notebook.notebook_gpu import NotebookGpu
 
         _, command, standby = self._auto_mode, self._commands.line, self._standby_settings()
-        return NotebookGpu(kernel, self._defaults, command, standby)
+        return NotebookGpu(kernel, self._defaults, command, standby, self._kept_files())
+
+    def _kept_files(self) -> KeptFiles | None:
+        from nls_jupyter.saved_state.on_volume import KeptFiles
+
+        folder, notebook = self.kept_folder or os.environ.get("NLS_KEPT_FOLDER"), os.environ.get("JPY_SESSION_NAME")
+        return KeptFiles(Path(folder).expanduser(), notebook) if folder and notebook else None
 
     @observe("save_within")
     def _save_in_time(self, _: object = None) -> None:
@@ -175,6 +188,10 @@ class GpuMagics(Magics):
         %gpu save                            save the variables now
         %gpu vars                            the variables in the GPU process: saved or not, and why not
         %gpu forget NAME [NAME ...]          give up what is saved of a variable that could not be restored
+        %gpu restore [NOTEBOOK]              bring back what an earlier kernel of this notebook kept when it was ended
+                                             (c.GpuMagics.kept_folder), or another notebook's, as `list` names it
+        %gpu restore list                    what is kept, of which notebooks
+        %gpu restore drop [NOTEBOOK]         remove it; the next kernel that ends with GPU variables replaces it
         %gpu recompute NAME: EXPRESSION      compute NAME again instead of saving it, for what cannot be saved
         %gpu auto on|off                     every cell in the GPU process, or only %%gpu cells
         %gpu log                             what happened, when and why

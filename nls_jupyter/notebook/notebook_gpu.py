@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import itertools
 import logging
 import os
@@ -19,10 +20,12 @@ from nls_jupyter.between import seams
 from nls_jupyter.between.errors import GpuUnavailable
 from nls_jupyter.notebook.cells import CellRunner
 from nls_jupyter.notebook.comms import GpuComms
+from nls_jupyter.notebook.ending import Ending
 from nls_jupyter.notebook.questions import Questions
 from nls_jupyter.notebook.relay import OutputRelay
 from nls_jupyter.notebook.retry import LOST, Retries
 from nls_jupyter.notebook.status_view import GpuStatus
+from nls_jupyter.supervisor.keep_now import KeepRequests
 from nls_jupyter.supervisor.loop_thread import LoopThread
 from nls_jupyter.supervisor.memory_guard import MemoryGuard
 from nls_jupyter.supervisor.supervisor import Supervisor
@@ -37,12 +40,15 @@ if TYPE_CHECKING:
 
     from nls_jupyter.between.cell_result import CellResult
     from nls_jupyter.notebook.cells import Answer, Ask
+    from nls_jupyter.saved_state.on_volume import KeptFiles
     from nls_jupyter.supervisor.pending import Message
     from nls_jupyter.supervisor.standby import StandbySettings
 
 _Value = TypeVar("_Value")
 _log = logging.getLogger(__name__)
 _CLOSE_TIMEOUT_S = 3.0
+# For a cell that runs when the kernel is told to end: Jupyter's server waits for five seconds in all.
+_GRACE_S = 1.0
 
 
 class NotebookGpu:
@@ -54,6 +60,7 @@ class NotebookGpu:
         defaults: Callable[[], Mapping[str, Any]],
         command: Callable[[str], GpuStatus | None],
         standby: StandbySettings | None = None,
+        kept_files: KeptFiles | None = None,
     ) -> None:
         relay = OutputRelay(kernel)
         numbers = itertools.count(1)
@@ -69,6 +76,7 @@ class NotebookGpu:
             defaults=defaults,
             standby=standby,
             patience=patience,
+            kept_files=kept_files,
         )
         for sentence in seams.missing():
             self.supervisor.log.add_once(sentence)
@@ -77,7 +85,18 @@ class NotebookGpu:
         self.comms = GpuComms(kernel, self._thread, self.supervisor, relay)
         self.questions = Questions(self._thread, self.supervisor)
         self._thread.submit(self._guard().run())
+        self._ending = Ending(kernel, self._keep, self.close)
+        self._keep_requests: KeepRequests | None = None
+        if kept_files is not None:
+            self._keep_requests = KeepRequests(self.supervisor.lasting, runtime, kept_files.notebook)
+        self._thread.submit(self._look_back())
         atexit.register(self.close)
+
+    async def _look_back(self) -> None:
+        """What an earlier kernel has left, and what will be asked of this one."""
+        await self.supervisor.lasting.announce()
+        if self._keep_requests is not None:
+            await self._keep_requests.listen()
 
     def _guard(self) -> MemoryGuard:
         supervisor = self.supervisor
@@ -151,12 +170,24 @@ class NotebookGpu:
         self.comms.notice(message)
         self._relay.forward(message)
 
+    def _keep(self) -> None:
+        """The kernel is told to end. However long it takes: who is in a hurry kills the kernel."""
+        with contextlib.suppress(CancelledError):
+            self._thread.submit(self.supervisor.lasting.keep(_GRACE_S)).result()
+
     def close(self) -> None:
-        """End the GPU process with this kernel; a forked child of the kernel leaves it alone."""
-        if not self.belongs_here:
+        """End the GPU process with this kernel; a forked child of the kernel leaves it alone. Idempotent."""
+        if not self.belongs_here or not self._thread.alive:
             return
+        if not self._ending.came:
+            self._keep()  # the user's exit()
         try:
-            self._thread.submit(self.supervisor.close()).result(_CLOSE_TIMEOUT_S)
+            self._thread.submit(self._close()).result(_CLOSE_TIMEOUT_S)
         except (TimeoutError, CancelledError):
             _log.warning("The GPU process did not end in time; its guardian ends it with this kernel.")
         self._thread.stop()
+
+    async def _close(self) -> None:
+        if self._keep_requests is not None:
+            self._keep_requests.close()
+        await self.supervisor.close()

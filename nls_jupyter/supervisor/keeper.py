@@ -182,9 +182,24 @@ class Keeper:
         self.saves.all_saved()
         self._note_not_back(restored)
         self._following = asyncio.get_running_loop().create_task(self._follow_end(process))
+        return self._brought_back(saved, restored, time.monotonic() - began, self.completed.take())
+
+    async def take_in(self, saved: SavedState) -> Restored:
+        """Bring into the process, beside what it has, what an earlier kernel saved; it is not saved here before `save`.
+
+        Raises RequestFailed, GpuProcessDied, OSError.
+        """
+        if self.process is None:
+            raise RuntimeError("there is no GPU process to take it in")
+        began = time.monotonic()
+        with self._counting_deaths(self.process):
+            restored = await self.process.restore(saved.descriptors)
+        self._note_not_back(restored)
         return self._brought_back(saved, restored, time.monotonic() - began)
 
-    def _brought_back(self, saved: SavedState | None, restored: Message, seconds: float) -> Restored:
+    def _brought_back(
+        self, saved: SavedState | None, restored: Message, seconds: float, gone: Sequence[str] = ()
+    ) -> Restored:
         manifest = saved.manifest if saved else None
         # What could not be saved is gone with the first process that comes back without it, and told then.
         untold = None if self._losses_told is saved else manifest
@@ -201,7 +216,7 @@ class Keeper:
             seconds=seconds,
             not_back=[name for name in missing if name["name"] in self.not_back],
             changed=[*restored["changed"], *map(asdict, changed)],
-            gone=self.completed.take(),
+            gone=gone,
         )
 
     def _note_not_back(self, report: Message) -> None:
@@ -374,7 +389,7 @@ class Keeper:
         if process is None:
             raise RuntimeError("there is no GPU process to save")
         descriptors, manifest = await process.save(cell=cell, number=number, within_budget=within_budget)
-        saved = self._keep(descriptors, manifest)
+        saved = self.hold(descriptors, manifest)
         self.saves.all_saved()
         return saved
 
@@ -442,7 +457,7 @@ class Keeper:
 
     def take_save_point(self, descriptors: tuple[int, ...], manifest: Manifest) -> None:
         """The process has saved in mid-cell, or a copy of it while it went on."""
-        saved = self._keep(descriptors, manifest)
+        saved = self.hold(descriptors, manifest)
         if not self.completed.unsaved:
             self.saves.all_saved()
         if self._on_save_point is not None:
@@ -450,7 +465,8 @@ class Keeper:
             self._telling.add(telling)
             telling.add_done_callback(self._telling.discard)
 
-    def _keep(self, descriptors: tuple[int, ...], manifest: Manifest) -> SavedState:
+    def hold(self, descriptors: tuple[int, ...], manifest: Manifest) -> SavedState:
+        """This is the saved state from now on, and its descriptors are the keeper's to close."""
         self.drop_saved()
         self._deaths.forget()
         self.saved = SavedState(descriptors, manifest)

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
 _CELLS_KEPT: Final = 5000
 # Magics whose argument or body is Python that runs in the notebook's namespace.
@@ -24,19 +24,30 @@ class Lineage:
 
     def __init__(self) -> None:
         self._cells: deque[tuple[str, str]] = deque(maxlen=_CELLS_KEPT)
+        self._before: dict[str, str] = {}
 
     def ran(self, label: str, code: str) -> None:
         """A cell has ended well."""
         self._cells.append((label, code))
 
+    def remember(self, made_in: Mapping[str, str]) -> None:
+        """What an earlier kernel knew: labels by name."""
+        self._before |= made_in
+
     def maker(self, name: str) -> str | None:
         """The label of the last cell whose own code binds `name`; `None`: what bound it is not known."""
         cells = reversed([*self._cells])
-        return next((label for label, code in cells if name in code and name in bound_by(code)), None)
+        found = (label for label, code in cells if name in code and name in bound_by(code))
+        return next(found, self._before.get(name))
+
+    def made_in(self, labels: Collection[str]) -> list[str]:
+        """The names that the code of these cells binds."""
+        return sorted({name for label, code in self._cells if label in labels for name in bound_by(code)})
 
     def forget(self) -> None:
         """The next process begins anew."""
         self._cells.clear()
+        self._before.clear()
 
 
 @lru_cache(maxsize=64)

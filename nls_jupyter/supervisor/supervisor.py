@@ -17,6 +17,7 @@ from nls_jupyter.supervisor.calls import Call
 from nls_jupyter.supervisor.changes import Changes
 from nls_jupyter.supervisor.keeper import EndedInCell, Keeper
 from nls_jupyter.supervisor.kept_code import KeptCode
+from nls_jupyter.supervisor.lasting import Lasting
 from nls_jupyter.supervisor.launch import GpuProcessDied as ProcessDied
 from nls_jupyter.supervisor.orders import CANNOT_SAVE
 from nls_jupyter.supervisor.pending import RequestFailed, accepted
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
 
+    from nls_jupyter.saved_state.on_volume import KeptFiles
     from nls_jupyter.supervisor.channel import GpuProcess
     from nls_jupyter.supervisor.kept_state import SavedState
     from nls_jupyter.supervisor.launch import ExitStatus
@@ -81,6 +83,7 @@ class Supervisor:
     Attributes:
         keeper: its GPU process and what it saved.
         place: its workload at the daemon.
+        lasting: what outlives the kernel.
         log: what happened, for the user.
     """
 
@@ -92,6 +95,7 @@ class Supervisor:
         defaults: Callable[[], Mapping[str, Any]],
         standby: StandbySettings | None = None,
         patience: Patience | None = None,
+        kept_files: KeptFiles | None = None,
     ) -> None:
         self._patience = patience
         self._changes = Changes()
@@ -105,6 +109,7 @@ class Supervisor:
         self.keeper.on_new = self._kept_code.run_in
         self.keeper.on_notice = self.log.add_once
         self.place = Place(connect, defaults, self.keeper, self.log, self._changes)
+        self.lasting = Lasting(kept_files, self.keeper, self.place, self.log, self.save)
 
     @property
     def workload_id(self) -> str | None:

@@ -1,0 +1,397 @@
+"""Saved state as files on the user's volume, which outlive the kernel and its machine: whole, or not there.
+
+    FOLDER/digits-1f0c9a27/manifest.json      what is there, for people too
+                           1764112225.memory  the memory file as it is, without what its index does not refer to
+                           1764112225.spill   the spill file, if there was one
+
+The manifest names the files that count, and its rename is the commit. What it does not name is a draft that was never
+finished, or what the state before consisted of. Nothing is unpickled here. Who can write these files can run code as
+whoever restores them: they have to be the user's own, and nobody else's to write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+import stat
+import sys
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import xxhash
+
+from nls_jupyter.saved_state import index
+from nls_jupyter.saved_state.arena import MEMORY, Arena, Extent, SavedStateDamagedError
+from nls_jupyter.saved_state.manifest import MissingName, SavedName
+from nls_jupyter.saved_state.room import MachineRoom
+from nls_scheduler.processes.whose_files import others_write
+from nls_scheduler.units.sizes import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from nls_jupyter.saved_state.manifest import Manifest
+
+_MANIFEST: Final = "manifest.json"
+_DRAFT: Final = "manifest.draft"
+_KINDS: Final = ("memory", "spill")
+_HEADER: Final = Extent(MEMORY, 0, 4096)  # the superblocks
+_COPIED_AT_ONCE: Final = 1 << 26
+_TRIES: Final = 3
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class KeptStateError(Exception):
+    """A clause that says what could not be written or read, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What lies there of one notebook.
+
+    Attributes:
+        notebook: as Jupyter calls it.
+        written: when.
+        cell: the last one whose variables these are.
+        variables: the user's.
+        missing: what was not saved then, with reasons.
+        made_in: the cell that made a name of `missing`, if that was known.
+        size_bytes: of the files.
+        versions: of Python and of the packages that matter.
+        files: names of the memory file, and of the spill file if there is one.
+        content: a digest of all of it.
+    """
+
+    notebook: str
+    written: str
+    cell: str | None
+    variables: tuple[SavedName, ...]
+    missing: tuple[MissingName, ...]
+    made_in: Mapping[str, str]
+    size_bytes: int
+    versions: Mapping[str, str]
+    files: tuple[str, ...]
+    content: str
+
+    def to_json(self) -> dict[str, Any]:
+        """For the manifest; the inverse is `from_json`."""
+        plain = {name: getattr(self, name) for name in self.__slots__}
+        plain["variables"] = [name.to_json() for name in self.variables]
+        plain["missing"] = [{field: getattr(name, field) for field in name.__slots__} for name in self.missing]
+        return plain
+
+    @property
+    def at(self) -> str:
+        """When, as the clocks here show it."""
+        return datetime.fromisoformat(self.written).astimezone().strftime("%d %b %H:%M")
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Kept:
+        """Raises KeyError, TypeError or ValueError for anything else."""
+        fields = {name: content[name] for name in cls.__slots__}
+        fields["variables"] = tuple(SavedName(**name) for name in content["variables"])
+        fields["missing"] = tuple(MissingName(**name) for name in content["missing"])
+        fields["files"] = tuple(map(_plain_name, content["files"]))
+        datetime.fromisoformat(fields["written"])
+        return cls(**fields)
+
+
+class KeptFiles:
+    """The files of one notebook. Every method may take as long as the volume does, and raises KeptStateError.
+
+    Args:
+        folder: where those of all notebooks lie; made where it is missing, its parent is not.
+        notebook: as Jupyter calls it: its path.
+    """
+
+    def __init__(self, folder: Path, notebook: str) -> None:
+        self.folder = folder
+        self.notebook = notebook
+        stem = re.sub(r"[^\w.-]+", "_", Path(notebook).stem)[:40]
+        self._own = folder / f"{stem}-{hashlib.sha256(notebook.encode()).hexdigest()[:8]}"
+
+    def look(self) -> Kept | None:
+        """What is there; `None` for nothing."""
+        with self._opened() as own:
+            return None if own is None else _read_manifest(own, self._own)
+
+    def write(self, descriptors: Sequence[int], manifest: Manifest, made_in: Mapping[str, str]) -> Kept:
+        """Put a saved state in place of what is there, unless it is the same. What is there stands until then.
+
+        Args:
+            descriptors: of its files, which may be saved into meanwhile.
+            manifest: what is in it.
+            made_in: the cell that made a name, for names that were not saved.
+        """
+        arena = Arena.adopt(descriptors, MachineRoom())
+        try:
+            with self._opened(make=True) as own:
+                assert own is not None  # noqa: S101 - it was made
+                for _ in range(_TRIES):
+                    kept = self._written(own, arena, manifest, made_in)
+                    if kept is not None:
+                        return kept
+            raise KeptStateError("cells went on while it was written")
+        except SavedStateDamagedError as error:
+            raise KeptStateError(str(error)) from error
+        finally:
+            arena.close()
+
+    def load(self) -> tuple[Kept, list[int]]:
+        """What is there, and descriptors of a copy in memory, the caller's to close."""
+        with self._opened() as own:
+            kept = None if own is None else _read_manifest(own, self._own)
+            if own is None or kept is None:
+                raise KeptStateError(f"nothing is kept of this notebook in {self.folder}")
+            mine = sys.implementation.cache_tag
+            if kept.versions.get("python") != mine:
+                raise KeptStateError(f"it was saved by {kept.versions.get('python')}, and this is {mine}")
+            room_bytes = MachineRoom().memory_bytes()
+            if kept.size_bytes > room_bytes:
+                raise KeptStateError(
+                    f"its {format_bytes(kept.size_bytes)} are more than {format_bytes(room_bytes)} of memory"
+                )
+            return kept, _into_memory(own, self._own, kept)
+
+    def drop(self) -> bool:
+        """Remove what is there. False: there was nothing."""
+        with self._opened() as own:
+            if own is None:
+                return False
+            for name in sorted(_names(own), key=lambda name: name != _MANIFEST):  # first what the rest hangs on
+                os.unlink(name, dir_fd=own)
+        with _told(self._own):
+            self._own.rmdir()
+        return True
+
+    @contextlib.contextmanager
+    def _opened(self, *, make: bool = False) -> Iterator[int | None]:
+        """The notebook's own folder; `None` where it is missing."""
+        with _told(self._own):
+            if make:
+                for folder in (self.folder, self._own):
+                    with contextlib.suppress(FileExistsError):
+                        folder.mkdir(mode=0o700)
+            try:
+                own = os.open(self._own, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            except FileNotFoundError:
+                if make:
+                    raise
+                yield None
+                return
+            try:
+                _refuse_others(own, self._own)
+                yield own
+            finally:
+                os.close(own)
+
+    def _written(self, own: int, arena: Arena, manifest: Manifest, made_in: Mapping[str, str]) -> Kept | None:
+        """`None`: a save came in between, and what was copied is of no state."""
+        committed = arena.index()
+        extents, content = _parts(arena)
+        if (before := _standing(own, self._own)) is not None and before.content == content:
+            return before
+        size_bytes = sum(extent.size_bytes for extent in extents)
+        self._refuse_full(own, size_bytes)
+        stem = str(time.time_ns())
+        names = tuple(f"{stem}.{kind}" for kind, _ in zip(_KINDS, arena.descriptors(), strict=False))
+        lost = {name.name for name in manifest.missing}
+        kept = Kept(
+            notebook=self.notebook,
+            written=datetime.now(UTC).isoformat(timespec="seconds"),
+            cell=manifest.cell,
+            variables=manifest.variables,
+            missing=manifest.missing,
+            made_in={name: cell for name, cell in made_in.items() if name in lost},
+            size_bytes=size_bytes,
+            versions=_versions(manifest),
+            files=names,
+            content=content,
+        )
+        try:
+            for file, (name, source) in enumerate(zip(names, arena.descriptors(), strict=True)):
+                _write(own, name, source, [extent for extent in extents if extent.file == file])
+            if arena.index() != committed:
+                return None
+            _commit(own, kept)
+        finally:
+            _sweep(own, _standing(own, self._own))
+        return kept
+
+    def _refuse_full(self, own: int, size_bytes: int) -> None:
+        disk = os.fstatvfs(own)
+        room_bytes = disk.f_bavail * disk.f_frsize
+        if size_bytes > room_bytes:
+            raise KeptStateError(
+                f"{format_bytes(size_bytes)} do not fit in the {format_bytes(room_bytes)} that {self.folder} has left"
+            )
+
+
+def notebooks(folder: Path) -> list[Kept]:
+    """What is kept there of any notebook, the newest first; without what cannot be read, or is not the user's own."""
+    found = []
+    with contextlib.suppress(FileNotFoundError), _told(folder):
+        for place in folder.iterdir():
+            with contextlib.suppress(KeptStateError, OSError):
+                own = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+                try:
+                    _refuse_others(own, place)
+                    kept = _read_manifest(own, place)
+                finally:
+                    os.close(own)
+                found += [kept] if kept is not None else []
+    return sorted(found, key=lambda kept: kept.written, reverse=True)
+
+
+def _parts(arena: Arena) -> tuple[list[Extent], str]:
+    """The extents that the committed index refers to, with its own, and a digest of what they hold."""
+    where, content, chunks = index.read(arena)
+    # Beside what is saved, an index says what the save was like.
+    names = {**content, "recurring_s": 0, "manifest": {**content["manifest"], "left": 0}}
+    digest = xxhash.xxh3_128(json.dumps(names, sort_keys=True))
+    for chunk in chunks:
+        digest.update(chunk.digest)
+    extents = {chunk.extent for chunk in chunks if chunk.extent is not None}
+    return sorted({_HEADER, where, *extents}), digest.hexdigest()
+
+
+def _versions(manifest: Manifest) -> dict[str, str]:
+    found = {"python": str(sys.implementation.cache_tag), "nls-jupyter": metadata.version("nls-jupyter")}
+    for package in sorted({name.type_name.partition(".")[0] for name in manifest.saved if "." in name.type_name}):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    return found
+
+
+# -- files ----------------------------------------------------------------------------------------------------------
+def _write(own: int, name: str, source: int, extents: Sequence[Extent]) -> None:
+    target = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=own)
+    try:
+        _copy(source, target, extents)
+        os.fsync(target)
+    finally:
+        os.close(target)
+
+
+def _copy(source: int, target: int, extents: Sequence[Extent]) -> None:
+    """To the same positions; what lies between stays a hole."""
+    for _, position, size_bytes in extents:
+        os.lseek(target, position, os.SEEK_SET)
+        end = position + size_bytes
+        while position < end:
+            copied = os.sendfile(target, source, position, min(end - position, _COPIED_AT_ONCE))
+            if not copied:
+                raise SavedStateDamagedError("The saved state ends before one of its parts does.")
+            position += copied
+
+
+def _commit(own: int, kept: Kept) -> None:
+    draft = os.open(_DRAFT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600, dir_fd=own)
+    with os.fdopen(draft, "w", encoding="utf-8") as file:
+        json.dump(kept.to_json(), file, indent=1)
+        file.flush()
+        os.fsync(draft)
+    os.rename(_DRAFT, _MANIFEST, src_dir_fd=own, dst_dir_fd=own)
+    os.fsync(own)
+
+
+def _sweep(own: int, kept: Kept | None) -> None:
+    """Remove what no manifest names."""
+    named = {_MANIFEST, *(kept.files if kept is not None else ())}
+    for name in _names(own):
+        if name not in named:
+            os.unlink(name, dir_fd=own)
+
+
+def _names(own: int) -> list[str]:
+    return os.listdir(own)
+
+
+def _standing(own: int, place: Path) -> Kept | None:
+    """What is there, as far as it can be used at all."""
+    try:
+        return _read_manifest(own, place)
+    except KeptStateError:
+        return None
+
+
+def _read_manifest(own: int, place: Path) -> Kept | None:
+    try:
+        with os.fdopen(_open_own(own, _MANIFEST, place), encoding="utf-8") as file:
+            return Kept.from_json(json.load(file))
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise KeptStateError(f"{place / _MANIFEST} cannot be understood ({error!r})") from error
+
+
+def _into_memory(own: int, place: Path, kept: Kept) -> list[int]:
+    sources: list[int] = []
+    copies: list[int] = []
+    try:
+        sources += [_open_own(own, name, place) for name in kept.files]
+        arena = Arena.adopt(sources, MachineRoom())
+        try:
+            extents = _parts(arena)[0]
+        finally:
+            arena.close()
+        for file, source in enumerate(sources):
+            copies.append(os.memfd_create("nls-saved-state", os.MFD_CLOEXEC))
+            _copy(source, copies[-1], [extent for extent in extents if extent.file == file])
+    except BaseException as error:
+        for copy in copies:
+            os.close(copy)
+        if isinstance(error, SavedStateDamagedError):
+            raise KeptStateError(f"{place} is damaged: {error}") from error
+        raise
+    finally:
+        for source in sources:
+            os.close(source)
+    return copies
+
+
+def _open_own(own: int, name: str, place: Path) -> int:
+    """Raises KeptStateError for what is no plain file, or not only the user's."""
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=own)
+    try:
+        _refuse_others(descriptor, place / name)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _refuse_others(descriptor: int, place: Path) -> None:
+    """To load such a file is to run code: whoever can write it decides which."""
+    status = os.fstat(descriptor)
+    is_plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+    if not (is_plain or stat.S_ISDIR(status.st_mode)):
+        raise KeptStateError(f"{place} is not a plain file with one name, so that it is not loaded")
+    if status.st_uid != os.geteuid():
+        raise KeptStateError(f"{place} belongs to another user, so that it is not loaded")
+    if others_write(descriptor, status):  # a pod's `fsGroup`, in which nobody else is, may
+        raise KeptStateError(f"{place} can be written by other users, so that it is not loaded; chmod go-w mends that")
+
+
+@contextlib.contextmanager
+def _told(place: Path) -> Iterator[None]:
+    """What the system refuses, as a clause."""
+    try:
+        yield
+    except OSError as error:
+        full = f"{place} is full" if error.errno in _FULL else f"{place} cannot be used: {error.strerror}"
+        raise KeptStateError(full) from error
+
+
+def _plain_name(name: str) -> str:
+    if not re.fullmatch(r"\d+\.(memory|spill)", name):
+        raise ValueError(f"{name!r} is no file of ours")
+    return name

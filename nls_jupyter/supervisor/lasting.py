@@ -1,0 +1,273 @@
+"""What is left of a notebook's GPU variables when its kernel ends: files on the user's volume, or a line of names.
+
+The line goes where the kernel's own log goes, since nobody looks at the notebook any more. Everything here runs in the
+loop's thread, the files in another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from nls_jupyter.between.errors import GpuUnavailable
+from nls_jupyter.saved_state import read_manifest
+from nls_jupyter.saved_state.on_volume import KeptFiles, KeptStateError, notebooks
+from nls_jupyter.supervisor import notices
+from nls_jupyter.supervisor.completed import gone
+from nls_jupyter.supervisor.kept_state import SavedState
+from nls_jupyter.supervisor.launch import GpuProcessDied
+from nls_jupyter.supervisor.orders import CANNOT_SAVE
+from nls_scheduler.units.sizes import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from nls_jupyter.saved_state import Manifest
+    from nls_jupyter.saved_state.on_volume import Kept
+    from nls_jupyter.supervisor.keeper import Keeper
+    from nls_jupyter.supervisor.notices import NoticeLog
+    from nls_jupyter.supervisor.place import Place
+
+_Value = TypeVar("_Value")
+_ENDING = "the notebook's kernel is told to end"
+_RESTORE = "restore"
+_MOST_NAMED = 20
+NO_FOLDER = "c.GpuMagics.kept_folder or NLS_KEPT_FOLDER names a folder that keeps those of notebooks"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What came of the variables of a kernel that ends: whether nothing is lost, and a sentence for the log."""
+
+    all_kept: bool
+    sentence: str
+
+
+class Lasting:
+    """One notebook's.
+
+    Args:
+        files: where the variables are kept; `None` where the user wants nothing kept.
+        keeper: has what is saved.
+        place: is told when something runs in the GPU process.
+        log: for the user.
+        save: saves what the process has now.
+    """
+
+    def __init__(
+        self,
+        files: KeptFiles | None,
+        keeper: Keeper,
+        place: Place,
+        log: NoticeLog,
+        save: Callable[[], Awaitable[SavedState]],
+    ) -> None:
+        self._files = files
+        self._keeper = keeper
+        self._place = place
+        self._log = log
+        self._save = save
+        self._keeping: asyncio.Task[Ended] | None = None
+        self._named = ""
+
+    # The end
+
+    async def keep(self, grace_s: float) -> Ended:
+        """Keep what the notebook has, or name it in the log; once more is nothing where nothing has changed.
+
+        Args:
+            grace_s: how long a cell that runs may take to put things in order.
+        """
+        if self._keeping is None or self._keeping.done():
+            self._keeping = asyncio.get_running_loop().create_task(self._keep(grace_s))
+        return await asyncio.shield(self._keeping)
+
+    async def _keep(self, grace_s: float) -> Ended:
+        if self._files is None:
+            return self._name_all()
+        why = await self._save_last(grace_s)
+        saved = self._keeper.saved
+        if saved is None or not (saved.manifest.variables or saved.manifest.missing):
+            return Ended(why is None, "nothing to keep" if why is None else _said(why))
+        _tell(f"This kernel is told to end: {_listed(saved.manifest)} go to {self._files.folder}.")
+        try:
+            kept = await self._written(self._files, saved)
+        except KeptStateError as error:
+            lost = f"{_listed(saved.manifest)} are lost with the kernel: {error}.{await self._stands(self._files)}"
+            return Ended(all_kept=False, sentence=_said(lost))
+        behind = gone(self._keeper.completed.unsaved, saved.manifest.cell) or why
+        more = f" {behind}" if behind else ""
+        sentence = f"{_listed(saved.manifest)} are kept as of cell {kept.cell}; %gpu restore brings them back.{more}"
+        return Ended(not behind, _said(sentence))
+
+    def _name_all(self) -> Ended:
+        """Once: there is nothing else to be done."""
+        saved, unsaved = self._keeper.saved, self._keeper.lineage.made_in(self._keeper.completed.unsaved)
+        lost = [_listed(saved.manifest)] if saved is not None and saved.manifest.variables else []
+        lost += [f"what was not saved yet ({_some(unsaved)})"] if unsaved else []
+        if not lost:
+            return Ended(all_kept=True, sentence="")
+        sentence = f"This kernel ends, and with it {' and '.join(lost)}. {NO_FOLDER}."
+        if self._named != sentence:
+            _tell(sentence)
+        self._named = sentence
+        return Ended(all_kept=False, sentence=sentence)
+
+    async def _written(self, files: KeptFiles, saved: SavedState) -> Kept:
+        manifest = saved.manifest
+        made_in = {name.name: cell for name in manifest.missing if (cell := self._keeper.lineage.maker(name.name))}
+        copies = [os.dup(descriptor) for descriptor in saved.descriptors]  # a later save closes its own
+        try:
+            return await _aside(lambda: files.write(copies, manifest, made_in))
+        finally:
+            for copy in copies:
+                os.close(copy)
+
+    async def _stands(self, files: KeptFiles) -> str:
+        try:
+            kept = await _aside(files.look)
+        except KeptStateError:
+            return ""
+        return "" if kept is None else f" What was kept on {kept.at} stands."
+
+    async def _save_last(self, grace_s: float) -> str | None:
+        """What ran since the last save; a cell that runs is interrupted for that. Returns why it could not be."""
+        keeper = self._keeper
+        try:
+            async with asyncio.timeout(grace_s):
+                if await keeper.reclaim(_ENDING, grace_s):
+                    await keeper.cell_over()
+            if keeper.suspending:
+                await keeper.suspend()
+            elif keeper.still_usable():
+                await self._save()
+        except TimeoutError:
+            return f"The cell that runs did not end within {grace_s:g} s."
+        except (GpuUnavailable, GpuProcessDied, *CANNOT_SAVE) as error:
+            return f"What ran last could not be saved: {error}"
+        return None
+
+    # The next kernel
+
+    async def announce(self) -> None:
+        """Tell the user of what an earlier kernel has left."""
+        if self._files is None:
+            return
+        try:
+            kept = await _aside(self._files.look)
+        except KeptStateError as error:
+            self._log.add(f"What an earlier kernel kept of this notebook is not used: {error}.", important=True)
+            return
+        if kept is not None:
+            self._log.add(
+                f"{told(kept)} kept by an earlier kernel of this notebook on {kept.at}: %gpu restore brings them back.",
+                important=True,
+            )
+
+    async def restore(self, notebook: str | None) -> str:
+        """Bring back what an earlier kernel has left, of this notebook or another one. Returns what came of it.
+
+        Raises GpuUnavailable.
+        """
+        files = self._own_files(notebook)
+        keeper = self._keeper
+        if keeper.executing:
+            raise GpuUnavailable("a cell runs; %gpu restore works when it is over.")
+        if not keeper.still_usable() and (keeper.process is not None or keeper.saved is not None):
+            raise GpuUnavailable("the GPU process is away, and has variables already; run a GPU cell, then restore.")
+        try:
+            kept, descriptors = await _aside(files.load)
+        except KeptStateError as error:
+            raise GpuUnavailable(f"nothing was restored: {error}.") from None
+        saved = SavedState(tuple(descriptors), read_manifest(descriptors))
+        keeper.lineage.remember({name: f"{cell} of {kept.at}" for name, cell in kept.made_in.items()})
+        if keeper.process is None:
+            keeper.hold(saved.descriptors, saved.manifest)
+            return f"{told(kept)} kept on {kept.at}: back with the next GPU cell."
+        try:
+            return await self._taken_in(saved, kept)
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    async def _taken_in(self, saved: SavedState, kept: Kept) -> str:
+        keeper, orders = self._keeper, self._place.orders
+        await keeper.saves.give_way()
+        here = () if keeper.saved is None else keeper.saved.manifest.variables
+        if orders is not None:
+            await orders.tell_cell_started(_RESTORE)  # nobody suspends it meanwhile
+        try:
+            restored = await keeper.take_in(saved)
+            await self._save()
+        except (GpuProcessDied, *CANNOT_SAVE) as error:
+            raise GpuUnavailable(f"it was not restored: {error}.") from None
+        finally:
+            if orders is not None:
+                await orders.tell_cell_finished(_RESTORE)
+        replaced = [name.name for name in here if name.name in set(restored.names)]
+        instead = f"; in place of those that were here: {', '.join(replaced)}" if replaced else ""
+        return f"As of cell {kept.cell} on {kept.at}: {notices.kept(restored)}{instead}."
+
+    async def drop(self, notebook: str | None) -> str:
+        """Remove it. Returns what came of it. Raises GpuUnavailable."""
+        files = self._own_files(notebook)
+        try:
+            there = await _aside(files.drop)
+        except KeptStateError as error:
+            raise GpuUnavailable(f"{error}.") from None
+        return f"What was kept of {files.notebook} is removed." if there else f"Nothing is kept of {files.notebook}."
+
+    async def list(self) -> str:
+        """What is kept of any notebook. Raises GpuUnavailable."""
+        files = self._own_files(None)
+        try:
+            found = await _aside(lambda: notebooks(files.folder))
+        except KeptStateError as error:
+            raise GpuUnavailable(f"{error}.") from None
+        lines = [f"  {kept.at}  {kept.notebook}  {told(kept)}" for kept in found]
+        return "\n".join([f"Kept in {files.folder}:", *lines]) if lines else f"Nothing is kept in {files.folder}."
+
+    def _own_files(self, notebook: str | None) -> KeptFiles:
+        if self._files is None:
+            raise GpuUnavailable(f"no variables are kept beyond the kernel: {NO_FOLDER}.")
+        return self._files if notebook is None else KeptFiles(self._files.folder, notebook)
+
+
+def told(kept: Kept) -> str:
+    """How much is there: `3 variables (1.2 GiB)`."""
+    return f"{notices.count(len(kept.variables), 'variable')} ({format_bytes(kept.size_bytes)})"
+
+
+def _listed(manifest: Manifest) -> str:
+    names = [name.name for name in manifest.variables]
+    what = f"{notices.count(len(names), 'GPU variable')} ({_some(names)}; {format_bytes(manifest.memory_bytes)})"
+    lost = ", ".join(f"{name.name} ({name.reason})" for name in manifest.missing)
+    return f"{what}, without what was not saved: {lost}" if lost else what
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
+
+
+def _tell(sentence: str) -> None:
+    """Where the log of Jupyter's server, or of the pod, has it: the notebook's own stderr is for its page."""
+    if sys.__stderr__ is not None:
+        print(f"[nls-jupyter] {sentence}", file=sys.__stderr__, flush=True)
+
+
+def _said(sentence: str) -> str:
+    _tell(sentence)
+    return sentence
+
+
+async def _aside(work: Callable[[], _Value]) -> _Value:
+    """In another thread; where the interpreter ends already there are no new ones."""
+    try:
+        under_way = asyncio.get_running_loop().run_in_executor(None, work)
+    except RuntimeError:
+        return work()
+    return await under_way

@@ -1,0 +1,144 @@
+"""GPU variables that outlive their kernel, in files on the user's volume: real kernels on a simulated GPU."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+import nls_jupyter
+from auto_kernel import AutoKernel
+from daemon_process import DaemonProcess
+from waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = pytest.mark.kernel
+
+NOTEBOOK = "/home/ada/digits.ipynb"
+MAKE = """%%gpu
+import hashlib, numpy as np
+from nls_jupyter import xp
+class Model: ...
+model = Model()
+model.weights = xp.asarray(np.random.default_rng(7).normal(size=300_000))
+view, lines = model.weights[10:], (line for line in "ab")
+"""
+LOOK = """%%gpu
+model.weights[10] = 7.0
+assert float(view[0]) == 7.0
+hashlib.sha256(xp.asnumpy(model.weights).tobytes()).hexdigest()"""
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    with DaemonProcess(tmp_path_factory.mktemp("daemon"), "1x256MiB", "--context-memory", "16MiB") as running:
+        yield running
+
+
+@pytest.fixture
+def opened(daemon: DaemonProcess, tmp_path: Path) -> Callable[..., AutoKernel]:
+    """One more kernel of the same notebook, that keeps its variables unless it is told otherwise."""
+    numbers = iter(range(9))
+
+    def kernel(**variables: str) -> AutoKernel:
+        directory = tmp_path / str(next(numbers))
+        directory.mkdir()
+        asked = {"NLS_KEPT_FOLDER": str(tmp_path / "kept"), "JPY_SESSION_NAME": NOTEBOOK, **variables}
+        opened = AutoKernel(directory, daemon, "python3", **asked)
+        opened.name = Path(NOTEBOOK).name
+        return opened
+
+    return kernel
+
+
+def log_of(kernel: AutoKernel) -> str:
+    return (kernel.directory / "kernel.log").read_text()
+
+
+def test_after_a_shutdown_the_next_kernel_says_what_is_there_and_brings_it_back(
+    opened: Callable[..., AutoKernel],
+) -> None:
+    with opened() as first:
+        first.run(MAKE)
+        assert first.run("%%gpu\nimport nls_jupyter; nls_jupyter.__file__").result == repr(nls_jupyter.__file__)
+        made = first.run(LOOK).result
+    assert "model" in log_of(first)
+    assert "lines (a generator cannot be saved)" in log_of(first)
+    with opened() as second:
+        told = second.run("%%gpu\nbefore = 1").text("stderr")
+        assert "kept by an earlier kernel of this notebook on" in told
+        assert "%gpu restore brings them back" in told
+        restored = second.run("%gpu restore").text()
+        assert restored.startswith("As of cell [3] on ")
+        assert "lines (a generator cannot be saved; made in cell [1] of " in restored
+        assert second.run(LOOK).result == made
+        assert second.run("%%gpu\nbefore").result == "1"
+        second.run("%gpu suspend")
+        assert second.run(LOOK).result == made
+
+
+def test_sigterm_keeps_them_and_restore_may_come_before_any_cell(opened: Callable[..., AutoKernel]) -> None:
+    with opened() as first:
+        first.run(MAKE)
+        made = first.run(LOOK).result
+        kernel = psutil.Process(first.pid)
+        kernel.send_signal(signal.SIGTERM)
+        wait_until(lambda: not kernel.is_running() or kernel.status() == psutil.STATUS_ZOMBIE)
+    assert "are kept as of cell [2]" in log_of(first)
+    with opened() as second:
+        assert "back with the next GPU cell" in second.run("%gpu restore").text()
+        assert second.run(LOOK).result == made
+        assert NOTEBOOK in second.run("%gpu restore list").text()
+        assert second.run("%gpu restore drop").text() == f"What was kept of {NOTEBOOK} is removed.\n"
+        assert second.run("%gpu restore").reply["ename"] == "GpuUnavailable"
+
+
+def test_the_hook_before_a_pod_ends_has_a_running_cell_end_and_waits_until_all_is_written(
+    opened: Callable[..., AutoKernel], tmp_path: Path
+) -> None:
+    with opened() as first:
+        first.run(MAKE)
+        cell = first.client.execute("%%gpu\nimport time\nreached = 7\nprint('up', flush=True)\ntime.sleep(60)")
+        first.until(cell, lambda ran: "up" in ran.text())
+        environment = {**os.environ, "JUPYTER_RUNTIME_DIR": str(first.directory / "runtime")}
+        hook = [sys.executable, "-m", "nls_jupyter.supervisor.keep_now", "--grace", "20"]
+        done = subprocess.run(hook, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith(f"{NOTEBOOK}: ")
+        assert "are kept as of cell [2]" in done.stdout
+        assert first.finish(cell).reply["ename"] == "GpuReclaimed"
+        written = {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").rglob("*.memory")}
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").rglob("*.memory")} == written
+    with opened() as second:
+        second.run("%gpu restore")
+        assert second.run("%%gpu\nreached").result == "7"
+
+
+def test_a_restart_keeps_nothing(opened: Callable[..., AutoKernel], tmp_path: Path) -> None:
+    with opened() as kernel:
+        kernel.run(MAKE)
+        kernel.restart()
+        assert not (tmp_path / "kept").exists()
+
+
+def test_without_a_folder_the_log_names_what_ends_with_the_kernel(opened: Callable[..., AutoKernel]) -> None:
+    with opened(NLS_KEPT_FOLDER="") as kernel:
+        kernel.run(MAKE)
+        assert "c.GpuMagics.kept_folder" in kernel.run("%gpu restore").reply["evalue"]
+    (line,) = [line for line in log_of(kernel).splitlines() if "This kernel ends" in line]
+    assert "model" in line
+    assert "c.GpuMagics.kept_folder" in line
+
+
+def test_a_folder_that_cannot_be_used_is_named_with_what_is_lost(opened: Callable[..., AutoKernel]) -> None:
+    with opened(NLS_KEPT_FOLDER="/proc/kept") as kernel:
+        kernel.run(MAKE)
+    assert "are lost with the kernel: /proc/kept" in log_of(kernel)

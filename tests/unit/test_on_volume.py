@@ -1,0 +1,257 @@
+"""Saved state as files on a volume: whole or not there, the user's own, and bit for bit what was saved."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from nls_jupyter import saved_state
+from nls_jupyter.saved_state import on_volume
+from nls_jupyter.saved_state.on_volume import KeptFiles, KeptStateError, notebooks
+from nls_scheduler.processes import whose_files
+from saved_state_roundtrip import restore
+
+MIB = 1 << 20
+
+
+def save(names, room=None):
+    """Descriptors and manifest; the saver stays open until the test ends."""
+    saver = saved_state.Saver(room)
+    manifest = saver.save(names, cell="[5]", function_globals={})
+    return saver.descriptors(), manifest, saver
+
+
+def write(files, names):
+    descriptors, manifest, saver = save(names)
+    with contextlib.closing(saver):
+        return files.write(descriptors, manifest, {"lines": "[3]"})
+
+
+def load(files):
+    kept, descriptors = files.load()
+    names = {}
+    report = restore(descriptors, names)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    assert not report.missing
+    return kept, names
+
+
+@pytest.fixture
+def files(tmp_path):
+    return KeptFiles(tmp_path / "kept", "/home/ada/work/digits.ipynb")
+
+
+def place_of(files):
+    (place,) = files.folder.iterdir()
+    return place
+
+
+def test_what_was_written_comes_back_bit_for_bit_and_shared_as_it_was(files):
+    made = np.random.default_rng(1).normal(size=MIB)
+    kept = write(files, {"a": made, "view": made[7:], "text": "x" * 100, "lines": (line for line in "ab")})
+    loaded, names = load(files)
+    assert loaded == kept == files.look()
+    assert np.array_equal(names["a"], made)
+    assert names["view"].base is names["a"]
+    assert [name.name for name in loaded.variables] == ["a", "view", "text"]
+    assert [name.name for name in loaded.missing] == ["lines"]
+    assert loaded.made_in == {"lines": "[3]"}
+
+
+def test_what_spilled_to_a_disk_is_kept_too(files, tmp_path):
+    class Room(saved_state.MachineRoom):
+        def memory_bytes(self, held_bytes=0):
+            del held_bytes
+            return 2 * MIB
+
+    made = np.random.default_rng(1).bytes(8 * MIB)
+    descriptors, manifest, saver = save({"a": made}, Room(tmp_path))
+    with contextlib.closing(saver):
+        assert len(descriptors) == 2
+        assert len(files.write(descriptors, manifest, {}).files) == 2
+    assert load(files)[1]["a"] == made
+
+
+def test_only_what_the_state_consists_of_takes_place_on_the_volume(files):
+    saver = saved_state.Saver()
+    with contextlib.closing(saver):
+        for round_ in range(4):
+            manifest = saver.save({"a": np.random.default_rng(round_).bytes(4 * MIB)}, cell=None, function_globals={})
+        kept = files.write(saver.descriptors(), manifest, {})
+    on_disk = sum(path.stat().st_blocks * 512 for path in place_of(files).iterdir())
+    assert kept.size_bytes < 4.2 * MIB
+    assert on_disk < 4.3 * MIB
+
+
+def test_the_manifest_is_for_people_too_and_everything_is_the_users_own(files):
+    write(files, {"a": np.ones(10)})
+    place = place_of(files)
+    told = json.loads((place / "manifest.json").read_text())
+    assert told["notebook"] == "/home/ada/work/digits.ipynb"
+    assert told["versions"]["numpy"] == np.__version__
+    assert told["variables"][0]["name"] == "a"
+    assert place.name.startswith("digits-")
+    assert [path.stat().st_mode & 0o777 for path in (files.folder, place)] == [0o700] * 2
+    assert {path.stat().st_mode & 0o777 for path in place.iterdir()} == {0o600}
+
+
+def test_notebooks_of_one_name_in_two_folders_keep_their_own(files):
+    other = KeptFiles(files.folder, "/home/ada/other/digits.ipynb")
+    write(files, {"a": 1})
+    write(other, {"a": 2})
+    assert (load(files)[1]["a"], load(other)[1]["a"]) == (1, 2)
+    assert {kept.notebook for kept in notebooks(files.folder)} == {files.notebook, other.notebook}
+    assert other.drop()
+    assert not other.drop()
+    assert load(files)[1]["a"] == 1
+
+
+def test_the_next_one_replaces_it_and_the_same_again_writes_nothing(files):
+    write(files, {"a": 1})
+    second = write(files, {"a": 2})
+    assert write(files, {"a": 2}) == second
+    assert load(files)[1]["a"] == 2
+    assert {path.name for path in place_of(files).iterdir()} == {"manifest.json", *second.files}
+
+
+@pytest.mark.parametrize("step", ["sendfile", "fsync", "rename"])
+def test_a_write_that_fails_at_any_step_leaves_what_was_there(files, monkeypatch, step):
+    write(files, {"a": 1})
+    before = {path.name for path in place_of(files).iterdir()}
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, step, full)
+        with pytest.raises(KeptStateError, match="is full"):
+            write(files, {"a": 2})
+    assert {path.name for path in place_of(files).iterdir()} == before
+    assert load(files)[1]["a"] == 1
+
+
+def test_what_does_not_fit_is_refused_with_both_sizes_before_anything_is_written(files, monkeypatch):
+    write(files, {"a": 1})
+    disk = os.statvfs(files.folder)
+    fields = [*disk[:4], 10, *disk[5:]]
+    monkeypatch.setattr(os, "fstatvfs", lambda _: os.statvfs_result(fields))
+    with pytest.raises(KeptStateError, match=r"4 MiB do not fit in the .* that .*kept has left"):
+        write(files, {"a": np.random.default_rng(1).bytes(4 * MIB)})
+    assert load(files)[1]["a"] == 1
+
+
+def test_a_save_in_the_middle_of_a_copy_has_it_copied_again(files, monkeypatch):
+    descriptors, manifest, saver = save({"a": 1})
+    copy, saves = on_volume._copy, []
+
+    def disturbed(*args):
+        if not saves:
+            saves.append(saver.save({"a": 2}, cell="[6]", function_globals={}))
+        copy(*args)
+
+    with contextlib.closing(saver):
+        monkeypatch.setattr(on_volume, "_copy", disturbed)
+        files.write(descriptors, manifest, {})
+    assert load(files)[1]["a"] == 2
+
+
+def test_what_a_killed_writer_left_is_not_taken_for_anything_and_goes_with_the_next(files):
+    write(files, {"a": 1})
+    place = place_of(files)
+    (place / "12.memory").write_bytes(b"half")
+    (place / "manifest.draft").write_text("{")
+    assert load(files)[1]["a"] == 1
+    write(files, {"a": 2})
+    assert len([*place.iterdir()]) == 2
+
+
+def spoilt_manifest(place, **changed):
+    path = place / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
+
+
+def test_files_that_a_manifest_names_elsewhere_are_not_opened(files):
+    write(files, {"a": 1})
+    spoilt_manifest(place_of(files), files=["../../12.memory"])
+    with pytest.raises(KeptStateError, match="cannot be understood"):
+        files.load()
+
+
+def test_another_pythons_code_is_not_loaded(files):
+    write(files, {"a": 1})
+    spoilt_manifest(place_of(files), versions={"python": "cpython-310"})
+    with pytest.raises(KeptStateError, match="saved by cpython-310, and this is"):
+        files.load()
+
+
+def test_damage_is_named(files):
+    kept = write(files, {"a": 1})
+    with (place_of(files) / kept.files[0]).open("r+b") as file:
+        file.truncate(5000)
+    with pytest.raises(KeptStateError, match="is damaged"):
+        files.load()
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "data", "."])
+def test_what_others_can_write_is_not_loaded(files, name):
+    kept = write(files, {"a": 1})
+    path = place_of(files) / (kept.files[0] if name == "data" else name)
+    path.chmod(path.stat().st_mode | 0o002)
+    with pytest.raises(KeptStateError, match="can be written by other users"):
+        files.load()
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "data"])
+@pytest.mark.parametrize("kind", ["symlink", "link"])
+def test_links_are_not_followed(files, tmp_path, name, kind):
+    kept = write(files, {"a": 1})
+    path = place_of(files) / (kept.files[0] if name == "data" else name)
+    elsewhere = tmp_path / "elsewhere"
+    path.rename(elsewhere)
+    getattr(os, kind)(elsewhere, path)
+    with pytest.raises(KeptStateError, match=r"cannot be used|not a plain file"):
+        files.load()
+
+
+def test_a_group_may_write_where_nobody_else_is_in_it(files, monkeypatch):
+    """A pod's fsGroup."""
+    kept = write(files, {"a": 1})
+    path = place_of(files) / kept.files[0]
+    path.chmod(0o660)
+    monkeypatch.setattr(whose_files, "_is_ours", lambda group: group == path.stat().st_gid)
+    assert load(files)[1]["a"] == 1
+    monkeypatch.setattr(whose_files, "_is_ours", lambda _: False)
+    with pytest.raises(KeptStateError, match="can be written by other users"):
+        files.load()
+
+
+LOAD = """
+import sys
+from pathlib import Path
+from nls_jupyter.saved_state.on_volume import KeptFiles, KeptStateError
+try:
+    KeptFiles(Path(sys.argv[1]), sys.argv[2]).load()
+except KeptStateError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of two users")
+def test_another_users_files_are_not_loaded_not_even_by_root(files):
+    kept = write(files, {"a": 1})
+    data = place_of(files) / kept.files[0]
+    os.chown(data, 65534, 65534)
+    command = [sys.executable, "-c", LOAD, str(files.folder), files.notebook]
+    assert "belongs to another user" in subprocess.check_output(command, text=True)
+    os.chown(data, 0, 0)
+    os.chown(place_of(files), 65534, 65534)
+    assert "belongs to another user" in subprocess.check_output(command, text=True)
+    assert notebooks(files.folder) == []
