@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import importlib.util
 import json
 import re
 import subprocess
@@ -156,6 +157,27 @@ def test_the_policy_of_an_overlay_is_one_that_the_daemon_accepts(overlay: str) -
         values, pool = policy.chosen(data, {key: value})
         assert pool == (label if label in pools else None)
         config.load([], [], defaults=policy.DEFAULTS, cluster=values)
+
+
+def test_pods_that_keep_their_variables_have_a_folder_on_a_volume_a_hook_and_time() -> None:
+    values = yaml.safe_load((DEPLOY / "jupyterhub" / "values.yaml").read_text(encoding="utf-8"))
+    (pod, *_) = (m for m in rendered(KUBERNETES / "examples" / "kept_variables") if m["kind"] == "StatefulSet")
+    spec = pod["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    (volume,) = pod["spec"]["volumeClaimTemplates"]
+    (place,) = (
+        mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] == volume["metadata"]["name"]
+    )
+    (folder,) = (entry["value"] for entry in container["env"] if entry["name"] == "NLS_KEPT_FOLDER")
+    assert folder.startswith(f"{place}/")
+    _, flag, module, *_ = container["lifecycle"]["preStop"]["exec"]["command"]
+    assert flag == "-m"
+    assert importlib.util.find_spec(module) is not None
+    for profile in values["singleuser"]["profileList"][1:]:
+        override = profile["kubespawner_override"]
+        assert override["lifecycle_hooks"] == container["lifecycle"]
+        seconds = override["extra_pod_config"]["terminationGracePeriodSeconds"]
+        assert override["delete_grace_period"] == seconds == spec["terminationGracePeriodSeconds"]
 
 
 def test_the_hub_s_profiles_give_what_the_example_pods_have() -> None:

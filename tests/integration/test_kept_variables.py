@@ -142,3 +142,12 @@ def test_a_folder_that_cannot_be_used_is_named_with_what_is_lost(opened: Callabl
     with opened(NLS_KEPT_FOLDER="/proc/kept") as kernel:
         kernel.run(MAKE)
     assert "are lost with the kernel: /proc/kept" in log_of(kernel)
+
+
+def test_exit_keeps_them_too(opened: Callable[..., AutoKernel]) -> None:
+    with opened() as kernel:
+        kernel.run(MAKE)
+        kernel.client.execute("exit()")
+        kernel_process = psutil.Process(kernel.pid)
+        wait_until(lambda: not kernel_process.is_running() or kernel_process.status() == psutil.STATUS_ZOMBIE)
+    assert "are kept as of cell [1]" in log_of(kernel)
