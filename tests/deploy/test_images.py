@@ -194,7 +194,7 @@ def test_the_hub_s_profiles_give_what_the_example_pods_have() -> None:
         assert override["scheduler_name"] == alice["spec"]["schedulerName"]
         assert override["extra_pod_config"]["runtimeClassName"] == alice["spec"]["runtimeClassName"]
         assert override["extra_labels"].items() <= alice["metadata"]["labels"].items()
-        assert override["environment"].keys() == {entry["name"] for entry in container["env"]}
+        assert override["environment"].keys() == {"NLS_KEPT_FOLDER", *(entry["name"] for entry in container["env"])}
         assert float(override["extra_annotations"]["gpu-fraction"]) < float(
             override["environment"]["RUNAI_GPU_MEMORY_LIMIT"]
         ), "only what has a limit above its request bursts"
