@@ -219,10 +219,13 @@ class Commands:
                 told = gpu.call(lasting.list())
             case ["drop"] | ["drop", _]:
                 told = gpu.call(lasting.drop(words[1] if words[1:] else None))
+            case ["earlier"] | ["earlier", _]:
+                told = gpu.call(lasting.restore(words[1] if words[1:] else None, earlier=True))
             case [] | [_]:
                 told = gpu.call(lasting.restore(words[0] if words else None))
             case _:
-                raise GpuUsageError(f"%gpu restore takes one notebook, list or drop, and got {' '.join(words)!r}.")
+                told = "earlier, list or drop, each with one notebook at most"
+                raise GpuUsageError(f"%gpu restore takes one notebook, {told}, and got {' '.join(words)!r}.")
         print(told)  # noqa: T201 - what was asked for
 
     def _recompute(self, text: str) -> None:

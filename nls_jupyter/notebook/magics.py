@@ -190,8 +190,9 @@ class GpuMagics(Magics):
         %gpu forget NAME [NAME ...]          give up what is saved of a variable that could not be restored
         %gpu restore [NOTEBOOK]              bring back what an earlier kernel of this notebook kept when it was ended
                                              (c.GpuMagics.kept_folder), or another notebook's, as `list` names it
+        %gpu restore earlier [NOTEBOOK]      what was kept before that, and was not brought back by the next kernel
         %gpu restore list                    what is kept, of which notebooks
-        %gpu restore drop [NOTEBOOK]         remove it; the next kernel that ends with GPU variables replaces it
+        %gpu restore drop [NOTEBOOK]         remove it
         %gpu recompute NAME: EXPRESSION      compute NAME again instead of saving it, for what cannot be saved
         %gpu auto on|off                     every cell in the GPU process, or only %%gpu cells
         %gpu log                             what happened, when and why

@@ -115,7 +115,7 @@ WORDS: dict[str, list[str]] = {
     "request": _request_parser().options,
     "keep": ["off"],
     "auto": ["on", "off"],
-    "restore": ["list", "drop"],
+    "restore": ["earlier", "list", "drop"],
 }
 CELL_WORDS = _cell_parser().options
 

@@ -3,9 +3,10 @@
     FOLDER/digits-1f0c9a27/manifest.json      what is there, for people too
                            1764112225.memory  the memory file as it is, without what its index does not refer to
                            1764112225.spill   the spill file, if there was one
+                           earlier.json       one that nobody had brought back when the next one came
 
-The manifest names the files that count, and its rename is the commit. What it does not name is a draft that was never
-finished, or what the state before consisted of. Nothing is unpickled here. Who can write these files can run code as
+The manifests name the files that count, and a rename is the commit. What none names is a draft that was never finished,
+or what the state before consisted of. Nothing is unpickled here. Who can write these files can run code as
 whoever restores them: they have to be the user's own, and nobody else's to write.
 """
 
@@ -36,11 +37,12 @@ from nls_scheduler.processes.whose_files import others_write
 from nls_scheduler.units.sizes import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from nls_jupyter.saved_state.manifest import Manifest
 
 _MANIFEST: Final = "manifest.json"
+_EARLIER: Final = "earlier.json"
 _DRAFT: Final = "manifest.draft"
 _KINDS: Final = ("memory", "spill")
 _HEADER: Final = Extent(MEMORY, 0, 4096)  # the superblocks
@@ -118,25 +120,34 @@ class KeptFiles:
         stem = re.sub(r"[^\w.-]+", "_", Path(notebook).stem)[:40]
         self._own = folder / f"{stem}-{hashlib.sha256(notebook.encode()).hexdigest()[:8]}"
 
-    def look(self) -> Kept | None:
-        """What is there; `None` for nothing."""
+    def look(self, *, earlier: bool = False) -> Kept | None:
+        """What is there; `None` for nothing. `earlier`: the one before it, which nobody has brought back."""
         with self._opened() as own:
-            return None if own is None else _read_manifest(own, self._own)
+            return None if own is None else _read_manifest(own, self._own, _EARLIER if earlier else _MANIFEST)
 
-    def write(self, descriptors: Sequence[int], manifest: Manifest, made_in: Mapping[str, str]) -> Kept:
+    def write(
+        self,
+        descriptors: Sequence[int],
+        manifest: Manifest,
+        made_in: Mapping[str, str],
+        taken: Collection[str] = (),
+    ) -> Kept:
         """Put a saved state in place of what is there, unless it is the same. What is there stands until then.
+
+        What nobody has brought back is not lost by that: it stays as the earlier one, until somebody does.
 
         Args:
             descriptors: of its files, which may be saved into meanwhile.
             manifest: what is in it.
             made_in: the cell that made a name, for names that were not saved.
+            taken: digests of what was there that this state has in it, or had.
         """
         arena = Arena.adopt(descriptors, MachineRoom())
         try:
             with self._opened(make=True) as own:
                 assert own is not None  # noqa: S101 - it was made
                 for _ in range(_TRIES):
-                    kept = self._written(own, arena, manifest, made_in)
+                    kept = self._written(own, arena, manifest, made_in, taken)
                     if kept is not None:
                         return kept
             raise KeptStateError("cells went on while it was written")
@@ -145,10 +156,10 @@ class KeptFiles:
         finally:
             arena.close()
 
-    def load(self) -> tuple[Kept, list[int]]:
-        """What is there, and descriptors of a copy in memory, the caller's to close."""
+    def load(self, *, earlier: bool = False) -> tuple[Kept, list[int]]:
+        """What is there, and descriptors of a copy in memory, the caller's to close. `earlier`: see `look`."""
         with self._opened() as own:
-            kept = None if own is None else _read_manifest(own, self._own)
+            kept = None if own is None else _read_manifest(own, self._own, _EARLIER if earlier else _MANIFEST)
             if own is None or kept is None:
                 raise KeptStateError(f"nothing is kept of this notebook in {self.folder}")
             mine = sys.implementation.cache_tag
@@ -166,7 +177,8 @@ class KeptFiles:
         with self._opened() as own:
             if own is None:
                 return False
-            for name in sorted(_names(own), key=lambda name: name != _MANIFEST):  # first what the rest hangs on
+            # First what the rest hangs on.
+            for name in sorted(_names(own), key=lambda name: name not in (_MANIFEST, _EARLIER)):
                 os.unlink(name, dir_fd=own)
         with _told(self._own):
             self._own.rmdir()
@@ -193,7 +205,14 @@ class KeptFiles:
             finally:
                 os.close(own)
 
-    def _written(self, own: int, arena: Arena, manifest: Manifest, made_in: Mapping[str, str]) -> Kept | None:
+    def _written(
+        self,
+        own: int,
+        arena: Arena,
+        manifest: Manifest,
+        made_in: Mapping[str, str],
+        taken: Collection[str],
+    ) -> Kept | None:
         """`None`: a save came in between, and what was copied is of no state."""
         committed = arena.index()
         extents, content = _parts(arena)
@@ -221,9 +240,15 @@ class KeptFiles:
                 _write(own, name, source, [extent for extent in extents if extent.file == file])
             if arena.index() != committed:
                 return None
+            earlier = _standing(own, self._own, _EARLIER)
+            if earlier is not None and earlier.content in taken:
+                os.unlink(_EARLIER, dir_fd=own)
+                earlier = None
+            if earlier is None and before is not None and before.content not in taken:
+                _commit(own, before, _EARLIER)
             _commit(own, kept)
         finally:
-            _sweep(own, _standing(own, self._own))
+            _sweep(own, self._own)
         return kept
 
     def _refuse_full(self, own: int, size_bytes: int) -> None:
@@ -244,10 +269,10 @@ def notebooks(folder: Path) -> list[Kept]:
                 own = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
                 try:
                     _refuse_others(own, place)
-                    kept = _read_manifest(own, place)
+                    both = [_read_manifest(own, place, name) for name in (_MANIFEST, _EARLIER)]
                 finally:
                     os.close(own)
-                found += [kept] if kept is not None else []
+                found += [kept for kept in both if kept is not None]
     return sorted(found, key=lambda kept: kept.written, reverse=True)
 
 
@@ -293,19 +318,22 @@ def _copy(source: int, target: int, extents: Sequence[Extent]) -> None:
             position += copied
 
 
-def _commit(own: int, kept: Kept) -> None:
+def _commit(own: int, kept: Kept, name: str = _MANIFEST) -> None:
     draft = os.open(_DRAFT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600, dir_fd=own)
     with os.fdopen(draft, "w", encoding="utf-8") as file:
         json.dump(kept.to_json(), file, indent=1)
         file.flush()
         os.fsync(draft)
-    os.rename(_DRAFT, _MANIFEST, src_dir_fd=own, dst_dir_fd=own)
+    os.rename(_DRAFT, name, src_dir_fd=own, dst_dir_fd=own)
     os.fsync(own)
 
 
-def _sweep(own: int, kept: Kept | None) -> None:
+def _sweep(own: int, place: Path) -> None:
     """Remove what no manifest names."""
-    named = {_MANIFEST, *(kept.files if kept is not None else ())}
+    named = {_MANIFEST, _EARLIER}
+    for manifest in (_MANIFEST, _EARLIER):
+        kept = _standing(own, place, manifest)
+        named.update(() if kept is None else kept.files)
     for name in _names(own):
         if name not in named:
             os.unlink(name, dir_fd=own)
@@ -315,22 +343,22 @@ def _names(own: int) -> list[str]:
     return os.listdir(own)
 
 
-def _standing(own: int, place: Path) -> Kept | None:
+def _standing(own: int, place: Path, name: str = _MANIFEST) -> Kept | None:
     """What is there, as far as it can be used at all."""
     try:
-        return _read_manifest(own, place)
+        return _read_manifest(own, place, name)
     except KeptStateError:
         return None
 
 
-def _read_manifest(own: int, place: Path) -> Kept | None:
+def _read_manifest(own: int, place: Path, name: str = _MANIFEST) -> Kept | None:
     try:
-        with os.fdopen(_open_own(own, _MANIFEST, place), encoding="utf-8") as file:
+        with os.fdopen(_open_own(own, name, place), encoding="utf-8") as file:
             return Kept.from_json(json.load(file))
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise KeptStateError(f"{place / _MANIFEST} cannot be understood ({error!r})") from error
+        raise KeptStateError(f"{place / name} cannot be understood ({error!r})") from error
 
 
 def _into_memory(own: int, place: Path, kept: Kept) -> list[int]:

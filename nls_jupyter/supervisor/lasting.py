@@ -72,6 +72,7 @@ class Lasting:
         self._save = save
         self._keeping: asyncio.Task[Ended] | None = None
         self._named = ""
+        self._taken: set[str] = set()
 
     # The end
 
@@ -121,7 +122,9 @@ class Lasting:
         made_in = {name.name: cell for name in manifest.missing if (cell := self._keeper.lineage.maker(name.name))}
         copies = [os.dup(descriptor) for descriptor in saved.descriptors]  # a later save closes its own
         try:
-            return await _aside(lambda: files.write(copies, manifest, made_in))
+            kept = await _aside(lambda: files.write(copies, manifest, made_in, self._taken))
+            self._taken.add(kept.content)
+            return kept
         finally:
             for copy in copies:
                 os.close(copy)
@@ -156,21 +159,23 @@ class Lasting:
         """Tell the user of what an earlier kernel has left."""
         if self._files is None:
             return
+        files = self._files
         try:
-            kept = await _aside(self._files.look)
+            kept, earlier = await _aside(lambda: (files.look(), files.look(earlier=True)))
         except KeptStateError as error:
             self._log.add(f"What an earlier kernel kept of this notebook is not used: {error}.", important=True)
             return
-        if kept is not None:
-            self._log.add(
-                f"{told(kept)} kept by an earlier kernel of this notebook on {kept.at}: %gpu restore brings them back.",
-                important=True,
-            )
+        for one, how in ((kept, "%gpu restore"), (earlier, "%gpu restore earlier")):
+            if one is not None:
+                self._log.add(
+                    f"{told(one)} kept by an earlier kernel of this notebook on {one.at}: {how} brings them back.",
+                    important=True,
+                )
 
-    async def restore(self, notebook: str | None) -> str:
+    async def restore(self, notebook: str | None, *, earlier: bool = False) -> str:
         """Bring back what an earlier kernel has left, of this notebook or another one. Returns what came of it.
 
-        Raises GpuUnavailable.
+        `earlier`: see `KeptFiles.look`. Raises GpuUnavailable.
         """
         files = self._own_files(notebook)
         keeper = self._keeper
@@ -179,13 +184,14 @@ class Lasting:
         if not keeper.still_usable() and (keeper.process is not None or keeper.saved is not None):
             raise GpuUnavailable("the GPU process is away, and has variables already; run a GPU cell, then restore.")
         try:
-            kept, descriptors = await _aside(files.load)
+            kept, descriptors = await _aside(lambda: files.load(earlier=earlier))
         except KeptStateError as error:
             raise GpuUnavailable(f"nothing was restored: {error}.") from None
         saved = SavedState(tuple(descriptors), read_manifest(descriptors))
         keeper.lineage.remember({name: f"{cell} of {kept.at}" for name, cell in kept.made_in.items()})
         if keeper.process is None:
             keeper.hold(saved.descriptors, saved.manifest)
+            self._taken.add(kept.content)
             return f"{told(kept)} kept on {kept.at}: back with the next GPU cell."
         try:
             return await self._taken_in(saved, kept)
@@ -201,6 +207,7 @@ class Lasting:
             await orders.tell_cell_started(_RESTORE)  # nobody suspends it meanwhile
         try:
             restored = await keeper.take_in(saved)
+            self._taken.add(kept.content)
             await self._save()
         except (GpuProcessDied, *CANNOT_SAVE) as error:
             raise GpuUnavailable(f"it was not restored: {error}.") from None

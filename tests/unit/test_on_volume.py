@@ -28,14 +28,14 @@ def save(names, room=None):
     return saver.descriptors(), manifest, saver
 
 
-def write(files, names):
+def write(files, names, taken=()):
     descriptors, manifest, saver = save(names)
     with contextlib.closing(saver):
-        return files.write(descriptors, manifest, {"lines": "[3]"})
+        return files.write(descriptors, manifest, {"lines": "[3]"}, taken)
 
 
-def load(files):
-    kept, descriptors = files.load()
+def load(files, *, earlier=False):
+    kept, descriptors = files.load(earlier=earlier)
     names = {}
     report = restore(descriptors, names)
     for descriptor in descriptors:
@@ -114,12 +114,27 @@ def test_notebooks_of_one_name_in_two_folders_keep_their_own(files):
     assert load(files)[1]["a"] == 1
 
 
-def test_the_next_one_replaces_it_and_the_same_again_writes_nothing(files):
-    write(files, {"a": 1})
-    second = write(files, {"a": 2})
+def test_the_next_one_replaces_what_was_brought_back_and_the_same_again_writes_nothing(files):
+    first = write(files, {"a": 1})
+    second = write(files, {"a": 2}, {first.content})
     assert write(files, {"a": 2}) == second
     assert load(files)[1]["a"] == 2
+    assert files.look(earlier=True) is None
     assert {path.name for path in place_of(files).iterdir()} == {"manifest.json", *second.files}
+
+
+def test_what_nobody_has_brought_back_stays_as_the_earlier_one_until_somebody_does(files):
+    first = write(files, {"a": 1})
+    write(files, {"a": 2})
+    third = write(files, {"a": 3})
+    assert (load(files)[1]["a"], load(files, earlier=True)[1]["a"]) == (3, 1), "the first is not lost to the third"
+    assert [kept.content for kept in notebooks(files.folder)].count(first.content) == 1
+    fourth = write(files, {"a": 4}, {first.content})
+    assert (load(files)[1]["a"], load(files, earlier=True)[1]["a"]) == (4, 3)
+    named = {name for kept in (third, fourth) for name in kept.files}
+    assert {path.name for path in place_of(files).iterdir()} == {"manifest.json", "earlier.json", *named}
+    assert files.drop()
+    assert not files.drop()
 
 
 @pytest.mark.parametrize("step", ["sendfile", "fsync", "rename"])
@@ -164,12 +179,12 @@ def test_a_save_in_the_middle_of_a_copy_has_it_copied_again(files, monkeypatch):
 
 
 def test_what_a_killed_writer_left_is_not_taken_for_anything_and_goes_with_the_next(files):
-    write(files, {"a": 1})
+    first = write(files, {"a": 1})
     place = place_of(files)
     (place / "12.memory").write_bytes(b"half")
     (place / "manifest.draft").write_text("{")
     assert load(files)[1]["a"] == 1
-    write(files, {"a": 2})
+    write(files, {"a": 2}, {first.content})
     assert len([*place.iterdir()]) == 2
 
 
