@@ -480,7 +480,7 @@ def test_completion_in_a_gpu_cell_of_an_ordinary_notebook_asks_the_gpu_process(
     ("code", "matches"),
     [
         ("%gpu su", ["suspend"]),
-        ("x = 1\n%gpu re", ["recompute", "release", "request", "restart", "resume"]),
+        ("x = 1\n%gpu re", ["recompute", "release", "request", "restart", "restore", "resume"]),
         ("%gpu request 0.5 --pr", ["--priority"]),
         ("%gpu auto ", ["off", "on"]),
         ("%%gpu --no-wait --", ["--help", "--input", "--output", "--retry", "--timeout"]),
