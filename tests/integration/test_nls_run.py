@@ -384,3 +384,35 @@ def test_an_empty_command_is_no_command(daemon: DaemonProcess) -> None:
     done = daemon.nls("run", "--", "", "argument")
     assert (done.returncode, done.stderr) == (2, "nls: the command is empty: name one after --\n")
     assert daemon.status()["workloads"] == []
+
+
+def test_a_command_runs_with_a_closed_stderr_too(daemon: DaemonProcess, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            "sh",
+            "-c",
+            'exec "$@" 2>&-',
+            "sh",
+            *NLS,
+            "--socket",
+            str(daemon.socket),
+            "run",
+            "--",
+            "sh",
+            "-c",
+            "echo out; exit 7",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (7, "out\n")
+
+
+def test_a_full_disk_behind_the_output_is_one_sentence(daemon: DaemonProcess) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [*NLS, "--socket", str(daemon.socket), "status"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (1, "nls: the output cannot be written: there is no room left for it\n")

@@ -131,8 +131,41 @@ def test_one_look_tells_of_many_workloads_which_may_have_left_something(
     monkeypatch.setattr(cgroups, "ROOT", tmp_path)
     (tmp_path / "user.slice" / "nls-grouped-0a1b2c3d").mkdir(parents=True)
     known, grouped, gone = WorkloadId("known"), WorkloadId("grouped"), WorkloadId("gone")
-    ended = {W: [], known: [parent], grouped: [], gone: [ProcessId(parent.pid, parent.start_time - 1)]}
-    assert some_left_of(ended) == {W, known, grouped}
+    left = {W: [], known: [parent], grouped: [], gone: [ProcessId(parent.pid, parent.start_time - 1)]}
+    assert some_left_of({workload: (ME, processes) for workload, processes in left.items()}) == {W, known, grouped}
+    assert some_left_of({W: (ME + 1, [])}) == set(), "another user's processes are not read"
+
+
+def test_however_much_a_process_says_of_itself_little_of_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment is as large as its process says, without any right: gigabytes, by prctl(2)."""
+    variables = {f"V{number}": "x" * 100_000 for number in range(15)}
+    with subprocess.Popen(["sleep", "600"], env={"NLS_WORKLOAD": W, **variables}) as process:
+        try:
+            wait_until(lambda: workload_of(process.pid) == W)
+            assert len(proc._environment(process.pid)) == 2**20
+            monkeypatch.setattr(proc, "_read", lambda *_: b"\0" * 2**20)
+            assert workload_of(process.pid) is None
+        finally:
+            process.kill()
+
+
+def test_a_process_whose_first_thread_has_ended_lives_as_long_as_another_one_and_is_ended() -> None:
+    code = (
+        "import ctypes, threading, time\n"
+        "threading.Thread(target=time.sleep, args=(600,)).start()\n"
+        "ctypes.CDLL(None).pthread_exit(None)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "NLS_WORKLOAD": W}) as process:
+        try:
+            state = Path(f"/proc/{process.pid}/stat")
+            wait_until(lambda: state.read_bytes().rpartition(b")")[2].split()[0] == b"Z")
+            record = look_up(process.pid)
+            assert record is not None
+            assert set(left_of(W, ME, [record.id])) == {process.pid}
+            assert end_all(W, ME, [record.id], 5)
+            assert look_up(process.pid) is None
+        finally:
+            process.kill()
 
 
 def test_ending_a_workload_ends_all_of_it_and_nobody_else(family: Family) -> None:

@@ -1,11 +1,14 @@
 """The command `nls`. Each sub-command is a module with `add_parser`; what is heavy is imported when it runs.
 
-Exit codes: 0 done, 2 wrong usage or bad input, 3 no daemon or refused by it; `nls run` has its own, see its help.
+Exit codes: 0 done, 1 its output cannot be written, 2 wrong usage or bad input, 3 no daemon or refused by it; `nls run`
+has its own, see its help.
 """
 
 from __future__ import annotations
 
 import argparse
+import errno
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,6 +52,8 @@ _EPILOG = """examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The entry point. Returns the exit code."""
+    if sys.stderr is None:  # closed by whoever started this
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end
     options = _parser().parse_args(arguments, argparse.Namespace(socket=None, state_dir=None))
     try:
         code: int = options.run(options)
@@ -62,6 +67,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader (`| head`) has gone; the interpreter must not complain about it at its end.
         sys.stdout = None
         return exit_codes.BROKEN_PIPE
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename is not None:
+            raise
+        tell("the output cannot be written: there is no room left for it")
+        sys.stdout = None
+        return exit_codes.CANNOT_WRITE
     except KeyboardInterrupt:
         return exit_codes.INTERRUPTED
     return code

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+CANNOT_WRITE: Final = 1
 USAGE: Final = 2
 NO_DAEMON: Final = 3
 EVICTED: Final = 75

@@ -265,6 +265,8 @@ def load(
         return NlsScheduler(config=config).settings(shared=shared)
     except TraitError as error:
         raise ConfigError(str(error)) from error
+    except OverflowError as error:
+        raise ConfigError(f"A number of the configuration is out of all bounds: {error}.") from error
 
 
 def _read(directory: str) -> Config:

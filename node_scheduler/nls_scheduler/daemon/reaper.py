@@ -32,7 +32,7 @@ class Reaper:
     def __init__(self, apply: Callable[[Event], None]) -> None:
         self._apply = apply
         self._look: asyncio.Task[set[WorkloadId]] | None = None
-        self._to_look_for: dict[WorkloadId, list[ProcessId]] = {}
+        self._to_look_for: dict[WorkloadId, tuple[int, list[ProcessId]]] = {}
         self._turn = asyncio.Lock()
         self._remains: frozenset[ProcessId] = frozenset()
 
@@ -60,7 +60,7 @@ class Reaper:
         between the events others get their answers.
         """
         known = [] if workload.process is None else [workload.process]
-        if workload.id in await self._some_left(workload.id, known) and not await asyncio.to_thread(
+        if workload.id in await self._some_left(workload, known) and not await asyncio.to_thread(
             end_all, workload.id, workload.spec.owner, known, END_TIMEOUT_S
         ):
             log.warning("processes of %s (%s) do not end", workload.spec.name, workload.id)
@@ -68,9 +68,9 @@ class Reaper:
             self._apply(SupervisorLost(boottime_s(), workload.id, "the process that looked after it has ended"))
             await asyncio.sleep(0)
 
-    async def _some_left(self, workload: WorkloadId, known: list[ProcessId]) -> set[WorkloadId]:
+    async def _some_left(self, workload: Workload, known: list[ProcessId]) -> set[WorkloadId]:
         """Of which of those that are asked about in this moment, `workload` among them, something is left."""
-        self._to_look_for[workload] = known
+        self._to_look_for[workload.id] = workload.spec.owner, known
         if self._look is None:
             self._look = asyncio.create_task(self._look_for_all())
         return await asyncio.shield(self._look)

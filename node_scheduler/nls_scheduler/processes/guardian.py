@@ -39,6 +39,8 @@ OOM_SCORE_RAISE = 500
 CLEANERS_PATIENCE_S = 0.5
 INNER_PATIENCE_S = 5.0
 CGROUP_TIMEOUT_S = 5.0
+# Of a command line or an environment: without any right a process may say that it has gigabytes (prctl(2), PR_SET_MM).
+WORDS_LIMIT_BYTES = 2**20
 CLEANERS = (b"multiprocessing.resource_tracker", b"multiprocessing.semaphore_tracker", b"torch_shm_manager")
 
 # In the foreground a terminal's Ctrl-Z must stop the guardian together with the command's group.
@@ -149,8 +151,8 @@ def is_guardian(pid: int) -> bool:
 def _command_line(pid: int) -> bytes:
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:  # noqa: PTH123
-            return file.read()
-    except (FileNotFoundError, ProcessLookupError):
+            return file.read(WORDS_LIMIT_BYTES)
+    except OSError:
         return b""
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.core.model.ids import ProcessId, WorkloadId
 from nls_scheduler.processes import cgroups
-from nls_scheduler.processes.guardian import CGROUP_TIMEOUT_S, end_cgroup, is_guardian, kill
+from nls_scheduler.processes.guardian import CGROUP_TIMEOUT_S, WORDS_LIMIT_BYTES, end_cgroup, is_guardian, kill
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -21,7 +21,8 @@ WORKLOAD_VARIABLE: Final = "NLS_WORKLOAD"
 CONTEXT_VARIABLE: Final = "NLS_CONTEXT_MEMORY"
 """What a CUDA context takes on this node, about, in bytes: a part of each allowance."""
 GUARDIANS_PATIENCE_S: Final = 2.0
-_ENDED: Final = frozenset("ZXx")
+_ZOMBIE: Final = b"Z"
+_ENDED: Final = frozenset({_ZOMBIE, b"X", b"x"})
 _ANCESTRY_LIMIT: Final = 256
 
 
@@ -40,14 +41,18 @@ class ProcessRecord:
 
 
 def look_up(pid: int) -> ProcessRecord | None:
-    """The living process of that pid; `None` when it is gone, a zombie, or hidden from us."""
+    """The living process of that pid; `None` when it is gone, a zombie, or hidden from us.
+
+    One whose first thread has ended is a zombie to look at; it lives as long as another one runs and holds its memory.
+    """
     directory = Path(f"/proc/{pid}")
     try:
         uid = directory.stat().st_uid
         fields = (directory / "stat").read_bytes().rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
-    if fields[0].decode() in _ENDED:
+    state, threads = fields[0], int(fields[17])
+    if state in _ENDED and not (state == _ZOMBIE and threads > 1):
         return None
     return ProcessRecord(ProcessId(pid, int(fields[19])), int(fields[1]), uid)
 
@@ -85,17 +90,16 @@ def _environment(pid: int) -> bytes:
 
 def _read(pid: int, file: str) -> bytes:
     try:
-        return Path(f"/proc/{pid}/{file}").read_bytes()
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        with Path(f"/proc/{pid}/{file}").open("rb") as words:
+            return words.read(WORDS_LIMIT_BYTES)
+    except OSError:
         return b""
 
 
 def _workload_in(environment: bytes) -> WorkloadId | None:
-    prefix = f"{WORKLOAD_VARIABLE}=".encode()
-    for variable in environment.split(b"\0"):
-        if variable.startswith(prefix):
-            return WorkloadId(variable.removeprefix(prefix).decode("utf-8", "replace"))
-    return None
+    # Not by taking it apart: what others have written there may have a million parts.
+    _, found, after = (b"\0" + environment).partition(f"\0{WORKLOAD_VARIABLE}=".encode())
+    return WorkloadId(after.partition(b"\0")[0].decode("utf-8", "replace")) if found else None
 
 
 def workloads_on(gpus: Collection[GpuUuid]) -> set[WorkloadId]:
@@ -130,16 +134,18 @@ def left_of(workload: WorkloadId, owner: int, known: Collection[ProcessId]) -> d
     return {pid: records[pid].id for pid in family - {1, os.getpid()}}
 
 
-def some_left_of(ended: Mapping[WorkloadId, Collection[ProcessId]]) -> set[WorkloadId]:
-    """Of which ended workloads, with their known processes, anything may be left: one look for however many they are.
+def some_left_of(ended: Mapping[WorkloadId, tuple[int, Collection[ProcessId]]]) -> set[WorkloadId]:
+    """Of which ended workloads anything may be left: one look for however many they are.
 
-    What `left_of` finds of one is found here as well; it also asks whose it is.
+    `ended`: the owner of each and its known processes. What `left_of` finds of one is found here as well. Only the
+    owners' processes are read: nobody's end waits for what another user's say of themselves.
     """
     records = dict(_living())
     lives = {record.id for record in records.values()}
-    named = {workload_of(pid) for pid in records}
+    owners = {owner for owner, _ in ended.values()}
+    named = {workload_of(pid) for pid, record in records.items() if record.uid in owners}
     in_cgroups = cgroups.named_like(ended)
-    return {w for w, known in ended.items() if w in named or w in in_cgroups or not lives.isdisjoint(known)}
+    return {w for w, (_, known) in ended.items() if w in named or w in in_cgroups or not lives.isdisjoint(known)}
 
 
 def end_all(workload: WorkloadId, owner: int, known: Collection[ProcessId], timeout_s: float) -> bool:
