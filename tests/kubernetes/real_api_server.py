@@ -184,7 +184,10 @@ class RealApiServer:
             field: {**dict.fromkeys(known.get(field) or {}), **(body["metadata"].get(field) or {})}
             for field in ("labels", "annotations")
         }
-        return {"metadata": metadata, **({"data": body["data"]} if "data" in body else {})}
+        changes: dict[str, Any] = {"metadata": metadata, **({"data": body["data"]} if "data" in body else {})}
+        if body["kind"] == "Node":
+            changes["spec"] = {"unschedulable": body.get("spec", {}).get("unschedulable")}
+        return changes
 
     def _delete(self, collection: str, namespace: str | None, name: str) -> None:
         self._made.pop((collection, namespace, name), None)
