@@ -79,10 +79,10 @@ def test_links_lead_somewhere(document: Path) -> None:
 def test_commands_in_the_documents_exist(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
     (commands,) = (a for a in cli._parser()._actions if isinstance(a, argparse._SubParsersAction))
-    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     magic = magics.GpuMagics.gpu.__doc__ or ""
     assert set(re.findall(r"(?:`|^\$ )nls ([\w-]+)", text, re.MULTILINE)) <= set(commands.choices)
-    assert set(re.findall(r"(?:`|^\$ )make (\w+)", text, re.MULTILINE)) <= set(targets)
+    assert set(re.findall(r"(?:`|^\$ )make ([\w-]+)", text, re.MULTILINE)) <= set(targets)
     wanted = set(re.findall(r"`%gpu ([a-z]+)", text)) - {"auto"}  # named among what there is not yet
     assert all(f"%gpu {word} " in magic for word in wanted)
 
