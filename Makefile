@@ -14,7 +14,7 @@ WORKERS ?= --numprocesses=$(shell nproc | awk '{print ($$1 < 8) ? $$1 : 8}') --d
 MINUTES ?= 2
 SEED ?=
 
-.PHONY: demo lab labextension test test-long test-oldest test-prereleases explore chaos soak corpus types mutants lint format docs pictures locks chart images clean
+.PHONY: demo lab labextension test test-long cluster-test test-oldest test-prereleases explore chaos soak corpus types mutants lint format docs pictures locks chart images clean
 
 demo: $(VENV)/.lab
 	$(BIN)/nls demo
@@ -36,6 +36,11 @@ test: $(VENV)/.test labextension
 test-long: test-oldest $(VENV)/.test labextension
 	$(BIN)/python tools/check_tools.py
 	$(BIN)/python -m pytest -m long $(WORKERS) $(ARGS)
+
+# On a real Kubernetes node in namespaces of its own, from a folder as envtest uses it, with a kubelet; without, it says
+# why not. KAI_CRDS is a folder with the definitions of KAI's kinds, if they are to be there.
+cluster-test: $(VENV)/.test
+	$(if $(KUBEBUILDER_ASSETS),$(BIN)/python tools/one_node_cluster.py) $(BIN)/python -m pytest tests/cluster $(ARGS)
 
 # Notebooks and their node killed, stopped, starved and cut off as SEED draws it (a new one if none is given; it is
 # printed), and a judge who knows what each user was told. NLS_KEEP=1 keeps the figures.

@@ -1,0 +1,168 @@
+"""What the tests do to the node and ask it: kubectl, signals to its services, notebooks in its pods."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Self
+
+from daemon_process import ROOT
+from device_plugin import DevicePlugin
+from nls_scheduler.demo.jupyter import JupyterServer
+from node_image import OTHER, write_node_images
+from waiting import wait_until
+
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from nls_scheduler.demo.jupyter import Notebook
+
+GPUS = [f"GPU-{digit * 8}-0000-0000-0000-000000000000" for digit in "12"]
+NAME, RESERVATIONS = "node-a", "kai-resource-reservation"
+DEPLOY = ROOT / "node_scheduler/deploy/kubernetes"
+PATIENCE_S = 90.0
+TOKEN = "story"
+
+
+class OneNode:
+    """Use as a context manager. `folder`: of the cluster (see `tools/one_node_cluster.py`)."""
+
+    def __init__(self, folder: Path, scratch: Path) -> None:
+        self._folder, self._scratch = folder, scratch
+        self._stack = ExitStack()
+        self._loop = asyncio.new_event_loop()
+
+    def __enter__(self) -> Self:
+        with self._stack:
+            archive = self._scratch / "images.tar"
+            write_node_images(archive, self._scratch)
+            run = ["ctr", "--address", "/run/containerd/containerd.sock", "--namespace", "k8s.io", "images", "import"]
+            subprocess.run([*run, str(archive)], check=True, stdout=subprocess.DEVNULL)
+            self.plugin = self._stack.enter_context(DevicePlugin(GPUS))
+            wait_until(lambda: self.get("node", NAME)["status"]["allocatable"].get("nvidia.com/gpu") == "2", PATIENCE_S)
+            self.kubectl("label", "node", NAME, "nvidia.com/gpu.present=true", "nvidia.com/gpu.memory=16384")
+            self._install()
+            self._kept = self._stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._kept.close()
+        self._loop.close()
+
+    def _install(self) -> None:
+        kinds = os.environ.get("KAI_CRDS")
+        if kinds:
+            self.kubectl("create", "-f", kinds)
+        for name in ("nls-system", "notebooks", RESERVATIONS):
+            self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        topology = {"gpuMemory": 16384, "gpuProduct": "SIMULATED", "gpus": [{"id": uuid} for uuid in GPUS]}
+        head = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "nls-topology", "namespace": "nls-system"},
+        }
+        self.apply({**head, "data": {f"{NAME}.yml": json.dumps(topology)}})
+        self.kubectl("apply", "-k", str(DEPLOY / "overlays/kind"))
+        wait_until(self.daemon_ready, PATIENCE_S)
+
+    # Kubernetes --------------------------------------------------------------------------------------------------
+
+    def kubectl(self, *arguments: str, given: str | None = None, check: bool = True) -> str:
+        """What it prints."""
+        done = subprocess.run(["kubectl", *arguments], input=given, capture_output=True, text=True, check=False)
+        assert done.returncode == 0 or not check, f"kubectl {' '.join(arguments)}: {done.stderr}{done.stdout}"
+        return done.stdout
+
+    def apply(self, written: Mapping[str, Any]) -> None:
+        """Create or change an object."""
+        self.kubectl("apply", "-f", "-", given=json.dumps(written))
+
+    def get(self, kind: str, name: str, namespace: str = "default") -> Any:
+        """An object; `{}`: there is none, or nobody answers."""
+        return json.loads(self.kubectl("-n", namespace, "get", kind, name, "-o", "json", check=False) or "{}")
+
+    def running(self, name: str, namespace: str = "notebooks") -> bool:
+        """Whether the pod runs."""
+        return bool(self.get("pod", name, namespace).get("status", {}).get("phase") == "Running")
+
+    def daemon_ready(self) -> bool:
+        """Whether the DaemonSet's only pod is."""
+        return bool(self.get("daemonset", "nls-scheduler", "nls-system").get("status", {}).get("numberReady") == 1)
+
+    def status(self) -> Any:
+        """`nls status` in the daemon's pod."""
+        asked = ("-n", "nls-system", "exec", "daemonset/nls-scheduler", "--", "nls", "status", "--json")
+        return json.loads(self.kubectl(*asked, check=False) or "{}")
+
+    def signal(self, service: str, number: signal.Signals) -> None:
+        """To a service of the node, such as `kubelet`."""
+        os.kill(int((self._folder / "pids" / service).read_text()), number)
+
+    # The story ---------------------------------------------------------------------------------------------------
+
+    def reserve(self, group: str) -> None:
+        """As KAI's binder: a pod that holds a GPU for a group, and says which."""
+        name = f"gpu-reservation-{group}"
+        self.apply(pod(name, RESERVATIONS, gpus=1, labels={"runai-gpu-group": group}, nodeName=NAME))
+        wait_until(lambda: self.running(name, RESERVATIONS), PATIENCE_S)
+        told = self.kubectl("-n", RESERVATIONS, "exec", name, "--", "sh", "-c", "echo $NVIDIA_VISIBLE_DEVICES").strip()
+        self.kubectl("-n", RESERVATIONS, "annotate", "pod", name, f"run.ai/reserve_for_gpu_index={told}")
+
+    def notebooks(self, group: str) -> None:
+        """alice and bob of the example, bound as KAI's binder binds them: the group's label first."""
+        rendered = self.kubectl("kustomize", str(DEPLOY / "examples/third_pod_kind"))
+        # Tests come from the node, and not by a port-forward.
+        rendered = rendered.replace("ip=127.0.0.1", "ip=0.0.0.0").replace(".token=", f".token={TOKEN}")
+        self.kubectl("apply", "-f", "-", given=rendered)
+        for name in ("alice-0", "bob-0"):
+            wait_until(lambda name=name: self.get("pod", name, "notebooks"), PATIENCE_S)
+            self.kubectl("-n", "notebooks", "label", "pod", name, f"runai-gpu-group={group}")
+            self.bind(name, "notebooks")
+        for name in ("alice-0", "bob-0"):
+            wait_until(lambda name=name: self.running(name), PATIENCE_S)
+
+    def bind(self, name: str, namespace: str) -> None:
+        """As a scheduler does."""
+        target = {"apiVersion": "v1", "kind": "Node", "name": NAME}
+        head = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "namespace": namespace}}
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}/binding"
+        self.kubectl("create", "--raw", path, "-f", "-", given=json.dumps({**head, "target": target}))
+
+    def open(self, name: str) -> Notebook:
+        """A notebook in that pod's Jupyter Server."""
+        address = self.get("pod", name, "notebooks")["status"]["podIP"]
+        server = JupyterServer(f"http://{address}:8888", TOKEN)
+
+        async def opened() -> Notebook:
+            async with asyncio.timeout(PATIENCE_S):
+                while True:
+                    try:
+                        return await server.open(f"{name}.ipynb")
+                    except OSError:
+                        await asyncio.sleep(0.1)
+
+        return self._loop.run_until_complete(opened())
+
+    def run(self, notebook: Notebook, code: str) -> str:
+        """A cell's standard output and result."""
+        outputs = self._loop.run_until_complete(notebook.run(code, PATIENCE_S))
+        return f"{outputs.stdout}{outputs.result or ''}"
+
+    def current(self) -> set[str]:
+        """The GPUs on which notebooks run."""
+        return {gpu for workload in self.status().get("workloads", ()) for gpu in workload["current"]}
+
+
+def pod(name: str, namespace: str, *, gpus: int = 0, labels: dict[str, str] | None = None, **spec: Any) -> Any:
+    """A pod that does nothing, with whole GPUs."""
+    container = {"name": "main", "image": OTHER.rpartition("/")[2], "imagePullPolicy": "Never"}
+    if gpus:
+        container |= {"resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
+    metadata = {"name": name, "namespace": namespace, "labels": labels or {}}
+    written = {"containers": [container], "terminationGracePeriodSeconds": 0, **spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": written}
