@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from contextlib import closing
 from dataclasses import replace
 
@@ -141,6 +142,7 @@ def test_a_full_disk_degrades_to_memory_and_says_so(path, monkeypatch):
     for number in range(200):
         journal.record_history({"sequence": number, "text": "x" * 1000})
     assert "goes on in memory" in (journal.trouble or "")
+    assert journal._retry_at <= time.monotonic() + 5, "what comes until then is lost to a daemon that is killed"
     # Later there is room again: the whole state is written anew.
     monkeypatch.setattr(journal, "_retry_at", 0.0)
     before = node.state

@@ -33,7 +33,10 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.ids import ProcessId, WorkloadId
 
 SNAPSHOT_EVERY: Final = 1000
-RETRY_S: Final = 60.0
+RETRY_S: Final = 5.0
+"""After an error, such as a full disk: what comes meanwhile is lost to a daemon that is killed."""
+HARM_RETRY_S: Final = 60.0
+"""After somebody has taken the file away, and again."""
 HARM_ENDS_S: Final = 1.0
 """Who deletes or cuts several files is given as long; a file that SQLite still looks at must not be cut meanwhile."""
 log = logging.getLogger(__name__)
@@ -212,7 +215,7 @@ class Journal:
             self._degrade(error)
         else:
             if again:
-                self._degrade(OSError(f"{harm} again"))
+                self._degrade(OSError(f"{harm} again"), HARM_RETRY_S)
             else:
                 self._write_anew(state)
         if self.trouble is None:
@@ -223,7 +226,7 @@ class Journal:
 
     def _write_anew(self, state: NodeState) -> None:
         """All that the next daemon must know, and the history where that is gone as well."""
-        self._retry_at = time.monotonic() + RETRY_S
+        self._retry_at = time.monotonic() + HARM_RETRY_S
         try:
             with self._connect() as database:
                 tables.write_whole(database, state, self._leases, self._boot_id)
@@ -236,14 +239,16 @@ class Journal:
         self._written, self.trouble, self._since_snapshot = state, None, SNAPSHOT_EVERY
         log.warning("the journal %s is written again", self.path)
 
-    def _degrade(self, error: Exception) -> None:
+    def _degrade(self, error: Exception, retry_s: float = RETRY_S) -> None:
         self.close()
-        self._retry_at = time.monotonic() + RETRY_S
-        self.trouble = (
+        self._retry_at = time.monotonic() + retry_s
+        told = (
             f"The journal {self.path} cannot be written ({error}): the daemon goes on in memory, and a restart would "
-            "forget its workloads. Free the disk or repair its permissions."
+            f"forget its workloads. Free the disk or repair its permissions; it is tried again after {retry_s:g} s."
         )
-        log.error("%s", self.trouble)
+        if told != self.trouble:
+            log.error("%s", told)
+        self.trouble = told
 
     def _snapshot(self, database: sqlite3.Connection, state: NodeState) -> None:
         tables.write_snapshot(database, replace(state, plan={}, settled=False))
