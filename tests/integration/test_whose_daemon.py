@@ -48,15 +48,20 @@ while True:
 """
 
 
+def let_everybody_in(directory: Path) -> None:
+    """Through root's directories above it."""
+    for parent in (directory, *directory.parents):
+        if parent.stat().st_uid == 0 and not parent.stat().st_mode & 0o001:
+            parent.chmod(parent.stat().st_mode | 0o011)
+
+
 class Listener:
     """A process of Mallory's at a socket."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         os.chown(path.parent, MALLORY, MALLORY)
-        for parent in path.parents:
-            if parent.stat().st_uid == 0 and not parent.stat().st_mode & 0o001:
-                parent.chmod(parent.stat().st_mode | 0o011)
+        let_everybody_in(path.parent)
         arguments = [str(path), json.dumps([MALLORY]), json.dumps(sys.path)]
         self.process = subprocess.Popen(
             [sys.executable, "-c", BECOME + LISTENER, *arguments], stdout=subprocess.PIPE, text=True
@@ -122,6 +127,38 @@ def test_whom_the_administrator_names_is_trusted(
     monkeypatch.setenv(trust.UID_VARIABLE, "x")
     with pytest.raises(DaemonUnreachable):
         locate.find(path)
+
+
+IN_A_USER_NAMESPACE = """
+import ctypes, os, pathlib, sys
+from nls_scheduler.wire import trust
+from nls_scheduler.wire.errors import DaemonUnreachable
+
+os.setresuid(65533, 65533, 65533)
+ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: its maps are its own again
+if ctypes.CDLL(None).unshare(0x10000000):  # CLONE_NEWUSER
+    sys.exit("no user namespaces")
+for maps in sys.argv[2:]:
+    pathlib.Path("/proc/self/uid_map").write_text(maps)
+try:
+    trust.check_place(pathlib.Path(sys.argv[1]))
+except DaemonUnreachable as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("mapped", [["0 65533 1"], []])
+def test_the_number_of_all_whom_a_user_namespace_does_not_know_is_nobody_s(tmp_path: Path, mapped: list[str]) -> None:
+    """In a rootless container root's directory and everybody else's have one number, and so may one's own user."""
+    directory = tmp_path / "nls"
+    directory.mkdir(mode=0o755)
+    let_everybody_in(tmp_path)
+    command = [sys.executable, "-c", IN_A_USER_NAMESPACE, str(directory / "nls.sock"), *mapped]
+    environment = {**os.environ, trust.UID_VARIABLE: "65534"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    if done.stderr == "no user namespaces\n":
+        pytest.skip("users may make no namespaces here")
+    assert "a user whom this user namespace does not know (uid 65534 is all of them)" in done.stdout, done.stderr
 
 
 def test_the_nodes_socket_is_served_by_whom_root_has_given_its_directory(

@@ -73,6 +73,8 @@ def test_a_value_that_cannot_be_used_is_refused_with_one_sentence(flag: str, say
         ("nls_config.py", "1 / 0", "cannot be read: division by zero"),
         ("nls_config.json", "{", "cannot be read"),
         ("nls_config.py", "c.NlsScheduler.cool_down_s = 10**400", "out of all bounds"),
+        ("nls_config.py", "c.NlsScheduler.admin_group = '99999999999999999999'", "so large a number"),
+        ("nls_config.py", "c.NlsScheduler.queues = {'a': {'users': [99999999999999999999]}}", "so large a number"),
         ("nls_config.json", '{"NlsScheduler": [1]}', "no settings with their values"),
         ("nls_config.py", "c.NlsScheduler = 3", "cannot be read"),
         ("nls_config.py", "c.NlsSchedular.cool_down_s = 3", "something of NlsSchedular"),

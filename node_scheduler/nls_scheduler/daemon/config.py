@@ -44,6 +44,8 @@ _AT_LEAST_ONE: Final = (
     "max_workloads_per_user",
     "max_submissions_at_once",
 )
+_NOBODY_S_ID: Final = 2**32 - 1
+"""(uid_t) -1, which stands for no user in system calls."""
 
 
 class ConfigError(ValueError):
@@ -311,25 +313,29 @@ def _from_flags(assignments: Sequence[str]) -> Config:
 
 def _id_of_user(user: str | int) -> int:
     try:
-        return int(user) if str(user).isdecimal() else pwd.getpwnam(str(user)).pw_uid
+        return _number(user) if str(user).isdecimal() else pwd.getpwnam(str(user)).pw_uid
     except KeyError:
         raise ValueError("this machine has no such user.") from None
 
 
 def _id_of_group(group: str | int) -> int:
     try:
-        return int(group) if str(group).isdecimal() else grp.getgrnam(str(group)).gr_gid
+        return _number(group) if str(group).isdecimal() else grp.getgrnam(str(group)).gr_gid
     except KeyError:
         raise ValueError("this machine has no such group.") from None
 
 
+def _number(named: str | int) -> int:
+    if int(named) >= _NOBODY_S_ID:
+        raise ValueError("no user and no group has so large a number.")
+    return int(named)
+
+
 def _gid(group: str) -> int | None:
-    if not group:
-        return None
     try:
-        return int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid
-    except KeyError as error:
-        raise ConfigError(f"admin_group = {group!r} cannot be used: this machine has no such group.") from error
+        return _id_of_group(group) if group else None
+    except ValueError as error:
+        raise ConfigError(f"admin_group = {group!r} cannot be used: {error}") from error
 
 
 def _unknown(name: str) -> str:

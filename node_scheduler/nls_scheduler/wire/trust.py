@@ -15,6 +15,9 @@ from nls_scheduler.wire.errors import DaemonUnreachable
 SYSTEM_SOCKET: Final = Path("/run/nls/nls.sock")
 UID_VARIABLE: Final = "NLS_DAEMON_UID"
 """A user whose daemon is used besides one's own and root's: where an administrator runs one elsewhere."""
+_OVERFLOW: Final = Path("/proc/sys/kernel/overflowuid")
+_MAPPED: Final = Path("/proc/self/uid_map")
+_ALL_ARE_MAPPED: Final = ["0", "0", "4294967295"]
 _UCRED: Final = struct.Struct("iII")
 
 
@@ -72,7 +75,7 @@ def _trusted(path: Path) -> set[int]:
         uids.add(int(named))
     if path == SYSTEM_SOCKET and _is_roots(path.parent.parent):
         uids.add(path.parent.lstat().st_uid)
-    return uids
+    return {uid for uid in uids if not _stands_for_many(uid)}
 
 
 def _is_roots(directory: Path) -> bool:
@@ -80,7 +83,18 @@ def _is_roots(directory: Path) -> bool:
     return about.st_uid == 0 and stat.S_ISDIR(about.st_mode) and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
+def _stands_for_many(uid: int) -> bool:
+    """Whether that is everybody who has no number in this user namespace (user_namespaces(7))."""
+    try:
+        overflow, mapped = int(_OVERFLOW.read_text()), _MAPPED.read_text().split()
+    except (OSError, ValueError):
+        return False
+    return uid == overflow and mapped != _ALL_ARE_MAPPED
+
+
 def _called(uid: int) -> str:
+    if _stands_for_many(uid):
+        return f"a user whom this user namespace does not know (uid {uid} is all of them)"
     try:
         return f"the user {pwd.getpwuid(uid).pw_name}"
     except KeyError:
