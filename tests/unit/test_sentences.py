@@ -46,6 +46,16 @@ SHARE = Why(Reason.QUEUE_SHARE, names=("a", "default"), numbers=(2.0, 1.5))
 LIMIT = Why(Reason.QUEUE_LIMIT, names=("a", "default"), numbers=(2.5, 2.5))
 HOLDS = Why(Reason.HOLDS, who=(ALICE,), bytes=(12 * GIB, 4 * GIB))
 STRANGERS = Why(Reason.STRANGERS_HOLD, bytes=(3 * GIB,))
+MANY = tuple(Mention(f"w{number}", f"n{number}", "notebook", ANNA) for number in range(9))
+MANY_HELD = Why(
+    Reason.NO_ROOM,
+    bytes=(8 * GIB,),
+    numbers=(1, 0),
+    because=tuple(Why(Reason.HELD, gpus=(GpuUuid(f"GPU-{number}"),), who=MANY) for number in range(25)),
+)
+MANY_HELD_READS = "no room for 8 GiB on one GPU: {}; {}; {} and 22 more".format(
+    *(f"GPU-{number} is held by n0 and n1 and n2 and n3 and n4 and n5 and n6 and 2 more" for number in range(3))
+)
 
 TABLE = [
     (said("exited with code 3"), "exited with code 3"),
@@ -228,6 +238,7 @@ TABLE = [
     (HOLDS, "alice holds 12 GiB with a request of 4 GiB"),
     (STRANGERS, "processes that nobody placed hold 3 GiB"),
     (Why(Reason.NOBODY_SEEN), "nobody was seen there"),
+    (MANY_HELD, MANY_HELD_READS),
 ]  # fmt: skip
 
 

@@ -13,13 +13,17 @@ from nls_scheduler.units.sizes import format_amount, format_bytes, format_bytes_
 from nls_scheduler.views.veil import HIDDEN_REASON, SEES_ALL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from nls_scheduler.core.model.ids import GpuUuid
     from nls_scheduler.core.model.reasons import Mention, Why
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.views.veil import Viewer
 
+NAMED_AT_MOST: Final = 8
+"""Gpus or names in one list of a sentence: as many as most nodes have Gpus."""
+REASONS_AT_MOST: Final = 4
+"""Reasons in one: whoever wants all of them asks `nls explain`."""
 _OWN_HELP: Final = "del what is not needed any more and %gpu trim give memory back"
 _MAY_USE: Final = (
     "it may use {w.sizes[0]} of {w.labels[0]} now: its request of {w.sizes[1]} and its share of the rest ({w.listed})"
@@ -226,12 +230,16 @@ def _filled(text: str, words: _Words) -> Parts:
     return Parts(template, tuple(arguments))
 
 
-def _joined(between: str, items: Iterable[str | Parts]) -> str | Parts:
-    """Some in one: the next is always put behind all before it, so that two templates do for any number."""
+def _joined(between: str, items: Sequence[str | Parts], at_most: int = NAMED_AT_MOST) -> str | Parts:
+    """Some in one: the next is always put behind all before it, so that two templates do for any number.
+
+    A sentence stays one that is read: of many the first are told, and how many more there are.
+    """
+    told = items if len(items) <= at_most else items[: at_most - 1]
     joined: str | Parts = ""
-    for item in items:
+    for item in told:
         joined = item if joined == "" else Parts(f"%1{between}%2", (joined, item))
-    return joined
+    return joined if told is items else Parts("%1 and %2 more", (joined, str(len(items) - len(told))))
 
 
 class _Words:
@@ -244,7 +252,7 @@ class _Words:
 
     @property
     def who(self) -> str | Parts:
-        return _joined(" and ", (self._called.part(each) for each in self._why.who))
+        return _joined(" and ", [self._called.part(each) for each in self._why.who])
 
     @property
     def gpus(self) -> str | Parts:
@@ -278,7 +286,7 @@ class _Words:
 
     @property
     def any_name(self) -> str | Parts:
-        return _joined(" or ", (repr(name) for name in self.names))
+        return _joined(" or ", [repr(name) for name in self.names])
 
     @property
     def counts(self) -> list[str]:
@@ -295,11 +303,11 @@ class _Words:
 
     @property
     def because(self) -> str | Parts:
-        return _joined("; ", self._inner())
+        return _joined("; ", self._inner(), REASONS_AT_MOST)
 
     @property
     def listed(self) -> str | Parts:
-        return _joined(", ", self._inner())
+        return _joined(", ", self._inner(), REASONS_AT_MOST)
 
     @property
     def colon(self) -> Parts:
