@@ -14,6 +14,7 @@ process.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import itertools
@@ -71,6 +72,7 @@ _FOLLOWED = frozenset(
 _LOOKED_UP = frozenset({"complete_request", "inspect_request"})
 # What a save after a cell may keep the next one waiting.
 _BUDGET_S = 0.03
+_ASKED_AGAIN_S = 0.5
 
 
 class GpuProcessKernel(IPythonKernel):
@@ -396,7 +398,14 @@ class GpuProcessKernel(IPythonKernel):
         return {}
 
     def _reclaim(self, content: dict[str, Any]) -> dict[str, Any]:
-        return {"interrupted": self._reclaims.ask(content["reason"], content["grace_s"])}
+        interrupted = self._reclaims.ask(content["reason"], content["grace_s"])
+        if interrupted:
+            asyncio.get_running_loop().call_later(_ASKED_AGAIN_S, self._reclaim_again)
+        return {"interrupted": interrupted}
+
+    def _reclaim_again(self) -> None:
+        if self._reclaims.ask_again():
+            asyncio.get_running_loop().call_later(_ASKED_AGAIN_S, self._reclaim_again)
 
     def _recipe(self, content: dict[str, Any]) -> dict[str, Any]:
         """`%gpu recompute`."""

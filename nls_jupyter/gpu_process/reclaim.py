@@ -34,6 +34,7 @@ class Reclaims:
         self.running = False
         self.told = False
         self._asked: GpuReclaimed | None = None
+        self._came = False
         self._main_thread = threading.get_ident()
         signal.signal(held_signals.RECLAIM, self._on_signal)
 
@@ -50,7 +51,17 @@ class Reclaims:
         """Interrupt the running cell with `GpuReclaimed`. False: none runs, or it has taken the signal for itself."""
         if not self.running or held_signals.handler_of(held_signals.RECLAIM) != self._on_signal:
             return False
-        self._asked = GpuReclaimed(reason, grace_s)
+        self._asked, self._came = GpuReclaimed(reason, grace_s), False
+        signal.pthread_kill(self._main_thread, held_signals.RECLAIM)
+        return True
+
+    def ask_again(self) -> bool:
+        """Send the signal once more, unless the cell has it or is over; then False.
+
+        One that comes between Python's last look for signals and the system call of a `time.sleep` does not end it.
+        """
+        if self._asked is None or self._came or not self.running:
+            return False
         signal.pthread_kill(self._main_thread, held_signals.RECLAIM)
         return True
 
@@ -69,6 +80,7 @@ class Reclaims:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         """Raise it, unless the cell awaits: then ipykernel's own handler cancels its task, see `_Reclaimable`."""
         del number
+        self._came = True
         if self._asked is None or not self.running:
             return
         interrupt = signal.getsignal(signal.SIGINT)

@@ -104,6 +104,18 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path / "gpu-process"
 
 
+async def interrupted(nb: Notebook, cell: asyncio.Task[Any]) -> Any:
+    """The reply to a cell that gets a Ctrl-C, and another one where that came just before its `time.sleep`.
+
+    CPython looks for signals, and then sleeps: one that comes in between does not end the sleep.
+    """
+    async with asyncio.timeout(INTERRUPTED_WITHIN_S):
+        while not cell.done():
+            nb.process.interrupt()
+            await asyncio.wait({cell}, timeout=INTERRUPTED_WITHIN_S / 3)
+    return await cell
+
+
 def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(work)
 
@@ -318,9 +330,7 @@ def test_a_cell_is_interrupted_within_bounded_time(directory: Path, code: str, e
         async with notebook(directory) as nb:
             cell = asyncio.create_task(nb.run(code, on_stdin=lambda _: None))
             await nb.shows(lambda: "up" in nb.text())
-            nb.process.interrupt()
-            reply = await asyncio.wait_for(cell, INTERRUPTED_WITHIN_S)
-            assert reply["ename"] == ename
+            assert (await interrupted(nb, cell))["ename"] == ename
             await nb.run("print('and goes on')")
             assert nb.text() == "and goes on\n"
 

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from test_gpu_process import INTERRUPTED_WITHIN_S, Notebook, directory, notebook, run
+from test_gpu_process import INTERRUPTED_WITHIN_S, Notebook, directory, interrupted, notebook, run
 
 from nls_jupyter.saved_state import read_manifest
 
@@ -148,9 +148,10 @@ def test_a_ctrl_c_afterwards_is_an_ordinary_one(directory: Path, wait: str, enam
                 await nb.shows(lambda: "up" in nb.text())
                 if reclaimed:
                     assert await nb.process.reclaim("bob needs GPU 0", 20.0)
+                    reply = await asyncio.wait_for(cell, INTERRUPTED_WITHIN_S)
                 else:
-                    nb.process.interrupt()
-                assert (await asyncio.wait_for(cell, INTERRUPTED_WITHIN_S))["ename"] == expected
+                    reply = await interrupted(nb, cell)
+                assert reply["ename"] == expected
 
     run(story())
 
@@ -163,8 +164,7 @@ def test_without_a_running_cell_nobody_is_interrupted(directory: Path) -> None:
             assert not await nb.process.reclaim("bob needs GPU 0", 20.0)
             cell = asyncio.create_task(nb.run("print('up', flush=True)\nimport time; time.sleep(600)"))
             await nb.shows(lambda: "up" in nb.text())
-            nb.process.interrupt()
-            assert (await asyncio.wait_for(cell, INTERRUPTED_WITHIN_S))["ename"] == "KeyboardInterrupt"
+            assert (await interrupted(nb, cell))["ename"] == "KeyboardInterrupt"
 
     run(story())
 

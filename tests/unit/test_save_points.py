@@ -1,8 +1,13 @@
 from __future__ import annotations
 
 import pickle
+import signal
+import threading
+
+import pytest
 
 import nls_jupyter
+from nls_jupyter.between.held_signals import RECLAIM
 from nls_jupyter.gpu_process.reclaim import Reclaims
 from nls_jupyter.gpu_process.save_points import SavePointBudget
 
@@ -58,6 +63,21 @@ def test_what_was_asked_of_a_cell_that_is_over_touches_nobody() -> None:
         reclaims._asked = nls_jupyter.GpuReclaimed("bob needs GPU 0", 1.0)  # asked while the cell was ending
     reclaims._on_signal(0, None)
     assert reclaims.take() is None
+
+
+def test_a_signal_that_ended_no_wait_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    reclaims, sent = Reclaims(), []
+    monkeypatch.setattr(signal, "pthread_kill", lambda *to: sent.append(to))  # lost, as just before a sleep
+    with reclaims.cell():
+        assert reclaims.ask("bob needs GPU 0", 1.0)
+        assert reclaims.ask_again()
+        assert sent == [(threading.get_ident(), RECLAIM)] * 2
+        with pytest.raises(nls_jupyter.GpuReclaimed):
+            reclaims._on_signal(RECLAIM, None)
+        assert not reclaims.ask_again()
+        assert reclaims.ask("bob needs GPU 0", 1.0)
+    assert not reclaims.ask_again()
+    assert len(sent) == 3
 
 
 def test_gpu_reclaimed_can_be_pickled() -> None:
