@@ -117,9 +117,11 @@ class Paper:
         searched: whether a way was searched for somebody for whom packing found none; once is enough in a round.
         resizes: whether anybody can be told to give Gpus back.
         looked_at: what the round depends on.
+        in_fact: where everybody is, as `repacking` has seen it last.
     """
 
     def __init__(self, state: NodeState) -> None:
+        self.in_fact: object = None
         self.searched = False
         self.looked_at = LookedAt()
         self.ledger = Ledger(state) if state.policy.queues else None
@@ -211,11 +213,16 @@ class Paper:
         found = (self._best_fit_in(pool, workload, wanted, among) for pool in pools)
         return next((home for home in found if home is not None), None)
 
-    def pools_for(self, workload: Workload, count: int | None = None) -> list[str]:
-        """The pools that its queue lets it into with `count` Gpus; who has a home is given another in its pool only."""
+    def pools_for(
+        self, workload: Workload, count: int | None = None, home: tuple[GpuUuid, ...] | None = None
+    ) -> Sequence[str]:
+        """The pools that its queue lets it into with `count` Gpus; who has a home is given another in its pool only.
+
+        `home`: the one that it has, or had a moment ago.
+        """
         if self.ledger is None:
-            return list(workload.spec.pools)
-        own = self.ledger.pool_of_home(self.result.homes.get(workload.id, ()))
+            return workload.spec.pools
+        own = self.ledger.pool_of_home(self.result.homes.get(workload.id, ()) if home is None else home)
         if own is not None:
             return [own]
         return [pool for pool in workload.spec.pools if self.ledger.obstacle(workload, pool, count=count) is None]

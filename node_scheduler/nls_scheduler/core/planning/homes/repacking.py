@@ -41,7 +41,7 @@ def settle_in(paper: Paper, newcomer: Workload) -> bool:
         return False
     if paper.best_fit(newcomer) is None:
         return False
-    there = _There(paper)
+    there = _in_fact(paper)
     paper.looked_at.costs = True
     unmoved = {u for u, room in there.free.items() if room >= newcomer.return_bytes}
     if newcomer.spec.may_borrow and not unmoved.isdisjoint(there.open_to(newcomer)):
@@ -69,12 +69,12 @@ def repack(paper: Paper, newcomer: Workload) -> bool:
     if packed is None:
         if paper.oversubscribed or not _may_search(paper, newcomer):
             return False
-        there = _There(paper)
+        there = _in_fact(paper)
         packed = _packed_anew(paper, newcomer, there)
         if packed is None:
             return False
         search = len(there.free) <= _FEW or _has_just_come(paper, newcomer)
-    if not search or not _consolidate(paper, newcomer, there or _There(paper)):
+    if not search or not _consolidate(paper, newcomer, there or _in_fact(paper)):
         _change_homes(paper, newcomer, packed)
     return True
 
@@ -130,7 +130,6 @@ def _packed_again(paper: Paper, newcomer: Workload, candidates: list[Workload]) 
 
 def _put_again(paper: Paper, newcomer: Workload, candidates: list[Workload]) -> _Change | None:
     """As `_packed_again`, on the paper itself: the caller takes it back."""
-    pools = {w.id: paper.pools_for(w, counts(w)[-1]) for w in candidates}
     old = {workload.id: paper.on_paper.take(workload) for workload in candidates}
     new: dict[WorkloadId, tuple[GpuUuid, ...]] = {}
     home = paper.best_fit(newcomer)
@@ -140,7 +139,8 @@ def _put_again(paper: Paper, newcomer: Workload, candidates: list[Workload]) -> 
     for workload in sorted(candidates, key=lambda w: (-w.spec.request_bytes, *admission_order(w))):
         own = old[workload.id]
         fits = all(paper.has_home_room(workload, uuid) for uuid in own)
-        new_home = own if fits else paper.best_fit(workload, pools=pools[workload.id])
+        pools = () if fits else paper.pools_for(workload, counts(workload)[-1], own)
+        new_home = own if fits else paper.best_fit(workload, pools=pools)
         if new_home is None:
             return None
         paper.on_paper.put(workload, new_home)
@@ -150,18 +150,28 @@ def _put_again(paper: Paper, newcomer: Workload, candidates: list[Workload]) -> 
     return _Change(home, homes, homes.keys())
 
 
+def _in_fact(paper: Paper) -> _There:
+    """Once for all newcomers for whom nothing has changed."""
+    paper.looked_at.places = True
+    known = paper.in_fact
+    if not isinstance(known, _There) or known.of != (paper.result.homes, paper.usable):
+        known = paper.in_fact = _There(paper)
+    return known
+
+
 class _There:
     """Everybody with a home, each where it is in fact.
 
     Attributes:
+        of: the homes, and the Gpus on which anybody may have a new one.
         place: of each, the Gpus on which it is taken to be at home.
         free: what is left on each usable Gpu beside all that is held there.
     """
 
     def __init__(self, paper: Paper) -> None:
         self.paper = paper
+        self.of = dict(paper.result.homes), paper.usable
         self._open: dict[tuple[str, ...], frozenset[GpuUuid]] = {}
-        paper.looked_at.places = True
         capacity = {uuid: paper.state.gpus[uuid].capacity_bytes for uuid in paper.free if uuid in paper.usable}
         held = Occupancy(capacity, lambda workload, _: self.size_bytes(workload))
         self.place, self.free = held.places, capacity  # `open_to` asks only which they are

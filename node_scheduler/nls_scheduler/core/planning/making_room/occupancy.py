@@ -75,12 +75,13 @@ class Occupancy:
         key, members = workload.id, self._members
         if sign > 0:
             self.places[key] = gpus
+            for uuid in gpus:
+                members[uuid][key] = workload
+                for left, measure in self._accounts:
+                    left[uuid] -= measure(workload, uuid)
         else:
             del self.places[key]
-        for uuid in gpus:
-            if sign > 0:
-                members[uuid][key] = workload
-            else:
+            for uuid in gpus:
                 del members[uuid][key]
-            for left, measure in self._accounts:
-                left[uuid] -= sign * measure(workload, uuid)
+                for left, measure in self._accounts:
+                    left[uuid] += measure(workload, uuid)
