@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import re
 from dataclasses import replace
@@ -15,7 +16,7 @@ from daemon_process import ROOT
 from nls_scheduler.core.model import reasons
 from nls_scheduler.core.model.ids import GpuUuid
 from nls_scheduler.core.model.reasons import NOTHING, Mention, Reason, Why, said, said_before
-from nls_scheduler.views.sentences import Names, parts, sentence
+from nls_scheduler.views.sentences import Names, Parts, parts, sentence
 from nls_scheduler.views.veil import HIDDEN_REASON, SEES_ALL, Viewer
 from stage import Stage
 
@@ -336,6 +337,62 @@ def test_jupyterlab_s_tests_have_every_reason() -> None:
     assert {example["kind"] for example in examples()} == {reason.value for reason in Reason}
 
 
+MESSAGES = ROOT / "labextension" / "src" / "daemonMessages.ts"
+MESSAGES_HEAD = """/**
+ * What the daemon's sentences are made of, for whoever collects messages to be translated; nobody calls this.
+ *
+ * Written by `PYTHONPATH=tests python -m unit.test_sentences`.
+ */
+
+import type { ITranslate } from './statusText';
+
+// prettier-ignore
+export const daemonMessages = (trans: ITranslate): string[] => [
+"""
+
+
+def templates() -> list[str]:
+    """All there are: each kind of reason with one of everything and several, and with and without what is behind."""
+    numbers = [(1.0, 2.0), (2.0, 3.0)]
+    several = itertools.product([(A,), (A, B)], [("a", "p"), ("a", "p", "red")], [(), (HOME,), (HOME,) * 9], numbers)
+    values = [(gpus, names, because, numbers) for gpus, names, because, numbers in several]
+    made = [
+        Why(
+            kind,
+            gpus=gpus,
+            who=who,
+            bytes=(GIB,) * 3,
+            numbers=numbers if kind is Reason.NO_ROOM else (*numbers, 4.0),
+            names=names,
+            because=because,
+        )
+        for kind in Reason
+        if kind is not Reason.SAID
+        for gpus, names, because, numbers in values
+        for who in ((ALICE,), MANY, (BOB, POD))
+        if kind is not Reason.ROOMIER_ELSEWHERE or len(gpus) > 1
+    ]
+    found = {HIDDEN_REASON}
+    for viewer in (SEES_ALL, Viewer()):
+        for why in [*made, *(why for why, _ in TABLE)]:
+            found |= templates_in(parts(why, Names(label, viewer)))
+    return sorted(found - {"%1"})
+
+
+def templates_in(said: str | Parts) -> set[str]:
+    return set() if isinstance(said, str) else {said.template}.union(*map(templates_in, said.arguments))
+
+
+def messages() -> str:
+    quoted = (template.replace("\\", "\\\\").replace("'", "\\'") for template in templates())
+    return MESSAGES_HEAD + ",\n".join(f"  trans.__('{template}')" for template in quoted) + "\n];\n"
+
+
+def test_who_translates_jupyterlab_finds_every_template() -> None:
+    assert MESSAGES.read_text(encoding="utf-8") == messages(), WRITE
+    assert {"%1 are held by %2", "%1; %2", "%1 and %2 more", "another user's notebook"} < set(templates())
+
+
 def test_what_is_filled_into_a_template_never_changes_it() -> None:
     for why, _ in TABLE:
         if why.kind is not Reason.SAID:
@@ -380,3 +437,4 @@ def test_a_sentence_in_the_code_is_found() -> None:
 
 if __name__ == "__main__":
     EXAMPLES.write_text(json.dumps(examples(), indent=2) + "\n", encoding="utf-8")
+    MESSAGES.write_text(messages(), encoding="utf-8")
