@@ -29,6 +29,7 @@ from nls_jupyter.saved_state.manifest import MissingName, describe
 from nls_jupyter.saved_state.modules import UserModules
 from nls_jupyter.saved_state.patches import Patches
 from nls_jupyter.saved_state.places import Places
+from nls_jupyter.saved_state.watchdog import StuckError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -74,7 +75,7 @@ class Interpreter:
                 continue
             try:
                 value = _captured(aspect)
-            except Exception as error:  # noqa: BLE001 - named, and the others are kept
+            except (Exception, StuckError) as error:  # noqa: BLE001 - named, and the others are kept
                 missing.append(MissingName(aspect.name, "setting", describe(error)))
             else:
                 if value is not None and (aspect.always or value != self._fresh.get(aspect.name)):
@@ -92,7 +93,7 @@ class Interpreter:
                 if aspect.module is not None:
                     importlib.import_module(aspect.module)
                 aspect.apply(pickle.loads(kept[aspect.name]))  # noqa: S301 - see above
-            except Exception as error:  # noqa: BLE001 - named, and the others are applied
+            except (Exception, StuckError) as error:  # noqa: BLE001 - named, and the others are applied
                 missing.append(MissingName(aspect.name, "setting", describe(error)))
         return missing
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from nls_jupyter.saved_state.looks import ATOMS, importable
 from nls_jupyter.saved_state.manifest import MissingName, describe, type_name
 from nls_jupyter.saved_state.modules import is_the_users
-from nls_jupyter.saved_state.watchdog import IMPORTING
+from nls_jupyter.saved_state.watchdog import IMPORTING, StuckError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -80,7 +80,7 @@ class Places:
         for label, parts in names.items():
             try:
                 self._places[label.partition(_SEPARATOR)[0]].put(*parts)
-            except Exception as error:  # noqa: BLE001 - named, and the others are put back
+            except (Exception, StuckError) as error:  # noqa: BLE001 - named, and the others are put back
                 lost.append(MissingName(label, type_name(parts[-1]), describe(error)))
         return lost
 

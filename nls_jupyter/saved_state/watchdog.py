@@ -49,8 +49,9 @@ class Watchdog:
     """Interrupts the main thread with SIGALRM when `progress` was not called for `patience_s`, or `look` says so.
 
     A thread of its own could not: only a signal ends Python code that waits or runs for ever. In other threads it
-    does nothing. Code in C that does not return is beyond it; the kernel gives up such a save. Importing is progress
-    however long it takes: a cold disk, a first compilation.
+    does nothing. Code in C that does not return is beyond it; the kernel gives up such a save. One that has returned
+    was progress however long it took, such as CUDA's initialization, and so is importing: a cold disk, a first
+    compilation.
     """
 
     def __init__(self, patience_s: float | None, look: Callable[[], None] | None = None) -> None:
@@ -58,7 +59,7 @@ class Watchdog:
         self._patience_s = patience_s
         self._look = look or _nothing
         self._watching = False
-        self._armed_at = _NEVER
+        self._armed_at = self._looked_at = _NEVER
 
     def progress(self) -> None:
         """Something was done; wait anew."""
@@ -66,7 +67,7 @@ class Watchdog:
             return
         now = time.monotonic()
         if now - self._armed_at > self._patience_s / 20:  # this is called often, and the system's timer costs
-            self._armed_at = now
+            self._armed_at = self._looked_at = now
             signal.setitimer(signal.ITIMER_REAL, min(self._patience_s, _LOOK_S), _LOOK_S)
 
     @contextmanager
@@ -91,13 +92,17 @@ class Watchdog:
                 signal.setitimer(signal.ITIMER_REAL, left_s, theirs[1])
 
     def _bark(self, _: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        # The alarm comes late by what C code did not let through.
+        self._armed_at += max(0.0, now - self._looked_at - _LOOK_S)
+        self._looked_at = now
         if frame is not None and (frame.f_code.co_filename in _CALLBACKS or _writes(frame)):
             return  # an error would be lost in its callbacks, or would do harm; the alarm comes again
         if self._watching and self._patience_s is not None:
             self._look()
             if _is_importing(frame):
-                self._armed_at = time.monotonic()
-            if time.monotonic() - self._armed_at < self._patience_s:
+                self._armed_at = now
+            if now - self._armed_at < self._patience_s:
                 return
             self._armed_at = _NEVER  # the next progress is one, however soon it comes
             raise StuckError(f"its own code did nothing for {self._patience_s:g} s")

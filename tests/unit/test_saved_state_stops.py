@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import types
 
 import numpy as np
 import pytest
@@ -15,7 +16,8 @@ import pytest
 from nls_jupyter import saved_state
 from nls_jupyter.between import held_signals
 from nls_jupyter.between.save_stops import SaveStops
-from nls_jupyter.saved_state import Saver, SaveStoppedError, arena, window
+from nls_jupyter.saved_state import Saver, SaveStoppedError, arena, watchdog, window
+from nls_jupyter.saved_state.aspect import Aspect
 from nls_jupyter.saved_state.window import Window
 from saved_state_roundtrip import restore
 
@@ -221,6 +223,47 @@ def test_code_of_an_object_that_does_not_end_is_stopped_too():
         assert restored_plain(saver) == {"x": 1}
         saver.save({"x": 3}, cell="3", stop=lambda: None)
         assert restored_plain(saver) == {"x": 3}
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The watchdog's time stands still but for what is added to it."""
+    now = [1000.0]
+    monkeypatch.setattr(watchdog, "time", types.SimpleNamespace(monotonic=lambda: now[0]))
+    return now
+
+
+def test_code_in_c_that_took_long_and_has_returned_is_not_stuck(clock):
+    """CUDA's initialization takes longer than the patience where there are many Gpus, or a driver compiles."""
+    dog = watchdog.Watchdog(10.0)
+    with dog.watching():
+        clock[0] += 25.0
+        dog._bark(signal.SIGALRM, None)
+        for _ in range(18):
+            clock[0] += 0.5
+            dog._bark(signal.SIGALRM, None)
+        clock[0] += 0.5
+        with pytest.raises(watchdog.StuckError):
+            dog._bark(signal.SIGALRM, None)
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_a_setting_that_is_stuck_costs_no_other_one(early):
+    def stuck(_=None):
+        raise watchdog.StuckError("its own code did nothing for 10 s")
+
+    applied = []
+    interpreter = saved_state.Interpreter()
+    interpreter._aspects = [
+        Aspect("one", lambda: 1, stuck, early=early),
+        Aspect("two", lambda: 2, applied.append, early=early),
+    ]
+    stored, missing = interpreter.capture()
+    assert missing == []
+    assert [name.name for name in interpreter.apply(stored, early=early)] == ["one"]
+    assert applied == [2]
+    interpreter._aspects[0] = Aspect("one", stuck, stuck)
+    assert [name.name for name in interpreter.capture()[1]] == ["one"]
 
 
 def restored_plain(saver):

@@ -190,6 +190,23 @@ def test_pytorch_without_the_observer_still_follows_and_its_user_is_told(daemon,
     assert told == [TORCH_OUT_OF_MEMORY.told()]
 
 
+def test_an_allocator_that_takes_no_observer_still_follows_and_its_user_is_told_what_does_not_work(daemon, torch):
+    """As with `PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync`."""
+
+    def refuse(_):
+        raise RuntimeError("cudaMallocAsync does not yet support attachOutOfMemoryObserver. If you need it, please")
+
+    torch._C = types.SimpleNamespace(_cuda_attach_out_of_memory_observer=refuse)
+    told = []
+    follower = Follower(daemon.asking, told.append)
+    follower.allowance_bytes = 5 * GIB
+    follower._add(TorchFraction(torch, follower))
+    torch.cuda.init()
+    assert torch.cuda.fractions[0] == 4 / 16
+    (sentence,) = told
+    assert sentence.startswith("The allocator that PyTorch uses here tells nobody where it runs out of memory: ")
+
+
 @pytest.fixture
 def told_after_import(daemon, torch, monkeypatch):
     """What is told of it when it is imported; more may come later."""

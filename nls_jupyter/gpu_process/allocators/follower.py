@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from nls_jupyter.between.after_import import AfterImport
 from nls_jupyter.between.seams import MissingSeamError
+from nls_jupyter.gpu_process.allocators.library import LacksError
 from nls_jupyter.saved_state.manifest import describe
 from nls_scheduler.processes.proc import CONTEXT_VARIABLE
 
@@ -67,7 +68,9 @@ class Follower:
 
     def failed(self, library: str, error: Exception) -> None:
         """A library could not be looked after; no reason to fail the user's import, but one to tell it."""
-        if isinstance(error, MissingSeamError):
+        if isinstance(error, LacksError):
+            self._tell(str(error))
+        elif isinstance(error, MissingSeamError):
             self._tell(f"{error}.")
         else:
             self._tell(

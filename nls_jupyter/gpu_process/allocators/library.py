@@ -8,6 +8,10 @@ if TYPE_CHECKING:
     from nls_jupyter.gpu_process.allocators.asking import Answer
 
 
+class LacksError(Exception):
+    """What a library's allocator cannot do; its text is a sentence for the user."""
+
+
 class Library(Protocol):
     """One library's allocator. Every method may be called from any thread, also while a cell runs."""
 

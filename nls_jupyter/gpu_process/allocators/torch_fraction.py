@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between.seams import TORCH_OUT_OF_MEMORY, TORCH_WHEN_READY
-from nls_jupyter.gpu_process.allocators.library import explained
+from nls_jupyter.gpu_process.allocators.library import LacksError, explained
 
 if TYPE_CHECKING:
     from nls_jupyter.gpu_process.allocators.asking import Answer
@@ -40,7 +40,14 @@ class TorchFraction:
                 self._follower.failed("torch", error)
 
     def _observe(self) -> None:
-        TORCH_OUT_OF_MEMORY.of(self._torch)(self._on_out_of_memory)
+        attach = TORCH_OUT_OF_MEMORY.of(self._torch)
+        try:
+            attach(self._on_out_of_memory)
+        except RuntimeError as error:  # `backend:cudaMallocAsync`, or an allocator of the user's own
+            raise LacksError(
+                "The allocator that PyTorch uses here tells nobody where it runs out of memory: the scheduler is not "
+                "asked for more then."
+            ) from error
 
     def devices(self) -> set[int]:
         """All that it sees: those that were ordered for this process."""
