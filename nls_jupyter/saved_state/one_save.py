@@ -135,7 +135,7 @@ class OneSave:
         for component in in_order([*components, *(part.component for part in left)], self._names):
             self._add(component, graph, known)
         if other_threads.run_times_ns() != began:
-            moved = other_threads.changed_memory(self.parts, graph, self._tick)
+            moved = other_threads.changed_memory(self.parts, graph, self.fingerprints, self._tick)
             moved += other_threads.changed_objects(components, self._walk().components())
             self._changed += other_threads.named(moved, self._names)
 

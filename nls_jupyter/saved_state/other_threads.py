@@ -6,19 +6,22 @@ A thread can change a value and change it back between the two looks; nobody see
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING
 
 from nls_jupyter.between.seams import THREAD_TARGET
 from nls_jupyter.saved_state.manifest import ChangedName, type_name
-from nls_jupyter.saved_state.store import digests
+from nls_jupyter.saved_state.store import OnDevice, digests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from nls_jupyter.saved_state.blobs import Blob
     from nls_jupyter.saved_state.graph import Component, Graph
     from nls_jupyter.saved_state.part import Part
+    from nls_jupyter.saved_state.store import Fingerprints, Source
 
 _CHANGE = "another thread changed it while it was saved: parts of it may be of different moments"
 # Threads that never touch what the user sees: of the kernel's own machinery, and of saved state.
@@ -38,9 +41,22 @@ def run_times_ns() -> dict[int, int]:
         own = type(runs).__module__.startswith(_OWN_MODULES) or thread.name.startswith(_OWN_NAMES)
         if thread is current or thread is threading.main_thread() or own or thread.native_id is None:
             continue
+        if _only_watches(thread):
+            continue
         with contextlib.suppress(OSError):  # it has just ended
             found[thread.native_id] = time.clock_gettime_ns(_clock_of(thread.native_id))
     return found
+
+
+def _only_watches(thread: threading.Thread) -> bool:
+    """Whether it is the thread that any bar of tqdm's leaves behind, and there is no open one that it could change."""
+    kind = getattr(sys.modules.get("tqdm"), "TMonitor", None)
+    if kind is None or type(thread) is not kind:
+        return False
+    try:
+        return not thread.get_instances()  # type: ignore[attr-defined]
+    except Exception:  # noqa: BLE001 - as any other thread then
+        return False
 
 
 def _clock_of(thread_id: int) -> int:
@@ -51,18 +67,27 @@ def _clock_of(thread_id: int) -> int:
     return (~thread_id << 3) | 6
 
 
-def changed_memory(parts: Iterable[Part], graph: Graph, tick: Callable[[], None]) -> list[str]:
-    """Names whose memory is not any more what was saved of it."""
+def changed_memory(
+    parts: Iterable[Part], graph: Graph, fingerprints: Fingerprints, tick: Callable[[], None]
+) -> list[str]:
+    """Names whose memory is not any more what was saved of it; the save's `fingerprints` tell of that on devices."""
     names = []
     for part in parts:
         moved = False
         for key, place in zip(part.encoded.keys, part.stored.regions.places, strict=True):
             if key in graph.memories and not isinstance(place, tuple):
-                again = digests(graph.memories[key].source(), tick)
-                moved |= again != [chunk.digest for chunk in place.chunks]
+                moved |= _has_changed(graph.memories[key].source(), place, fingerprints.get(key), tick)
         if moved:
             names += [name.name for name in part.encoded.saved]
     return names
+
+
+def _has_changed(source: Source, place: Blob, seen: tuple[list[bytes], Blob] | None, tick: Callable[[], None]) -> bool:
+    if seen is not None and isinstance(source, OnDevice):
+        tick()
+        if (now := source.fingerprints()) is not None:
+            return now != seen[0]
+    return digests(source, tick) != [chunk.digest for chunk in place.chunks]
 
 
 def changed_objects(before: Sequence[Component], after: Sequence[Component]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import io
 import os
 import sys
 import threading
@@ -13,7 +14,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
-from nls_jupyter.saved_state import Saver, device_hash, libraries, parallel
+from nls_jupyter.saved_state import Saver, device_hash, libraries, other_threads, parallel
 from saved_state_roundtrip import Roundtrip, restore
 
 
@@ -226,6 +227,46 @@ def test_memory_that_has_not_changed_on_its_device_is_not_copied(cupy):
         namespace = {}
         restore(saver.descriptors(), namespace)
         assert np.array_equal(namespace["a"].host(), names["a"].host())
+
+
+@pytest.fixture
+def while_it_saves(monkeypatch):
+    """A thread that runs in each save once it has been looked at all; what it does."""
+    does, asked = [], []
+
+    def run_times_ns():
+        asked.append(None)
+        if len(asked) % 2 == 0:
+            for work in does:
+                work()
+        return {1: len(asked)}
+
+    monkeypatch.setattr(other_threads, "run_times_ns", run_times_ns)
+    return does
+
+
+def test_a_thread_that_has_changed_nothing_has_no_memory_of_a_device_copied_for_it(cupy, while_it_saves):
+    names = {"a": cupy.ndarray((1 << 18,), np.float64, cupy.cuda.alloc(2 << 20), (8,))}
+    with contextlib.closing(Saver()) as saver:
+        saver.save(names, cell=None)
+        del cupy.copied[:]
+        assert saver.save(names, cell=None).changed == ()
+        assert set(cupy.copied) <= {"synchronized"}
+        while_it_saves.append(lambda: names["a"].host().__setitem__(5, 7.5))
+        (changed,) = saver.save(names, cell=None).changed
+        assert (changed.name, set(cupy.copied)) == ("a", {"synchronized"})
+
+
+def test_the_thread_that_tqdm_leaves_behind_counts_while_a_bar_is_open():
+    tqdm = pytest.importorskip("tqdm")
+    bar = tqdm.tqdm(range(3), file=io.StringIO())
+    monitor = bar.monitor
+    assert monitor.native_id in other_threads.run_times_ns()
+    for _ in bar:
+        pass
+    assert monitor.native_id not in other_threads.run_times_ns()
+    monitor.exit()
+    tqdm.tqdm.monitor = None
 
 
 def test_threads_share_a_large_block_and_each_has_its_own_page_locked_memory(cupy, monkeypatch):
