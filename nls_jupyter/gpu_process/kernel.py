@@ -488,10 +488,11 @@ def _refuse_to_exit() -> None:
 
 
 def _failed(error: BaseException) -> dict[str, Any]:
+    dead = saved_state.why_dead(error)
     return {
         "status": "error",
-        "ename": type(error).__name__,
-        "evalue": text_of(error),
+        "ename": type(error).__name__ if dead is None else saved_state.DEAD_GPU,
+        "evalue": text_of(error) if dead is None else dead,
         "traceback": traceback.format_exception(error),
     }
 

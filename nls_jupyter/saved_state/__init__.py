@@ -10,6 +10,7 @@ from __future__ import annotations
 from nls_jupyter.saved_state.arena import NoRoomError, SavedStateDamagedError
 from nls_jupyter.saved_state.aside import DONE, STOPPED
 from nls_jupyter.saved_state.carried import WAITS
+from nls_jupyter.saved_state.dead_gpu import DEAD_GPU, why_dead
 from nls_jupyter.saved_state.decoder import RestoreReport
 from nls_jupyter.saved_state.index import read_manifest
 from nls_jupyter.saved_state.interpreter import Interpreter
@@ -23,6 +24,7 @@ from nls_jupyter.saved_state.widgets import reconnect
 
 __all__ = [
     "COMM_BACK",
+    "DEAD_GPU",
     "DONE",
     "STOPPED",
     "WAITS",
@@ -42,4 +44,5 @@ __all__ = [
     "read_manifest",
     "reconnect",
     "user_names",
+    "why_dead",
 ]

@@ -12,10 +12,10 @@ import functools
 import logging
 import os
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from nls_jupyter.saved_state import WAITS, SavedStateDamagedError, read_manifest
+from nls_jupyter.saved_state import DEAD_GPU, WAITS, SavedStateDamagedError, read_manifest
 from nls_jupyter.supervisor.channel import GpuProcess
 from nls_jupyter.supervisor.completed import Completed
 from nls_jupyter.supervisor.kept_state import Deaths, Restored, SavedState
@@ -95,6 +95,7 @@ class Keeper:
         self._allowance_bytes: int | None = None
         self._losses_told: SavedState | None = None
         self._suspending: tuple[GpuProcess, int] | None = None
+        self._dead: tuple[GpuProcess | None, str] = None, ""
         self.saves = Saves(self.save, self._save_aside)
         self.standby: Standby | None = None
         self.process: GpuProcess | None = None
@@ -388,10 +389,27 @@ class Keeper:
         process = process or self.process
         if process is None:
             raise RuntimeError("there is no GPU process to save")
-        descriptors, manifest = await process.save(cell=cell, number=number, within_budget=within_budget)
+        try:
+            descriptors, manifest = await process.save(cell=cell, number=number, within_budget=within_budget)
+        except RequestFailed as error:
+            if error.ename == DEAD_GPU:
+                raise GpuProcessDied(await self._end_dead(process, error.evalue)) from None
+            raise
         saved = self.hold(descriptors, manifest)
         self.saves.all_saved()
         return saved
+
+    async def _end_dead(self, process: GpuProcess, why: str) -> ExitStatus:
+        """End a process whose Gpu answers it no more: without it, the next one has the Gpu and what was saved."""
+        self._dead = process, f"was ended, as its GPU answers it no more since an error ({why})"
+        if process is self.process:
+            self.usable = False
+        process.kill()
+        return self._with_why(process, await asyncio.shield(process.exited))
+
+    def _with_why(self, process: GpuProcess, status: ExitStatus) -> ExitStatus:
+        dead, why = self._dead
+        return replace(status, why=why) if process is dead else status
 
     async def _save_aside(self, process: GpuProcess, cell: str) -> asyncio.Future[str]:
         return await process.save_aside(cell=cell)
@@ -492,7 +510,7 @@ class Keeper:
         status = await asyncio.shield(process.exited)
         if self.process is process and self.ordered_end is None:
             self.process, self.usable = None, False
-            await self._on_own_end(process, status)
+            await self._on_own_end(process, self._with_why(process, status))
 
 
 def _take_note(task: asyncio.Task[Any]) -> None:

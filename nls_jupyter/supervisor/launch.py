@@ -37,10 +37,15 @@ _AS_NEEDED = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROW
 
 @dataclass(frozen=True, slots=True)
 class ExitStatus:
-    """How a process ended: by an exit code or by a signal; neither is known when its guardian was killed first."""
+    """How a process ended: by an exit code or by a signal; neither is known when its guardian was killed first.
+
+    Attributes:
+        why: a predicate for a message where somebody had it killed.
+    """
 
     returncode: int | None
     signal: int | None
+    why: str | None = None
 
     @classmethod
     def from_wait_status(cls, wait_status: int) -> ExitStatus:
@@ -50,6 +55,8 @@ class ExitStatus:
 
     def describe(self) -> str:
         """A predicate for a message: `was killed by SIGSEGV (signal 11)`, `exited with code 3`."""
+        if self.why is not None:
+            return self.why
         if self.signal is not None:
             try:
                 name = signal.Signals(self.signal).name

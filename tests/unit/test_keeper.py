@@ -135,6 +135,7 @@ class FakeProcess:
 class Story:
     def __init__(self) -> None:
         self.own_ends: list[Any] = []
+        self.statuses: list[ExitStatus] = []
         self.save_points: list[Any] = []
         self.ended = asyncio.Event()
         self.keeper = Keeper(lambda: Path("/nowhere"), lambda _: None, self._own_end, self._save_point)
@@ -142,7 +143,8 @@ class Story:
         self.saves = 0
 
     async def _own_end(self, process: Any, status: ExitStatus) -> None:
-        assert status == KILLED
+        assert status.signal == KILLED.signal
+        self.statuses.append(status)
         self.own_ends.append(process)
         self.ended.set()
 
@@ -293,6 +295,33 @@ def test_a_failed_save_leaves_the_state_that_was_saved_before() -> None:
         assert it.keeper.saved is before
         assert it.failures == ["it was interrupted"]
         os.fstat(before.descriptors[0])
+
+    play(story)
+
+
+DEAD = RequestFailed({"ename": "DeadGpuError", "evalue": "an illegal memory access was encountered"})
+
+
+@pytest.mark.parametrize("how", ["after a cell", "suspend"])
+def test_a_process_whose_gpu_is_dead_to_it_is_ended_and_what_was_saved_stands(how: str) -> None:
+    async def story(it: Story) -> None:
+        process = await it.start()
+        process.saving.set_result(None)
+        before = await it.keeper.save("[1]")
+        process.saving = asyncio.get_running_loop().create_future()
+        process.saving.set_exception(DEAD)
+        if how == "suspend":
+            with pytest.raises(GpuProcessDied):
+                await it.keeper.suspend()
+        else:
+            it.save_soon()
+            await it.keeper.saves.until_over()
+        await it.ended.wait()
+        assert (it.keeper.saved, it.keeper.usable, it.keeper.process, it.failures) == (before, False, None, [])
+        (status,) = it.statuses
+        assert status.describe() == (
+            "was ended, as its GPU answers it no more since an error (an illegal memory access was encountered)"
+        )
 
     play(story)
 
