@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import types
 
 import pytest
@@ -143,6 +144,65 @@ def test_a_smaller_allowance_takes_caches_at_once(follower, torch):
     torch.cuda.reserved[0], torch.cuda.cached[0] = 4 * GIB, 2 * GIB
     follower.follow(4 * GIB)
     assert torch.cuda.reserved[0] == 2 * GIB
+
+
+class FakeGraph:
+    """As `torch.cuda.CUDAGraph`; CUDA ends the capture of one if memory is freed meanwhile."""
+
+    fails = False
+
+    def capture_begin(self, pool=None):
+        if self.fails:
+            raise RuntimeError(f"it cannot be captured into {pool}")
+
+    def capture_end(self):
+        if self.fails:
+            raise RuntimeError("it was not captured")
+
+
+@pytest.fixture
+def captures(daemon, torch, monkeypatch):
+    """A follower of a PyTorch with 2 GiB in its cache, and its class of graphs."""
+    kind = type("Graph", (FakeGraph,), {})
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", kind, raising=False)
+    follower = Follower(daemon.asking)
+    follower._add_torch(torch)
+    torch.cuda.init()
+    torch.cuda.reserved[0], torch.cuda.cached[0] = 4 * GIB, 2 * GIB
+    return follower, kind
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_caches_are_given_back_after_the_capture_of_a_graph_and_not_in_it(captures, torch, fails):
+    follower, kind = captures
+    one, other = kind(), kind()
+    one.capture_begin()
+    other.capture_begin(pool=1)
+    trimming = threading.Thread(target=follower.trim)  # another thread, whose stream captures nothing
+    trimming.start()
+    trimming.join()
+    one.capture_end()
+    assert follower.trim() == 0
+    assert torch.cuda.reserved[0] == 4 * GIB
+    kind.fails = fails
+    with contextlib.suppress(RuntimeError):
+        other.capture_end()
+    assert torch.cuda.reserved[0] == 2 * GIB
+
+
+def test_a_capture_that_does_not_begin_keeps_no_cache(captures, torch):
+    follower, kind = captures
+    kind.fails = True
+    with pytest.raises(RuntimeError, match="cannot be captured"):
+        kind().capture_begin()
+    assert torch.cuda.reserved[0] == 4 * GIB, "nobody asked"
+    assert follower.trim() == 2 * GIB
+
+
+def test_the_real_libraries_have_what_begins_and_ends_a_capture():
+    real = pytest.importorskip("torch")
+    assert callable(real.cuda.CUDAGraph.capture_begin)
+    assert callable(real.cuda.CUDAGraph.capture_end)
 
 
 def test_a_failed_allocation_asks_at_once_and_its_error_says_what_was_answered(follower, torch, daemon):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from nls_jupyter.between.after_import import AfterImport
 from nls_jupyter.between.seams import MissingSeamError
+from nls_jupyter.gpu_process.allocators.captures import Captures
 from nls_jupyter.gpu_process.allocators.library import LacksError
 from nls_jupyter.saved_state.manifest import describe
 from nls_scheduler.processes.proc import CONTEXT_VARIABLE
@@ -36,6 +37,7 @@ class Follower:
         self._asking = asking
         self._tell = tell
         self._lock = threading.RLock()
+        self._captures = Captures(self._lock, self.trim)
         self.allowance_bytes: int | None = None
         self.libraries: list[Library] = []
         self._imports = AfterImport(
@@ -54,11 +56,13 @@ class Follower:
     def _add_cupy(self, cupy: ModuleType) -> None:
         from nls_jupyter.gpu_process.allocators.cupy_pool import CupyPool
 
+        self._captures.follow(getattr(cupy.cuda, "Stream", None), "begin_capture", "end_capture")
         self._add(CupyPool(cupy, self))
 
     def _add_torch(self, torch: ModuleType) -> None:
         from nls_jupyter.gpu_process.allocators.torch_fraction import TorchFraction
 
+        self._captures.follow(getattr(torch.cuda, "CUDAGraph", None), "capture_begin", "capture_end")
         self._add(TorchFraction(torch, self))
 
     def _add(self, library: Library) -> None:
@@ -89,8 +93,10 @@ class Follower:
                 self.trim()
 
     def trim(self) -> int:
-        """Have every library give back what it caches. Returns the bytes."""
+        """Have every library give back what it caches, after the capture of a CUDA graph. Returns the bytes so far."""
         with self._lock:
+            if self._captures.under_way():
+                return 0
             return sum(library.trim() for library in self.libraries)
 
     def left_bytes(self, library: Library, device: int) -> int | None:
