@@ -63,10 +63,21 @@ def memory_left_bytes(system: Path = Path("/")) -> int:
 
     Page cache counts as free, as in the kernel's own `MemAvailable` (proc(5)); so it is read for cgroups too.
     """
-    available = _field(system / "proc/meminfo", "MemAvailable:")
-    return max(
-        0, min([available * 1024, *(left for group in _cgroups(system) if (left := _left_in(*group)) is not None)])
-    )
+    in_cgroups = (_left_in(*group) for group in _cgroups(system))
+    return max(0, min([machine_left_bytes(system / "proc"), *(left for left in in_cgroups if left is not None)]))
+
+
+def machine_left_bytes(proc: Path) -> int:
+    """The machine's own word for it; a virtual machine that gives memory back to its host has no more than is promised.
+
+    What its balloon holds looks as if it could be had again (`Balloon`, Linux 6.12; proc(5)), and the host may not have
+    it. Elsewhere nobody keeps to what is promised: `Committed_AS` may well be more than there is.
+    """
+    meminfo = proc / "meminfo"
+    left = _field(meminfo, "MemAvailable:")
+    if _field(meminfo, "Balloon:"):
+        left = min(left, _field(meminfo, "MemTotal:") - _field(meminfo, "Committed_AS:"))
+    return max(0, left) * 1024
 
 
 def resident_bytes() -> int:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from nls_jupyter.saved_state.room import machine_left_bytes
+
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def left_bytes(proc: Path = Path("/proc"), cgroups: Path = _CGROUPS) -> int:
     """What this machine, or the narrowest cgroup that this process is in, can still give. Raises `OSError`."""
-    available = _fields(proc / "meminfo")["MemAvailable"]
-    return min([available, *(left for left, _ in _left_in_cgroups(proc, cgroups))])
+    return min([machine_left_bytes(proc), *(left for left, _ in _left_in_cgroups(proc, cgroups))])
 
 
 def container_room(proc: Path = Path("/proc"), cgroups: Path = _CGROUPS) -> tuple[int, int] | None:

@@ -13,6 +13,7 @@ import pytest
 from nls_jupyter import saved_state
 from nls_jupyter.saved_state import MachineRoom, OverBudgetError, Saver, arena, graph, one_save, window
 from nls_jupyter.saved_state.room import memory_left_bytes
+from nls_jupyter.supervisor import host_memory
 from saved_state_roundtrip import restore
 from waiting import wait_until
 
@@ -65,6 +66,19 @@ class TestMachine:
     def test_more_in_use_than_allowed_leaves_nothing(self, tmp_path):
         files = {"memory_DOT_max": "3000", "memory_DOT_current": "4000"}
         assert memory_left_bytes(self.system(tmp_path, "0::/\n", **files)) == 0
+
+    @pytest.mark.parametrize(("balloon", "left"), [(1, 400), (0, 1000), (None, 1000)])
+    def test_a_machine_whose_balloon_is_filled_has_no_more_than_it_has_not_promised(self, tmp_path, balloon, left):
+        root = self.system(tmp_path, "0::/user\n")
+        with (root / "proc/meminfo").open("a") as meminfo:
+            meminfo.write("Committed_AS: 1600 kB\n" + ("" if balloon is None else f"Balloon: {balloon} kB\n"))
+        assert memory_left_bytes(root) == host_memory.left_bytes(root / "proc", root) == left * 1024
+
+    def test_more_promised_than_there_is_leaves_nothing(self, tmp_path):
+        root = self.system(tmp_path, "0::/user\n")
+        with (root / "proc/meminfo").open("a") as meminfo:
+            meminfo.write("Committed_AS: 2600 kB\nBalloon: 9 kB\n")
+        assert memory_left_bytes(root) == 0
 
     def test_this_machine_has_something_left(self):
         assert MachineRoom().memory_bytes() > MIB
