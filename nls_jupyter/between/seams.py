@@ -325,6 +325,13 @@ TORCH_OUT_OF_MEMORY: Final = Seam(
     "where PyTorch runs out of memory, the scheduler is not asked for more",
     when_asked=True,  # builds without CUDA do not have it
 )
+TORCH_KERNEL: Final = Seam(
+    "torch.cuda",
+    "_compile_kernel",
+    "2.9",
+    "PyTorch's memory on a Gpu takes longer to be looked at",
+    when_asked=True,  # before 2.9 there is none; later it may be public
+)
 TORCH_STORAGE: Final = Seam("torch:UntypedStorage", "_cdata", _TORCH, _NO_TENSORS)
 TORCH_HOOKS: Final = Seam("torch:Tensor", "_backward_hooks", _TORCH, _NO_TENSORS)
 TORCH_NEGATED: Final = Seam("torch", "_neg_view", _TORCH, "tensors that PyTorch is still to negate do not come back")

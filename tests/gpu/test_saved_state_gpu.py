@@ -7,7 +7,7 @@ import contextlib
 import numpy as np
 import pytest
 
-from nls_jupyter.saved_state import Interpreter, Saver, device_hash
+from nls_jupyter.saved_state import Interpreter, Saver, device_hash, fused_hash
 from saved_state_roundtrip import Roundtrip, restore, saved
 
 pytestmark = pytest.mark.gpu
@@ -138,6 +138,17 @@ class TestTorch:
         words = torch.randint(-(2**62), 2**62, (3 << 17,), device="cuda")
         on_host = device_hash.fingerprints(np, words.cpu().numpy().view(np.uint64))
         assert device_hash.tensor_fingerprints(words) == on_host
+
+    @pytest.mark.parametrize("size", [5, 1 << 20, (3 << 20) + 13, 100 << 20])
+    def test_one_launch_gives_the_same_fingerprints_as_many_and_as_the_host(self, torch, size, monkeypatch):
+        content = torch.randint(0, 256, (size,), dtype=torch.uint8, device="cuda")
+        in_one = fused_hash.of_tensor(content)
+        if in_one is None:
+            pytest.skip("this PyTorch compiles no kernels")
+        monkeypatch.setenv(fused_hash.SWITCH, "launches")
+        host, whole = content.cpu().numpy(), size // 8 * 8
+        assert in_one == device_hash.of_tensor(content)
+        assert in_one == device_hash.fingerprints(np, host[:whole].view(np.uint64), host[whole:])
 
     def test_the_random_numbers_go_on(self, torch):
         torch.cuda.manual_seed(5)

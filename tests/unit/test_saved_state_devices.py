@@ -80,6 +80,7 @@ def fake_cupy():  # noqa: C901 - a module of small classes
     module.from_dlpack = from_dlpack
     module.copied = []
     module.arange, module.uint64, module.stack = np.arange, np.uint64, np.stack
+    module.zeros, module.concatenate = np.zeros, np.concatenate
     module.ndarray = ndarray
     module.cuda = types.SimpleNamespace(
         Device=lambda _: nullcontext(),
@@ -374,10 +375,32 @@ def test_tensors_that_have_not_changed_on_their_device_are_not_copied(monkeypatc
         names["t"][(1 << 17) + 5] *= -1
         del copied[:]
         saver.save(names, cell=None)
-        assert copied == [1, 0]  # the chunk that changed, and the storage that is not of whole words
+        assert copied == [1]  # the chunk that changed
+        names["odd"][-1] = 7
+        saver.save(names, cell=None)
+        assert copied == [1, 0]  # what changed behind the last whole word
         namespace = {}
         restore(saver.descriptors(), namespace)
     assert torch.equal(namespace["t"], names["t"])
+
+
+@pytest.mark.parametrize("odd_bytes", [0, 1, 7])
+def test_a_block_of_any_length_is_looked_at_on_its_device(cupy, odd_bytes):
+    array = cupy.ndarray(((1 << 20) + odd_bytes,), np.uint8, cupy.cuda.alloc((1 << 20) + odd_bytes), (1,))
+    with contextlib.closing(Saver()) as saver:
+        for value, copied in ((0, {1 << 20}), (0, set()), (9, {odd_bytes or 1 << 20})):
+            array.host()[-1] = value
+            del cupy.copied[:]
+            saver.save({"a": array}, cell=None)
+            assert {*cupy.copied} - {"synchronized"} >= copied
+        assert {*cupy.copied} - {"synchronized"} == copied
+
+
+def test_memory_that_does_not_begin_at_a_word_is_copied():
+    """To read words of it would be an error on the device that ends its context."""
+    torch = pytest.importorskip("torch")
+    assert device_hash.of_tensor(torch.zeros(100, dtype=torch.uint8)[1:]) is None
+    assert device_hash.of_block(None, types.SimpleNamespace(ptr=4), 100) is None
 
 
 class TestFingerprints:

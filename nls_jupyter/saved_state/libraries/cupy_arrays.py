@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from nls_jupyter.saved_state.store import Reader
 
 
-_WORD_BYTES = 8
-
-
 def library(module: ModuleType, regions: Regions) -> CupyArrays:
     """CuPy, or the stand-in, for one save."""
     return CupyArrays(module, regions)
@@ -132,14 +129,13 @@ class DeviceMemory:
 
     def fingerprints(self) -> list[bytes] | None:
         """See `device_hash`; `None` where the device has no room for it, or cannot address the block in words."""
-        if hasattr(self._memory, "extents") or self.size_bytes % _WORD_BYTES or not self.size_bytes:
+        if hasattr(self._memory, "extents") or not self.size_bytes:
             return None
         module = self._module
         try:
             with module.cuda.Device(self._memory.device_id):
                 pointer = module.cuda.MemoryPointer(self._memory, self._offset)
-                words = module.ndarray((self.size_bytes // _WORD_BYTES,), "u8", memptr=pointer, strides=(_WORD_BYTES,))
-                return device_hash.fingerprints(module, words)
+                return device_hash.of_block(module, pointer, self.size_bytes)
         except module.cuda.memory.OutOfMemoryError:
             return None
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from nls_jupyter.saved_state.regions import Regions
     from nls_jupyter.saved_state.store import Reader
 
-_WORD_BYTES = 8
-
 
 def library(module: ModuleType, regions: Regions) -> TorchTensors:
     """PyTorch for one save."""
@@ -230,13 +228,11 @@ class TensorMemory:
         return memoryview(_at(buffer.data_ptr(), count))
 
     def fingerprints(self) -> list[bytes] | None:
-        """See `device_hash`; `None` where the device has no room for it, or the storage is not of whole words."""
-        if self.size_bytes % _WORD_BYTES or not self.size_bytes:
+        """See `device_hash`; `None` where the device has no room for it, or the storage does not begin at a word."""
+        if not self.size_bytes:
             return None
-        words = torch.empty(0, dtype=torch.int64, device=self._storage.device)
-        words.set_(self._storage, 0, (self.size_bytes // _WORD_BYTES,), (1,))
         try:
-            return device_hash.tensor_fingerprints(words)
+            return device_hash.of_tensor(_as_bytes(self._storage))
         except torch.cuda.OutOfMemoryError:
             return None
 
