@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from nls_scheduler.core.model import events as ev
@@ -47,6 +49,19 @@ def test_two_samples_above_the_limit_lead_to_a_trim_that_says_why(node):
     assert isinstance(trim, TrimMemory)
     assert trim.reason == ABOVE_ITS_LIMIT
     assert node.where(book) == "running on 0"
+
+
+def test_a_notebook_whose_context_takes_up_to_twice_what_it_is_counted_as_is_left_alone(node):
+    """With cuBLAS and cuDNN it does, and the notebook has filled what it may to the brim."""
+    book = a_notebook(node)
+    context_bytes = GIB // 2
+    with_context = replace(node.state.workloads[book], context_bytes=context_bytes)
+    node.state = replace(node.state, workloads={book: with_context})
+    for _ in range(8):
+        assert sampled_with(node, book, 12 * GIB + context_bytes) == ()
+    sampled_with(node, book, 12 * GIB + context_bytes + 1)
+    (trim, *_) = sampled_with(node, book, 12 * GIB + context_bytes + 1)
+    assert isinstance(trim, TrimMemory)
 
 
 def test_one_above_its_limit_on_and_off_is_trimmed_and_then_stopped(node):

@@ -11,7 +11,7 @@ from nls_scheduler.core.model.ids import CommandId
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.state import NodeState
 from nls_scheduler.core.model.values import replace, updated
-from nls_scheduler.core.model.workload import Phase, Workload
+from nls_scheduler.core.model.workload import Kind, Phase, Workload
 from nls_scheduler.core.recording.of_a_workload import polls_above_limit, record_of_workload
 
 if TYPE_CHECKING:
@@ -118,7 +118,9 @@ def _measured(workload: Workload, used: dict[GpuUuid, int], at: float) -> Worklo
     if not (used or workload.current or workload.memory_used or workload.over_limit_polls or workload.trimmed):
         return workload
     most, spec = max(used.values(), default=0), workload.spec
-    above = workload.phase is Phase.RUNNING and most > spec.limit_bytes
+    # Its libraries keep to the limit by what a context takes about; they cannot know what it takes.
+    tolerated_bytes = workload.context_bytes if spec.kind is Kind.NOTEBOOK else 0
+    above = workload.phase is Phase.RUNNING and most > spec.limit_bytes + tolerated_bytes
     remembers = above or workload.over_limit_polls or workload.trimmed or spec.requeue
     if workload.measured and used == workload.memory_used and not remembers:
         return workload
