@@ -120,9 +120,12 @@ def test_a_gpu_that_was_still_lent_when_it_became_known_is_a_miss() -> None:
 
 
 # The last two: the kubelet's clock is years ahead of this process's, or was set after the container's start.
-@pytest.mark.parametrize(("started_at", "late_s"), [(997.0, 3.0), (1004.0, 0.0), (4.1e9, 0.0), (0.0, 1000.0)])
+# A kubelet tells of whole seconds: 1000 is any moment until 1001.
+@pytest.mark.parametrize(
+    ("started_at", "late_s"), [(997.0, 3.0), (999.0, 1.0), (1000.0, 0.0), (1004.0, 0.0), (4.1e9, 0.0), (0.0, 1000.0)]
+)
 def test_lateness_counts_from_the_container_s_start(started_at: float, late_s: float) -> None:
-    vacating, state = Vacating(wall=lambda: 1000.0), lent()
+    vacating, state = Vacating(wall=lambda: 1000.7), lent()
     pods: Mapping[str, PodRecord] = {"uid-1": replace(POD, started_at=started_at)}
     vacating.observe(claimed(state, 10.0, ONE), {"uid-1": "binding"}, pods)
     vacating.observe(claimed(state, 11.0, ONE, free=True), {"uid-1": "binding"}, pods)
@@ -131,7 +134,7 @@ def test_lateness_counts_from_the_container_s_start(started_at: float, late_s: f
     assert vacating.lateness_s.buckets[-1] == ("+Inf", 1.0)
 
 
-STARTED = {"uid-1": replace(POD, started_at=947.2)}
+STARTED = {"uid-1": replace(POD, started_at=947.0)}
 NO_CLAIMS = Claims()
 Seen = list[tuple[float, str]]
 
@@ -140,7 +143,7 @@ Seen = list[tuple[float, str]]
     ("sequence", "claims", "late_s"),
     [
         ([(1000.0, "free")], 0, None),
-        ([(1000.0, "lent"), (1003.0, "free")], 1, 55.8),
+        ([(1000.0, "lent"), (1003.0, "free")], 1, 56.0),
         ([(940.0, "nobody"), (948.0, "free"), (990.0, "free")], 1, 0.0),
         ([(940.0, "nobody"), (946.0, "coming"), (947.0, "lent"), (949.2, "free")], 1, 2.0),
         ([(940.0, "nobody"), (941.0, "coming"), (946.0, "free")], 1, 0.0),

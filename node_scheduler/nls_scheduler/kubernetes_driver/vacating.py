@@ -1,8 +1,8 @@
 """How well Gpus are vacated for the cluster's pods: how early it was known, how late it was done; and the metrics.
 
 A claim is *missed* when its Gpu becomes known while somebody still borrows it; its *lateness* is how long after the
-container's start we still held the Gpu, 0 where it was free before. Who was there already when this daemon started, or
-comes back into view, claims nothing anew.
+container's start we still held the Gpu, in whole seconds, 0 where it was free before. Who was there already when this
+daemon started, or comes back into view, claims nothing anew.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter as Tally
 from dataclasses import dataclass
+from math import floor
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -109,7 +110,9 @@ class Vacating:
             self.vacate_s[claim.signal].observe(max(0.0, claim.free_at - claim.since))
         if claim.free_at is not None and not claim.lateness_told and pod is not None and pod.started_at is not None:
             claim.lateness_told = True
-            self.lateness_s.observe(max(0.0, claim.free_wall - pod.started_at) if claim.held else 0.0)
+            # Whole seconds, as the kubelet tells of: a start in the second that saw the Gpu free is not late.
+            late_s = float(floor(claim.free_wall) - floor(pod.started_at))
+            self.lateness_s.observe(max(0.0, late_s) if claim.held else 0.0)
 
 
 class ClusterMetrics(Collector):
