@@ -14,6 +14,7 @@ sys.path.append(str(Path(__file__).parents[2] / "tools"))
 from one_node_cluster import missing
 
 from one_node import OneNode
+from story import Story
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,3 +29,11 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneNode]:
         pytest.skip(reason or "a node is made by `make cluster-test` only")
     with OneNode(Path(os.environ["ONE_NODE_CLUSTER"]), tmp_path_factory.mktemp("node")) as node:
         yield node
+
+
+@pytest.fixture(scope="module")
+def story(node: OneNode) -> Iterator[Story]:
+    """For the tests of a module."""
+    story = Story(node)
+    yield story
+    story.end()

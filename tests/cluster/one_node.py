@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
+from urllib.request import urlopen
 
 from daemon_process import ROOT
 from device_plugin import DevicePlugin
@@ -16,17 +18,20 @@ from node_image import OTHER, write_node_images
 from waiting import wait_until
 
 if TYPE_CHECKING:
-    import signal
     from collections.abc import Mapping
     from pathlib import Path
+    from signal import Signals
 
     from nls_scheduler.demo.jupyter import Notebook
 
 GPUS = [f"GPU-{digit * 8}-0000-0000-0000-000000000000" for digit in "12"]
 NAME, RESERVATIONS = "node-a", "kai-resource-reservation"
 DEPLOY = ROOT / "node_scheduler/deploy/kubernetes"
+EXAMPLE = DEPLOY / "examples/third_pod_kind"
+NOTEBOOKS = ("alice-0", "bob-0")
 PATIENCE_S = 90.0
 TOKEN = "story"
+WAITS = "nls-wait-for-gpus"
 
 
 class OneNode:
@@ -90,6 +95,11 @@ class OneNode:
         """Whether the pod runs."""
         return bool(self.get("pod", name, namespace).get("status", {}).get("phase") == "Running")
 
+    def device(self, name: str, namespace: str = "notebooks") -> str:
+        """The GPU of a running pod."""
+        asked = ("exec", name, "-c", "main", "--", "sh", "-c", "echo $NVIDIA_VISIBLE_DEVICES")
+        return self.kubectl("-n", namespace, *asked).strip()
+
     def daemon_ready(self) -> bool:
         """Whether the DaemonSet's only pod is."""
         return bool(self.get("daemonset", "nls-scheduler", "nls-system").get("status", {}).get("numberReady") == 1)
@@ -99,9 +109,30 @@ class OneNode:
         asked = ("-n", "nls-system", "exec", "daemonset/nls-scheduler", "--", "nls", "status", "--json")
         return json.loads(self.kubectl(*asked, check=False) or "{}")
 
-    def signal(self, service: str, number: signal.Signals) -> None:
+    def following(self, name: str) -> subprocess.Popen[str]:
+        """The log of a notebook's pod, from now on until it ends."""
+        command = ["kubectl", "-n", "notebooks", "logs", "--follow", name]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def metrics(self) -> dict[str, float]:
+        """Of the daemon, by name and labels."""
+        chosen = ("-l", "app.kubernetes.io/name=nls-scheduler", "-o", "jsonpath={.items[0].status.podIP}")
+        address = self.kubectl("-n", "nls-system", "get", "pod", *chosen)
+        with urlopen(f"http://{address}:9475/metrics", timeout=PATIENCE_S) as answer:
+            lines = [line for line in answer.read().decode().splitlines() if not line.startswith("#")]
+        return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+    def signal(self, service: str, number: Signals) -> None:
         """To a service of the node, such as `kubelet`."""
         os.kill(int((self._folder / "pids" / service).read_text()), number)
+
+    def reboot(self) -> None:
+        """Until its kubelet and its device plugin are back."""
+        service = self._folder / "pids/kubelet"
+        pid, before = service.read_text(), self.plugin.registrations
+        os.kill(1, signal.SIGHUP)
+        wait_until(lambda: service.read_text() != pid, PATIENCE_S)
+        wait_until(lambda: self.plugin.registrations > before, PATIENCE_S)
 
     # The story ---------------------------------------------------------------------------------------------------
 
@@ -110,20 +141,36 @@ class OneNode:
         name = f"gpu-reservation-{group}"
         self.apply(pod(name, RESERVATIONS, gpus=1, labels={"runai-gpu-group": group}, nodeName=NAME))
         wait_until(lambda: self.running(name, RESERVATIONS), PATIENCE_S)
-        told = self.kubectl("-n", RESERVATIONS, "exec", name, "--", "sh", "-c", "echo $NVIDIA_VISIBLE_DEVICES").strip()
+        told = self.device(name, RESERVATIONS)
         self.kubectl("-n", RESERVATIONS, "annotate", "pod", name, f"run.ai/reserve_for_gpu_index={told}")
 
-    def notebooks(self, group: str) -> None:
-        """alice and bob of the example, bound as KAI's binder binds them: the group's label first."""
-        rendered = self.kubectl("kustomize", str(DEPLOY / "examples/third_pod_kind"))
+    def request(self, name: str, group: str) -> None:
+        """As KAI's scheduler: its decision that a pod gets half of a GPU, for the binder."""
+        spec = {
+            "podName": name,
+            "selectedNode": NAME,
+            "receivedResourceType": "Fraction",
+            "receivedGPU": {"count": 1, "portion": "0.5"},
+            "selectedGPUGroups": [group],
+        }
+        head = {"apiVersion": "scheduling.run.ai/v1alpha2", "kind": "BindRequest"}
+        self.apply({**head, "metadata": {"name": name, "namespace": "notebooks"}, "spec": spec})
+
+    def notebooks(self, group: str, example: Path = EXAMPLE) -> None:
+        """alice and bob of an example, in a group."""
+        rendered = self.kubectl("kustomize", str(example))
         # Tests come from the node, and not by a port-forward.
         rendered = rendered.replace("ip=127.0.0.1", "ip=0.0.0.0").replace(".token=", f".token={TOKEN}")
         self.kubectl("apply", "-f", "-", given=rendered)
-        for name in ("alice-0", "bob-0"):
+        self.bind_notebooks(group)
+
+    def bind_notebooks(self, group: str) -> None:
+        """As KAI's binder binds them, the group's label first; until they run."""
+        for name in NOTEBOOKS:
             wait_until(lambda name=name: self.get("pod", name, "notebooks"), PATIENCE_S)
             self.kubectl("-n", "notebooks", "label", "pod", name, f"runai-gpu-group={group}")
             self.bind(name, "notebooks")
-        for name in ("alice-0", "bob-0"):
+        for name in NOTEBOOKS:
             wait_until(lambda name=name: self.running(name), PATIENCE_S)
 
     def bind(self, name: str, namespace: str) -> None:
@@ -132,6 +179,12 @@ class OneNode:
         head = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "namespace": namespace}}
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/binding"
         self.kubectl("create", "--raw", path, "-f", "-", given=json.dumps({**head, "target": target}))
+
+    def clear(self) -> None:
+        """No notebook, no reservation and no pod of a test."""
+        for namespace in ("notebooks", RESERVATIONS):
+            self.kubectl("-n", namespace, "delete", "statefulsets,pods", "--all", "--wait")
+        wait_until(lambda: not self.status().get("workloads", True), PATIENCE_S)
 
     def open(self, name: str) -> Notebook:
         """A notebook in that pod's Jupyter Server."""
@@ -158,9 +211,41 @@ class OneNode:
         return {gpu for workload in self.status().get("workloads", ()) for gpu in workload["current"]}
 
 
-def pod(name: str, namespace: str, *, gpus: int = 0, labels: dict[str, str] | None = None, **spec: Any) -> Any:
+def changed_example(folder: Path, *patches: list[dict[str, Any]]) -> Path:
+    """An example of our own in `folder`: the notebooks of `EXAMPLE` with these changes."""
+    target = {"kind": "StatefulSet", "labelSelector": "app.kubernetes.io/name=notebook"}
+    changes = [{"target": target, "patch": json.dumps(patch)} for patch in patches]
+    written = {"resources": [os.path.relpath(EXAMPLE, folder.resolve())], "patches": changes}
+    (folder / "kustomization.yaml").write_text(json.dumps(written))
+    return folder
+
+
+def held_pod(name: str, **spec: Any) -> Any:
+    """A pod with a whole GPU that starts once that is vacated."""
+    socket = {"name": "socket", "hostPath": {"path": "/run/nls", "type": "DirectoryOrCreate"}}
+    waits = {
+        "name": WAITS,
+        "image": "nls-scheduler:0.1.0",
+        "imagePullPolicy": "Never",
+        "command": ["nls", "wait-for-gpus", "--timeout=60"],
+        "volumeMounts": [{"name": "socket", "mountPath": "/run/nls", "readOnly": True}],
+    }
+    return pod(name, "notebooks", gpus=1, initContainers=[waits], volumes=[socket], **spec)
+
+
+def pod(
+    name: str,
+    namespace: str,
+    *,
+    gpus: int = 0,
+    labels: dict[str, str] | None = None,
+    command: list[str] | None = None,
+    **spec: Any,
+) -> Any:
     """A pod that does nothing, with whole GPUs."""
-    container = {"name": "main", "image": OTHER.rpartition("/")[2], "imagePullPolicy": "Never"}
+    container: dict[str, Any] = {"name": "main", "image": OTHER.rpartition("/")[2], "imagePullPolicy": "Never"}
+    if command is not None:
+        container["command"] = command
     if gpus:
         container |= {"resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
     metadata = {"name": name, "namespace": namespace, "labels": labels or {}}
