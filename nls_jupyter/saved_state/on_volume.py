@@ -33,6 +33,7 @@ from nls_jupyter.saved_state import index
 from nls_jupyter.saved_state.arena import MEMORY, Arena, Extent, SavedStateDamagedError
 from nls_jupyter.saved_state.manifest import MissingName, SavedName
 from nls_jupyter.saved_state.room import MachineRoom
+from nls_scheduler import __version__
 from nls_scheduler.processes.whose_files import others_write
 from nls_scheduler.units.sizes import format_bytes
 
@@ -289,7 +290,7 @@ def _parts(arena: Arena) -> tuple[list[Extent], str]:
 
 
 def _versions(manifest: Manifest) -> dict[str, str]:
-    found = {"python": str(sys.implementation.cache_tag), "nls-jupyter": metadata.version("nls-jupyter")}
+    found = {"python": str(sys.implementation.cache_tag), "nls-jupyter": __version__}
     for package in sorted({name.type_name.partition(".")[0] for name in manifest.saved if "." in name.type_name}):
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)

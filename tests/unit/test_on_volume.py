@@ -8,10 +8,12 @@ import json
 import os
 import subprocess
 import sys
+from importlib import metadata
 
 import numpy as np
 import pytest
 
+import nls_scheduler
 from nls_jupyter import saved_state
 from nls_jupyter.saved_state import on_volume
 from nls_jupyter.saved_state.on_volume import KeptFiles, KeptStateError, notebooks
@@ -64,6 +66,15 @@ def test_what_was_written_comes_back_bit_for_bit_and_shared_as_it_was(files):
     assert [name.name for name in loaded.variables] == ["a", "view", "text"]
     assert [name.name for name in loaded.missing] == ["lines"]
     assert loaded.made_in == {"lines": "[3]"}
+
+
+def test_it_is_kept_where_no_package_says_its_version(files, monkeypatch):
+    def version(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    kept = write(files, {"a": np.arange(3)})
+    assert kept.versions == {"python": sys.implementation.cache_tag, "nls-jupyter": nls_scheduler.__version__}
 
 
 def test_what_spilled_to_a_disk_is_kept_too(files, tmp_path):
