@@ -51,6 +51,27 @@ def test_the_story_goes_on_after_the_daemon_was_deleted(node: OneNode, story: St
     story.third_pod()
 
 
+def test_an_owner_that_comes_while_the_daemon_is_updated_has_its_gpu(node: OneNode, story: Story) -> None:
+    def uid() -> str:
+        chosen = ("-l", "app.kubernetes.io/name=nls-scheduler", "-o", "jsonpath={.items[*].metadata.uid}")
+        return node.kubectl("-n", "nls-system", "get", "pods", *chosen)
+
+    before, daemon = {w["id"] for w in node.status()["workloads"]}, uid()
+    newer = {"spec": {"template": {"metadata": {"annotations": {"nls-jupyter/test": "newer"}}}}}
+    node.kubectl("-n", "nls-system", "patch", "daemonset", "nls-scheduler", "-p", json.dumps(newer))
+    node.apply(pod("training", "notebooks", gpus=1))
+    story.kept()
+    node.kubectl("-n", "nls-system", "rollout", "status", "daemonset/nls-scheduler", "--timeout=90s")
+    assert uid() != daemon
+    wait_until(lambda: node.running("training"), PATIENCE_S)
+    assert wait_until(node.current, PATIENCE_S) == set(GPUS) - {node.device("training")}
+    assert {w["id"] for w in node.status()["workloads"]} == before
+    story.kept()
+    node.kubectl("-n", "notebooks", "delete", "pod", "training")
+    story.spread()
+    story.kept()
+
+
 def test_a_pod_with_the_init_container_starts_only_when_its_gpu_is_vacated(node: OneNode, story: Story) -> None:
     node.apply(held_pod("held"))
     wait_until(lambda: node.running("held"), PATIENCE_S)
