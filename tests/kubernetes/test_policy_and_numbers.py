@@ -119,6 +119,20 @@ def test_a_gpu_that_was_still_lent_when_it_became_known_is_a_miss() -> None:
     assert vacating.vacate_s["binding"].total == 3.0
 
 
+def test_a_share_that_kai_binds_is_one_claim_from_its_decision_on() -> None:
+    """It is known by its group, by its BindRequest once the group has its GPU, and by itself once it is bound."""
+    now, (vacating, state) = 0.0, (Vacating(wall=lambda: now), lent())
+    ids = ("group:g1", "bind:uid-request", "uid-1")
+    signals, pods = dict.fromkeys(ids, "bind_request"), {"uid-1": replace(POD, started_at=16.0)}
+    for now, owner, free in ((10.0, ids[0], False), (12.0, ids[1], False), (13.0, ids[1], True), (17.0, ids[2], True)):
+        claims = Claims((Owner(owner, "default/train", () if owner == ids[0] else (ONE,)),))
+        seen = replace(state, at=now, claims=claims, workloads={} if free else state.workloads)
+        vacating.observe(seen, signals, pods if owner == ids[2] else {})
+    assert (vacating.claims["bind_request"], vacating.misses["bind_request"]) == (1, 1)
+    assert (vacating.vacate_s["bind_request"].total, vacating.vacate_s["bind_request"].buckets[-1][1]) == (3.0, 1.0)
+    assert (vacating.lateness_s.total, vacating.lateness_s.buckets[-1][1]) == (0.0, 1.0)
+
+
 # The last two: the kubelet's clock is years ahead of this process's, or was set after the container's start.
 # A kubelet tells of whole seconds: 1000 is any moment until 1001.
 @pytest.mark.parametrize(

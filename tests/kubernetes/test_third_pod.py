@@ -80,6 +80,7 @@ def test_a_bind_request_vacates_the_gpu_before_the_pod_is_bound(story: Story) ->
     reserved = story.cluster.reserve("g-new", 1)
     wait_until(lambda: story.cluster.gpu(1)["unplaced_bytes"] == 8 * 2**30)
     wait_until(lambda: story.cluster.metric("nls_kubernetes_vacate_lateness_seconds_count") >= 1)
+    assert story.claims("bind_request") == before + 1, "it is one claim, however it is known"
     assert story.cluster.metric('nls_kubernetes_claims_missed_total{signal="bind_request"}') == 0
     for collection, written in ((BIND_REQUESTS, request), (PODS, train), (PODS, reserved)):
         story.cluster.api.delete(collection, written)

@@ -32,14 +32,17 @@ if TYPE_CHECKING:
 
 SIGNALS: Final = ("bind_request", "binding", "allocation")
 _BUCKETS_S: Final = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0)
+_DECIDED: Final = ("group:", "bind:")
+"""How the ids of owners begin whose pods are not bound yet; see `View`."""
 _MEBIBYTE: Final = 2**20
 _POD_LABELS: Final = ("namespace", "pod", "pod_uuid", "gpu_uuid", "gpu")
 
 
 @dataclass(slots=True)
 class _Claim:
-    """An owner on its way: since when it is known, by what, and on which Gpus."""
+    """An owner on its way: whose it is, since when it is known, by what, and on which Gpus."""
 
+    name: str
     since: float
     signal: str
     gpus: tuple[GpuUuid, ...] = ()
@@ -84,12 +87,16 @@ class Vacating:
     def observe(self, state: NodeState, signals: Mapping[str, str], pods: Mapping[str, PodRecord]) -> None:
         """Hold the state against the claims; `signals` as in `View`."""
         owners = {owner.id: owner for owner in state.claims.owners if owner.id != UNKNOWN}
-        self._claims = {key: claim for key, claim in self._claims.items() if key in owners or key in pods}
+        before, self._claims = self._claims, {k: c for k, c in self._claims.items() if k in owners or k in pods}
+        # Whom KAI binds is known by its group first, by its BindRequest then, and by itself at last.
+        decided = {c.name: c for k, c in before.items() if k not in self._claims and k.startswith(_DECIDED)}
         for key, owner in owners.items():
-            claim = self._claims.get(key)
-            if claim is None:
+            claim = self._claims.get(key) or decided.pop(owner.name, None)
+            if claim is not None:
+                self._claims[key] = claim
+            else:
                 signal = signals.get(key, SIGNALS[-1])
-                claim = self._claims[key] = _Claim(state.at, signal)
+                claim = self._claims[key] = _Claim(owner.name, state.at, signal)
                 if not self._began and owner.gpus and not any(is_lent(state, uuid) for uuid in owner.gpus):
                     claim.gpus, claim.free_at, claim.lateness_told = owner.gpus, state.at, True
                     continue
