@@ -95,10 +95,10 @@ class OneNode:
         """Whether the pod runs."""
         return bool(self.get("pod", name, namespace).get("status", {}).get("phase") == "Running")
 
-    def device(self, name: str, namespace: str = "notebooks") -> str:
-        """The GPU of a running pod."""
+    def device(self, name: str, namespace: str = "notebooks", *, check: bool = True) -> str:
+        """The GPU of a running pod. Without `check` empty where no kubelet answers for it."""
         asked = ("exec", name, "-c", "main", "--", "sh", "-c", "echo $NVIDIA_VISIBLE_DEVICES")
-        return self.kubectl("-n", namespace, *asked).strip()
+        return self.kubectl("-n", namespace, *asked, check=check).strip()
 
     def daemon_ready(self) -> bool:
         """Whether the DaemonSet's only pod is."""

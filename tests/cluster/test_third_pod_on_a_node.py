@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from one_node import DEPLOY, GPUS, PATIENCE_S, WAITS, OneNode, held_pod, pod
+from one_node import DEPLOY, GPUS, PATIENCE_S, RESERVATIONS, WAITS, OneNode, held_pod, pod
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -68,6 +68,34 @@ def test_an_owner_that_comes_while_the_daemon_is_updated_has_its_gpu(node: OneNo
     assert {w["id"] for w in node.status()["workloads"]} == before
     story.kept()
     node.kubectl("-n", "notebooks", "delete", "pod", "training")
+    story.spread()
+    story.kept()
+
+
+def test_the_story_as_kai_binds_it(node: OneNode, story: Story) -> None:
+    """The BindRequest first, then the reservation of a new group, the group's label, and the binding."""
+    before = node.metrics()
+    share = pod("share", "notebooks", schedulerName="kai-scheduler")
+    share["metadata"]["annotations"] = {"gpu-fraction": "0.5"}
+    node.apply(share)
+    node.request("share", "g-new")
+    wait_until(lambda: len(node.current()) == 1, PATIENCE_S)
+    node.reserve("g-new")
+    node.kubectl("-n", "notebooks", "label", "pod", "share", "runai-gpu-group=g-new")
+    node.bind("share", "notebooks")
+    node.kubectl("-n", "notebooks", "delete", "bindrequest", "share")
+    wait_until(lambda: node.running("share"), PATIENCE_S)
+    assert node.current() == set(GPUS) - {node.device("gpu-reservation-g-new", RESERVATIONS)}
+    late = "nls_kubernetes_vacate_lateness_seconds"
+    wait_until(lambda: node.metrics()[f"{late}_count"] > before[f"{late}_count"], PATIENCE_S)
+    after = node.metrics()
+    grown = {name: value - before.get(name, 0.0) for name, value in after.items()}
+    assert grown['nls_kubernetes_claims_total{signal="bind_request"}'] == 1
+    assert grown['nls_kubernetes_claims_missed_total{signal="bind_request"}'] == 0
+    assert grown[f'{late}_bucket{{le="0.0"}}'] == grown[f"{late}_count"]
+    story.kept()
+    node.kubectl("-n", "notebooks", "delete", "pod", "share")
+    node.kubectl("-n", RESERVATIONS, "delete", "pod", "gpu-reservation-g-new")
     story.spread()
     story.kept()
 
