@@ -18,6 +18,7 @@ node's, and the API server reaches webhooks by their endpoints.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import secrets
@@ -128,7 +129,11 @@ class Node:
         self._due.clear()
         for path in (self._cgroups[-1] / "cgroup.procs", *self._cgroups[-1].rglob("cgroup.procs")):
             for pid in path.read_text().split():
-                os.kill(int(pid), signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+        # A kubelet asks for seconds after each container of which there is a cgroup, and nothing else.
+        for cgroup in self._cgroups:
+            _remove_cgroup(cgroup / "kubepods")
         points = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
         for point in reversed(points):
             if point == "/run" or point.startswith(("/run/", "/var/lib/")):

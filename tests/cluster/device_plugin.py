@@ -64,11 +64,16 @@ class DevicePlugin:
 
     def _keep_registered(self) -> None:
         """A kubelet that starts removes every socket of its folder, ours too."""
-        known: int | None = None
+        known: tuple[int, int] | None = None
         kubelet = FOLDER / "kubelet.sock"
         while not self._over.wait(0.2):
-            made = kubelet.stat().st_ino if kubelet.exists() else None
-            if made is None or made == known:
+            try:
+                written = kubelet.stat()
+            except FileNotFoundError:
+                continue
+            # The number alone may be that of the socket before.
+            made = written.st_ino, written.st_ctime_ns
+            if made == known:
                 continue
             if not self._socket.exists():
                 self._server.stop(0).wait()
