@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from nls_jupyter.saved_state.interpreter import Interpreter
     from nls_jupyter.saved_state.manifest import ChangedName
     from nls_jupyter.saved_state.store import Contents
+    from nls_jupyter.saved_state.watchdog import Watchdog
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +41,16 @@ class BringingBack:
     interpreter: Interpreter | None
     on_component: Callable[[str | None], None]
 
-    def everything(self, content: Mapping[str, Any], contents: Contents, deaths: Mapping[str, int]) -> RestoreReport:
+    def everything(
+        self, content: Mapping[str, Any], contents: Contents, deaths: Mapping[str, int], watchdog: Watchdog
+    ) -> RestoreReport:
         """A whole committed state.
 
         Args:
             content: its index.
             contents: what the index refers to.
             deaths: see `Saver.restore`.
+            watchdog: bounds what other people's code may take.
         """
         stored = _read_stored(contents, content["interpreter"]) if self.interpreter is not None else None
         missing = self._apply(stored, early=True)
@@ -54,7 +58,8 @@ class BringingBack:
             if component.key in deaths:
                 component.leave_out(deaths[component.key])
         report = self.what_is_due(contents.progress, lambda one: one.key not in deaths and not one.waits)
-        computed, failed = recipes.compute(content["recipes"], self.namespace)
+        with watchdog.patient(recipes.PATIENCE_S):
+            computed, failed = recipes.compute(content["recipes"], self.namespace, watchdog.progress)
         missing += self._apply(stored, early=False)
         missing += [*report.missing, *failed]
         return replace(report, restored=(*report.restored, *computed), missing=tuple(missing))

@@ -376,7 +376,7 @@ class Saver:
         with watchdog.watching():
             contents = Contents(committed.arena, chunks, watchdog.progress)
             self._carried = Carried.of_index(content, contents)
-            return self._back_into(namespace).everything(content, contents, deaths or {})
+            return self._back_into(namespace).everything(content, contents, deaths or {}, watchdog)
 
     def try_again(self, namespace: dict[str, Any], *, asked: bool = False) -> RestoreReport:
         """Once more what could not be restored, as far as its names are not bound by now.

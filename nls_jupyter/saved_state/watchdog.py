@@ -91,6 +91,17 @@ class Watchdog:
                 left_s = max(theirs[0] - (time.monotonic() - began), 1e-3)
                 signal.setitimer(signal.ITIMER_REAL, left_s, theirs[1])
 
+    @contextmanager
+    def patient(self, patience_s: float) -> Iterator[None]:
+        """In the block, wait that long instead."""
+        usual = self._patience_s
+        self._patience_s = None if usual is None else patience_s
+        try:
+            yield
+        finally:
+            self._patience_s, self._armed_at = usual, _NEVER
+            self.progress()
+
     def _bark(self, _: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         # The alarm comes late by what C code did not let through.

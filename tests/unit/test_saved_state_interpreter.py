@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import os
 import sys
+import time
 import types
 
 import pytest
@@ -133,6 +134,18 @@ def test_a_folder_that_is_gone_is_named_and_the_rest_comes_back(tmp_path):
     assert "FileNotFoundError" in reason
 
 
+def watched_for(seconds):
+    """Code that works until the watchdog has looked at it for so long."""
+
+    def load():
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            pass
+        return "loaded"
+
+    return load
+
+
 class TestRecipes:
     def test_a_recipe_is_kept_instead_of_the_value(self):
         with contextlib.closing(Saver()) as saver:
@@ -147,6 +160,15 @@ class TestRecipes:
         assert namespace["squares"] == [0, 1, 4, 9]
         assert namespace["last"] == 9
         assert report.restored == ("size", "squares", "last")
+
+    def test_one_may_take_longer_than_the_code_of_an_object(self):
+        with contextlib.closing(Saver()) as saver:
+            saver.recipes["model"] = "load()"
+            saver.save({"model": 1}, cell=None)
+            with contextlib.closing(Saver(patience_s=0.1)) as second:
+                report = second.restore(saver.descriptors(), {"load": watched_for(1.0)})
+        assert not report.missing
+        assert report.restored == ("model",)
 
     def test_one_that_fails_is_named_with_its_text(self):
         with contextlib.closing(Saver()) as saver:
