@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 import socket
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from jupyter_core import paths
@@ -12,9 +12,6 @@ from nls_scheduler import doctor
 from nls_scheduler.cli import up
 from nls_scheduler.wire import locate
 from nls_scheduler.wire.errors import DaemonUnreachable
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(autouse=True)
@@ -66,6 +63,12 @@ def test_without_a_runtime_directory_it_is_jupyters(monkeypatch: pytest.MonkeyPa
     assert locate.per_user_socket() == tmp_path / "jupyter" / "nls" / "nls.sock"
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "not-there"))
     assert locate.per_user_socket() == tmp_path / "jupyter" / "nls" / "nls.sock"
+
+
+@pytest.mark.parametrize("path", ["/", "//", "/..", "a/.."])
+def test_a_path_without_a_name_is_none_of_a_socket(path: str) -> None:
+    with pytest.raises(DaemonUnreachable, match=r"is no path for a socket: name another one"):
+        locate.find(Path(path))
 
 
 def test_a_path_too_long_for_a_socket_says_how_long_it_may_be(tmp_path: Path) -> None:

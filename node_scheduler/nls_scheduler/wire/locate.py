@@ -59,6 +59,8 @@ def default_places() -> list[Path]:
 def checked(path: Path) -> Path:
     """`path` made absolute. Raises DaemonUnreachable where the kernel could not make a socket of it."""
     path = path.absolute()
+    if path.name in ("", ".."):
+        raise DaemonUnreachable(f"{path} is no path for a socket: name another one with --socket or NLS_SOCKET.")
     length = len(os.fsencode(path))
     if length > PATH_LIMIT:
         raise DaemonUnreachable(
