@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from contextlib import closing
 
 import pytest
@@ -12,7 +11,6 @@ from journals import Recording, counts, dull_steps, of_version_1
 from nls_scheduler.cli import main
 from nls_scheduler.daemon import journal as journal_module
 from nls_scheduler.daemon import journal_retention, journal_tables
-from nls_scheduler.daemon.believed_clock import BelievedClock
 from nls_scheduler.daemon.journal import Journal
 from nls_scheduler.daemon.journal_retention import Retention, used_bytes
 from nls_scheduler.daemon.journal_tables import connected
@@ -91,35 +89,6 @@ def test_a_large_journal_of_version_1_keeps_its_size_and_its_days(path, monkeypa
     assert counts(path)["history"] == 301
 
 
-DAY_S = 86400.0
-
-
-def test_a_clock_that_jumps_ahead_and_back_costs_nothing_of_the_past(path, monkeypatch):
-    with closing(Journal(path)) as journal:
-        dull_steps(journal, Recording(journal).play(), 100, entry_bytes=10)
-    kept, today = counts(path), time.time()
-    for jump_s in (400 * DAY_S, -400 * DAY_S, 0.0):
-        monkeypatch.setattr(time, "time", lambda jump_s=jump_s: today + jump_s)
-        with closing(Journal(path)) as journal:
-            dull_steps(journal, Recording(journal).play(), 100, entry_bytes=10)
-        before, kept = kept, counts(path)
-        assert kept["history"] > before["history"]
-        assert kept["events"] > before["events"]
-
-
-def test_what_a_clock_says_is_believed_a_day_after_it_jumped_ahead():
-    clock = BelievedClock()
-    clock.begin(1000.0, 50.0)
-    assert clock.now(1010.0, 60.0) == 1010.0
-    assert clock.now(1010.0 + 1800.0, 60.0) == 2810.0
-    assert clock.now(9 * DAY_S, 70.0) == 2820.0
-    assert clock.now(9 * DAY_S + DAY_S, 70.0 + DAY_S) == 10 * DAY_S
-    assert clock.now(20 * DAY_S, 80.0 + DAY_S) == 10 * DAY_S + 10.0
-    assert clock.now(10 * DAY_S + 20.0, 90.0 + DAY_S) == 10 * DAY_S + 20.0
-    assert clock.now(20 * DAY_S, 100.0 + DAY_S) == 10 * DAY_S + 30.0
-    assert clock.now(DAY_S, 110.0 + DAY_S) == DAY_S
-
-
 def test_what_is_trimmed_at_once_is_bounded_and_the_rest_can_be_replayed_at_any_time(path, monkeypatch, capsys):
     monkeypatch.setattr(journal_retention, "_ROWS_AT_ONCE", 120)
     with closing(Journal(path)) as journal:
@@ -129,7 +98,7 @@ def test_what_is_trimmed_at_once_is_bounded_and_the_rest_can_be_replayed_at_any_
     with closing(connected(path)) as database:
         for _ in range(8):
             with database:
-                journal_retention.trim(database, Retention(age_s=-1.0), time.time())
+                journal_retention.trim(database, Retention(age_s=-1.0))
             before, kept = kept, counts(path)
             assert before["events"] - kept["events"] <= 120
             assert before["history"] - kept["history"] <= 120

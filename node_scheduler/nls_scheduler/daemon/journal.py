@@ -20,11 +20,9 @@ from nls_scheduler.core.model.codec import UnknownValueError
 from nls_scheduler.core.model.events import MemorySampled
 from nls_scheduler.core.model.state import NodeState
 from nls_scheduler.daemon import journal_tables as tables
-from nls_scheduler.daemon.believed_clock import BelievedClock
 from nls_scheduler.daemon.journal_files import JournalFiles
 from nls_scheduler.daemon.journal_retention import Retention, trim
 from nls_scheduler.daemon.journal_tables import DAMAGE, JournalError, NewerJournalError, Recovered
-from nls_scheduler.units.clock import boottime_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -64,7 +62,6 @@ class Journal:
         self.set_aside: Path | None = None
         self._retention = retention or Retention()
         self._files = JournalFiles(path)
-        self._clock = BelievedClock()
         self._database: sqlite3.Connection | None = None
         self._sample: tuple[Event, tuple[Command, ...]] | None = None
         # What a new file is written from, should this one be lost.
@@ -157,8 +154,6 @@ class Journal:
     def _connect(self) -> sqlite3.Connection:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._database = tables.connected(self.path)
-        last = tables.last_written(self._database)
-        self._clock.begin(time.time() if last is None else last, boottime_s())
         self._files.remember()
         return self._database
 
@@ -257,7 +252,7 @@ class Journal:
 
     def _snapshot(self, database: sqlite3.Connection, state: NodeState) -> None:
         tables.write_snapshot(database, replace(state, plan={}, settled=False))
-        trim(database, self._retention, self._clock.now(time.time(), boottime_s()))
+        trim(database, self._retention)
         self._since_snapshot = 0
 
 

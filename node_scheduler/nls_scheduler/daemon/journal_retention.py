@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -49,13 +50,13 @@ class Retention:
     size_bytes: int = 256 * 2**20
 
 
-def trim(database: sqlite3.Connection, retention: Retention, now: float) -> None:
+def trim(database: sqlite3.Connection, retention: Retention) -> None:
     """Drop what is too old or too much; events only up to a snapshot, from which the rest can be replayed.
 
-    A bounded part of it at a time: the daemon waits for this. `now` is the time of day, see `BelievedClock`. Pages that
-    come free go back to the disk, but for a few that the next events take.
+    A bounded part of it at a time: the daemon waits for this. Pages that come free go back to the disk, but for a few
+    that the next events take.
     """
-    oldest = now - retention.age_s
+    oldest = time.time() - retention.age_s
     history = _bytes_of(database, _HISTORY)
     steps = _bytes_of(database, _EVENTS)
     steps += database.execute("SELECT coalesce(sum(length(state)), 0) FROM snapshots").fetchone()[0]

@@ -181,12 +181,6 @@ def write_snapshot(database: sqlite3.Connection, state: NodeState) -> None:
     database.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", snapshot)
 
 
-def last_written(database: sqlite3.Connection) -> float | None:
-    """The wall time of the last event; `None` for a new journal."""
-    row = database.execute("SELECT wall FROM events ORDER BY sequence DESC LIMIT 1").fetchone()
-    return None if row is None else float(row[0])
-
-
 def write_history(database: sqlite3.Connection, entries: Iterable[tuple[float, str]]) -> None:
     """Entries as JSON, each with its wall time."""
     rows = ((wall, pack(text)) for wall, text in entries)
