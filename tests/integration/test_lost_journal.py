@@ -73,7 +73,7 @@ def test_the_first_user_of_a_new_daemon_waits_for_nobody(patient):
     assert patient.nls("run", "--", "echo", "ran").stdout == "ran\n"
 
 
-@pytest.mark.parametrize("name", ["0123456789ab\n2026 ERROR forged\x1b[2J", "0123456789abc", "notebook"])
+@pytest.mark.parametrize("name", ["0123456789ab\n2026 ERROR forged\x1b[2J", "0123456789abc", "notebook", NEW_ID])
 def test_a_variable_that_names_no_workload_makes_nobody_wait_and_no_line_of_the_log(patient, name):
     gpu = patient.status()["gpus"][0]["uuid"]
     with subprocess.Popen(["sleep", "600"], env={"NLS_WORKLOAD": name, "CUDA_VISIBLE_DEVICES": gpu}) as process:

@@ -181,12 +181,14 @@ def test_who_runs_for_a_workload_is_known_by_the_gpu_that_it_was_started_on() ->
     here = WorkloadId("w-here")
     places = {here: A, "w-elsewhere": "GPU-b"}
     started = [
-        subprocess.Popen(["sleep", "600"], env={"NLS_WORKLOAD": name, "CUDA_VISIBLE_DEVICES": gpu})
+        subprocess.Popen(
+            ["sleep", "600"], env={"NLS_WORKLOAD_MARK": "5eal", "NLS_WORKLOAD": name, "CUDA_VISIBLE_DEVICES": gpu}
+        )
         for name, gpu in places.items()
     ]
     try:
         wait_until(lambda: all(Path(f"/proc/{process.pid}/environ").read_bytes() for process in started))
-        assert workloads_on([A]) == {here}
+        assert workloads_on([A]) == {(here, "5eal")}
         assert workloads_on([GpuUuid("GPU-c")]) == set()
         assert command_line(here, started[0].pid) == "sleep 600"
         assert command_line(here, started[1].pid) is None

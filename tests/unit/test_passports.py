@@ -30,6 +30,14 @@ def test_a_secret_is_of_one_workload_of_one_user(tmp_path: Path, of: tuple[str, 
         assert not after.opens(nothing, *OF)
 
 
+def test_the_next_daemon_knows_its_marks_and_takes_any_where_the_key_was_lost(tmp_path: Path) -> None:
+    mark = Passports(tmp_path / "key").mark("0123456789ab")
+    after = Passports(tmp_path / "key")
+    assert after.made(mark, "0123456789ab")
+    assert not any(after.made(said, "0123456789ac") for said in (mark, "", "x" * 64, "\ufffd"))
+    assert Passports(tmp_path / "another key").made("", "0123456789ab")
+
+
 @pytest.mark.parametrize("content", [b"", b"too short", b"x" * 33])
 def test_what_is_no_key_is_made_anew_once(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "key").write_bytes(content)

@@ -27,7 +27,15 @@ from nls_scheduler.daemon.reaper import Reaper
 from nls_scheduler.daemon.start_environment import start_environment
 from nls_scheduler.daemon.state_folder import KEY_NAME
 from nls_scheduler.daemon.watch import Watch
-from nls_scheduler.processes.proc import CONTEXT_VARIABLE, WORKLOAD_VARIABLE, alive, look_up, named_like, workloads_on
+from nls_scheduler.processes.proc import (
+    CONTEXT_VARIABLE,
+    MARK_VARIABLE,
+    WORKLOAD_VARIABLE,
+    alive,
+    look_up,
+    named_like,
+    workloads_on,
+)
 from nls_scheduler.requests import adoption, growing, joining, migration, pool_config, queue_config, submission
 from nls_scheduler.requests.queue_access import check_growth, check_limits
 from nls_scheduler.requests.submission import Defaults
@@ -450,6 +458,7 @@ class Daemon:
                 self.apply_or_tell(events.StartFailed(at, workload_id, command.command_id, reason))
                 return None
             environment = {**environment, WORKLOAD_VARIABLE: command.workload}
+            environment |= {MARK_VARIABLE: self._passports.mark(command.workload)}
             environment |= {CONTEXT_VARIABLE: str(self._context_memory_bytes)}
             environment |= start_environment(self.state, command)
         viewer, cause = self.viewer(peer), cause_of(self.state, command.cause)
@@ -572,7 +581,7 @@ class Daemon:
             return
         named = await asyncio.to_thread(workloads_on, tuple(self.state.gpus))
         # Anybody may set a variable.
-        running = {workload for workload in named if adoption.ID_PATTERN.fullmatch(workload)}
+        running = {w for w, mark in named if adoption.ID_PATTERN.fullmatch(w) and self._passports.made(mark, w)}
         if forgotten := running - self.state.workloads.keys():
             log.warning("the journal knows nothing of %s: it was lost, or its end was", ", ".join(sorted(forgotten)))
             self.apply_or_tell(events.DaemonRestarted(boottime_s(), forgetful=True))

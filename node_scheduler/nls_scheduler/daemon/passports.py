@@ -53,6 +53,14 @@ class Passports:
         secret = self.secret(workload, owner, tenant)
         return isinstance(said, str) and said.isascii() and hmac.compare_digest(said, secret)
 
+    def mark(self, workload: str) -> str:
+        """For the processes that are started for `workload`: by it a later daemon knows that an earlier one knew it."""
+        return hmac.new(self._key, f"started for {workload}".encode(), hashlib.sha256).hexdigest()
+
+    def made(self, mark: str, workload: str) -> bool:
+        """Whether `mark` is that one, or cannot be told from it since the key was lost."""
+        return self.key_is_new or (mark.isascii() and hmac.compare_digest(mark, self.mark(workload)))
+
     def _write(self) -> bool:
         """As a whole or not at all: a daemon may be killed at any moment. Why it cannot be is told once."""
         draft = self._path.with_name(f"{self._path.name}.new")

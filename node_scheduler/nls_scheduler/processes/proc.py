@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.ids import GpuUuid
 
 WORKLOAD_VARIABLE: Final = "NLS_WORKLOAD"
+MARK_VARIABLE: Final = "NLS_WORKLOAD_MARK"
+"""By which a daemon that has lost its journal tells its own workloads' ids from invented ones."""
 CONTEXT_VARIABLE: Final = "NLS_CONTEXT_MEMORY"
 """What a CUDA context takes on this node, about, in bytes: a part of each allowance."""
 GUARDIANS_PATIENCE_S: Final = 2.0
@@ -97,19 +99,27 @@ def _read(pid: int, file: str) -> bytes:
 
 
 def _workload_in(environment: bytes) -> WorkloadId | None:
+    named = _variable(environment, WORKLOAD_VARIABLE)
+    return None if named is None else WorkloadId(named)
+
+
+def _variable(environment: bytes, name: str) -> str | None:
     # Not by taking it apart: what others have written there may have a million parts.
-    _, found, after = (b"\0" + environment).partition(f"\0{WORKLOAD_VARIABLE}=".encode())
-    return WorkloadId(after.partition(b"\0")[0].decode("utf-8", "replace")) if found else None
+    _, found, after = (b"\0" + environment).partition(f"\0{name}=".encode())
+    return after.partition(b"\0")[0].decode("utf-8", "replace") if found else None
 
 
-def workloads_on(gpus: Collection[GpuUuid]) -> set[WorkloadId]:
-    """The workloads of the living processes that were started on one of `gpus`, as their first environments tell."""
+def workloads_on(gpus: Collection[GpuUuid]) -> set[tuple[WorkloadId, str]]:
+    """The workloads of the living processes that were started on one of `gpus`, each with its mark.
+
+    As their first environments tell, in which anybody may write anything.
+    """
     masks = [gpu.encode() for gpu in gpus]
     found = set()
     for pid, _ in _living():
         environment = _environment(pid)
         if any(mask in environment for mask in masks) and (named := _workload_in(environment)) is not None:
-            found.add(named)
+            found.add((named, _variable(environment, MARK_VARIABLE) or ""))
     return found
 
 
