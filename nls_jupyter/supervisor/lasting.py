@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -261,9 +262,12 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _tell(sentence: str) -> None:
-    """Where the log of Jupyter's server, or of the pod, has it: the notebook's own stderr is for its page."""
-    if sys.__stderr__ is not None:
-        print(f"[nls-jupyter] {sentence}", file=sys.__stderr__, flush=True)
+    """Where the log of Jupyter's server, or of the pod, has it; on the notebook's page where that disk is full."""
+    for stream in (sys.__stderr__, sys.stderr):
+        if stream is not None:
+            with suppress(OSError):
+                print(f"[nls-jupyter] {sentence}", file=stream, flush=True)
+                return
 
 
 def _said(sentence: str) -> str:

@@ -411,6 +411,17 @@ def test_a_command_runs_with_a_closed_stderr_too(daemon: DaemonProcess, tmp_path
     assert (done.returncode, done.stdout) == (7, "out\n")
 
 
+@pytest.mark.parametrize(("words", "code"), [(["explain", "nobody"], 3), (["run", "--max-wait", "1s", "--", "true"], 124)])
+def test_a_full_disk_behind_stderr_costs_the_sentence_and_not_the_exit_code(
+    one_gpu_daemon: DaemonProcess, words: list[str], code: int
+) -> None:
+    one_gpu_daemon.start_nls("run", "--name", "holder", "--", "sleep", "600")
+    one_gpu_daemon.wait_for("holder", phase="running")
+    with Path("/dev/full").open("w") as full:
+        command = [*NLS, "--socket", str(one_gpu_daemon.socket), *words]
+        assert subprocess.run(command, stderr=full, timeout=60, check=False).returncode == code
+
+
 def test_a_full_disk_behind_the_output_is_one_sentence(daemon: DaemonProcess) -> None:
     with Path("/dev/full").open("w") as full:
         command = [*NLS, "--socket", str(daemon.socket), "status"]

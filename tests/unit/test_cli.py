@@ -161,3 +161,13 @@ def test_a_file_gets_one_line_for_each_new_reason() -> None:
     line.show({**WORKLOAD, "phase": "running"})
     line.clear()
     assert file.getvalue() == "nls: waiting for a GPU (2. in line): a\nnls: waiting for a GPU (2. in line): b\n"
+
+
+def test_a_socket_of_100_kb_is_a_sentence_of_a_few(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NLS_SOCKET", "x" * 100_000)
+    assert main(["status"]) == 3
+    told = capsys.readouterr().err
+    assert len(told) < 5000
+    assert "Linux allows" in told

@@ -3,6 +3,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from nls_scheduler.drivers.pids import HostPids, in_first_namespace
 
 ME = os.getpid()
@@ -31,6 +33,12 @@ def test_a_pid_of_the_node_becomes_the_one_of_our_namespace(tmp_path: Path) -> N
     assert pids.local(9001) == ME
     assert pids.local(9002) is None
     assert pids.local(9999) is None
+
+
+@pytest.mark.parametrize("named", ["/tmp", "/dev/null", "not/absolute", "\udcff\udcfe", "x" * 100_000])
+def test_what_is_no_proc_is_one_sentence_and_not_a_node_of_strangers(named: str) -> None:
+    with pytest.raises(ValueError, match="is not the node's /proc"):
+        HostPids.from_environment({"NLS_HOST_PROC": named})
 
 
 def test_a_process_of_a_neighbouring_namespace_with_the_same_number_is_not_ours(tmp_path: Path) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+SENTENCE_LIMIT: Final = 4000
 
 
 def say(text: str) -> None:
@@ -15,8 +19,20 @@ def say(text: str) -> None:
 
 
 def tell(text: str) -> None:
-    """A notice or an error, on stderr."""
-    print(f"nls: {text}", file=sys.stderr, flush=True)  # noqa: T201 - the command line's messages
+    """A notice or an error, on stderr; what repeats a variable of 100 kB is told without its middle."""
+    if len(text) > SENTENCE_LIMIT:
+        text = f"{text[: SENTENCE_LIMIT // 2]} ... {text[-SENTENCE_LIMIT // 2 :]}"
+    write(sys.stderr, f"nls: {text}\n")
+
+
+def write(stream: TextIO, text: str) -> None:
+    """To a person, at once; where the disk behind it is full the exit code has to say it all."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError:
+        if stream is sys.stderr:  # it would be tried again at the end, and cost the exit code
+            sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from nls_scheduler.cli.output import write
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -29,8 +31,7 @@ class WaitingLine:
         position = "" if view["position"] is None else f" ({view['position']}. in line)"
         text = f"waiting for a GPU{position}: {view['reason']}"
         if text != self._text and not self._live:
-            self._stream.write(f"nls: {text}\n")
-            self._stream.flush()
+            write(self._stream, f"nls: {text}\n")
         self._text = text
         self.tick()
 
@@ -38,12 +39,10 @@ class WaitingLine:
         """Bring the live line up to date; to be called about once a second."""
         if self._live and self._since is not None:
             waited_s = int(time.monotonic() - self._since)
-            self._stream.write(f"{_CLEAR}nls: {self._text} [{waited_s} s]")
-            self._stream.flush()
+            write(self._stream, f"{_CLEAR}nls: {self._text} [{waited_s} s]")
 
     def clear(self) -> None:
         """The wait is over. Idempotent."""
         if self._live and self._since is not None:
-            self._stream.write(_CLEAR)
-            self._stream.flush()
+            write(self._stream, _CLEAR)
         self._since, self._text = None, ""

@@ -24,9 +24,12 @@ class HostPids:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> HostPids:
-        """As `NLS_HOST_PROC` says."""
+        """As `NLS_HOST_PROC` says. Raises ValueError where no process of the node can be seen there."""
         named = environ.get(HOST_PROC_VARIABLE)
-        return cls(Path(named) if named else None)
+        pids = cls(Path(named) if named else None)
+        if pids._level == 0:
+            raise ValueError(f"{HOST_PROC_VARIABLE}={named} is not the node's /proc: this process is not shown there.")
+        return pids
 
     def local(self, host_pid: int) -> int | None:
         """The pid here; `None` for a process that cannot be seen from here."""
@@ -46,7 +49,7 @@ def namespaced_pids(directory: Path) -> list[int]:
     """The process's pids from the outermost namespace that `directory` shows to its own; none when it is gone."""
     try:
         status = (directory / "status").read_text(encoding="ascii", errors="replace")
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
+    except OSError:
         return []
     for line in status.splitlines():
         if line.startswith("NSpid:"):
@@ -57,7 +60,7 @@ def namespaced_pids(directory: Path) -> list[int]:
 def _start_time(directory: Path) -> int | None:
     try:
         return int((directory / "stat").read_bytes().rpartition(b")")[2].split()[19])
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
+    except OSError:
         return None
 
 
