@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
+import time
 from contextlib import closing
 
 import pytest
@@ -98,7 +100,7 @@ def test_what_is_trimmed_at_once_is_bounded_and_the_rest_can_be_replayed_at_any_
     with closing(connected(path)) as database:
         for _ in range(8):
             with database:
-                journal_retention.trim(database, Retention(age_s=-1.0))
+                journal_retention.trim(database, Retention(age_s=-1.0), time.time())
             before, kept = kept, counts(path)
             assert before["events"] - kept["events"] <= 120
             assert before["history"] - kept["history"] <= 120
@@ -125,3 +127,56 @@ def test_of_damaged_copies_the_newest_three_stay(path, monkeypatch):
 def test_damaged_copies_take_no_more_than_a_journal_but_the_newest_always_stays(path, monkeypatch):
     assert len(damaged_again_and_again(path, 4, monkeypatch, 250_000)) == 2
     assert damaged_again_and_again(path, 4, monkeypatch, 1) == ["journal.db.damaged-20260314T092653"]
+
+
+DAY_S = 86400
+A_YEAR_S = 366 * DAY_S
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """How far the wall clock is set wrong: in a daemon's life, and from its beginning."""
+    real, offset = time.time, [0.0]
+    monkeypatch.setattr("time.time", lambda: real() + offset[0])
+    return offset
+
+
+@pytest.mark.parametrize("jump_s", [DAY_S, -DAY_S, 15 * DAY_S, A_YEAR_S, -A_YEAR_S, -1.7e9, 200 * A_YEAR_S])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_wall_clock_that_jumps_forth_and_back_costs_no_history_and_no_step(path, clock, capsys, jump_s, restarted):
+    with closing(Journal(path)) as journal:
+        node = Recording(journal).play()
+        dull_steps(journal, node, 120, entry_bytes=10)
+        if not restarted:
+            for offset_s in (jump_s, 0.0):
+                clock[0] = offset_s
+                dull_steps(journal, node, 120, entry_bytes=10)
+    for offset_s in (jump_s, 0.0) if restarted else (0.0,):
+        clock[0] = offset_s
+        with closing(Journal(path)) as journal:
+            journal.recover()
+            journal.begin(node.state, "boot-1")
+            dull_steps(journal, node, 120, entry_bytes=10)
+    kept = counts(path)
+    all_of_them = 360 if restarted else 480
+    assert kept["history"] == all_of_them
+    assert kept["events"] > all_of_them
+    assert main(["replay", str(path)]) == 0
+    assert "all decided as they were then" in capsys.readouterr().out
+    assert main(["replay", str(path), "--since", "1h"]) == 0
+    shown = re.search(r"(\d+) steps", capsys.readouterr().out)
+    assert shown is not None
+    assert int(shown[1]) >= 240, "what the clock showed an hour ago at most, on both sides of the jump"
+
+
+def test_what_is_older_than_its_age_goes_when_no_clock_jumps(path, monkeypatch, clock):
+    with closing(Journal(path)) as journal:
+        clock[0] = -20.0 * DAY_S
+        node = Recording(journal).play()
+        dull_steps(journal, node, 120, entry_bytes=10)
+        clock[0] = 0.0
+        dull_steps(journal, node, 60, entry_bytes=10)
+    with closing(Journal(path)) as journal:
+        journal.begin(node.state, "boot-1")
+    assert counts(path)["history"] == 60
+    assert counts(path)["events"] < 120

@@ -21,7 +21,7 @@ from nls_scheduler.core.model.events import MemorySampled
 from nls_scheduler.core.model.state import NodeState
 from nls_scheduler.daemon import journal_tables as tables
 from nls_scheduler.daemon.journal_files import JournalFiles
-from nls_scheduler.daemon.journal_retention import Retention, trim
+from nls_scheduler.daemon.journal_retention import AgeClock, Retention, last_step_in, trim
 from nls_scheduler.daemon.journal_tables import DAMAGE, JournalError, NewerJournalError, Recovered
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ class Journal:
         self._since_snapshot = SNAPSHOT_EVERY
         self._retry_at = 0.0
         self._harmed: tuple[str, float] | None = None
+        self._age = AgeClock(None)
         self._open()
 
     def recover(self) -> Recovered | None:
@@ -90,6 +91,7 @@ class Journal:
     def begin(self, state: NodeState, boot_id: str, leases: Mapping[WorkloadId, ProcessId] | None = None) -> None:
         """A daemon starts with `state`: everything is written anew, and events follow from here."""
         self._leases, self._boot_id = dict(leases or {}), boot_id
+        self._age = AgeClock(self._last_step())
 
         def write(database: sqlite3.Connection) -> None:
             tables.write_whole(database, state, self._leases, boot_id)
@@ -250,9 +252,15 @@ class Journal:
             log.error("%s", told)
         self.trouble = told
 
+    def _last_step(self) -> float | None:
+        try:
+            return None if self._database is None else last_step_in(self._database)
+        except (sqlite3.Error, *DAMAGE):
+            return None  # whoever writes to it finds that out, and tells
+
     def _snapshot(self, database: sqlite3.Connection, state: NodeState) -> None:
         tables.write_snapshot(database, replace(state, plan={}, settled=False))
-        trim(database, self._retention)
+        trim(database, self._retention, self._age.now())
         self._since_snapshot = 0
 
 

@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from nls_scheduler.units.clock import boottime_s
+
 if TYPE_CHECKING:
     import sqlite3
     from pathlib import Path
@@ -50,13 +52,35 @@ class Retention:
     size_bytes: int = 256 * 2**20
 
 
-def trim(database: sqlite3.Connection, retention: Retention) -> None:
-    """Drop what is too old or too much; events only up to a snapshot, from which the rest can be replayed.
+class AgeClock:
+    """The time by which the past is old: that of the journal's last step, and what has passed since by a clock that counts.
+
+    A wall clock that is set, or was wrong when the machine came up, makes nothing older; nor does a time without a daemon.
+    """
+
+    def __init__(self, last: float | None) -> None:
+        """`last`: the wall time of the last step; `None` if there is none."""
+        now = time.time()
+        self._began = (now if last is None else min(now, last)) - boottime_s()
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return self._began + boottime_s()
+
+
+def last_step_in(database: sqlite3.Connection) -> float | None:
+    """When the last one was written; `None` for an empty journal."""
+    row = database.execute("SELECT wall FROM events ORDER BY sequence DESC LIMIT 1").fetchone()
+    return None if row is None else float(row[0])
+
+
+def trim(database: sqlite3.Connection, retention: Retention, now: float) -> None:
+    """Drop what is too old at `now`, see `AgeClock`, or too much; events only up to a snapshot, from which the rest can be replayed.
 
     A bounded part of it at a time: the daemon waits for this. Pages that come free go back to the disk, but for a few
     that the next events take.
     """
-    oldest = time.time() - retention.age_s
+    oldest = now - retention.age_s
     history = _bytes_of(database, _HISTORY)
     steps = _bytes_of(database, _EVENTS)
     steps += database.execute("SELECT coalesce(sum(length(state)), 0) FROM snapshots").fetchone()[0]
@@ -115,9 +139,11 @@ def _trim_history(database: sqlite3.Connection, oldest: float, fits: float) -> N
 def _trim_steps(database: sqlite3.Connection, oldest: float, fits: float) -> None:
     first, count = _first_and_count(database, _EVENTS)
     too_much = first + count - 1 - int(count * fits)
+    # The first young one, and not the last old one: the wall clock may have been set back for a while.
+    young = database.execute("SELECT min(sequence) FROM snapshots WHERE wall > ?", (oldest,)).fetchone()[0]
     start = database.execute(
-        "SELECT max(sequence) FROM snapshots WHERE (wall <= ? OR sequence <= ?) AND sequence < ?",
-        (oldest, too_much, first + _ROWS_AT_ONCE),
+        "SELECT max(sequence) FROM snapshots WHERE (sequence < ? OR sequence <= ?) AND sequence < ?",
+        (first + count if young is None else young, too_much, first + _ROWS_AT_ONCE),
     ).fetchone()[0]
     if start is not None:
         database.execute("DELETE FROM events WHERE sequence <= ?", (start,))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from nls_scheduler.core.model.codec import decode
 from nls_scheduler.core.model.events import Event
 from nls_scheduler.core.model.state import NodeState
+from nls_scheduler.daemon.journal_retention import last_step_in
 from nls_scheduler.daemon.journal_tables import DAMAGE, LOCK_TIMEOUT_S, JournalError, check_version, unpack
 
 if TYPE_CHECKING:
@@ -56,8 +57,7 @@ def read_steps(
 def last_step_at(path: Path) -> float:
     """The wall time of a journal's last step, 0 if it has none. Raises JournalError."""
     with _opened(path) as database:
-        row = database.execute("SELECT wall FROM events ORDER BY sequence DESC LIMIT 1").fetchone()
-        return 0.0 if row is None else float(row[0])
+        return last_step_in(database) or 0.0
 
 
 @contextmanager
@@ -84,7 +84,11 @@ def _parts(database: sqlite3.Connection, since: float | None) -> list[tuple[int,
     """The snapshots' sequences, each with that of the next one."""
     first = None
     if since is not None:
-        first = database.execute("SELECT max(sequence) FROM snapshots WHERE wall <= ?", (since,)).fetchone()[0]
+        # Before the first later one, and not the last earlier one: the wall clock may have been set back for a while.
+        later = "SELECT min(sequence) FROM snapshots WHERE wall > ?"
+        first = database.execute(
+            f"SELECT max(sequence) FROM snapshots WHERE sequence < coalesce(({later}), {_NO_END})", (since,)
+        ).fetchone()[0]
     rows = database.execute("SELECT sequence FROM snapshots WHERE sequence >= ? ORDER BY sequence", (first or 0,))
     starts = [row[0] for row in rows]
     return list(zip(starts, [*starts[1:], _NO_END], strict=True)) if starts else []
