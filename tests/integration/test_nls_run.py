@@ -411,7 +411,9 @@ def test_a_command_runs_with_a_closed_stderr_too(daemon: DaemonProcess, tmp_path
     assert (done.returncode, done.stdout) == (7, "out\n")
 
 
-@pytest.mark.parametrize(("words", "code"), [(["explain", "nobody"], 3), (["run", "--max-wait", "1s", "--", "true"], 124)])
+@pytest.mark.parametrize(
+    ("words", "code"), [(["explain", "nobody"], 3), (["run", "--max-wait", "1s", "--", "true"], 124)]
+)
 def test_a_full_disk_behind_stderr_costs_the_sentence_and_not_the_exit_code(
     one_gpu_daemon: DaemonProcess, words: list[str], code: int
 ) -> None:

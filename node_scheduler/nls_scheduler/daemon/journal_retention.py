@@ -53,9 +53,9 @@ class Retention:
 
 
 class AgeClock:
-    """The time by which the past is old: that of the journal's last step, and what has passed since by a clock that counts.
+    """The time by which the past is old: that of the journal's last step, and what CLOCK_BOOTTIME has counted since.
 
-    A wall clock that is set, or was wrong when the machine came up, makes nothing older; nor does a time without a daemon.
+    A wall clock that is set, or was wrong when the machine came up, makes nothing old; nor does time without a daemon.
     """
 
     def __init__(self, last: float | None) -> None:
@@ -75,10 +75,10 @@ def last_step_in(database: sqlite3.Connection) -> float | None:
 
 
 def trim(database: sqlite3.Connection, retention: Retention, now: float) -> None:
-    """Drop what is too old at `now`, see `AgeClock`, or too much; events only up to a snapshot, from which the rest can be replayed.
+    """Drop what is too old or too much; events only up to a snapshot, from which the rest can be replayed.
 
-    A bounded part of it at a time: the daemon waits for this. Pages that come free go back to the disk, but for a few
-    that the next events take.
+    `now` is that of an `AgeClock`. A bounded part of it at a time: the daemon waits for this. Pages that come free go
+    back to the disk, but for a few that the next events take.
     """
     oldest = now - retention.age_s
     history = _bytes_of(database, _HISTORY)

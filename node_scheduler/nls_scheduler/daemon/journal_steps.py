@@ -85,10 +85,9 @@ def _parts(database: sqlite3.Connection, since: float | None) -> list[tuple[int,
     first = None
     if since is not None:
         # Before the first later one, and not the last earlier one: the wall clock may have been set back for a while.
-        later = "SELECT min(sequence) FROM snapshots WHERE wall > ?"
-        first = database.execute(
-            f"SELECT max(sequence) FROM snapshots WHERE sequence < coalesce(({later}), {_NO_END})", (since,)
-        ).fetchone()[0]
+        later = database.execute("SELECT min(sequence) FROM snapshots WHERE wall > ?", (since,)).fetchone()[0]
+        end = _NO_END if later is None else later
+        first = database.execute("SELECT max(sequence) FROM snapshots WHERE sequence < ?", (end,)).fetchone()[0]
     rows = database.execute("SELECT sequence FROM snapshots WHERE sequence >= ? ORDER BY sequence", (first or 0,))
     starts = [row[0] for row in rows]
     return list(zip(starts, [*starts[1:], _NO_END], strict=True)) if starts else []
