@@ -236,3 +236,21 @@ def test_a_process_that_only_calls_itself_a_guardian_is_ended_after_its_moment(
     with guarded(pretender, tmp_path / "none", "") as process:
         assert end_all(W, ME, [], 5)
         assert process.wait() == -signal.SIGKILL
+
+
+def test_who_was_there_before_its_parents_number_was_given_out_is_nobodys_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While /proc is read, parent 500 ends, and a process of the workload gets its number."""
+
+    def record(pid: int, start_time: int, parent_pid: int) -> proc.ProcessRecord:
+        return proc.ProcessRecord(ProcessId(pid, start_time), parent_pid, ME)
+
+    orphan, namesake, child = record(400, 10, 500), record(500, 90, 1), record(600, 95, 500)
+    records = {each.id.pid: each for each in (orphan, namesake, child)}
+    monkeypatch.setattr(proc, "_living", lambda: iter(records.items()))
+    monkeypatch.setattr(proc, "look_up", records.get)
+    assert set(left_of(W, ME, [namesake.id])) == {500, 600}
+    assert [each.id.pid for each in ancestors(400)] == [400]
+    assert [each.id.pid for each in ancestors(600)] == [600, 500]
+    monkeypatch.setattr(os, "listdir", lambda _: [str(pid) for pid in records])
+    monkeypatch.setattr(guardian, "read_stat", lambda pid: (records[pid].parent_pid, records[pid].id.start_time))
+    assert guardian.descendants(500) == {600: 95}

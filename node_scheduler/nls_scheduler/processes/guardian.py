@@ -130,8 +130,10 @@ def descendants(root: int) -> dict[int, int]:
     family: dict[int, int] = {}
     waiting = [root]
     while waiting:
-        for pid in children.get(waiting.pop(), ()):
-            if pid not in family:
+        parent = waiting.pop()
+        for pid in children.get(parent, ()):
+            # Who is older than its parent had another one, whose number was given out again meanwhile.
+            if pid not in family and start_times[pid] >= start_times.get(parent, 0):
                 family[pid] = start_times[pid]
                 waiting.append(pid)
     return family

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from dataclasses import dataclass
@@ -66,13 +67,14 @@ def alive(process: ProcessId) -> bool:
 
 
 def ancestors(pid: int) -> Iterator[ProcessRecord]:
-    """The process itself, its parent, and so on up to the first one that cannot be seen."""
+    """The process itself, its parent, and so on up to the first one that cannot be seen, or has another's number."""
+    born = math.inf
     for _ in range(_ANCESTRY_LIMIT):
         record = look_up(pid)
-        if record is None:
+        if record is None or record.id.start_time > born:
             return
         yield record
-        pid = record.parent_pid
+        pid, born = record.parent_pid, record.id.start_time
 
 
 def workload_of(pid: int) -> WorkloadId | None:
@@ -197,8 +199,10 @@ def _with_descendants(roots: Collection[int], records: Mapping[int, ProcessRecor
         children.setdefault(record.parent_pid, []).append(pid)
     family, waiting = set(roots), list(roots)
     while waiting:
-        for child in children.get(waiting.pop(), ()):
-            if child not in family:
+        parent = waiting.pop()
+        for child in children.get(parent, ()):
+            # Nobody is older than who adopts an orphan: that one had a parent whose number was given out again.
+            if child not in family and records[child].id.start_time >= records[parent].id.start_time:
                 family.add(child)
                 waiting.append(child)
     return family
