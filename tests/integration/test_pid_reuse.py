@@ -46,5 +46,6 @@ def test_who_has_the_pid_of_one_that_ended_is_spared() -> None:
     alone = ["unshare", "--pid", "--fork", "--mount-proc"]
     if subprocess.run([*alone, "true"], capture_output=True, check=False).returncode:
         pytest.skip("no pid namespace can be made here")
-    done = subprocess.run([*alone, sys.executable, "-c", AS_INIT], capture_output=True, text=True, timeout=60, check=False)
+    command = [*alone, sys.executable, "-c", AS_INIT]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "spared\n", "")

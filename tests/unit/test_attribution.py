@@ -238,7 +238,7 @@ def test_a_process_that_only_calls_itself_a_guardian_is_ended_after_its_moment(
         assert process.wait() == -signal.SIGKILL
 
 
-def test_who_was_there_before_its_parents_number_was_given_out_is_nobodys_child(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_is_older_than_who_has_its_parents_number_is_nobodys_child(monkeypatch: pytest.MonkeyPatch) -> None:
     """While /proc is read, parent 500 ends, and a process of the workload gets its number."""
 
     def record(pid: int, start_time: int, parent_pid: int) -> proc.ProcessRecord:
