@@ -14,7 +14,7 @@ import mmap
 import os
 import select
 import signal
-import struct
+import socket
 import sys
 import threading
 import time
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 _NOT_COPIED = ("jax", "tensorflow", "grpc", "ray")
 #: How a copy ended.
 DONE, FAILED, STOPPED, REFUSED = "done", "failed", "stopped", "refused"
+_HERE = b"h"
 _CODES = {DONE: 0, FAILED: 1, STOPPED: 2, REFUSED: 3}
 # One that does not see that it is to stop is killed: what it has not committed is nobody's.
 _STOPS_WITHIN_S = 2.0
 _WITHIN_S = 120.0
-_PID = struct.Struct("=i")
 _THREAD = "nls-saved-state-aside"
 _SET_PDEATHSIG = 1
 _IGNORED = (signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
@@ -72,22 +72,25 @@ class Aside:
         self._stop = mmap.mmap(-1, 1)  # shared with the copy
         self._over = over
         self._within_s = within_s
-        self._pid: int | None = None
-        self._ended = False
-        parent = os.getpid()
-        self._hears, tells = os.pipe()
+        # The copy itself sends it: a pid could be another process's by the time that it is used.
+        self._pidfd: int | None = None
+        self._using_pidfd = threading.Lock()
+        self._hears, tells = socket.socketpair()
+        parent = os.pidfd_open(os.getpid())
         try:
             with warnings.catch_warnings():
                 # That other threads may hold locks for ever in the copy is why `end` has a bound.
                 warnings.simplefilter("ignore")
                 between = os.fork()
         except OSError:
-            os.close(self._hears)
-            os.close(tells)
+            self._hears.close()
             raise
-        if between == 0:
-            _begin(work, self._check, parent, tells)
-        os.close(tells)
+        else:
+            if between == 0:
+                _begin(work, self._check, parent, tells)
+        finally:  # of this process: the other one never comes here
+            tells.close()
+            os.close(parent)
         self._thread = threading.Thread(target=self._follow, args=(between,), name=_THREAD, daemon=True)
         self._thread.start()
 
@@ -104,30 +107,35 @@ class Aside:
             raise SaveStoppedError("the process saves otherwise now")
 
     def _kill(self) -> None:
-        if self._pid is not None and not self._ended:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGKILL)
+        with self._using_pidfd:
+            if self._pidfd is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def _follow(self, between: int) -> None:
         timer = threading.Timer(self._within_s, self._kill)
         timer.name, timer.daemon = f"{_THREAD}-timer", True
         with contextlib.suppress(ChildProcessError):  # a cell's `os.wait()` was told instead
             os.waitpid(between, 0)
-        told = b""
-        # Nothing more comes when the copy is gone, however it ended; what has told how it ended does nothing more.
-        while len(told) <= _PID.size and (piece := os.read(self._hears, _PID.size + 1)):
-            told += piece
-            if self._pid is None and len(told) >= _PID.size:
-                (self._pid,) = _PID.unpack_from(told)
+        how = b""
+        with self._hears:
+            _, sent, _, _ = socket.recv_fds(self._hears, 1, 1)
+            if sent:  # nothing of one that was gone before
+                [self._pidfd] = sent
                 timer.start()
-        os.close(self._hears)
-        self._ended = True
+                # Nothing comes when the copy is gone, however it ended; what has told how it ended does nothing more.
+                how = self._hears.recv(1)
         timer.cancel()
-        how = told[_PID.size :]
+        with self._using_pidfd:
+            if self._pidfd is not None:
+                os.close(self._pidfd)
+                self._pidfd = None
         self._over(next((name for name, code in _CODES.items() if how == bytes([code])), FAILED))
 
 
-def _begin(work: Callable[[Callable[[], None]], None], check: Callable[[], None], parent: int, tells: int) -> None:
+def _begin(
+    work: Callable[[Callable[[], None]], None], check: Callable[[], None], parent: int, tells: socket.socket
+) -> None:
     """In between: the copy is nobody's child whom a cell of the process's could wait for. Never returns."""
     between = os.getpid()
     try:
@@ -138,12 +146,16 @@ def _begin(work: Callable[[Callable[[], None]], None], check: Callable[[], None]
 
 
 def _work(
-    work: Callable[[Callable[[], None]], None], check: Callable[[], None], parent: int, between: int, tells: int
+    work: Callable[[Callable[[], None]], None],
+    check: Callable[[], None],
+    parent: int,
+    between: int,
+    tells: socket.socket,
 ) -> None:
     """All that the copy does; it never returns."""
     how = FAILED
     try:
-        os.write(tells, _PID.pack(os.getpid()))
+        socket.send_fds(tells, [_HERE], [os.pidfd_open(os.getpid())])
         _leave_all_alone(between)
         lives = _liveness(parent)
 
@@ -158,15 +170,14 @@ def _work(
     except NotAsideError:
         how = REFUSED
     finally:
-        os.write(tells, bytes([_CODES[how]]))
+        tells.send(bytes([_CODES[how]]))
         os._exit(0)
 
 
 def _liveness(process: int) -> Callable[[], None]:
-    """What raises SaveStoppedError once a process is gone. Where it has a guardian, that ends the copy, too."""
-    descriptor = os.pidfd_open(process)
+    """What raises SaveStoppedError once the process of a pidfd is gone. A guardian of it ends the copy, too."""
     gone = select.poll()
-    gone.register(descriptor, select.POLLIN)
+    gone.register(process, select.POLLIN)
 
     def check() -> None:
         if gone.poll(0):

@@ -92,8 +92,9 @@ def gate(tmp_path):
 
 
 def pid_of(copy):
-    wait_for(lambda: copy._pid is not None)
-    return copy._pid
+    wait_for(lambda: copy._pidfd is not None)
+    fields = Path(f"/proc/self/fdinfo/{copy._pidfd}").read_text(encoding="ascii")
+    return int(fields.partition("\nPid:")[2].split()[0])
 
 
 def no_child_of_ours():
@@ -267,8 +268,9 @@ def test_a_copy_that_never_ends_is_killed():
     assert over == [FAILED]
 
 
-def test_a_copy_that_does_not_hear_is_killed_when_it_is_to_end(monkeypatch):
+def test_a_copy_that_does_not_hear_is_killed_when_it_is_to_end_and_nobody_who_got_its_number(monkeypatch):
     monkeypatch.setattr(aside, "_STOPS_WITHIN_S", 0.05)
+    monkeypatch.setattr(os, "kill", lambda *_: pytest.fail("a number may be another process's by now"))
     over = []
     Aside(lambda _: time.sleep(600), over.append).end()
     assert over == [FAILED]
