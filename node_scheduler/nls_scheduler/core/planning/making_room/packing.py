@@ -133,16 +133,19 @@ class _Packing:
     budget: int
     thorough: bool = False
     where: dict[int, GpuUuid] = field(default_factory=dict)
-    kind: dict[GpuUuid, tuple[object, ...]] = field(init=False)
+    kind: dict[GpuUuid, int] = field(init=False)
+    tightest: list[GpuUuid] = field(init=False)
 
     def __post_init__(self) -> None:
         """Gpus of one kind can stand for each other: the same room, and for the same sizes."""
-        sets = {gpus for _, gpus in self.sizes}
-        self.kind = {u: (room, self.slots.get(u), *(u in gpus for gpus in sets)) for u, room in self.free.items()}
+        sets, kinds = {gpus for _, gpus in self.sizes}, dict[tuple[object, ...], int]()
+        alike = {u: (room, self.slots.get(u), *(u in gpus for gpus in sets)) for u, room in self.free.items()}
+        self.kind = {uuid: kinds.setdefault(kind, len(kinds)) for uuid, kind in alike.items()}
+        self.tightest = sorted(self.free, key=lambda uuid: (self.free[uuid], uuid))
 
     def alike(self) -> tuple[_Gpus, ...]:
         """All Gpus, those of one kind together."""
-        kinds: dict[tuple[object, ...], list[GpuUuid]] = {}
+        kinds: dict[int, list[GpuUuid]] = {}
         for uuid, kind in self.kind.items():
             kinds.setdefault(kind, []).append(uuid)
         return tuple(tuple(gpus) for gpus in kinds.values())
@@ -151,10 +154,11 @@ class _Packing:
         """Place the sizes of these `numbers`, the largest first, on `gpus`, which are empty."""
         if not numbers:
             return True
-        (size, possible), tried = self.sizes[numbers[0]], set()
-        possible = gpus & possible
-        for uuid in sorted(possible, key=lambda u: (self.free[u], u)):
-            if self.free[uuid] < size or self.slots.get(uuid, 1) <= 0 or self.kind[uuid] in tried:
+        (size, possible), tried = self.sizes[numbers[0]], set[int]()
+        for uuid in self.tightest:
+            if uuid not in gpus or uuid not in possible or self.kind[uuid] in tried:
+                continue
+            if self.free[uuid] < size or self.slots.get(uuid, 1) <= 0:
                 continue
             tried.add(self.kind[uuid])
             for gap, others in self._fillings(uuid, numbers[1:], self.free[uuid] - size, slack):
@@ -170,40 +174,45 @@ class _Packing:
         self, uuid: GpuUuid, numbers: Sequence[int], gap: int, slack: int
     ) -> list[tuple[int, tuple[int, ...]]]:
         """Who else goes to `uuid`, where `gap` is left, so that no more than `slack` stays empty; and how much does."""
-        fitting = [n for n in numbers if uuid in self.sizes[n][1] and self.sizes[n][0] <= gap]
-        if self.thorough:
+        of, thorough = self.sizes, self.thorough
+        fitting = [n for n in numbers if uuid in of[n][1] and of[n][0] <= gap]
+        if thorough:
             fitting.sort(key=self._alike)
-        sizes = [self.sizes[n][0] for n in fitting]
+        sizes = [of[n][0] for n in fitting]
+        many, enough = len(sizes), _MANY if thorough else _COLLECTED
         below = [-size for size in sizes]  # ascending, as `bisect` wants it
         rest = [*accumulate(reversed(sizes), initial=0)][::-1]
-        others = self._others(fitting)
+        others, budget = self._others(fitting), self.budget
         found: list[tuple[int, int, tuple[int, ...]]] = []
 
         def fill(begin: int, gap: int, chosen: tuple[int, ...], slots: int) -> None:
-            self.budget -= 1
+            nonlocal budget
+            budget -= 1
             if gap <= slack:
                 found.append((gap, len(chosen), chosen))
-            place = bisect_left(below, -gap, begin) if slots > 0 else len(sizes)
-            while place < len(sizes) and gap - rest[place] <= slack:
-                if self.budget <= 0 or (len(found) >= _COLLECTED and not self.thorough):
+            place = bisect_left(below, -gap, begin) if slots > 0 else many
+            while place < many and gap - rest[place] <= slack:
+                if budget <= 0 or len(found) >= enough:
                     return
                 fill(place + 1, gap - sizes[place], (*chosen, fitting[place]), slots - 1)
                 place = others[place]
 
         fill(0, gap, (), self.slots.get(uuid, _MANY) - 1)
-        likely = sorted(found)
-        return [(gap, chosen) for gap, _, chosen in (likely if self.thorough else likely[:_FILLINGS])]
+        self.budget = budget
+        found.sort()
+        return [(gap, chosen) for gap, _, chosen in (found if thorough else found[:_FILLINGS])]
 
     def _alike(self, number: int) -> tuple[object, ...]:
-        """What two sizes have in common that can stand for each other: unless all is tried, nothing but the size."""
+        """What two sizes have in common that can stand for each other where all is tried."""
         size, gpus = self.sizes[number]
-        return (-size, sorted(gpus)) if self.thorough else (-size,)
+        return -size, sorted(gpus)
 
     def _others(self, fitting: Sequence[int]) -> list[int]:
         """For each place in `fitting` the next one of another kind: of several alike the first goes."""
-        others: list[int] = []
-        kinds = [self._alike(number) for number in fitting]
+        kinds: Sequence[object] = [self._alike(n) if self.thorough else self.sizes[n][0] for n in fitting]
+        others, following = [0] * len(kinds), len(kinds)
         for place in reversed(range(len(kinds))):
-            same = place + 1 < len(kinds) and kinds[place] == kinds[place + 1]
-            others.append(others[-1] if same else place + 1)
-        return others[::-1]
+            if place + 1 < len(kinds) and kinds[place] != kinds[place + 1]:
+                following = place + 1
+            others[place] = following
+        return others
