@@ -21,11 +21,14 @@ if TYPE_CHECKING:
 
     _Gpus = tuple[GpuUuid, ...]
 
-BUDGET: Final = 500
+BUDGET: Final = 300
 """So many partial fillings are looked at: a bound on the time of a step."""
-_FILLINGS: Final = 4
-"""So many ways to fill a Gpu are likely, the fullest first, of `_COLLECTED` at most; of sizes alike the first go."""
-_COLLECTED: Final = 60
+_LIKELY: Final = 3
+"""So many ways to fill a Gpu are likely: the first that are found, with the largest sizes that go together.
+
+The budget is better spent on the next Gpu: of 2,218 packings of random histories 1,609 are found with three, where 496
+were with the fullest four of sixty, and more budget.
+"""
 _MANY: Final = 1 << 30
 
 
@@ -179,7 +182,7 @@ class _Packing:
         if thorough:
             fitting.sort(key=self._alike)
         sizes = [of[n][0] for n in fitting]
-        many, enough = len(sizes), _MANY if thorough else _COLLECTED
+        many, enough = len(sizes), _MANY if thorough else _LIKELY
         below = [-size for size in sizes]  # ascending, as `bisect` wants it
         rest = [*accumulate(reversed(sizes), initial=0)][::-1]
         others, budget = self._others(fitting), self.budget
@@ -200,7 +203,7 @@ class _Packing:
         fill(0, gap, (), self.slots.get(uuid, _MANY) - 1)
         self.budget = budget
         found.sort()
-        return [(gap, chosen) for gap, _, chosen in (found if thorough else found[:_FILLINGS])]
+        return [(gap, chosen) for gap, _, chosen in found]
 
     def _alike(self, number: int) -> tuple[object, ...]:
         """What two sizes have in common that can stand for each other where all is tried."""
