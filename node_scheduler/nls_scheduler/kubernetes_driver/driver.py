@@ -22,6 +22,7 @@ from nls_scheduler.kubernetes_driver.heartbeat import Heartbeat
 from nls_scheduler.kubernetes_driver.held_starts import HeldStarts
 from nls_scheduler.kubernetes_driver.kubelet import Kubelet
 from nls_scheduler.kubernetes_driver.nodes import CORDONED, node_record
+from nls_scheduler.kubernetes_driver.operator_topology import OperatorTopology, topology
 from nls_scheduler.kubernetes_driver.overfull_homes import OverfullHomes
 from nls_scheduler.kubernetes_driver.passing import Passing
 from nls_scheduler.kubernetes_driver.podresources import DEFAULT_SOCKET
@@ -65,6 +66,7 @@ class ClusterSettings:
         config_map: `namespace/name` of the policy; `None`: none.
         pace: see `Pace`.
         whole_node: all of the node's Gpus are this daemon's: a device that is none of them is one by another name.
+        topology: `namespace/name` of fake-gpu-operator's ConfigMap for this node; `None`: the Gpus are not its.
     """
 
     node: str
@@ -73,6 +75,7 @@ class ClusterSettings:
     config_map: str | None = None
     pace: Pace = field(default_factory=Pace)
     whole_node: bool = True
+    topology: str | None = None
 
 
 class KubernetesCluster:
@@ -110,14 +113,11 @@ class KubernetesCluster:
         self._bind_requests = self._follow(bind_requests.PATH, "", self._bind_request, of_all_nodes=True)
         slices = self._follow(resource_slices.PATH, own, resource_slices.resource_slice, optional=True)
         self._dynamic = DynamicResources(api, slices, self._changed, again_s=self._settings.pace.most_s)
-        reflectors: list[Reflector[Any]] = [self._pods, self._nodes, self._bind_requests, slices]
-        self._maps: Reflector[Mapping[str, Any]] | None = None
-        if self._settings.config_map is not None:
-            namespace, _, name = self._settings.config_map.partition("/")
-            path = f"/api/v1/namespaces/{namespace}/configmaps"
-            self._maps = self._follow(path, f"metadata.name={name}", policy.config_data)
-            reflectors.append(self._maps)
-        self._reflectors = reflectors
+        self._maps = self._follow_map(self._settings.config_map, policy.config_data)
+        given = self._follow_map(self._settings.topology, topology)
+        self._topology = OperatorTopology(given)
+        asked = (self._pods, self._nodes, self._bind_requests, slices, self._maps, given)
+        self._reflectors = reflectors = [each for each in asked if each is not None]
         metrics = ClusterMetrics(
             lambda: host.state, lambda: self._pods.records, self._ages_s, self.vacating, self._events
         )
@@ -172,7 +172,7 @@ class KubernetesCluster:
     @property
     def trouble(self) -> str | None:
         """See `cluster.Cluster`."""
-        parts = (self._policy, *self._reflectors, self._dynamic, self._kubelet, self._view)
+        parts = (self._policy, *self._reflectors, self._dynamic, self._topology, self._kubelet, self._view)
         told = (part.trouble for part in parts if part is not None)
         return next((why for why in told if why is not None), self._cordoned)
 
@@ -269,6 +269,13 @@ class KubernetesCluster:
         optional = optional or of_all_nodes
         return Reflector(self._api, path, params, convert, self._changed, pace=pace, optional=optional)
 
+    def _follow_map(self, named: str | None, convert: Callable[..., Any]) -> Reflector[Any] | None:
+        """The ConfigMap `namespace/name`, if one is named."""
+        if named is None:
+            return None
+        namespace, _, name = named.partition("/")
+        return self._follow(f"/api/v1/namespaces/{namespace}/configmaps", f"metadata.name={name}", convert)
+
     def _pod(self, written: Mapping[str, Any]) -> PodRecord | None:
         return pod_record(written, self._settings.socket_directory)
 
@@ -364,7 +371,8 @@ class KubernetesCluster:
         told = self._kubelet.allocations
         if not hasattr(self, "_dynamic"):
             return told
-        return self._dynamic.allocations(told, self._living, self._host.state.gpus)
+        gpus, living = self._host.state.gpus, self._living
+        return self._topology.allocations(self._dynamic.allocations(told, living, gpus), living, gpus)
 
     @property
     def _labels(self) -> Mapping[str, str]:
