@@ -63,7 +63,7 @@ class OneNode:
         kinds = os.environ.get("KAI_CRDS")
         if kinds:
             self.kubectl("create", "-f", kinds)
-        for name in ("nls-system", "notebooks", RESERVATIONS):
+        for name in ("nls-system", "notebooks", "gpu-operator", RESERVATIONS):
             self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         topology = {"gpuMemory": 16384, "gpuProduct": "SIMULATED", "gpus": [{"id": uuid} for uuid in GPUS]}
         head = {
@@ -108,6 +108,12 @@ class OneNode:
         """`nls status` in the daemon's pod."""
         asked = ("-n", "nls-system", "exec", "daemonset/nls-scheduler", "--", "nls", "status", "--json")
         return json.loads(self.kubectl(*asked, check=False) or "{}")
+
+    def history(self) -> list[dict[str, Any]]:
+        """`nls history` in the daemon's pod."""
+        asked = ("-n", "nls-system", "exec", "daemonset/nls-scheduler", "--", "nls", "history", "--json")
+        told: list[dict[str, Any]] = json.loads(self.kubectl(*asked))
+        return told
 
     def following(self, name: str) -> subprocess.Popen[str]:
         """The log of a notebook's pod, from now on until it ends."""

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from one_node import DEPLOY, GPUS, NAME, NOTEBOOKS, PATIENCE_S, OneNode, changed_example, pod
+from one_node import DEPLOY, NAME, NOTEBOOKS, PATIENCE_S, OneNode, changed_example, pod
 from story import Story
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,9 +51,15 @@ def lasting(node: OneNode, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def test_gpu_variables_outlive_a_drain_on_the_volumes_of_their_notebooks(node: OneNode, lasting: Story) -> None:
+    (borrower,) = (w["id"] for w in node.status()["workloads"] if w["current"] != w["home"])
+    before = len(node.history())
     node.kubectl("cordon", NAME)
+    wait_until(lambda: {w["phase"] for w in node.status()["workloads"]} == {"suspended"}, PATIENCE_S)
+    left = [entry for entry in node.history()[before:] if entry["event"] == "suspended"]
+    assert {entry["workload"] for entry in left} == {w["id"] for w in node.status()["workloads"]}
+    assert left[0]["workload"] == borrower
+    assert left[1]["at"] > left[0]["at"]
     lasting.kept()
-    assert node.current() == set(GPUS), "a cordon alone ends no lending"
     node.apply(pod("training", "notebooks", gpus=1, nodeName=NAME))
     with contextlib.ExitStack() as stack:
         logs = {name: stack.enter_context(node.following(name)) for name in NOTEBOOKS}

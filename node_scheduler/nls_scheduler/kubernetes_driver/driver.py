@@ -21,7 +21,7 @@ from nls_scheduler.kubernetes_driver.first_list import held_back, remembered
 from nls_scheduler.kubernetes_driver.heartbeat import Heartbeat
 from nls_scheduler.kubernetes_driver.held_starts import HeldStarts
 from nls_scheduler.kubernetes_driver.kubelet import Kubelet
-from nls_scheduler.kubernetes_driver.nodes import CORDONED, node_record
+from nls_scheduler.kubernetes_driver.nodes import CORDONED, IDLE_LEAVE, node_record
 from nls_scheduler.kubernetes_driver.operator_topology import OperatorTopology, topology
 from nls_scheduler.kubernetes_driver.overfull_homes import OverfullHomes
 from nls_scheduler.kubernetes_driver.passing import Passing
@@ -178,7 +178,9 @@ class KubernetesCluster:
 
     @property
     def _cordoned(self) -> str | None:
-        return CORDONED if any(node.cordoned for node in self._nodes.records.values()) else None
+        if not any(node.cordoned for node in self._nodes.records.values()):
+            return None
+        return CORDONED if self._host.state.policy.cordoned_idle_s is None else f"{CORDONED} {IDLE_LEAVE}"
 
     def identified(self, peer: Peer) -> Peer:
         """See `cluster.Cluster`."""
@@ -319,7 +321,8 @@ class KubernetesCluster:
         if view is None:
             return held_back(remembered(state, self._allocations), state)
         homes = {uuid for home in view.homes.values() for uuid in home}
-        return view.claims if self._all_is_known else held_back(view.claims, state, homes)
+        claims = view.claims if self._all_is_known else held_back(view.claims, state, homes)
+        return replace(claims, cordoned=self._cordoned is not None)
 
     def _tell_claims(self, *, even_if_the_same: bool = False) -> None:
         claims = self._claims()

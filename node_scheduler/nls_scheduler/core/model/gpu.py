@@ -64,10 +64,12 @@ class Claims:
     Attributes:
         owners: those whom we do not look after.
         allocated: Gpus that somebody has already, ours included: no device to come is one of them.
+        cordoned: no new pod comes here, and those that are here are to go.
     """
 
     owners: tuple[Owner, ...] = ()
     allocated: frozenset[GpuUuid] = frozenset()
+    cordoned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
