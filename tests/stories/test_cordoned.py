@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from test_claims_of_a_cluster import ONE, ZERO, alice_and_bob, at_home, borrower, claim
+
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import SuspendProcess
 from nls_scheduler.core.model.gpu import Claims, Owner
 from nls_scheduler.core.model.reasons import Reason, Why
 from stage import Stage
-from test_claims_of_a_cluster import ONE, ZERO, alice_and_bob, at_home, borrower, claim
 
 IDLE_S = 30.0
 
