@@ -330,11 +330,12 @@ class KubernetesCluster:
             self._host.apply_or_tell(ev.GpusClaimed(boottime_s(), claims))
 
     def _sources(self) -> Sources:
+        requests, gpus = self._passing.requests.values(), self._host.state.gpus
         return Sources(
             node=self._settings.node,
             pods={uid: self._as_given(pod) for uid, pod in self._pods.records.items()},
             elsewhere=self._elsewhere.records,
-            bind_requests=tuple(self._passing.requests.values()),
+            bind_requests=tuple(self._dynamic.decided(request, gpus) for request in requests),
             allocations=self._allocations,
             whole_node=self._settings.whole_node,
             capacities={uuid: gpu.memory_total_bytes for uuid, gpu in self._host.state.gpus.items()},

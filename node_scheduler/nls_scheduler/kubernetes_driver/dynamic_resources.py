@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nls_scheduler.kubernetes_driver import resource_claims, resource_slices
@@ -10,6 +11,7 @@ from nls_scheduler.kubernetes_driver.by_name import ByName
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from nls_scheduler.kubernetes_driver.bind_requests import BindRequest
     from nls_scheduler.kubernetes_driver.pods import PodRecord
     from nls_scheduler.kubernetes_driver.reflector import Api, Reflector
     from nls_scheduler.kubernetes_driver.resource_slices import Device, ResourceSlice
@@ -53,6 +55,11 @@ class DynamicResources:
         """`pod` with what its claims give it, if all of them say that."""
         claims = resource_claims.claims_of(pod, self._claims.records) if pod.claims else None
         return pod if claims is None else resource_claims.with_claims(pod, claims, self._devices, gpus)
+
+    def decided(self, request: BindRequest, gpus: Collection[str]) -> BindRequest:
+        """`request` with what its claims are about to get of each Gpu."""
+        sizes = resource_claims.sizes_on(request.claimed, self._devices, gpus) if request.claimed else {}
+        return replace(request, claimed_bytes=sizes) if sizes else request
 
     async def close(self) -> None:
         """Ask no more."""
