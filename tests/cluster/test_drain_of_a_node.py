@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
+from nls_scheduler.core.model.policy import Policy
+from nls_scheduler.units.clock import boottime_s
 from one_node import DEPLOY, NAME, NOTEBOOKS, PATIENCE_S, OneNode, changed_example, pod
 from story import Story
 from waiting import wait_until
@@ -52,7 +54,9 @@ def lasting(node: OneNode, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 def test_gpu_variables_outlive_a_drain_on_the_volumes_of_their_notebooks(node: OneNode, lasting: Story) -> None:
     (borrower,) = (w["id"] for w in node.status()["workloads"] if w["current"] != w["home"])
-    before = len(node.history())
+    told = node.history()
+    before, due_at = len(told), told[-1]["at"] + Policy().cordoned_idle_s
+    wait_until(lambda: boottime_s() > due_at, PATIENCE_S)  # both are idle for long enough, whoever came last
     node.kubectl("cordon", NAME)
     wait_until(lambda: {w["phase"] for w in node.status()["workloads"]} == {"suspended"}, PATIENCE_S)
     left = [entry for entry in node.history()[before:] if entry["event"] == "suspended"]
