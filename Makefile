@@ -46,7 +46,7 @@ test-long: test-oldest $(VENV)/.test labextension
 # On a real Kubernetes node in namespaces of its own, from a folder as envtest uses it, with a kubelet; without, it says
 # why not. KAI_CRDS is a folder with the definitions of KAI's kinds, if they are to be there.
 cluster-test: $(VENV)/.test
-	$(if $(KUBEBUILDER_ASSETS),$(BIN)/python tools/one_node_cluster.py) $(BIN)/python -m pytest tests/cluster $(ARGS)
+	$(if $(KUBEBUILDER_ASSETS),$(BIN)/python tools/one_node_cluster.py --nodes 3) $(BIN)/python -m pytest tests/cluster $(ARGS)
 
 # Notebooks and their node killed, stopped, starved and cut off as SEED draws it (a new one if none is given; it is
 # printed), and a judge who knows what each user was told. NLS_KEEP=1 keeps the figures.
