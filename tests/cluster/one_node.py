@@ -164,7 +164,7 @@ class OneNode:
         pid, before = service.read_text(), self.plugin.registrations
         os.kill(1, signal.SIGHUP)
         wait_until(lambda: service.read_text() != pid, PATIENCE_S)
-        wait_until(lambda: self.plugin.registrations > before, PATIENCE_S)
+        wait_until(lambda: self.plugin.registrations > before and self.plugin.known(), PATIENCE_S)
 
     # The story ---------------------------------------------------------------------------------------------------
 
