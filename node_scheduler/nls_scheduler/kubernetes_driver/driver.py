@@ -344,6 +344,7 @@ class KubernetesCluster:
             spent=self._passing.spent(self._pods.records.values()),
             departed=self._passing.reservations,
             asked_for=self._elsewhere.asked_for,
+            could_be=self._dynamic.could_be(gpus),
         )
 
     def _see_what_passes(self) -> None:

@@ -11,6 +11,8 @@ from nls_scheduler.kubernetes_driver.by_name import ByName
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from nls_scheduler.core.model.gpu import Gpu
+    from nls_scheduler.core.model.ids import GpuUuid
     from nls_scheduler.kubernetes_driver.bind_requests import BindRequest
     from nls_scheduler.kubernetes_driver.pods import PodRecord
     from nls_scheduler.kubernetes_driver.reflector import Api, Reflector
@@ -50,6 +52,10 @@ class DynamicResources:
         """What the kubelet has `told`, with UUIDs, and without what somebody only looks at."""
         owned = resource_claims.without_onlookers(told, pods, self._claims.records, self._claims.asked_for)
         return resource_slices.resolved(owned, self._devices, gpus)
+
+    def could_be(self, gpus: Mapping[GpuUuid, Gpu]) -> dict[str, frozenset[GpuUuid]]:
+        """Devices without a UUID, and the Gpus that each could be."""
+        return resource_slices.slices_of_parents(self._devices, {uuid: gpu.parent or "" for uuid, gpu in gpus.items()})
 
     def given(self, pod: PodRecord, gpus: Collection[str]) -> PodRecord:
         """`pod` with what its claims give it, if all of them say that."""

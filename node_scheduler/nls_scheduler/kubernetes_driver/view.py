@@ -41,6 +41,7 @@ class Sources:
         spent: KAI's groups whose last member has gone.
         departed: reservation pods that are known to have been here, by `namespace/name`.
         asked_for: pods, by the same, of which it is being asked at this moment whether they are ours.
+        could_be: of devices by names of no Gpu, which Gpus they could be; one that is missing could be any.
     """
 
     node: str
@@ -55,6 +56,7 @@ class Sources:
     spent: frozenset[str] = frozenset()
     departed: frozenset[str] = frozenset()
     asked_for: frozenset[str] = frozenset()
+    could_be: Mapping[str, frozenset[GpuUuid]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,10 +289,12 @@ class _Look:
             self._signals[owner] = "allocation"
 
     def _somewhere(self) -> dict[str, tuple[str, ...]]:
-        """Devices by names that no Gpu has: each is some Gpu of which nothing is known: all of these are owned."""
+        """Devices by names that no Gpu has: each is a Gpu of which nothing is known, so that all of these are owned."""
         somewhere = {key: uuids for key, uuids in sorted(self._strange.items()) if not self._has_gone_or_told(key)}
         taken = self._allocated | {uuid for owner in self._owners.values() for uuid in owner.gpus}
-        free = tuple(sorted(self._sources.capacities.keys() - taken))
+        every, could_be = self._sources.capacities.keys(), self._sources.could_be
+        possible = {gpu for ids in somewhere.values() for each in ids for gpu in could_be.get(each, every)}
+        free = tuple(sorted(possible & every - taken))
         if somewhere and free:
             self._owners[SOMEWHERE] = Owner(SOMEWHERE, ", ".join(somewhere), free)
             self._signals[SOMEWHERE] = "allocation"
