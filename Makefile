@@ -10,11 +10,17 @@ ARGS ?=
 # Side by side, each file in one process.
 WORKERS ?= --numprocesses=$(shell nproc | awk '{print ($$1 < 8) ? $$1 : 8}') --dist=loadfile --no-loadscope-reorder
 
+# For make containers and what publishes: where images and charts go, as registry.example.org/somebody.
+REGISTRY ?= localhost
+BUILD ?= docker buildx build --load
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"$$/\1/p' node_scheduler/nls_scheduler/__init__.py)
+FILES := node_scheduler/deploy/images
+
 # For make explore, chaos and mutants: so many minutes; one round, one campaign, or the same mutants again.
 MINUTES ?= 2
 SEED ?=
 
-.PHONY: demo lab labextension test test-long cluster-test test-oldest test-prereleases explore chaos soak corpus types mutants lint format docs pictures locks chart images clean
+.PHONY: demo lab labextension test test-long cluster-test test-oldest test-prereleases explore chaos soak corpus types mutants lint format docs pictures locks chart images containers publish-containers publish-chart version clean
 
 demo: $(VENV)/.lab
 	$(BIN)/nls demo
@@ -40,7 +46,7 @@ test-long: test-oldest $(VENV)/.test labextension
 # On a real Kubernetes node in namespaces of its own, from a folder as envtest uses it, with a kubelet; without, it says
 # why not. KAI_CRDS is a folder with the definitions of KAI's kinds, if they are to be there.
 cluster-test: $(VENV)/.test
-	$(if $(KUBEBUILDER_ASSETS),$(BIN)/python tools/one_node_cluster.py) $(BIN)/python -m pytest tests/cluster $(ARGS)
+	$(if $(KUBEBUILDER_ASSETS),$(BIN)/python tools/one_node_cluster.py --nodes 3) $(BIN)/python -m pytest tests/cluster $(ARGS)
 
 # Notebooks and their node killed, stopped, starved and cut off as SEED draws it (a new one if none is given; it is
 # printed), and a judge who knows what each user was told. NLS_KEEP=1 keeps the figures.
@@ -112,6 +118,26 @@ chart:
 # The images' steps one by one in a folder, with Python 3.13: what a build does, but for the base images.
 images: $(VENV)/.test
 	NLS_IMAGES=1 $(BIN)/python -m pytest -m long tests/deploy/test_image_builds.py $(ARGS)
+
+# The images themselves, for this machine; with podman: make containers BUILD="podman build".
+containers:
+	$(BUILD) --file $(FILES)/daemon.Containerfile --tag $(REGISTRY)/nls-scheduler:$(VERSION) $(ARGS) .
+	$(BUILD) --file $(FILES)/notebook.Containerfile --tag $(REGISTRY)/nls-notebook:$(VERSION) $(ARGS) .
+
+# For both architectures, with an SBOM each and how they were built, into REGISTRY; shows the digests to install by.
+publish-containers:
+	$(MAKE) containers BUILD="docker buildx build --platform=linux/amd64,linux/arm64 --sbom=true --provenance=mode=max --push"
+	for image in nls-scheduler nls-notebook; do \
+		docker buildx imagetools inspect $(REGISTRY)/$$image:$(VERSION) --format "$$image {{.Manifest.Digest}}"; done
+
+# The Helm chart into REGISTRY, as oci://REGISTRY/charts/nls-jupyter.
+publish-chart: $(VENV)/.test
+	$(BIN)/helm lint --strict node_scheduler/deploy/helm/nls-jupyter
+	$(BIN)/helm package node_scheduler/deploy/helm/nls-jupyter --destination dist
+	$(BIN)/helm push dist/nls-jupyter-$(VERSION).tgz oci://$(REGISTRY)/charts
+
+version:
+	@echo $(VERSION)
 
 clean:
 	rm -rf labextension/lib labextension/node_modules nls_jupyter/labextension labextension/*.tsbuildinfo

@@ -16,6 +16,7 @@ CHART = DEPLOY / "helm" / "nls-jupyter"
 # What becomes templates, and the value that each asks for.
 FOLDERS = {
     "base": "",
+    "components/fake_gpu_operator": ".Values.components.fake_gpu_operator",
     "components/host_paths": ".Values.components.host_paths",
     "components/monitoring": ".Values.components.monitoring",
     "components/webhook": ".Values.components.webhook",
@@ -91,7 +92,14 @@ CHANGES: dict[str, tuple[Change, ...]] = {
         block("      nodeSelector", ".Values.nodeSelector"),
         block("      tolerations", ".Values.tolerations"),
         block("          resources", ".Values.resources"),
-        after("            - --set=observe_address=0.0.0.0:9475", *further(12, ".Values.args")),
+        after(
+            "            - --set=observe_address=0.0.0.0:9475",
+            *where(
+                ".Values.components.fake_gpu_operator",
+                "            - --topology=gpu-operator/topology-$(NODE_NAME)",
+            ),
+            *further(12, ".Values.args"),
+        ),
         after("                  fieldPath: metadata.namespace", *further(12, ".Values.env")),
         instead(
             "              add: [SYS_PTRACE]",

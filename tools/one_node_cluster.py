@@ -1,6 +1,6 @@
-"""A real Kubernetes cluster of one node, in namespaces of its own; nothing of it stays.
+"""A real Kubernetes cluster of one node or more, in namespaces of its own; nothing of it stays.
 
-    one_node_cluster.py --assets FOLDER [--image TAR]... [COMMAND ...]
+    one_node_cluster.py --assets FOLDER [--nodes N] [--image TAR]... [COMMAND ...]
 
 FOLDER has etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubelet, as envtest's convention has it
 (KUBEBUILDER_ASSETS). containerd, runc, the standard CNI plugins, gcc and openssl are the machine's, and root's powers
@@ -9,7 +9,8 @@ stays until Ctrl-C.
 
 The node has /run, /var/lib and /var/log of its own. Its services come back a second after they died, as with systemd.
 ONE_NODE_CLUSTER names the folder in which COMMAND finds `pids/NAME` and `logs/NAME.log` of each. SIGHUP to pid 1 is a
-reboot: every process of the node but COMMAND is killed, /run is empty, and all begins again.
+reboot: every process of the node but COMMAND is killed, /run is empty, and all begins again. Further nodes
+(`further_node.py`) have `pids/NODE`, whose mounts are theirs; their services begin again with a reboot.
 
 There is no DNS, no kube-proxy and no network policy: pods reach the API server at its service's address, which is the
 node's, and the API server reaches webhooks by their endpoints.
@@ -31,25 +32,24 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from further_node import FurtherNode
 from image_archive import Image, write_images
+from node_settings import PAUSE, PLUGINS, SERVICE_ADDRESS, SOCKET, Place, containerd, kubeconfig, kubelet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 ASSETS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
-TOOLS: Final = ("containerd", "ctr", "runc", "gcc", "ip", "mount", "openssl", "setpriv", "umount", "unshare")
-PLUGINS: Final = (Path("/opt/cni/bin"), Path("/usr/lib/cni"))
-NODE: Final = "node-a"
-NODE_ADDRESS, SERVICE_ADDRESS, PODS = "10.88.0.1", "10.96.0.1", "10.89.0.0/24"
-URL: Final = f"https://{SERVICE_ADDRESS}"
+TOOLS: Final = (
+    *("containerd", "ctr", "runc", "gcc", "ip", "mount", "nsenter", "openssl", "setpriv", "umount", "unshare"),
+)
+FIRST: Final = Place(0)
+NODE, NODE_ADDRESS = FIRST.name, FIRST.address
 USERS: Final = {
     "administrator": ("administrator", "system:masters"),
     "kube-controller-manager": ("system:kube-controller-manager", ""),
     "kube-scheduler": ("system:kube-scheduler", ""),
-    "kubelet": (f"system:node:{NODE}", "system:nodes"),
 }
-PAUSE: Final = "docker.io/library/one-node-pause:1"
-SOCKET: Final = "/run/containerd/containerd.sock"
 OF_ITS_OWN: Final = ("/var/lib", "/var/log")
 CGROUPS: Final = Path("/sys/fs/cgroup")
 # A kubelet sets these, and they are the whole machine's.
@@ -85,8 +85,10 @@ def cgroup_roots() -> list[Path]:
 class Node:
     """The node from within: pid 1 of its namespaces. `folder` is its state."""
 
-    def __init__(self, assets: Path, folder: Path, images: Sequence[Path], command: Sequence[str]) -> None:
+    def __init__(self, assets: Path, folder: Path, images: Sequence[Path], command: Sequence[str], nodes: int) -> None:
         self._assets, self._folder, self._images, self._command = assets, folder, images, command
+        places = [Place(number) for number in range(1, nodes)]
+        self._further = [FurtherNode(place, folder / place.name) for place in places]
         self._services: dict[int, str] = {}
         self._due: dict[str, float] = {}
         self._log = folder / "logs"
@@ -102,6 +104,8 @@ class Node:
         self._network()
         self._settings()
         self._boot()
+        for node in self._further:
+            self._begin(node)
         command = self._prepared_command()
         while True:
             now = time.monotonic()
@@ -119,10 +123,25 @@ class Node:
                 if name is not None:
                     self._due[name] = time.monotonic() + RESTART_S
 
+    def _begin(self, node: FurtherNode) -> None:
+        name = node.place.name
+        for cgroup in self._cgroups:
+            (cgroup / name).mkdir()
+            _inherit_cpus(cgroup / name)
+        node.folder.mkdir()
+        node.begin(f"/{self._folder.name}/{name}")
+        (self._folder / "pids" / name).write_text(str(node.pid))
+        _until((node.folder / "mounted").exists, f"{name} has no mounts")
+        for service in self._options_of(node):
+            self._start(service)
+
     def _boot(self) -> None:
         _run("mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", "/run")
         for name in self._options():
             self._start(name)
+
+    def _options_of(self, node: FurtherNode) -> dict[str, list[str]]:
+        return node.options(self._folder / f"kubelet-{node.place.name}.kubeconfig")
 
     def _reboot(self) -> None:
         self._services.clear()
@@ -133,23 +152,31 @@ class Node:
                     os.kill(int(pid), signal.SIGKILL)
         # A kubelet asks for seconds after each container of which there is a cgroup, and nothing else.
         for cgroup in self._cgroups:
-            _remove_cgroup(cgroup / "kubepods")
+            for at in (cgroup, *(cgroup / node.place.name for node in self._further)):
+                _remove_cgroup(at / "kubepods")
         points = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
         for point in reversed(points):
             if point == "/run" or point.startswith(("/run/", "/var/lib/")):
                 _run("umount", "--lazy", point.encode().decode("unicode_escape"))
         self._boot()
+        for node in self._further:
+            for name in self._options_of(node):
+                self._start(name)
 
     def _start(self, name: str) -> None:
         self._due.pop(name, None)
-        executable = "containerd" if name == "containerd" else str(self._assets / name)
+        service, _, where = name.partition("-node-")
+        executable = "containerd" if service == "containerd" else str(self._assets / service)
+        started = [executable, *self._options().get(name, ())]
+        for node in (each for each in self._further if where and each.place.name == f"node-{where}"):
+            started = node.entered(executable, *self._options_of(node)[name])
         log = str(self._folder / "logs" / f"{name}.log")
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), (os.POSIX_SPAWN_OPEN, 1, log, flags, 0o600)]
         actions += [(os.POSIX_SPAWN_DUP2, 1, 2)]
         # It is in the node's cgroup before it makes anything.
         joined = 'for c in $CGROUPS; do echo 0 > "$c/services/cgroup.procs"; done; exec "$@"'
-        arguments = ["sh", "-c", joined, "sh", executable, *self._options()[name]]
+        arguments = ["sh", "-c", joined, "sh", *started]
         environment = {**os.environ, "CGROUPS": " ".join(map(str, self._cgroups))}
         pid = os.posix_spawn("/bin/sh", arguments, environment, file_actions=actions, setsigmask=[])
         self._services[pid] = name
@@ -162,7 +189,7 @@ class Node:
         _run("ip", "link", "set", "lo", "up")
         _run("ip", "link", "add", "node0", "type", "bridge")
         _run("ip", "link", "set", "node0", "up")
-        for address in (NODE_ADDRESS, SERVICE_ADDRESS):
+        for address in (NODE_ADDRESS, SERVICE_ADDRESS, *(node.place.address for node in self._further)):
             _run("ip", "address", "add", f"{address}/32", "dev", "node0")
         _run("ip", "route", "add", "default", "dev", "node0")
 
@@ -172,17 +199,19 @@ class Node:
             (folder / name).mkdir()
         for cgroup in self._cgroups:
             (cgroup / "services").mkdir(parents=True)
-            if (cgroup / "services" / "cpuset.mems").exists():
-                _inherit_cpus(cgroup)
-        tokens = {name: secrets.token_hex(16) for name in USERS}
-        lines = [f'{tokens[name]},{user},{user},"{group}"\n' for name, (user, group) in USERS.items()]
+            _inherit_cpus(cgroup, cgroup / "services")
+        users = {**USERS, "kubelet": (f"system:node:{NODE}", "system:nodes")}
+        for name in (node.place.name for node in self._further):
+            users[f"kubelet-{name}"] = (f"system:node:{name}", "system:nodes")
+        tokens = {name: secrets.token_hex(16) for name in users}
+        lines = [f'{tokens[name]},{user},{user},"{group}"\n' for name, (user, group) in users.items()]
         (folder / "tokens.csv").write_text("".join(lines))
         for name, token in tokens.items():
-            (folder / f"{name}.kubeconfig").write_text(json.dumps(_kubeconfig(folder / "apiserver.crt", token)))
+            (folder / f"{name}.kubeconfig").write_text(json.dumps(kubeconfig(folder / "apiserver.crt", token)))
         _run("openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(folder / "accounts.key"))
-        (folder / "cni" / "one-node.conflist").write_text(json.dumps(_cni()))
-        (folder / "containerd.toml").write_text(_containerd(folder))
-        (folder / "kubelet.json").write_text(json.dumps(_kubelet(folder)))
+        (folder / "cni" / "one-node.conflist").write_text(json.dumps(FIRST.cni()))
+        (folder / "containerd.toml").write_text(containerd(folder))
+        (folder / "kubelet.json").write_text(json.dumps(FIRST.kubelet(kubelet(folder, f"/{folder.name}"))))
 
     def _options(self) -> dict[str, list[str]]:
         """Of every service, in the order of their start."""
@@ -256,80 +285,27 @@ class Node:
         made = ["gcc", "-static", "-x", "c", "-o", str(pause / "pause"), "-"]
         subprocess.run(made, input=code, text=True, check=True)
         write_images(self._folder / "pause.tar", pause, [Image(PAUSE, ("/pause",))])
-        _until(lambda: Path(SOCKET).exists(), "containerd has not begun")
-        for archive in (self._folder / "pause.tar", *self._images):
-            _run("ctr", "--address", SOCKET, "--namespace", "k8s.io", "images", "import", str(archive))
-        _until(self._is_ready, f"{NODE} does not become ready: see the logs")
+        archives = (self._folder / "pause.tar", *self._images)
+        sockets = [SOCKET, *(f"/proc/{node.pid}/root{SOCKET}" for node in self._further)]
+        for socket in sockets:
+            _until(Path(socket).exists, "containerd has not begun")
+            for archive in archives:
+                _run("ctr", "--address", socket, "--namespace", "k8s.io", "images", "import", str(archive))
+        for name in (NODE, *(node.place.name for node in self._further)):
+            _until(lambda name=name: self._is_ready(name), f"{name} does not become ready: see the logs")
 
-    def _is_ready(self) -> bool:
+    def _is_ready(self, name: str) -> bool:
         ready = '{.status.conditions[?(@.type=="Ready")].status}'
         asked = ["kubectl", "--kubeconfig", str(self._folder / "administrator.kubeconfig")]
         done = subprocess.run(
-            [*asked, "get", "node", NODE, "-o", f"jsonpath={ready}"], capture_output=True, text=True, check=False
+            [*asked, "get", "node", name, "-o", f"jsonpath={ready}"], capture_output=True, text=True, check=False
         )
         return done.stdout == "True"
 
 
-def _kubeconfig(certificate: Path, token: str) -> dict[str, object]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "one", "cluster": {"server": URL, "certificate-authority": str(certificate)}}],
-        "users": [{"name": "one", "user": {"token": token}}],
-        "contexts": [{"name": "one", "context": {"cluster": "one", "user": "one"}}],
-        "current-context": "one",
-    }
-
-
-def _cni() -> dict[str, object]:
-    addresses = {"type": "host-local", "ranges": [[{"subnet": PODS}]], "routes": [{"dst": "0.0.0.0/0"}]}
-    bridge = {"type": "bridge", "bridge": "cni0", "isGateway": True, "hairpinMode": True, "ipam": addresses}
-    return {"cniVersion": "0.4.0", "name": "one-node", "plugins": [bridge]}
-
-
-def _containerd(folder: Path) -> str:
-    """Containerd 2 reads this version of its settings, too."""
-    plugins = next(path for path in PLUGINS if path.exists())
-    return f"""
-version = 2
-[grpc]
-address = "{SOCKET}"
-[plugins."io.containerd.grpc.v1.cri"]
-sandbox_image = "{PAUSE}"
-# Root may be without the power to lower it.
-restrict_oom_score_adj = true
-[plugins."io.containerd.grpc.v1.cri".cni]
-bin_dir = "{plugins}"
-conf_dir = "{folder / "cni"}"
-[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-runtime_type = "io.containerd.runc.v2"
-"""
-
-
-def _kubelet(folder: Path) -> dict[str, object]:
-    never = {"memory.available": "1Mi", "nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.available": "0%"}
-    return {
-        "apiVersion": "kubelet.config.k8s.io/v1beta1",
-        "kind": "KubeletConfiguration",
-        # Nobody else is in this network.
-        "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
-        "authorization": {"mode": "AlwaysAllow"},
-        "cgroupDriver": "cgroupfs",
-        "cgroupRoot": f"/{folder.name}",
-        "containerRuntimeEndpoint": f"unix://{SOCKET}",
-        "evictionHard": never,
-        "failCgroupV1": False,
-        "failSwapOn": False,
-        "imageGCHighThresholdPercent": 100,
-        "makeIPTablesUtilChains": False,
-        "resolvConf": "",
-        "volumePluginDir": str(folder / "volume-plugins"),
-    }
-
-
-def _inherit_cpus(cgroup: Path) -> None:
+def _inherit_cpus(*cgroups: Path) -> None:
     """Cgroup v1: a cpuset is empty at first, and nobody can be in it."""
-    for at in (cgroup, cgroup / "services"):
+    for at in (cgroup for cgroup in cgroups if (cgroup / "cpuset.mems").exists()):
         for name in ("cpuset.cpus", "cpuset.mems"):
             (at / name).write_text((at.parent / name).read_text())
 
@@ -368,7 +344,12 @@ def cluster(arguments: argparse.Namespace) -> int:
     folder = Path(tempfile.mkdtemp(prefix="one-node-"))
     spaces = ["unshare", "--mount", "--net", "--ipc", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
     command = ["setpriv", "--pdeathsig", "KILL", *spaces, sys.executable, __file__, "--inside", str(folder)]
-    command += ["--assets", str(arguments.assets), *(f"--image={path}" for path in arguments.image)]
+    command += [
+        "--assets",
+        str(arguments.assets),
+        f"--nodes={arguments.nodes}",
+        *(f"--image={path}" for path in arguments.image),
+    ]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         with subprocess.Popen([*command, *arguments.command], start_new_session=True) as process:
@@ -407,6 +388,7 @@ def main() -> NoReturn:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--assets", type=Path, default=Path(assets) if assets else None)
     parser.add_argument("--image", type=Path, action="append", default=[], help="an archive of images; may be repeated")
+    parser.add_argument("--nodes", type=int, default=1, choices=range(1, 9), metavar="N", help="how many (1)")
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("command", nargs=argparse.REMAINDER)
     arguments = parser.parse_args()
@@ -414,7 +396,8 @@ def main() -> NoReturn:
     if reason is not None:
         parser.exit(1, f"{reason}\n")
     if arguments.inside is not None:
-        sys.exit(Node(arguments.assets, arguments.inside, arguments.image, arguments.command).run())
+        node = Node(arguments.assets, arguments.inside, arguments.image, arguments.command, arguments.nodes)
+        sys.exit(node.run())
     sys.exit(cluster(arguments))
 
 

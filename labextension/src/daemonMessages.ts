@@ -94,6 +94,7 @@ export const daemonMessages = (trans: ITranslate): string[] => [
   trans.__('the daemon has lost its journal, and waits %1 for who runs to tell of itself'),
   trans.__('the requests on %1 would be more than it has'),
   trans.__('this node has no GPU in service'),
+  trans.__('this node is about to be emptied, and it was idle for %1'),
   trans.__('this notebook\'s process does not run on that GPU now'),
   trans.__('waits for %1 of %2 members of gang %3'),
   trans.__('waits for %1 of %2 members of gang %3: %4'),

@@ -278,6 +278,8 @@ function eventText(entry: IEntry, trans: ITranslate): string {
       return trans.__('was interrupted on %1', from);
     case 'released':
       return trans.__('gave its GPU back');
+    case 'lost':
+      return trans.__('ended with variables that are lost');
     case 'gpu_unhealthy':
       return trans.__('is out of service');
     case 'gpu_healthy':

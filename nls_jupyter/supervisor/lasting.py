@@ -41,10 +41,26 @@ NO_FOLDER = "c.GpuMagics.kept_folder or NLS_KEPT_FOLDER names a folder that keep
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What came of the variables of a kernel that ends: whether nothing is lost, and a sentence for the log."""
+    """What came of the variables of a kernel that ends.
+
+    Attributes:
+        all_kept: nothing is lost that could have been kept.
+        sentence: for the log.
+        lost: what the node's history says of it, if a folder was to keep them; `None`: nothing is lost.
+    """
 
     all_kept: bool
     sentence: str
+    lost: Lost | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Why, names of variables, and cells that are not in what is kept."""
+
+    reason: str
+    missing: tuple[str, ...] = ()
+    cells: tuple[str, ...] = ()
 
 
 class Lasting:
@@ -73,6 +89,7 @@ class Lasting:
         self._save = save
         self._keeping: asyncio.Task[Ended] | None = None
         self._named = ""
+        self._told: Lost | None = None
         self._taken: set[str] = set()
 
     # The end
@@ -84,8 +101,16 @@ class Lasting:
             grace_s: how long a cell that runs may take to put things in order.
         """
         if self._keeping is None or self._keeping.done():
-            self._keeping = asyncio.get_running_loop().create_task(self._keep(grace_s))
+            self._keeping = asyncio.get_running_loop().create_task(self._keep_and_tell(grace_s))
         return await asyncio.shield(self._keeping)
+
+    async def _keep_and_tell(self, grace_s: float) -> Ended:
+        """What is lost stands in the node's history as well: nobody may ever look at this log."""
+        ended, orders = await self._keep(grace_s), self._place.orders
+        if ended.lost is not None and ended.lost != self._told and orders is not None:
+            self._told = ended.lost
+            await orders.tell_lost(ended.lost.reason, ended.lost.missing, ended.lost.cells)
+        return ended
 
     async def _keep(self, grace_s: float) -> Ended:
         if self._files is None:
@@ -93,17 +118,27 @@ class Lasting:
         why = await self._save_last(grace_s)
         saved = self._keeper.saved
         if saved is None or not (saved.manifest.variables or saved.manifest.missing):
-            return Ended(why is None, "nothing to keep" if why is None else _said(why))
+            return Ended(why is None, "nothing to keep" if why is None else _said(why), self._lost(why, None))
         _tell(f"This kernel is told to end: {_listed(saved.manifest)} go to {self._files.folder}.")
         try:
             kept = await self._written(self._files, saved)
         except KeptStateError as error:
-            lost = f"{_listed(saved.manifest)} are lost with the kernel: {error}.{await self._stands(self._files)}"
-            return Ended(all_kept=False, sentence=_said(lost))
+            sentence = f"{_listed(saved.manifest)} are lost with the kernel: {error}.{await self._stands(self._files)}"
+            names = [name.name for name in saved.manifest.variables]
+            return Ended(all_kept=False, sentence=_said(sentence), lost=self._lost(str(error), saved.manifest, names))
         behind = gone(self._keeper.completed.unsaved, saved.manifest.cell) or why
         more = f" {behind}" if behind else ""
         sentence = f"{_listed(saved.manifest)} are kept as of cell {kept.cell}; %gpu restore brings them back.{more}"
-        return Ended(not behind, _said(sentence))
+        return Ended(not behind, _said(sentence), self._lost(why, saved.manifest))
+
+    def _lost(self, why: str | None, manifest: Manifest | None, unwritten: Sequence[str] = ()) -> Lost | None:
+        """What is not in the files. `why`: something could not be saved before, or the `unwritten` not be written."""
+        unsaved = [] if manifest is None else [name.name for name in manifest.missing]
+        missing, cells = (*unwritten, *unsaved), tuple(self._keeper.completed.unsaved)
+        if why is None and not missing and not cells:
+            return None
+        because = why or ("it ran after what is kept" if cells else "it cannot be saved")
+        return Lost(f"{_ENDING}: {because}", missing, cells)
 
     def _name_all(self) -> Ended:
         """Once: there is nothing else to be done."""

@@ -19,7 +19,7 @@ from nls_scheduler.wire.errors import DaemonUnreachable, Problem
 from nls_scheduler.wire.protocol import CommandMessage, ErrorMessage, ViewMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from nls_jupyter.supervisor.channel import GpuProcess
     from nls_jupyter.supervisor.keeper import Keeper
@@ -110,6 +110,12 @@ class Orders:
     async def tell_saved(self, saved: SavedState) -> None:
         """The variables were saved after a cell."""
         await self._tell("state_saved", saved_bytes=saved.manifest.gpu_bytes)
+
+    async def tell_lost(self, reason: str, missing: Sequence[str], cells: Sequence[str]) -> None:
+        """The kernel ends, and this ends with it; returns when that is on its way, if the daemon is there."""
+        await self._tell("variables_lost", reason=reason, missing=list(missing), lost_cells=list(cells))
+        if self.connected:
+            await self.caught_up()
 
     async def tell_exit(self, process: GpuProcess, reason: str) -> None:
         """Nothing of `process` is left. Told once: a second time it could be taken for the next process's end."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FOLDER = Path("/var/lib/kubelet/device-plugins")
+POD_RESOURCES = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 RESOURCE = "nvidia.com/gpu"
 
 
@@ -91,6 +92,16 @@ class DevicePlugin:
         yield b"".join(_field(1, _field(1, uuid.encode()) + _field(2, b"Healthy")) for uuid in self._uuids)
         while context.is_active() and not self._over.wait(0.2):
             pass
+
+    def known(self) -> bool:
+        """Whether the kubelet would give these devices: it asks for them a while after it was told of the plugin."""
+        try:
+            options = [("grpc.default_authority", "localhost")]
+            with grpc.insecure_channel(f"unix:{POD_RESOURCES}", options) as channel:
+                told = channel.unary_unary("/v1.PodResourcesLister/GetAllocatableResources")(b"", timeout=5)
+        except grpc.RpcError:
+            return False
+        return all(uuid.encode() in told for uuid in self._uuids)
 
     def _allocate(self, request: bytes, _context: grpc.ServicerContext) -> bytes:
         """One answer for each container, with the variable that NVIDIA's runtime reads."""

@@ -7,9 +7,11 @@ import json
 import os
 import signal
 import subprocess
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Self
 from urllib.request import urlopen
+
+import pytest
 
 from daemon_process import ROOT
 from device_plugin import DevicePlugin
@@ -18,7 +20,7 @@ from node_image import OTHER, write_node_images
 from waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
     from signal import Signals
 
@@ -39,15 +41,14 @@ class OneNode:
 
     def __init__(self, folder: Path, scratch: Path) -> None:
         self._folder, self._scratch = folder, scratch
+        self._archive = scratch / "images.tar"
         self._stack = ExitStack()
         self._loop = asyncio.new_event_loop()
 
     def __enter__(self) -> Self:
         with self._stack:
-            archive = self._scratch / "images.tar"
-            write_node_images(archive, self._scratch)
-            run = ["ctr", "--address", "/run/containerd/containerd.sock", "--namespace", "k8s.io", "images", "import"]
-            subprocess.run([*run, str(archive)], check=True, stdout=subprocess.DEVNULL)
+            write_node_images(self._archive, self._scratch)
+            self._import_images("/run")
             self.plugin = self._stack.enter_context(DevicePlugin(GPUS))
             wait_until(lambda: self.get("node", NAME)["status"]["allocatable"].get("nvidia.com/gpu") == "2", PATIENCE_S)
             self.kubectl("label", "node", NAME, "nvidia.com/gpu.present=true", "nvidia.com/gpu.memory=16384")
@@ -63,17 +64,35 @@ class OneNode:
         kinds = os.environ.get("KAI_CRDS")
         if kinds:
             self.kubectl("create", "-f", kinds)
-        for name in ("nls-system", "notebooks", RESERVATIONS):
+        for name in ("nls-system", "notebooks", "gpu-operator", RESERVATIONS):
             self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-        topology = {"gpuMemory": 16384, "gpuProduct": "SIMULATED", "gpus": [{"id": uuid} for uuid in GPUS]}
-        head = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": "nls-topology", "namespace": "nls-system"},
-        }
-        self.apply({**head, "data": {f"{NAME}.yml": json.dumps(topology)}})
+        self._topologies({NAME: GPUS})
         self.kubectl("apply", "-k", str(DEPLOY / "overlays/kind"))
         wait_until(self.daemon_ready, PATIENCE_S)
+
+    def _import_images(self, run: str) -> None:
+        command = ["ctr", "--address", f"{run}/containerd/containerd.sock", "--namespace", "k8s.io", "images", "import"]
+        subprocess.run([*command, str(self._archive)], check=True, stdout=subprocess.DEVNULL)
+
+    def _topologies(self, gpus: Mapping[str, list[str]]) -> None:
+        written = {"gpuMemory": 16384, "gpuProduct": "SIMULATED"}
+        texts = {f"{name}.yml": json.dumps({**written, "gpus": [{"id": u} for u in of]}) for name, of in gpus.items()}
+        head = {"name": "nls-topology", "namespace": "nls-system"}
+        self.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": head, "data": texts})
+
+    @contextmanager
+    def further(self, name: str, gpu: str) -> Iterator[None]:
+        """A daemon on another node of the cluster, with one GPU; skips where there is no such node."""
+        holder = self._folder / "pids" / name
+        if not holder.exists():
+            pytest.skip(f"this cluster has no {name}: one_node_cluster.py --nodes 3")
+        self._import_images(f"/proc/{holder.read_text()}/root/run")
+        self._topologies({NAME: GPUS, name: [gpu]})
+        self.kubectl("label", "node", name, "nvidia.com/gpu.present=true", "nvidia.com/gpu.memory=16384")
+        wait_until(lambda: self.daemons_ready(2), PATIENCE_S)
+        yield
+        self.kubectl("label", "node", name, "nvidia.com/gpu.present-")
+        wait_until(lambda: self.daemons_ready(1), PATIENCE_S)
 
     # Kubernetes --------------------------------------------------------------------------------------------------
 
@@ -102,12 +121,25 @@ class OneNode:
 
     def daemon_ready(self) -> bool:
         """Whether the DaemonSet's only pod is."""
-        return bool(self.get("daemonset", "nls-scheduler", "nls-system").get("status", {}).get("numberReady") == 1)
+        return self.daemons_ready(1)
 
-    def status(self) -> Any:
-        """`nls status` in the daemon's pod."""
-        asked = ("-n", "nls-system", "exec", "daemonset/nls-scheduler", "--", "nls", "status", "--json")
+    def daemons_ready(self, count: int) -> bool:
+        """Whether that many of its pods are, and there are no others."""
+        told = self.get("daemonset", "nls-scheduler", "nls-system").get("status", {})
+        return bool(told.get("numberReady") == told.get("currentNumberScheduled") == count)
+
+    def status(self, node: str = NAME) -> Any:
+        """`nls status` in the daemon's pod on that node."""
+        chosen = ("-l", "app.kubernetes.io/name=nls-scheduler", f"--field-selector=spec.nodeName={node}")
+        there = self.kubectl("-n", "nls-system", "get", "pods", *chosen, "-o", "name", check=False).split()
+        asked = ("-n", "nls-system", "exec", *there[:1], "--", "nls", "status", "--json")
         return json.loads(self.kubectl(*asked, check=False) or "{}")
+
+    def history(self) -> list[dict[str, Any]]:
+        """`nls history` in the daemon's pod."""
+        asked = ("-n", "nls-system", "exec", "daemonset/nls-scheduler", "--", "nls", "history", "--json")
+        told: list[dict[str, Any]] = json.loads(self.kubectl(*asked))
+        return told
 
     def following(self, name: str) -> subprocess.Popen[str]:
         """The log of a notebook's pod, from now on until it ends."""
@@ -132,7 +164,7 @@ class OneNode:
         pid, before = service.read_text(), self.plugin.registrations
         os.kill(1, signal.SIGHUP)
         wait_until(lambda: service.read_text() != pid, PATIENCE_S)
-        wait_until(lambda: self.plugin.registrations > before, PATIENCE_S)
+        wait_until(lambda: self.plugin.registrations > before and self.plugin.known(), PATIENCE_S)
 
     # The story ---------------------------------------------------------------------------------------------------
 
@@ -173,9 +205,9 @@ class OneNode:
         for name in NOTEBOOKS:
             wait_until(lambda name=name: self.running(name), PATIENCE_S)
 
-    def bind(self, name: str, namespace: str) -> None:
+    def bind(self, name: str, namespace: str, node: str = NAME) -> None:
         """As a scheduler does."""
-        target = {"apiVersion": "v1", "kind": "Node", "name": NAME}
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
         head = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "namespace": namespace}}
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/binding"
         self.kubectl("create", "--raw", path, "-f", "-", given=json.dumps({**head, "target": target}))

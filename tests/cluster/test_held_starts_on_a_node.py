@@ -74,5 +74,4 @@ def test_five_held_starts_in_a_row_are_each_after_the_borrower_s_end(node: OneNo
     story.kept()
     assert more(node, before, f'{LATE}_bucket{{le="0.0"}}') == STARTS
     assert more(node, before, f"{HELD}_count") == STARTS
-    assert more(node, before, f"{HELD}_sum") >= STARTS * SAVE_S / 2, "there was nothing to wait for"
     assert more(node, before, "nls_kubernetes_starts_anyway_total") == 0

@@ -29,8 +29,8 @@ def test_the_story_goes_on_after_a_service_of_the_node_was_killed(node: OneNode,
     node.signal(service, signal.SIGKILL)
     story.kept()
     if service == "kubelet":
-        # Until its device plugin is back it refuses pods with devices for good.
-        wait_until(lambda: node.plugin.registrations > before, PATIENCE_S)
+        # Until its device plugin is back it refuses pods with devices for good, whatever the node's status says still.
+        wait_until(lambda: node.plugin.registrations > before and node.plugin.known(), PATIENCE_S)
     wait_until(lambda: node.get("node", "node-a").get("status", {}).get("allocatable", {}).get("nvidia.com/gpu") == "2")
     wait_until(node.daemon_ready, PATIENCE_S)
     story.third_pod()

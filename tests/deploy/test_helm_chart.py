@@ -59,6 +59,7 @@ SAME: dict[str, tuple[str, dict[str, Any], Values]] = {
         {},
         {
             **policy_of("kai"),
+            "components": {"fake_gpu_operator": True},
             "runtimeClassName": "",
             "args": ["--simulate=/etc/nls/topology/$(NODE_NAME).yml", "--context-memory=400MiB"],
             "volumes": [{"name": "topology", "configMap": {"name": "nls-topology"}}],
@@ -71,6 +72,7 @@ SAME: dict[str, tuple[str, dict[str, Any], Values]] = {
         on("end_processes"),
         {**policy_of("kai"), "openshift": True, "components": {"end_processes": True}},
     ),
+    "fake_gpu_operator": ("plain", on("fake_gpu_operator"), {"components": {"fake_gpu_operator": True}}),
     "host_paths": ("plain", on("host_paths"), {"components": {"host_paths": True}}),
     "monitoring": ("plain", on("monitoring"), {"components": {"monitoring": True}}),
     "webhook": (

@@ -75,11 +75,13 @@ def told() -> dict[str, set[str]]:
     """Every sample's name that a daemon tells, with the labels' names; those of a cluster where its driver is there."""
     metrics = Metrics(NodeState)
     if importlib.util.find_spec("nls_scheduler.kubernetes_driver") is not None:
+        from nls_scheduler.kubernetes_driver.held_starts import HeldStarts
         from nls_scheduler.kubernetes_driver.vacating import ClusterMetrics, Vacating
 
         ages: dict[str, float | None] = {"pods": 0.0, "nodes": 0.0, "bindrequests": 0.0, "podresources": 0.0}
         writer = SimpleNamespace(written=0, lost=0)
         metrics.register(ClusterMetrics(NodeState, dict, lambda: ages, Vacating(), writer))
+        metrics.register(HeldStarts(writer))
     families = list(metrics._registry.collect())
     samples: dict[str, set[str]] = {}
     for family in families:

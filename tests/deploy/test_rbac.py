@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAMESPACE = "nls-system"
+OPERATOR = "/namespaces/gpu-operator/"
 
 
 def grants(overlay: Path) -> set[Permission]:
@@ -24,12 +25,19 @@ def grants(overlay: Path) -> set[Permission]:
     return granted(manifests, (NAMESPACE, pod["serviceAccountName"]))
 
 
+def argument(overlay: Path, option: str) -> str | None:
+    """One of the daemon's arguments in that overlay, as its pod on `node-a` gets it."""
+    found = (a for a in daemon_container(rendered(overlay))["args"] if a.startswith(f"{option}="))
+    written = next(found, None)
+    return written and written.replace("$(POD_NAMESPACE)", NAMESPACE).replace("$(NODE_NAME)", "node-a")
+
+
 @pytest.fixture(scope="module")
 def calls(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, str]]:
     """Every kind of call that a real daemon makes, as a small API server has recorded them.
 
     The pods of the node, the claim of one, KAI's decision on one that is not bound yet, an annotation that cannot be
-    read (of which an Event tells), and the policy.
+    read (of which an Event tells), the policy, and the topology of fake-gpu-operator.
     """
     pytest.importorskip("kubernetes", reason="pip install 'nls-jupyter[kubernetes]'")
     stand_ins = str(ROOT / "tests" / "kubernetes")
@@ -41,14 +49,13 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, str]]:
     finally:
         sys.path.remove(stand_ins)
     directory = tmp_path_factory.mktemp("cluster")
-    container = daemon_container(rendered(KUBERNETES / "overlays" / "kai"))
-    policy = next(a for a in container["args"] if a.startswith("--policy")).replace("$(POD_NAMESPACE)", NAMESPACE)
+    named = [argument(KUBERNETES / "overlays" / "kind", option) for option in ("--policy", "--topology")]
     with FakeApiServer() as api, FakeKubelet(directory / "kubelet.sock") as kubelet:
         api.put(NODES, node({}))
         api.put(PODS, pod("odd", annotations={"gpu-fraction": "much"}))
         api.put(PODS, pod("claiming", claim="gpu"))
         api.put(BIND_REQUESTS, bind_request("coming"))
-        options = ["--kubernetes", "--node-name", NODE, "--kubelet-socket", str(kubelet.socket), policy]
+        options = ["--kubernetes", "--node-name", NODE, "--kubelet-socket", str(kubelet.socket), *filter(None, named)]
         options += ["--kubeconfig", str(api.kubeconfig(directory)), "--first-list-within", "0.01"]
         with DaemonProcess(directory, "2x16GiB", *options):
 
@@ -56,8 +63,9 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, str]]:
                 kinds = {needed_for(*call).resource for call in api.requests if call[0] == "WATCH"}
                 asked = {path.rpartition("/namespaces/default/")[2] for _, path in api.requests}
                 told = any(method == "POST" for method, _ in api.requests)
+                maps = {path for method, path in api.requests if method == "WATCH" and path.endswith("/configmaps")}
                 every = {"pods", "nodes", "bindrequests", "configmaps", "resourceslices"}
-                return kinds == every and asked >= {"pods", "resourceclaims"} and told
+                return kinds == every and asked >= {"pods", "resourceclaims"} and told and len(maps) == 2
 
             wait_until(complete, 40)
         return set(api.requests)
@@ -67,7 +75,8 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, str]]:
 def test_every_call_of_the_daemon_is_granted_and_every_grant_is_used(
     overlay: Path, calls: set[tuple[str, str]]
 ) -> None:
-    refused, idle = held_against(calls, grants(overlay))
+    asked = calls if argument(overlay, "--topology") else {call for call in calls if OPERATOR not in call[1]}
+    refused, idle = held_against(asked, grants(overlay))
     assert refused == set()
     assert idle == set()
 
@@ -84,12 +93,15 @@ def test_nothing_can_be_changed_but_events_can_be_told(overlay: Path) -> None:
 
 @pytest.mark.parametrize("overlay", OVERLAYS, ids=name)
 def test_the_only_config_map_that_can_be_read_is_the_policy(overlay: Path) -> None:
+    """In its own namespace; where the GPUs are fake-gpu-operator's, its ConfigMaps as well."""
     manifests: list[Manifest] = rendered(overlay)
-    (rule,) = only(manifests, "Role")["rules"]
-    (policy,) = (a for a in daemon_container(manifests)["args"] if a.startswith("--policy="))
+    roles = {role["metadata"]["namespace"]: role for role in of_kind(manifests, "Role")}
+    assert set(roles) == ({NAMESPACE, "gpu-operator"} if argument(overlay, "--topology") else {NAMESPACE})
+    (rule,) = roles[NAMESPACE]["rules"]
+    policy = argument(overlay, "--policy")
+    assert policy is not None
     assert rule["resourceNames"] == [policy.rpartition("/")[2]]
     assert rule["resourceNames"] == [only(manifests, "ConfigMap")["metadata"]["name"]]
-    assert only(manifests, "Role")["metadata"]["namespace"] == NAMESPACE
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
@@ -138,10 +138,40 @@ def test_without_a_folder_the_log_names_what_ends_with_the_kernel(opened: Callab
     assert "c.GpuMagics.kept_folder" in line
 
 
-def test_a_folder_that_cannot_be_used_is_named_with_what_is_lost(opened: Callable[..., AutoKernel]) -> None:
+def losses(daemon: DaemonProcess, after: int) -> list[Any]:
+    """What the node's history says is lost, from that entry on."""
+    entries = daemon.request("GET", "/v1/history")[1]["entries"]
+    return [entry for entry in entries if entry["sequence"] > after and entry["event"] == "lost"]
+
+
+def last(daemon: DaemonProcess) -> int:
+    entries = daemon.request("GET", "/v1/history")[1]["entries"]
+    return max((entry["sequence"] for entry in entries), default=0)
+
+
+def test_a_folder_that_cannot_be_used_is_named_with_what_is_lost(
+    daemon: DaemonProcess, opened: Callable[..., AutoKernel]
+) -> None:
+    before = last(daemon)
     with opened(NLS_KEPT_FOLDER="/proc/kept") as kernel:
         kernel.run(MAKE)
     assert "are lost with the kernel: /proc/kept" in log_of(kernel)
+    (entry,) = losses(daemon, before)
+    assert entry["reason"].startswith("the notebook's kernel is told to end: /proc/kept")
+    assert {"model", "view", "lines"} <= set(entry["missing"])
+    assert "lost" in daemon.nls("history").stdout
+
+
+def test_the_history_tells_only_what_is_not_kept(daemon: DaemonProcess, opened: Callable[..., AutoKernel]) -> None:
+    before = last(daemon)
+    with opened() as kernel:
+        kernel.run(MAKE)
+    (entry,) = losses(daemon, before)
+    assert (entry["missing"], entry["lost_cells"]) == (["lines"], [])
+    before = last(daemon)
+    with opened() as kernel:
+        kernel.run("%%gpu\nmodel = 1")
+    assert losses(daemon, before) == []
 
 
 def test_exit_keeps_them_too(opened: Callable[..., AutoKernel]) -> None:

@@ -46,6 +46,7 @@ EVENTS = (
     "process_exited",
     "cell_started",
     "state_saved",
+    "variables_lost",
     "reported",
     "memory_wanted",
 )

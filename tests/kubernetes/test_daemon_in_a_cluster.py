@@ -143,7 +143,7 @@ def test_a_device_by_a_name_that_no_gpu_has_is_some_gpu_and_the_status_says_so(c
     assert "default/train GPU-by-another-name" in cluster.daemon.status()["message"]
 
 
-def test_a_cordoned_node_says_so_and_nobody_has_to_leave(cluster: ClusterBench) -> None:
+def test_a_cordoned_node_says_so_and_is_ready_all_the_same(cluster: ClusterBench) -> None:
     cluster.reserve("g0", 0)
     uid = cluster.book("alice")
     wait_until(lambda: ask(cluster, uid).get("home"))

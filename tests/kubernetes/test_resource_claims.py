@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from nls_scheduler.core.model.gpu import Owner
 from nls_scheduler.core.model.ids import GpuUuid
+from nls_scheduler.kubernetes_driver.bind_requests import BindRequest
+from nls_scheduler.kubernetes_driver.bind_requests import bind_request as parse_bind_request
 from nls_scheduler.kubernetes_driver.pods import PodRecord, pod_record
 from nls_scheduler.kubernetes_driver.resource_claims import (
     ClaimedDevice,
     ResourceClaim,
     claims_of,
     keys,
+    sizes_on,
     with_claims,
     without_onlookers,
 )
 from nls_scheduler.kubernetes_driver.resource_claims import resource_claim as parsed
 from nls_scheduler.kubernetes_driver.resource_slices import Device, device_id
 from nls_scheduler.kubernetes_driver.view import Sources, View, look
-from objects import SOCKET_DIRECTORY, pod, resource_claim, result
+from objects import SOCKET_DIRECTORY, bind_request, pod, resource_claim, result
 
 GIB = 2**30
 A, B = GpuUuid("GPU-a"), GpuUuid("GPU-b")
@@ -80,8 +84,9 @@ def seen(record: PodRecord, allocations: dict[str, tuple[str, ...]] | None = Non
         ([result("gpu-1", consumedCapacity={"shares": "1"})], ((B,), None)),
         ([share("gpu-1", "much")], ((B,), None)),
         ([share(CUT, "1Gi")], ((A,), GIB)),
-        ([share("gpu-0", "6Gi"), result("gpu-1")], ((A, B), None)),
-        ([share("gpu-0", "6Gi"), share("gpu-1", "2Gi")], ((A, B), 6 * GIB)),
+        ([share("gpu-0", "6Gi"), result("gpu-1")], ((A, B), None, 0, {A: 6 * GIB})),
+        ([share("gpu-0", "6Gi"), share("gpu-1", "2Gi")], ((A, B), 6 * GIB, 0, {B: 2 * GIB})),
+        ([share("gpu-0", "2Ti"), share("gpu-1", "1Ti")], ((A, B), 16 * GIB)),
         ([share("gpu-0", "1Ti")], ((A,), 16 * GIB)),
         ([result("gpu-0", adminAccess=True)], ((), None)),
         ([result("gpu-0", adminAccess=True), result("gpu-1")], ((B,), None)),
@@ -102,7 +107,8 @@ def seen(record: PodRecord, allocations: dict[str, tuple[str, ...]] | None = Non
         "an amount that cannot be read",
         "a part of a slice",
         "a part of one Gpu and all of another",
-        "parts of two Gpus: the larger on both",
+        "parts of two Gpus: each its own",
+        "more of two Gpus than there is",
         "no more than there is",
         "administrative access",
         "administrative access, and a device",
@@ -111,12 +117,64 @@ def seen(record: PodRecord, allocations: dict[str, tuple[str, ...]] | None = Non
     ],
 )
 def test_what_a_claim_gives_is_owned_before_the_kubelet_tells(
-    results: list[dict[str, Any]], owned: tuple[tuple[GpuUuid, ...], int | None]
+    results: list[dict[str, Any]], owned: tuple[Any, ...]
 ) -> None:
     view = seen(given(*results))
     assert view.claims.owners == (Owner("1", "default/train", *owned),)
     assert view.signals == {"1": "binding"}
     assert view.troubles == {}
+
+
+def deciding(*results: dict[str, Any], count: int = 0) -> BindRequest:
+    """As KAI decides on a pod with a claim: what it is about to get, by the name of the pod's claim."""
+    written = bind_request("train", count=count)
+    allocation = {"devices": {"results": list(results)}}
+    written["spec"]["resourceClaimAllocations"] = [{"name": "gpu", "allocation": allocation}]
+    found = parse_bind_request(written)
+    assert found is not None
+    return replace(found, claimed_bytes=sizes_on(found.claimed, DEVICES, CAPACITIES))
+
+
+@pytest.mark.parametrize(
+    ("results", "owned"),
+    [
+        ([result("gpu-1")], ((B,), None)),
+        ([result(CUT)], ((A,), None, 0, {A: 2 * GIB})),
+        ([share("gpu-1", "6Gi"), result("gpu-0")], ((B, A), None, 0, {B: 6 * GIB})),
+        ([share("gpu-1", "1Ti")], ((B,), None, 0, {B: 16 * GIB})),
+    ],
+    ids=["a device", "a slice to be cut", "a part, and a device", "no more than there is"],
+)
+@pytest.mark.parametrize("count", [0, 1])
+def test_what_kai_is_about_to_give_to_a_claim_is_owned_before_the_pod_is_bound(
+    results: list[dict[str, Any]], owned: tuple[Any, ...], count: int
+) -> None:
+    """`receivedGPU` counts the devices of claims or does not, as KAI's version has it."""
+    request = deciding(*results, count=count)
+    view = look(Sources("node-a", {}, bind_requests=(request,), capacities=CAPACITIES))
+    key = f"bind:{request.uid}"
+    assert view.claims.owners == (Owner(key, "default/train", *owned),)
+    assert view.signals == {key: "bind_request"}
+
+
+def test_whoever_is_about_to_look_only_owns_nothing() -> None:
+    request = deciding(result("gpu-0", adminAccess=True))
+    view = look(Sources("node-a", {}, bind_requests=(request,), capacities=CAPACITIES))
+    assert view.claims.owners == (Owner(f"bind:{request.uid}", "default/train"),)
+    assert view.somewhere == {}
+
+
+def test_a_device_that_kai_names_and_no_slice_describes_is_some_gpu() -> None:
+    request = deciding(result("gpu-9"))
+    view = look(Sources("node-a", {}, bind_requests=(request,), capacities=CAPACITIES))
+    assert view.somewhere == {"default/train": (device_id("node-a", "gpu-9"),)}
+
+
+def test_once_the_pod_is_bound_its_own_claims_say_what_it_has() -> None:
+    request = deciding(result("gpu-1"))
+    pods = {"1": given(result("gpu-0"))}
+    view = look(Sources("node-a", pods, bind_requests=(request,), capacities=CAPACITIES))
+    assert view.claims.owners == (Owner("1", "default/train", (A,)),)
 
 
 def test_the_kubelet_s_word_on_the_same_device_changes_nothing() -> None:

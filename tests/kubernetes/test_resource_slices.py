@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from nls_scheduler.kubernetes_driver.resource_slices import Device, device_id, devices_of, gpu_of, resolved
+from nls_scheduler.core.model.ids import GpuUuid
+from nls_scheduler.kubernetes_driver.resource_slices import (
+    Device,
+    device_id,
+    devices_of,
+    gpu_of,
+    resolved,
+    slices_of_parents,
+)
 from nls_scheduler.kubernetes_driver.resource_slices import resource_slice as parsed
 from objects import resource_slice, slice_device
 
@@ -97,3 +105,13 @@ def test_what_a_slice_of_a_gpu_is(uuid: str | None, gpus: set[str], found: str) 
     known = devices(written)
     assert known == {device_id("node-a", MIG): Device(uuid or "", "GPU-a", 10 * 2**30)}
     assert gpu_of(device_id("node-a", MIG), known, gpus) == found
+
+
+def test_a_slice_that_was_cut_for_its_claim_is_one_of_those_that_its_gpu_has_now() -> None:
+    told = devices({**resource_slice({}), "spec": {**resource_slice({"gpu-1": "GPU-b"})["spec"], "devices": [
+        slice_device(MIG, parentUUID="GPU-a"),
+        slice_device("gpu-1-mig-1g10gb-19-0", parentUUID="GPU-b"),
+        slice_device("gpu-2-mig-1g10gb-19-0", uuid="MIG-c", parentUUID="GPU-a"),
+    ]}})  # fmt: skip
+    parents = {GpuUuid("MIG-x"): "GPU-a", GpuUuid("MIG-y"): "GPU-a", GpuUuid("GPU-b"): ""}
+    assert slices_of_parents(told, parents) == {device_id("node-a", MIG): frozenset({"MIG-x", "MIG-y"})}

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cluster_bench import ClusterBench
 from fake_api_server import FakeApiServer
-from objects import BIND_REQUESTS, NODES, PODS, pod, shared_pod
+from nls_scheduler.units.clock import boottime_s
+from objects import BIND_REQUESTS, NODES, PODS, node, pod, shared_pod
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from notebooks import Book
 
 FAST = ("--set", "cool_down_s=0.2", "--set", "min_residency_s=0.2", "--set", "poll_interval_s=0.1")
+CORDONED_IDLE_S = 0.5
+FAST += ("--set", f"cordoned_idle_s={CORDONED_IDLE_S}")
 DEADLINE_S = 30.0
 """Far above `reclaim_deadline_s`: what is late is measured by the daemon itself, and this machine may be busy."""
 
@@ -84,6 +87,36 @@ def test_a_bind_request_vacates_the_gpu_before_the_pod_is_bound(story: Story) ->
     assert story.cluster.metric('nls_kubernetes_claims_missed_total{signal="bind_request"}') == 0
     for collection, written in ((BIND_REQUESTS, request), (PODS, train), (PODS, reserved)):
         story.cluster.api.delete(collection, written)
+    story.spread()
+
+
+def history(story: Story) -> list[dict[str, Any]]:
+    """All entries of the daemon."""
+    status, told = story.cluster.daemon.request("GET", "/v1/history")
+    assert status == 200
+    return list(told["entries"])
+
+
+def test_a_cordoned_node_is_vacated_in_an_order_and_their_next_cells_bring_notebooks_back(story: Story) -> None:
+    story.spread()
+    borrower = next(b for b in story.books.values() if b.entry(phase="running")["current"] != [story.cluster.gpus[0]])
+    last = history(story)[-1]
+    before, due_at = last["sequence"], last["at"] + CORDONED_IDLE_S
+    wait_until(lambda: boottime_s() > due_at)  # both are idle for long enough, whoever came last
+    story.cluster.api.put(NODES, node({"nvidia.com/gpu.memory": "16384"}, cordoned=True))
+    for book in story.books.values():
+        book.entry(phase="suspended")
+    left = [e for e in history(story) if e["sequence"] > before and e["event"] == "suspended"]
+    assert len(left) == len(story.books)
+    assert left[0]["workload"] == borrower.entry()["id"]
+    assert all("about to be emptied" in entry["reason"] for entry in left)
+    assert "leave their GPUs, one after another" in story.cluster.daemon.status()["message"]
+    for name, book in story.books.items():
+        assert book.gpu("print(owner, sum(kept))").stdout.strip() == f"{name} 45"
+    story.cluster.api.put(NODES, node({"nvidia.com/gpu.memory": "16384"}))
+    wait_until(lambda: story.cluster.daemon.status()["message"] is None)
+    for book in story.books.values():
+        book.gpu("pass")
     story.spread()
 
 

@@ -184,6 +184,16 @@ def test_a_device_by_a_name_that_no_gpu_has_could_be_every_gpu_of_which_nothing_
     assert view.somewhere == {"default/train": (STRANGE,)}
 
 
+def test_it_is_one_of_those_that_it_could_be() -> None:
+    """A slice that was cut out of its GPU for a claim: the GPU is known, and which of its slices it is, not."""
+    view = seen(allocations={"default/train": (STRANGE,)}, could_be={STRANGE: frozenset({B})})
+    assert owners(view) == {("default/train", (B,), None, 0)}
+    both = {"default/train": (STRANGE,), "default/other": ("GPU-of-no-name",)}
+    assert owners(seen(allocations=both, could_be={STRANGE: frozenset({B})})) == {
+        ("default/other, default/train", (A, B), None, 0)
+    }
+
+
 def test_it_is_no_gpu_that_somebody_has() -> None:
     notebook = shared_pod("book", "0.5", "g1", managed=True)
     view = seen(reservation("g1", A), notebook, allocations={"default/train": (STRANGE,)})

@@ -85,6 +85,11 @@ PREDICATES = [
     ),
     *_of("core/planning/claims.py", ("_expected", "()", "As many Gpus are kept free as devices are promised.")),
     *_of(
+        "core/planning/places/cordon.py",
+        ("leaves_now", "{}", "Idle notebooks leave a cordoned node, one after another."),
+        ("leaves_at", "None", "Idle notebooks leave a cordoned node, whoever is kept by its user later."),
+    ),
+    *_of(
         "core/planning/gangs.py",
         ("resting", "{}", "A gang that is not whole is on no Gpu."),
         ("leave_together", "None", "A gang leaves whole or not at all."),

@@ -26,6 +26,7 @@ CLAIMS = st.builds(
     Claims,
     st.lists(OWNER, max_size=3, unique_by=lambda owner: owner.id).map(tuple),
     st.frozensets(GPU, max_size=2),
+    st.sampled_from([False, False, True]),
 )
 ACTION = st.one_of(
     st.tuples(st.just("claim"), CLAIMS),

@@ -231,3 +231,14 @@ def test_owners_are_known_again_after_a_restart() -> None:
     stage.node.come_back()
     stage.after(60)
     assert (stage.gpu("alice"), stage.gpu("bob")) == (0, 0)
+
+
+def test_an_owner_has_on_each_gpu_what_its_claims_give_it_there() -> None:
+    stage = Stage(2)
+    claim(stage, Owner("train", "train", (ZERO, ONE), TOTAL // 2, differs_on={ONE: TOTAL // 8}))
+    assert [stage.node.state.gpus[uuid].owners[0].bytes for uuid in (ZERO, ONE)] == [TOTAL // 2, TOTAL // 8]
+    stage.notebook("alice", 0.75, 0.75, **at_home(ONE))
+    assert stage.gpu("alice") == 1
+    claim(stage, Owner("train", "train", (ZERO, ONE), TOTAL // 2, differs_on={ONE: None}))
+    stage.after(60)
+    assert not stage.runs("alice")

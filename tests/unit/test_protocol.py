@@ -57,6 +57,12 @@ WHY = said("what a program knows")
         ("cell_started", {}, events.CellStarted(1.5, W)),
         ("cell_finished", {}, events.CellFinished(1.5, W)),
         ("state_saved", {"saved_bytes": 0}, events.StateSaved(1.5, W, 0)),
+        (
+            "variables_lost",
+            {"reason": "full", "missing": ["a"], "lost_cells": ["[4]"]},
+            events.VariablesLost(1.5, W, "full", ("a",), ("[4]",)),
+        ),
+        ("variables_lost", {"reason": "full"}, events.VariablesLost(1.5, W, "full")),
         ("memory_trimmed", {"command_id": 3}, events.MemoryTrimmed(1.5, W, ID)),
         (
             "reported",

@@ -88,6 +88,7 @@ TABLE = [
     (Why(Reason.BURST_NEEDED_BY_REQUESTS, gpus=(A,)), "its burst on GPU 0 was needed for what is guaranteed there"),
     (Why(Reason.YIELDS, gpus=(A,), who=(BOB,)), "yields GPU 0 to bob when its cell ends"),
     (Why(Reason.IDLE, numbers=(600.0,)), "idle for 10 min"),
+    (Why(Reason.CORDONED, numbers=(30.0,)), "this node is about to be emptied, and it was idle for 30 s"),
     (Why(Reason.ABOVE_LIMIT, bytes=(13 * GIB, 12 * GIB)), "it used 13 GiB, above its limit of 12 GiB"),
     (Why(Reason.MEMORY_SHORT), "memory is short on its GPU, and it holds more than its request"),
     (Why(Reason.WAITS), "waits for a GPU"),

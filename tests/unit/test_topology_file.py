@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nls_scheduler.drivers.simulated import SimulatedDriver, SimulatedGpu, SimulationSpec
-from nls_scheduler.drivers.topology_file import parse_topology, read_topology
+from nls_scheduler.drivers.topology_file import GivenTo, parse_given, parse_topology, read_topology
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,3 +117,15 @@ def test_what_is_no_topology_is_refused_with_the_file_and_the_reason(tmp_path: P
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"missing\.yml cannot be read"):
         read_topology(tmp_path / "missing.yml")
+
+
+@pytest.mark.parametrize(
+    ("text", "uid"), [(AS_YAML, "5f0f0ae8-9d77-4e2c-b1c5-3d7a3e0f9f11"), (AS_JSON, "5f0f")], ids=["yaml", "json"]
+)
+def test_who_has_a_gpu_is_read_and_one_that_nobody_has_is_missing(text: str, uid: str) -> None:
+    assert parse_given(text) == {FIRST: GivenTo("team-a/training", frozenset({uid}))}
+
+
+def test_a_status_that_the_operator_has_cleared_gives_a_gpu_to_nobody() -> None:
+    gpus = [{"id": FIRST, "status": {}}, {"id": SECOND}]
+    assert parse_given(json.dumps({"gpuMemory": 1024, "gpus": gpus})) == {}

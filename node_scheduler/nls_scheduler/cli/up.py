@@ -80,6 +80,11 @@ def _add_kubernetes(parser: argparse.ArgumentParser) -> None:
         "--policy", metavar="NAMESPACE/NAME", help="a ConfigMap with the cluster's settings, followed as it changes"
     )
     parser.add_argument(
+        "--topology",
+        metavar="NAMESPACE/NAME",
+        help="fake-gpu-operator's ConfigMap of this node, which says which simulated GPU each pod has",
+    )
+    parser.add_argument(
         "--first-list-within",
         type=_seconds,
         default=30.0,
@@ -183,8 +188,12 @@ def _cluster(options: argparse.Namespace, path: Path) -> tuple[Cluster, Mapping[
     node = options.node_name or os.environ.get("NODE_NAME")
     if not node:
         raise ValueError("--kubernetes needs the node's name: set NODE_NAME by a fieldRef, or give --node-name.")
-    if options.policy is not None and options.policy.count("/") != 1:
-        raise ValueError(f"--policy {options.policy} is not NAMESPACE/NAME.")
+    for option in ("policy", "topology"):
+        named = getattr(options, option)
+        if named is not None and named.count("/") != 1:
+            raise ValueError(f"--{option} {named} is not NAMESPACE/NAME.")
+    if options.topology is not None and not options.simulate:
+        raise ValueError("--topology is of simulated GPUs: it goes with --simulate.")
     try:
         from nls_scheduler.kubernetes_driver import policy
         from nls_scheduler.kubernetes_driver.api import KubernetesApi
@@ -198,6 +207,7 @@ def _cluster(options: argparse.Namespace, path: Path) -> tuple[Cluster, Mapping[
         socket_directory=options.socket_directory or str(path.parent),
         kubelet_socket=Path(options.kubelet_socket or DEFAULT_SOCKET),
         config_map=options.policy,
+        topology=options.topology,
         whole_node=options.gpus is None,
         pace=Pace(spread_s=options.first_list_within),
     )

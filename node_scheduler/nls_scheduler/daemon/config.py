@@ -88,6 +88,12 @@ class NlsScheduler(Configurable):
     idle_suspend_s = Float(
         None, allow_none=True, help="An idle notebook is suspended after this long; None: only when room is wanted."
     ).tag(config=True)
+    cordoned_idle_s = Float(
+        _POLICY.cordoned_idle_s,
+        allow_none=True,
+        help="On a cordoned node of a cluster an idle notebook is suspended after this long, one after another; None: "
+        "a cordon changes nothing for whoever is there.",
+    ).tag(config=True)
     oversubscribe = Float(
         _POLICY.oversubscribe,
         help="Bound on the sum of requests at home on a Gpu, in Gpus. Above 1.0 requests are on demand: a cell may "

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from nls_scheduler.kubernetes_driver.written import mapping, text, words
+from nls_scheduler.kubernetes_driver.resource_claims import allocated
+from nls_scheduler.kubernetes_driver.written import mapping, objects, text, words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from nls_scheduler.kubernetes_driver.resource_claims import ClaimedDevice
 
 PATH: Final = "/apis/scheduling.run.ai/v1alpha2/bindrequests"
 FRACTION: Final = "Fraction"
@@ -24,10 +27,12 @@ class BindRequest:
         pod: `namespace/name` of the pod.
         node: for which node.
         shared: whether the pod gets parts of devices, named in `groups`; else complete ones.
-        count: of how many devices.
+        count: of how many devices; 0: of none but what its claims get.
         portion: which part of each; 1.0 for complete ones.
         groups: KAI's names of the devices; one that no reservation pod has is a device to come.
         over: it has been carried out, or has failed for good.
+        claimed: devices that its ResourceClaims are about to get.
+        claimed_bytes: what these come to on each Gpu, once the devices are known; `None`: all of it.
     """
 
     uid: str
@@ -38,6 +43,8 @@ class BindRequest:
     portion: float
     groups: tuple[str, ...]
     over: bool = False
+    claimed: tuple[ClaimedDevice, ...] = ()
+    claimed_bytes: Mapping[str, int | None] = field(default_factory=dict)
 
 
 def bind_request(written: Mapping[str, Any]) -> BindRequest | None:
@@ -47,14 +54,16 @@ def bind_request(written: Mapping[str, Any]) -> BindRequest | None:
     name, kind = text(spec.get("podName") or metadata.get("name")), spec.get("receivedResourceType")
     if not (uid and namespace and name and node) or kind not in (FRACTION, REGULAR):
         return None
+    claims = objects(spec.get("resourceClaimAllocations"))
+    claimed = tuple(device for claim in claims for device in allocated(mapping(claim, "allocation")))
     groups = words(spec.get("selectedGPUGroups"))
     count, portion = _received(mapping(spec, "receivedGPU"))
     if kind == FRACTION:
         count = len(groups) or max(1, count)
-    if count < 1:
+    if count < 1 and not claimed:
         return None
     over = mapping(written, "status").get("phase") in ("Succeeded", "Failed")
-    return BindRequest(uid, f"{namespace}/{name}", node, kind == FRACTION, count, portion, groups, over)
+    return BindRequest(uid, f"{namespace}/{name}", node, kind == FRACTION, count, portion, groups, over, claimed)
 
 
 def _received(received: Mapping[str, Any]) -> tuple[int, float]:

@@ -21,7 +21,8 @@ from nls_scheduler.kubernetes_driver.first_list import held_back, remembered
 from nls_scheduler.kubernetes_driver.heartbeat import Heartbeat
 from nls_scheduler.kubernetes_driver.held_starts import HeldStarts
 from nls_scheduler.kubernetes_driver.kubelet import Kubelet
-from nls_scheduler.kubernetes_driver.nodes import CORDONED, node_record
+from nls_scheduler.kubernetes_driver.nodes import CORDONED, IDLE_LEAVE, node_record
+from nls_scheduler.kubernetes_driver.operator_topology import OperatorTopology, topology
 from nls_scheduler.kubernetes_driver.overfull_homes import OverfullHomes
 from nls_scheduler.kubernetes_driver.passing import Passing
 from nls_scheduler.kubernetes_driver.podresources import DEFAULT_SOCKET
@@ -65,6 +66,7 @@ class ClusterSettings:
         config_map: `namespace/name` of the policy; `None`: none.
         pace: see `Pace`.
         whole_node: all of the node's Gpus are this daemon's: a device that is none of them is one by another name.
+        topology: `namespace/name` of fake-gpu-operator's ConfigMap for this node; `None`: the Gpus are not its.
     """
 
     node: str
@@ -73,6 +75,7 @@ class ClusterSettings:
     config_map: str | None = None
     pace: Pace = field(default_factory=Pace)
     whole_node: bool = True
+    topology: str | None = None
 
 
 class KubernetesCluster:
@@ -110,14 +113,11 @@ class KubernetesCluster:
         self._bind_requests = self._follow(bind_requests.PATH, "", self._bind_request, of_all_nodes=True)
         slices = self._follow(resource_slices.PATH, own, resource_slices.resource_slice, optional=True)
         self._dynamic = DynamicResources(api, slices, self._changed, again_s=self._settings.pace.most_s)
-        reflectors: list[Reflector[Any]] = [self._pods, self._nodes, self._bind_requests, slices]
-        self._maps: Reflector[Mapping[str, Any]] | None = None
-        if self._settings.config_map is not None:
-            namespace, _, name = self._settings.config_map.partition("/")
-            path = f"/api/v1/namespaces/{namespace}/configmaps"
-            self._maps = self._follow(path, f"metadata.name={name}", policy.config_data)
-            reflectors.append(self._maps)
-        self._reflectors = reflectors
+        self._maps = self._follow_map(self._settings.config_map, policy.config_data)
+        given = self._follow_map(self._settings.topology, topology)
+        self._topology = OperatorTopology(given)
+        asked = (self._pods, self._nodes, self._bind_requests, slices, self._maps, given)
+        self._reflectors = reflectors = [each for each in asked if each is not None]
         metrics = ClusterMetrics(
             lambda: host.state, lambda: self._pods.records, self._ages_s, self.vacating, self._events
         )
@@ -172,13 +172,15 @@ class KubernetesCluster:
     @property
     def trouble(self) -> str | None:
         """See `cluster.Cluster`."""
-        parts = (self._policy, *self._reflectors, self._dynamic, self._kubelet, self._view)
+        parts = (self._policy, *self._reflectors, self._dynamic, self._topology, self._kubelet, self._view)
         told = (part.trouble for part in parts if part is not None)
         return next((why for why in told if why is not None), self._cordoned)
 
     @property
     def _cordoned(self) -> str | None:
-        return CORDONED if any(node.cordoned for node in self._nodes.records.values()) else None
+        if not any(node.cordoned for node in self._nodes.records.values()):
+            return None
+        return CORDONED if self._host.state.policy.cordoned_idle_s is None else f"{CORDONED} {IDLE_LEAVE}"
 
     def identified(self, peer: Peer) -> Peer:
         """See `cluster.Cluster`."""
@@ -269,6 +271,13 @@ class KubernetesCluster:
         optional = optional or of_all_nodes
         return Reflector(self._api, path, params, convert, self._changed, pace=pace, optional=optional)
 
+    def _follow_map(self, named: str | None, convert: Callable[..., Any]) -> Reflector[Any] | None:
+        """The ConfigMap `namespace/name`, if one is named."""
+        if named is None:
+            return None
+        namespace, _, name = named.partition("/")
+        return self._follow(f"/api/v1/namespaces/{namespace}/configmaps", f"metadata.name={name}", convert)
+
     def _pod(self, written: Mapping[str, Any]) -> PodRecord | None:
         return pod_record(written, self._settings.socket_directory)
 
@@ -312,7 +321,8 @@ class KubernetesCluster:
         if view is None:
             return held_back(remembered(state, self._allocations), state)
         homes = {uuid for home in view.homes.values() for uuid in home}
-        return view.claims if self._all_is_known else held_back(view.claims, state, homes)
+        claims = view.claims if self._all_is_known else held_back(view.claims, state, homes)
+        return replace(claims, cordoned=self._cordoned is not None)
 
     def _tell_claims(self, *, even_if_the_same: bool = False) -> None:
         claims = self._claims()
@@ -320,11 +330,12 @@ class KubernetesCluster:
             self._host.apply_or_tell(ev.GpusClaimed(boottime_s(), claims))
 
     def _sources(self) -> Sources:
+        requests, gpus = self._passing.requests.values(), self._host.state.gpus
         return Sources(
             node=self._settings.node,
             pods={uid: self._as_given(pod) for uid, pod in self._pods.records.items()},
             elsewhere=self._elsewhere.records,
-            bind_requests=tuple(self._passing.requests.values()),
+            bind_requests=tuple(self._dynamic.decided(request, gpus) for request in requests),
             allocations=self._allocations,
             whole_node=self._settings.whole_node,
             capacities={uuid: gpu.memory_total_bytes for uuid, gpu in self._host.state.gpus.items()},
@@ -333,6 +344,7 @@ class KubernetesCluster:
             spent=self._passing.spent(self._pods.records.values()),
             departed=self._passing.reservations,
             asked_for=self._elsewhere.asked_for,
+            could_be=self._dynamic.could_be(gpus),
         )
 
     def _see_what_passes(self) -> None:
@@ -364,7 +376,8 @@ class KubernetesCluster:
         told = self._kubelet.allocations
         if not hasattr(self, "_dynamic"):
             return told
-        return self._dynamic.allocations(told, self._living, self._host.state.gpus)
+        gpus, living = self._host.state.gpus, self._living
+        return self._topology.allocations(self._dynamic.allocations(told, living, gpus), living, gpus)
 
     @property
     def _labels(self) -> Mapping[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nls_scheduler.kubernetes_driver import resource_claims, resource_slices
@@ -10,6 +11,9 @@ from nls_scheduler.kubernetes_driver.by_name import ByName
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from nls_scheduler.core.model.gpu import Gpu
+    from nls_scheduler.core.model.ids import GpuUuid
+    from nls_scheduler.kubernetes_driver.bind_requests import BindRequest
     from nls_scheduler.kubernetes_driver.pods import PodRecord
     from nls_scheduler.kubernetes_driver.reflector import Api, Reflector
     from nls_scheduler.kubernetes_driver.resource_slices import Device, ResourceSlice
@@ -49,10 +53,19 @@ class DynamicResources:
         owned = resource_claims.without_onlookers(told, pods, self._claims.records, self._claims.asked_for)
         return resource_slices.resolved(owned, self._devices, gpus)
 
+    def could_be(self, gpus: Mapping[GpuUuid, Gpu]) -> dict[str, frozenset[GpuUuid]]:
+        """Devices without a UUID, and the Gpus that each could be."""
+        return resource_slices.slices_of_parents(self._devices, {uuid: gpu.parent or "" for uuid, gpu in gpus.items()})
+
     def given(self, pod: PodRecord, gpus: Collection[str]) -> PodRecord:
         """`pod` with what its claims give it, if all of them say that."""
         claims = resource_claims.claims_of(pod, self._claims.records) if pod.claims else None
         return pod if claims is None else resource_claims.with_claims(pod, claims, self._devices, gpus)
+
+    def decided(self, request: BindRequest, gpus: Collection[str]) -> BindRequest:
+        """`request` with what its claims are about to get of each Gpu."""
+        sizes = resource_claims.sizes_on(request.claimed, self._devices, gpus) if request.claimed else {}
+        return replace(request, claimed_bytes=sizes) if sizes else request
 
     async def close(self) -> None:
         """Ask no more."""

@@ -23,6 +23,7 @@ REASONS: Final[Mapping[str, tuple[str, str]]] = {
     "evicted": ("GpuEvicted", "Warning"),
     "interrupted": ("GpuCellInterrupted", "Warning"),
     "failed": ("GpuFailed", "Warning"),
+    "lost": ("GpuVariablesLost", "Warning"),
 }
 """The reason and the type of the Event for an entry of the history; others are of no interest to a cluster."""
 _WAITING: Final = 256

@@ -10,7 +10,8 @@ from nls_scheduler.kubernetes_driver.written import mapping, texts
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-CORDONED: Final = "This node is cordoned: no new pod comes here, and whoever is here goes on as before."
+CORDONED: Final = "This node is cordoned: no new pod comes here."
+IDLE_LEAVE: Final = "Idle notebooks leave their GPUs, one after another, and come back with their next cell."
 
 
 @dataclass(frozen=True, slots=True)

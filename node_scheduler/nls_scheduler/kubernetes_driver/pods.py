@@ -42,6 +42,7 @@ class PodRecord:
         devices: UUIDs that KAI 0.18 wrote on it.
         claims: its ResourceClaims, by `namespace/name`; one without a name is not made yet.
         claimed: Gpus that these give it, as far as they have been read.
+        claimed_bytes: how much of each, where it asks for nothing else; `None`: all of it.
         managed: its GPU processes are looked after by us: it can reach the daemon's socket.
         reserves: UUID of the device that this reservation pod holds; empty: it has not said yet; `None`: it is none.
         started_at: when its GPU container began, seconds since the epoch.
@@ -62,6 +63,7 @@ class PodRecord:
     devices: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
     claimed: tuple[str, ...] = ()
+    claimed_bytes: Mapping[str, int | None] = field(default_factory=dict)
     managed: bool = False
     reserves: str | None = None
     started_at: float | None = None

@@ -11,6 +11,7 @@ is only looked at (`adminAccess`), as by a monitor: that takes nothing from anyb
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.kubernetes_driver.quantities import Demand, parse_quantity
@@ -65,11 +66,16 @@ def resource_claim(written: Mapping[str, Any]) -> ResourceClaim | None:
     status = mapping(written, "status")
     if not mapping(status, "allocation"):
         return None
-    results = objects(mapping(status, "allocation", "devices").get("results"))
-    devices = tuple(_device(result) for result in results if result.get("driver") == DRIVER)
+    devices = allocated(mapping(status, "allocation"))
     consumers = objects(status.get("reservedFor"))
     pods = frozenset(text(each.get("uid")) for each in consumers if each.get("resource") == "pods")
     return ResourceClaim(devices, pods, any(each.get("resource") != "pods" for each in consumers))
+
+
+def allocated(allocation: Mapping[str, Any]) -> tuple[ClaimedDevice, ...]:
+    """NVIDIA's devices of an `AllocationResult`."""
+    results = objects(mapping(allocation, "devices").get("results"))
+    return tuple(_device(result) for result in results if result.get("driver") == DRIVER)
 
 
 def _device(result: Mapping[str, Any]) -> ClaimedDevice:
@@ -96,19 +102,28 @@ def with_claims(
     pod: PodRecord, claims: Iterable[ResourceClaim], devices: Mapping[str, Device], gpus: Collection[str]
 ) -> PodRecord:
     """`pod` with the Gpus that its claims give it and, where it asks for nothing else, with what these come to."""
-    sizes: dict[str, int | None] = {}
-    for device in (device for claim in claims for device in claim.devices if not device.only_looks):
-        gpu = gpu_of(device.id, devices, gpus)
-        part, before = _bytes_on(gpu, device, devices, gpus), sizes.get(gpu, 0)
-        sizes[gpu] = None if part is None or before is None else before + part
+    sizes = sizes_on(chain.from_iterable(claim.devices for claim in claims), devices, gpus)
     pod = replace(pod, claimed=tuple(sizes))
     if pod.demand is None or pod.demand.devices or not sizes:
         return pod
-    # An owner has one size on all its Gpus: too much is safe, too little is not.
+    # One of ours asks for one size on all its Gpus: too much is safe, too little is not.
     known = [size for size in sizes.values() if size is not None]
     whole = len(known) < len(sizes)
     size: float | int = 1.0 if whole else max(known)
-    return replace(pod, demand=Demand(size, size, len(sizes), whole=whole, troubles=pod.demand.troubles))
+    demand = Demand(size, size, len(sizes), whole=whole, troubles=pod.demand.troubles)
+    return replace(pod, demand=demand, claimed_bytes=sizes)
+
+
+def sizes_on(
+    claimed: Iterable[ClaimedDevice], devices: Mapping[str, Device], gpus: Collection[str]
+) -> dict[str, int | None]:
+    """What is taken of each Gpu; `None`: all of it. A device of which it is not known which Gpu it is has its name."""
+    sizes: dict[str, int | None] = {}
+    for device in (each for each in claimed if not each.only_looks):
+        gpu = gpu_of(device.id, devices, gpus)
+        part, before = _bytes_on(gpu, device, devices, gpus), sizes.get(gpu, 0)
+        sizes[gpu] = None if part is None or before is None else before + part
+    return sizes
 
 
 def _bytes_on(gpu: str, claimed: ClaimedDevice, devices: Mapping[str, Device], gpus: Collection[str]) -> int | None:

@@ -17,6 +17,8 @@ from nls_scheduler.kubernetes_driver.written import mapping, objects, text, text
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
+    from nls_scheduler.core.model.ids import GpuUuid
+
 PATH: Final = "/apis/resource.k8s.io/v1/resourceslices"
 DRIVER: Final = "gpu.nvidia.com"
 
@@ -88,6 +90,16 @@ def gpu_of(name: str, devices: Mapping[str, Device], gpus: Collection[str]) -> s
     if device is None:
         return name
     return device.parent if device.uuid not in gpus and device.parent in gpus else device.uuid or name
+
+
+def slices_of_parents(devices: Mapping[str, Device], parents: Mapping[GpuUuid, str]) -> dict[str, frozenset[GpuUuid]]:
+    """Which slices a device could be that was cut out of its Gpu for its claim: the driver publishes no UUID of it.
+
+    `parents`: of this node's Gpus, the Gpu that each is a slice of; empty: of none.
+    """
+    unnamed = {name: device.parent for name, device in devices.items() if device.parent and not device.uuid}
+    cut = {name: frozenset(gpu for gpu, of in parents.items() if of == parent) for name, parent in unnamed.items()}
+    return {name: gpus for name, gpus in cut.items() if gpus}
 
 
 def resolved(

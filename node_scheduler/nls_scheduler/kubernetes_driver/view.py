@@ -41,6 +41,7 @@ class Sources:
         spent: KAI's groups whose last member has gone.
         departed: reservation pods that are known to have been here, by `namespace/name`.
         asked_for: pods, by the same, of which it is being asked at this moment whether they are ours.
+        could_be: of devices by names of no Gpu, which Gpus they could be; one that is missing could be any.
     """
 
     node: str
@@ -55,6 +56,7 @@ class Sources:
     spent: frozenset[str] = frozenset()
     departed: frozenset[str] = frozenset()
     asked_for: frozenset[str] = frozenset()
+    could_be: Mapping[str, frozenset[GpuUuid]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,10 @@ class _Look:
         given = dict(sources.allocations or {})
         for pod in (pod for pod in self._living.values() if pod.claimed):
             given[pod.key] = tuple(dict.fromkeys((*pod.claimed, *given.get(pod.key, ()))))
+        here = (r for r in sources.bind_requests if r.node == sources.node and not r.over)
+        self._requests = [r for r in here if r.pod not in sources.asked_for]
+        for request in (r for r in self._requests if r.claimed_bytes and r.pod not in self._by_key):
+            given[request.pod] = tuple(dict.fromkeys((*request.claimed_bytes, *given.get(request.pod, ()))))
         strange = {key: tuple(u for u in uuids if u not in mine) for key, uuids in given.items() if mine}
         self._strange = {key: uuids for key, uuids in strange.items() if uuids} if sources.whole_node else {}
         self._allocations = {
@@ -116,8 +122,6 @@ class _Look:
         self._troubles: dict[str, tuple[Trouble, ...]] = {}
         self._coming: dict[str, str] = {}
         self._ended = {pod.key for pod in sources.pods.values() if pod.ended} - self._by_key.keys()
-        here = (r for r in sources.bind_requests if r.node == sources.node and not r.over)
-        self._requests = [r for r in here if r.pod not in sources.asked_for]
         self._device_of = self._groups()
 
     def view(self) -> View:
@@ -183,7 +187,9 @@ class _Look:
             coming = self._to_come(pod.key, demand.devices, known)
         elif not known:
             self._come(pod.groups or (pod.uid,), pod.key)
-        self._owners[pod.uid] = Owner(pod.uid, pod.key, known, self._request_bytes(pod, known), coming)
+        size = self._request_bytes(pod, known)
+        differs_on = {uuid: of for uuid in known if (of := self._claimed_bytes(pod, uuid, size)) != size}
+        self._owners[pod.uid] = Owner(pod.uid, pod.key, known, size, coming, differs_on)
 
     def _devices_of(self, pod: PodRecord) -> tuple[GpuUuid, ...]:
         """As KAI wrote them on the pod, as its groups' reservations say, or as its claims and the kubelet gave them."""
@@ -200,6 +206,13 @@ class _Look:
         sizes = [self._sources.capacities[uuid] for uuid in known if uuid in self._sources.capacities]
         capacity = max(sizes, default=0)
         return min(capacity, as_bytes(demand.request, capacity, self._sources.counted_bytes)) if capacity else None
+
+    def _claimed_bytes(self, pod: PodRecord, gpu: GpuUuid, otherwise: int | None) -> int | None:
+        """What its claims give it of one Gpu; `None`: all of it. `otherwise`: they say nothing of it."""
+        return self._at_most(gpu, pod.claimed_bytes.get(gpu, otherwise))
+
+    def _at_most(self, gpu: GpuUuid, size: int | None) -> int | None:
+        return size if size is None else min(size, self._sources.capacities.get(gpu, size))
 
     def _bind_request(self, request: BindRequest) -> None:
         """A decision that the pod itself does not show yet."""
@@ -218,7 +231,10 @@ class _Look:
         self._signals[key] = "bind_request"
         if not request.shared:
             given = tuple(GpuUuid(uuid) for uuid in self._allocations.get(request.pod, ()))
-            self._owners[key] = Owner(key, request.pod, given, None, self._to_come(request.pod, request.count, given))
+            coming = self._to_come(request.pod, request.count, given)
+            parts = {uuid: self._at_most(uuid, request.claimed_bytes.get(uuid)) for uuid in given}
+            differs_on = {uuid: size for uuid, size in parts.items() if size is not None}
+            self._owners[key] = Owner(key, request.pod, given, None, coming, differs_on)
             return
         unknown = [group for group in request.groups if group not in self._device_of]
         self._come(unknown or ([] if shared else [f"{key}-{n}" for n in range(request.count)]), request.pod)
@@ -273,10 +289,12 @@ class _Look:
             self._signals[owner] = "allocation"
 
     def _somewhere(self) -> dict[str, tuple[str, ...]]:
-        """Devices by names that no Gpu has: each is some Gpu of which nothing is known: all of these are owned."""
+        """Devices by names that no Gpu has: each is a Gpu of which nothing is known, so that all of these are owned."""
         somewhere = {key: uuids for key, uuids in sorted(self._strange.items()) if not self._has_gone_or_told(key)}
         taken = self._allocated | {uuid for owner in self._owners.values() for uuid in owner.gpus}
-        free = tuple(sorted(self._sources.capacities.keys() - taken))
+        every, could_be = self._sources.capacities.keys(), self._sources.could_be
+        possible = {gpu for ids in somewhere.values() for each in ids for gpu in could_be.get(each, every)}
+        free = tuple(sorted(possible & every - taken))
         if somewhere and free:
             self._owners[SOMEWHERE] = Owner(SOMEWHERE, ", ".join(somewhere), free)
             self._signals[SOMEWHERE] = "allocation"

@@ -122,6 +122,8 @@ class Recorder:
                 found += self._gone(before, was, event)
             elif now.phase is Phase.RUNNING and was.phase is Phase.STARTING:
                 found += (_with_losses(entry, event) for entry in self._arrived(before, was, after, now))
+            elif isinstance(event, events.VariablesLost) and workload_id == about:
+                found.append(_with_losses(self._entry(after, now, "lost", said(event.reason)), event))
             elif now.phase is Phase.FAILED and was.phase is not Phase.FAILED:
                 found.append(self._entry(after, now, "failed", _plan_reason(after, now)))
             else:
@@ -269,7 +271,7 @@ class History:
 
 
 def _with_losses(entry: Entry, event: events.Event) -> Entry:
-    if not isinstance(event, events.ProcessReady):
+    if not isinstance(event, events.ProcessReady | events.VariablesLost):
         return entry
     return replace(entry, missing=event.missing, lost_cells=event.lost_cells)
 

@@ -46,6 +46,7 @@ _SENTENCES: Final[Mapping[Reason, str]] = {
     Reason.BURST_NEEDED_BY_REQUESTS: "its burst on {w.gpus} was needed for what is guaranteed there",
     Reason.YIELDS: "yields {w.gpus} to {w.who} when its cell ends",
     Reason.IDLE: "idle for {w.seconds}",
+    Reason.CORDONED: "this node is about to be emptied, and it was idle for {w.seconds}",
     Reason.ABOVE_LIMIT: "it used {w.at_least[0]}, above its limit of {w.sizes[1]}",
     Reason.MEMORY_SHORT: "memory is short on its GPU, and it holds more than its request",
     Reason.WAITS: "waits for a GPU",

@@ -68,6 +68,7 @@ _EVENT_FIELDS: Final[Mapping[str, Mapping[str, type]]] = {
     "cell_started": {},
     "cell_finished": {},
     "state_saved": {"saved_bytes": int},
+    "variables_lost": {"reason": str, "missing": list, "lost_cells": list},
     "memory_trimmed": {"command_id": int},
     "cell_interrupted": {"command_id": int},
     "memory_wanted": {"number": int, "gpu": str, "bytes": int, "held_bytes": int},
@@ -86,6 +87,8 @@ _OPTIONAL: Final[Mapping[tuple[str, str], Any]] = {
     ("process_ready", "missing"): (),
     ("process_ready", "lost_cells"): (),
     ("suspend_failed", "busy"): False,
+    ("variables_lost", "missing"): (),
+    ("variables_lost", "lost_cells"): (),
     ("process_exited", "pid"): None,
     ("process_exited", "start_time"): None,
     ("process_exited", "code"): None,
@@ -186,6 +189,8 @@ def parse_event(text: str | bytes, workload: WorkloadId, at: float) -> events.Wo
     kind, fields = _checked_fields(message)
     if kind == "memory_wanted":
         return _memory_wanted(fields, workload, at)
+    if kind == "variables_lost":
+        return events.VariablesLost(at, workload, fields["reason"], fields["missing"], fields["lost_cells"])
     return _as_event(kind, fields, workload, at)
 
 

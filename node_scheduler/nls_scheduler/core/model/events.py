@@ -209,6 +209,18 @@ class StateSaved(WorkloadEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class VariablesLost(WorkloadEvent):
+    """Its kernel was told to end, and not all that was to outlive it could be kept.
+
+    `missing`: names of variables; `lost_cells`: cells that are not in what is kept.
+    """
+
+    reason: str
+    missing: tuple[str, ...] = ()
+    lost_cells: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessExited(WorkloadEvent):
     """Its GPU process is gone: asked for or not. `reason` says how, or why; no process: a stop found none.
 

@@ -42,6 +42,7 @@ class Owner:
         name: for people.
         gpus: where its request is counted.
         request_bytes: on each of them; `None`: all of it.
+        differs_on: where it has another size than that.
         devices_to_come: how many Gpus more it will own completely, of which nobody knows yet which ones.
     """
 
@@ -50,6 +51,11 @@ class Owner:
     gpus: tuple[GpuUuid, ...] = ()
     request_bytes: int | None = None
     devices_to_come: int = 0
+    differs_on: Mapping[GpuUuid, int | None] = field(default_factory=dict)
+
+    def bytes_on(self, gpu: GpuUuid) -> int | None:
+        """Of one of its Gpus; `None`: all of it."""
+        return self.differs_on.get(gpu, self.request_bytes)
 
     @property
     def mention(self) -> Mention:
@@ -64,10 +70,12 @@ class Claims:
     Attributes:
         owners: those whom we do not look after.
         allocated: Gpus that somebody has already, ours included: no device to come is one of them.
+        cordoned: no new pod comes here, and those that are here are to go.
     """
 
     owners: tuple[Owner, ...] = ()
     allocated: frozenset[GpuUuid] = frozenset()
+    cordoned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ class Policy:
         placement: see above.
         idle_suspend_s: see above.
         oversubscribe: see above.
+        cordoned_idle_s: on a cordoned node a notebook that has been idle for so long is suspended; `None`: none is.
         pools: the others, in the order in which they claim Gpus.
         queues: who may have how much; without any, priorities only order those who wait.
         start_timeout_s: a GPU process must be ready after this long.
@@ -56,6 +57,7 @@ class Policy:
     placement: Placement = Placement.SPREAD
     idle_suspend_s: float | None = None
     oversubscribe: float = 1.0
+    cordoned_idle_s: float | None = 30.0
     pools: tuple[Pool, ...] = ()
     queues: tuple[Queue, ...] = ()
     start_timeout_s: float = 120.0

@@ -42,6 +42,7 @@ class Reason(StrEnum):
     BURST_NEEDED_BY_REQUESTS = "burst-needed-by-requests"
     YIELDS = "yields-at-cell-end"
     IDLE = "idle"
+    CORDONED = "node-cordoned"
     ABOVE_LIMIT = "above-limit"
     MEMORY_SHORT = "memory-short"
 

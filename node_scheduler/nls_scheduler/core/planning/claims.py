@@ -36,8 +36,8 @@ def settle_claims(state: NodeState) -> NodeState:
 
 
 def _part(owner: Owner, gpu: Gpu) -> GpuOwner:
-    whole = gpu.memory_total_bytes
-    return GpuOwner(owner.id, owner.name, whole if owner.request_bytes is None else owner.request_bytes)
+    size = owner.bytes_on(gpu.uuid)
+    return GpuOwner(owner.id, owner.name, gpu.memory_total_bytes if size is None else size)
 
 
 def _expected(state: NodeState, owner: Owner, taken: dict[GpuUuid, list[GpuOwner]]) -> list[GpuUuid]:

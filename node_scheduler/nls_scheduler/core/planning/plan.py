@@ -16,6 +16,7 @@ from nls_scheduler.core.planning.homes.known import homes_of
 from nls_scheduler.core.planning.homes.paper import admission_order, waiting_order
 from nls_scheduler.core.planning.making_room.rooms import has_room, owed_bytes, room_bytes
 from nls_scheduler.core.planning.places import trims
+from nls_scheduler.core.planning.places.cordon import leaves_at, leaves_now
 from nls_scheduler.core.planning.places.failed_allocations import roomier, trim_for_wanted
 from nls_scheduler.core.planning.places.guarantees import grant_wishes, place_guarantees, place_guests
 from nls_scheduler.core.planning.places.spreading import follow_wishes, place_together, spread
@@ -54,12 +55,13 @@ def make_plan(state: NodeState) -> Plan:
     rests_at = {w.id: at for w in idle if (at := _rests_at(state, w)) is not None}
     resting = {key: _why_it_rests(state, key) for key, at in rests_at.items() if at <= state.at}
     gangs = gangs_of(state.workloads.values())
-    resting |= resting_gangs(gangs, homes.homes)
+    resting = leaves_now(state, alive) | resting | resting_gangs(gangs, homes.homes)
     wanting = [w for w in alive if w.wants_gpu and w.id in homes.homes and w.id not in resting]
     draft = place_guarantees(state, homes, sorted(wanting, key=admission_order))
     leave_together(draft, gangs)
     draft.waits |= resting
     draft.wake_at += rests_at.values()
+    draft.wake_at += (at for w in alive if (at := leaves_at(state, w)) is not None)
     if state.policy.queues:
         place_guests(
             draft, [w for w in alive if w.present and w.wants_gpu and w.id not in homes.homes and w.id not in resting]

@@ -107,6 +107,13 @@ def _(event: ev.StateSaved, workload: Workload, state: NodeState) -> NodeState:
 
 
 @record_of_workload.register
+def _(event: ev.VariablesLost, workload: Workload, state: NodeState) -> NodeState:
+    """For the history: nobody goes anywhere for it."""
+    del event, workload
+    return state
+
+
+@record_of_workload.register
 def _(event: ev.WorkloadReported, workload: Workload, state: NodeState) -> NodeState:
     """Make up for what was said while nobody listened."""
     following = max(state.next_command, CommandId((event.received or 0) + 1))

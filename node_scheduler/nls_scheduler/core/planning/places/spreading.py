@@ -53,13 +53,15 @@ def spread(draft: Draft) -> Moves:
     """Move idle bursters to where everybody's share grows by at least `min_gain`. Returns who moves where.
 
     Not while somebody is on the way to a Gpu: where all are is known only then. While one is to leave when its cell has
-    ended, nobody changes places with others.
+    ended, nobody changes places with others. On a node that is about to be emptied nobody goes but home.
     """
     if _coming(draft):
         return {}
     singles: Moves = {}
     states, held_bytes = draft.state.workloads, _held_until_a_cell_ends(draft)
     movable = [states[key] for key, gpus in draft.rooms.target.items() if _may_move_for_burst(draft, states[key], gpus)]
+    if draft.state.claims.cordoned:
+        return _go_home(draft, movable, held_bytes)
     while len(singles) < len(draft.rooms.gpus) and (best := _best_move(draft, movable, held_bytes)) is not None:
         workload, uuid = best
         _put(draft, workload, uuid)
