@@ -1,4 +1,4 @@
-"""What only a real Gpu has: graphs, allocators that users choose, streams, random numbers of the device, cold caches."""
+"""What only a real Gpu has: graphs, allocators that users choose, streams, its own random numbers, cold caches."""
 
 from __future__ import annotations
 
