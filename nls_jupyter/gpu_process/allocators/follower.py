@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from nls_jupyter.between.after_import import AfterImport
 from nls_jupyter.between.seams import MissingSeamError
 from nls_jupyter.gpu_process.allocators.captures import Captures
+from nls_jupyter.gpu_process.allocators.kept_apart import KeptApart
 from nls_jupyter.gpu_process.allocators.library import LacksError
 from nls_jupyter.saved_state.manifest import describe
 from nls_scheduler.processes.proc import CONTEXT_VARIABLE
@@ -41,7 +42,13 @@ class Follower:
         self.allowance_bytes: int | None = None
         self.libraries: list[Library] = []
         self._imports = AfterImport(
-            {"cupy": self._add_cupy, "nls_jupyter.simulated_cupy": self._add_cupy, "torch": self._add_torch},
+            {
+                "cupy": self._add_cupy,
+                "nls_jupyter.simulated_cupy": self._add_cupy,
+                "torch": self._add_torch,
+                "jax": lambda _: self._add(KeptApart("JAX", self)),
+                "tensorflow": lambda _: self._add(KeptApart("TensorFlow", self)),
+            },
             self.failed,
         )
 
