@@ -45,7 +45,7 @@ def plan(*, simulated: bool) -> list[Step]:
 
 def _must_work(simulated: bool) -> list[Step]:  # noqa: FBT001 - reads like an assertion
     doctor = [sys.executable, "-m", "nls_scheduler", "doctor", "--json"]
-    alone = _gpu_tests("nvml", "saved_state", "allowance", "standby", "edges")
+    alone = _gpu_tests("nvml", "cuda", "saved_state", "allowance", "standby", "edges")
     return [
         Step("machine", 1, 90, "figures", _program("tools/gpu_hour/about.py")),
         # Without a driver that is what it says.
