@@ -2,7 +2,8 @@
 
     python benchmarks/gpu_memory.py --library cupy --gib 10      # or torch; numpy tries it out without a GPU
 
-The unchanged check is taken both ways: with one launch over all memory, and with many (NLS_DEVICE_HASH=launches).
+The unchanged check is taken both ways: with one launch over all memory, and with many (NLS_DEVICE_HASH=launches). Saves
+and restores are taken with four threads, as they are, and with sixteen (NLS_SAVE_THREADS).
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from machine import machine, report
 
-from nls_jupyter.saved_state import Saver, fused_hash
+from nls_jupyter.saved_state import Saver, fused_hash, parallel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 GIB = 1 << 30
 ODD = 0x9E3779B97F4A7C15
 ROUNDS = 5
-CHANGES = 2
+CHANGES = 3
+MANY_THREADS = "16"
 # Words that are looked at together.
 PIECE = 1 << 24
 # What the issue of a copy costs besides is small only above this.
@@ -149,31 +151,41 @@ def saves(library: Library, saver: Saver, size_bytes: int) -> dict[str, float]:
             raise RuntimeError(f"not saved: {manifest.missing}")
 
     taken = {"save_new": seconds(library, save), "unchanged": best(library, save)}
-    with launches():
+    with switched(fused_hash.SWITCH, "launches"):
         taken["unchanged_by_many_launches"] = best(library, save)
     words[5] += 1
     taken["one_word_changed"] = seconds(library, save)
     words[5] -= 1
-    # From the second time on there is host memory for the old and the new.
-    for _ in range(CHANGES):
+
+    def changed() -> float:
+        nonlocal words
         words += 1
         library.wait()
-        taken["save_changed"] = seconds(library, save)
+        return seconds(library, save)
+
+    # From the second time on there is host memory for the old and the new.
+    changed()
+    taken["save_changed"] = changed()
+    with switched(parallel.SWITCH, MANY_THREADS):
+        taken["save_changed_by_many_threads"] = changed()
     return taken
 
 
 @contextlib.contextmanager
-def launches() -> Any:
-    """Without the kernel that reads all memory in one launch."""
-    os.environ[fused_hash.SWITCH] = "launches"
+def switched(name: str, value: str) -> Iterator[None]:
+    """The other way, meanwhile."""
+    os.environ[name] = value
     try:
         yield
     finally:
-        del os.environ[fused_hash.SWITCH]
+        del os.environ[name]
 
 
-def restores(library: Library, saver: Saver, size_bytes: int) -> float:
+def restores(library: Library, saver: Saver, size_bytes: int) -> dict[str, float]:
     """Seconds that it takes to bring them back. Raises RuntimeError where a bit differs."""
+    library.drop()
+    with switched(parallel.SWITCH, MANY_THREADS), contextlib.closing(Saver()) as other:
+        many = seconds(library, lambda: other.restore(saver.descriptors(), {}))
     library.drop()
     restored: dict[str, Any] = {}
     with contextlib.closing(Saver()) as other:
@@ -185,15 +197,15 @@ def restores(library: Library, saver: Saver, size_bytes: int) -> float:
             expected += CHANGES
             if not library.same(restored["words"][first:last], expected):
                 raise RuntimeError("what came back is not what was saved")
-    return taken
+    return {"restore": taken, "restore_by_many_threads": many}
 
 
 def measure(library: Library, size_bytes: int) -> dict[str, Any]:
     copies = peers(library, size_bytes)
     with contextlib.closing(Saver()) as saver:
         taken = saves(library, saver, size_bytes)
-        taken["restore"] = restores(library, saver, size_bytes)
-    peer = {"restore": copies["up"]}
+        taken |= restores(library, saver, size_bytes)
+    peer = {name: copies["up"] for name in taken if name.startswith("restore")}
     rates = {f"{name}_gib_s": size_bytes / GIB / value for name, value in {**taken, **copies}.items()}
     ratios = {f"{name}_speed_over_copy": peer.get(name, copies["down"]) / value for name, value in taken.items()}
     found = {**{f"{name}_s": value for name, value in taken.items()}, **rates, **ratios}
