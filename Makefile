@@ -20,10 +20,17 @@ FILES := node_scheduler/deploy/images
 MINUTES ?= 2
 SEED ?=
 
-.PHONY: demo lab labextension test test-long cluster-test test-oldest test-prereleases explore chaos soak corpus types mutants lint format docs pictures locks chart images containers publish-containers publish-chart version clean
+.PHONY: demo gpu lab labextension test test-long cluster-test test-oldest test-prereleases explore chaos soak corpus types mutants lint format docs pictures locks chart images containers publish-containers publish-chart version clean
 
 demo: $(VENV)/.lab
 	$(BIN)/nls demo
+
+# Everything on a real GPU, without a network: PART is 1 to 4, each below ten minutes, a step's name, or all. It takes what
+# is missing from the folder that tools/gpu_hour/prepare.sh makes where there is a network.
+gpu: PART ?= all
+gpu:
+	-PYTHON=$(PYTHON) bash tools/gpu_hour/hour.sh $(PART) $(ARGS)
+	$(PYTHON) tools/gpu_hour/results.py .gpuhour/out
 
 lab: labextension
 	$(BIN)/python tools/lab.py $(ARGS)

@@ -1,4 +1,4 @@
-"""A real `nls up --simulate`, for tests."""
+"""A real `nls up`, for tests: on simulated Gpus, or on real ones."""
 
 from __future__ import annotations
 
@@ -44,14 +44,15 @@ def parsed(method: str, path: str, answer: bytes) -> tuple[int, Any]:
 
 
 class DaemonProcess:
-    """A daemon on simulated Gpus, its socket and its log. Use as a context manager."""
+    """A daemon, its socket and its log; on real Gpus where `simulate` is `None`. Use as a context manager."""
 
-    def __init__(self, directory: Path, simulate: str = "2x16GiB", *arguments: str) -> None:
+    def __init__(self, directory: Path, simulate: str | None = "2x16GiB", *arguments: str) -> None:
         self.directory = directory
         self.socket = locate.checked(directory / "nls.sock")
         self.log_path = directory / "daemon.log"
         self.environment = nls_environment(NLS_SOCKET=str(self.socket))
-        self._command = [*NLS, "--state-dir", str(directory / "state"), "up", "--simulate", simulate, *arguments]
+        simulated = [] if simulate is None else ["--simulate", simulate]
+        self._command = [*NLS, "--state-dir", str(directory / "state"), "up", *simulated, *arguments]
         self.process: subprocess.Popen[bytes] | None = None
         self._clients: list[subprocess.Popen[str]] = []
 

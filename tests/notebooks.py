@@ -107,18 +107,22 @@ class Book:
 
 
 class Bench:
-    """A daemon on simulated Gpus and a Jupyter Server whose kernels find it. Use as a context manager."""
+    """A daemon, on real Gpus where `simulate` is `None`, and a Jupyter Server whose kernels find it.
+
+    Use as a context manager.
+    """
 
     before: tuple[str, ...] = ()
     """Words before the server's command."""
 
-    def __init__(self, directory: Path, simulate: str, *arguments: str, **variables: str) -> None:
+    def __init__(self, directory: Path, simulate: str | None, *arguments: str, **variables: str) -> None:
         self._directory = directory
         self._variables = variables
         self._runner = asyncio.Runner()
         self._stack = AsyncExitStack()
         self._books: list[Book] = []
-        self.daemon = DaemonProcess(directory, simulate, "--context-memory", "16MiB", *arguments)
+        context = [] if simulate is None else ["--context-memory", "16MiB"]
+        self.daemon = DaemonProcess(directory, simulate, *context, *arguments)
 
     def __enter__(self) -> Self:
         self.loop = self._runner.get_loop()

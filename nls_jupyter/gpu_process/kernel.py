@@ -257,6 +257,7 @@ class GpuProcessKernel(IPythonKernel):
             told = options["cell_meta"] or {}
             options["cell_meta"] = {key: value for key, value in told.items() if not key.startswith("nls_")}
         reply: dict[str, Any] = await super().do_execute(*args, **options)  # type: ignore[no-untyped-call]
+        self._follower.look_again()
         return reply
 
     def save_point(self) -> bool:

@@ -9,6 +9,8 @@ from typing import Any
 
 #: Objects that are saved with their content, so that what shows their memory can be made of them again.
 OWNERS = (bytes, bytearray, array.array)
+#: Of CuPy's page-locked memory, over which `cupyx.empty_pinned` makes arrays of NumPy.
+_PAGE_LOCKED = "cupy.cuda.pinned_memory"
 
 
 def owner_behind(base: Any) -> Any:
@@ -21,7 +23,8 @@ def owner_behind(base: Any) -> Any:
 def lender_behind(base: Any) -> str | None:
     """What kind of object lends a buffer that the user holds and that is not kept; `None` for a library's own."""
     owner = base.obj if type(base) is memoryview else base
-    return type(owner).__name__ if isinstance(owner, (mmap.mmap, ctypes.Array, ctypes.Structure)) else None
+    lends = isinstance(owner, (mmap.mmap, ctypes.Array, ctypes.Structure)) or type(owner).__module__ == _PAGE_LOCKED
+    return type(owner).__name__ if lends else None
 
 
 def span_of(owner: Any) -> tuple[int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from nls_jupyter.supervisor.pending import RequestFailed
 from nls_jupyter.supervisor.tasks import Tasks
 from nls_scheduler.client.link import Report
 from nls_scheduler.wire.errors import DaemonUnreachable, Problem
-from nls_scheduler.wire.protocol import CommandMessage, ErrorMessage, ViewMessage
+from nls_scheduler.wire.protocol import CommandMessage, ErrorMessage, ViewMessage, beside_users
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -188,7 +189,8 @@ class Orders:
             return
         await self._leave_first()
         try:
-            process = await self._keeper.launch({**command.environment, "NLS_WORKLOAD": self.id})
+            ordered = beside_users(command.environment, os.environ)
+            process = await self._keeper.launch({**ordered, "NLS_WORKLOAD": self.id})
             await self._tell(
                 "process_started", command_id=command.command_id, pid=process.pid, start_time=process.start_time
             )

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from nls_scheduler import __version__
 from nls_scheduler.core.model.topology import Link
 from nls_scheduler.daemon.peers import SO_PEERPIDFD
+from nls_scheduler.requests import enforcement
 from nls_scheduler.units.sizes import format_bytes
 from nls_scheduler.wire import locate
 from nls_scheduler.wire.errors import DaemonUnreachable
@@ -74,6 +75,7 @@ def examine(named: Path | None, environ: Mapping[str, str]) -> list[Finding]:
     findings += runtime_directory(environ)
     findings += driver(simulated=status is not None and bool(status["simulated"]))
     findings += libraries()
+    findings += limits()
     findings += shared_memory(Path("/dev/shm"))  # noqa: S108 - looked at, not written to
     findings += kernel(environ)
     findings += autoload([Path(sys.prefix) / "etc", Path("/usr/local/etc"), Path("/etc")], _ipython_directory(environ))
@@ -233,6 +235,13 @@ def libraries() -> list[Finding]:
         advice = 'pip install "nls-jupyter[cuda13]" (or [cuda12]) where cells should use the GPU'
         findings.append(Finding("libraries", "warning", text, advice))
     return findings
+
+
+def limits() -> list[Finding]:
+    """What holds each library that is installed to a notebook's limit."""
+    there = [row for row in enforcement.TABLE if any(_version(package) for package in row.packages)]
+    told = [f"{row.name}: {row.by}; follows {row.follows}" for row in there]
+    return [Finding("limits", "ok", f"{text}") for text in told]
 
 
 def shared_memory(shm: Path) -> list[Finding]:

@@ -21,7 +21,7 @@ from nls_scheduler.core.model.events import GpuReading, PlacedUse
 from nls_scheduler.core.model.ids import GpuUuid, ProcessId, WorkloadId
 from nls_scheduler.core.model.topology import Link
 from nls_scheduler.daemon.limits import MemoryLimits
-from nls_scheduler.drivers import nvml
+from nls_scheduler.drivers import nvml, nvml_process
 from nls_scheduler.drivers.nvml import LIST_INTERVAL_S, NvmlDriver, driver_version, survey
 from nls_scheduler.drivers.selection import Selection
 from nls_scheduler.processes.guardian import read_stat
@@ -122,6 +122,29 @@ def test_cuda_counts_in_the_same_order_as_nvml(driver: NvmlDriver) -> None:
         "CUDA_VISIBLE_DEVICES": "GPU-bbbb",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
     }
+
+
+def test_a_process_learns_what_the_driver_shows_of_it_and_nothing_of_others(
+    script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvml_process, "in_first_namespace", lambda: True)
+    nvml_process._handle.cache_clear()
+    assert nvml_process.own_memory_bytes("GPU-aaaa") is None
+    add(script, f"process GPU-aaaa {os.getppid()} {GIB}", f"process GPU-aaaa {ME} {2 * GIB}")
+    assert nvml_process.own_memory_bytes("GPU-aaaa") == 2 * GIB
+    assert nvml_process.own_memory_bytes("GPU-bbbb") is None
+    assert nvml_process.own_memory_bytes("GPU-unknown") is None
+    add(script, f"fail nvmlDeviceGetComputeRunningProcesses_v3 {GPU_IS_LOST}")
+    assert nvml_process.own_memory_bytes("GPU-aaaa") is None
+    nvml_process._handle.cache_clear()
+
+
+def test_in_a_pid_namespace_of_its_own_a_process_learns_nothing(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvml_process, "in_first_namespace", lambda: False)
+    nvml_process._handle.cache_clear()
+    add(script, f"process GPU-aaaa {ME} {2 * GIB}")
+    assert nvml_process.own_memory_bytes("GPU-aaaa") is None
+    nvml_process._handle.cache_clear()
 
 
 def test_mig_slices_stand_in_the_place_of_their_gpu(script: Path, driver: NvmlDriver) -> None:

@@ -117,6 +117,33 @@ def test_cupy_arrays_cross_the_host_once_per_memory_block(cupy):
     assert {name.where for name in result.manifest.saved} == {"gpu"}
 
 
+def test_managed_memory_comes_back_as_memory_of_the_gpu_and_that_is_named(cupy):
+    blocks = {name: cupy.ndarray((8,), np.float64, cupy.cuda.alloc(64), (8,)) for name in ("managed", "plain")}
+    kinds = {block.data.ptr: kind for block, kind in zip(blocks.values(), (3, 2), strict=True)}  # as cudaMemoryType
+    cupy.cuda.runtime.pointerGetAttributes = lambda address: types.SimpleNamespace(type=kinds[address])
+    changed = [(changed.name, changed.change) for changed in Roundtrip(blocks).manifest.changed]
+    assert changed == [("managed", "managed memory comes back as memory of the GPU alone")]
+
+
+def test_page_locked_memory_comes_back_as_ordinary_memory_and_that_is_named(monkeypatch):
+    torch = pytest.importorskip("torch")
+    names = {"locked": torch.arange(4), "plain": torch.arange(5)}
+    locked = names["locked"].untyped_storage().data_ptr()
+    asked = []
+
+    def is_pinned(storage, device="cuda"):
+        asked.append(storage.data_ptr())
+        return storage.data_ptr() == locked
+
+    monkeypatch.setattr(torch.UntypedStorage, "is_pinned", is_pinned)
+    assert not Roundtrip(names).manifest.changed
+    assert not asked, "to ask initializes CUDA, where it is not in use"
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    changed = [(changed.name, changed.change) for changed in Roundtrip(names).manifest.changed]
+    assert changed == [("locked", "page-locked memory comes back as ordinary memory")]
+
+
 def test_cupy_without_a_gpu_is_left_alone(cupy):
     cupy.cuda.is_available = lambda: False
     assert Roundtrip({"x": 1}).namespace == {"x": 1}

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
 
 from nls_jupyter.between.after_import import AfterImport
 from nls_jupyter.between.seams import MissingSeamError
 from nls_jupyter.gpu_process.allocators.captures import Captures
+from nls_jupyter.gpu_process.allocators.contexts import Contexts, gpu_of
+from nls_jupyter.gpu_process.allocators.kept_apart import KeptApart
 from nls_jupyter.gpu_process.allocators.library import LacksError
 from nls_jupyter.saved_state.manifest import describe
-from nls_scheduler.processes.proc import CONTEXT_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,8 +33,14 @@ class Follower:
         libraries: those that the user has imported.
     """
 
-    def __init__(self, asking: Asking, tell: Callable[[str], object] = _log.warning) -> None:
+    def __init__(
+        self,
+        asking: Asking,
+        tell: Callable[[str], object] = _log.warning,
+        contexts: Contexts | None = None,
+    ) -> None:
         """`tell` gets a sentence for the user about each library that cannot be looked after."""
+        self._contexts = contexts or Contexts()
         self._asking = asking
         self._tell = tell
         self._lock = threading.RLock()
@@ -41,7 +48,13 @@ class Follower:
         self.allowance_bytes: int | None = None
         self.libraries: list[Library] = []
         self._imports = AfterImport(
-            {"cupy": self._add_cupy, "nls_jupyter.simulated_cupy": self._add_cupy, "torch": self._add_torch},
+            {
+                "cupy": self._add_cupy,
+                "nls_jupyter.simulated_cupy": self._add_cupy,
+                "torch": self._add_torch,
+                "jax": lambda _: self._add(KeptApart("JAX", self)),
+                "tensorflow": lambda _: self._add(KeptApart("TensorFlow", self)),
+            },
             self.failed,
         )
 
@@ -86,11 +99,25 @@ class Follower:
         """The daemon allows so much from now on. Where more is held, caches go at once; variables stay."""
         with self._lock:
             self.allowance_bytes = allowance_bytes
+            self._measure()
             for library in self.libraries:
                 library.follow()
-            devices = {device for library in self.libraries for device in library.devices()}
-            if allowance_bytes is not None and any(self.held_bytes(device) > allowance_bytes for device in devices):
+            if allowance_bytes is not None and any(self.held_bytes(each) > allowance_bytes for each in self._devices()):
                 self.trim()
+
+    def look_again(self) -> None:
+        """Between cells: what contexts and libraries take by now is not left for allocators."""
+        with self._lock:
+            if self._measure():
+                for library in self.libraries:
+                    library.follow()
+
+    def _measure(self) -> bool:
+        changed = [self._contexts.measure(each, partial(self._allocated_bytes, each)) for each in self._devices()]
+        return any(changed)
+
+    def _devices(self) -> set[int]:
+        return {device for library in self.libraries for device in library.devices()}
 
     def trim(self) -> int:
         """Have every library give back what it caches, after the capture of a CUDA graph. Returns the bytes so far."""
@@ -105,11 +132,14 @@ class Follower:
         if allowance_bytes is None:
             return None
         others = sum(other.held_bytes(device) for other in tuple(self.libraries) if other is not library)
-        return max(0, allowance_bytes - context_bytes() - others)
+        return max(0, allowance_bytes - self._contexts.bytes(device) - others)
 
     def held_bytes(self, device: int) -> int:
         """What this process has taken from `device`, as its libraries know, the context included."""
-        return context_bytes() + sum(library.held_bytes(device) for library in tuple(self.libraries))
+        return self._contexts.bytes(device) + self._allocated_bytes(device)
+
+    def _allocated_bytes(self, device: int) -> int:
+        return sum(library.held_bytes(device) for library in tuple(self.libraries))
 
     def grew(self, library: Library) -> None:
         """`library` has taken more from a device: what is left for the others is less."""
@@ -120,14 +150,3 @@ class Follower:
     def ask(self, device: int, size_bytes: int) -> Answer:
         """Ask the daemon for what `device` did not have; see `Asking.ask`."""
         return self._asking.ask(gpu_of(device), size_bytes, self.held_bytes(device))
-
-
-def context_bytes() -> int:
-    """What the CUDA context takes, about, as the daemon counts it."""
-    return int(os.environ.get(CONTEXT_VARIABLE, "0"))
-
-
-def gpu_of(device: int) -> str:
-    """UUID of a device by its number: the scheduler always masks by UUID."""
-    shown = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    return shown[device].strip() if device < len(shown) else ""

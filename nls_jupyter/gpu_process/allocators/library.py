@@ -34,6 +34,8 @@ class Library(Protocol):
 class Allowance(Protocol):
     """What a library's allocator asks of the follower."""
 
+    allowance_bytes: int | None
+
     def left_bytes(self, library: Library, device: int) -> int | None:
         """What `library` may have taken from `device` in all; `None`: no bound."""
 

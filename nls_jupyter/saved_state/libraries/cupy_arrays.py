@@ -15,6 +15,9 @@ from nls_jupyter.saved_state.libraries.blocks import block_behind, is_array_with
 from nls_jupyter.saved_state.looks import Look, Memory
 from nls_jupyter.saved_state.regions import Regions, refuse
 
+#: cudaMemoryTypeManaged of driver_types.h.
+_MANAGED = 3
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from types import ModuleType
@@ -71,6 +74,11 @@ class CupyArrays:
     def _key(self, memory: Any, start: int, size_bytes: int) -> object:
         return (self._module.__name__, memory.device_id, start, size_bytes)
 
+    def _is_managed(self, address: int) -> bool:
+        """Whether it is shared with the host; the stand-in has none, and CuPy before 12 does not tell."""
+        attributes = getattr(getattr(self._module.cuda, "runtime", None), "pointerGetAttributes", None)
+        return attributes is not None and getattr(attributes(address), "type", None) == _MANAGED
+
     def _reduce(self, array: Any) -> Any:
         memory, (start, size_bytes) = array.data.mem, block_behind(array)
         if not is_array_with_a_block(array) and array.size:
@@ -78,6 +86,8 @@ class CupyArrays:
                 if first <= start and start + size_bytes <= end:
                     place = (array.dtype, array.shape, array.strides, array.data.ptr - first)
                     return load_from_storage, (self._module.__name__, theirs, *place)
+        if size_bytes and self._is_managed(start):
+            self._regions.note("managed memory comes back as memory of the GPU alone")
         storage = self._regions.storage(
             self._key(memory, start, size_bytes),
             lambda: DeviceMemory(self._module, memory, start, size_bytes),

@@ -132,9 +132,16 @@ class TorchTensors:
                 if start <= pointer and pointer + storage.nbytes() <= end:
                     self._in_arrays[place] = InArray(storage, owner, pointer - start)
                     return self._in_arrays[place]
+        if _is_page_locked(storage):
+            self._regions.note("page-locked memory comes back as ordinary memory")
         return self._regions.storage(
             _key(storage), lambda: TensorMemory(storage), load_storage, str(storage.device), culprit=culprit
         )
+
+
+def _is_page_locked(storage: Any) -> bool:
+    """Never initializes CUDA: to ask its driver about an address would (`CUDAHooks.cpp`, PyTorch 2.13)."""
+    return storage.device.type == "cpu" and bool(torch.cuda.is_initialized() and storage.is_pinned())
 
 
 def _compiled_modules() -> list[type]:

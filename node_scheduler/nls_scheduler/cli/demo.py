@@ -20,13 +20,15 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
     """Called by `main`."""
     parser = subparsers.add_parser(
         "demo",
-        help="see two notebooks share two GPUs, and one move",
+        help="see two notebooks share one GPU or two, and give way",
         description=(
             "Plays the story of this project in real notebooks on a Jupyter Server and a daemon of its own: on two "
-            "idle GPUs of this machine, or on simulated ones, which it says first. Leaves nothing behind."
+            "idle GPUs of this machine, on one if there is only one, or on simulated ones, which it says first. "
+            "Leaves nothing behind."
         ),
         parents=[common],
     )
+    parser.add_argument("--gpus", type=int, choices=(1, 2), help="play the story for so many (default: what is idle)")
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="put the played notebooks there")
     parser.set_defaults(run=_run)
@@ -40,4 +42,4 @@ def _run(options: argparse.Namespace) -> int:
     from nls_scheduler.demo.screen import Screen
     from nls_scheduler.demo.stage import perform
 
-    return asyncio.run(perform(Screen(as_json=options.json), options.keep))
+    return asyncio.run(perform(Screen(as_json=options.json), options.keep, options.gpus))

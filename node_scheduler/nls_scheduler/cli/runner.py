@@ -22,7 +22,7 @@ from nls_scheduler.processes.foreground import ForegroundCommand, NotStarted
 from nls_scheduler.processes.proc import WORKLOAD_VARIABLE
 from nls_scheduler.units.sizes import format_seconds
 from nls_scheduler.wire.errors import DaemonUnreachable, Problem
-from nls_scheduler.wire.protocol import CommandMessage, DaemonMessage, ErrorMessage
+from nls_scheduler.wire.protocol import CommandMessage, DaemonMessage, ErrorMessage, beside_users
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -207,7 +207,7 @@ class Runner:
         self._line.clear()
         self._wait_no_longer()
         self._starting, self._stopping, self._died = True, None, None
-        environment = {**os.environ, **message.environment}
+        environment = {**os.environ, **beside_users(message.environment, os.environ)}
         try:
             running = await ForegroundCommand.start(self._command, environment, self._mask)
         except (NotStarted, OSError) as error:

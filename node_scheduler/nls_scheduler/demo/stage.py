@@ -14,17 +14,20 @@ from typing import TYPE_CHECKING
 
 from nls_scheduler.client.daemon_client import DaemonClient
 from nls_scheduler.demo import jupyter
+from nls_scheduler.demo.cast import DemoFailed
 from nls_scheduler.demo.jupyter import CellFailed
-from nls_scheduler.demo.story import DemoFailed, Story
+from nls_scheduler.demo.one_gpu import NOTEBOOKS_QUEUE, QUEUES, OneGpu
+from nls_scheduler.demo.two_gpus import TwoGpus
 from nls_scheduler.drivers.nvml import NvmlDriver
 from nls_scheduler.wire.errors import DaemonUnreachable, Problem
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
+    from nls_scheduler.demo.cast import Cast
     from nls_scheduler.demo.screen import Screen
 
-SIMULATION = "2x512MiB"
+SIMULATIONS = {1: "1x1GiB", 2: "2x512MiB"}
 CONTEXT_MEMORY = "32MiB"
 # The holder of burst keeps it for a while before it yields; a story should not wait that long.
 SHORT_TURNS = ("--set", "residency_per_move=1")
@@ -47,8 +50,10 @@ def idle_gpus() -> tuple[list[str], str]:
         driver.close()
 
 
-async def perform(screen: Screen, keep: Path | None) -> int:
+async def perform(screen: Screen, keep: Path | None, count: int | None) -> int:
     """Play the story. Returns the exit code: 0 when everything that it claims was seen, 128 + N after signal N.
+
+    `count`: for so many GPUs, 1 or 2; `None`: for what is idle.
 
     Ctrl-C and the like end it in an orderly way, so that it leaves nothing then either.
     """
@@ -65,7 +70,7 @@ async def perform(screen: Screen, keep: Path | None) -> int:
     for number in _ENDING_SIGNALS:
         loop.add_signal_handler(number, stop, number)
     try:
-        code = await _perform(screen, keep)
+        code = await _perform(screen, keep, count)
     except asyncio.CancelledError:
         if not received:
             raise
@@ -75,27 +80,41 @@ async def perform(screen: Screen, keep: Path | None) -> int:
     return code
 
 
-async def _perform(screen: Screen, keep: Path | None) -> int:
+async def _perform(screen: Screen, keep: Path | None, count: int | None) -> int:
     idle, about = idle_gpus()
-    simulated = len(idle) < 2
-    if simulated:
-        screen.note(f"{about} The story needs two idle ones: it plays on two SIMULATED GPUs ({SIMULATION}).")
-    else:
-        screen.note(f"{about} The story plays on two of them; the others are left alone.")
+    count, gpus, which = which_gpus(count, idle)
+    screen.note(f"{about} {which}")
     directory = Path(tempfile.mkdtemp(prefix="nls-demo-", dir="/tmp"))
-    gpus = (
-        ["--simulate", SIMULATION, "--context-memory", CONTEXT_MEMORY] if simulated else ["--gpus", ",".join(idle[:2])]
-    )
+    queue = {"NLS_QUEUE": NOTEBOOKS_QUEUE} if count == 1 else {}
+    rules = ["--set", f"queues={QUEUES}"] if count == 1 else []
     try:
-        async with _daemon(directory, gpus) as client, _followed(client, screen):
-            environment = {"NLS_SOCKET": str(client.socket)}
+        async with _daemon(directory, [*gpus, *rules]) as client, _followed(client, screen):
+            environment = {"NLS_SOCKET": str(client.socket), **queue}
             async with jupyter.serve(directory, environment) as server:
-                return await _play(Story(client, server, screen), screen, directory, keep)
+                story: Cast = (OneGpu if count == 1 else TwoGpus)(client, server, screen)
+                return await _play(story, screen, directory, keep)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-async def _play(story: Story, screen: Screen, directory: Path, keep: Path | None) -> int:
+def which_gpus(count: int | None, idle: Sequence[str]) -> tuple[int, list[str], str]:
+    """For how many GPUs the story is, the daemon's arguments for them, and the sentence that says which they are.
+
+    Args:
+        count: as asked for; None: what is idle decides, and where nothing is, two are simulated.
+        idle: UUIDs of real GPUs that nobody uses.
+    """
+    count = count or (1 if len(idle) == 1 else 2)
+    number = {1: "one", 2: "two"}[count]
+    if len(idle) < count:
+        kind = "GPU" if count == 1 else "GPUs"
+        told = f"The story needs {number} idle: it plays on {number} SIMULATED {kind} ({SIMULATIONS[count]})."
+        return count, ["--simulate", SIMULATIONS[count], "--context-memory", CONTEXT_MEMORY], told
+    told = f"The story plays on {number} of them; the others are left alone."
+    return count, ["--gpus", ",".join(idle[:count])], told
+
+
+async def _play(story: Cast, screen: Screen, directory: Path, keep: Path | None) -> int:
     try:
         await story.play()
     except (DemoFailed, CellFailed, TimeoutError, ConnectionError) as error:
@@ -120,11 +139,11 @@ def _copy_notebooks(directory: Path, keep: Path) -> None:
 
 
 @asynccontextmanager
-async def _daemon(directory: Path, gpus: Sequence[str]) -> AsyncIterator[DaemonClient]:
+async def _daemon(directory: Path, arguments: Sequence[str]) -> AsyncIterator[DaemonClient]:
     socket, log_path = directory / "nls.sock", directory / "daemon.log"
     with log_path.open("wb") as log:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-m", "nls_scheduler", "--socket", str(socket), "up", *gpus, *SHORT_TURNS,
+            sys.executable, "-P", "-m", "nls_scheduler", "--socket", str(socket), "up", *arguments, *SHORT_TURNS,
             env={k: v for k, v in os.environ.items() if not k.startswith("NLS_")},
             stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip

@@ -49,11 +49,14 @@ REASON_LIMIT: Final = 2000
 MISSING_LIMIT: Final = 100
 """As many names of variables, and cells, that did not come back are told; a notebook's own log has all."""
 NAME_LIMIT: Final = 100
+_UNLESS_USERS: Final = ("XLA_PYTHON_CLIENT_MEM_FRACTION",)
+"""Of these, what a user has set already: whoever sets them means what they say."""
 MAY_SET: Final = frozenset(
     (
         *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"),
         *("NLS_WORKLOAD", "NLS_WORKLOAD_MARK", "NLS_CONTEXT_MEMORY", "NLS_SIMULATION"),
         *("NLS_GPU_COUNT", "NLS_GANG", "NLS_GANG_RANK", "NLS_GANG_SIZE"),
+        *_UNLESS_USERS,
     )
 )
 """The variables that a daemon may set for a new process: which Gpus it sees, and its place. Any other is left out."""
@@ -110,6 +113,11 @@ _COMMAND_NAMES: Final[Mapping[type, str]] = {
     TrimMemory: "trim_memory",
     InterruptCell: "interrupt_cell",
 }
+
+
+def beside_users(environment: Mapping[str, str], users: Mapping[str, str]) -> dict[str, str]:
+    """What a daemon sets for a new process, without what its user has set in `users` and means so."""
+    return {name: value for name, value in environment.items() if name not in _UNLESS_USERS or name not in users}
 
 
 @dataclass(frozen=True, slots=True)

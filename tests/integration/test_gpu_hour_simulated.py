@@ -1,0 +1,26 @@
+"""The GPU hour on simulated GPUs: so that the kit itself is known to work when there is a real one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.mark.long("the GPU hour's short form, on simulated GPUs")
+@pytest.mark.timeout(600)
+def test_every_step_of_the_gpu_hour_that_needs_no_gpu_does_what_it_should(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "tools/gpu_hour/hour.py"), "--simulate", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=590, check=False)
+    steps = json.loads((tmp_path / "results.json").read_text())["steps"]
+    assert {name: step["outcome"] for name, step in steps.items()} == dict.fromkeys(steps, "ok"), done.stdout
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {"machine", "doctor", "story", "gpu_notebooks", "gpu_limits", "first_cell_torch"} <= set(steps)
+    assert steps["memory_torch_0.05"]["figures"]["save_new_s"] > 0
+    told = {case.partition(":")[0] for case in steps["gpu_notebooks"]["figures"].values()}
+    assert told == {"passed", "skipped"}, "a training is played, and what only a real GPU can do is skipped"
