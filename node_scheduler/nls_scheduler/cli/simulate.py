@@ -174,7 +174,7 @@ class _Progress:
 
     def __init__(self) -> None:
         self._live = sys.stderr.isatty()
-        self._tenths = 0
+        self._tenths = -1
 
     def __call__(self, doing: str, part: float, left_s: float | None) -> None:
         left = (

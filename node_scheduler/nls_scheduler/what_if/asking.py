@@ -10,7 +10,7 @@ from nls_scheduler.what_if.generator.portrait import portrait
 from nls_scheduler.what_if.plays import Crew, Estimate, Play
 from nls_scheduler.what_if.report.results import Results
 from nls_scheduler.what_if.scenario import Node, Scenario, policies_named, settings_of
-from nls_scheduler.what_if.search import best_possible, search
+from nls_scheduler.what_if.search import best_possible, fewest_possible, search
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,7 +78,7 @@ def results_of(asked: Asked, scenario: Scenario, told: Told) -> Results:
     extent = scenario.extent()
     lines = portrait(scenario.rows())
     results = Results(_words(asked), scenario.node, extent, scenario.costs, asked.assignments, lines, seeds=asked.seeds)
-    results.best, best_needed = best_possible(scenario, max(1, _seeds(asked)))
+    results.best = best_possible(scenario)
 
     def progress(doing: str) -> None:
         estimate = Estimate()
@@ -92,7 +92,7 @@ def results_of(asked: Asked, scenario: Scenario, told: Told) -> Results:
         if asked.seeds and not crew.stopped:
             progress("searching")
             needed = search(scenario, policies, _seeds(asked), crew)
-            results.needed = {one.policy: one for one in needed} | {"oracle": best_needed}
+            results.needed = {one.policy: one for one in needed} | {"oracle": fewest_possible(scenario, _seeds(asked))}
         results.whole = not crew.stopped
     return results
 

@@ -78,6 +78,7 @@ class Crew:
 
     def __enter__(self) -> Crew:
         context = get_context("forkserver")
+        context.set_forkserver_preload([__name__])
         self._shares = context.Array("d", _PARTS + 1, lock=False)
         self._executor = ProcessPoolExecutor(self._at_once, context, _begin, (self._shares,))
         return self

@@ -77,8 +77,14 @@ def _part_of(told: Callable[[float], None], done: int, rounds: int) -> Callable[
     return lambda part: told((done + part) / rounds)
 
 
-def best_possible(scenario: Scenario, seeds: int) -> tuple[float, Needed]:
-    """The oracle: the part at once on this node (of the first seed), and the Gpus it would need."""
+def best_possible(scenario: Scenario) -> float:
+    """The oracle's part at once on this node."""
+    places = places_of(scenario.rows(), scenario.node.gpu_bytes)
+    return bound(scenario.rows(), places * scenario.node.gpus)
+
+
+def fewest_possible(scenario: Scenario, seeds: int) -> Needed:
+    """The Gpus that the oracle would need."""
     places = places_of(scenario.rows(), scenario.node.gpu_bytes)
     needed = []
     most = max(scenario.extent(seed).most_at_once for seed in range(seeds))
@@ -89,4 +95,4 @@ def best_possible(scenario: Scenario, seeds: int) -> tuple[float, Needed]:
             enough = bound(scenario.rows(seed), places * middle) >= WANTED
             low, high = (low, middle) if enough else (middle + 1, high)
         needed.append(low)
-    return bound(scenario.rows(), places * scenario.node.gpus), Needed("oracle", tuple(needed), most)
+    return Needed("oracle", tuple(needed), most)
