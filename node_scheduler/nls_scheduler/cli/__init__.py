@@ -22,6 +22,7 @@ from nls_scheduler.cli import (
     gpu,
     history,
     migrate,
+    observe,
     replay,
     run,
     simulate,
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
 
 # A new sub-command is one module more here.
 SUBCOMMANDS = (
-    up, status, run, workload, migrate, explain, gpu, history, replay, wait_for_gpus, webhook, doctor, demo, simulate,
+    up, status, run, workload, migrate, explain, gpu, history, replay, wait_for_gpus, webhook, doctor, demo, observe,
+    simulate,
 )  # fmt: skip
 
 _EPILOG = """examples:

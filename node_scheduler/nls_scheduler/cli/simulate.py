@@ -66,12 +66,18 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
 
 def _add_workload(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("workload", nargs="?", type=Path, metavar="WORKLOAD", help="a workload file, .csv or .parquet")
+    which.add_argument(
+        "workload",
+        nargs="?",
+        type=Path,
+        metavar="WORKLOAD",
+        help="a workload file, .csv or .parquet, or what nls observe wrote",
+    )
     which.add_argument("--generate", metavar="NOTEBOOKSxTIME", help="make one, as in 18x2d, from published percentiles")
     which.add_argument("--from-journal", type=Path, metavar="JOURNAL", help="what a daemon's journal.db has seen")
     parser.add_argument("--seed", type=int, default=1, help="of --generate: another one makes another workload (1)")
-    parser.add_argument("--request", type=_size, default=0.5, help="of --generate: each notebook's request (0.5)")
-    parser.add_argument("--limit", type=_size, default=1.0, help="of --generate: and its limit (1.0)")
+    parser.add_argument("--request", type=_size, default=0.5, help="of generated and observed notebooks (0.5)")
+    parser.add_argument("--limit", type=_size, default=1.0, help="their limit (1.0)")
     parser.add_argument(
         "--commands", type=_amount, default=0.0, metavar="PER_DAY", help="of --generate: commands of a whole GPU (0)"
     )

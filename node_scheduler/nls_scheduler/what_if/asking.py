@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from nls_scheduler.what_if.generator.notebooks import Recipe
 from nls_scheduler.what_if.generator.portrait import portrait
+from nls_scheduler.what_if.observing.record import is_observation
+from nls_scheduler.what_if.observing.rows import observed_rows
 from nls_scheduler.what_if.plays import Crew, Estimate, Play
 from nls_scheduler.what_if.report.results import Results
 from nls_scheduler.what_if.scenario import Node, Scenario, policies_named, settings_of
@@ -60,6 +62,8 @@ def scenario_of(asked: Asked) -> Scenario:
 
 def _source(asked: Asked) -> tuple[Source, Node | None]:
     if asked.workload is not None:
+        if is_observation(asked.workload):
+            return observed_rows(asked.workload, asked.request, asked.limit), None
         return asked.workload, None
     if asked.journal is not None:
         from nls_scheduler.what_if.observing.journals import workload_of

@@ -28,13 +28,23 @@ _PARTS: Final = 4096
 _STOP: Final = _PARTS
 
 
+class _HopelessError(Exception):
+    """It can no longer become what is asked of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Play:
-    """One policy in one scenario; `more_seed` is added to a recipe's seed."""
+    """One policy in one scenario.
+
+    Attributes:
+        more_seed: added to a recipe's seed.
+        bearable: it is given up as hopeless once more than this part of all cells had no Gpu within a second.
+    """
 
     scenario: Scenario
     policy: str
     more_seed: int = 0
+    bearable: float = 1.0
 
     @property
     def weight(self) -> float:
@@ -54,12 +64,16 @@ def play_one(play: Play, told: Callable[[float], None] = lambda _: None) -> Figu
 
     def tell(now: float) -> None:
         if stage.rows_taken % _TOLD_EVERY_ROWS == 0:
+            if figures.late > play.bearable * extent.cells:
+                raise _HopelessError
             told(min(1.0, (now - extent.begin_s) / max(extent.length_s, 1e-9)))
 
     try:
         stage.play(policy, play.scenario.rows(play.more_seed), tell)
     except KeyboardInterrupt:
         figures.whole = False
+    except _HopelessError:
+        figures.whole = True  # what is asked of it is known
     return figures
 
 

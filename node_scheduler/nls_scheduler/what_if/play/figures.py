@@ -101,6 +101,11 @@ class Figures:
         return max(1e-9, self.length_s / BINS)
 
     @property
+    def late(self) -> int:
+        """Cells that had no Gpu within a second, or too little memory on it."""
+        return self.waits.count - self.waits.at_once + self.out_of_memory
+
+    @property
     def slowed_part(self) -> float:
         """How much longer cells and commands took because they shared computing time, as a part of what they took."""
         return self.slowed_s / self.used_s if self.used_s else 0.0
