@@ -32,7 +32,8 @@ def command(*arguments: str, seed: str = "0") -> subprocess.CompletedProcess[str
     )  # fmt: skip
 
 
-def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
+@pytest.mark.long("a process for each order of sets: the same within one process is here")
+def test_the_same_seed_gives_the_same_bytes_whatever_the_order_of_sets(tmp_path: Path) -> None:
     pages, outputs = [], []
     few = ("--policy", "nls-on-demand,whole,replicas")
     for seed in ("1", "2"):
@@ -41,10 +42,24 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
         pages.append(page.read_bytes())
     assert outputs[0] == outputs[1]
     assert pages[0] == pages[1]
+
+
+def test_the_same_seed_gives_the_same_page_and_it_needs_no_network(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pages, outputs = [], []
+    for number in (1, 2):
+        page = tmp_path / f"{number}.html"
+        few = ["--policy", "nls-on-demand,whole,replicas", "--search", "1", "--json", "--report", str(page)]
+        assert main([*SMALL, *few]) == 0
+        outputs.append(capsys.readouterr().out)
+        pages.append(page.read_text())
+    assert outputs[0] == outputs[1]
+    assert pages[0] == pages[1]
     figures = json.loads(outputs[0])
     assert figures["whole"]
     assert set(figures["policies"]) == set(figures["gpus_needed"]) - {"oracle"}
-    _is_a_page_of_its_own(pages[0].decode())
+    _is_a_page_of_its_own(pages[0])
 
 
 def _is_a_page_of_its_own(page: str) -> None:
