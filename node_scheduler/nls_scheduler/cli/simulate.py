@@ -180,7 +180,7 @@ class _Progress:
 
     def __init__(self) -> None:
         self._live = sys.stderr.isatty()
-        self._tenths = -1
+        self._told = ("", 0)
 
     def __call__(self, doing: str, part: float, left_s: float | None) -> None:
         left = (
@@ -195,6 +195,6 @@ class _Progress:
             end = "\n" if part >= 1 else ""
             sys.stderr.write(f"\r\x1b[Knls: {text}{end}")
             sys.stderr.flush()
-        elif int(10 * part) != self._tenths:
-            self._tenths = int(10 * part)
+        elif (doing, int(10 * part)) != self._told:
+            self._told = doing, int(10 * part)
             tell(text)

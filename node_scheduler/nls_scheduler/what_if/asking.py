@@ -79,6 +79,7 @@ def _source(asked: Asked) -> tuple[Source, Node | None]:
 def results_of(asked: Asked, scenario: Scenario, told: Told) -> Results:
     """Plays all of it. After Ctrl-C what had been played, with `whole` false. Raises as `scenario_of`."""
     policies = policies_named(asked.policies)
+    told("reading", 0.0, None)
     extent = scenario.extent()
     lines = portrait(scenario.rows())
     results = Results(_words(asked), scenario.node, extent, scenario.costs, asked.assignments, lines, seeds=asked.seeds)
@@ -90,7 +91,7 @@ def results_of(asked: Asked, scenario: Scenario, told: Told) -> Results:
 
     with Crew() as crew:
         progress("playing")
-        plays = [Play(scenario, name) for name in policies]
+        plays = [Play(scenario, name, extent=extent) for name in policies]
         found = {play.policy: figures for play, figures in crew.all_of(plays)}
         results.figures = {name: found[name] for name in policies if name in found}
         if asked.seeds and not crew.stopped:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from nls_scheduler.what_if.scenario import Scenario
+    from nls_scheduler.what_if.workload_file.rows import Extent
 
 OURS_WEIGHT: Final = 50.0
 """How much longer a play of the daemon's own `step` takes than one of another policy, about."""
@@ -38,12 +39,14 @@ class Play:
 
     Attributes:
         more_seed: added to a recipe's seed.
+        extent: of the scenario's rows, where somebody has read them already.
         bearable: it is given up as hopeless once more than this part of all cells had no Gpu within a second.
     """
 
     scenario: Scenario
     policy: str
     more_seed: int = 0
+    extent: Extent | None = None
     bearable: float = 1.0
 
     @property
@@ -57,7 +60,7 @@ def play_one(play: Play, told: Callable[[float], None] = lambda _: None) -> Figu
 
     `told` hears which part of the workload's time is over. Raises WorkloadFileError.
     """
-    extent = play.scenario.extent(play.more_seed)
+    extent = play.extent or play.scenario.extent(play.more_seed)
     figures = Figures(extent.begin_s, extent.length_s, play.scenario.node.gpus)
     stage = Stage(play.scenario.node.gpus, play.scenario.node.gpu_bytes, play.scenario.costs, figures)
     policy = policy_named(play.policy, stage, play.scenario.rules)
@@ -88,6 +91,7 @@ class Crew:
         self.progress = lambda _: None
         self._executor: ProcessPoolExecutor | None = None
         self._shares: Any = None
+        self._before: Any = signal.SIG_DFL
         self.stopped = False
 
     def __enter__(self) -> Crew:
@@ -95,11 +99,21 @@ class Crew:
         context.set_forkserver_preload([__name__])
         self._shares = context.Array("d", _PARTS + 1, lock=False)
         self._executor = ProcessPoolExecutor(self._at_once, context, _begin, (self._shares,))
+        self._before = signal.signal(signal.SIGINT, self._interrupted)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._executor is not None:
+        signal.signal(signal.SIGINT, self._before)
+        if self._executor is not None and self._shares is not None:
+            self._shares[_STOP] = 1.0
             self._executor.shutdown(cancel_futures=True)
+
+    def _interrupted(self, *_: object) -> None:
+        """Ctrl-C: those that play see the flag at their next look at it. Who asks twice does not want to wait."""
+        if self.stopped:
+            raise KeyboardInterrupt
+        self.stopped = True
+        self._shares[_STOP] = 1.0
 
     def all_of(self, plays: Sequence[Play]) -> Iterator[tuple[Play, Figures]]:
         """Each as soon as it has ended. After Ctrl-C those that were under way, as far as they came, and no more."""
@@ -113,25 +127,14 @@ class Crew:
         numbers = {future: number for number, future in enumerate(waiting)}
         left = dict(waiting)
         while left:
-            try:
-                done, _ = wait(left, _LOOKS_S, FIRST_COMPLETED)
-            except KeyboardInterrupt:
-                self._stop(left)
-                continue
+            if self.stopped:
+                left = {future: play for future, play in left.items() if not future.cancel()}
+            done, _ = wait(left, _LOOKS_S, FIRST_COMPLETED) if left else ((), ())
             for future in sorted(done, key=numbers.__getitem__):
                 play = left.pop(future)
-                if not future.cancelled():
-                    yield play, future.result()
+                yield play, future.result()
             parts = (p.weight * (self._shares[numbers[f]] if f in left else 1.0) for f, p in waiting.items())
             self.progress(sum(parts) / total)
-
-    def _stop(self, left: dict[Future[Figures], Play]) -> None:
-        """Those that play see the flag at their next look at it."""
-        self.stopped = True
-        self._shares[_STOP] = 1.0
-        for future in list(left):
-            if future.cancel():
-                del left[future]
 
 
 _shares: Any = None

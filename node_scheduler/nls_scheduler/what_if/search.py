@@ -48,7 +48,8 @@ def is_enough(figures: Figures) -> bool:
 
 def search(scenario: Scenario, policies: Sequence[str], seeds: int, crew: Crew) -> list[Needed]:
     """By halving, for all policies and seeds side by side. What Ctrl-C leaves undecided is left out."""
-    most = {seed: scenario.extent(seed).most_at_once for seed in range(seeds)}
+    extents = {seed: scenario.extent(seed) for seed in range(seeds)}
+    most = {seed: extent.most_at_once for seed, extent in extents.items()}
     open_ones = {(policy, seed): (1, most[seed] + 1) for policy in policies for seed in range(seeds)}
     found: dict[tuple[str, int], int] = {}
     told, rounds, done = crew.progress, (max(most.values()) + 1).bit_length(), 0
@@ -56,7 +57,7 @@ def search(scenario: Scenario, policies: Sequence[str], seeds: int, crew: Crew) 
         crew.progress = _part_of(told, done, max(rounds, done + 1))
         done += 1
         asked = {key: (low + high) // 2 for key, (low, high) in open_ones.items()}
-        plays = {Play(scenario.on(gpus), key[0], key[1], _BEARABLE): key for key, gpus in asked.items()}
+        plays = {Play(scenario.on(gpus), *key, extents[key[1]], _BEARABLE): key for key, gpus in asked.items()}
         for play, figures in crew.all_of(list(plays)):
             key = plays[play]
             low, high = open_ones[key]

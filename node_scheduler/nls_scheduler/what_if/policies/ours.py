@@ -152,8 +152,12 @@ class Ours:
             executed = workload.executing
             self.node.complete(command)
             actor = self._actors[command.workload]
-            if executed and not workload.executing and actor.gpu is not None:
-                self._stage.break_off(actor)
+            if executed and not workload.executing:
+                self._wanted.pop(actor, None)
+                if actor.gpu is not None:
+                    self._stage.break_off(actor)
+                elif actor.asked_at is not None:  # it was waiting for memory
+                    self.asks(actor)
             self._note_move(command)
             self._stage.at(self._stage.now + self._seen_after_s(command), self._sees)
 
@@ -201,9 +205,11 @@ class Ours:
             return False
         if actor in self._wanted:
             number, growth = self._wanted[actor]
-            if known.answer is None or known.answer.number != number:
+            if known.wanted is not None:
                 return False
             del self._wanted[actor]
+            if known.answer is None or known.answer.number != number:
+                return self._may_grow(actor, growth)  # it went with its process: the next one asks again
             if not known.answer.granted:
                 self._now()
                 self.node.finish_cell(workload_id)
