@@ -89,6 +89,11 @@ def test_a_culler_ends_who_is_idle_and_its_work_is_done_again() -> None:
     assert figures.reserved_s == pytest.approx(120 + 90)
 
 
+def test_a_culler_counts_from_when_a_notebook_got_its_gpu() -> None:
+    rows = [session("a", 0, 95), session("b", 0, 260), cell("b", 180, 190)]
+    assert played("culler", rows).waits.sum_s == 0
+
+
 def test_fixed_fractions_refuse_what_is_above_the_request() -> None:
     rows = [session("a", 0, 100), cell("a", 10, 20, held=50 * GIB)]
     assert played("fractions", rows).out_of_memory == 1

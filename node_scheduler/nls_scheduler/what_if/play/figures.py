@@ -152,6 +152,7 @@ class Figures:
             "command_wait_p50_s": round(self.command_waits.percentile_s(0.5), 3),
             "open_gpu_hours": round(self.open_s / 3600, 3),
             "reserved_gpu_hours": round(self.reserved_s / 3600, 3),
+            "saved_gpu_hours": round((self.open_s - self.reserved_s) / 3600, 3),
             "used_gpu_hours": round(self.used_s / 3600, 3),
             "again_gpu_hours": round(self.again_s / 3600, 3),
             "slowed_hours": round(self.slowed_s / 3600, 3),

@@ -25,11 +25,6 @@ class IdleCuller(WholeGpu):
         super().__init__(stage)
         self._ended: set[Actor] = set()
 
-    def arrives(self, actor: Actor) -> None:
-        """It may be idle from its begin on."""
-        super().arrives(actor)
-        self._watch(actor)
-
     def asks(self, actor: Actor) -> None:
         """Who was ended starts again, at the end of the line."""
         if actor in self._ended and actor not in self._line and actor not in self._has:
@@ -64,6 +59,8 @@ class IdleCuller(WholeGpu):
             start_s = self._stage.costs.start_s(0, standing_by=False)
             self._stage.at(self._stage.now + start_s, lambda: self._again(actor))
         else:
+            actor.idle_since = self._stage.now
+            self._watch(actor)
             super()._begin(actor)
 
     def _again(self, actor: Actor) -> None:

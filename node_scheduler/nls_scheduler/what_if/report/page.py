@@ -23,6 +23,7 @@ h1 { font-size: 1.7em; margin-bottom: 0; } h2 { font-size: 1.2em; margin: 1.8em 
 table { border-collapse: collapse; width: 100%; font-size: .85em; } th { text-align: left; }
 th, td { padding: .25em .6em .25em 0; border-bottom: 1px solid #cfd8dc; vertical-align: top; }
 tr.ours td { font-weight: 600; } td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
+td.n { white-space: nowrap; } .wide table { font-size: .78em; }
 svg { width: 100%; height: auto; } .wide { overflow-x: auto; }
 """
 _COLUMNS: Final = (
@@ -114,7 +115,7 @@ def _whom(results: Results) -> Iterator[str]:
     if not pairs:
         return
     yield "<h2>Who waited for whom</h2>"
-    yield "<table><tr>" + _cells("th", ["policy", "who waited", "for", "seconds in all"]) + "</tr>"
+    yield "<table><tr>" + _cells("th", ["policy", "who waited", "for", "seconds in all"], numbers_from=3) + "</tr>"
     for name, pair in pairs:
         row = [name, str(pair["who"]), str(pair["for"]), str(pair["seconds"])]
         yield f"<tr>{_cells('td', row, numbers_from=3)}</tr>"
@@ -132,7 +133,7 @@ def _workload(results: Results) -> Iterator[str]:
     yield "<h2>The workload, beside what others have published of theirs</h2>"
     yield "<table><tr>" + _cells("th", ["figure", "here", "published", "unit"], numbers_from=1) + "</tr>"
     for line in results.portrait:
-        yield f"<tr>{_cells('td', [line.what, f'{line.own:.1f}', line.published, line.unit])}</tr>"
+        yield f"<tr>{_cells('td', [line.what, f'{line.own:.1f}', line.published, line.unit], numbers_from=1)}</tr>"
     yield "</table>"
 
 

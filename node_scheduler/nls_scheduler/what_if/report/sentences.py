@@ -19,6 +19,8 @@ _OURS: Final = ("nls-on-demand", "nls")
 def conclusions(results: Results) -> list[str]:
     """Three or four, the most important first."""
     sentences = []
+    if not results.figures:
+        return ["Nothing had been played yet."]
     ours = next((name for name in _OURS if name in results.figures), None)
     if ours is None:
         return [_of_open(results)]
@@ -29,6 +31,8 @@ def conclusions(results: Results) -> list[str]:
             f"{100 * saved:.0f} % fewer{_gap(saved, SAVED_AIM)}."
         )
     sentences.append(_at_once(results, ours))
+    if (why := _why_late(results, ours)) is not None:
+        sentences.append(why)
     sentences.append(_of_open(results))
     waits = results.figures[ours].waits
     p99 = "did not wait" if (p99_s := waits.percentile_s(0.99)) <= 0 else f"waited {duration(p99_s)} or less"
@@ -51,15 +55,36 @@ def _at_once(results: Results, ours: str) -> str:
     )
 
 
+def _why_late(results: Results, ours: str) -> str | None:
+    """What those cells waited for that had no Gpu within a second; `None`: there are too few to miss what we want."""
+    figures, costs = results.figures[ours], results.costs
+    if figures.waits.share_at_once >= AT_ONCE_AIM:
+        return None
+    longest = duration(figures.waits.percentile_s(1.0))
+    if ours == "nls":
+        return (
+            f"{figures.late} cells were late, the longest by {longest}: every request that fits was promised to others."
+        )
+    back_s = 2 * costs.order_s + costs.stop_s + costs.release_s + costs.start_s(0, standing_by=True)
+    return (
+        f"{figures.late} cells were late, the longest by {longest}: not all requests fit at the same time, and some "
+        f"notebooks are in host memory. To be back takes {back_s:.2g} s, and a second more for each "
+        f"{costs.restore_bytes_per_s / 1e9:g} GB that they hold; where all others compute, until one of them ends."
+    )
+
+
 def _gap(value: float, aim: float) -> str:
     """By how much what this project wants of itself is missed, if it is."""
     return "" if value >= aim else f" ({100 * (aim - value):.2g} points below the {100 * aim:g} % that we want)"
 
 
 def _of_open(results: Results) -> str:
-    figures = next(iter(results.figures.values()))
+    name = next((name for name in _OURS if name in results.figures), next(iter(results.figures)))
+    figures = results.figures[name]
+    saved_part = 1 - figures.reserved_s / figures.open_s if figures.open_s else 0.0
     used_part = figures.used_s / figures.open_s if figures.open_s else 0.0
     return (
         f"A whole GPU for each would reserve {figures.open_s / 3600:.0f} GPU-hours, of which cells and commands "
-        f"compute {figures.used_s / 3600:.0f}: {100 * used_part:.0f} %."
+        f"compute {figures.used_s / 3600:.0f}: {100 * used_part:.0f} %. Under {TITLES[name]} "
+        f"{figures.reserved_s / 3600:.0f} are reserved: {100 * saved_part:.0f} % saved."
     )
