@@ -123,6 +123,23 @@ def test_a_newcomer_sends_a_borrower_home_without_its_memory() -> None:
     assert figures.waits.share_at_once == 1.0
 
 
+def test_a_borrower_that_computes_is_broken_off_and_computes_its_last_cell_again_first() -> None:
+    rows = [
+        session("a", 0, 300), cell("a", 5, 10), session("b", 1, 300), cell("b", 6, 16), cell("b", 40, 60),
+        session("c", 50, 300, 1.0, 1.0),
+    ]  # fmt: skip
+    figures = played("memory-lost", rows, gpus=2)
+    assert (figures.lost, figures.broken_off) == (1, 1)
+    assert figures.again_s == pytest.approx(10 + 10)
+
+
+def test_a_command_may_have_the_name_of_a_notebook() -> None:
+    rows = [session("a", 0, 100), Command("a", 5, 15, 0.5, 0.5), cell("a", 10, 20)]
+    figures = played("fractions", rows, costs=replace(COSTS, gpu_part=0.0))
+    assert (figures.waits.count, figures.command_waits.count) == (1, 1)
+    assert figures.used_s == 20
+
+
 def test_ours_moves_the_same_notebook_and_loses_nothing() -> None:
     rows = [
         session("a", 0, 300), cell("a", 5, 10), session("b", 1, 300), cell("b", 6, 16), session("c", 50, 300, 1.0, 1.0),

@@ -87,6 +87,7 @@ class Policy(Protocol):
 class _Run:
     actor: Actor
     cell: Cell
+    again_s: float
     left_s: float
     began_at: float
     since: float
@@ -154,14 +155,14 @@ class Stage:
         self._note_wait(actor, waited_s, held_by)
         cell = actor.cells[0]
         actor.asked_at, actor.gpu = None, gpu
-        run = _Run(actor, cell, cell.length_s + actor.again_s, self.now, self.now)
+        run = _Run(actor, cell, actor.again_s, cell.length_s + actor.again_s, self.now, self.now)
         self._running[gpu].append(run)
-        self._share_anew(gpu)
+        self.share_anew(gpu)
 
     def break_off(self, actor: Actor) -> None:
         """Its running cell is stopped, and the user runs it again: it asks at once."""
         run = self._stop(actor)
-        done_s = run.cell.length_s + actor.again_s - run.left_s
+        done_s = run.cell.length_s + run.again_s - run.left_s
         self.figures.broken_off += 1
         self.figures.again_s += done_s
         self._ask(actor)
@@ -187,14 +188,6 @@ class Stage:
         self._note_reserved()
         self._reserved += gpus
 
-    def share_anew(self, gpu: int) -> None:
-        """The rates of those who compute on `gpu` may have changed."""
-        self._share_anew(gpu)
-
-    def computing(self, gpu: int) -> list[Actor]:
-        """Who computes there now."""
-        return [run.actor for run in self._running[gpu]]
-
     def _take(self, row: Row) -> None:
         if isinstance(row, Cell):
             actor = self._newest[row.name]
@@ -207,9 +200,10 @@ class Stage:
         name = row.name if row.name not in self.actors else f"{row.name} at {row.begin_s:g}"
         actor = Actor(name, is_command, request, max(request, limit), row.priority, row.queue, self.now)
         actor.idle_since = self.now
-        self.actors[name] = self._newest[row.name] = actor
+        self.actors[name] = actor
         self.policy.arrives(actor)
         if isinstance(row, Session):
+            self._newest[row.name] = actor
             self.at(row.end_s, lambda: self._reach_end(actor))
         else:
             actor.cells.append(Cell(name, row.begin_s, row.end_s, row.memory_bytes, 0))
@@ -247,8 +241,8 @@ class Stage:
         actor, cell = run.actor, run.cell
         self._stop(actor)
         self.figures.used_s += cell.length_s
-        self.figures.again_s += actor.again_s
-        self.figures.slowed_s += max(0.0, self.now - run.began_at - cell.length_s - actor.again_s)
+        self.figures.again_s += run.again_s
+        self.figures.slowed_s += max(0.0, self.now - run.began_at - cell.length_s - run.again_s)
         actor.again_s, actor.state_bytes, actor.idle_since = 0.0, cell.state_bytes, self.now
         actor.lately_s.append(cell.length_s)
         while len(actor.lately_s) > max(1, self.costs.again_cells):
@@ -273,7 +267,7 @@ class Stage:
         run.version += 1
         self._running[gpu].remove(run)
         actor.gpu = None
-        self._share_anew(gpu)
+        self.share_anew(gpu)
         return run
 
     def _settle(self, gpu: int) -> None:
@@ -281,7 +275,8 @@ class Stage:
             run.left_s = max(0.0, run.left_s - (self.now - run.since) * run.rate)
             run.since = self.now
 
-    def _share_anew(self, gpu: int) -> None:
+    def share_anew(self, gpu: int) -> None:
+        """The rates of those who compute on `gpu` may have changed."""
         runs = self._running[gpu]
         self._settle(gpu)
         actors = [run.actor for run in runs]
