@@ -20,7 +20,7 @@ FILES := node_scheduler/deploy/images
 MINUTES ?= 2
 SEED ?=
 
-.PHONY: demo gpu lab labextension test test-long cluster-test test-oldest test-prereleases explore chaos soak corpus types mutants lint format docs pictures locks chart images containers publish-containers publish-chart version clean
+.PHONY: demo gpu lab labextension test test-long cluster-test test-oldest test-prereleases simulate explore chaos soak corpus types mutants lint format docs pictures locks chart images containers publish-containers publish-chart version clean
 
 demo: $(VENV)/.lab
 	$(BIN)/nls demo
@@ -79,6 +79,10 @@ test-oldest: $(OLDEST)/.test
 test-prereleases: $(PRERELEASES)/.test
 	$(PRERELEASES)/bin/python -m pip list --quiet 2>/dev/null | grep -E '^(ipykernel|ipython|jupyter_client|pyzmq) '
 	$(PRERELEASES)/bin/python -m pytest -m kernel $(WORKERS) $(ARGS)
+
+# What sharing would bring, on a generated workload: the table, and the page simulation.html. Three minutes on two cores.
+simulate: $(VENV)/.base
+	$(BIN)/nls simulate --generate 18x2d --node 8x80GiB --search 3 --report simulation.html $(ARGS)
 
 # Fresh examples for every property, which `make test` draws the same everywhere; ends with an error if one breaks.
 explore: $(VENV)/.test

@@ -199,6 +199,24 @@ int nvmlDeviceGetGraphicsRunningProcesses_v3(struct device *device, unsigned *co
     return list(device, 1, count, out);
 }
 
+struct process_use { unsigned pid; unsigned long long at; unsigned sm, memory, encoder, decoder; };
+
+int nvmlDeviceGetProcessUtilization(
+    struct device *device, struct process_use *out, unsigned *count, unsigned long long since
+) {
+    (void)since;
+    ASK(device);
+    unsigned room = out ? *count : 0, found = 0;
+    for (int i = 0; i < process_count; i++) {
+        if (strcmp(processes[i].uuid, device->uuid) || !processes[i].compute) continue;
+        if (found < room) out[found] = (struct process_use){processes[i].pid, 1, device->utilisation, 0, 0, 0};
+        found++;
+    }
+    *count = found;
+    if (!found) return NOT_FOUND;
+    return found > room ? TOO_SMALL : 0;
+}
+
 int nvmlDeviceGetUtilizationRates(struct device *device, struct utilisation *rates) {
     ASK(device);
     *rates = (struct utilisation){device->utilisation, 0};

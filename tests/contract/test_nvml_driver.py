@@ -158,6 +158,14 @@ def test_a_process_that_computes_and_draws_counts_once(script: Path, driver: Nvm
     assert driver.sample()["GPU-aaaa"].processes == {me(): 1000}
 
 
+def test_who_computes_is_told_for_each_process_where_the_driver_says_so(script: Path, driver: NvmlDriver) -> None:
+    assert driver.use_by_process() == {}
+    add(script, f"process GPU-aaaa {ME} 1000", f"process GPU-bbbb {ME} 1000")
+    assert driver.use_by_process() == {me(): 0.42}
+    add(script, f"fail nvmlDeviceGetProcessUtilization {NOT_SUPPORTED} GPU-aaaa")
+    assert driver.use_by_process() == {me(): 0.0}
+
+
 def test_a_process_whose_memory_is_hidden_is_still_there(script: Path, driver: NvmlDriver) -> None:
     add(script, f"process GPU-aaaa {ME} hidden")
     assert driver.sample()["GPU-aaaa"].processes == {me(): None}

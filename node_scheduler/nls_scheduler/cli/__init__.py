@@ -22,8 +22,10 @@ from nls_scheduler.cli import (
     gpu,
     history,
     migrate,
+    observe,
     replay,
     run,
+    simulate,
     status,
     up,
     wait_for_gpus,
@@ -37,7 +39,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # A new sub-command is one module more here.
-SUBCOMMANDS = (up, status, run, workload, migrate, explain, gpu, history, replay, wait_for_gpus, webhook, doctor, demo)
+SUBCOMMANDS = (
+    up, status, run, workload, migrate, explain, gpu, history, replay, wait_for_gpus, webhook, doctor, demo, observe,
+    simulate,
+)  # fmt: skip
 
 _EPILOG = """examples:
   nls up --simulate 2x16GiB          a daemon with two simulated GPUs
@@ -46,6 +51,7 @@ _EPILOG = """examples:
   nls suspend analysis               take a notebook off its GPU until its next cell
   nls explain analysis               why it is where it is, and what it waits for
   nls history                        what happened
+  nls simulate --generate 18x2d --node 8x80GiB     what sharing would bring
   nls doctor                         what stands in the way on this machine
 """
 

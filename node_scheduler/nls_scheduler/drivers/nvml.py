@@ -147,6 +147,15 @@ class NvmlDriver:
         self._start_times = {process.pid: process.start_time for process in listed}
         return samples
 
+    def use_by_process(self) -> Mapping[ProcessId, float]:
+        """Which part of the time processes kept a Gpu's multiprocessors busy of late; those that the driver names."""
+        use: dict[ProcessId, float] = {}
+        for part in self._parts.values():
+            for entry in _field(pynvml.nvmlDeviceGetProcessUtilization, part.handle, 0, missing=True) or ():
+                process = self._identity(entry.pid)
+                use[process] = max(use.get(process, 0.0), entry.smUtil / 100)
+        return use
+
     def health(self) -> Mapping[GpuUuid, str]:
         """Gpus with Xids that are no application's own error, since the start or their return to service."""
         for gpu, instance, xid in self._xids.reported():

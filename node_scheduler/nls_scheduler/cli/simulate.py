@@ -1,0 +1,200 @@
+"""`nls simulate`: what sharing would bring, in virtual time."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nls_scheduler.cli import exit_codes
+from nls_scheduler.cli.output import say, table, tell
+from nls_scheduler.units.sizes import parse_size
+
+if TYPE_CHECKING:
+    from nls_scheduler.cli.types import Subparsers
+
+_EPILOG = """examples:
+  nls simulate --generate 18x2d --node 8x80GiB                a generated workload: 18 notebooks, two days
+  nls simulate week.csv --node 8x80GiB --report week.html     what `nls observe` has recorded, as a page
+  nls simulate week.csv --node 4x80GiB --policy nls,whole     half of the GPUs, two policies
+  nls simulate week.csv --node 8x80GiB --search --json        how many GPUs each policy needs
+  nls simulate --from-journal journal.db --node N-1           this daemon's own days, with one GPU less
+  nls simulate --from-journal journal.db --node N --requests-by 0.5 --more-users 2
+  nls simulate --generate 40x7d --seed 3 --save-workload week.csv
+"""
+
+
+def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
+    """Called by `main`."""
+    parser = subparsers.add_parser(
+        "simulate",
+        help="see what sharing would bring, in virtual time",
+        description=(
+            "Plays a workload of notebooks under this daemon's own decisions and under other policies, in virtual "
+            "time: who waits, what is lost, and how many GPUs each policy needs. Needs no daemon and no GPU. Ctrl-C "
+            "ends it with what has been played by then."
+        ),
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        parents=[common],
+    )
+    _add_workload(parser)
+    parser.add_argument("--node", metavar="GPUSxSIZE", help="for example 8x80GiB; N, N-1, N+1 for a journal's node")
+    parser.add_argument("--policy", metavar="NAME,...", help="only these policies (default: all)")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        dest="assignments",
+        help="a setting of the daemon, or a cost of moves as the report names them",
+    )
+    parser.add_argument(
+        "--search",
+        type=_count,
+        nargs="?",
+        const=3,
+        metavar="SEEDS",
+        help="also find how many GPUs each policy needs, over so many generated workloads (3)",
+    )
+    parser.add_argument("--report", type=Path, metavar="FILE.html", help="write a page with pictures")
+    parser.add_argument("--json", action="store_true", help="all figures as one JSON object")
+    parser.set_defaults(run=_run)
+
+
+def _add_workload(parser: argparse.ArgumentParser) -> None:
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument(
+        "workload",
+        nargs="?",
+        type=Path,
+        metavar="WORKLOAD",
+        help="a workload file, .csv or .parquet, or what nls observe wrote",
+    )
+    which.add_argument("--generate", metavar="NOTEBOOKSxTIME", help="make one, as in 18x2d, from published percentiles")
+    which.add_argument("--from-journal", type=Path, metavar="JOURNAL", help="what a daemon's journal.db has seen")
+    parser.add_argument("--seed", type=int, default=1, help="of --generate: another one makes another workload (1)")
+    parser.add_argument("--request", type=_size, default=0.5, help="of generated and observed notebooks (0.5)")
+    parser.add_argument("--limit", type=_size, default=1.0, help="their limit (1.0)")
+    parser.add_argument(
+        "--commands", type=_amount, default=0.0, metavar="PER_DAY", help="of --generate: commands of a whole GPU (0)"
+    )
+    parser.add_argument(
+        "--requests-by",
+        type=_amount,
+        default=1.0,
+        metavar="FACTOR",
+        help="what if requests were so many times as large",
+    )
+    parser.add_argument(
+        "--more-users", type=_count, default=0, metavar="COUNT", help="what if there were so many more like the first"
+    )
+    parser.add_argument("--save-workload", type=Path, metavar="FILE", help="write the workload, .csv or .parquet")
+
+
+def _size(text: str) -> float | int:
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _amount(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 1e6:
+        raise argparse.ArgumentTypeError(f"{text} is not a number above zero")
+    return value
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 1000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 1000")
+    return int(text)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from nls_scheduler.what_if.asking import Asked, results_of, scenario_of
+    from nls_scheduler.what_if.report.page import page
+    from nls_scheduler.what_if.workload_file.writing import write_rows
+
+    asked = Asked(
+        workload=options.workload,
+        generate=options.generate,
+        journal=options.from_journal,
+        seed=options.seed,
+        request=options.request,
+        limit=options.limit,
+        commands_per_day=options.commands,
+        node=options.node,
+        policies=options.policy,
+        assignments=tuple(options.assignments),
+        requests_by=options.requests_by,
+        more_users=options.more_users,
+        seeds=options.search or 0,
+    )
+    try:
+        scenario = scenario_of(asked)
+        if options.save_workload is not None:
+            rows = write_rows(options.save_workload, scenario.rows())
+            tell(f"{rows} rows in {options.save_workload}")
+        if options.node is None and options.from_journal is None:
+            if options.save_workload is None:
+                tell("On which node? Say for example --node 8x80GiB.")
+            return exit_codes.USAGE if options.save_workload is None else 0
+        results = results_of(asked, scenario, _Progress())
+    except (ValueError, OSError) as error:
+        tell(str(error))
+        return exit_codes.USAGE
+    if options.report is not None:
+        options.report.write_text(page(results), encoding="utf-8")
+        tell(f"the report is {options.report}")
+    if options.json:
+        say(json.dumps(results.as_json(), indent=2))
+    else:
+        _show(results)
+    return 0 if results.whole else exit_codes.INTERRUPTED
+
+
+def _show(results: object) -> None:
+    from nls_scheduler.what_if.report.results import Results
+    from nls_scheduler.what_if.report.sentences import conclusions
+
+    assert isinstance(results, Results)  # noqa: S101 - imported late, as everything heavy is
+    say(f"{results.what}, on {results.node}\n")
+    if results.portrait:
+        rows = [["", "HERE", "PUBLISHED", ""]]
+        rows += [[line.what, f"{line.own:.1f}", line.published, line.unit] for line in results.portrait]
+        say(table(rows) + "\n")
+    heading, *rows = results.table()
+    say(table([[name.upper() for name in heading], *rows]) + "\n")
+    for sentence in conclusions(results):
+        say(sentence)
+    if not results.whole:
+        tell("stopped before its end: these are the figures of what had been played")
+
+
+class _Progress:
+    """On stderr: a live line on a terminal, else a line each time that another tenth is done."""
+
+    def __init__(self) -> None:
+        self._live = sys.stderr.isatty()
+        self._told = ("", 0)
+
+    def __call__(self, doing: str, part: float, left_s: float | None) -> None:
+        left = (
+            ""
+            if left_s is None
+            else f", about {left_s / 60:.1f} min left"
+            if left_s > 90
+            else f", about {left_s:.0f} s left"
+        )
+        text = f"{doing}: {100 * part:.0f} %{left}"
+        if self._live:
+            end = "\n" if part >= 1 else ""
+            sys.stderr.write(f"\r\x1b[Knls: {text}{end}")
+            sys.stderr.flush()
+        elif (doing, int(10 * part)) != self._told:
+            self._told = doing, int(10 * part)
+            tell(text)

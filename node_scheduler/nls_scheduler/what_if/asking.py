@@ -1,0 +1,127 @@
+"""From what somebody asks to the results: `nls simulate` without its command line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from nls_scheduler.what_if.generator.notebooks import Recipe
+from nls_scheduler.what_if.generator.portrait import portrait
+from nls_scheduler.what_if.observing.record import is_observation
+from nls_scheduler.what_if.observing.rows import observed_rows
+from nls_scheduler.what_if.plays import Crew, Estimate, Play
+from nls_scheduler.what_if.report.results import Results
+from nls_scheduler.what_if.scenario import Node, Scenario, policies_named, settings_of
+from nls_scheduler.what_if.search import best_possible, fewest_possible, search
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nls_scheduler.what_if.scenario import Source
+
+NO_NODE = Node(64, 2**50)
+"""For a workload that is only written: nothing in it can be too large."""
+
+
+class Told(Protocol):
+    """Hears how far it is: what is being done, which part of it, and seconds that are left, if that can be known."""
+
+    def __call__(self, doing: str, part: float, left_s: float | None) -> None:
+        """Called now and then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The words of the command line; exactly one of `workload`, `generate` and `journal` is given."""
+
+    workload: Path | None = None
+    generate: str | None = None
+    journal: Path | None = None
+    seed: int = 1
+    request: float | int = 0.5
+    limit: float | int = 1.0
+    commands_per_day: float = 0.0
+    node: str | None = None
+    policies: str | None = None
+    assignments: tuple[str, ...] = ()
+    requests_by: float = 1.0
+    more_users: int = 0
+    seeds: int = 0
+
+
+def scenario_of(asked: Asked) -> Scenario:
+    """Raises ValueError, WorkloadFileError too, with one sentence, or OSError."""
+    policies_named(asked.policies)
+    costs, rules = settings_of(asked.assignments)
+    source, running = _source(asked)
+    node = running or NO_NODE
+    if asked.node is not None:
+        node = Node.parse(asked.node, running)
+    return Scenario(source, node, costs, rules, asked.requests_by, asked.more_users)
+
+
+def _source(asked: Asked) -> tuple[Source, Node | None]:
+    if asked.workload is not None:
+        if is_observation(asked.workload):
+            return observed_rows(asked.workload, asked.request, asked.limit), None
+        return asked.workload, None
+    if asked.journal is not None:
+        from nls_scheduler.what_if.observing.journals import workload_of
+
+        return workload_of(asked.journal)
+    recipe = Recipe.parse(asked.generate or "")
+    if type(asked.request) is type(asked.limit) and asked.limit < asked.request:
+        raise ValueError("The limit of the notebooks is below their request.")
+    asks = replace(recipe, seed=asked.seed, request=asked.request, limit=asked.limit)
+    return replace(asks, commands_per_day=asked.commands_per_day), None
+
+
+def results_of(asked: Asked, scenario: Scenario, told: Told) -> Results:
+    """Plays all of it. After Ctrl-C what had been played, with `whole` false. Raises as `scenario_of`."""
+    policies = policies_named(asked.policies)
+    told("reading", 0.0, None)
+    extent = scenario.extent()
+    lines = portrait(scenario.rows())
+    results = Results(_words(asked), scenario.node, extent, scenario.costs, asked.assignments, lines, seeds=asked.seeds)
+    results.best = best_possible(scenario)
+
+    def progress(doing: str) -> None:
+        estimate = Estimate()
+        crew.progress = lambda part: told(doing, part, estimate.left_s(part))
+
+    with Crew() as crew:
+        progress("playing")
+        plays = [Play(scenario, name, extent=extent) for name in policies]
+        found = {play.policy: figures for play, figures in crew.all_of(plays)}
+        results.figures = {name: found[name] for name in policies if name in found}
+        if asked.seeds and not crew.stopped:
+            progress("searching")
+            needed = search(scenario, policies, _seeds(asked), crew)
+            results.needed = {one.policy: one for one in needed} | {"oracle": fewest_possible(scenario, _seeds(asked))}
+        results.whole = not crew.stopped
+    return results
+
+
+def _seeds(asked: Asked) -> int:
+    """A workload that was recorded has one history only."""
+    return asked.seeds if asked.generate is not None else min(1, asked.seeds)
+
+
+def _words(asked: Asked) -> str:
+    if asked.generate is not None:
+        recipe = Recipe.parse(asked.generate)
+        days = recipe.length_s / 86400
+        words = f"{recipe.notebooks} generated notebooks over {days:g} days, seed {asked.seed}, "
+        words += f"request {_size(asked.request)}, limit {_size(asked.limit)}"
+    else:
+        path = asked.workload or asked.journal
+        words = f"The workload {path.name}" if path is not None else ""
+    if asked.commands_per_day:
+        words += f", {asked.commands_per_day:g} commands a day"
+    if asked.requests_by != 1.0:
+        words += f", requests times {asked.requests_by:g}"
+    return words + (f", {asked.more_users} more users" if asked.more_users else "")
+
+
+def _size(size: float | int) -> str:
+    return f"{size:g}" if isinstance(size, float) else f"{size / 2**30:g} GiB"

@@ -1,0 +1,311 @@
+"""The stage: users who run their cells, Gpus that compute them, and the clock. A policy says who has which Gpu when.
+
+A user runs a cell at its recorded time, or as soon as the one before has ended. Cells that compute on one Gpu at once
+slow each other down (`Costs.gpu_part`). At a session's recorded end its user leaves: a cell that runs ends first,
+cells that still wait never run.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from nls_scheduler.units.sizes import to_bytes
+from nls_scheduler.what_if.workload_file.rows import Cell, Command, Session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from nls_scheduler.what_if.play.costs import Costs
+    from nls_scheduler.what_if.play.figures import Figures
+    from nls_scheduler.what_if.workload_file.rows import Row
+
+
+@dataclass(eq=False)
+class Actor:
+    """A notebook or a command of the workload while it is there.
+
+    Attributes:
+        request_bytes: of one Gpu of this node, as `limit_bytes`.
+        cells: run by its user and not begun yet, oldest first; a command has one.
+        asked_at: since when its first cell wants a Gpu; `None`: none wants one.
+        gpu: where a cell of it computes now.
+        idle_since: since when none does.
+        state_bytes: what its variables hold on a Gpu.
+        lately_s: lengths of its last cells since its memory was empty, for what a loss costs.
+        again_s: to be computed again before its next cell.
+        leaving: its recorded end has come.
+    """
+
+    name: str
+    is_command: bool
+    request_bytes: int
+    limit_bytes: int
+    priority: int
+    queue: str
+    arrived_at: float
+    cells: deque[Cell] = field(default_factory=deque)
+    asked_at: float | None = None
+    gpu: int | None = None
+    idle_since: float = 0.0
+    state_bytes: int = 0
+    lately_s: deque[float] = field(default_factory=deque)
+    again_s: float = 0.0
+    leaving: bool = False
+
+    @property
+    def next_memory_bytes(self) -> int:
+        """What its next or running cell holds."""
+        return self.cells[0].memory_bytes if self.cells else self.state_bytes
+
+
+class Policy(Protocol):
+    """Who has which Gpu when. The stage calls these; a policy calls `Stage.compute`, and `Stage.at` for its timers."""
+
+    name: str
+    title: str
+
+    def arrives(self, actor: Actor) -> None:
+        """A session opens, or a command is submitted."""
+
+    def asks(self, actor: Actor) -> None:
+        """Its first cell wants a Gpu. Answered by `Stage.compute`, now or later, or by `Stage.fail`."""
+
+    def finished(self, actor: Actor, cell: Cell) -> None:
+        """That cell has ended; `actor.asked_at` says nothing yet of a next one."""
+
+    def leaves(self, actor: Actor) -> None:
+        """It is gone: what it had is free. No cell of it computes."""
+
+    def rate(self, actor: Actor, beside: list[Actor]) -> float:
+        """How fast it computes on a Gpu on which `beside` (itself included) compute: 1 is alone."""
+
+
+@dataclass(eq=False)
+class _Run:
+    actor: Actor
+    cell: Cell
+    again_s: float
+    left_s: float
+    began_at: float
+    since: float
+    rate: float = 1.0
+    version: int = 0
+
+
+class Stage:
+    """One play of one workload by one policy on `gpus` equal Gpus."""
+
+    def __init__(self, gpus: int, gpu_bytes: int, costs: Costs, figures: Figures) -> None:
+        self.gpus = gpus
+        self.gpu_bytes = gpu_bytes
+        self.costs = costs
+        self.figures = figures
+        self.now = figures.begin_s
+        self.policy: Policy
+        self.actors: dict[str, Actor] = {}
+        self._newest: dict[str, Actor] = {}
+        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._sequence = 0
+        self._running: list[list[_Run]] = [[] for _ in range(gpus)]
+        self._reserved = 0.0
+        self._reserved_since = self.now
+        self._busy_since: dict[int, float] = {}
+        self.rows_taken = 0
+
+    def at(self, when: float, act: Callable[[], None]) -> None:
+        """`act` at that time, after whatever was to happen then already."""
+        self._sequence += 1
+        heapq.heappush(self._agenda, (max(when, self.now), self._sequence, act))
+
+    def play(self, policy: Policy, rows: Iterator[Row], told: Callable[[float], None] = lambda _: None) -> None:
+        """All of `rows`, until nothing is left to happen. `told` hears the time now and then.
+
+        Interrupted, what was counted stands, and `figures.whole` is false.
+        """
+        self.policy = policy
+        self.figures.whole = False
+        coming = next(rows, None)
+        try:
+            while coming is not None or self._agenda:
+                if coming is not None and (not self._agenda or coming.begin_s <= self._agenda[0][0]):
+                    self._pass_to(coming.begin_s)
+                    self._take(coming)
+                    self.rows_taken += 1
+                    coming = next(rows, None)
+                    told(self.now)
+                    continue
+                if not self.actors and coming is None:
+                    break  # only timers of a policy are left
+                when, _, act = heapq.heappop(self._agenda)
+                self._pass_to(when)
+                act()
+            self.figures.whole = True
+        finally:
+            self._note_reserved()
+            self.figures.ended_at = self.now
+
+    def compute(self, actor: Actor, gpu: int, *, held_by: tuple[str, ...] = ()) -> None:
+        """Its first cell has `gpu` from now on, with all that it needs there. `held_by`: for whom it waited."""
+        if actor.asked_at is None or actor.gpu is not None:
+            raise ValueError(f"{actor.name} asks for no GPU")
+        waited_s = self.now - actor.asked_at
+        self._note_wait(actor, waited_s, held_by)
+        cell = actor.cells[0]
+        actor.asked_at, actor.gpu = None, gpu
+        run = _Run(actor, cell, actor.again_s, cell.length_s + actor.again_s, self.now, self.now)
+        self._running[gpu].append(run)
+        self.share_anew(gpu)
+
+    def break_off(self, actor: Actor) -> None:
+        """Its running cell is stopped, and the user runs it again: it asks at once."""
+        run = self._stop(actor)
+        done_s = run.cell.length_s + run.again_s - run.left_s
+        self.figures.broken_off += 1
+        self.figures.again_s += done_s
+        self._ask(actor)
+
+    def fail(self, actor: Actor) -> None:
+        """Its first cell ends without a result: there is too little memory for it where it is."""
+        if actor.asked_at is not None:
+            self._note_wait(actor, self.now - actor.asked_at, ())
+        self.figures.out_of_memory += 1
+        self._next_cell(actor)
+
+    def lose(self, actor: Actor) -> None:
+        """What it held on its Gpu is lost: the user computes its last cells again before the next one."""
+        if not actor.lately_s and not actor.state_bytes:
+            return
+        lost = list(actor.lately_s)[-int(self.costs.again_cells) :] if self.costs.again_cells >= 1 else []
+        actor.again_s = max(actor.again_s, sum(lost))
+        actor.state_bytes = 0
+        self.figures.lost += 1
+
+    def reserve(self, gpus: float) -> None:
+        """So many Gpus more (or fewer) are kept for somebody from now on."""
+        self._note_reserved()
+        self._reserved += gpus
+
+    def _take(self, row: Row) -> None:
+        if isinstance(row, Cell):
+            actor = self._newest[row.name]
+            actor.cells.append(row)
+            if len(actor.cells) == 1:
+                self._ask(actor)
+            return
+        request, limit = (to_bytes(size, self.gpu_bytes) for size in (row.request, row.limit))
+        is_command = isinstance(row, Command)
+        name = row.name if row.name not in self.actors else f"{row.name} at {row.begin_s:g}"
+        actor = Actor(name, is_command, request, max(request, limit), row.priority, row.queue, self.now)
+        actor.idle_since = self.now
+        self.actors[name] = actor
+        self.policy.arrives(actor)
+        if isinstance(row, Session):
+            self._newest[row.name] = actor
+            self.at(row.end_s, lambda: self._reach_end(actor))
+        else:
+            actor.cells.append(Cell(name, row.begin_s, row.end_s, row.memory_bytes, 0))
+            self._ask(actor)
+
+    def _ask(self, actor: Actor) -> None:
+        actor.asked_at = self.now
+        self.policy.asks(actor)
+
+    def _reach_end(self, actor: Actor) -> None:
+        actor.leaving = True
+        if actor.gpu is None:
+            self._leave(actor)
+
+    def _leave(self, actor: Actor) -> None:
+        self.figures.never_ran += len(actor.cells)
+        if actor.asked_at is not None:
+            for _ in actor.cells:
+                self._note_wait(actor, self.now - actor.asked_at, ())
+        actor.asked_at = None
+        actor.cells.clear()
+        self.figures.open_s += self.now - actor.arrived_at
+        del self.actors[actor.name]
+        self._newest = {name: newest for name, newest in self._newest.items() if newest is not actor}
+        self.policy.leaves(actor)
+
+    def _note_wait(self, actor: Actor, waited_s: float, whom: tuple[str, ...]) -> None:
+        (self.figures.command_waits if actor.is_command else self.figures.waits).add(waited_s)
+        if waited_s > 0 and whom:
+            self.figures.waited(actor.name, whom, waited_s)
+
+    def _end_of(self, run: _Run, version: int) -> None:
+        if run.version != version:
+            return  # its rate has changed since, or it was stopped
+        actor, cell = run.actor, run.cell
+        self._stop(actor)
+        self.figures.used_s += cell.length_s
+        self.figures.again_s += run.again_s
+        self.figures.slowed_s += max(0.0, self.now - run.began_at - cell.length_s - run.again_s)
+        actor.again_s, actor.state_bytes, actor.idle_since = 0.0, cell.state_bytes, self.now
+        actor.lately_s.append(cell.length_s)
+        while len(actor.lately_s) > max(1, self.costs.again_cells):
+            actor.lately_s.popleft()
+        self.policy.finished(actor, cell)
+        self._next_cell(actor)
+
+    def _next_cell(self, actor: Actor) -> None:
+        actor.cells.popleft()
+        actor.asked_at = None
+        if actor.is_command or actor.leaving:
+            self._leave(actor)
+        elif actor.cells:
+            self._ask(actor)
+
+    def _stop(self, actor: Actor) -> _Run:
+        gpu = actor.gpu
+        if gpu is None:
+            raise ValueError(f"no cell of {actor.name} computes")
+        run = next(run for run in self._running[gpu] if run.actor is actor)
+        self._settle(gpu)
+        run.version += 1
+        self._running[gpu].remove(run)
+        actor.gpu = None
+        self.share_anew(gpu)
+        return run
+
+    def _settle(self, gpu: int) -> None:
+        for run in self._running[gpu]:
+            run.left_s = max(0.0, run.left_s - (self.now - run.since) * run.rate)
+            run.since = self.now
+
+    def share_anew(self, gpu: int) -> None:
+        """The rates of those who compute on `gpu` may have changed."""
+        runs = self._running[gpu]
+        self._settle(gpu)
+        actors = [run.actor for run in runs]
+        for run in runs:
+            run.rate = self.policy.rate(run.actor, actors)
+            run.version += 1
+            if run.rate > 0:
+                self.at(self.now + run.left_s / run.rate, self._end(run, run.version))
+        self._note_busy(gpu, computes=bool(runs))
+
+    def _end(self, run: _Run, version: int) -> Callable[[], None]:
+        return lambda: self._end_of(run, version)
+
+    def _note_busy(self, gpu: int, *, computes: bool) -> None:
+        since = self._busy_since.get(gpu)
+        if computes and since is None:
+            self._busy_since[gpu] = self.now
+        elif not computes and since is not None:
+            self.figures.busy(gpu, since, self.now)
+            del self._busy_since[gpu]
+
+    def _note_reserved(self) -> None:
+        self.figures.reserved_s += self._reserved * (self.now - self._reserved_since)
+        self._reserved_since = self.now
+
+    def _pass_to(self, when: float) -> None:
+        self.now = max(self.now, when)
+
+
+def equal_rate(costs: Costs, beside: list[Actor]) -> float:
+    """Of `n` cells that compute at once each goes at 1/n, as far as they need the Gpu at all (`Costs.gpu_part`)."""
+    return 1.0 / (1.0 + (len(beside) - 1) * costs.gpu_part)

@@ -1,0 +1,42 @@
+"""The best that anybody could do who knows the future, moves for nothing, and may break every cell off: a bound.
+
+Source: of intervals on k equal machines the most are kept by dropping, whenever there are too many, the one that ends
+last (Faigle and Nawijn, "Note on scheduling intervals on-line", 1995). A Gpu counts as many machines as the smallest
+request fits in it, which is exact where all ask for the same. Cells are taken at their recorded times, and
+commands not at all, so that no policy can do better with these.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from typing import TYPE_CHECKING
+
+from nls_scheduler.units.sizes import to_bytes
+from nls_scheduler.what_if.workload_file.rows import Cell, Session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from nls_scheduler.what_if.workload_file.rows import Row
+
+
+def places_of(rows: Iterable[Row], gpu_bytes: int) -> int:
+    """How many of the smallest request of a session fit on one Gpu; 1 without any session."""
+    smallest = min((to_bytes(row.request, gpu_bytes) for row in rows if isinstance(row, Session)), default=gpu_bytes)
+    return max(1, gpu_bytes // smallest)
+
+
+def bound(rows: Iterable[Row], places: int) -> float:
+    """The largest part of all cells that can run at once, each at its time, on so many places. Rows in order."""
+    ends: list[float] = []
+    cells = dropped = 0
+    for row in rows:
+        if not isinstance(row, Cell):
+            continue
+        cells += 1
+        del ends[: bisect_right(ends, row.begin_s)]
+        insort(ends, row.end_s)
+        if len(ends) > places:
+            ends.pop()
+            dropped += 1
+    return 1.0 - dropped / cells if cells else 1.0

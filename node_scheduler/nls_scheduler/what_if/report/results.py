@@ -1,0 +1,119 @@
+"""What there is to report, from which every form of it is made."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from nls_scheduler.what_if.policies import TITLES
+from nls_scheduler.what_if.search import WANTED
+
+if TYPE_CHECKING:
+    from nls_scheduler.what_if.generator.portrait import Line
+    from nls_scheduler.what_if.play.costs import Costs
+    from nls_scheduler.what_if.play.figures import Figures
+    from nls_scheduler.what_if.scenario import Node
+    from nls_scheduler.what_if.search import Needed
+    from nls_scheduler.what_if.workload_file.rows import Extent
+
+
+@dataclass
+class Results:
+    """Of one scenario.
+
+    Attributes:
+        what: the workload in words, and how it was made.
+        asked: settings that were given, as NAME=VALUE.
+        figures: by policy's name, in the order that was asked for.
+        best: the oracle's part at once on this node; `None` where it was not looked for.
+        needed: by policy's name, the oracle's under `oracle`.
+        whole: false where it was stopped before its end.
+    """
+
+    what: str
+    node: Node
+    extent: Extent
+    costs: Costs
+    asked: tuple[str, ...]
+    portrait: list[Line]
+    figures: dict[str, Figures] = field(default_factory=dict)
+    best: float | None = None
+    needed: dict[str, Needed] = field(default_factory=dict)
+    seeds: int = 0
+    whole: bool = True
+
+    def as_json(self) -> dict[str, Any]:
+        """All figures but the pictures."""
+        return {
+            "version": 1,
+            "workload": {"what": self.what, **asdict(self.extent)},
+            "node": {"gpus": self.node.gpus, "gpu_bytes": self.node.gpu_bytes},
+            "whole": self.whole,
+            "costs": asdict(self.costs),
+            "settings": list(self.asked),
+            "policies": {
+                name: {"title": TITLES[name], **figures.summary(), **self._saved(name)}
+                for name, figures in self.figures.items()
+            },
+            "best_possible_at_once": self.best,
+            "gpus_needed": {
+                name: {"gpus": needed.gpus, "by_seed": list(needed.by_seed), "wanted": WANTED}
+                for name, needed in self.needed.items()
+            },
+            "generator": [asdict(line) for line in self.portrait],
+        }
+
+    def _saved(self, name: str) -> dict[str, float]:
+        saved = self.saved(name)
+        return {} if saved is None else {"gpus_saved": round(saved, 4)}
+
+    def saved(self, name: str) -> float | None:
+        """Which part of the Gpus that a whole one each needs this policy does without; `None`: not looked for."""
+        whole, own = self.needed.get("whole"), self.needed.get(name)
+        return None if whole is None or own is None else 1 - own.gpus / whole.gpus
+
+    def table(self) -> list[list[str]]:
+        """One row for each policy, with a heading; for the terminal and the page."""
+        rows = [
+            [
+                "policy", "at once", "wait p50", "p95", "p99", "never ran", "reserved", "used", "longer", "again",
+                "broken", "lost", "no memory", "moves", "moved", "GPUs needed",
+            ]
+        ]  # fmt: skip
+        rows += [self._row(name, figures) for name, figures in self.figures.items()]
+        if self.best is not None:
+            needed = str(self.needed["oracle"]) if "oracle" in self.needed else ""
+            rows.append(["best possible", _percent(self.best), *[""] * 13, needed])
+        return rows
+
+    def _row(self, name: str, figures: Figures) -> list[str]:
+        waits = figures.waits
+        return [
+            name if figures.whole else f"{name} (stopped)",
+            _percent(waits.share_at_once),
+            *(duration(waits.percentile_s(part)) for part in (0.5, 0.95, 0.99)),
+            str(figures.never_ran),
+            f"{figures.reserved_s / 3600:.0f} h",
+            f"{figures.used_s / 3600:.0f} h",
+            f"{100 * figures.slowed_part:.0f} %",
+            f"{figures.again_s / 3600:.1f} h",
+            str(figures.broken_off),
+            str(figures.lost),
+            str(figures.out_of_memory),
+            str(figures.moves),
+            f"{figures.moved_bytes / 1e9:.0f} GB",
+            str(self.needed.get(name, "")),
+        ]
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.2f} %"
+
+
+def duration(seconds: float) -> str:
+    """`0`, `1.2 s`, `5 min`, `3.1 h`."""
+    if seconds <= 0:
+        return "0"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

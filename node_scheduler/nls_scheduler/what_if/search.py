@@ -1,0 +1,100 @@
+"""How many Gpus each policy needs so that 99 % of the cells have theirs within a second."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+from nls_scheduler.what_if.plays import Crew, Play
+from nls_scheduler.what_if.policies.oracle import bound, places_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from nls_scheduler.what_if.play.figures import Figures
+    from nls_scheduler.what_if.scenario import Scenario
+
+WANTED: Final = 0.99
+_BEARABLE: Final = 1.1 * (1 - WANTED)
+"""A little more than that, since a cell that is broken off is counted again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """For each seed the fewest Gpus; a seed for which even one for each notebook is too few has one more than that."""
+
+    policy: str
+    by_seed: tuple[int, ...]
+    most_tried: int
+
+    @property
+    def gpus(self) -> float:
+        """The middle one."""
+        return float(median(self.by_seed))
+
+    def __str__(self) -> str:
+        """`7`, or `7 (6 to 8)` where the seeds differ; `more than 18` where none was enough."""
+        middle = f"{self.gpus:g}" if self.gpus <= self.most_tried else f"more than {self.most_tried}"
+        least, most = min(self.by_seed), max(self.by_seed)
+        upper = str(most) if most <= self.most_tried else f"more than {self.most_tried}"
+        return middle if least == most else f"{middle} ({least} to {upper})"
+
+
+def is_enough(figures: Figures) -> bool:
+    """Whether 99 % of the cells that were run had their Gpu within a second, and none was out of memory there."""
+    return figures.late <= (1 - WANTED) * figures.waits.count
+
+
+def search(scenario: Scenario, policies: Sequence[str], seeds: int, crew: Crew) -> list[Needed]:
+    """By halving, for all policies and seeds side by side. What Ctrl-C leaves undecided is left out."""
+    extents = {seed: scenario.extent(seed) for seed in range(seeds)}
+    most = {seed: extent.most_at_once for seed, extent in extents.items()}
+    open_ones = {(policy, seed): (1, most[seed] + 1) for policy in policies for seed in range(seeds)}
+    found: dict[tuple[str, int], int] = {}
+    told, rounds, done = crew.progress, (max(most.values()) + 1).bit_length(), 0
+    while open_ones and not crew.stopped:
+        crew.progress = _part_of(told, done, max(rounds, done + 1))
+        done += 1
+        asked = {key: (low + high) // 2 for key, (low, high) in open_ones.items()}
+        plays = {Play(scenario.on(gpus), *key, extents[key[1]], _BEARABLE): key for key, gpus in asked.items()}
+        for play, figures in crew.all_of(list(plays)):
+            key = plays[play]
+            low, high = open_ones[key]
+            if figures.whole:
+                middle = play.scenario.node.gpus
+                open_ones[key] = (low, middle) if is_enough(figures) else (middle + 1, high)
+        for key, (low, high) in list(open_ones.items()):
+            if low >= high:
+                found[key] = low
+                del open_ones[key]
+    return [
+        Needed(policy, tuple(found[policy, seed] for seed in range(seeds)), max(most.values()))
+        for policy in policies
+        if all((policy, seed) in found for seed in range(seeds))
+    ]
+
+
+def _part_of(told: Callable[[float], None], done: int, rounds: int) -> Callable[[float], None]:
+    return lambda part: told((done + part) / rounds)
+
+
+def best_possible(scenario: Scenario) -> float:
+    """The oracle's part at once on this node."""
+    places = places_of(scenario.rows(), scenario.node.gpu_bytes)
+    return bound(scenario.rows(), places * scenario.node.gpus)
+
+
+def fewest_possible(scenario: Scenario, seeds: int) -> Needed:
+    """The Gpus that the oracle would need."""
+    places = places_of(scenario.rows(), scenario.node.gpu_bytes)
+    needed = []
+    most = max(scenario.extent(seed).most_at_once for seed in range(seeds))
+    for seed in range(seeds):
+        low, high = 1, most + 1
+        while low < high:
+            middle = (low + high) // 2
+            enough = bound(scenario.rows(seed), places * middle) >= WANTED
+            low, high = (low, middle) if enough else (middle + 1, high)
+        needed.append(low)
+    return Needed("oracle", tuple(needed), most)

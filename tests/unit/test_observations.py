@@ -1,0 +1,228 @@
+"""`nls observe`: what was seen, its file, and what is made of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from daemon_process import NLS, nls_environment
+from nls_scheduler.cli import main
+from nls_scheduler.core.model.ids import ProcessId
+from nls_scheduler.what_if.observing.observer import kernel_of, seen_of
+from nls_scheduler.what_if.observing.record import Recorder, facts_of
+from nls_scheduler.what_if.observing.rows import observed_rows
+from nls_scheduler.what_if.observing.servers import Kernel, Server, kernels_of
+from nls_scheduler.what_if.observing.watcher import Seen, Watcher
+from nls_scheduler.what_if.workload_file.rows import Cell, Command, Session, WorkloadFileError
+from waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+GIB = 2**30
+SESSIONS = [{"path": "work/a.ipynb", "kernel": {"id": "11111111-aaaa", "execution_state": "busy"}}]
+
+
+class Answers(BaseHTTPRequestHandler):
+    """A Jupyter Server's sessions, and a hub's users."""
+
+    def do_GET(self) -> None:
+        known = self.headers["Authorization"] == "token secret"
+        pages: dict[str, Any] = {
+            "/api/sessions": SESSIONS,
+            "/hub/api/users?state=active": [{"name": "eve", "servers": {"": {"url": "/user/eve/"}}}],
+            "/user/eve/api/sessions": SESSIONS,
+            "/odd/api/sessions": {"message": "no"},
+        }
+        page = pages.get(self.path) if known else None
+        body = json.dumps(page).encode()
+        self.send_response(403 if page is None else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+def test_servers_and_hubs_tell_which_kernels_are_busy(url: str) -> None:
+    servers = [Server(url, "secret"), Server.parse(f"{url}?token=secret", is_hub=True)]
+    kernels, silent = asyncio.run(kernels_of(servers))
+    assert [kernel.busy for kernel in kernels] == [True, True]
+    assert [kernel.name for kernel in kernels] == [f"{url}work/a.ipynb", f"{url}user/eve/work/a.ipynb"]
+    assert silent == []
+
+
+def test_a_server_that_does_not_tell_is_named_and_the_others_are_asked(url: str) -> None:
+    servers = [
+        Server(url, "wrong"),
+        Server("http://127.0.0.1:1/", ""),
+        Server(f"{url}odd/", "secret"),
+        Server(url, "secret"),
+    ]
+    kernels, silent = asyncio.run(kernels_of(servers))
+    assert len(kernels) == 1
+    assert len(silent) == 3
+    assert "403" in silent[0]
+
+
+@pytest.mark.parametrize("text", ["localhost:8888", "ftp://x/", "http://", ""])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no address of a Jupyter Server"):
+        Server.parse(text)
+
+
+def test_processes_are_put_down_to_their_notebooks() -> None:
+    kernels = [Kernel("k1", "http://x/a.ipynb", busy=True), Kernel("k2", "http://x/b.ipynb", busy=False)]
+    held = {ProcessId(10, 1): 3 * GIB, ProcessId(11, 1): GIB, ProcessId(99, 7): None}
+    of = {10: "k1", 11: "k1", 99: "k9"}
+    seen = seen_of(kernels, held, {ProcessId(10, 1): 0.5}, of.get)
+    assert seen["k1"] == Seen("http://x/a.ipynb#k1", is_notebook=True, busy=True, memory_bytes=4 * GIB, use=0.5)
+    assert seen["k2"].memory_bytes == 0
+    assert seen["process 99 of 7"] == Seen("process 99 of 7", is_notebook=False, busy=None, memory_bytes=None)
+
+
+def test_a_kernel_is_known_by_its_connection_file() -> None:
+    command = ["sleep", "60", "kernel-0a1b2c3d-4e5f.json"]
+    with subprocess.Popen(["bash", "-c", 'exec -a "$0 $2" sleep "$1"', command[0], command[1], command[2]]) as process:
+        try:
+            wait_until(lambda: kernel_of(process.pid) == "0a1b2c3d-4e5f", 10)
+        finally:
+            process.kill()
+
+
+def notebook(name: str, memory_gib: int, *, busy: bool) -> Seen:
+    return Seen(name, is_notebook=True, busy=busy, memory_bytes=memory_gib * GIB)
+
+
+def watched(path: Path, *, names: bool = True) -> Path:
+    with Recorder(path, names=names) as recorder:
+        watcher = Watcher(recorder)
+        watcher.take(1000.0, {"k": notebook("a", 0, busy=False)})
+        watcher.take(1010.0, {"k": notebook("a", 3, busy=True)})
+        watcher.take(1020.0, {"k": notebook("a", 5, busy=True), "p": Seen("p", False, None, GIB, 0.75)})
+        watcher.take(1030.0, {"k": notebook("a", 2, busy=False), "p": Seen("p", False, None, GIB, 0.25)})
+        watcher.take(1040.0, {"k": notebook("a", 2, busy=False)})
+        watcher.end()
+    return path
+
+
+def test_what_was_seen_becomes_sessions_cells_and_commands(tmp_path: Path) -> None:
+    assert observed_rows(watched(tmp_path / "o.jsonl"), 0.5, 1.0) == (
+        Session("a", 0.0, 40.0, 0.5, 1.0),
+        Cell("a", 10.0, 30.0, 5 * GIB, 2 * GIB),
+        Command("p", 20.0, 30.0, 1.0, 1.0, memory_bytes=GIB),
+    )
+
+
+def test_names_are_hashed_the_same_way_after_a_stop_and_nobody_else_can_read_the_key(tmp_path: Path) -> None:
+    path = tmp_path / "o.jsonl"
+    first = [row.name for row in observed_rows(watched(path, names=False), 0.5, 1.0)]
+    assert "a" not in first
+    assert '"a"' not in path.read_text()
+    with Recorder(path, names=False) as recorder:
+        assert recorder.name_of("a") == first[0]
+    assert (tmp_path / "o.jsonl.key").stat().st_mode & 0o777 == 0o600
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_what_stops_in_the_middle_loses_minutes_at_most_and_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "o.jsonl"
+    recorder = Recorder(path, names=True)
+    watcher = Watcher(recorder)
+    for at in range(1000, 1400, 10):
+        watcher.take(float(at), {"k": notebook("a", 1, busy=False)})
+    recorder.__exit__()
+    with path.open("a") as file:
+        file.write('{"cell":"a","beg')
+    assert observed_rows(path, 0.5, 1.0) == (Session("a", 0.0, 300.0, 0.5, 1.0),)
+    with Recorder(path, names=True) as again:
+        again.write({"command": "p", "begin": 1400.0, "end": 1500.0, "memory_bytes": 5})
+    assert len(observed_rows(path, 0.5, 1.0)) == 2
+
+
+def test_its_file_is_bounded_and_forgets_the_oldest(tmp_path: Path) -> None:
+    path = tmp_path / "o.jsonl"
+    with Recorder(path, names=True, most_bytes=2**16) as recorder:
+        for number in range(3000):
+            recorder.write({"command": f"c{number}", "begin": number, "end": number + 1, "memory_bytes": 1})
+            assert path.stat().st_size <= 2**16 + 200
+    names = [row.name for row in observed_rows(path, 0.5, 1.0)]
+    assert names[-1] == "c2999"
+    assert "c0" not in names
+    assert len(list(facts_of(path))) > 500
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("dance\n", "Row 2: it is no line of an observation"),
+        ("[]\n", "Row 2: it is no fact of an observation."),
+        ('{"dance": 1}\n', "Row 2: it tells of no session"),
+        ('{"session": "a", "begin": 1}\n', "Row 2: a session without a begin"),
+        ('{"session": "a", "begin": 2, "end": 1, "memory_bytes": 0}\n', "Row 2: a session that ends before it begins."),
+        ('{"open": 3, "at": 1}\n', "Row 2: what was open is no list."),
+        ("", "has seen nothing yet"),
+    ],
+)
+def test_a_damaged_observation_is_said_with_its_row(line: str, sentence: str, tmp_path: Path) -> None:
+    path = tmp_path / "o.jsonl"
+    path.write_text('{"nls-observation":1}\n' + line)
+    with pytest.raises(WorkloadFileError) as caught:
+        observed_rows(path, 0.5, 1.0)
+    assert sentence in str(caught.value)
+
+
+def test_another_file_is_never_written_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "diary.txt"
+    path.write_text("dear diary")
+    assert main(["observe", "--to", str(path)]) == 2
+    assert "is no observation" in capsys.readouterr().err
+    assert path.read_text() == "dear diary"
+
+
+def test_a_node_is_observed_until_it_is_stopped_and_what_was_seen_is_played(url: str, tmp_path: Path) -> None:
+    path = tmp_path / "o.jsonl"
+    command = [*NLS, "observe", "--to", str(path), "--server", url, "--every", "0.05s"]
+    environment = nls_environment(JUPYTER_TOKEN="secret")
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            wait_until(lambda: path.exists() and '"open"' in path.read_text(), 20)
+            wait_until(lambda: _looks(url) > 3, 20)
+            process.send_signal(signal.SIGINT)
+            _, told = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert process.returncode == 0, told
+    assert "names are hashed" in told
+    (session, cell) = observed_rows(path, 0.5, 1.0)
+    assert isinstance(session, Session)
+    assert isinstance(cell, Cell)
+    assert "ipynb" not in path.read_text()
+
+
+def _looks(url: str) -> int:
+    """Time passes for the observer while somebody else asks as well; counted here, as the server counts nothing."""
+    _LOOKS.append(len(asyncio.run(kernels_of([Server(url, "secret")]))[0]))
+    return len(_LOOKS)
+
+
+_LOOKS: list[int] = []

@@ -1,0 +1,147 @@
+"""`nls simulate` as it is called."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from daemon_process import NLS, nls_environment
+from nls_scheduler.cli import main
+from nls_scheduler.what_if.generator.notebooks import Recipe
+from nls_scheduler.what_if.scenario import Node, Scenario
+from nls_scheduler.what_if.workload_file.rows import FIRST_LINE, Session
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SMALL = ["simulate", "--generate", "3x6h", "--node", "2x80GiB"]
+
+
+def command(*arguments: str, seed: str = "0") -> subprocess.CompletedProcess[str]:
+    """In a process of its own, with a seed for the order of sets."""
+    return subprocess.run(
+        [*NLS, *arguments], env=nls_environment(PYTHONHASHSEED=seed), capture_output=True, text=True, timeout=60,
+        check=True,
+    )  # fmt: skip
+
+
+@pytest.mark.long("a process for each order of sets: the same within one process is here")
+def test_the_same_seed_gives_the_same_bytes_whatever_the_order_of_sets(tmp_path: Path) -> None:
+    pages, outputs = [], []
+    few = ("--policy", "nls-on-demand,whole,replicas")
+    for seed in ("1", "2"):
+        page = tmp_path / f"{seed}.html"
+        outputs.append(command(*SMALL, *few, "--json", "--search", "1", "--report", str(page), seed=seed).stdout)
+        pages.append(page.read_bytes())
+    assert outputs[0] == outputs[1]
+    assert pages[0] == pages[1]
+
+
+def test_the_same_seed_gives_the_same_page_and_it_needs_no_network(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pages, outputs = [], []
+    for number in (1, 2):
+        page = tmp_path / f"{number}.html"
+        few = ["--policy", "nls-on-demand,whole,replicas", "--search", "1", "--json", "--report", str(page)]
+        assert main([*SMALL, *few]) == 0
+        outputs.append(capsys.readouterr().out)
+        pages.append(page.read_text())
+    assert outputs[0] == outputs[1]
+    assert pages[0] == pages[1]
+    figures = json.loads(outputs[0])
+    assert figures["whole"]
+    assert set(figures["policies"]) == set(figures["gpus_needed"]) - {"oracle"}
+    _is_a_page_of_its_own(pages[0])
+
+
+def _is_a_page_of_its_own(page: str) -> None:
+    """Whatever it shows stands in it: nothing is fetched, nothing runs."""
+    assert not re.search(r"<script|<link|<img|src=|@import|url\(", page)
+    assert set(re.findall(r"https?://[^\s\"'<]+", page)) == {"http://www.w3.org/2000/svg"}
+    pictures = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    assert len(pictures) == 5
+    for picture in pictures:
+        ET.fromstring(picture)
+    assert "What this does not model" in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--generate", "3x6h", "--node", "0x80GiB"], "A node of 0 GPUs cannot be simulated: choose 1 to 64."),
+        (["--generate", "3x6h", "--node", "eight"], "'eight' is no node"),
+        (["--generate", "3x6h", "--node", "N-1"], "'N-1' is no node: write GPUSxSIZE, for example 8x80GiB; N is"),
+        (["--generate", "3x6h", "--node", "2x8"], "'8' is not a size in bytes"),
+        (["--generate", "3x6h"], "On which node?"),
+        (["--generate", "3x6h", "--node", "2x80GiB", "--policy", "nls,magic"], "There is no policy 'magic': there are"),
+        (["--generate", "3x6h", "--node", "2x80GiB", "--set", "context_s=soon"], "context_s cannot be 'soon'"),
+        (["--generate", "3x6h", "--node", "2x80GiB", "--set", "quantum_s=0"], "quantum_s cannot be 0."),
+        (["--generate", "3x6h", "--node", "2x80GiB", "--set", "colour=red"], "colour"),
+        (["--generate", "3x6h", "--node", "2x80GiB", "--set", "oversubscribe"], "'oversubscribe' is not NAME=VALUE"),
+        (["--generate", "3x6h", "--node", "2x1GiB"], "Row "),
+        (["/nowhere.csv", "--node", "2x80GiB"], "No such file"),
+        (["--from-journal", "/nowhere.db"], "There is no journal /nowhere.db."),
+    ],
+)
+def test_what_cannot_be_played_is_said_in_one_sentence(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", *arguments]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert sentence in told.err
+    assert told.err.replace("nls: reading: 0 %\n", "").count("\n") == 1
+
+
+def test_a_workload_is_saved_and_played_from_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "saved.csv"
+    assert main(["simulate", "--generate", "3x6h", "--save-workload", str(path)]) == 0
+    assert path.read_text().startswith(FIRST_LINE)
+    capsys.readouterr()
+    outputs = []
+    for arguments in (SMALL[1:], [str(path), "--node", "2x80GiB"]):
+        assert main(["simulate", *arguments, "--policy", "whole,replicas", "--json"]) == 0
+        outputs.append(json.loads(capsys.readouterr().out))
+    assert outputs[0]["policies"] == outputs[1]["policies"]
+
+
+def test_what_if_there_were_more_users_who_asked_for_less() -> None:
+    before = Scenario(Recipe(3, 6 * 3600.0), Node(2, 80 * 2**30))
+    after = replace(before, requests_by=0.5, more_users=2)
+    assert after.extent().most_at_once == before.extent().most_at_once + 2
+    assert {row.request for row in after.rows() if isinstance(row, Session)} == {0.25}
+    assert after.extent().cells > before.extent().cells
+
+
+def test_a_node_is_named_after_the_one_that_runs() -> None:
+    running = Node(4, 80 * 2**30)
+    assert Node.parse("N", running) == running
+    assert Node.parse("N-1", running) == Node(3, 80 * 2**30)
+    assert Node.parse("N+2x40GiB", running) == Node(6, 40 * 2**30)
+    with pytest.raises(ValueError, match="A node of 0 GPUs"):
+        Node.parse("N-4", running)
+
+
+def test_ctrl_c_leaves_what_has_been_played(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    arguments = ["simulate", "--generate", "20x20d", "--node", "8x80GiB", "--policy", "nls", "--report", str(page)]
+    with subprocess.Popen([*NLS, *arguments], env=nls_environment(), stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            assert "reading" in process.stderr.readline()
+            assert "playing: 0 %" in process.stderr.readline()
+            process.send_signal(signal.SIGINT)
+            _, told = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 130, told
+    assert "stopped before its end" in told
+    assert "Stopped before its end" in page.read_text()
