@@ -322,14 +322,15 @@ class GpuProcessKernel(IPythonKernel):
         """Have a copy of this process save; it goes on alone after the reply."""
         shell: Any = self.shell
         number = next(self._save_numbers)
+        names = saved_state.user_names(shell.user_ns, shell.user_ns_hidden)
         self._saver.save_aside(
-            saved_state.user_names(shell.user_ns, shell.user_ns_hidden),
+            names,
             cell=content["cell"],
             stop=functools.partial(_stop_where_asked, self._stops, content["number"]),
             committed=lambda: self._state_socket.send(number, self._saver.descriptors(), announced=False),
             over=functools.partial(self._tell_saved_aside, number),
         )
-        return {"number": number}
+        return {"number": number, "modules": self._imports.names(names)}
 
     def _tell_saved_aside(self, number: int, how: str) -> None:
         """From a thread of its own, also in mid-cell."""
