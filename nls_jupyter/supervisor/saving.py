@@ -196,7 +196,7 @@ class Saves:
         await asyncio.wait([self._rest])
 
     def _drop(self) -> None:
-        """A save that only waits is as if it had never been: its task has nothing more to do that one would wait for."""
+        """A save that only waits is as if it had never been: nothing of it is left to wait for."""
         for task in (self._first, self._rest):
             if task is not None:
                 task.cancel()
