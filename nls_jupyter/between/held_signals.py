@@ -13,18 +13,22 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.between.seams import SIGNALS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
+# Asked many times for each cell, which is not to pay for making numbers members of enumerations.
+_signal = SIGNALS.of(signal, signal)
 #: Of our own, for `gpu_process.reclaim`: so that what a cell sees of SIGINT, and its traceback of a Ctrl-C, is as in
 #: any kernel.
 RECLAIM = signal.SIGRTMIN + 7
 # Those that people write handlers for: to ask for all of them would cost a tenth of a small save. Ctrl-C first: with it
 # held, nothing raises while the others follow, and it is the last that is let go.
 _SIGNALS = (
-    *(signal.SIGINT, RECLAIM, signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2),
-    *(signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
+    *map(int, (signal.SIGINT, RECLAIM, signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2)),
+    *map(int, (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)),
 )
 
 
@@ -52,17 +56,17 @@ def held() -> Iterator[None]:
     mine: list[_Held] = []
     try:
         for number in _SIGNALS:
-            handler = signal.getsignal(number)
+            handler = _signal.getsignal(number)
             if callable(handler) and not isinstance(handler, _Held):
                 later = _Held(number, handler)
                 mine.append(later)
-                signal.signal(number, later)
+                _signal.signal(number, later)
         yield
     finally:
         for later in reversed(mine):
-            now: object = signal.getsignal(later.number)
+            now: object = _signal.getsignal(later.number)
             if now is later:
-                signal.signal(later.number, later.handler)
+                _signal.signal(later.number, later.handler)
         _handle([later for later in mine if later.came])
 
 
@@ -83,17 +87,17 @@ class CtrlC:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Around the whole request: one that comes before `let_through` waits for it, one after is too late."""
-        handler = signal.getsignal(signal.SIGINT)
+        handler = _signal.getsignal(signal.SIGINT)
         if threading.current_thread() is not threading.main_thread() or not callable(handler):
             yield
             return
         self._later = later = _Held(signal.SIGINT, handler)
-        signal.signal(signal.SIGINT, later)
+        _signal.signal(signal.SIGINT, later)
         try:
             yield
         finally:
             self._later = None
-            signal.signal(signal.SIGINT, later.handler)
+            _signal.signal(signal.SIGINT, later.handler)
 
     @contextmanager
     def let_through(self) -> Iterator[None]:
@@ -103,14 +107,14 @@ class CtrlC:
             yield
             return
         try:
-            signal.signal(signal.SIGINT, later.handler)
+            _signal.signal(signal.SIGINT, later.handler)
             if later.came:
                 later.came = False
                 later.handler(signal.SIGINT, sys._getframe())
             yield
         finally:
-            handler = signal.getsignal(signal.SIGINT)
-            signal.signal(signal.SIGINT, later)
+            handler = _signal.getsignal(signal.SIGINT)
+            _signal.signal(signal.SIGINT, later)
             later.handler = handler if callable(handler) else signal.default_int_handler
 
 
@@ -122,7 +126,7 @@ def handler_of(number: int) -> Any:
 
 def waits(number: int) -> bool:
     """Whether this signal has come and is held."""
-    handler = signal.getsignal(number)
+    handler = _signal.getsignal(number)
     return isinstance(handler, _Held) and handler.came
 
 

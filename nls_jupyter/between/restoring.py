@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from nls_jupyter.between.shared_bytes import SharedBytes
 
+#: Tells the notebook's kernel of a comm that is back: its `comm_id` and `target_name`.
+COMM_BACK = "nls_comm_back"
+
 
 class RestoredComponent(SharedBytes):
     """The GPU process writes, the kernel reads."""

@@ -140,6 +140,7 @@ INTERPRETER_FLAGS: Final = Seam(
 PYTHON_UNPICKLER: Final = Seam(
     "pickle", "_Unpickler", _PYTHON, "a variable that cannot come back takes along all that share something with it"
 )
+SIGNALS: Final = Seam("signal", "_signal", _PYTHON, "each cell costs some microseconds more")
 SLOT_NAMES: Final = Seam(
     "copyreg", "_slotnames", _PYTHON, "what pickle notes in a class, its `__slotnames__`, stays there after a save"
 )

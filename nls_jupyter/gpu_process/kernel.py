@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 import functools
 import itertools
+import logging
 import os
 import signal
 import socket
@@ -41,7 +42,7 @@ from nls_jupyter.between.begun import BegunCell
 from nls_jupyter.between.errors import GpuUsageError
 from nls_jupyter.between.lane import Lane
 from nls_jupyter.between.packed import pack_named, unpack
-from nls_jupyter.between.restoring import RestoredComponent
+from nls_jupyter.between.restoring import COMM_BACK, RestoredComponent
 from nls_jupyter.between.save_stops import SaveStops
 from nls_jupyter.between.state_socket import StateSocket
 from nls_jupyter.gpu_process import warm_imports
@@ -51,6 +52,7 @@ from nls_jupyter.gpu_process.outputs import Outputs
 from nls_jupyter.gpu_process.reclaim import Reclaims
 from nls_jupyter.gpu_process.save_points import SavePointBudget
 from nls_jupyter.saved_state.kinds import text_of
+from nls_jupyter.saved_state.saver import Saver
 from nls_scheduler.drivers.simulated import SimulatedGpu
 from nls_scheduler.processes import guardian
 
@@ -88,6 +90,9 @@ class GpuProcessKernel(IPythonKernel):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)  # type: ignore[no-untyped-call]
+        # Traitlets has an application's logger make records of everything, and its handler throw most of them away.
+        self.log = logging.getLogger(f"{self.log.name}.requests")
+        self.log.setLevel(getattr(self.parent, "log_level", logging.WARNING))
         self._outputs = Outputs(self.iopub_thread)
         self._state_socket = StateSocket.inherited()
         self._begun = BegunCell.inherited()
@@ -107,7 +112,7 @@ class GpuProcessKernel(IPythonKernel):
         # ipykernel would end a moment after the cell, in the middle of the next one.
         shell.ask_exit = _refuse_to_exit
         room = saved_state.MachineRoom(Path(self.spill_folder) if self.spill_folder else None)
-        self._saver = saved_state.Saver(room, saved_state.Interpreter(self.shell))
+        self._saver = Saver(room, saved_state.Interpreter(self.shell))
         self._saver.on_component = RestoredComponent.inherited().note
         shell.run_code = self._saver.touched.following(shell.run_code)
         # Ctrl-C is for cells, and for what is copied for one. One that comes during these comes after their answer.
@@ -323,14 +328,15 @@ class GpuProcessKernel(IPythonKernel):
         """Have a copy of this process save; it goes on alone after the reply."""
         shell: Any = self.shell
         number = next(self._save_numbers)
+        names = saved_state.user_names(shell.user_ns, shell.user_ns_hidden)
         self._saver.save_aside(
-            saved_state.user_names(shell.user_ns, shell.user_ns_hidden),
+            names,
             cell=content["cell"],
             stop=functools.partial(_stop_where_asked, self._stops, content["number"]),
             committed=lambda: self._state_socket.send(number, self._saver.descriptors(), announced=False),
             over=functools.partial(self._tell_saved_aside, number),
         )
-        return {"number": number}
+        return {"number": number, "modules": self._imports.names(names)}
 
     def _tell_saved_aside(self, number: int, how: str) -> None:
         """From a thread of its own, also in mid-cell."""
@@ -377,7 +383,7 @@ class GpuProcessKernel(IPythonKernel):
     def _reconnected(self, report: saved_state.RestoreReport) -> dict[str, Any]:
         """Widgets that are back go on with the page."""
         session: Any = self.session
-        tell = functools.partial(session.send, self.iopub_socket, saved_state.COMM_BACK)
+        tell = functools.partial(session.send, self.iopub_socket, COMM_BACK)
         saved_state.reconnect(tell, all_back=not report.missing)
         return report.to_json()
 

@@ -6,6 +6,7 @@ for the kernelspec "Python 3 (GPU)", and so that taking it away leaves the kerne
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 import threading
@@ -107,12 +108,13 @@ class AutoMode:
         count: int = shell.execution_count
         stored = options["store_history"] and not options["silent"]
         options["metadata"] = {**metadata, numbering.KEY: count}
-        if stored:
-            self._store_input(count, code)
+        shell.execution_count += stored
+        store = functools.cache(functools.partial(self._store_input, count, code) if stored else lambda: None)
         ALLOW_STDIN.put(kernel, options["allow_stdin"])
         try:
             self._refuse_subshell()
-            ask = Ask(code, f"[{count}]", kernel.get_parent("shell"), quiet=not stored, options=options)
+            parent = kernel.get_parent("shell")
+            ask = Ask(code, f"[{count}]", parent, quiet=not stored, options=options, meanwhile=store)
             answer = self._gpu().execute(ask, retry=self._retry() and stored)
         except GpuError as error:
             return self._failed(error, error._render_traceback_(), options)
@@ -121,6 +123,8 @@ class AutoMode:
         except Exception as error:  # noqa: BLE001 - without a reply the frontend would wait for ever
             _log.exception("A cell could not be handed to the GPU process.")
             return self._failed(error, traceback.format_exception(error), options)
+        finally:
+            store()
         if stored and answer.result is not None:
             shell.history_manager.output_hist_reprs[count] = answer.result
             shell.history_manager.store_output(count)
@@ -129,7 +133,6 @@ class AutoMode:
     def _store_input(self, count: int, code: str) -> None:
         """The user's history has each cell once: this kernel's is the one that lasts."""
         shell = self._kernel.shell
-        shell.execution_count += 1
         try:
             transformed = shell.transform_cell(code)
         except Exception:  # noqa: BLE001 - whatever a transformation of the user's raises, as in ipykernel

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import queue
 import signal
 import sys
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
     from nls_jupyter.supervisor.supervisor import Supervisor
 
 
-# What is wanted done in the cell's thread; `None`: the cell is over.
-_Todo = queue.SimpleQueue["Callable[[], object] | None"]
+# What is wanted done in the cell's thread; the reply, or `None`: the cell is over.
+_Todo = queue.SimpleQueue["Callable[[], object] | Message | None"]
 
 _INTERRUPTS_BEFORE_HINT = 2
 _WAITING_HINT = "; a %%local cell needs no GPU"
@@ -57,6 +58,7 @@ class Ask:
         parent: the whole request.
         quiet: it is no cell of the user's (silent or not stored), so it brings no GPU process back.
         options: for `GpuProcess.execute`.
+        meanwhile: done in the cell's thread while the cell runs, perhaps more than once; not at all if it was not sent.
     """
 
     code: str
@@ -64,6 +66,7 @@ class Ask:
     parent: Message
     quiet: bool
     options: Mapping[str, Any]
+    meanwhile: Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +195,9 @@ class CellRunner:
         def follow(_: Callable[[Callable[[], None]], object]) -> str:
             return self._relay.follow_directly(ask.parent)
 
-        msg_id, reply = self._hand_over(ask.code, line, follow, run, label=ask.label, options=ask.options)
+        msg_id, reply = self._hand_over(
+            ask.code, line, follow, run, label=ask.label, options=ask.options, meanwhile=ask.meanwhile
+        )
         content, call = reply["content"], self._relay.abandon(msg_id)
         if content["status"] == "error" and content["ename"] == "UsageError" and (call is None or call.error is None):
             # The GPU process leaves it to this kernel to print these; the traceback is that of an earlier error.
@@ -249,6 +254,7 @@ class CellRunner:
         options: Mapping[str, Any],
         wait: bool = True,
         wait_timeout_s: float | None = None,
+        meanwhile: Callable[[], object] | None = None,
     ) -> tuple[str, Message]:
         """Have the supervisor `run` the cell, and do here what belongs here until it is over."""
         todo: _Todo = queue.SimpleQueue()
@@ -266,6 +272,8 @@ class CellRunner:
                 on_wait=lambda text: todo.put(lambda: line.show(text)),
                 on_notices=lambda notices: _done_in(todo, lambda: _print_notices(notices, line)),
                 caught_up=lambda: _done_in(todo, lambda: None),
+                on_sent=_nothing if meanwhile is None else functools.partial(todo.put, meanwhile),
+                on_reply=todo.put,
                 options=options,
                 call=call,
             )
@@ -279,9 +287,9 @@ class CellRunner:
     def _until_over(self, run: Coroutine[Any, Any, Message], call: Call, todo: _Todo) -> Message:
         future = self._thread.submit(run)
         future.add_done_callback(lambda _: todo.put(None))
-        failure = self._work_off(todo, future, call)
+        reply, failure = self._work_off(todo, future, call)
         try:
-            reply = future.result()
+            reply = reply or future.result()
         except CancelledError:
             if call.left_alone:
                 _print("the cell goes on in the GPU process, which does not react; %gpu restart ends it.")
@@ -290,8 +298,10 @@ class CellRunner:
             raise failure
         return reply
 
-    def _work_off(self, todo: _Todo, future: Future[Message], call: Call) -> Exception | None:
-        """Do what belongs to this thread until the cell is over. Returns the first failure of that, if there was one.
+    def _work_off(self, todo: _Todo, future: Future[Message], call: Call) -> tuple[Message | None, Exception | None]:
+        """Do what belongs to this thread until the cell is over.
+
+        Returns the reply, if it came before the end of the call, and the first failure of what was done here.
 
         A stream that the notebook's cell put in place of its output may raise anything: the cell then ends as by
         Ctrl-C, and is not left alone.
@@ -300,14 +310,15 @@ class CellRunner:
         while True:
             try:
                 work = todo.get(timeout=_LOOK_AFTER_S)
-                if work is None:
-                    return failure
+                if work is None or isinstance(work, dict):
+                    return work, failure
                 if failure is None:
                     work()
             except queue.Empty:
                 if not self._thread.alive:
                     future.cancel()
-                    return RuntimeError("the thread that looks after the GPU process has ended: restart the kernel")
+                    ended = "the thread that looks after the GPU process has ended: restart the kernel"
+                    return None, RuntimeError(ended)
             except KeyboardInterrupt:
                 self._thread.soon(lambda: self._supervisor.interrupt(call))
             except Exception as error:  # noqa: BLE001 - raised when the cell is over
@@ -346,6 +357,10 @@ class CellRunner:
             self._thread.soon(lambda: call.when_over(interrupts.end_prompt))
             value = ask(content.get("prompt", ""))
         self._thread.soon(lambda: self._supervisor.answer_stdin(value))
+
+
+def _nothing() -> None:
+    """Nobody waits for this."""
 
 
 def _print(text: str) -> None:

@@ -12,7 +12,7 @@ from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as NotYet
 from typing import TYPE_CHECKING, Any
 
-from nls_jupyter.saved_state import COMM_BACK
+from nls_jupyter.between.restoring import COMM_BACK
 from nls_jupyter.supervisor.launch import GpuProcessDied
 from nls_jupyter.supervisor.pending import RequestFailed, accepted
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from nls_jupyter.between.seams import MissingSeamError
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 Where = Literal["host", "gpu"]
 
+# So many names are told apart without looking at their letters again: IPython adds some with each cell.
+_NAMES_KNOWN = 1 << 14
 # IPython's own names: they are there again in any new process.
 _IPYTHONS = re.compile(r"(In|Out|exit|quit|get_ipython|_+|_i+|_i?\d+|_[oid]h|_exit_code|__\w+__)")
 
@@ -142,6 +145,12 @@ def _as_dict(record: SavedName | MissingName | ChangedName) -> dict[str, Any]:
 
 def is_ipythons(name: str) -> bool:
     """Whether IPython binds it in every session: its results, its cells and what ends it."""
+    # A class of the user's may have a hash of its own.
+    return _known_as_ipythons(name) if type(name) is str else _IPYTHONS.fullmatch(name) is not None
+
+
+@lru_cache(maxsize=_NAMES_KNOWN)
+def _known_as_ipythons(name: str) -> bool:
     return _IPYTHONS.fullmatch(name) is not None
 
 

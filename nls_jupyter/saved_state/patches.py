@@ -6,6 +6,7 @@ Which attributes these are is read in the cells: to compare whole libraries afte
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import types
 from typing import TYPE_CHECKING, Any, Final
@@ -62,17 +63,22 @@ class Patches:
 
 def _set_in(cell: str, names: Mapping[str, Any]) -> Iterator[tuple[Owner, str]]:
     """Owner and name of each attribute that `cell` sets on what a library holds."""
+    for whose, name in _all_targets(cell):
+        owner = _owner(whose, names)
+        if owner is not None:
+            yield owner, name
+
+
+@functools.lru_cache(maxsize=2)
+def _all_targets(cell: str) -> tuple[tuple[ast.expr, str], ...]:
+    """The last cell is asked about in each save until there is a next one; only what its names mean can change."""
     if not _MAY_SET.search(cell):
-        return
+        return ()
     try:
         tree = ast.parse(cell)
     except SyntaxError:
-        return
-    for node in ast.walk(tree):
-        for whose, name in _targets(node):
-            owner = _owner(whose, names)
-            if owner is not None:
-                yield owner, name
+        return ()
+    return tuple(target for node in ast.walk(tree) for target in _targets(node))
 
 
 def _targets(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:

@@ -21,8 +21,6 @@ from nls_jupyter.saved_state.manifest import describe
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-#: Tells the notebook's kernel of a comm that is back: its `comm_id` and `target_name`.
-BACK = "nls_comm_back"
 
 # What an object has anew once it is made: its own class's handlers, which are no content.
 _OF_CLASS = (seams.TRAIT_NOTIFIERS.name, seams.TRAIT_VALIDATORS.name)

@@ -323,6 +323,7 @@ class GpuProcess:
         except RequestFailed:
             self.can_be_copied = False
             raise
+        self.modules = answer["modules"]
         return self._copy(answer["number"])
 
     def _copy(self, number: int) -> asyncio.Future[str]:

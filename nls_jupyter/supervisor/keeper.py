@@ -300,12 +300,21 @@ class Keeper:
         except GpuProcessDied:
             return False
 
-    def begin(self, code: str, then: Callable[[], Awaitable[None]], **options: Any) -> asyncio.Task[Message]:
+    def begin(
+        self,
+        code: str,
+        then: Callable[[], Awaitable[None]],
+        sent: Callable[[], None] = lambda: None,
+        answered: Callable[[Message], None] | None = None,
+        **options: Any,
+    ) -> asyncio.Task[Message]:
         """Send a cell to the usable process. It goes on there whether or not anybody waits for the task.
 
         Args:
             code: the cell's source.
             then: called when it is over, however it ended.
+            sent: called when it is being sent. Must not block, nor must the next.
+            answered: gets the execute reply at once, in front of `then`.
             options: as `GpuProcess.execute` takes them; `cell`, its label, is needed.
 
         Returns:
@@ -313,19 +322,31 @@ class Keeper:
         """
         if self.process is None or not self.usable or self._cell is not None:
             raise RuntimeError("a cell was sent while no GPU process can take one")
-        self._cell = asyncio.get_running_loop().create_task(self._run_cell(self.process, code, then, options))
+        self._cell = asyncio.get_running_loop().create_task(
+            self._run_cell(self.process, code, then, sent, answered, options)
+        )
         self._cell.add_done_callback(_take_note)
         return self._cell
 
     async def _run_cell(
-        self, process: GpuProcess, code: str, then: Callable[[], Awaitable[None]], options: Mapping[str, Any]
+        self,
+        process: GpuProcess,
+        code: str,
+        then: Callable[[], Awaitable[None]],
+        sent: Callable[[], None],
+        answered: Callable[[Message], None] | None,
+        options: Mapping[str, Any],
     ) -> Message:
         began = time.monotonic()
         try:
+            sent()
             reply = await process.execute(code, **options)
             self.completed.ran(options["cell"])
             if reply["content"]["status"] == "ok":
                 self.lineage.ran(options["cell"], code)
+            if answered is not None:
+                answered(reply)
+                await asyncio.sleep(0)  # whoever waits for it in another thread goes on, and the rest follows
             return reply
         except GpuProcessDied as died:
             if self.process is process:

@@ -179,6 +179,9 @@ class Saves:
 
     async def give_way(self) -> None:
         """The process is wanted for something else: a save that was waiting for idleness is left for later."""
+        if self._lets_pass and not self._due:
+            self._drop()
+            return
         if self._first is not None:
             if self._lets_pass:
                 self._first.cancel()
@@ -191,6 +194,13 @@ class Saves:
         elif not self._copying:
             self._rest.cancel()
         await asyncio.wait([self._rest])
+
+    def _drop(self) -> None:
+        """A save that only waits is as if it had never been: nothing of it is left to wait for."""
+        for task in (self._first, self._rest):
+            if task is not None:
+                task.cancel()
+        self._first = self._rest = self._hurry = None
 
     def stop(self) -> None:
         """Have the save that is being made stop; what it has not saved stays for the next one."""
@@ -285,7 +295,8 @@ class Saves:
         except TimeoutError:
             pass
         finally:
-            self._hurry = None
+            if self._hurry is hurry:
+                self._hurry = None
 
     async def _done(self, wanted: Wanted, *, within_budget: bool) -> bool:
         """Failures are told. False: it gave way to a cell, or a suspend. Raises _OverBudgetError."""

@@ -60,6 +60,8 @@ class Cell:
         on_wait: gets the live line while it waits, then `None` once.
         on_notices: shows what happened since the last cell, before this one's outputs.
         caught_up: returns once all is shown that was to be shown before.
+        on_sent: called when it is being sent, perhaps more than once.
+        on_reply: gets the execute reply, a moment before `run` returns it.
         options: more of `GpuProcess.execute`'s.
         call: what the thread waits for that handed it over.
     """
@@ -73,6 +75,8 @@ class Cell:
     on_wait: Callable[[str | None], None]
     on_notices: Callable[[Sequence[notices.Notice]], Awaitable[None]]
     caught_up: Callable[[], Awaitable[None]]
+    on_sent: Callable[[], None]
+    on_reply: Callable[[Message], None]
     options: Mapping[str, Any] = field(default_factory=dict)
     call: Call = field(default_factory=Call)
 
@@ -201,6 +205,8 @@ class Supervisor:
             call.work = self.keeper.begin(
                 cell.code,
                 lambda: self._cell_over(cell.label),
+                cell.on_sent,
+                cell.on_reply,
                 msg_id=cell.msg_id,
                 on_stdin=cell.on_stdin,
                 cell=cell.label,

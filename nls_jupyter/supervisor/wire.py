@@ -13,7 +13,7 @@ import zmq.asyncio
 from jupyter_client.session import Session
 
 from nls_jupyter.between.lane import OPEN
-from nls_jupyter.saved_state import COMM_BACK
+from nls_jupyter.between.restoring import COMM_BACK
 from nls_jupyter.supervisor.connection import SIGNATURE_SCHEME
 from nls_jupyter.supervisor.launch import GpuProcessDied
 from nls_jupyter.supervisor.tasks import Tasks
@@ -40,6 +40,7 @@ FORWARDED = frozenset(
 OWN_REQUESTS = ("nls_command_request", "nls_inputs_request")
 _CHANNELS = {"shell": zmq.DEALER, "control": zmq.DEALER, "stdin": zmq.DEALER, "iopub": zmq.SUB}
 _RECONNECT_MS = 10
+_UNREADABLE = "An unreadable message of the GPU process was skipped: %s"
 # The system closes a dead process's connections at once, unless a child has inherited them: its guardian ends that.
 _CLOSED_WITHIN_S = 10.0
 
@@ -132,9 +133,19 @@ class Wire:
                 if frames == [OPEN]:
                     self._lane_offered = True
                 else:
-                    self._understood(frames, self._on_reply)
+                    self._answered(frames)
         except OSError:  # the process is gone, which is told by its guardian
             self._leave_lane()
+
+    def _answered(self, frames: list[bytes]) -> None:
+        """A reply by the lane, where nobody else can write; nobody asks for its header."""
+        try:
+            _, (_, _, *parts) = self._session.feed_identities(frames)
+            parent, metadata, content = map(self._session.unpack, parts[:3])
+        except (ValueError, TypeError) as error:
+            _log.error(_UNREADABLE, error)
+        else:
+            self._on_reply({"parent_header": parent, "metadata": metadata, "content": content, "buffers": parts[3:]})
 
     def _leave_lane(self) -> None:
         self._lane_is_open = False
@@ -222,7 +233,7 @@ class Wire:
             identities, rest = self._session.feed_identities(frames)
             message = self._session.deserialize(rest)
         except (ValueError, TypeError) as error:
-            _log.error("An unreadable message of the GPU process was skipped: %s", error)
+            _log.error(_UNREADABLE, error)
         else:
             understand(message)
         return identities

@@ -147,6 +147,13 @@ len({id(place) for place in places})
 """
 
 
+def test_who_keeps_saved_state_loads_nothing_of_what_makes_it(kernel: AutoKernel) -> None:
+    assert "Nothing has happened" in kernel.run("%gpu log").text()
+    loaded = kernel.run("import sys\n[m for m in sys.modules if m.startswith('nls_jupyter.saved_state.')]").result
+    assert "nls_jupyter.saved_state.manifest" in str(loaded)
+    assert "nls_jupyter.saved_state.saver" not in str(loaded)
+
+
 def test_threads_that_use_it_first_at_once_use_the_same_gpu(kernel: AutoKernel) -> None:
     assert kernel.run(MADE_BY_THREADS).result == "1"
 

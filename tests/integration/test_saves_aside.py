@@ -92,6 +92,19 @@ def test_cells_run_while_a_copy_saves_what_was_there_before_them(directory: Path
     run(story())
 
 
+def test_what_was_imported_is_known_also_where_only_a_copy_saves(directory: Path) -> None:
+    """Or no process would stand by for a notebook whose imports took so long that their save was due."""
+
+    async def story() -> None:
+        async with notebook(directory, on_save_point=lambda *_: None) as nb:
+            await nb.run("import colorsys")
+            over = await nb.process.save_aside(cell="[1]")
+            assert "colorsys" in nb.process.modules
+            assert await asyncio.wait_for(over, 60) == DONE
+
+    run(story())
+
+
 def test_a_save_of_the_process_itself_ends_its_copy(directory: Path, kept: Kept, tmp_path: Path) -> None:
     async def story() -> None:
         async with notebook(directory, on_save_point=kept.take) as nb:

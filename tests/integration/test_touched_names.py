@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from test_gpu_process import Notebook, directory, notebook, run
 
+from nls_jupyter.supervisor.pending import RequestFailed
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -30,15 +32,27 @@ LEAVE_BOTH = (
     "y",
 )
 LEAVE_ONE = ("f()", "f", "many.append(2)", "g = f; g()", "len(many)", "sorted(many, key=str)", "h = [f]; h[0]()")
+MOST_TRIES = 100
 LEAVE_NONE = ("eval('1')", "%pwd", "!true", "globals()", "import gc as g; g.collect()", "e = eval", "e('1')")
 
 
 async def left(nb: Notebook, cell: str) -> int:
     """How many of the two large names."""
     await nb.run(cell)
-    manifest = await save(nb, within_budget=True)
+    manifest = await within_budget(nb)
     await save(nb, within_budget=False)
     return manifest.left
+
+
+async def within_budget(nb: Notebook) -> Manifest:
+    """Another save is made where the machine is too busy for one: nothing runs between them."""
+    for _ in range(MOST_TRIES):
+        try:
+            return await save(nb, within_budget=True)
+        except RequestFailed as failed:
+            if failed.ename != "OverBudgetError":
+                raise
+    raise AssertionError(f"{MOST_TRIES} saves took longer than one may")
 
 
 async def save(nb: Notebook, *, within_budget: bool) -> Manifest:

@@ -867,6 +867,25 @@ def test_a_small_cell_that_none_follows_is_saved_at_once() -> None:
     play(story)
 
 
+def test_a_cell_that_follows_at_once_waits_for_nothing_of_a_save_that_lets_it_pass() -> None:
+    async def story(it: Story) -> None:
+        await _small_cell(it, await it.start())
+        saves = it.keeper.saves
+        await turns(lambda: saves._lets_pass)
+        left, turned = saves._first, asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(turned.set_result, None)
+        await saves.give_way()
+        assert not turned.done()
+        assert (saves.waiting, saves.active) == (False, False)
+        it.save_soon()
+        await turns(lambda: saves._lets_pass)
+        assert left.cancelled()
+        await saves.until_over()
+        assert it.saves == 2
+
+    play(story)
+
+
 def test_a_cell_that_relies_on_the_one_before_has_it_saved_first() -> None:
     async def story(it: Story) -> None:
         await _small_cell(it, await it.start())

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 ORDER = json.dumps({"command": "suspend_process", "command_id": 7, "reason": "r", "cause": None})
 
 
+FOR_LONG = dict.fromkeys(module.GO_FIRST_S, 600.0)
+RUNNING = json.dumps({"view": {"phase": "running", "yields": False}})
+YIELDS = json.dumps({"view": {"phase": "running", "yields": True}})
+
+
 class Peer(websocket.WebSocketHandler):
     def initialize(self, server: Server) -> None:
         self.server = server
@@ -168,21 +173,82 @@ def test_a_cells_begin_and_end_go_together_and_nothing_overtakes_them(tmp_path: 
 def test_cells_that_follow_each_other_at_once_are_one_to_the_daemon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "GO_FIRST_S", 600.0)
+    monkeypatch.setattr(module, "GO_FIRST_S", FOR_LONG)
 
     async def story(server: Server, link: SupervisorLink) -> None:
         for _ in range(3):
             await link.send("cell_started")
             await link.send("cell_finished")
-        await link.send("state_saved", saved_bytes=1)
-        told = [(await server.heard.get())["event"] for _ in range(3)]
-        assert told == ["cell_started", "cell_finished", "state_saved"]
+            await link.send("state_saved", saved_bytes=1)
+        assert server.heard.empty()
+        link.hurry()
+        told = [(await server.heard.get())["event"] for _ in range(5)]
+        assert told == ["cell_started", *["state_saved"] * 2, "cell_finished", "state_saved"]
+
+    play(tmp_path / "s", story)
+
+
+async def shown(link: SupervisorLink, server: Server, view: str) -> None:
+    peer = await server.connections.get()
+    server.connections.put_nowait(peer)
+    await peer.write_message(view)
+    assert isinstance(await anext(link), ViewMessage)
+
+
+def test_of_a_short_cell_on_its_gpu_only_the_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "GO_FIRST_S", FOR_LONG)
+
+    async def story(server: Server, link: SupervisorLink) -> None:
+        await shown(link, server, RUNNING)
+        for event in ("cell_started", "cell_finished"):
+            await link.send(event)
+        link.hurry()
+        assert (await server.heard.get())["event"] == "cell_finished"
+        await link.send("cell_started")
+        link.hurry()
+        assert (await server.heard.get())["event"] == "cell_started"
+
+    play(tmp_path / "s", story)
+
+
+def test_a_cell_after_one_that_wanted_memory_is_told_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its begin is what ends the wish."""
+    monkeypatch.setattr(module, "GO_FIRST_S", FOR_LONG)
+
+    async def story(server: Server, link: SupervisorLink) -> None:
+        await shown(link, server, RUNNING)
+        await link.send("cell_started")
+        await link.send("memory_wanted", number=1, gpu="GPU-1", bytes=1, held_bytes=0)
+        await link.send("cell_finished")
+        await link.all_sent()
+        for _ in range(2):
+            for event in ("cell_started", "cell_finished"):
+                await link.send(event)
+            await link.all_sent()
+        told = [(await server.heard.get())["event"] for _ in range(6)]
+        whole = ["cell_started", "cell_finished"]
+        assert told == ["cell_started", "memory_wanted", "cell_finished", *whole, "cell_finished"]
+
+    play(tmp_path / "s", story)
+
+
+def test_who_waits_for_the_end_of_a_cell_hears_of_one_that_has_just_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "GO_FIRST_S", FOR_LONG)
+
+    async def story(server: Server, link: SupervisorLink) -> None:
+        await link.send("cell_finished")
+        await shown(link, server, YIELDS)
+        assert (await server.heard.get())["event"] == "cell_finished"
+        await link.send("cell_finished")
+        assert (await server.heard.get())["event"] == "cell_finished"
 
     play(tmp_path / "s", story)
 
 
 def test_the_end_of_a_cell_that_is_being_sent_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "GO_FIRST_S", 600.0)
+    monkeypatch.setattr(module, "GO_FIRST_S", FOR_LONG)
     write = WebSocketClientConnection.write_message
 
     async def story(server: Server, link: SupervisorLink) -> None:
@@ -199,6 +265,7 @@ def test_the_end_of_a_cell_that_is_being_sent_is_sent(tmp_path: Path, monkeypatc
         await writing.wait()
         await link.send("cell_started")
         await link.send("state_saved", saved_bytes=1)
+        link.hurry()
         may_write.set()
         told = [(await server.heard.get())["event"] for _ in range(3)]
         assert told == ["cell_finished", "cell_started", "state_saved"]
@@ -207,7 +274,7 @@ def test_the_end_of_a_cell_that_is_being_sent_is_sent(tmp_path: Path, monkeypatc
 
 
 def test_a_daemon_that_waits_for_the_end_of_a_cell_hears_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "GO_FIRST_S", 600.0)
+    monkeypatch.setattr(module, "GO_FIRST_S", FOR_LONG)
 
     async def story(server: Server, link: SupervisorLink) -> None:
         peer = await server.connections.get()
@@ -225,7 +292,7 @@ def test_a_daemon_that_waits_for_the_end_of_a_cell_hears_of_it(tmp_path: Path, m
 def test_what_waits_for_a_cell_is_told_when_somebody_is_in_a_hurry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "GO_FIRST_S", 600.0)
+    monkeypatch.setattr(module, "GO_FIRST_S", FOR_LONG)
 
     async def story(server: Server, link: SupervisorLink) -> None:
         await link.send("cell_started")

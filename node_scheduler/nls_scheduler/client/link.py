@@ -50,11 +50,12 @@ LONGEST_PAUSE_S: Final = 1.0
 GROWTH: Final = 1.4
 """A daemon that starts anew is found after a third of the time that it was away, at most."""
 CLOSE_PATIENCE_S: Final = 1.0
-# Begins and ends of cells let the cells themselves go first: a short one has answered by then, and both go at once.
-CAN_WAIT: Final = frozenset({"cell_started", "cell_finished"})
-GO_FIRST_S: Final = 0.01
-_CELLS: Final = frozenset(encode_event(event, {}) for event in CAN_WAIT)
+# What is told of cells lets the cells themselves go first: a short one has answered by then, and the next one of a
+# notebook that is run as a whole has begun.
+GO_FIRST_S: Final = {"cell_started": 0.01, "cell_finished": 0.05, "state_saved": 0.05}
+_STARTED: Final = encode_event("cell_started", {})
 _FINISHED: Final = encode_event("cell_finished", {})
+_CELLS: Final = frozenset({_STARTED, _FINISHED})
 _UNKNOWN: Final = 404
 _NOT_YET: Final = 503
 _GOES_ON: Final = object()
@@ -116,6 +117,8 @@ class SupervisorLink:
         self._incoming: asyncio.Queue[DaemonMessage | Problem | None] = asyncio.Queue()
         self._outgoing: deque[str] = deque()
         self._to_send = asyncio.Event()
+        self._waits: asyncio.TimerHandle | None = None
+        self._wished = self._ends_wish = False
         self._all_sent = asyncio.Event()
         self._all_sent.set()
         self._report = report
@@ -168,19 +171,41 @@ class SupervisorLink:
     async def send(self, event: str, **fields: Any) -> None:
         """Report a fact; returns once it is on its way or kept for the next connection. Raises Problem if malformed."""
         text = encode_event(event, fields)
-        if event == "cell_started" and self._goes_on():
+        if event == "cell_started":
+            if self._goes_on():
+                return
+            self._wished, self._ends_wish = False, self._wished
+        elif event == "cell_finished" and self._was_short():
             self._outgoing.pop()
-            return
+        elif event == "memory_wanted":
+            self._wished = True
         if fields.get("command_id") == self._last_order:
             self._answers.append(text)
         if event == "process_exited" or (event != "process_started" and "command_id" in fields):
             self._done_order = max(self._done_order, fields.get("command_id", self._last_order))
-        self._post(text, within_s=GO_FIRST_S if event in CAN_WAIT else 0.0)
+        self._post(text, within_s=0.0 if self._yields and event == "cell_finished" else GO_FIRST_S.get(event, 0.0))
+
+    @property
+    def _yields(self) -> bool:
+        """Whether the daemon waits for the end of a cell."""
+        return self._view is not None and self._view.get("yields", False)
 
     def _goes_on(self) -> bool:
-        """Whether a cell follows one whose end is here still: both are one to a daemon that waits for no end."""
-        waits = self._view is not None and self._view.get("yields", False)
-        return not waits and bool(self._outgoing) and self._outgoing[-1] == _FINISHED
+        """A cell follows one whose end is here still: both are one to a daemon that waits for no end."""
+        if self._yields or _FINISHED not in self._outgoing:
+            return False
+        self._outgoing.remove(_FINISHED)
+        if not self._outgoing:
+            self._let_rest()
+        return True
+
+    def _was_short(self) -> bool:
+        """A cell has ended whose begin is here still: of one that was on its Gpu the end tells all.
+
+        Unless its begin is the end of a wish for memory, of a cell before it.
+        """
+        runs = self._view is not None and self._view.get("phase") == "running" and not self._yields
+        return runs and not self._ends_wish and bool(self._outgoing) and self._outgoing[-1] == _STARTED
 
     def hurry(self) -> None:
         """What is asked of the daemon in another way comes next: what waits for a moment waits no longer."""
@@ -348,12 +373,26 @@ class SupervisorLink:
 
     def _post(self, *texts: str, within_s: float = 0.0) -> None:
         self._outgoing.extend(texts)
-        if self._outgoing:
-            self._all_sent.clear()
-            if within_s:
-                asyncio.get_running_loop().call_later(within_s, self._to_send.set)
-            else:
-                self._to_send.set()
+        if not self._outgoing:
+            return
+        self._all_sent.clear()
+        if not within_s:
+            self._to_send.set()
+            return
+        loop = asyncio.get_running_loop()
+        if self._waits is None or loop.time() + within_s < self._waits.when():
+            self._forget_wait()
+            self._waits = loop.call_later(within_s, self._to_send.set)
+
+    def _let_rest(self) -> None:
+        """Nothing is to be sent."""
+        self._forget_wait()
+        self._all_sent.set()
+
+    def _forget_wait(self) -> None:
+        if self._waits is not None:
+            self._waits.cancel()
+            self._waits = None
 
     def _take(self, text: str | bytes) -> None:
         try:
@@ -362,6 +401,8 @@ class SupervisorLink:
             message = ErrorMessage(Problem(502, "Unreadable message", str(error), "server"))
         if isinstance(message, ViewMessage):
             self._view = message.view
+            if self._yields:
+                self.hurry()
         if isinstance(message, CommandMessage):
             if message.command_id < self._last_order:
                 return  # by a journal that has lost its end: the report tells what has become of it
@@ -398,7 +439,7 @@ class SupervisorLink:
                 except asyncio.CancelledError:
                     self._outgoing.appendleft(text)
                     raise
-            self._all_sent.set()
+            self._let_rest()
             self._to_send.clear()
             await self._to_send.wait()
 
