@@ -14,7 +14,7 @@ WORKERS ?= --numprocesses=$(shell nproc | awk '{print ($$1 < 8) ? $$1 : 8}') --d
 MINUTES ?= 2
 SEED ?=
 
-.PHONY: demo lab labextension test test-long cluster-test test-oldest test-prereleases explore chaos soak corpus types mutants lint format docs pictures locks chart images clean
+.PHONY: demo lab labextension test test-long cluster-test test-oldest test-prereleases explore chaos soak corpus types mutants lint format docs site pictures locks chart images clean
 
 demo: $(VENV)/.lab
 	$(BIN)/nls demo
@@ -95,6 +95,18 @@ docs: $(VENV)/.test
 	$(BIN)/python docs/draw_transitions.py
 	$(BIN)/python docs/write_reference.py
 	$(BIN)/python docs/write_saved_state.py
+
+# The site of docs/, in build/site: nothing is fetched while it is made, and a warning is an error.
+site: docs build/mermaid/package/dist/mermaid.min.js
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --doctree-dir build/doctrees docs build/site
+	@echo "build/site/index.html"
+
+# What draws the diagrams of two pages in a browser. `npm pack` runs nothing of it.
+build/mermaid/package/dist/mermaid.min.js:
+	mkdir -p build/mermaid
+	cd build/mermaid && npm pack --silent mermaid@11.12.1 && tar xzf mermaid-11.12.1.tgz package/dist/mermaid.min.js
+	touch $@
 
 # The screenshots in docs/images, taken by the tests in the browser.
 pictures: $(VENV)/.test labextension
