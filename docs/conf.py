@@ -73,7 +73,7 @@ class Mermaid(SphinxDirective):
         return [nodes.raw("", f'<pre class="mermaid">\n{escaped}\n</pre>', format="html")]
 
 
-def prepare(app: Sphinx, name: str, source: list[str]) -> None:
+def prepare(_: Sphinx, name: str, source: list[str]) -> None:
     """Files that a page includes, and links to what is no page of the site. Called for each page."""
     page = HERE / f"{name}.md"
     text = _with_links(source[0], page, page.parent)
@@ -97,7 +97,7 @@ def _with_links(text: str, page: Path, beside: Path) -> str:
     return _LINK.sub(link, text)
 
 
-def draw(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+def draw(app: Sphinx, page: str, *_: Any) -> None:
     """Only pages with a diagram load what draws it. Called for each page."""
     if app.env.metadata.get(page, {}).get("mermaid"):
         app.add_js_file("mermaid.min.js", defer="defer")

@@ -112,7 +112,7 @@ def test_the_wheel_brings_its_licence_the_command_and_the_kernels_configuration(
     inside = {name.split("/", 1)[1]: name for name in archive.namelist() if name.startswith("nls_jupyter-")}
     assert "licenses/LICENSE" in inside
     assert archive.read(inside["licenses/LICENSE"]) == (ROOT / "LICENSE").read_bytes()
-    assert b"nls = nls_scheduler.cli:main" in archive.read(inside["entry_points.txt"])
+    assert b"nls = nls_scheduler.__main__:main" in archive.read(inside["entry_points.txt"])
     kernelspec = "data/share/jupyter/kernels/python3-gpu/kernel.json"
     assert {name for name in inside if name.startswith("data/") and not name.startswith(LABEXTENSION)} == {
         "data/etc/ipython/ipython_kernel_config.py",
