@@ -107,6 +107,7 @@ def test_kernels_start_as_ever_and_a_gpu_cell_says_what_is_missing(
     assert "Error in loading extension" not in log.read_text(encoding="utf-8")
 
 
+@pytest.mark.long("the GPU kernel as on other platforms")
 def test_the_gpu_kernel_does_not_run_as_an_ordinary_one(environment: dict[str, str], tmp_path: Path) -> None:
     connection = str(tmp_path / "connection.json")
     kernel = "--IPKernelApp.kernel_class=nls_jupyter.auto_kernel.AutoKernel"
