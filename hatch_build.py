@@ -1,16 +1,20 @@
 """Puts the JupyterLab extension into wheels and sdists; builds it first where it is missing and Node is there.
 
+And gives an index the README with links that lead somewhere there: the file itself has relative ones.
+
 An editable install never builds and never fails for want of Node: `make labextension` builds and links it.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 SOURCE = "labextension"
 OUTPUT = "nls_jupyter/labextension"
@@ -19,6 +23,32 @@ MISSING = (
     "JupyterLab will show nothing of the GPUs: its extension is not built. "
     "With Node 20 or newer, `make labextension` builds it."
 )
+
+
+REPOSITORY = "https://github.com/nls-jupyter/nls-jupyter"
+RAW = "https://raw.githubusercontent.com/nls-jupyter/nls-jupyter"
+_LINK = re.compile(r"(!?\[[^\]]*\]\()(?!\w+:|#)([^)\s]+)\)")
+
+
+def readme(text: str, version: str) -> str:
+    """`text` with absolute links, to the files as they are in that version."""
+
+    def absolute(found: re.Match[str]) -> str:
+        base = f"{RAW}/v{version}" if found[1].startswith("!") else f"{REPOSITORY}/blob/v{version}"
+        return f"{found[1]}{base}/{found[2]})"
+
+    return _LINK.sub(absolute, text)
+
+
+class ReadmeHook(MetadataHookInterface):
+    """Hatch finds it by its base class."""
+
+    PLUGIN_NAME = "custom"
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Called by hatchling once the version is known."""
+        text = (Path(self.root) / "README.md").read_text(encoding="utf-8")
+        metadata["readme"] = {"content-type": "text/markdown", "text": readme(text, metadata["version"])}
 
 
 class LabExtensionHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchling's own type parameter has no use here

@@ -29,14 +29,12 @@ def _log_to_nobody() -> None:
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Called by IPython in every kernel: installs the names. What stands behind them comes with their first use.
-
-    Raises UsageError elsewhere than on Linux.
-    """
+    """Called by IPython in every kernel: installs the names. What stands behind them comes with their first use."""
     if sys.platform != "linux":
-        from IPython.core.error import UsageError
+        from nls_jupyter.notebook import elsewhere
 
-        raise UsageError(f"nls_jupyter needs Linux, and this kernel runs on {sys.platform}: there is no %gpu here.")
+        elsewhere.install(shell)
+        return
     _log_to_nobody()
     # Not by an environment variable: a kernel that a GPU cell starts inherits those and is a kernel like any other.
     if "nls_jupyter.gpu_process.kernel" in sys.modules:
@@ -55,6 +53,8 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
 def _jupyter_server_extension_points() -> list[dict[str, Any]]:
     """Called by Jupyter Server, which knows the extension by this package's name."""
+    if sys.platform != "linux":
+        return []  # no daemon can run there, so that there is nothing to tell pages
     from nls_jupyter_server.app import NlsExtension
 
     _log_to_nobody()

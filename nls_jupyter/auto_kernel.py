@@ -6,6 +6,7 @@ does not start: run as an ordinary one, the notebook would compute on no GPU wit
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from ipykernel.ipkernel import IPythonKernel
@@ -18,6 +19,10 @@ class AutoKernel(IPythonKernel):
 
     def start(self) -> None:
         """Called by ipykernel once the user's own extensions are loaded."""
+        if sys.platform != "linux":
+            from nls_jupyter.notebook.elsewhere import sentence
+
+            raise RuntimeError(f"{sentence()} Choose another kernel.")
         shell: Any = self.shell
         shell.extension_manager.load_extension(EXTENSION)  # the environment's configuration may have done so
         shell.magics_manager.registry["GpuMagics"].auto = True

@@ -1,7 +1,19 @@
-"""`python -m nls_scheduler` is `nls`."""
+"""`nls`, which is also `python -m nls_scheduler`."""
 
 import sys
 
-from nls_scheduler.cli import main
+NO_LINUX = 2
 
-sys.exit(main())
+
+def main() -> int:
+    """The entry point. What the command line imports is there on Linux only."""
+    if sys.platform != "linux":
+        sys.stderr.write(f"nls: it needs Linux, and this is {sys.platform}.\n")
+        return NO_LINUX
+    from nls_scheduler.cli import main as on_linux
+
+    return on_linux()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

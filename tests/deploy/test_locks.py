@@ -71,7 +71,13 @@ def test_a_lock_names_every_file_by_its_hash(name: str) -> None:
 
 def test_there_is_a_lock_for_each_choice_and_no_other() -> None:
     assert {path.stem for path in LOCKS.glob("*.txt")} == {"build", *EXTRAS}
-    assert set(itertools.chain(*EXTRAS.values())) == PROJECT["optional-dependencies"].keys() - {"lab", "lint", "test"}
+    assert set(itertools.chain(*EXTRAS.values())) == PROJECT["optional-dependencies"].keys() - {
+        "docs",
+        "lab",
+        "lint",
+        "release",
+        "test",
+    }
 
 
 def test_wheels_are_built_with_what_an_isolated_build_would_have() -> None:

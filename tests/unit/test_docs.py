@@ -87,6 +87,23 @@ def test_commands_in_the_documents_exist(document: Path) -> None:
     assert all(f"%gpu {word} " in magic for word in wanted)
 
 
+def options_of(parser: argparse.ArgumentParser) -> set[str]:
+    return {option for action in parser._actions for option in action.option_strings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+def test_options_of_commands_in_the_documents_exist(document: Path) -> None:
+    text = document.read_text(encoding="utf-8").replace("\\\n", " ")
+    parser = cli._parser()
+    (commands,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    # Of `nls run` what is after -- is somebody else's.
+    lines = re.findall(r"(?:`|^ *\$ (?:sudo )?)nls ([a-z][\w-]*)((?: [^`\n|#]*)?)", text, re.MULTILINE)
+    for command, rest in lines:
+        known = options_of(commands.choices[command]) | options_of(parser)
+        wanted = set(re.findall(r"(?<=\s)--?[a-z][\w-]*", rest.partition(" -- ")[0]))
+        assert wanted <= known, (command, wanted - known)
+
+
 def test_variables_in_the_documents_exist() -> None:
     named = set(re.findall(r"NLS_[A-Z_]+", "".join(d.read_text(encoding="utf-8") for d in DOCUMENTS)))
     sources = "".join(path.read_text(encoding="utf-8") for path in SOURCES)

@@ -4,13 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from types import SimpleNamespace
-from typing import Any
-
-import pytest
-from IPython.core.error import UsageError
-
-import nls_jupyter
 
 
 def imported_by(code: str, after: str = "") -> list[str]:
@@ -52,11 +45,3 @@ def test_to_load_the_extension_imports_names_and_configuration_and_nothing_of_ot
         "nls_jupyter.supervisor",
         "nls_jupyter.supervisor.defaults",
     ]
-
-
-@pytest.mark.parametrize("platform", ["darwin", "win32"])
-def test_elsewhere_than_on_linux_one_sentence_says_so(platform: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "platform", platform)
-    nowhere: Any = SimpleNamespace()  # touched by nobody
-    with pytest.raises(UsageError, match=f"needs Linux, and this kernel runs on {platform}: there is no %gpu here"):
-        nls_jupyter.load_ipython_extension(nowhere)

@@ -262,8 +262,7 @@ def load(
     settings, which come before the files and after the flags.
     """
     config = Config({SECTION: dict(defaults or {})})
-    for directory in reversed(config_path):
-        config.merge(_read(directory))
+    config.merge(read_files(config_path))
     config.merge(Config({SECTION: dict(cluster or {})}))
     config.merge(_from_flags(assignments))
     unknown = set(config.get(SECTION, {})) - set(NlsScheduler.class_trait_names(config=True))
@@ -275,6 +274,14 @@ def load(
         raise ConfigError(str(error)) from error
     except OverflowError as error:
         raise ConfigError(f"A number of the configuration is out of all bounds: {error}.") from error
+
+
+def read_files(config_path: Sequence[str]) -> Config:
+    """What the files in `config_path` say, the first of which wins. Raises ConfigError."""
+    config = Config()
+    for directory in reversed(config_path):
+        config.merge(_read(directory))
+    return config
 
 
 def _read(directory: str) -> Config:

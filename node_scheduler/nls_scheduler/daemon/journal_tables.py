@@ -168,16 +168,18 @@ def write_lease(database: sqlite3.Connection, workload: WorkloadId, holder: Proc
         database.execute("INSERT OR REPLACE INTO leases VALUES (?, ?, ?)", row)
 
 
-def write_event(database: sqlite3.Connection, event: Event, commands: tuple[Command, ...]) -> None:
-    """One step, as `nls replay` reads it."""
-    row = (time.time(), pack(as_text(event)), pack(as_text(commands)))
+def write_event(
+    database: sqlite3.Connection, event: Event, commands: tuple[Command, ...], wall: float | None = None
+) -> None:
+    """One step, as `nls replay` reads it; `wall`: when, unless it is now."""
+    row = (time.time() if wall is None else wall, pack(as_text(event)), pack(as_text(commands)))
     database.execute("INSERT INTO events (wall, event, commands) VALUES (?, ?, ?)", row)
 
 
-def write_snapshot(database: sqlite3.Connection, state: NodeState) -> None:
-    """The state before the next event."""
+def write_snapshot(database: sqlite3.Connection, state: NodeState, wall: float | None = None) -> None:
+    """The state before the next event; `wall`: when, unless it is now."""
     row = database.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'events'").fetchone()
-    snapshot = (row[0], time.time(), pack(as_text(state)))
+    snapshot = (row[0], time.time() if wall is None else wall, pack(as_text(state)))
     database.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", snapshot)
 
 
