@@ -25,6 +25,7 @@ from nls_scheduler.cli import (
     replay,
     run,
     status,
+    top,
     up,
     wait_for_gpus,
     webhook,
@@ -37,11 +38,27 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # A new sub-command is one module more here.
-SUBCOMMANDS = (up, status, run, workload, migrate, explain, gpu, history, replay, wait_for_gpus, webhook, doctor, demo)
+SUBCOMMANDS = (
+    up,
+    status,
+    top,
+    run,
+    workload,
+    migrate,
+    explain,
+    gpu,
+    history,
+    replay,
+    wait_for_gpus,
+    webhook,
+    doctor,
+    demo,
+)
 
 _EPILOG = """examples:
   nls up --simulate 2x16GiB          a daemon with two simulated GPUs
   nls status                         who has which GPU, who waits, and why
+  nls top                            the same live, with keys (pip install 'nls-jupyter[top]')
   nls run -- python train.py         run a command on a GPU of its own, as soon as there is one
   nls suspend analysis               take a notebook off its GPU until its next cell
   nls explain analysis               why it is where it is, and what it waits for

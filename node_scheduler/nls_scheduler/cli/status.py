@@ -19,6 +19,8 @@ ID_SHOWN: Final = 6
 _EPILOG = """examples:
   nls status
   nls status --json | jq '.workloads[] | {name, phase, reason}'
+  nls status --watch                 again whenever something changes, until Ctrl-C
+  nls status --watch --json          the same, one line of JSON each
 """
 
 
@@ -33,10 +35,17 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
         parents=[common],
     )
     parser.add_argument("--json", action="store_true", help="the same for programs")
+    parser.add_argument(
+        "--watch", action="store_true", help="again whenever something changes; memory alone does not count"
+    )
     parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.watch:
+        from nls_scheduler.cli.watching import watch
+
+        return watch(options.socket, as_json=options.json)
     status = ask(options.socket, lambda client: client.status())
     say(json.dumps(status, indent=2) if options.json else render(status))
     return 0

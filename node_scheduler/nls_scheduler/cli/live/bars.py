@@ -1,0 +1,81 @@
+"""How a Gpu's memory is divided, as a bar of characters: the same pieces as in JupyterLab's panel. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Glyphs:
+    """The characters of a bar, which say it all without any colour."""
+
+    guaranteed: str
+    burst: str
+    unplaced: str
+    free: str
+    left: str
+    right: str
+    chosen: str
+    more: str
+
+
+BLOCKS: Final = Glyphs("█", "▒", "╳", "·", "▕", "▏", "▸", "…")
+ASCII: Final = Glyphs("#", "+", "x", ".", "[", "]", ">", "~")
+
+
+def glyphs_for(encoding: str) -> Glyphs:
+    """Those that a terminal of that encoding can show."""
+    try:
+        "".join(getattr(BLOCKS, name) for name in Glyphs.__slots__).encode(encoding)
+    except (LookupError, UnicodeEncodeError):
+        return ASCII
+    return BLOCKS
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """So many characters of a bar. `workload`: whose, by id; `None`: nobody's of the daemon's."""
+
+    kind: str
+    workload: str | None
+    cells: int
+
+
+def burst_bytes(workload: Mapping[str, Any]) -> float:
+    """What it uses above its request on each of its Gpus: may be taken back at any time."""
+    if workload["phase"] != "running":
+        return 0
+    each: float = workload["memory_used_bytes"] / max(1, len(workload["current"]))
+    return max(0.0, each - float(workload["request_bytes"]))
+
+
+def pieces(gpu: Mapping[str, Any], workloads: Iterable[Mapping[str, Any]], cells: int) -> list[Piece]:
+    """Of each workload on the Gpu what it is guaranteed, used or not, and its burst; then the unplaced, then the free.
+
+    They are `cells` characters together, also where more is used than there is.
+    """
+    parts: list[tuple[str, str | None, float]] = []
+    for workload in (w for w in workloads if gpu["uuid"] in w["current"]):
+        parts.append(("guaranteed", workload["id"], workload["request_bytes"]))
+        parts.append(("burst", workload["id"], burst_bytes(workload)))
+    parts.append(("unplaced", None, gpu["unplaced_bytes"]))
+    taken = sum(part[2] for part in parts)
+    parts.append(("free", None, max(0, gpu["memory_total_bytes"] - taken)))
+    widths = _divided([part[2] for part in parts], cells)
+    return [Piece(kind, whose, width) for (kind, whose, _), width in zip(parts, widths, strict=True) if width]
+
+
+def _divided(sizes: Sequence[float], cells: int) -> list[int]:
+    """`cells` in proportion to the sizes; the borders are rounded, so that the sum is right."""
+    whole, reached, widths = max(1.0, sum(sizes)), 0.0, list[int]()
+    border = 0
+    for size in sizes:
+        reached += size
+        upto = round(cells * reached / whole)
+        widths.append(upto - border)
+        border = upto
+    return widths
