@@ -95,6 +95,7 @@ docs: $(VENV)/.test
 	$(BIN)/python docs/draw_transitions.py
 	$(BIN)/python docs/write_reference.py
 	$(BIN)/python docs/write_saved_state.py
+	$(BIN)/python docs/write_troubleshooting.py
 
 # The screenshots in docs/images, taken by the tests in the browser.
 pictures: $(VENV)/.test labextension

@@ -20,6 +20,7 @@ from nls_scheduler.cli import (
     exit_codes,
     explain,
     gpu,
+    help_topic,
     history,
     migrate,
     replay,
@@ -53,6 +54,7 @@ SUBCOMMANDS = (
     webhook,
     doctor,
     demo,
+    help_topic,
 )
 
 _EPILOG = """examples:
@@ -63,6 +65,7 @@ _EPILOG = """examples:
   nls suspend analysis               take a notebook off its GPU until its next cell
   nls explain analysis               why it is where it is, and what it waits for
   nls history                        what happened
+  nls help reserved                  what a message means, and what helps
   nls doctor                         what stands in the way on this machine
 """
 
@@ -75,10 +78,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = options.run(options)
     except DaemonUnreachable as error:
-        tell(str(error))
+        tell(str(error) + _more("no-daemon"))
         return exit_codes.NO_DAEMON
     except Problem as problem:
-        tell(str(problem))
+        from nls_scheduler.cli.topics import topic_of_refusal
+
+        tell(str(problem) + _more(topic_of_refusal(problem.title)))
         return exit_codes.USAGE if problem.status in (400, 413, 422) else exit_codes.NO_DAEMON
     except BrokenPipeError:
         # The reader (`| head`) has gone; the interpreter must not complain about it at its end.
@@ -93,6 +98,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return exit_codes.INTERRUPTED
     return code
+
+
+def _more(topic: str | None) -> str:
+    return "" if topic is None else f" (more: nls help {topic})"
 
 
 def _parser() -> argparse.ArgumentParser:

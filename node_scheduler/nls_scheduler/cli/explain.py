@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from nls_scheduler.cli.asking import ask
 from nls_scheduler.cli.output import say, table
+from nls_scheduler.cli.topics import topic_of_reason
 from nls_scheduler.cli.workload import find
 from nls_scheduler.units.sizes import format_amount
 
@@ -60,7 +61,9 @@ def render(told: dict[str, Any], columns: int | None = None) -> str:
         parts.append(_gpus(told["gpus"], columns))
     if told["ahead"]:
         parts.append("In front of it: " + ", ".join(other["name"] for other in told["ahead"]) + ".")
-    return "\n\n".join([*parts, *told["advice"]])
+    topic = topic_of_reason(told.get("reason_kind"))
+    more = [] if topic is None else [f"More: nls help {topic}"]
+    return "\n\n".join([*parts, *told["advice"], *more])
 
 
 _WHYS = {"COUNTED THERE?": "why_not_home", "PLACED THERE?": "why_not_place", "ROOM NOW?": "why_not_now"}
