@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from nls_scheduler.cli.live.bars import ASCII, BLOCKS, glyphs_for, pieces
 from nls_scheduler.cli.live.choices import Choices, Order, Page, Prompt, Wish, listed, pressed, selected
 from nls_scheduler.cli.live.drawing import Canvas, entry_text, frame
+from nls_scheduler.cli.live.glyphs import ASCII, BLOCKS, glyphs_for
 from nls_scheduler.cli.live.keys import Keys
 from nls_scheduler.client.following import Look
+from nls_scheduler.views.bars import pieces
 from nls_scheduler.wire.errors import DaemonUnreachable
 
 GIB = 2**30

@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from nls_scheduler.cli.live.bars import Glyphs, pieces
 from nls_scheduler.cli.live.choices import listed, selected
 from nls_scheduler.cli.status import ID_SHOWN
 from nls_scheduler.units.clock import local_time
 from nls_scheduler.units.sizes import format_bytes
+from nls_scheduler.views.bars import pieces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from nls_scheduler.cli.live.choices import Choices, Page
+    from nls_scheduler.cli.live.glyphs import Glyphs
     from nls_scheduler.client.following import Look
 
 KEYS_LINE: Final = "q quit  ? help  s suspend  r resume  k keep  e explain  f filter  o order"

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.control import Control
 from rich.segment import ControlType
 
-from nls_scheduler.cli.live.bars import glyphs_for
 from nls_scheduler.cli.live.drawing import Canvas
+from nls_scheduler.cli.live.glyphs import glyphs_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -1,44 +1,17 @@
-"""How a Gpu's memory is divided, as a bar of characters: the same pieces as in JupyterLab's panel. Pure."""
+"""How a Gpu's memory is divided, for its bar: the same pieces as in JupyterLab's panel. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)
-class Glyphs:
-    """The characters of a bar, which say it all without any colour."""
-
-    guaranteed: str
-    burst: str
-    unplaced: str
-    free: str
-    left: str
-    right: str
-    chosen: str
-    more: str
-
-
-BLOCKS: Final = Glyphs("█", "▒", "╳", "·", "▕", "▏", "▸", "…")
-ASCII: Final = Glyphs("#", "+", "x", ".", "[", "]", ">", "~")
-
-
-def glyphs_for(encoding: str) -> Glyphs:
-    """Those that a terminal of that encoding can show."""
-    try:
-        "".join(getattr(BLOCKS, name) for name in Glyphs.__slots__).encode(encoding)
-    except (LookupError, UnicodeEncodeError):
-        return ASCII
-    return BLOCKS
-
-
-@dataclass(frozen=True, slots=True)
 class Piece:
-    """So many characters of a bar. `workload`: whose, by id; `None`: nobody's of the daemon's."""
+    """So many parts of a bar. `workload`: whose, by id; `None`: nobody's of the daemon's."""
 
     kind: str
     workload: str | None
@@ -56,7 +29,7 @@ def burst_bytes(workload: Mapping[str, Any]) -> float:
 def pieces(gpu: Mapping[str, Any], workloads: Iterable[Mapping[str, Any]], cells: int) -> list[Piece]:
     """Of each workload on the Gpu what it is guaranteed, used or not, and its burst; then the unplaced, then the free.
 
-    They are `cells` characters together, also where more is used than there is.
+    They are `cells` parts together, also where more is used than there is.
     """
     parts: list[tuple[str, str | None, float]] = []
     for workload in (w for w in workloads if gpu["uuid"] in w["current"]):
