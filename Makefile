@@ -123,6 +123,7 @@ docs: $(VENV)/.test
 	$(BIN)/python docs/draw_transitions.py
 	$(BIN)/python docs/write_reference.py
 	$(BIN)/python docs/write_saved_state.py
+	$(BIN)/python docs/write_troubleshooting.py
 
 # The site of docs/, in build/site: nothing is fetched while it is made, and a warning is an error.
 site: docs build/mermaid/package/dist/mermaid.min.js

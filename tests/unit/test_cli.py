@@ -15,6 +15,7 @@ from nls_scheduler.cli.history import render as render_history
 from nls_scheduler.cli.output import table
 from nls_scheduler.cli.status import render
 from nls_scheduler.cli.waiting_line import WaitingLine
+from nls_scheduler.cli.watching import without_figures
 from nls_scheduler.cli.workload import find
 from nls_scheduler.wire.errors import Problem
 
@@ -41,7 +42,7 @@ def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFix
     assert "usage: nls" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["up", "status", "run", "history", "suspend", "resume", "release", "doctor"])
+@pytest.mark.parametrize("command", ["up", "status", "run", "history", "suspend", "resume", "release", "doctor", "top"])
 def test_every_help_shows_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main([command, "--help"])
@@ -171,3 +172,24 @@ def test_a_socket_of_100_kb_is_a_sentence_of_a_few(
     told = capsys.readouterr().err
     assert len(told) < 5000
     assert "Linux allows" in told
+
+
+def test_top_without_rich_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main(["top"]) == 2
+    assert "pip install 'nls-jupyter[top]'" in capsys.readouterr().err
+
+
+def test_only_what_is_no_figure_is_worth_another_status() -> None:
+    busy = {**STATUS, "gpus": [{**STATUS["gpus"][0], "utilisation": 0.9, "memory_used_bytes": 5}]}
+    grown = {**STATUS, "workloads": [{**WORKLOAD, "memory_used_bytes": 7, "waiting_s": 3.0}]}
+    assert without_figures(busy) == without_figures(grown) == without_figures(STATUS)
+    for changed in (
+        {"phase": "running"},
+        {"reason": "other"},
+        {"executing": True},
+        {"keep_until": "2026-11-24T22:00:00"},
+    ):
+        assert without_figures({**STATUS, "workloads": [{**WORKLOAD, **changed}]}) != without_figures(STATUS)

@@ -40,7 +40,9 @@ def generator(module: str) -> ModuleType:
         sys.path.remove(str(DOCS))
 
 
-@pytest.mark.parametrize("module", ["draw_transitions", "write_reference", "write_saved_state"])
+@pytest.mark.parametrize(
+    "module", ["draw_transitions", "write_reference", "write_saved_state", "write_troubleshooting"]
+)
 def test_what_is_generated_is_up_to_date(module: str) -> None:
     written = generator(module)
     text = written.DOCUMENT.read_text(encoding="utf-8")

@@ -20,6 +20,7 @@ from nls_scheduler.cli import (
     exit_codes,
     explain,
     gpu,
+    help_topic,
     history,
     migrate,
     observe,
@@ -27,6 +28,7 @@ from nls_scheduler.cli import (
     run,
     simulate,
     status,
+    top,
     up,
     wait_for_gpus,
     webhook,
@@ -40,18 +42,34 @@ if TYPE_CHECKING:
 
 # A new sub-command is one module more here.
 SUBCOMMANDS = (
-    up, status, run, workload, migrate, explain, gpu, history, replay, wait_for_gpus, webhook, doctor, demo, observe,
+    up,
+    status,
+    top,
+    run,
+    workload,
+    migrate,
+    explain,
+    gpu,
+    history,
+    replay,
+    wait_for_gpus,
+    webhook,
+    doctor,
+    demo,
+    observe,
     simulate,
-)  # fmt: skip
+    help_topic,
+)
 
 _EPILOG = """examples:
   nls up --simulate 2x16GiB          a daemon with two simulated GPUs
   nls status                         who has which GPU, who waits, and why
+  nls top                            the same live, with keys (pip install 'nls-jupyter[top]')
   nls run -- python train.py         run a command on a GPU of its own, as soon as there is one
   nls suspend analysis               take a notebook off its GPU until its next cell
   nls explain analysis               why it is where it is, and what it waits for
   nls history                        what happened
-  nls simulate --generate 18x2d --node 8x80GiB     what sharing would bring
+  nls help reserved                  what a message means, and what helps
   nls doctor                         what stands in the way on this machine
 """
 
@@ -64,10 +82,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = options.run(options)
     except DaemonUnreachable as error:
-        tell(str(error))
+        tell(str(error) + _more("no-daemon"))
         return exit_codes.NO_DAEMON
     except Problem as problem:
-        tell(str(problem))
+        from nls_scheduler.cli.topics import topic_of_refusal
+
+        tell(str(problem) + _more(topic_of_refusal(problem.title)))
         return exit_codes.USAGE if problem.status in (400, 413, 422) else exit_codes.NO_DAEMON
     except BrokenPipeError:
         # The reader (`| head`) has gone; the interpreter must not complain about it at its end.
@@ -82,6 +102,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return exit_codes.INTERRUPTED
     return code
+
+
+def _more(topic: str | None) -> str:
+    return "" if topic is None else f" (more: nls help {topic})"
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -14,3 +14,5 @@ CANNOT_EXECUTE: Final = 126
 NOT_FOUND: Final = 127
 INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
+TERMINATED: Final = 143
+"""`nls top`: its terminal has gone, or somebody ended it by SIGTERM."""

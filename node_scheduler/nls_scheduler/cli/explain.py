@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from nls_scheduler.cli.asking import ask
 from nls_scheduler.cli.output import say, table
+from nls_scheduler.cli.topics import topic_of_reason
 from nls_scheduler.cli.workload import find
 from nls_scheduler.units.sizes import format_amount
 
@@ -47,8 +48,8 @@ async def _asked(client: DaemonClient, wanted: str) -> dict[str, Any]:
     return await client.explain(find((await client.status())["workloads"], wanted)["id"])
 
 
-def render(told: dict[str, Any]) -> str:
-    """The explanation as text for people."""
+def render(told: dict[str, Any], columns: int | None = None) -> str:
+    """The explanation as text for people; in so many `columns` a table that is wider is told line by line."""
     waits = "" if told["waiting_s"] is None else f", waiting for {told['waiting_s']:.0f} s"
     parts = [
         f"{told['name']} ({told['id']}) is {told['phase']}{waits}; priority {told['priority']}.",
@@ -56,15 +57,24 @@ def render(told: dict[str, Any]) -> str:
     ]
     if told["queue"] is not None:
         parts.append(_queue(told["queue"]))
-    rows = [[_label(gpu), *(gpu[why] or "yes" for why in _WHYS)] for gpu in told["gpus"]]
-    if rows:
-        parts.append(table([["GPU", "COUNTED THERE?", "PLACED THERE?", "ROOM NOW?"], *rows]))
+    if told["gpus"]:
+        parts.append(_gpus(told["gpus"], columns))
     if told["ahead"]:
         parts.append("In front of it: " + ", ".join(other["name"] for other in told["ahead"]) + ".")
-    return "\n\n".join([*parts, *told["advice"]])
+    topic = topic_of_reason(told.get("reason_kind"))
+    more = [] if topic is None else [f"More: nls help {topic}"]
+    return "\n\n".join([*parts, *told["advice"], *more])
 
 
-_WHYS = ("why_not_home", "why_not_place", "why_not_now")
+_WHYS = {"COUNTED THERE?": "why_not_home", "PLACED THERE?": "why_not_place", "ROOM NOW?": "why_not_now"}
+
+
+def _gpus(gpus: list[dict[str, Any]], columns: int | None) -> str:
+    wide = table([["GPU", *_WHYS], *([_label(gpu), *(gpu[why] or "yes" for why in _WHYS.values())] for gpu in gpus)])
+    if columns is None or max(map(len, wide.splitlines())) <= columns:
+        return wide
+    answers = ([f"  {asked.capitalize()} {gpu[why] or 'yes'}" for asked, why in _WHYS.items()] for gpu in gpus)
+    return "\n".join("\n".join([_label(gpu), *lines]) for gpu, lines in zip(gpus, answers, strict=True))
 
 
 def _label(gpu: dict[str, Any]) -> str:

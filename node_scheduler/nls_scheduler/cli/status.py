@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.cli.asking import ask
 from nls_scheduler.cli.output import say, table
+from nls_scheduler.cli.topics import topic_of_reason
 from nls_scheduler.units.clock import local_time
 from nls_scheduler.units.sizes import format_amount, format_bytes
 
@@ -19,6 +20,8 @@ ID_SHOWN: Final = 6
 _EPILOG = """examples:
   nls status
   nls status --json | jq '.workloads[] | {name, phase, reason}'
+  nls status --watch                 again whenever something changes, until Ctrl-C
+  nls status --watch --json          the same, one line of JSON each
 """
 
 
@@ -33,10 +36,17 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
         parents=[common],
     )
     parser.add_argument("--json", action="store_true", help="the same for programs")
+    parser.add_argument(
+        "--watch", action="store_true", help="again whenever something changes; memory alone does not count"
+    )
     parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.watch:
+        from nls_scheduler.cli.watching import watch
+
+        return watch(options.socket, as_json=options.json)
     status = ask(options.socket, lambda client: client.status())
     say(json.dumps(status, indent=2) if options.json else render(status))
     return 0
@@ -59,10 +69,19 @@ def render(status: dict[str, Any]) -> str:
     names = Counter(workload["name"] for workload in status["workloads"])
     rows = [_workload(workload, labels, alike=names[workload["name"]] > 1) for workload in status["workloads"]]
     parts.append(table([heading, *rows]) if rows else "Nobody asks for a GPU.")
+    if topics := _topics(status["workloads"]):
+        parts.append(f"Why they wait: {', '.join(f'nls help {topic}' for topic in topics)}")
     if status.get("queues"):
         heading = ["QUEUE", "POOL", "QUOTA", "LIMIT", "FAIR SHARE", "USED", "REQUESTED", "WAITING"]
         parts.append(table([heading, *(row for queue in status["queues"] for row in _queue(queue))]))
     return "\n\n".join(parts)
+
+
+def _topics(workloads: list[dict[str, Any]]) -> list[str]:
+    """Of those who wait or have failed, what explains their reasons; nothing where a daemon does not tell the kinds."""
+    stuck = (w for w in workloads if w["position"] is not None or w["phase"] == "failed")
+    found = (topic_of_reason(workload.get("reason_kind")) for workload in stuck)
+    return list(dict.fromkeys(topic for topic in found if topic is not None))
 
 
 def _queue(queue: dict[str, Any]) -> list[list[str]]:

@@ -39,6 +39,7 @@ def explain(state: NodeState, workload_id: WorkloadId, now: float, viewer: Viewe
         "name": viewer.calls(workload.mention),
         "phase": workload.phase.value,
         "reason": sentence(reason, names) if reason else "it is ending",
+        "reason_kind": reason.kind.value if reason else None,
         "waiting_s": None if workload.waiting_since is None else round(max(0.0, now - workload.waiting_since), 3),
         "last_order": sentence(workload.last_reason, names) if workload.last_reason else None,
         "priority": priority_word(workload.spec.priority),

@@ -186,6 +186,12 @@ class Parts:
         return {"template": self.template, "arguments": arguments}
 
 
+def shape(kind: Reason) -> str:
+    """How sentences of that kind read, with `…` for what differs; nothing for what is passed on as it was said."""
+    pieces = _pieces(_SENTENCES[kind]) if kind in _SENTENCES else []
+    return "".join(literal + ("…" if word else "") for literal, word in pieces)
+
+
 def parts(why: Why, names: Names) -> Parts:
     """`why` for whoever `names` is for. What was said outside of the core is one part, as it was said.
 
