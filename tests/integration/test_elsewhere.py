@@ -28,7 +28,7 @@ def elsewhere(platform: str, directory: Path) -> dict[str, str]:
     (profile / "ipython_kernel_config.py").write_bytes(CONFIGURATION.read_bytes())
     environment = nls_environment(TEST_PLATFORM=platform, IPYTHONDIR=str(directory / "ipython"))
     environment["JUPYTER_CONFIG_DIR"] = environment["JUPYTER_DATA_DIR"] = str(directory / "jupyter")
-    environment["PYTHONPATH"] = f"{ROOT / 'tests' / 'elsewhere'}:{environment['PYTHONPATH']}"
+    environment["PYTHONPATH"] = f"{ROOT / 'tests' / 'other_platforms'}:{environment['PYTHONPATH']}"
     return environment
 
 
