@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import time
 from contextlib import suppress
@@ -245,6 +246,8 @@ def test_the_third_workload_is_decided_alike_by_the_real_daemon_and_in_the_simul
         if not isinstance(row, Cell):
             again = told[type(row), row.name]
             assert abs((again.end_s - again.begin_s) - (row.end_s - row.begin_s)) < TOLERANCE_S
+    done = daemon.nls("simulate", "--from-journal", str(journal), "--node", "N-1", "--policy", "nls,whole", "--json")
+    assert json.loads(done.stdout)["node"] == {"gpus": 1, "gpu_bytes": 16 * GIB}, done.stderr
     write_rows(tmp_path / "again.csv", rows)
     again_decided = simulated(tmp_path / "again.csv", 2, 16 * GIB, costs)
     assert [decision for decision, _ in again_decided] == [decision for decision, _ in real]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from daemon_process import NLS, nls_environment
 from nls_scheduler.cli import main
 from nls_scheduler.what_if.generator.notebooks import Recipe
+from nls_scheduler.what_if.plays import Crew, Play
 from nls_scheduler.what_if.scenario import Node, Scenario
 from nls_scheduler.what_if.workload_file.rows import FIRST_LINE, Session
 
@@ -130,6 +132,18 @@ def test_a_node_is_named_after_the_one_that_runs() -> None:
         Node.parse("N-4", running)
 
 
+def test_what_is_stopped_keeps_what_was_played_and_begins_nothing_more() -> None:
+    scenario = Scenario(Recipe(6, 86400.0), Node(2, 80 * 2**30))
+    with Crew(1) as crew:
+        crew.progress = lambda part: os.kill(os.getpid(), signal.SIGINT) if not crew.stopped and part > 0.1 else None
+        played = list(crew.all_of([Play(scenario, name) for name in ("whole", "fractions", "replicas")]))
+    assert [play.policy for play, _ in played] == ["whole"]
+    figures = played[0][1]
+    assert not figures.whole
+    assert 0 < figures.ended_at < 86400.0
+
+
+@pytest.mark.long("processes that play in earnest are interrupted: one is in this process here")
 def test_ctrl_c_leaves_what_has_been_played(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     arguments = ["simulate", "--generate", "20x20d", "--node", "8x80GiB", "--policy", "nls", "--report", str(page)]

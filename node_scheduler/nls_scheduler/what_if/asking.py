@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from nls_scheduler.what_if.generator.notebooks import Recipe
 from nls_scheduler.what_if.generator.portrait import portrait
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from nls_scheduler.what_if.scenario import Source
 
+FEW_ROWS: Final = 200
+"""A workload of fewer is played sooner than other processes have begun."""
 NO_NODE = Node(64, 2**50)
 """For a workload that is only written: nothing in it can be too large."""
 
@@ -89,7 +91,7 @@ def results_of(asked: Asked, scenario: Scenario, told: Told) -> Results:
         estimate = Estimate()
         crew.progress = lambda part: told(doing, part, estimate.left_s(part))
 
-    with Crew() as crew:
+    with Crew(1 if extent.rows < FEW_ROWS else None) as crew:
         progress("playing")
         plays = [Play(scenario, name, extent=extent) for name in policies]
         found = {play.policy: figures for play, figures in crew.all_of(plays)}

@@ -87,6 +87,7 @@ class Crew:
     """Hears now and then which part of what was asked for is done, by weight."""
 
     def __init__(self, at_once: int | None = None) -> None:
+        """`at_once`: so many processes; 1: none but this one, as for what takes less than their start."""
         self._at_once = at_once or os.cpu_count() or 1
         self.progress = lambda _: None
         self._executor: ProcessPoolExecutor | None = None
@@ -95,17 +96,17 @@ class Crew:
         self.stopped = False
 
     def __enter__(self) -> Crew:
-        context = get_context("forkserver")
-        context.set_forkserver_preload([__name__])
+        context = get_context("spawn")
         self._shares = context.Array("d", _PARTS + 1, lock=False)
-        self._executor = ProcessPoolExecutor(self._at_once, context, _begin, (self._shares,))
+        if self._at_once > 1:
+            self._executor = ProcessPoolExecutor(self._at_once, context, _begin, (self._shares,))
         self._before = signal.signal(signal.SIGINT, self._interrupted)
         return self
 
     def __exit__(self, *_: object) -> None:
         signal.signal(signal.SIGINT, self._before)
-        if self._executor is not None and self._shares is not None:
-            self._shares[_STOP] = 1.0
+        self._shares[_STOP] = 1.0
+        if self._executor is not None:
             self._executor.shutdown(cancel_futures=True)
 
     def _interrupted(self, *_: object) -> None:
@@ -118,7 +119,8 @@ class Crew:
     def all_of(self, plays: Sequence[Play]) -> Iterator[tuple[Play, Figures]]:
         """Each as soon as it has ended. After Ctrl-C those that were under way, as far as they came, and no more."""
         if self._executor is None:
-            raise ValueError("this crew has not been entered")
+            yield from self._one_after_another(plays)
+            return
         waiting: dict[Future[Figures], Play] = {}
         for number, play in enumerate(plays):
             self._shares[number % _PARTS] = 0.0
@@ -135,6 +137,23 @@ class Crew:
                 yield play, future.result()
             parts = (p.weight * (self._shares[numbers[f]] if f in left else 1.0) for f, p in waiting.items())
             self.progress(sum(parts) / total)
+
+    def _one_after_another(self, plays: Sequence[Play]) -> Iterator[tuple[Play, Figures]]:
+        total, done = sum(play.weight for play in plays), 0.0
+        for play in plays:
+            if self.stopped:
+                return
+            yield play, play_one(play, self._hears(done, play.weight, total))
+            done += play.weight
+            self.progress(done / total)
+
+    def _hears(self, done: float, weight: float, total: float) -> Callable[[float], None]:
+        def told(part: float) -> None:
+            self.progress((done + part * weight) / total)
+            if self.stopped:
+                raise KeyboardInterrupt
+
+        return told
 
 
 _shares: Any = None

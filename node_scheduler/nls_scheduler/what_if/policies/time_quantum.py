@@ -1,6 +1,6 @@
 """Any number of notebooks on a Gpu; one computes at a time, for a quantum, with all of the memory.
 
-Source: nvshare (G. Alexopoulos, thesis at NTUA, 2022; github.com/grgalex/nvshare): managed memory is paged in and out
+Source: nvshare (G. Alexopoulos, thesis; github.com/grgalex/nvshare): managed memory is paged in and out
 by the driver, a scheduler gives one process the Gpu for 30 s. nvshare itself serves one Gpu; here each Gpu has its own
 line, and a notebook stays where it began: where fewest are.
 """
