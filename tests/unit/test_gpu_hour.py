@@ -72,6 +72,14 @@ def test_what_is_skipped_on_a_real_gpu_has_not_been_tried(kit, simulated, outcom
     assert steps.outcome(step, 0, {"a": "passed", "b": "skipped: no GPU"}, simulated=simulated) == outcome
 
 
+@pytest.mark.parametrize(("text", "outcome"), [("It plays on one of them.", "ok"), ("on one SIMULATED GPU", "skipped")])
+def test_a_story_that_was_simulated_is_none_of_a_real_gpu(kit, text, outcome):
+    _, steps, _ = kit
+    step = program(steps, "story", "", kind="lines")
+    assert steps.outcome(step, 0, [{"type": "note", "text": text}, {"type": "event"}], simulated=False) == outcome
+    assert steps.outcome(step, 0, [{"type": "note", "text": text}], simulated=True) == "ok"
+
+
 def test_each_test_of_a_gpu_and_each_part_is_in_the_plan(kit):
     _, steps, _ = kit
     plan = steps.plan(simulated=False)
