@@ -57,6 +57,19 @@ def test_what_a_step_leaves_behind_is_ended_and_told(kit, tmp_path, monkeypatch)
     wait_until_none("processes", lambda: hour._marked("leaves-"))
 
 
+def test_whoever_ends_it_ends_its_step(kit, tmp_path, monkeypatch):
+    hour, steps, _ = kit
+    monkeypatch.setattr(hour, "_GOES_BY_ITSELF_S", 0.2)
+
+    def interrupted(process, limit_s):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(hour, "_wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        hour.run(program(steps, "endless", "import time; time.sleep(600)"), tmp_path, 30, simulated=True)
+    assert hour._marked("endless-") == []
+
+
 def test_a_step_for_which_no_time_is_left_is_not_run(kit, tmp_path):
     hour, steps, _ = kit
     plan = [program(steps, "late", f"open({str(tmp_path / 'ran')!r}, 'w')")]
