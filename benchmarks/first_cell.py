@@ -22,7 +22,7 @@ PAUSE_S = 0.1
 CELLS = {
     "cupy": ("import cupy\nx = cupy.arange(1000.0)", "print(float(x.sum()))", "499500.0"),
     "torch": (
-        "import torch\nx = torch.arange(1000.0, device='cuda' if torch.cuda.is_available() else 'cpu')",
+        "import torch\nx = torch.arange(1000.0, device='{device}')",
         "print(float(x.sum()))",
         "499500.0",
     ),
@@ -31,6 +31,12 @@ STANDS_BY = (
     "standby = get_ipython().magics_manager.registry['GpuMagics'].gpu_of_notebook.supervisor.keeper.standby\n"
     "print(standby is not None and standby.ready)"
 )
+
+
+def cells(library: str, simulate: str | None) -> tuple[str, str, str]:
+    """What prepares, what asks, and what that prints; PyTorch's tensors are the host's where GPUs are simulated."""
+    prepare, ask, expected = CELLS[library]
+    return prepare.format(device="cuda" if simulate is None else "cpu"), ask, expected
 
 
 async def until_stands_by(kernel: Kernel) -> float:
@@ -52,7 +58,7 @@ async def cell(kernel: Kernel, code: str, expected: str) -> float:
 
 
 async def with_scheduler(library: str, simulate: str | None, *, standby: bool) -> dict[str, float]:
-    prepare, ask, expected = CELLS[library]
+    prepare, ask, expected = cells(library, simulate)
     async with daemon(simulate) as environment:
         own = environment if standby else {**environment, "NLS_STANDBY_MEMORY": "0"}
         async with Kernel(own) as kernel:
@@ -67,14 +73,14 @@ async def with_scheduler(library: str, simulate: str | None, *, standby: bool) -
     return figures
 
 
-async def plain(library: str) -> float:
-    prepare, ask, _ = CELLS[library]
+async def plain(library: str, simulate: str | None) -> float:
+    prepare, ask, _ = cells(library, simulate)
     async with daemon() as environment, Kernel(environment) as kernel:
         return (await kernel.run(f"{prepare}\n{ask}"))[0]
 
 
 async def measure(library: str, simulate: str | None) -> dict[str, Any]:
-    peer = await plain(library)
+    peer = await plain(library, simulate)
     cold = await with_scheduler(library, simulate, standby=False)
     warm = await with_scheduler(library, simulate, standby=True)
     figures = {f"cold_{name}": value for name, value in cold.items()}

@@ -1,6 +1,6 @@
 """Saved state of one library's GPU memory beside page-locked copies of as much, in one run; rates in GiB/s.
 
-    python benchmarks/gpu_memory.py --library cupy --gib 10      # or torch; numpy tries it out without a GPU
+    python benchmarks/gpu_memory.py --library cupy --gib 10      # or torch; without a GPU: numpy, or torch --cpu
 
 The unchanged check is taken both ways: with one launch over all memory, and with many (NLS_DEVICE_HASH=launches). Saves
 and restores are taken with four threads, as they are, and with sixteen (NLS_SAVE_THREADS).
@@ -87,11 +87,11 @@ class Arrays:
 class Tensors:
     """Of PyTorch."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str) -> None:
         import torch
 
         self.torch = torch
-        self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.device = device
 
     def words(self, first: int, last: int) -> Any:
         words = self.torch.arange(first, last, dtype=self.torch.int64, device=self.device)
@@ -216,9 +216,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--library", choices=("cupy", "torch", "numpy"), default="cupy")
     parser.add_argument("--gib", type=float, default=1.0)
+    parser.add_argument("--cpu", action="store_true", help="of PyTorch: to try it out without a GPU")
     options = parser.parse_args()
     if options.library == "torch":
-        library: Library = Tensors()
+        library: Library = Tensors("cpu" if options.cpu else "cuda")
     elif options.library == "cupy":
         import cupy
 

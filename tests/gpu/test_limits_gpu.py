@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from nls_scheduler.drivers.nvml import NvmlDriver
+
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
 # Takes blocks until the allocator says no, with the libraries' own contexts and workspaces there first.
@@ -33,6 +35,8 @@ import jax, jax.numpy as jnp
 x = (jnp.ones(10) + 1).block_until_ready()
 print(float(x.sum()))
 """
+# What a context takes is measured between cells: within the first one as much more is tolerated as it is counted as.
+TOLERATED_BYTES = NvmlDriver.context_memory_bytes
 # Long enough for the daemon to look several times: a process above its limit in two samples is stopped.
 LOOKED_AT = "import time; time.sleep(4)"
 
@@ -51,12 +55,12 @@ def fill(node, code, limit):
 
 @pytest.mark.parametrize("limit", [0.5, 0.25])
 def test_cupy_fills_its_allowance_and_stays(node, limit):
-    assert fill(node, CUPY, limit) <= limit * node.total_bytes
+    assert fill(node, CUPY, limit) <= limit * node.total_bytes + TOLERATED_BYTES
 
 
 def test_pytorch_fills_its_allowance_and_stays(idle, node):
     pytest.importorskip("torch")
-    assert fill(node, TORCH, 0.5) <= 0.5 * node.total_bytes
+    assert fill(node, TORCH, 0.5) <= 0.5 * node.total_bytes + TOLERATED_BYTES
 
 
 def test_jax_stays_within_its_limit_and_is_not_stopped(idle, node):

@@ -16,10 +16,14 @@ ROOT = Path(__file__).parent.parent.parent
 @pytest.mark.timeout(600)
 def test_every_step_of_the_gpu_hour_that_needs_no_gpu_does_what_it_should(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "tools/gpu_hour/hour.py"), "--simulate", "--out", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=590, check=False)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as hour:
+        try:
+            said, _ = hour.communicate(timeout=590)
+        finally:
+            hour.terminate()  # which ends its step, too
     steps = json.loads((tmp_path / "results.json").read_text())["steps"]
-    assert {name: step["outcome"] for name, step in steps.items()} == dict.fromkeys(steps, "ok"), done.stdout
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert {name: step["outcome"] for name, step in steps.items()} == dict.fromkeys(steps, "ok"), said
+    assert hour.returncode == 0, said
     assert {"machine", "doctor", "story", "gpu_notebooks", "gpu_limits", "first_cell_torch"} <= set(steps)
     assert steps["memory_torch_0.05"]["figures"]["save_new_s"] > 0
     told = {case.partition(":")[0] for case in steps["gpu_notebooks"]["figures"].values()}

@@ -57,6 +57,19 @@ def test_what_a_step_leaves_behind_is_ended_and_told(kit, tmp_path, monkeypatch)
     wait_until_none("processes", lambda: hour._marked("leaves-"))
 
 
+def test_whoever_ends_it_ends_its_step(kit, tmp_path, monkeypatch):
+    hour, steps, _ = kit
+    monkeypatch.setattr(hour, "_GOES_BY_ITSELF_S", 0.2)
+
+    def interrupted(process, limit_s):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(hour, "_wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        hour.run(program(steps, "endless", "import time; time.sleep(600)"), tmp_path, 30, simulated=True)
+    assert hour._marked("endless-") == []
+
+
 def test_a_step_for_which_no_time_is_left_is_not_run(kit, tmp_path):
     hour, steps, _ = kit
     plan = [program(steps, "late", f"open({str(tmp_path / 'ran')!r}, 'w')")]
@@ -70,6 +83,14 @@ def test_what_is_skipped_on_a_real_gpu_has_not_been_tried(kit, simulated, outcom
     _, steps, _ = kit
     step = program(steps, "tests", "", kind="tests")
     assert steps.outcome(step, 0, {"a": "passed", "b": "skipped: no GPU"}, simulated=simulated) == outcome
+
+
+@pytest.mark.parametrize(("text", "outcome"), [("It plays on one of them.", "ok"), ("on one SIMULATED GPU", "skipped")])
+def test_a_story_that_was_simulated_is_none_of_a_real_gpu(kit, text, outcome):
+    _, steps, _ = kit
+    step = program(steps, "story", "", kind="lines")
+    assert steps.outcome(step, 0, [{"type": "note", "text": text}, {"type": "event"}], simulated=False) == outcome
+    assert steps.outcome(step, 0, [{"type": "note", "text": text}], simulated=True) == "ok"
 
 
 def test_each_test_of_a_gpu_and_each_part_is_in_the_plan(kit):

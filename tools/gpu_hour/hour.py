@@ -32,7 +32,8 @@ _GOES_BY_ITSELF_S = 8.0
 
 
 def main() -> int:
-    """Returns 0 where every step did what it should."""
+    """Returns 0 where every step did what it should. What ends it ends its step first."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("wanted", nargs="*", default=["all"], metavar="PART|STEP|all")
     parser.add_argument("--simulate", action="store_true", help="what can be tried out without a GPU")
@@ -87,7 +88,12 @@ def run(step: Step, out: Path, limit_s: float, *, simulated: bool) -> dict[str, 
             [word.replace(XML, str(xml)) for word in step.command],
             cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True,
         )  # fmt: skip
-        code = _wait(process, limit_s)
+        try:
+            code = _wait(process, limit_s)
+        except BaseException:  # somebody ends the whole
+            _kill(process)
+            end_marked(mark)
+            raise
     seconds = time.monotonic() - began
     left = end_marked(mark)
     text = printed.read_text(errors="replace")
@@ -116,10 +122,14 @@ def _wait(process: subprocess.Popen[bytes], limit_s: float) -> int | None:
         os.killpg(process.pid, signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_GOES_BY_ITSELF_S / 2)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        _kill(process)
         return None
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def end_marked(mark: str) -> list[str]:
@@ -142,7 +152,8 @@ def _marked(mark: str) -> list[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
-                if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                variables = (entry / "environ").read_bytes().split(b"\0")
+                if any(variable.startswith(f"{MARK}={mark}".encode()) for variable in variables):
                     found.append(int(entry.name))
     return found
 

@@ -63,7 +63,7 @@ def _figures(simulated: bool) -> list[Step]:  # noqa: FBT001 - reads like an ass
         return [
             Step("contexts_none", 2, 30, "figures", _program("benchmarks/gpu_contexts.py", "--library", "none")),
             _memory("numpy", 0.05, 60),
-            _memory("torch", 0.05, 60),
+            _memory("torch", 0.05, 60, 2, "--cpu"),
             _first_cell("torch", "--simulate", "1x1GiB"),
         ]
     contexts = [
@@ -75,7 +75,7 @@ def _figures(simulated: bool) -> list[Step]:  # noqa: FBT001 - reads like an ass
         *(_memory(library, gib, 60 + 6 * gib) for gib in (1, 10) for library in ("cupy", "torch")),
         *(_first_cell(library) for library in ("cupy", "torch")),
         Step("contexts_jax", 3, 60, "figures", _program("benchmarks/gpu_contexts.py", "--library", "jax")),
-        _memory("cupy", 40, 300, part=3),
+        _memory("cupy", 40, 300, 3),
     ]
 
 
@@ -91,8 +91,8 @@ def _last() -> list[Step]:
     ]  # fmt: skip
 
 
-def _memory(library: str, gib: float, limit_s: float, part: int = 2) -> Step:
-    command = _program("benchmarks/gpu_memory.py", "--library", library, "--gib", f"{gib:g}")
+def _memory(library: str, gib: float, limit_s: float, part: int = 2, *more: str) -> Step:
+    command = _program("benchmarks/gpu_memory.py", "--library", library, "--gib", f"{gib:g}", *more)
     return Step(f"memory_{library}_{gib:g}", part, limit_s, "figures", command)
 
 
@@ -145,9 +145,14 @@ def outcome(step: Step, code: int | None, found: Any, *, simulated: bool) -> str
         return "time was up"
     if code not in step.fine:
         return "failed"
-    if step.kind == "tests" and not simulated and any(told.startswith("skipped") for told in (found or {}).values()):
-        return "skipped"
-    return "ok"
+    if simulated:
+        return "ok"
+    if step.kind == "tests":
+        skipped = any(case.startswith("skipped") for case in (found or {}).values())
+    else:
+        # The demo simulates where no GPU is idle, and says so.
+        skipped = step.kind == "lines" and any("SIMULATED" in line.get("text", "") for line in found or ())
+    return "skipped" if skipped else "ok"
 
 
 def told(kind: Kind, found: Any) -> str:

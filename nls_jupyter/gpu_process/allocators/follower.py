@@ -99,14 +99,13 @@ class Follower:
         """The daemon allows so much from now on. Where more is held, caches go at once; variables stay."""
         with self._lock:
             self.allowance_bytes = allowance_bytes
-            self._measure()
             for library in self.libraries:
                 library.follow()
             if allowance_bytes is not None and any(self.held_bytes(each) > allowance_bytes for each in self._devices()):
                 self.trim()
 
     def look_again(self) -> None:
-        """Between cells: what contexts and libraries take by now is not left for allocators."""
+        """Between cells, when nothing is counted that is not there yet: what contexts take by now is not left."""
         with self._lock:
             if self._measure():
                 for library in self.libraries:

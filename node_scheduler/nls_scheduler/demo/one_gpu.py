@@ -43,6 +43,8 @@ print(same(), shared, notes)"""
 class OneGpu(Cast):
     """Two notebooks on one GPU, both with far more than they are guaranteed, and whoever is owed what they use."""
 
+    _unused_bytes = 0
+
     async def play(self) -> None:
         """All five acts. Raises DemoFailed, CellFailed or TimeoutError."""
         await self._two_notebooks()
