@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import logging
 import queue
 import signal
 import sys
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 # What is wanted done in the cell's thread; the reply, or `None`: the cell is over.
 _Todo = queue.SimpleQueue["Callable[[], object] | Message | None"]
 
+_log = logging.getLogger(__name__)
 _INTERRUPTS_BEFORE_HINT = 2
 _WAITING_HINT = "; a %%local cell needs no GPU"
 # A thread that ended without a word is noticed after this.
@@ -288,6 +290,8 @@ class CellRunner:
         future = self._thread.submit(run)
         future.add_done_callback(lambda _: todo.put(None))
         reply, failure = self._work_off(todo, future, call)
+        if reply is not None:
+            future.add_done_callback(_tell_failure)
         try:
             reply = reply or future.result()
         except CancelledError:
@@ -361,6 +365,12 @@ class CellRunner:
 
 def _nothing() -> None:
     """Nobody waits for this."""
+
+
+def _tell_failure(future: Future[Message]) -> None:
+    """Of what follows a reply, whose thread has gone on."""
+    if not future.cancelled() and (error := future.exception()) is not None:
+        _log.error("What follows the end of a cell failed.", exc_info=error)
 
 
 def _print(text: str) -> None:

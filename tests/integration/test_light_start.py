@@ -82,6 +82,13 @@ def test_whatever_is_used_first_works_at_once(kernel: AutoKernel, first: str, sh
     assert kernel.run("%%gpu\n6 * 7").result == "42"
 
 
+def test_who_keeps_saved_state_loads_nothing_of_what_makes_it(kernel: AutoKernel) -> None:
+    assert "Nothing has happened" in kernel.run("%gpu log").text()
+    loaded = kernel.run("import sys\n[m for m in sys.modules if m.startswith('nls_jupyter.saved_state.')]").result
+    assert "nls_jupyter.saved_state.manifest" in str(loaded)
+    assert "nls_jupyter.saved_state.saver" not in str(loaded)
+
+
 def test_the_first_use_may_be_a_question_about_its_options(kernel: AutoKernel) -> None:
     assert kernel.client.complete("%gpu su", reply=True, timeout=10)["content"]["matches"] == ["suspend"]
     assert COMMANDS not in loaded(kernel)
@@ -145,13 +152,6 @@ threads = [threading.Thread(target=use, args=(number,)) for number in range(4)]
 [thread.join() for thread in threads]
 len({id(place) for place in places})
 """
-
-
-def test_who_keeps_saved_state_loads_nothing_of_what_makes_it(kernel: AutoKernel) -> None:
-    assert "Nothing has happened" in kernel.run("%gpu log").text()
-    loaded = kernel.run("import sys\n[m for m in sys.modules if m.startswith('nls_jupyter.saved_state.')]").result
-    assert "nls_jupyter.saved_state.manifest" in str(loaded)
-    assert "nls_jupyter.saved_state.saver" not in str(loaded)
 
 
 def test_threads_that_use_it_first_at_once_use_the_same_gpu(kernel: AutoKernel) -> None:

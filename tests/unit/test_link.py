@@ -188,6 +188,20 @@ def test_cells_that_follow_each_other_at_once_are_one_to_the_daemon(
     play(tmp_path / "s", story)
 
 
+def test_what_happens_between_two_cells_is_told_between_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "GO_FIRST_S", FOR_LONG)
+
+    async def story(server: Server, link: SupervisorLink) -> None:
+        await link.send("cell_finished")
+        await link.send("process_exited", reason="suspended")
+        await link.send("cell_started")
+        link.hurry()
+        told = [(await server.heard.get())["event"] for _ in range(3)]
+        assert told == ["cell_finished", "process_exited", "cell_started"]
+
+    play(tmp_path / "s", story)
+
+
 async def shown(link: SupervisorLink, server: Server, view: str) -> None:
     peer = await server.connections.get()
     server.connections.put_nowait(peer)
@@ -207,6 +221,29 @@ def test_of_a_short_cell_on_its_gpu_only_the_end_is_told(tmp_path: Path, monkeyp
         await link.send("cell_started")
         link.hurry()
         assert (await server.heard.get())["event"] == "cell_started"
+
+    play(tmp_path / "s", story)
+
+
+def test_of_a_cell_that_follows_a_short_one_at_once_the_begin_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be a long one; and of those behind it nothing more is told than that they go on."""
+    monkeypatch.setattr(module, "GO_FIRST_S", FOR_LONG)
+
+    async def story(server: Server, link: SupervisorLink) -> None:
+        await shown(link, server, RUNNING)
+        for event in ("cell_started", "cell_finished", "cell_started"):
+            await link.send(event)
+        for _ in range(3):
+            for event in ("cell_finished", "cell_started"):
+                await link.send(event)
+        await link.all_sent()
+        await link.send("cell_finished")
+        await link.all_sent()
+        await link.send("memory_wanted", number=1, gpu="GPU-1", bytes=1, held_bytes=0)
+        told = [(await server.heard.get())["event"] for _ in range(3)]
+        assert told == ["cell_started", "cell_finished", "memory_wanted"]
 
     play(tmp_path / "s", story)
 

@@ -8,6 +8,7 @@ import random
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import dropwhile
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from tornado.httpclient import HTTPClientError, HTTPRequest
@@ -55,6 +56,7 @@ CLOSE_PATIENCE_S: Final = 1.0
 GO_FIRST_S: Final = {"cell_started": 0.01, "cell_finished": 0.05, "state_saved": 0.05}
 _STARTED: Final = encode_event("cell_started", {})
 _FINISHED: Final = encode_event("cell_finished", {})
+_SAVED: Final = encode_event("state_saved", {"saved_bytes": 0}).partition(",")[0]
 _CELLS: Final = frozenset({_STARTED, _FINISHED})
 _UNKNOWN: Final = 404
 _NOT_YET: Final = 503
@@ -118,7 +120,7 @@ class SupervisorLink:
         self._outgoing: deque[str] = deque()
         self._to_send = asyncio.Event()
         self._waits: asyncio.TimerHandle | None = None
-        self._wished = self._ends_wish = False
+        self._wished = self._ends_wish = self._follows = self._ended_short = False
         self._all_sent = asyncio.Event()
         self._all_sent.set()
         self._report = report
@@ -172,11 +174,14 @@ class SupervisorLink:
         """Report a fact; returns once it is on its way or kept for the next connection. Raises Problem if malformed."""
         text = encode_event(event, fields)
         if event == "cell_started":
-            if self._goes_on():
+            self._follows = self._take_back_the_end()
+            if self._follows and not self._ended_short:
                 return
             self._wished, self._ends_wish = False, self._wished
-        elif event == "cell_finished" and self._was_short():
-            self._outgoing.pop()
+        elif event == "cell_finished":
+            self._ended_short = self._was_short()
+            if self._ended_short:
+                self._outgoing.pop()
         elif event == "memory_wanted":
             self._wished = True
         if fields.get("command_id") == self._last_order:
@@ -190,22 +195,27 @@ class SupervisorLink:
         """Whether the daemon waits for the end of a cell."""
         return self._view is not None and self._view.get("yields", False)
 
-    def _goes_on(self) -> bool:
-        """A cell follows one whose end is here still: both are one to a daemon that waits for no end."""
-        if self._yields or _FINISHED not in self._outgoing:
+    def _take_back_the_end(self) -> bool:
+        """A cell follows one whose end is here still: both are one to a daemon that waits for no end.
+
+        Only what was saved behind that may have come between: anything else is to be heard between two cells.
+        """
+        waits = list(dropwhile(lambda text: text.startswith(_SAVED), reversed(self._outgoing)))
+        if self._yields or not waits or waits[0] != _FINISHED:
             return False
-        self._outgoing.remove(_FINISHED)
+        del self._outgoing[len(waits) - 1]
         if not self._outgoing:
             self._let_rest()
         return True
 
     def _was_short(self) -> bool:
-        """A cell has ended whose begin is here still: of one that was on its Gpu the end tells all.
+        """A cell by itself has ended whose begin is here still: of one that was on its Gpu the end tells all.
 
         Unless its begin is the end of a wish for memory, of a cell before it.
         """
         runs = self._view is not None and self._view.get("phase") == "running" and not self._yields
-        return runs and not self._ends_wish and bool(self._outgoing) and self._outgoing[-1] == _STARTED
+        alone = not self._follows and not self._ends_wish
+        return runs and alone and bool(self._outgoing) and self._outgoing[-1] == _STARTED
 
     def hurry(self) -> None:
         """What is asked of the daemon in another way comes next: what waits for a moment waits no longer."""
