@@ -57,8 +57,8 @@ test-long: test-oldest $(VENV)/.test labextension
 	$(BIN)/python tools/check_tools.py
 	$(BIN)/python -m pytest -m long $(WORKERS) $(ARGS)
 
-# On a real Kubernetes node in namespaces of its own, from a folder as envtest uses it, with a kubelet; without, it says
-# why not. KAI_CRDS is a folder with the definitions of KAI's kinds, if they are to be there.
+# On three real Kubernetes nodes in namespaces of their own, from a folder as envtest uses it, with a kubelet; without, it
+# says why not. KAI_CRDS is a folder with the definitions of KAI's kinds, if they are to be there.
 cluster-test: $(VENV)/.test
 	$(if $(KUBEBUILDER_ASSETS),$(BIN)/python tools/one_node_cluster.py --nodes 3) $(BIN)/python -m pytest tests/cluster $(ARGS)
 

@@ -155,9 +155,10 @@ class Node:
             for at in (cgroup, *(cgroup / node.place.name for node in self._further)):
                 _remove_cgroup(at / "kubepods")
         points = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
-        for point in reversed(points):
-            if point == "/run" or point.startswith(("/run/", "/var/lib/")):
-                _run("umount", "--lazy", point.encode().decode("unicode_escape"))
+        for point in (point.encode().decode("unicode_escape") for point in reversed(points)):
+            # What the machine has mounted below its own /var/lib is hidden by ours.
+            if (point == "/run" or point.startswith(("/run/", "/var/lib/"))) and Path(point).is_mount():
+                _run("umount", "--lazy", point)
         self._boot()
         for node in self._further:
             for name in self._options_of(node):

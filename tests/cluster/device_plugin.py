@@ -12,8 +12,8 @@ import grpc
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FOLDER = Path("/var/lib/kubelet/device-plugins")
-POD_RESOURCES = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+FOLDER = Path("var/lib/kubelet/device-plugins")
+POD_RESOURCES = Path("var/lib/kubelet/pod-resources/kubelet.sock")
 RESOURCE = "nvidia.com/gpu"
 
 
@@ -35,10 +35,12 @@ def _texts(message: bytes) -> list[bytes]:
 class DevicePlugin:
     """Use as a context manager; registers anew whenever the kubelet has started."""
 
-    def __init__(self, uuids: list[str]) -> None:
+    def __init__(self, uuids: list[str], root: Path = Path("/")) -> None:
+        """`root`: of the node's mounts."""
         self._uuids = uuids
         self._over = threading.Event()
-        self._socket = FOLDER / "gpus.sock"
+        self._folder, self._pod_resources = root / FOLDER, root / POD_RESOURCES
+        self._socket = self._folder / "gpus.sock"
         self.registrations = 0
 
     def __enter__(self) -> Self:
@@ -66,7 +68,7 @@ class DevicePlugin:
     def _keep_registered(self) -> None:
         """A kubelet that starts removes every socket of its folder, ours too."""
         known: tuple[int, int] | None = None
-        kubelet = FOLDER / "kubelet.sock"
+        kubelet = self._folder / "kubelet.sock"
         while not self._over.wait(0.2):
             try:
                 written = kubelet.stat()
@@ -97,7 +99,7 @@ class DevicePlugin:
         """Whether the kubelet would give these devices: it asks for them a while after it was told of the plugin."""
         try:
             options = [("grpc.default_authority", "localhost")]
-            with grpc.insecure_channel(f"unix:{POD_RESOURCES}", options) as channel:
+            with grpc.insecure_channel(f"unix:{self._pod_resources}", options) as channel:
                 told = channel.unary_unary("/v1.PodResourcesLister/GetAllocatableResources")(b"", timeout=5)
         except grpc.RpcError:
             return False

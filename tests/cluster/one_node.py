@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from urllib.request import urlopen
 
@@ -21,7 +22,6 @@ from waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
     from signal import Signals
 
     from nls_scheduler.demo.jupyter import Notebook
@@ -81,16 +81,20 @@ class OneNode:
         self.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": head, "data": texts})
 
     @contextmanager
-    def further(self, name: str, gpu: str) -> Iterator[None]:
-        """A daemon on another node of the cluster, with one GPU; skips where there is no such node."""
+    def further(self, name: str, *gpus: str) -> Iterator[Path]:
+        """A daemon on another node of the cluster, with these GPUs; skips where there is no such node.
+
+        Gives the root of that node's mounts.
+        """
         holder = self._folder / "pids" / name
         if not holder.exists():
             pytest.skip(f"this cluster has no {name}: one_node_cluster.py --nodes 3")
-        self._import_images(f"/proc/{holder.read_text()}/root/run")
-        self._topologies({NAME: GPUS, name: [gpu]})
+        root = Path("/proc", holder.read_text(), "root")
+        self._import_images(f"{root}/run")
+        self._topologies({NAME: GPUS, name: [*gpus]})
         self.kubectl("label", "node", name, "nvidia.com/gpu.present=true", "nvidia.com/gpu.memory=16384")
         wait_until(lambda: self.daemons_ready(2), PATIENCE_S)
-        yield
+        yield root
         self.kubectl("label", "node", name, "nvidia.com/gpu.present-")
         wait_until(lambda: self.daemons_ready(1), PATIENCE_S)
 

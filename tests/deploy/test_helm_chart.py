@@ -366,7 +366,6 @@ def test_the_commands_of_the_guide_have_values_that_there_are() -> None:
         for command in re.findall(r"helm install nls(?:.*\\\n)*.*", INSTALL)
     ]
     assert len([settings for settings in given if settings]) == 2
-    assert set(re.findall(r"nls-jupyter-([\d.]+)\.tgz", INSTALL)) == {__version__}
     assert set(re.findall(r"charts/nls-jupyter --version (\S+)", INSTALL)) == {__version__}
     for settings in given:
         sets = [f"--set={name}={value}" for name, value in settings.items()]
