@@ -101,7 +101,15 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bundle]:
         command = ["sh", "-c", f"exit 3 # {SECRETS[0]}"]
         nls(running, "run", "--name", WORKLOAD, "--", *command)
         (home / "nls.log").write_text(f"2026-11-24 22:17:02,722 INFO {WORKLOAD} of Hülsenbeck has {SECRETS[1]}\n")
-        about = {"NLS_REQUEST": "0.25", "NLS_QUEUE": "q7_salaries", "NLS_KEPT_FOLDER": "/home/Marguerite/kept"}
+        (home / "config").mkdir()
+        queues = {"status": {"quota": 1, "groups": ["zbigniew"]}}
+        (home / "config" / "nls_config.json").write_text(json.dumps({"NlsScheduler": {"queues": queues}}))
+        about = {
+            "JUPYTER_CONFIG_DIR": str(home / "config"),
+            "NLS_REQUEST": "0.25",
+            "NLS_QUEUE": "q7_salaries",
+            "NLS_KEPT_FOLDER": "/home/Marguerite/kept",
+        }
         file = home / "problem.zip"
         done = nls(running, "doctor", "--bundle", str(file), AWS_SECRET_ACCESS_KEY=SECRETS[2], **about)
         assert done.returncode == 0, done.stderr
@@ -127,6 +135,8 @@ def test_a_bundle_has_what_helps_and_says_so(bundle: Bundle) -> None:
     assert [part for part in parts if f"- {part}: " not in told] == []
     assert json.loads(content["settings.json"])["NLS_REQUEST"] == "0.25"
     assert json.loads(content["status.json"])["simulated"] is True
+    ((queue, rules),) = json.loads(content["settings.json"])["NlsScheduler"]["queues"].items()
+    assert (queue[:5], rules["quota"], rules["groups"][0][:5]) == ("name-", 1, "name-")
     assert "INFO" in content["nls.log"].decode()
     assert {entry["event"] for entry in json.loads(content["history.json"])} >= {"started", "exited"}
 

@@ -23,7 +23,7 @@ from nls_scheduler.bundle.masking import Mask
 from nls_scheduler.core.model.codec import decode, encode
 from nls_scheduler.daemon import journal_tables as tables
 from nls_scheduler.daemon.config import SECTION, ConfigError, NlsScheduler, read_files
-from nls_scheduler.daemon.journal_steps import last_step_at, read_steps
+from nls_scheduler.daemon.journal_steps import last_snapshot_at, last_step_at, read_steps
 from nls_scheduler.daemon.journal_tables import JournalError
 from nls_scheduler.daemon.state_folder import JOURNAL_NAME
 from nls_scheduler.wire import locate
@@ -79,7 +79,7 @@ class Parts:
 
     def write(self, file: Path, environ: Mapping[str, str]) -> str:
         """Make the zip, and return what it says about itself. Raises OSError."""
-        steps = self._steps()
+        steps, settings = self._steps(), self._settings(environ)
         for known in (*self.answers.values(), *(encode(snapshot) for snapshot, *_ in steps if snapshot is not None)):
             self.mask.learn_from(known)
         for _, event, _, _ in steps:
@@ -89,21 +89,25 @@ class Parts:
         with os.fdopen(os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "w+b") as target:
             try:
                 with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-                    about = self._fill(archive, steps, environ)
+                    about = self._fill(archive, steps, settings)
                 unfinished.rename(file)
             except BaseException:
                 unfinished.unlink()
                 raise
         return about
 
-    def _fill(self, archive: zipfile.ZipFile, steps: list[Step], environ: Mapping[str, str]) -> str:
+    def _fill(self, archive: zipfile.ZipFile, steps: list[Step], settings: dict[str, Any]) -> str:
         def add(name: str, about: str, content: str | bytes) -> None:
             archive.writestr(name, content)
             self.told.append(f"{name}: {about}")
 
         add("doctor.json", "what nls doctor says", _json(self.mask.value(self.findings)))
         add("versions.json", "of Python, Linux and packages", _json(versions()))
-        add("settings.json", "of the daemon, where they are not the usual ones", _json(self._settings(environ)))
+        add(
+            "settings.json",
+            "of the daemon, where they are not the usual ones",
+            _json({key: self._masked(value) for key, value in settings.items()}),
+        )
         for name, answer in self.answers.items():
             add(f"{name}.json", f"what nls {name} says", _json(self.mask.value(answer)))
         if steps:
@@ -115,15 +119,13 @@ class Parts:
         return about
 
     def _steps(self) -> list[Step]:
-        """From the last snapshot on that is an hour old, or else from the last that there is."""
+        """From the first snapshot of the last hour on, or else from the last that there is."""
         path = self.state_dir / JOURNAL_NAME
         try:
-            since = last_step_at(path) - EXCERPT_S
-            whole = _whole(read_steps(path, since)) or _whole(read_steps(path))
+            return _whole(read_steps(path, min(last_step_at(path) - EXCERPT_S, last_snapshot_at(path))))
         except (JournalError, OSError) as error:
             self.told.append(self.mask.text(f"no {JOURNAL_NAME}: {error}"))
             return []
-        return whole
 
     def _excerpt(self, steps: list[Step]) -> bytes:
         def masked(value: Any) -> Any:
@@ -155,23 +157,25 @@ class Parts:
         return "\n".join(map(self.mask.text, content.decode("utf-8", "replace").splitlines()))
 
     def _settings(self, environ: Mapping[str, str]) -> dict[str, Any]:
+        """What differs from the usual, unmasked; whose names are in it is known from then on."""
         from jupyter_core.paths import jupyter_config_path
 
         found: dict[str, Any] = {name: value for name, value in environ.items() if name.startswith("NLS_")}
-        try:
-            found[SECTION] = dict(read_files(jupyter_config_path()).get(SECTION, {}))
-            # Of queues and pools the names are their keys.
-            self.mask.learn(name for key in ("queues", "pools") for name in found[SECTION].get(key, {}))
-        except ConfigError as error:
-            found[SECTION] = str(error)
         self.mask.learn([found.get("NLS_QUEUE", "")])
-        section = found[SECTION]
-        if isinstance(section, dict):
-            known = NlsScheduler.class_trait_names(config=True)
-            found[SECTION] = {key: self.mask.value(value, key) for key, value in section.items() if key in known}
-        else:
-            found[SECTION] = self.mask.text(section)
-        return {key: value if key == SECTION else self.mask.value(value) for key, value in found.items()}
+        try:
+            section = dict(read_files(jupyter_config_path()).get(SECTION, {}))
+        except ConfigError as error:
+            return found | {SECTION: str(error)}
+        # The names of queues and pools are their keys.
+        self.mask.learn(str(name) for key in ("queues", "pools") for name in section.get(key, {}))
+        self.mask.learn_from(section)
+        return found | {SECTION: section}
+
+    def _masked(self, setting: Any) -> Any:
+        if not isinstance(setting, dict):
+            return self.mask.value(setting)
+        known = NlsScheduler.class_trait_names(config=True)
+        return {key: self.mask.value(value, key) for key, value in setting.items() if key in known}
 
 
 def versions() -> dict[str, Any]:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _NAMING: Final = frozenset(
-    {"name", "queue", "gang", "tenant", "missing", "changed", "lost_cells", "parent", "user", "owner_name", "namespace"}
+    {"name", "queue", "gang", "tenant", "missing", "changed", "lost_cells", "parent", "user", "users", "groups"}
+    | {"admin_group", "namespace"}
 )
 """Fields that hold nothing but names."""
 _USER_IDS: Final = frozenset({"owner", "uid", "uids", "gid", "gids"})

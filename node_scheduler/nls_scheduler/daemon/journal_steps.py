@@ -60,6 +60,13 @@ def last_step_at(path: Path) -> float:
         return last_step_in(database) or 0.0
 
 
+def last_snapshot_at(path: Path) -> float:
+    """The wall time of a journal's last snapshot, 0 if it has none. Raises JournalError."""
+    with _opened(path) as database:
+        row = database.execute("SELECT wall FROM snapshots ORDER BY sequence DESC LIMIT 1").fetchone()
+        return float(row[0]) if row else 0.0
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[sqlite3.Connection]:
     if not path.is_file():
