@@ -97,9 +97,7 @@ def test_a_hub_that_is_started_anew_disturbs_no_gpu_process(hub: HubProcess, end
     assert owner(hub, "hers.ipynb") == ANNA
 
 
-def test_a_server_that_the_culler_ends_leaves_no_gpu_process(
-    open_directory: Path, daemon_of_all: DaemonProcess
-) -> None:
+def test_a_server_that_is_culled_leaves_no_gpu_process(open_directory: Path, daemon_of_all: DaemonProcess) -> None:
     directory = open_directory / "h"
     directory.mkdir()
     with HubProcess(directory, daemon_of_all, cull_after_s=20) as hub:
