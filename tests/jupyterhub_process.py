@@ -15,7 +15,7 @@ import time
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
 
-from tornado.httpclient import AsyncHTTPClient, HTTPRequest
+from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
 
 from daemon_process import ROOT, DaemonProcess
 from leftovers import MARK
@@ -174,7 +174,7 @@ class HubProcess:
         assert self._process.poll() is None, self.log
         try:
             return (await self._fetch("GET", "/hub/api/")).code == 200
-        except OSError:
+        except (OSError, HTTPClientError):
             return False
 
     def stop(self) -> None:
