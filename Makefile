@@ -53,7 +53,7 @@ test-browser: $(VENV)/.test labextension
 	$(BIN)/python -m pytest -m "long or not long" tests/ui $(ARGS)
 
 # Whatever takes long, and nothing of the above.
-test-long: test-oldest $(VENV)/.test labextension
+test-long: test-oldest $(VENV)/.test $(VENV)/.proxy labextension
 	$(BIN)/python tools/check_tools.py
 	$(BIN)/python -m pytest -m long $(WORKERS) $(ARGS)
 
@@ -222,6 +222,12 @@ $(CORPUS)/.corpus: $(VENV)/.test tests/corpus/requirements.txt
 	$(BIN)/python -m venv $(CORPUS)
 	$(CORPUS)/bin/python -m pip install --quiet --no-deps --requirement tests/corpus/requirements.txt
 	$(CORPUS)/bin/python tools/share_packages.py $(VENV)
+	touch $@
+
+# The proxy of the tests' JupyterHub; without npm their tests are skipped, and say so.
+$(VENV)/.proxy: $(VENV)/.base
+	@if command -v npm > /dev/null; then npm install --silent --no-audit --no-fund --prefix $(VENV)/proxy \
+		'configurable-http-proxy@^5'; else echo "There is no npm: no tests of a JupyterHub."; fi
 	touch $@
 
 $(VENV)/.lint: $(VENV)/.base

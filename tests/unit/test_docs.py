@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 DOCS = ROOT / "docs"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *ROOT.glob("examples/*.md")])
 SOURCES = [*ROOT.glob("nls_jupyter/**/*.py"), *ROOT.glob("node_scheduler/**/*.py"), *ROOT.glob("tools/*.py")]
+SOURCES += ROOT.glob("server_extension/**/*.py")
 FENCE = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
+from rich.text import Text
 
 from nls_scheduler.cli.live.choices import Choices, Order, Page, Prompt, Wish, listed, pressed, selected
 from nls_scheduler.cli.live.drawing import Canvas, entry_text, frame
 from nls_scheduler.cli.live.glyphs import ASCII, BLOCKS, glyphs_for
 from nls_scheduler.cli.live.keys import Keys
+from nls_scheduler.cli.live.terminal import Terminal
 from nls_scheduler.client.following import Look
 from nls_scheduler.views.bars import pieces
 from nls_scheduler.wire.errors import DaemonUnreachable
@@ -234,3 +237,35 @@ def test_a_page_is_scrolled_and_left() -> None:
     assert press("q", choices=page) == (Choices(), None)
     assert press("q")[1] == Wish("quit")
     assert "suspend it" in "\n".join(drawn(LOOK, press("?")[0]))
+
+
+# The terminal ------------------------------------------------------------------------------------------------------
+
+
+class Tty(io.StringIO):
+    """What a terminal gets."""
+
+    def isatty(self) -> bool:
+        return True
+
+    def taken(self) -> str:
+        """Since the last call."""
+        text = self.getvalue()
+        self.seek(0)
+        self.truncate()
+        return text
+
+
+def test_only_what_differs_is_drawn_and_a_full_line_keeps_its_last_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stdout", screen := Tty())
+    terminal = Terminal()
+    first, second = Text("x" * 79 + "y"), Text("below")
+    terminal.draw([first, second])
+    # Whoever erases to the end behind a full line erases its last letter: it is done before.
+    assert screen.taken() == f"\x1b[H\x1b[2J\x1b[1;1H\x1b[0K{first.plain}\x1b[2;1H\x1b[0Kbelow"
+    terminal.draw([first, Text("other")])
+    assert screen.taken() == "\x1b[2;1H\x1b[0Kother"
+    terminal.redraw()  # as after a resize: terminals fold lines anew
+    terminal.draw([first, Text("other")])
+    assert screen.taken().startswith("\x1b[H\x1b[2J")

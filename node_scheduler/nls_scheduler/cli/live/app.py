@@ -80,7 +80,7 @@ class Top:
     def _listen(self, *, end: bool = False) -> None:
         loop = asyncio.get_running_loop()
         handlers: dict[int, Callable[[], None]] = {number: partial(self._end, code) for number, code in _ENDS.items()}
-        handlers |= {signal.SIGWINCH: self._draw, signal.SIGTSTP: self._stop_for_now}
+        handlers |= {signal.SIGWINCH: self._resized, signal.SIGTSTP: self._stop_for_now}
         for number, handler in handlers.items():
             if end:
                 loop.remove_signal_handler(number)
@@ -94,6 +94,11 @@ class Top:
     def _end(self, code: int) -> None:
         if not self._over.done():
             self._over.set_result(code)
+
+    def _resized(self) -> None:
+        """The terminal may have folded its lines anew."""
+        self._terminal.redraw()
+        self._draw()
 
     def _stop_for_now(self) -> None:
         """Ctrl-Z: the shell has its terminal until it says `fg`."""

@@ -76,7 +76,7 @@ class Terminal:
         else:
             anew = len(drawn) != len(self._before)
             changed = [(row, line) for row, line in enumerate(drawn) if anew or line != self._before[row]]
-            self._write((_CLEARED if anew else "") + "".join(f"{_at(row)}{line}{_REST}" for row, line in changed))
+            self._write((_CLEARED if anew else "") + "".join(f"{_at(row)}{_REST}{line}" for row, line in changed))
         self._before = drawn
 
     def redraw(self) -> None:
@@ -103,4 +103,4 @@ def _at(row: int) -> str:
 
 
 _REST: Final = str(Control((ControlType.ERASE_IN_LINE, 0)))
-"""To the end of the line."""
+"""To the end of the line; before it is written, as behind a full line the last letter would go."""

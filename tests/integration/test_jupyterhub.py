@@ -1,0 +1,141 @@
+"""Users of a real JupyterHub under one system daemon: their notebooks, its restarts, its culler, and our page there."""
+
+from __future__ import annotations
+
+import json
+import pwd
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from daemon_process import DaemonProcess
+from jupyterhub_process import ADMIN, MISSING, PATIENCE_S, USERS, HubProcess
+from waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ANNA, BERT = USERS
+pytestmark = [
+    pytest.mark.long("a hub with its proxy and servers"),
+    pytest.mark.skipif(MISSING is not None, reason=str(MISSING)),
+    pytest.mark.timeout(400),
+]
+PID = "%%gpu\nimport os; os.getpid()"
+
+
+@pytest.fixture
+def open_directory() -> Iterator[Path]:
+    """Where other users may look: pytest keeps its own to itself, anew with each run that starts on the machine."""
+    directory = Path(tempfile.mkdtemp(prefix="hub-", dir="/tmp"))
+    directory.chmod(0o755)
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.fixture
+def daemon_of_all(open_directory: Path) -> Iterator[DaemonProcess]:
+    """As a system daemon's socket is, and as the devices of real GPUs are: for everybody."""
+    directory = open_directory / "d"
+    directory.mkdir()
+    arguments = ("--context-memory", "16MiB", "--set", "show_names=admins")
+    with DaemonProcess(directory, "2x1GiB", *arguments) as daemon:
+        daemon.socket.chmod(0o666)
+        for path in directory.rglob("*simulat*"):
+            for file in (path, *path.rglob("*")):
+                file.chmod(0o777 if file.is_dir() else 0o666)
+        yield daemon
+
+
+@pytest.fixture
+def hub(open_directory: Path, daemon_of_all: DaemonProcess) -> Iterator[HubProcess]:
+    directory = open_directory / "h"
+    directory.mkdir()
+    with HubProcess(directory, daemon_of_all) as running:
+        yield running
+
+
+def owner(hub: HubProcess, name: str, **fields: object) -> str:
+    """Whose workload of that name it is."""
+    return pwd.getpwuid(hub.daemon.wait_for(name, PATIENCE_S, **fields)["owner"]).pw_name
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def test_each_users_notebooks_are_theirs_and_named_servers_too(hub: HubProcess) -> None:
+    hers = hub.open(hub.server(ANNA), "hers.ipynb")
+    second = hub.open(hub.server(ANNA, "second"), "second.ipynb")
+    his = hub.open(hub.server(BERT), "his.ipynb")
+    pids = [int(hub.run(notebook, PID) or 0) for notebook in (hers, second, his)]
+    assert [owner(hub, name) for name in ("hers.ipynb", "second.ipynb", "his.ipynb")] == [ANNA, ANNA, BERT]
+    assert [pwd.getpwuid(Path(f"/proc/{pid}").stat().st_uid).pw_name for pid in pids] == [ANNA, ANNA, BERT]
+    hub.stop_server(ANNA, "second")
+    wait_until(lambda: hub.daemon.workload("second.ipynb") is None, PATIENCE_S)
+    assert not alive(pids[1])
+    assert hub.run(hers, PID) == str(pids[0])
+    assert hub.run(his, PID) == str(pids[2])
+
+
+@pytest.mark.parametrize("ends", ["stop", "kill"])
+def test_a_hub_that_is_started_anew_disturbs_no_gpu_process(hub: HubProcess, ends: str) -> None:
+    notebook = hub.open(hub.server(ANNA), "hers.ipynb")
+    hub.run(notebook, "%%gpu\nx = 41")
+    pid = hub.run(notebook, PID)
+    getattr(hub, ends)()
+    assert alive(int(pid or 0))
+    hub.start()
+    assert hub.run(notebook, PID) == pid
+    assert hub.run(notebook, "%%gpu\nx + 1") == "42"
+    assert owner(hub, "hers.ipynb") == ANNA
+
+
+def test_a_server_that_is_culled_leaves_no_gpu_process(open_directory: Path, daemon_of_all: DaemonProcess) -> None:
+    directory = open_directory / "h"
+    directory.mkdir()
+    with HubProcess(directory, daemon_of_all, cull_after_s=20) as hub:
+        notebook = hub.open(hub.server(ANNA), "hers.ipynb")
+        pid = int(hub.run(notebook, PID) or 0)
+        notebook.close()
+        wait_until(lambda: not alive(pid), 3 * PATIENCE_S)
+        wait_until(lambda: hub.daemon.workload("hers.ipynb") is None, PATIENCE_S)
+        assert "Culling server" in hub.log
+        again = hub.open(hub.server(ANNA), "again.ipynb")
+        assert int(hub.run(again, PID) or 0) != pid
+
+
+def test_the_page_shows_all_to_administrators_and_to_users_what_is_theirs(hub: HubProcess) -> None:
+    for user, name in ((ANNA, "hers.ipynb"), (BERT, "<b>his.ipynb")):
+        hub.run(hub.open(hub.server(user), name), PID)
+
+    def told(user: str) -> tuple[str, list[str]]:
+        token = hub.token_of(user)
+        shown = hub.fetch("GET", "/services/gpus/", token=token)
+        assert shown.code == 200, (shown.body, hub.log[-3000:])
+        assert "default-src 'none'" in shown.headers["Content-Security-Policy"]
+        status: Any = json.loads(hub.fetch("GET", "/services/gpus/api/status", token=token).body)
+        return shown.body.decode(), [workload["name"] for workload in status["workloads"]]
+
+    text, names = told(ADMIN)
+    assert names == ["hers.ipynb", "<b>his.ipynb"]
+    assert all(word in text for word in (ANNA, BERT, "hers.ipynb", "&lt;b&gt;his.ipynb", "What happened"))
+    assert "<b>his" not in text
+    text, names = told(ANNA)
+    assert names == ["hers.ipynb"]
+    assert "his.ipynb" not in text
+    assert "another user&#x27;s notebook" in text  # a piece of a bar
+    assert told(BERT)[1] == ["<b>his.ipynb"]
+    assert hub.fetch("GET", "/services/gpus/", token="none").code == 302  # to the hub, to log in
+    hub.daemon.stop()
+    token = hub.token_of(BERT)
+    # An answer is given again for two seconds.
+    wait_until(lambda: hub.fetch("GET", "/services/gpus/", token=token).code == 503, PATIENCE_S)
+    assert b"No daemon answers at" in hub.fetch("GET", "/services/gpus/", token=token).body
+    hub.daemon.start()

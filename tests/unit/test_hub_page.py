@@ -1,0 +1,93 @@
+"""The page in the hub: what it shows to whom, and what it never does."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+from typing import Any
+
+import pytest
+
+from nls_jupyter_server.hub.node import Node, NotShownError, Seen
+from nls_jupyter_server.hub.page import page, shown
+
+GIB = 2**30
+GPU = {
+    "uuid": "a", "index": 0, "name": "Test", "memory_total_bytes": 16 * GIB, "memory_used_bytes": 3 * GIB,
+    "utilisation": None, "unplaced_bytes": GIB, "healthy": False, "unhealthy_reason": "it has <vanished>",
+}  # fmt: skip
+
+
+def workload(name: str, owner: int) -> dict[str, Any]:
+    return {
+        "id": name, "name": name, "owner": owner, "phase": "running", "position": None, "gpus": ["GPU 0"],
+        "current": ["a"], "request_bytes": 4 * GIB, "limit_bytes": 8 * GIB, "memory_used_bytes": 5 * GIB,
+        "reason": "at home & well",
+    }  # fmt: skip
+
+
+ENTRY = {
+    "time": "2026-11-24T12:00:00.000+00:00", "name": "x.ipynb", "event": "start_failed", "from": None, "to": "GPU 0",
+    "reason": "<why>",
+}  # fmt: skip
+STATUS = {
+    "simulated": True, "message": None, "gpus": [GPU],
+    "workloads": [workload("<script>alert(1)</script>", 7), workload("another user's notebook", 8)],
+}  # fmt: skip
+
+
+def text(seen: Seen | None, why_not: str = "") -> str:
+    return page(seen, why_not, lambda uid: f"user{uid}", "the-nonce").decode()
+
+
+def test_an_administrator_sees_everybody_with_whose_it_is_and_what_happened() -> None:
+    told = text(Seen(STATUS, [ENTRY], None))
+    assert "<td>user7</td>" in told
+    assert "<td>user8</td>" in told
+    assert "start failed GPU 0" in told
+    assert told.count("<rect") == 6  # guaranteed and burst of two, unplaced, and a bit that is free
+    assert "These GPUs are simulated." in told
+
+
+def test_a_user_sees_their_own_only() -> None:
+    seen = Seen(STATUS, [], 8)
+    assert [each["owner"] for each in shown(seen)] == [8]
+    told = text(seen)
+    assert "<td>another user&#x27;s notebook</td>" in told
+    assert "<td>&lt;script&gt;" not in told
+    assert "user7" not in told
+    assert "You have none." in text(Seen(STATUS, [], 9))
+
+
+def test_nothing_that_somebody_named_is_markup() -> None:
+    told = text(Seen(STATUS, [ENTRY], None))
+    assert "<script" not in told
+    assert "<vanished>" not in told
+    assert "<why>" not in told
+    assert "style=" not in told  # the policy allows the one style with its nonce
+    assert '<style nonce="the-nonce">' in told
+
+
+def test_where_nothing_can_be_shown_it_says_why() -> None:
+    told = text(None, "No <daemon>.")
+    assert 'role="alert">No &lt;daemon&gt;.</p>' in told
+    assert "<table" not in told
+
+
+@pytest.mark.parametrize(
+    ("template", "name", "says"),
+    [("{username}", "nobody-of-this-name", "no user 'nobody-of-this-name'"),
+     ("{username}", "root", "administrators only"),
+     ("jupyter-{username}", "root", "no user 'jupyter-root'"), ("{username}", "{username.__class__}", "no user")],
+)  # fmt: skip
+def test_a_name_of_the_hub_is_no_other_user_of_this_machine(template: str, name: str, says: str) -> None:
+    with pytest.raises(NotShownError, match=says):
+        asyncio.run(Node(None, template).for_user(name))
+
+
+def test_a_service_without_the_right_asks_in_nobodys_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 4242)
+    other = next(user.pw_name for user in pwd.getpwall() if user.pw_uid not in (0, 4242))
+    with pytest.raises(NotShownError, match="may not ask in your name"):
+        asyncio.run(Node(None, "{username}").for_user(other))
