@@ -43,7 +43,10 @@ class Place:
         keeper: Keeper,
         log: NoticeLog,
         changes: Changes,
+        on_stands: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_stands` is called when the running cell begins to stand still."""
+        self._on_stands = on_stands
         self._connect = connect
         self._defaults = defaults
         self._keeper = keeper
@@ -158,7 +161,9 @@ class Place:
                 return
             client = await self.client()
             view = await client.submit(kind="notebook", **{**self._defaults(), **self._as_before(wanted), **wanted})
-            self.orders = Orders(client, view, self._keeper, self._log, self._changes.announce, self._departure)
+            self.orders = Orders(
+                client, view, self._keeper, self._log, self._changes.announce, self._departure, self._on_stands
+            )
             self._departure = None
             self._tasks.spawn(self._follow(self.orders))
 

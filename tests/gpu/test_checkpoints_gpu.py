@@ -6,8 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from checkpoint_contract import CheckpointContract
 
+from contract.checkpoint_contract import CheckpointContract
 from nls_scheduler.drivers.checkpoint_trial import SUBJECT
 from nls_scheduler.drivers.cuda_checkpoints import CudaCheckpoints
 from nls_scheduler.drivers.nvml import NvmlDriver
