@@ -148,6 +148,6 @@ class Standing:
             return
         # Whoever kills what the driver may have locked can hang the node: it is the administrator's to decide.
         self._log.add(
-            f"The GPU driver may hold the GPU process, which is left as it is: {error}. `nls doctor` looks at drivers.",
+            f"The GPU driver may hold the GPU process, which is left as it is: {error}. To end it could hang the node.",
             important=True,
         )

@@ -22,6 +22,8 @@ REASONS: Final[Mapping[str, tuple[str, str]]] = {
     "suspended": ("GpuSuspended", "Normal"),
     "evicted": ("GpuEvicted", "Warning"),
     "interrupted": ("GpuCellInterrupted", "Warning"),
+    "frozen": ("GpuCellFrozen", "Normal"),
+    "thawed": ("GpuCellThawed", "Normal"),
     "failed": ("GpuFailed", "Warning"),
 }
 """The reason and the type of the Event for an entry of the history; others are of no interest to a cluster."""
