@@ -32,7 +32,7 @@ _MODULE: Final = "nls_scheduler.drivers.checkpoint_helper"
 
 
 class NotDone(Exception):  # noqa: N818 - says what happened
-    """The process is as it was before; the message is a clause for its user."""
+    """The process is as it was before, running or standing still; the message is a clause for its user."""
 
 
 class Lost(Exception):  # noqa: N818
@@ -40,7 +40,7 @@ class Lost(Exception):  # noqa: N818
 
 
 class Stuck(Exception):  # noqa: N818
-    """The driver does not answer: the process may be locked, and is left alone."""
+    """The driver does not answer, or does not let go of the process, which may be locked and is left alone."""
 
 
 class Freezer:
@@ -49,6 +49,7 @@ class Freezer:
     def __init__(self, room: MachineRoom | None = None) -> None:
         self._room = MachineRoom() if room is None else room
         self._helper: asyncio.subprocess.Process | None = None
+        self._silent: list[asyncio.subprocess.Process] = []
         self._environment: Mapping[str, str] = {}
         self._turn = asyncio.Lock()
         self._touched: GpuProcess | None = None
@@ -94,10 +95,10 @@ class Freezer:
         self._touched = None
 
     async def go_on(self, process: GpuProcess) -> None:
-        """Whatever was begun with it, it runs then. Raises Lost, Stuck."""
+        """Whatever was begun with it, it runs then. Raises NotDone, and the driver holds it still; Lost, Stuck."""
         if self._touched is process:
             try:
-                await self._of(process, {"do": "go_on"}, PUT_RIGHT_WITHIN_S)
+                await self._of(process, {"do": "thaw"}, PUT_RIGHT_WITHIN_S)
             except Lost:
                 self._touched = None
                 raise
@@ -112,16 +113,8 @@ class Freezer:
 
     async def close(self) -> None:
         """Its kernel ends."""
-        helper, self._helper = self._helper, None
-        if helper is None or helper.stdin is None:
-            return
-        helper.stdin.close()
-        try:
-            async with asyncio.timeout(_END_WITHIN_S):
-                await helper.wait()
-        except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                helper.kill()  # it is blocked by the driver; nothing of anybody's is in it
+        helpers, self._helper, self._silent = [*self._silent, self._helper], None, []
+        await asyncio.gather(*(_ended(helper) for helper in helpers if helper is not None))
 
     async def _of(self, process: GpuProcess, order: Mapping[str, Any], within_s: float) -> dict[str, Any]:
         named = {**order, "pid": process.pid, "start_time": process.start_time}
@@ -131,7 +124,8 @@ class Freezer:
             raise NotDone(f"the helper that asks the driver could not be started: {error}") from error
         if answer["ok"]:
             return answer
-        raise (Lost if answer["error"] == "lost" else NotDone)(str(answer["why"]))
+        held = answer["error"] == "not_thawed" and order["do"] == "freeze"
+        raise (Stuck if held else Lost if answer["error"] == "lost" else NotDone)(str(answer["why"]))
 
     async def _ask(self, order: Mapping[str, Any], within_s: float) -> dict[str, Any]:
         async with self._turn:
@@ -142,6 +136,10 @@ class Freezer:
                     helper.stdin.write(json.dumps(order).encode() + b"\n")
                     line = await helper.stdout.readline()
             except TimeoutError:
+                # What it says later answers nobody; it unlocks what it can, and ends.
+                helper.stdin.close()
+                self._silent.append(helper)
+                self._helper = None
                 raise Stuck(f"the driver did not answer within {within_s:.0f} s") from None
             except (BrokenPipeError, ConnectionResetError):
                 line = b""
@@ -149,13 +147,16 @@ class Freezer:
                 answer: dict[str, Any] = json.loads(line)
                 return answer
             self._helper = None
-        if order["do"] == "go_on":
-            raise Stuck("the helper that asks the driver ended, twice")
-        if "pid" in order:  # what became of the process is not known: another helper puts it right
-            answer = await self._ask({**order, "do": "go_on"}, PUT_RIGHT_WITHIN_S)
-            if not answer["ok"]:
-                return answer
-        raise NotDone("the helper that asks the driver ended")
+        if order["do"] != "freeze":
+            raise NotDone("the helper that asks the driver ended")
+        # What became of the process is not known: another helper puts it right.
+        try:
+            answer = await self._ask({**order, "do": "thaw"}, PUT_RIGHT_WITHIN_S)
+        except NotDone as error:
+            raise Stuck(str(error)) from error
+        if answer["ok"]:
+            raise NotDone("the helper that asks the driver ended")
+        return answer
 
     async def _started(self) -> asyncio.subprocess.Process:
         if self._helper is None or self._helper.returncode is not None:
@@ -170,3 +171,17 @@ class Freezer:
                 start_new_session=True,
             )  # fmt: skip
         return self._helper
+
+
+async def _ended(helper: asyncio.subprocess.Process) -> None:
+    assert helper.stdin is not None  # noqa: S101 - it is a pipe
+    helper.stdin.close()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_END_WITHIN_S):
+            await helper.wait()
+            return
+    with contextlib.suppress(ProcessLookupError):
+        helper.kill()  # it is blocked by the driver; nothing of anybody's is in it
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_END_WITHIN_S):
+            await helper.wait()

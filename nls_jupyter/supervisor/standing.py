@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from nls_jupyter.supervisor.freezer import Lost, NotDone, Stuck
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from nls_jupyter.supervisor.keeper import Keeper
     from nls_jupyter.supervisor.notices import NoticeLog
     from nls_scheduler.wire.protocol import CommandMessage
+
+
+_TRY_AGAIN_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +144,18 @@ class Standing:
                 pass
         self._stands = None
         return True
+
+    async def until_let_go(self) -> None:
+        """Without the daemon's word, as soon as the driver can: nobody else would have the cell go on."""
+        while (stands := self.stands) is not None:
+            try:
+                await self._keeper.freezer.go_on(stands.process)
+            except (NotDone, Stuck):
+                await asyncio.sleep(_TRY_AGAIN_S)
+                continue
+            except Lost:
+                await self._end("the GPU driver has given it up while its cell stood still")
+            self._stands = None
 
     async def _given_up(self, error: Lost | Stuck) -> None:
         if isinstance(error, Lost):

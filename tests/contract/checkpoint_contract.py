@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nls_scheduler.core.model.ids import ProcessId
-from nls_scheduler.drivers.checkpoints import CheckpointFailed, State, freeze, go_on, thaw, unlock_only
+from nls_scheduler.drivers.checkpoints import CheckpointFailed, State, freeze, thaw, unlock_only
 from nls_scheduler.processes.proc import look_up
 from waiting import wait_until
 
@@ -89,7 +89,7 @@ class CheckpointContract:
         assert unlock_only(driver, subject.process) is State.RUNNING
         freeze(driver, subject.process, 10.0)
         assert unlock_only(driver, subject.process) is State.CHECKPOINTED
-        go_on(driver, subject.process)
+        thaw(driver, subject.process)
         subject.asks()
         assert subject.answers() == "same"
 

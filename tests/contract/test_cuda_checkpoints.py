@@ -166,7 +166,7 @@ def test_a_process_that_the_driver_gives_up_is_lost(function: str, asked: Callab
 @LONG
 def test_a_locked_process_is_unlocked_when_the_helper_s_supervisor_ends(asked: Callable[..., Asked]) -> None:
     helper = asked(f"fail Checkpoint {OUT_OF_MEMORY}\nfail Unlock {NOT_PERMITTED}\n")
-    assert helper.told("freeze", timeout_s=5.0)["error"] == "lost"
+    assert helper.told("freeze", timeout_s=5.0)["error"] == "not_thawed"
     helper.script.write_text("")
     helper.close()
     assert helper.calls() == ["Unlock"]

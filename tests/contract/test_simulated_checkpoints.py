@@ -102,14 +102,18 @@ class TestSimulatedCheckpoints(CheckpointContract):
         subject.asks()
         assert subject.answers() == "same"
 
-    def test_one_that_can_neither_go_on_nor_stand_still_is_lost(
+    def test_one_that_stays_locked_is_not_lost_and_goes_on_when_the_driver_lets_it(
         self, driver: SimulatedCheckpoints, subject: Subject, fails_at: Callable[[str], None]
     ) -> None:
         freeze(driver, subject.process, 10.0)
         fails_at("unlock")
-        with pytest.raises(ProcessLost):
+        with pytest.raises(NotThawed):
             thaw(driver, subject.process)
         assert driver.state(subject.process) is State.LOCKED
+        fails_at("nothing")
+        thaw(driver, subject.process)
+        subject.asks()
+        assert subject.answers() == "same"
 
     def test_a_process_without_a_context_is_not_frozen(self, driver: SimulatedCheckpoints) -> None:
         own = look_up(os.getpid())
@@ -150,7 +154,6 @@ def test_a_failed_process_is_lost_and_nothing_is_done_with_it() -> None:
         def state(self, _: object) -> State:
             return State.FAILED
 
-    for step in (checkpoints.thaw, checkpoints.go_on):
-        with pytest.raises(ProcessLost, match="given the process up"):
-            step(Failed(), None)  # type: ignore[arg-type]
+    with pytest.raises(ProcessLost, match="given the process up"):
+        thaw(Failed(), None)  # type: ignore[arg-type]
     assert checkpoints.unlock_only(Failed(), None) is State.FAILED  # type: ignore[arg-type]

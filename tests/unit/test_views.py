@@ -322,3 +322,12 @@ def test_what_stood_still_and_went_on_is_history_and_so_is_what_failed() -> None
     assert frozen["reason"] == "bob needs GPU 0"
     assert thawed["to"] == "GPU 0"
     assert thawed["seconds"] >= 30
+
+
+def test_the_end_of_what_stands_still_is_history() -> None:
+    stage, recorder = stands_still(), Recorder()
+    before, seen = stage.node.state, len(stage.node.history)
+    stage.node.kill(stage.workload("alice").id)
+    event, commands = stage.node.history[seen]
+    (entry,) = map(entry_view, recorder.entries(before, event, stage.node.state, commands))
+    assert (entry["event"], entry["from"], entry["reason"]) == ("exited", "GPU 0", "killed by SIGKILL")

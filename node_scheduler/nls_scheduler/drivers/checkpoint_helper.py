@@ -56,8 +56,6 @@ class Helper:
                 return {"bytes": checkpoints.freeze(self._driver, process, order["timeout_s"])}
             case "thaw":
                 checkpoints.thaw(self._driver, process)
-            case "go_on":
-                checkpoints.go_on(self._driver, process)
             case "unlock":
                 return {"state": checkpoints.unlock_only(self._driver, process).value}
             case other:

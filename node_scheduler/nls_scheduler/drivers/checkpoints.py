@@ -35,11 +35,11 @@ class NotFrozen(Exception):  # noqa: N818
 
 
 class NotThawed(Exception):  # noqa: N818
-    """The process stands still as before."""
+    """The driver still holds the process, locked or checkpointed: it stands still, and must not be killed."""
 
 
 class ProcessLost(Exception):  # noqa: N818
-    """The driver can neither freeze the process nor let it go on: it is of no more use."""
+    """The driver has given the process up (or that has ended): it is of no more use, and may be killed."""
 
 
 class Checkpoints(Protocol):
@@ -72,8 +72,8 @@ def freeze(
 ) -> int | None:
     """Freeze `process` within `timeout_s`. Returns the bytes that are in host memory now, if the driver tells.
 
-    The driver knows no time-out beyond the lock's: what was frozen too late goes on again. Raises NotFrozen, and
-    ProcessLost.
+    The driver knows no time-out beyond the lock's: what was frozen too late goes on again. Raises NotFrozen; NotThawed,
+    where that could not be undone; and ProcessLost.
     """
     deadline = clock() + timeout_s
     if (why := driver.refusal(process)) is not None:
@@ -82,30 +82,22 @@ def freeze(
         driver.lock(process, timeout_s)
         frozen_bytes = driver.checkpoint(process)
     except CheckpointFailed as error:
-        go_on(driver, process)
+        thaw(driver, process)
         raise NotFrozen(str(error)) from error
     if clock() > deadline:
-        go_on(driver, process)
+        thaw(driver, process)
         raise NotFrozen(f"it took longer than {timeout_s:.1f} s")
     return frozen_bytes
 
 
 def thaw(driver: Checkpoints, process: ProcessId) -> None:
-    """Let a frozen `process` go on. Raises NotThawed, and it stands still as before; or ProcessLost."""
+    """Whatever was begun with `process`, it goes on. Raises NotThawed, and ProcessLost."""
     try:
         _let_go(driver, process)
     except CheckpointFailed as error:
-        if _state(driver, process) is State.CHECKPOINTED:
-            raise NotThawed(str(error)) from error
-        raise ProcessLost(str(error)) from error
-
-
-def go_on(driver: Checkpoints, process: ProcessId) -> None:
-    """Whatever was begun with `process`, it is running then. Raises ProcessLost."""
-    try:
-        _let_go(driver, process)
-    except CheckpointFailed as error:
-        raise ProcessLost(str(error)) from error
+        if _state(driver, process) is State.FAILED:
+            raise ProcessLost(str(error)) from error
+        raise NotThawed(str(error)) from error
 
 
 def unlock_only(driver: Checkpoints, process: ProcessId) -> State:

@@ -133,14 +133,8 @@ class Recorder:
     def _left(self, before: NodeState, was: Workload, event: events.Event, now: Workload | None) -> Iterator[Entry]:
         if isinstance(event, events.SuspendFailed) and event.workload == was.id and was.phase is Phase.SUSPENDING:
             yield self._entry(before, was, "suspend_failed", said(event.reason))
-        if isinstance(event, events.FreezeFailed | events.ThawFailed) and event.workload == was.id:
-            failed = "freeze_failed" if isinstance(event, events.FreezeFailed) else "thaw_failed"
-            if was.pending is not None:
-                yield self._entry(before, was, failed, said(event.reason))
-            return
-        if now is not None and now.frozen is not None and was.frozen is None:
-            entry = self._entry(before, was, "frozen", now.frozen.why, left=now.frozen.gpus)
-            yield replace(entry, bytes=now.frozen.bytes, cause=self._causes.get(was.id))
+        if (standing := self._of_standing(before, was, event, now)) is not None:
+            yield from standing
             return
         if was.phase not in _ON_GPU or (now is not None and not _has_left(was, now)):
             return
@@ -164,6 +158,21 @@ class Recorder:
             yield replace(entry, cause=self._causes.get(was.id))
         elif isinstance(event, events.ProcessExited):
             yield self._entry(before, was, "exited", said(event.reason), left=was.current)
+
+    def _of_standing(
+        self, before: NodeState, was: Workload, event: events.Event, now: Workload | None
+    ) -> list[Entry] | None:
+        """A cell that begins to stand still, or does not, or ends doing so; `None`: the event is about none."""
+        still = None if now is None else now.frozen
+        if isinstance(event, events.FreezeFailed | events.ThawFailed) and event.workload == was.id:
+            failed = "freeze_failed" if isinstance(event, events.FreezeFailed) else "thaw_failed"
+            return [] if was.pending is None else [self._entry(before, was, failed, said(event.reason))]
+        if was.frozen is None and still is not None:
+            entry = self._entry(before, was, "frozen", still.why, left=still.gpus)
+            return [replace(entry, bytes=still.bytes, cause=self._causes.get(was.id))]
+        if was.frozen is not None and still is None and isinstance(event, events.ProcessExited):
+            return [self._entry(before, was, "exited", said(event.reason), left=was.frozen.gpus)]
+        return None
 
     def _thawed(self, after: NodeState, was: Workload, now: Workload) -> Entry:
         """Its cell goes on; how long it stood still."""
