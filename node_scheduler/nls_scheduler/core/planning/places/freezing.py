@@ -40,11 +40,17 @@ def is_due(state: NodeState, workload: Workload, entry: PlanEntry) -> bool:
     """Whether `workload` is to be frozen now; later than the interrupt is due there is no time for it any more."""
     if entry.deadline_at is None or not may_freeze(state, workload):
         return False
-    cause = None if entry.cause is None else state.workloads.get(entry.cause)
-    # Who is to come here leaves its own place first: if it stands still there, nobody has to make room for it.
-    if cause is not None and cause.present and (may_freeze(state, cause) or cause.stands_on is not None):
+    if entry.cause is not None and _may_stand_elsewhere(state, entry.cause):
         return False
     return freeze_at(state, workload, entry.deadline_at) <= state.at < state.policy.interrupt_at(entry.deadline_at)
+
+
+def _may_stand_elsewhere(state: NodeState, cause: WorkloadId) -> bool:
+    """Whether who is to come leaves its own place first, and may stand still there: nobody makes room for it then."""
+    comes = state.workloads.get(cause)
+    if comes is None or not comes.present:
+        return False
+    return comes.stands_on is not None or (state.plan[cause].deadline_at is not None and may_freeze(state, comes))
 
 
 def can_thaw(state: NodeState, workload: Workload, frozen: Frozen, entry: PlanEntry) -> bool:
