@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import (
+    FreezeProcess,
     InterruptCell,
     StartProcess,
     StopProcess,
     SuspendProcess,
+    ThawProcess,
     TrimMemory,
     WorkloadCommand,
 )
@@ -264,6 +266,8 @@ class Stage:
             StartProcess: "start",
             InterruptCell: "interrupt",
             SuspendProcess: "suspend",
+            FreezeProcess: "freeze",
+            ThawProcess: "thaw",
             StopProcess: "stop",
             TrimMemory: "trim",
         }

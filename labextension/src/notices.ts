@@ -45,6 +45,8 @@ interface IKind {
 const KINDS: Readonly<Record<string, IKind>> = {
   moved: { severity: 'info', important: false, actions: ['open-panel', 'go-to-notebook'] },
   suspended: { severity: 'info', important: true, actions: ['resume', 'open-panel'] },
+  frozen: { severity: 'info', important: true, actions: ['open-panel', 'go-to-notebook'] },
+  thawed: { severity: 'info', important: false, actions: ['go-to-notebook', 'open-panel'] },
   evicted: { severity: 'warning', important: true, actions: ['open-panel', 'go-to-notebook'] },
   interrupted: { severity: 'warning', important: true, actions: ['open-panel', 'go-to-notebook'] },
   exited: { severity: 'warning', important: true, actions: ['open-panel', 'go-to-notebook'] },

@@ -84,6 +84,10 @@ export function positionOf(workload: IWorkload): number | null {
 export function whereText(workload: IWorkload, trans: ITranslate): string {
   const gpus = gpusText(workload.gpus, trans);
   const position = positionOf(workload);
+  const stands = standingText(workload, trans);
+  if (stands !== null) {
+    return stands;
+  }
   if (position !== null) {
     return trans.__('waiting for a GPU, %1 in queue', ordinal(position, trans));
   }
@@ -113,6 +117,18 @@ export function whereText(workload: IWorkload, trans: ITranslate): string {
     case 'failed':
       return trans.__('GPU process failed');
   }
+}
+
+/** Since when its running cell stands still, and for whom; `null`: it does not. */
+export function standingText(workload: IWorkload, trans: ITranslate): string | null {
+  if (workload.frozen === null || workload.phase !== 'suspended') {
+    return null;
+  }
+  const style = { hour: '2-digit', minute: '2-digit' } as const;
+  const since = new Date(workload.frozen.since).toLocaleTimeString(undefined, style);
+  return workload.frozen.for === null
+    ? trans.__('its cell stands still since %1', since)
+    : trans.__('its cell stands still since %1, for %2', since, workload.frozen.for);
 }
 
 /** The status bar's text for the current notebook; used, request and limit: `GPU 0: 6.2 / 8 / 16 GiB, executing`. */
@@ -274,6 +290,14 @@ function eventText(entry: IEntry, trans: ITranslate): string {
       return trans.__('could not be started');
     case 'suspend_failed':
       return trans.__('could not be suspended');
+    case 'frozen':
+      return trans.__('stands still, %1 is free', from);
+    case 'thawed':
+      return trans.__('goes on on %1', to);
+    case 'freeze_failed':
+      return trans.__('could not be made to stand still');
+    case 'thaw_failed':
+      return trans.__('could not go on yet');
     case 'interrupted':
       return trans.__('was interrupted on %1', from);
     case 'released':

@@ -41,6 +41,13 @@ export interface ICause {
 }
 
 /** One demand for GPU and where it stands. */
+/** A cell whose GPU process is frozen: since when, what of it is in host memory, and for whom. */
+export interface IFrozen {
+  readonly since: string;
+  readonly bytes: number;
+  readonly for: string | null;
+}
+
 export interface IWorkload {
   readonly id: string;
   readonly name: string;
@@ -69,6 +76,8 @@ export interface IWorkload {
   readonly moving: boolean;
   /** Its user holds it against everybody's burst until then. */
   readonly keep_until: string | null;
+  /** Its running cell stands still; `null` also where the daemon is older. */
+  readonly frozen: IFrozen | null;
   readonly position: number | null;
   readonly reason: string;
   /** The same to translate; `null`: the daemon is older. */

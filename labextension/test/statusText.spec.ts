@@ -57,6 +57,32 @@ it('a time that is none, or far in the future, is no age', () => {
   expect(secondsSince('1970-01-01T00:16:41Z', 1000)).toBe(0);
 });
 
+it('a cell that stands still is said, since when and for whom, before its place in the queue', () => {
+  const since = '2026-11-21T10:02:03+00:00';
+  const stands = {
+    phase: 'suspended',
+    position: 1,
+    frozen: { since, bytes: GIB, for: 'training-7' }
+  } as const;
+  expect(whereText(workload('w-alice', stands), trans)).toMatch(
+    /^its cell stands still since .+, for training-7$/
+  );
+  const nobody = { ...stands, frozen: { ...stands.frozen, for: null } };
+  expect(whereText(workload('w-alice', nobody), trans)).toMatch(/^its cell stands still since [^,]+$/);
+  expect(whereText(workload('w-alice', { ...stands, phase: 'starting', moving: false }), trans)).not.toMatch(
+    /still/
+  );
+});
+
+it.each([
+  ['frozen', 'stands still, GPU 1 is free'],
+  ['thawed', 'goes on on GPU 1'],
+  ['freeze_failed', 'could not be made to stand still'],
+  ['thaw_failed', 'could not go on yet']
+])('%s is told', (event, text) => {
+  expect(entryText(entry({ event, from: 'GPU 1', to: 'GPU 1' }), 'binary', trans)).toContain(text);
+});
+
 describe('where a workload is', () => {
   it.each([
     [{ phase: 'running' }, 'GPU 0'],

@@ -58,7 +58,7 @@ class GpuStatus:
         where = f" on {' and '.join(own['gpus'])}" if own["gpus"] else ""
         waits = own["position"] is not None and own["phase"] != "starting"
         place = f", {ordinal(own['position'])} in queue" if waits else ""
-        return f"This notebook is {own['phase']}{where}{place}{_kept(own)}: {own['reason']}."
+        return f"This notebook is {own['phase']}{where}{place}{_stands(own)}{_kept(own)}: {own['reason']}."
 
     def as_html(self) -> str:
         """A bar for each Gpu and a table, in the frontend's own style; every text is escaped."""
@@ -76,7 +76,7 @@ class GpuStatus:
         return (
             "→" if workload["id"] == self._own_id else "",
             workload["name"],
-            workload["phase"] + (", executing" if workload["executing"] else "") + _kept(workload),
+            workload["phase"] + (", executing" if workload["executing"] else "") + _stands(workload) + _kept(workload),
             " ".join(workload["gpus"]) + (" (borrowed)" if workload["borrowed"] else ""),
             format_bytes(workload["memory_used_bytes"]),
             format_bytes(workload["request_bytes"]),
@@ -89,6 +89,14 @@ def _cell(head: str, text: str) -> str:
     # A number and its unit stay together; a long name may be broken anywhere.
     style = "white-space:nowrap" if head in _FIGURES else "overflow-wrap:anywhere;min-width:6em" if head else ""
     return f"<td style='text-align:left;{style}'>{escape(text)}</td>"
+
+
+def _stands(workload: Mapping[str, Any]) -> str:
+    frozen = workload.get("frozen")  # a daemon of before does not say
+    if frozen is None:
+        return ""
+    whom = "" if frozen["for"] is None else f", for {frozen['for']}"
+    return f", its cell stands still since {clock_time(frozen['since'])}{whom}"
 
 
 def _kept(workload: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from nls_jupyter.saved_state import DEAD_GPU, WAITS, SavedStateDamagedError, read_manifest
 from nls_jupyter.supervisor.channel import GpuProcess
 from nls_jupyter.supervisor.completed import Completed
+from nls_jupyter.supervisor.freezer import Freezer
 from nls_jupyter.supervisor.kept_state import Deaths, Restored, SavedState
 from nls_jupyter.supervisor.launch import GpuProcessDied, LaunchFailed
 from nls_jupyter.supervisor.lineage import Lineage
@@ -61,6 +62,7 @@ class Keeper:
 
     Attributes:
         saves: what is saved after cells.
+        freezer: has the driver freeze the process.
         standby: where the next process comes from, if one stands ready.
         process: `None` without one; set from its launch until nothing of it is left.
         usable: whether cells can be sent to `process`; ask `still_usable` before sending one.
@@ -97,6 +99,7 @@ class Keeper:
         self._suspending: tuple[GpuProcess, int] | None = None
         self._dead: tuple[GpuProcess | None, str] = None, ""
         self.saves = Saves(self.save, self._save_aside)
+        self.freezer = Freezer()
         self.standby: Standby | None = None
         self.process: GpuProcess | None = None
         self.usable = False
@@ -116,6 +119,11 @@ class Keeper:
     def executing(self) -> bool:
         """Whether a cell runs in the GPU process, whoever waits for it."""
         return self._cell is not None
+
+    @property
+    def held_by_driver(self) -> bool:
+        """Whether the driver may hold the process, which must not be killed then."""
+        return self.process is not None and self.freezer.holds(self.process)
 
     @property
     def last_cell(self) -> str | None:
@@ -488,6 +496,7 @@ class Keeper:
             if process is None:
                 return None
             self.ordered_end = self.ordered_end or reason
+            await self.freezer.unlock(process)
             process.kill()
         await asyncio.shield(process.exited)
         if self.process is process:

@@ -64,6 +64,10 @@ class Kept(Protocol):
     def usable(self) -> bool:
         """Whether the process has everything that was saved: before, what is saved is the only copy."""
 
+    @property
+    def held_by_driver(self) -> bool:
+        """Whether the process must not be killed now."""
+
     def drop_saved(self) -> None:
         """Forget it; its memory is free at once."""
 
@@ -122,7 +126,7 @@ class MemoryGuard:
         if process is not None and self._keeper.usable and self._keeper.saved is not None:
             self._keeper.drop_saved()
             self._log.add(f"What was saved of this notebook's GPU variables was dropped: {what}.", important=True)
-        elif left_bytes >= VERY_LOW * limit_bytes:
+        elif left_bytes >= VERY_LOW * limit_bytes or self._keeper.held_by_driver:
             return True
         elif process is not None:
             if process is not self._killed:

@@ -203,6 +203,15 @@ def waiting_line(view: Mapping[str, Any], waited_s: float, *, connected: bool = 
     return f"{place}, {view['reason']}{since}; {waited_s:.0f} s so far"
 
 
+def standing_line(since: float, for_whom: str | None, gpu: str, now: float) -> str:
+    """The live line of a cell that stands still; times are seconds since the epoch."""
+    moment = datetime.fromtimestamp(since).astimezone().isoformat()
+    whom = "" if for_whom is None else f", for {for_whom}"
+    return (
+        f"the cell stands still since {clock_time(moment)}{whom}; it goes on when {gpu} has room ({now - since:.0f} s)"
+    )
+
+
 def clock_time(moment: str) -> str:
     """A time in ISO 8601 as this place's clocks show it; with its date when that is another day."""
     local = datetime.fromisoformat(moment).astimezone()

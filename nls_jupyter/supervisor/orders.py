@@ -14,6 +14,7 @@ from nls_jupyter.supervisor.launch import GpuProcessDied, LaunchFailed
 from nls_jupyter.supervisor.memory_guard import no_room
 from nls_jupyter.supervisor.memory_questions import MemoryQuestions
 from nls_jupyter.supervisor.pending import RequestFailed
+from nls_jupyter.supervisor.standing import Standing
 from nls_jupyter.supervisor.tasks import Tasks
 from nls_scheduler.client.link import Report
 from nls_scheduler.wire.errors import DaemonUnreachable, Problem
@@ -50,6 +51,7 @@ class Orders:
         view: its status entry, as last received.
         over: its notebook has given it up; only its end is still answered.
         departure: the last way off a Gpu, until its user has read of the return; also that of the workload before.
+        standing: its running cell, if that stands still.
         why_not_suspended: why the last suspend failed; `None` once somebody asks for another one.
     """
 
@@ -61,6 +63,7 @@ class Orders:
         log: notices.NoticeLog,
         on_change: Callable[[], None],
         departure: notices.Departure | None = None,
+        on_stands: Callable[[], None] = lambda: None,
     ) -> None:
         self._keeper = keeper
         self._log = log
@@ -75,6 +78,7 @@ class Orders:
         self.view = view
         self.over = False
         self._link = client.supervise(self.id, self._report, only=True)
+        self.standing = Standing(keeper, log, self._tell, self._end_lost, on_stands)
         self._questions = MemoryQuestions(self._tell, lambda: self.connected and not self.over)
         keeper.on_memory_wanted = self._pass_on
 
@@ -164,6 +168,7 @@ class Orders:
         """The allowance first: an allocation that is granted is tried again within it."""
         await self._keeper.follow_allowance(view["allowance_bytes"])
         await self._questions.answer(view.get("memory_answer"))
+        await self.standing.test(view)
 
     async def _carry_out(self, command: CommandMessage) -> None:
         match command.command:
@@ -178,6 +183,10 @@ class Orders:
                 await self._tell("memory_trimmed", command_id=command.command_id)
             case "interrupt_cell":
                 await self._interrupt_cell(command)
+            case "freeze_process":
+                await self.standing.freeze(command, self.view)
+            case "thaw_process":
+                await self.standing.thaw(command)
         self._on_change()
 
     async def _start(self, command: CommandMessage) -> None:
@@ -188,6 +197,7 @@ class Orders:
             self._log.add(f"The GPU process could not start: {why}", important=True)
             return
         await self._leave_first()
+        self._keeper.freezer.serve(command.environment)
         try:
             ordered = beside_users(command.environment, os.environ)
             process = await self._keeper.launch({**ordered, "NLS_WORKLOAD": self.id})
@@ -245,6 +255,8 @@ class Orders:
             self._log.add(f"The running cell was interrupted: {command.reason}.")
 
     async def _stop(self, command: CommandMessage) -> None:
+        if not self.over and not await self.standing.let_go():
+            return  # it is told when the driver lets it go, or by its end
         if not self.over and command.grace_s > 0:
             await self._save_first(command)
         # After it was given up, the process that is there can be that of the notebook's next workload.
@@ -268,6 +280,13 @@ class Orders:
         except (TimeoutError, GpuProcessDied, *CANNOT_SAVE) as error:
             _log.info("What ran last was not saved before the GPU process was stopped: %s", error)
 
+    async def _end_lost(self, reason: str) -> None:
+        """End a process that the driver has given up: what was saved stands."""
+        process = None if self.over else await self._end(reason)
+        if process is not None:
+            await self.tell_exit(process, reason)
+            self._log.add(f"The GPU process was ended: {reason}.", important=True)
+
     async def _end(self, reason: str) -> GpuProcess | None:
         if self._keeper.usable:
             # One that never became usable was nowhere, so the departure before stands.
@@ -278,12 +297,13 @@ class Orders:
 
     def _report(self) -> Report:
         """How this notebook is, for a daemon that has just been connected to."""
-        process, saved = self._keeper.process, self._keeper.saved
+        process, saved, stands = self._keeper.process, self._keeper.saved, self.standing.stands
         return Report(
             process=None if process is None else (process.pid, process.start_time),
             ready=self._keeper.usable,
             executing=bool(self._open),
             saved_bytes=None if saved is None else saved.manifest.gpu_bytes,
+            frozen_bytes=None if stands is None else stands.bytes,
         )
 
     def _depart(self, why: str, *, died: bool = False) -> None:

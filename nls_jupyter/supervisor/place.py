@@ -43,7 +43,10 @@ class Place:
         keeper: Keeper,
         log: NoticeLog,
         changes: Changes,
+        on_stands: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_stands` is called when the running cell begins to stand still."""
+        self._on_stands = on_stands
         self._connect = connect
         self._defaults = defaults
         self._keeper = keeper
@@ -80,12 +83,13 @@ class Place:
         """Give the GPU back; what was saved stays. False: there was nothing to give back.
 
         Raises:
-            GpuUnavailable: the variables could not be saved; nothing was given back.
+            GpuUnavailable: the variables could not be saved, or the cell stands still; nothing was given back.
             DaemonUnreachable: the process has ended, but the daemon does not know.
         """
         orders = self.orders
         if orders is None:
             return False
+        self._let_stand()
         try:
             await asyncio.shield(self._tasks.spawn(self._release(orders)))
         except asyncio.CancelledError:
@@ -97,7 +101,16 @@ class Place:
         """A new, empty GPU process in place of this one; what was saved is dropped. Raises as `request`."""
         if self.orders is None and self._keeper.process is None and self._keeper.saved is None:
             raise GpuUnavailable("there is no GPU process to restart; %gpu request asks for a GPU.")
+        self._let_stand()
         await asyncio.shield(self._tasks.spawn(self._restart()))
+
+    def _let_stand(self) -> None:
+        """What the GPU driver holds is not ended. Raises GpuUnavailable."""
+        if self._keeper.held_by_driver:
+            raise GpuUnavailable(
+                "the running cell stands still, and to end what the GPU driver holds could hang the node: interrupt "
+                "the cell, which ends when it has gone on."
+            )
 
     async def rest(self) -> None:
         """Off the Gpu until the next cell, for one whose process ends anyway; returns at once. Raises as `suspend`."""
@@ -158,7 +171,9 @@ class Place:
                 return
             client = await self.client()
             view = await client.submit(kind="notebook", **{**self._defaults(), **self._as_before(wanted), **wanted})
-            self.orders = Orders(client, view, self._keeper, self._log, self._changes.announce, self._departure)
+            self.orders = Orders(
+                client, view, self._keeper, self._log, self._changes.announce, self._departure, self._on_stands
+            )
             self._departure = None
             self._tasks.spawn(self._follow(self.orders))
 
@@ -201,6 +216,7 @@ class Place:
             f"This notebook's place on the GPU has ended ({why.rstrip('.')}); the next GPU cell asks again.",
             important=True,
         )
+        await orders.standing.until_let_go()
         await self._keeper.cell_over()
         with contextlib.suppress(GpuProcessDied, *CANNOT_SAVE):
             if self._keeper.still_usable():

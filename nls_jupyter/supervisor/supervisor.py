@@ -6,6 +6,7 @@ Everything here runs in the loop's thread (`loop_thread`); `notebook.cells` is t
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import time
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from nls_jupyter.supervisor.orders import CANNOT_SAVE
 from nls_jupyter.supervisor.pending import RequestFailed, accepted
 from nls_jupyter.supervisor.place import Place
 from nls_jupyter.supervisor.standby import Standby, StandbySettings
+from nls_jupyter.supervisor.tasks import Tasks
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from nls_jupyter.supervisor.pending import Message
     from nls_scheduler.client.daemon_client import DaemonClient
     from nls_scheduler.client.patience import Patience
+
+_log = logging.getLogger(__name__)
 
 # A cell that follows one after which the GPU was to be given back waits this long for the daemon's word.
 _YIELD_ANSWER_S = 2.0
@@ -112,7 +116,9 @@ class Supervisor:
         self._kept_code = KeptCode(self.log)
         self.keeper.on_new = self._kept_code.run_in
         self.keeper.on_notice = self.log.add_once
-        self.place = Place(connect, defaults, self.keeper, self.log, self._changes)
+        self.place = Place(connect, defaults, self.keeper, self.log, self._changes, self._show_standing)
+        self._running: Cell | None = None
+        self._tasks = Tasks(lambda error: _log.error("The line of a standing cell failed.", exc_info=error))
         self.lasting = Lasting(kept_files, self.keeper, self.place, self.log, self.save)
 
     @property
@@ -190,6 +196,7 @@ class Supervisor:
         while True:
             await self._send(cell)
             assert call.work is not None  # noqa: S101 - `_send` raises, or has sent it
+            self._running = cell
             try:
                 return await asyncio.shield(call.work)
             except EndedInCell as ended:
@@ -266,6 +273,7 @@ class Supervisor:
         await self.place.close()
         await self.keeper.drop_standby()
         await self.keeper.end("the kernel ends")
+        await self.keeper.freezer.close()
         self.keeper.drop_saved()
 
     # Waiting
@@ -393,6 +401,19 @@ class Supervisor:
         if shown:
             # What a cell of auto mode puts out takes no way through its thread: a line cleared later takes that along.
             await cell.caught_up()
+
+    def _show_standing(self) -> None:
+        """The running cell begins to stand still: whoever waits for it reads that."""
+        cell = self._running
+        if cell is not None and cell.call.left_alone:
+            self._tasks.spawn(self._stand(cell))
+
+    async def _stand(self, cell: Cell) -> None:
+        orders = self.place.orders
+        while orders is not None and (stands := orders.standing.stands) is not None and cell.call.left_alone:
+            cell.on_wait(notices.standing_line(stands.since, stands.for_whom, stands.gpu, time.time()))
+            await self._changes.until(lambda: orders.standing.stands is None, _LIVE_LINE_S)
+        cell.on_wait(None)
 
     def _waiting_line(self, waited_s: float) -> str | None:
         orders = self.place.orders

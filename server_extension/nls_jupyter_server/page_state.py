@@ -20,6 +20,7 @@ _GPU_FIELDS: Final = (
 _NEWER_FIELDS: Final[dict[str, Any]] = {
     "cell_waits": True,
     "claimed": False,
+    "frozen": None,
     "keep_until": None,
     "pool": None,
     "queue": None,
@@ -43,7 +44,7 @@ _WORKLOAD_FIELDS: Final = (
         "current",
         "borrowed",
     ),
-    *("executing", "cell_waits", "yields", "claimed", "keep_until", "position", "reason", "reason_parts"),
+    *("executing", "cell_waits", "yields", "claimed", "keep_until", "frozen", "position", "reason", "reason_parts"),
     *("cause", "since", "queue"),
     *sorted(WORKLOAD_FIGURES),
 )
@@ -153,6 +154,9 @@ def steadied(before: State, now: State, *, keep_figures: bool) -> State:
             steady["since"], steady["cause"] = was["since"], was["cause"]
         if was is not None and _same_time(was["keep_until"], workload["keep_until"]):
             steady["keep_until"] = was["keep_until"]
+        stood, stands = (known["frozen"] if known else None for known in (was, workload))
+        if stood is not None and stands is not None and _same_time(stood["since"], stands["since"]):
+            steady["frozen"] = {**stands, "since": stood["since"]}
         workloads[name] = steady
     return {**now, "gpus": gpus, "workloads": workloads}
 

@@ -153,7 +153,8 @@ def test_the_status_for_programs_has_every_promised_field(daemon: DaemonProcess)
         "gpu_count_max", "gang", "gang_size", "queue",
         "gpus", "home", "current", "borrowed", "pid", "memory_used_bytes", "saved_bytes", "memory_answer",
         "allowance_bytes", "cell_waits",
-        "executing", "keep_until", "yields", "claimed", "position", "reason", "cause", "since", "waiting_s",
+        "executing", "keep_until", "frozen", "freezes", "yields", "claimed", "position", "reason", "cause", "since",
+        "waiting_s",
         "supervisor_pid", "pools", "reason_kind", "reason_parts",
     }  # fmt: skip
     assert "sleeper" in daemon.nls("status").stdout

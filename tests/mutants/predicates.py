@@ -54,6 +54,16 @@ PREDICATES = [
         ("Gpu._owned_bytes", "0", "An owner has the part that a cluster's scheduler gave it."),
     ),
     *_of(
+        "core/model/workload.py",
+        ("Workload.stands_on", "None", "A cell that stands still goes on only on the Gpu where it was."),
+        ("Workload.waits_away", "False", "A cell that stands still away from its home is owed nothing there."),
+    ),
+    *_of(
+        "core/planning/places/freezing.py",
+        ("may_freeze", "False", "A running cell stands still before it is interrupted, where the driver can do that."),
+        ("can_thaw", "False", "A cell that stands still goes on when there is room."),
+    ),
+    *_of(
         "core/model/policy.py",
         ("Policy.residency_s", "0.0", "A holder of burst keeps its Gpu for its residency."),
         ("Policy.ladder_s", "0.0", "A running cell is told and interrupted before it is stopped."),

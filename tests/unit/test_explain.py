@@ -6,6 +6,7 @@ from typing import Any
 
 from connections import sliced
 from nls_scheduler.cli.explain import render
+from nls_scheduler.core.model.events import FreezeTested
 from nls_scheduler.core.model.pools import Pool
 from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.views.explain import explain
@@ -124,3 +125,36 @@ def test_who_can_never_be_held_by_its_queue_is_not_told_to_wait_for_others() -> 
     stage = Stage(4, queues=(Queue("a", limit={"default": 2.0}),))
     stage.command("large", queue="a", gpu_count=3)
     assert told(stage, "large")["advice"] == ["Ask for less, or name another queue."]
+
+
+def a_cell_that_has_to_leave() -> Stage:
+    """bob's cell, within his request on GPU 1, for a command at home there."""
+    stage = Stage(2, reclaim_deadline_s=30.0, stop_grace_s=2.0, interrupt_grace_s=10.0, freeze_timeout_s=8.0)
+    stage.node.freezes = True
+    for name in ("alice", "bob"):
+        stage.notebook(name)
+        stage.cell_starts(name)
+        stage.allocates(name, 0.4)
+    stage.command("training")
+    return stage
+
+
+def test_who_has_to_leave_reads_when_its_cell_is_made_to_stand_still_or_why_it_cannot_be() -> None:
+    stage = a_cell_that_has_to_leave()
+    assert "Its cell is made to stand still in 10 s, and goes on later where it is." in told(stage, "bob")["steps"]
+    stage.node.tell(FreezeTested(stage.node.now, stage.workload("bob").id, "its GPU is shared by MPS"))
+    assert "Its cell cannot be made to stand still: its GPU is shared by MPS." in told(stage, "bob")["steps"]
+
+
+def test_whose_cell_stands_still_reads_where_alone_it_goes_on() -> None:
+    stage = a_cell_that_has_to_leave()
+    stage.after(11)
+    bob = told(stage, "bob")
+    assert bob["steps"][-1].startswith(
+        "So: its running cell stands still for training, in host memory, until GPU 1 takes it back: "
+    )
+    assert bob["gpus"][0]["why_not_place"] == "its cell stands still, and can go on only where it was"
+    assert bob["advice"] == ["Its cell goes on when GPU 1 has room: nowhere else can it."]
+    stage.ends("bob")
+    ends = "Its process stands still: it goes on when GPU 1 has room for it, and is ended then."
+    assert told(stage, "bob")["steps"][-1] == ends

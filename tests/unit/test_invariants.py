@@ -13,8 +13,10 @@ import pytest
 from nls_scheduler.core import invariants
 from nls_scheduler.core.invariants import SENTENCES, InvariantError, broken, check
 from nls_scheduler.core.model import events as ev
-from nls_scheduler.core.model import gpu, policy, pools, queues, state, workload
+from nls_scheduler.core.model import gpu, policy, pools, queues, reasons, state, workload
 from nls_scheduler.core.model.commands import (
+    EndProcess,
+    FreezeProcess,
     InterruptCell,
     StartProcess,
     StopProcess,
@@ -25,7 +27,7 @@ from nls_scheduler.core.model.gpu import Releasing
 from nls_scheduler.core.model.ids import CommandId, ProcessId
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.queues import Queue
-from nls_scheduler.core.model.workload import Order, Pending, Phase
+from nls_scheduler.core.model.workload import Frozen, Order, Pending, Phase
 from stage import TOTAL, Stage
 
 if TYPE_CHECKING:
@@ -321,6 +323,73 @@ def test_a_lowered_bound_on_moves_is_no_move() -> None:
     before = replace(record(stage, "alice", burst_moves=(1.0, 2.0, 3.0)), policy=Policy(max_moves_per_hour=1))
     after = replace(record(stage, "alice", burst_moves=(2.0, 3.0)), policy=before.policy)
     assert "moves_for_burst_are_rare" not in names((before, after, order(stage, SuspendProcess)))
+
+
+def stands(stage: Stage, **changes: object) -> NodeState:
+    """alice's process is frozen."""
+    frozen = Frozen((stage.uuid(0),), TOTAL // 2, NOW, reasons.NOTHING)
+    off = {"phase": Phase.SUSPENDED, "current": (), "frozen": frozen, "cell_since": 1.0, "waiting_since": 1.0}
+    return record(stage, "alice", **{**off, **changes})
+
+
+@pytest.mark.parametrize("changes", [{"process": None}, {"phase": Phase.RUNNING}, {"phase": Phase.FAILED}])
+def test_what_stands_still_without_a_process_or_in_another_phase_is_said(changes: dict[str, object]) -> None:
+    stage = two()
+    assert "who_stands_still_has_its_process_and_no_gpu" not in names((stands(stage), stands(stage), ()))
+    a_sentence_is_broken((stands(stage), stands(stage, **changes), ()), "stands still, is")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"process": ProcessId(7, 7)}, {"frozen": None, "pending": Pending(Order.THAW, CommandId(1), 0, 1, "so")}],
+)
+def test_a_cell_that_goes_on_in_another_process_or_elsewhere_is_said(changes: dict[str, object]) -> None:
+    stage = two()
+    after = stands(stage, current=(stage.uuid(1),), phase=Phase.STARTING, **changes)
+    a_sentence_is_broken((stands(stage), after, ()), "stood still as")
+
+
+FREEZES = {
+    "runs no cell": {"cell_since": None},
+    "is frozen without a deadline": {},
+    "where that is not allowed, or cannot be done": {"freezable": False},
+    "is frozen again, or after its cell was interrupted": {"freeze_trouble": reasons.said("full")},
+}
+
+
+@pytest.mark.parametrize("says", FREEZES)
+def test_a_freeze_that_must_not_be_is_said(says: str) -> None:
+    stage = two()
+    state = record(stage, "alice", **{"cell_since": 1.0, "freezable": True, **FREEZES[says]})
+    a_sentence_is_broken((state, state, order(stage, FreezeProcess, timeout_s=1.0)), says)
+
+
+def test_a_freeze_where_the_policy_does_not_want_it_is_said() -> None:
+    stage = two()
+    state = replace(record(stage, "alice", cell_since=1.0, freezable=True), policy=Policy(freeze_cells=False))
+    a_sentence_is_broken((state, state, order(stage, FreezeProcess, timeout_s=1.0)), "where that is not allowed")
+
+
+def test_a_freeze_before_the_interrupt_is_due_breaks_nothing() -> None:
+    stage = two()
+    state = replace(
+        record(stage, "alice", cell_since=1.0, freezable=True), plan=entry(stage, "alice", deadline_at=100.0).plan
+    )
+    said = names((state, state, order(stage, FreezeProcess, timeout_s=1.0)))
+    assert not said & {"only_a_running_cell_is_frozen", "a_cell_that_could_not_be_frozen_is_not_frozen"}
+
+
+def test_an_order_to_what_stands_still_is_said() -> None:
+    stage = two()
+    commands = order(stage, StopProcess, grace_s=1.0)
+    a_sentence_is_broken((stands(stage), stands(stage), commands), "stands still and is told StopProcess")
+
+
+def test_a_kill_of_what_the_driver_may_hold_is_said() -> None:
+    stage = two()
+    state = record(stage, "alice", phase=Phase.SUSPENDING, perhaps_locked=True, pending=pending(Order.END))
+    commands = order(stage, EndProcess, process=ProcessId(1, 1))
+    a_sentence_is_broken((state, state, commands), "is killed while the driver may hold its process")
 
 
 def on_gpu_1(stage: Stage, **changes: object) -> NodeState:

@@ -30,6 +30,7 @@ class Keeper:
         self.process: Process | None = Process() if process else None
         self.saved: object | None = "saved" if saved else None
         self.usable = process
+        self.held_by_driver = False
 
     def drop_saved(self) -> None:
         self.saved = None
@@ -118,3 +119,11 @@ def test_a_container_s_limit_is_found_where_the_container_sees_it(tmp_path: Path
     assert container_room(proc, cgroups) == (250, 1000)
     (cgroups / "memory.max").write_text("max\n")
     assert container_room(proc, cgroups) is None
+
+
+def test_a_process_that_the_driver_holds_is_never_ended_here() -> None:
+    keeper = Keeper(process=True, saved=False)
+    keeper.held_by_driver = True
+    assert MemoryGuard(keeper, NoticeLog()).check(1, LIMIT)
+    assert keeper.process is not None
+    assert keeper.process.killed == 0

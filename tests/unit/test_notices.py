@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from nls_jupyter.supervisor.notices import (
     kept,
     ordinal,
     returned,
+    standing_line,
     waiting_line,
 )
 
@@ -129,6 +131,15 @@ def test_the_waiting_line_says_position_holder_and_since_when() -> None:
         r"\(training-7 is there since (\d\d \w+ )?\d\d:\d\d:\d\d\); 12 s so far",
         line,
     )
+
+
+def test_the_line_of_a_standing_cell_says_since_when_and_for_whom() -> None:
+    since = datetime.now().astimezone().replace(microsecond=0)
+    line = standing_line(since.timestamp(), "training-7", "GPU 1", since.timestamp() + 65.2)
+    clock = since.strftime("%H:%M:%S")
+    assert line == f"the cell stands still since {clock}, for training-7; it goes on when GPU 1 has room (65 s)"
+    nobody = standing_line(since.timestamp(), None, "GPU 1", since.timestamp())
+    assert nobody == f"the cell stands still since {clock}; it goes on when GPU 1 has room (0 s)"
 
 
 def test_the_waiting_line_names_what_it_waits_for() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nls_scheduler.core.model import events
-from nls_scheduler.core.model.commands import StartProcess, StopProcess, SuspendProcess
+from nls_scheduler.core.model.commands import FreezeProcess, StartProcess, StopProcess, SuspendProcess, ThawProcess
 from nls_scheduler.core.model.ids import CommandId, GpuUuid, ProcessId, WorkloadId
 from nls_scheduler.core.model.reasons import said
 from nls_scheduler.wire.errors import Problem
@@ -64,6 +64,17 @@ WHY = said("what a program knows")
         ),
         ("variables_lost", {"reason": "full"}, events.VariablesLost(1.5, W, "full")),
         ("memory_trimmed", {"command_id": 3}, events.MemoryTrimmed(1.5, W, ID)),
+        ("freeze_tested", {}, events.FreezeTested(1.5, W, None)),
+        ("freeze_tested", {"refusal": "too old"}, events.FreezeTested(1.5, W, "too old")),
+        ("process_frozen", {"command_id": 3, "frozen_bytes": 7}, events.ProcessFrozen(1.5, W, ID, 7)),
+        ("freeze_failed", {"command_id": 3, "reason": "no"}, events.FreezeFailed(1.5, W, ID, "no")),
+        ("process_thawed", {"command_id": 3}, events.ProcessThawed(1.5, W, ID)),
+        ("thaw_failed", {"reason": "no", "command_id": 3}, events.ThawFailed(1.5, W, ID, "no")),
+        (
+            "reported",
+            {"command_id": 3, "pid": 12, "start_time": 99, "ready": True, "executing": True, "frozen_bytes": 7},
+            events.WorkloadReported(1.5, W, ID, P, ready=True, executing=True, saved_bytes=None, frozen_bytes=7),
+        ),
         (
             "reported",
             {"command_id": 3, "pid": 12, "start_time": 99, "ready": True, "executing": False, "saved_bytes": 7}
@@ -153,6 +164,14 @@ def test_orders_arrive_as_they_were_given() -> None:
     stop = StopProcess(ID, W, WHY, None, 2.5)
     assert parse_daemon_message(encode_command(stop, "because", None, {})) == CommandMessage(
         "stop_process", 3, "because", grace_s=2.5
+    )
+    freeze = FreezeProcess(ID, W, WHY, None, 7.5)
+    assert parse_daemon_message(encode_command(freeze, "because", None, {})) == CommandMessage(
+        "freeze_process", 3, "because", timeout_s=7.5
+    )
+    thaw = ThawProcess(ID, W, WHY, None, (GpuUuid("GPU-a"),), 120.0)
+    assert parse_daemon_message(encode_command(thaw, "because", None, {})) == CommandMessage(
+        "thaw_process", 3, "because", gpus=("GPU-a",), timeout_s=120.0
     )
 
 

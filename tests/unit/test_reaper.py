@@ -11,15 +11,17 @@ import pytest
 
 from nls_scheduler.core.model.commands import EndProcess
 from nls_scheduler.core.model.events import Event, ProcessExited, SupervisorLost
+from nls_scheduler.core.model.gpu import Releasing
 from nls_scheduler.core.model.ids import CommandId, GpuUuid, WorkloadId
 from nls_scheduler.core.model.reasons import Mention, Reason, Why
+from nls_scheduler.core.model.workload import Frozen, Phase
 from nls_scheduler.daemon import reaper
 from nls_scheduler.daemon.reaper import Reaper
 from nls_scheduler.processes.proc import look_up, some_left_of
 from nls_scheduler.views.entries import entry_view
 from nls_scheduler.views.history import Recorder
 from nls_scheduler.views.veil import Viewer
-from stage import Stage
+from stage import TOTAL, Stage
 
 NEEDED = Why(Reason.NEEDED, gpus=(GpuUuid("GPU-0"),), who=(Mention("w9", "secret", "command", 4711),))
 
@@ -79,3 +81,20 @@ def test_what_has_left_a_process_is_ended_before_it_counts_as_lost(monkeypatch: 
     asyncio.run(Reaper(order.append).end_abandoned(left))
     assert order[0] == [left.process]
     assert isinstance(order[1], SupervisorLost)
+
+
+@pytest.mark.parametrize(("stands_still", "ended"), [(True, False), (False, True)])
+def test_a_frozen_process_is_not_ended_for_memory_that_the_driver_still_shows(
+    stands_still: bool, ended: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killing what the driver holds can hang the node; what an ended process left is ended."""
+    stage, killed, own = Stage(1), [], look_up(os.getpid())
+    stage.notebook("book", owner=own.uid)
+    gpu, record = stage.uuid(0), stage.workload("book")
+    frozen = Frozen((gpu,), TOTAL // 2, 0.0, NEEDED) if stands_still else None
+    off = replace(record, phase=Phase.SUSPENDED, current=(), process=own.id if stands_still else None, frozen=frozen)
+    left = Releasing(own.id, record.id, TOTAL // 2, 0.0)
+    gpus = {gpu: replace(stage.node.state.gpus[gpu], releasing=(left,))}
+    monkeypatch.setattr(reaper, "kill", lambda pid, start_time: killed.append((pid, start_time)))
+    Reaper(lambda _: None).end_remains(replace(stage.node.state.having(off), gpus=gpus, at=100.0))
+    assert bool(killed) is ended

@@ -13,7 +13,8 @@ from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.codec import decode, encode
 from nls_scheduler.core.model.commands import ReportRefusal, SetTimer, WorkloadCommand
 from nls_scheduler.core.model.ids import ProcessId
-from nls_scheduler.core.model.workload import Order, Phase
+from nls_scheduler.core.model.reasons import NOTHING
+from nls_scheduler.core.model.workload import Frozen, Order, Phase
 from nls_scheduler.core.planning.plan import Plan, make_plan
 from nls_scheduler.core.refusals import refusal
 from stage import TOTAL, Stage
@@ -197,6 +198,25 @@ def test_a_running_cell_is_never_suspended_and_not_interrupted_without_a_deadlin
     assert refusal(stage.node.state, victim, entry, Order.SUSPEND) == "a cell runs, and would be cut off"
     assert refusal(stage.node.state, victim, entry, Order.INTERRUPT) == "it runs, and nobody sets it a deadline"
     assert refusal(stage.node.state, replace(victim, cell_since=None), entry, Order.SUSPEND) is None
+
+
+def test_a_cell_that_stands_still_goes_on_only_where_there_is_room_in_fact() -> None:
+    stage = one_that_runs("cell")
+    gpu = stage.workload("victim").current
+    frozen = Frozen(gpu, TOTAL // 2, 1.0, NOTHING)
+    victim = replace(stage.workload("victim"), phase=Phase.SUSPENDED, current=(), frozen=frozen)
+    state, entry = stage.node.state.having(victim), stage.plan("victim")
+    assert refusal(state, victim, entry, Order.THAW) is None
+    full = replace(state, gpus={**state.gpus, gpu[0]: replace(state.gpus[gpu[0]], unplaced_bytes=TOTAL * 3 // 4)})
+    assert refusal(full, victim, entry, Order.THAW) == "GPU 0 has no room for it in fact"
+    broken = replace(state, gpus={**state.gpus, gpu[0]: replace(state.gpus[gpu[0]], healthy=False)})
+    assert refusal(broken, victim, entry, Order.THAW) == "its GPU is out of service, or its memory is not known"
+
+
+def test_a_running_cell_is_not_frozen_without_a_deadline() -> None:
+    stage = one_that_runs("cell")
+    victim, entry = stage.workload("victim"), stage.plan("victim")
+    assert refusal(stage.node.state, victim, entry, Order.FREEZE) == "it runs, and nobody sets it a deadline"
 
 
 def test_in_every_history_a_refusal_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,6 +76,19 @@ TABLE = [
         Why(Reason.STAYS_AS_GUEST, gpus=(A,), because=(LIMIT,)),
         "stays on GPU 0 while nobody needs it: queue 'a' has 2.5 of the 2.5 GPUs of pool 'default' that it may have",
     ),
+    (
+        Why(Reason.STANDS_STILL, gpus=(A,), who=(BOB,), because=(Why(Reason.HELD, gpus=(A,), who=(BOB,)),)),
+        "its running cell stands still for bob, in host memory, until GPU 0 takes it back: GPU 0 is held by bob",
+    ),
+    (
+        Why(Reason.STANDS_STILL, gpus=(A,), because=(YIELDS_NOT,)),
+        (
+            "its running cell stands still, in host memory, until GPU 0 takes it back: nobody who holds a GPU can "
+            "yield that much"
+        ),
+    ),
+    (Why(Reason.FAILED_UNHEARD), "that failed while the daemon was away"),
+    (Why(Reason.GOES_ON, gpus=(B,)), "GPU 1 takes its standing cell back"),
     (Why(Reason.NEEDED, gpus=(A,), who=(ALICE,)), "alice needs GPU 0"),
     (Why(Reason.NEEDED, gpus=(A,), who=(POD,)), "default/train needs GPU 0"),
     (

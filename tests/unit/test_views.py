@@ -14,9 +14,13 @@ from nls_scheduler.core.model.ids import GpuUuid, ProcessId, WorkloadId
 from nls_scheduler.core.model.state import NodeState
 from nls_scheduler.core.model.workload import Kind, WorkloadSpec
 from nls_scheduler.core.step import step
+from nls_scheduler.units.clock import wall_time
 from nls_scheduler.views.entries import entry_view
 from nls_scheduler.views.history import BACKLOG_LIMIT, ENTRIES_KEPT, History, Recorder
+from nls_scheduler.views.sentences import Names
 from nls_scheduler.views.status import figures, node_view, settled_part, workload_view
+from nls_scheduler.views.veil import Viewer
+from stage import TOTAL, Stage
 
 GIB = 2**30
 A, B = GpuUuid("GPU-a"), GpuUuid("GPU-b")
@@ -265,3 +269,65 @@ def test_a_passive_follower_hears_everything_and_keeps_no_daemon_from_ending() -
         assert passive.get_nowait() is None
 
     asyncio.run(story())
+
+
+def stands_still() -> Stage:
+    """alice's cell, for bob's."""
+    stage = Stage(1, freeze_timeout_s=8.0)
+    stage.node.freezes = True
+    stage.notebook("alice", owner=1000)
+    stage.cell_starts("alice")
+    stage.allocates("alice", 0.9)
+    stage.notebook("bob", owner=1001)
+    stage.cell_starts("bob")
+    stage.after(11)
+    assert stage.phase("alice") == "suspended"
+    return stage
+
+
+def test_a_cell_that_stands_still_is_told_with_its_times_and_for_whom() -> None:
+    stage = stands_still()
+    view = workload_view(stage.node.state, stage.workload("alice"), stage.node.now)
+    frozen = view["frozen"]
+    assert (frozen["bytes"], frozen["for"]) == (int(0.9 * TOTAL), "bob")
+    assert frozen["since"] == wall_time(10.0)
+    assert settled_part(view)["frozen"] == {"bytes": frozen["bytes"], "for": "bob"}
+    assert workload_view(stage.node.state, stage.workload("bob"), stage.node.now)["frozen"] is None
+
+
+def test_who_may_not_read_about_another_reads_no_name_in_what_stands_still() -> None:
+    stage = stands_still()
+    for uid, named in ((1000, "another user's notebook"), (1002, None)):
+        names = Names.of(stage.node.state, Viewer(uid))
+        view = workload_view(stage.node.state, stage.workload("alice"), stage.node.now, names)
+        assert view["frozen"]["for"] == named
+
+
+def test_what_stood_still_and_went_on_is_history_and_so_is_what_failed() -> None:
+    stage, recorder, told = stands_still(), Recorder(), []
+    replayed = NodeState(policy=stage.node.state.policy)
+    stage.node.release(stage.workload("bob").id)
+    stage.completes("bob")
+    stage.completes("alice", fail=True)
+    stage.after(40)
+    assert stage.runs("alice")
+    for event, _ in stage.node.history:
+        before = replayed
+        replayed, commands = step(before, event)
+        told += map(entry_view, recorder.entries(before, event, replayed, commands))
+    of_alice = [entry for entry in told if entry["name"] == "alice" and "queued" not in str(entry["event"])]
+    assert [entry["event"] for entry in of_alice] == ["started", "frozen", "thaw_failed", "thawed"]
+    frozen, thawed = of_alice[1], of_alice[3]
+    assert (frozen["from"], frozen["bytes"], frozen["cause"]["name"]) == ("GPU 0", int(0.9 * TOTAL), "bob")
+    assert frozen["reason"] == "bob needs GPU 0"
+    assert thawed["to"] == "GPU 0"
+    assert thawed["seconds"] >= 30
+
+
+def test_the_end_of_what_stands_still_is_history() -> None:
+    stage, recorder = stands_still(), Recorder()
+    before, seen = stage.node.state, len(stage.node.history)
+    stage.node.kill(stage.workload("alice").id)
+    event, commands = stage.node.history[seen]
+    (entry,) = map(entry_view, recorder.entries(before, event, stage.node.state, commands))
+    assert (entry["event"], entry["from"], entry["reason"]) == ("exited", "GPU 0", "killed by SIGKILL")

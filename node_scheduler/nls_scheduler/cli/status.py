@@ -122,6 +122,9 @@ def _topology(gpus: list[dict[str, Any]]) -> str:
 def _workload(workload: dict[str, Any], labels: dict[str, str], *, alike: bool) -> list[str]:
     """`alike`: others have its name, which its id tells it from."""
     phase = workload["phase"] + (" (cell)" if workload["executing"] and workload["kind"] == "notebook" else "")
+    if (frozen := workload.get("frozen")) is not None:
+        phase += f" (its cell stands still since {local_time(frozen['since'])}"
+        phase += ")" if frozen["for"] is None else f", for {frozen['for']})"
     if workload.get("keep_until") is not None:
         phase += f" (kept until {local_time(workload['keep_until'])})"
     if workload["position"] is not None:

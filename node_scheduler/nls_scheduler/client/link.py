@@ -76,12 +76,14 @@ class Report:
         ready: whether it can be used.
         executing: whether a cell runs or waits.
         saved_bytes: what is saved of its Gpu memory; `None`: nothing.
+        frozen_bytes: what of it stands still in host memory; `None`: the process is not frozen.
     """
 
     process: tuple[int, int] | None = None
     ready: bool = False
     executing: bool = False
     saved_bytes: int | None = None
+    frozen_bytes: int | None = None
 
 
 class SupervisorLink:
@@ -300,6 +302,7 @@ class SupervisorLink:
                 start_time=start_time,
                 executing=report.executing,
                 saved_bytes=report.saved_bytes,
+                **({} if report.frozen_bytes is None else {"frozen_bytes": report.frozen_bytes}),
             )
         except DaemonUnreachable:
             return True  # it has gone again; the next connection tells
@@ -427,7 +430,8 @@ class SupervisorLink:
         pid, start_time = report.process or (None, None)
         fields = {"pid": pid, "start_time": start_time, "ready": report.ready, "executing": report.executing}
         known = {key: value for key, value in fields.items() if value is not None}
-        saved = {} if report.saved_bytes is None else {"saved_bytes": report.saved_bytes}
+        sizes = {"saved_bytes": report.saved_bytes, "frozen_bytes": report.frozen_bytes}
+        saved = {key: size for key, size in sizes.items() if size is not None}
         answered = {"command_id": self._done_order, "received": self._last_order}
         return encode_event("reported", {**answered, **known, **saved})
 

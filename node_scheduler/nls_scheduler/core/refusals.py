@@ -22,11 +22,13 @@ def refusal(state: NodeState, workload: Workload, entry: PlanEntry, order: Order
     """Why `order` is not to be given; `None`: it may be. `state` has the orders of this step that were given before."""
     if order is Order.START:
         return _of_start(state, workload)
+    if order is Order.THAW:
+        return _of_thaw(state, workload)
     if workload.phase is not Phase.RUNNING or not workload.executing:
         return None
     if order is Order.SUSPEND:
         return "a cell runs, and would be cut off"
-    if order is Order.INTERRUPT:
+    if order in (Order.INTERRUPT, Order.FREEZE):
         return _of_deadline(state, workload, entry)
     return _of_stop(state, workload, entry) if order is Order.STOP else None
 
@@ -47,6 +49,20 @@ def _of_start(state: NodeState, workload: Workload) -> str | None:
         taken = gpu.foreign_bytes + sum(releasing.bytes for releasing in gpu.releasing)
         taken += sum(max(w.size_bytes, w.used_bytes(uuid)) for w in there)
         if taken + sum(w.return_bytes for w in coming) > gpu.memory_total_bytes:
+            return f"{gpu.label} has no room for it in fact"
+    return None
+
+
+def _of_thaw(state: NodeState, workload: Workload) -> str | None:
+    """It goes on where it was, beside what is there: all that it had there comes back at once."""
+    for uuid in () if workload.frozen is None else workload.frozen.gpus:
+        gpu = state.gpus.get(uuid)
+        if gpu is None or not gpu.healthy or gpu.memory_used_bytes is None:
+            return "its GPU is out of service, or its memory is not known"
+        there = [w for w in state.workloads.values() if uuid in w.current]
+        taken = gpu.foreign_bytes + sum(releasing.bytes for releasing in gpu.releasing)
+        taken += sum(max(w.size_bytes, w.used_bytes(uuid)) for w in there)
+        if taken + workload.return_bytes > gpu.memory_total_bytes:
             return f"{gpu.label} has no room for it in fact"
     return None
 

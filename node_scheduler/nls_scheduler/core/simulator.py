@@ -15,11 +15,13 @@ from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.codec import decode, encode
 from nls_scheduler.core.model.commands import (
     EndProcess,
+    FreezeProcess,
     InterruptCell,
     ReportRefusal,
     StartProcess,
     StopProcess,
     SuspendProcess,
+    ThawProcess,
     TrimMemory,
     WorkloadCommand,
 )
@@ -61,6 +63,7 @@ class SimulatedProcess:
 
     Attributes:
         cached_bytes: part of that which no variable uses: a trim gives it back, and it is never saved.
+        frozen: all of that is in host memory.
     """
 
     id: ProcessId
@@ -68,6 +71,7 @@ class SimulatedProcess:
     gpus: tuple[GpuUuid, ...]
     held_bytes: int
     cached_bytes: int = 0
+    frozen: bool = False
     alive: bool = True
     lingers: bool = False
 
@@ -99,6 +103,7 @@ class SimulatedNode:
         pending: commands sent and not answered yet, oldest first.
         context_bytes: memory of a process that has allocated nothing.
         deaf: whether cells ignore that they are interrupted.
+        freezes: whether the driver can freeze processes in place.
     """
 
     state: NodeState = field(default_factory=NodeState)
@@ -111,6 +116,7 @@ class SimulatedNode:
     strangers: dict[GpuUuid, int] = field(default_factory=dict)
     history: list[tuple[Event, tuple[Command, ...]]] = field(default_factory=list)
     deaf: bool = False
+    freezes: bool = False
     down: bool = False
     unreported: set[WorkloadId] = field(default_factory=set)
     _gpus: tuple[Gpu, ...] = ()
@@ -203,7 +209,8 @@ class SimulatedNode:
             gpus=process.gpus,
             executing=workload.executing,
             saved_bytes=saved_bytes,
-            uses=uses,
+            uses={} if process.frozen else uses,
+            frozen_bytes=process.held_bytes if process.frozen else None,
         )
         if why_no_room(self.state, step(self.state, event)[0], workload_id) is not None:
             return False
@@ -225,6 +232,7 @@ class SimulatedNode:
                 ready=process is not None,
                 executing=workload.executing,
                 saved_bytes=saved_bytes,
+                frozen_bytes=process.held_bytes if process and process.frozen else None,
             )
         )
 
@@ -255,7 +263,7 @@ class SimulatedNode:
         self.processes = [p for p in self.processes if p.alive or p.lingers]
         readings = {}
         for uuid in self.state.gpus:
-            here = [p for p in self.processes if uuid in p.gpus]
+            here = [p for p in self.processes if uuid in p.gpus and not p.frozen]
             known = [p for p in here if p.workload in self.state.workloads or p.id in self._releasing()]
             placed = tuple(ev.PlacedUse(p.workload, p.id, p.held_bytes) for p in known)
             foreign = self.strangers.get(uuid, 0)
@@ -333,6 +341,10 @@ class SimulatedNode:
                 self._complete_start(workload, command, fail=fail)
             case SuspendProcess():
                 self._complete_suspend(workload, command, fail=fail)
+            case FreezeProcess():
+                self._complete_freeze(workload, command, fail=fail)
+            case ThawProcess():
+                self._complete_thaw(workload, command, fail=fail)
             case InterruptCell():
                 self.tell(ev.CellInterrupted(self.now, workload.id, command.command_id))
                 if workload.executing and not fail and not self.deaf:
@@ -357,6 +369,25 @@ class SimulatedNode:
         self.processes.append(process)
         self.tell(ev.ProcessStarted(self.now, workload.id, command.command_id, process.id))
         self.tell(ev.ProcessReady(self.now, workload.id, command.command_id))
+        if self.freezes:
+            self.tell(ev.FreezeTested(self.now, workload.id, None))
+
+    def _complete_freeze(self, workload: SimulatedWorkload, command: FreezeProcess, *, fail: bool) -> None:
+        process = workload.process
+        if fail or process is None or not workload.executing:
+            why = "managed memory is in use" if fail else "no cell runs any more"
+            self.tell(ev.FreezeFailed(self.now, workload.id, command.command_id, why))
+            return
+        process.frozen = True
+        self.tell(ev.ProcessFrozen(self.now, workload.id, command.command_id, process.held_bytes))
+
+    def _complete_thaw(self, workload: SimulatedWorkload, command: ThawProcess, *, fail: bool) -> None:
+        process = workload.process
+        if fail or process is None or process.gpus != command.gpus:
+            self.tell(ev.ThawFailed(self.now, workload.id, command.command_id, "the driver had no memory for it"))
+            return
+        process.frozen = False
+        self.tell(ev.ProcessThawed(self.now, workload.id, command.command_id))
 
     def _complete_suspend(self, workload: SimulatedWorkload, command: SuspendProcess, *, fail: bool) -> None:
         busy = workload.executing or workload.process is None

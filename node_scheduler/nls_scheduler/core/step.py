@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 from nls_scheduler.core.model import gangs
 from nls_scheduler.core.model.commands import (
     EndProcess,
+    FreezeProcess,
     InterruptCell,
     ReportRefusal,
     SetTimer,
     StartProcess,
     StopProcess,
     SuspendProcess,
+    ThawProcess,
     TrimMemory,
 )
 from nls_scheduler.core.model.ids import CommandId
@@ -29,7 +31,7 @@ from nls_scheduler.core.planning.end_of_line import entry_of_last
 from nls_scheduler.core.planning.gangs import have_room
 from nls_scheduler.core.planning.making_room.rooms import borrows_beside_a_stranger, has_room
 from nls_scheduler.core.planning.making_room.victims import suspend_failed_lately
-from nls_scheduler.core.planning.places import trims
+from nls_scheduler.core.planning.places import freezing, trims
 from nls_scheduler.core.planning.places.burst_moves import moves_of_last_hour
 from nls_scheduler.core.planning.places.failed_allocations import answer_wanted
 from nls_scheduler.core.planning.plan import make_plan
@@ -83,7 +85,8 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
 
 def _is_at_rest(workload: Workload, entry: PlanEntry) -> bool:
     """Whether it is to stay on no Gpu, or runs where it is to be, within its limit, and keeps what it holds."""
-    if entry.target != workload.current or workload.refused is not None:
+    to_end = workload.frozen is not None and workload.release_reason is not None
+    if entry.target != workload.current or workload.refused is not None or to_end:
         return False
     within = entry.trim_since is None and not workload.over_limit_polls
     return not workload.current or (workload.phase is Phase.RUNNING and within)
@@ -153,6 +156,10 @@ def outstanding(state: NodeState, workload: Workload) -> WorkloadCommand | None:
             return StartProcess(*head, gpus=workload.current)
         case Order.SUSPEND:
             return SuspendProcess(*head)
+        case Order.FREEZE:
+            return FreezeProcess(*head, timeout_s=_left_to_freeze_s(state, pending.deadline_at))
+        case Order.THAW:
+            return ThawProcess(*head, gpus=workload.current, timeout_s=state.policy.start_timeout_s)
         case Order.STOP:
             return StopProcess(*head, grace_s=max(0.0, pending.deadline_at - state.at - _STOP_ANSWER_S))
         case _:
@@ -160,7 +167,8 @@ def outstanding(state: NodeState, workload: Workload) -> WorkloadCommand | None:
 
 
 def _forget_the_ended(state: NodeState) -> NodeState:
-    ended = [k for k, w in state.workloads.items() if w.release_reason is not None and not w.present]
+    released = [w for w in state.workloads.values() if w.release_reason is not None]
+    ended = [w.id for w in released if not w.present and w.frozen is None]
     return replace(state, workloads={k: w for k, w in state.workloads.items() if k not in ended}) if ended else state
 
 
@@ -200,10 +208,14 @@ def _since(before: float | None, now: float) -> float:
 def _decide(state: NodeState, workload: Workload, entry: PlanEntry) -> Order | None:
     """The next legal thing on the way to the plan, or nothing for now."""
     match workload.phase:
+        case Phase.SUSPENDED if workload.frozen is not None:
+            return Order.THAW if freezing.can_thaw(state, workload, workload.frozen, entry) else None
         case Phase.QUEUED | Phase.SUSPENDED:
             fits = bool(entry.target) and all(has_room(state, workload, state.gpus[uuid]) for uuid in entry.target)
             return Order.START if fits and have_room(state, state.plan, workload) else None
         case Phase.STARTING:
+            if workload.frozen is not None:
+                return Order.STOP if _overdue(state, workload, entry) else None
             # What was saved stands, so that giving a start up loses nothing.
             return Order.STOP if entry.target != workload.current or _overdue(state, workload, entry) else None
         case Phase.SUSPENDING:
@@ -220,7 +232,10 @@ def _hurry(state: NodeState, workload: Workload, entry: PlanEntry) -> Order | No
     if pending is None or pending.order is Order.END:
         return None
     if pending.order is Order.STOP:
-        return Order.END if state.at >= pending.deadline_at else None
+        # Only who was told to freeze or thaw it can say whether it may be killed; its Gpu is lost to all until then.
+        return Order.END if state.at >= pending.deadline_at and not workload.perhaps_locked else None
+    if pending.order is Order.FREEZE:
+        return Order.STOP if _overdue(state, workload, entry) else None
     return Order.STOP if workload.release_reason is not None or _overdue(state, workload, entry) else None
 
 
@@ -233,7 +248,7 @@ def _keep_limit(workload: Workload) -> Order | None:
 
 
 def _leave(state: NodeState, workload: Workload, entry: PlanEntry) -> Order | None:
-    """Least harm first: trim, wait for the end of the cell, interrupt it, suspend, and only at the deadline stop."""
+    """Least harm first: trim, wait for the end of the cell, freeze or interrupt it, suspend, at the deadline stop."""
     overdue = _overdue(state, workload, entry)
     if workload.release_reason is not None:
         return Order.STOP
@@ -248,6 +263,8 @@ def _leave(state: NodeState, workload: Workload, entry: PlanEntry) -> Order | No
     asked_for = workload.suspend_reason is not None or workload.wish in entry.target
     if workload.kept(state.at) and entry.deadline_at is None and not asked_for:
         return None
+    if workload.executing and freezing.is_due(state, workload, entry):
+        return Order.FREEZE
     if workload.executing:
         return Order.INTERRUPT if _interrupt_is_due(state, workload, entry) else None
     in_doubt = any(borrows_beside_a_stranger(workload, state.gpus[uuid]) for uuid in entry.target)
@@ -283,10 +300,19 @@ def _order(state: NodeState, workload: Workload, entry: PlanEntry, order: Order)
         case Order.SUSPEND:
             command = SuspendProcess(*head)
             changed, timeout_s = _suspending(state, workload, entry), state.policy.suspend_timeout_s
+        case Order.FREEZE:
+            freeze_s = _left_to_freeze_s(state, entry.deadline_at)
+            command = FreezeProcess(*head, timeout_s=freeze_s)
+            changed = transition(workload, FreezeProcess, Phase.SUSPENDING, perhaps_locked=True)
+            timeout_s = freeze_s + state.policy.ladder_s
+        case Order.THAW:
+            command, timeout_s = _thaw(state, workload, head)
+            changed = transition(workload, ThawProcess, Phase.STARTING, current=command.gpus, perhaps_locked=True)
         case Order.STOP:
             grace_s = _grace_s(state, workload, entry)
             command = StopProcess(*head, grace_s=grace_s)
-            changed, timeout_s = transition(workload, StopProcess, Phase.SUSPENDING), _STOP_ANSWER_S + grace_s
+            changed = transition(workload, StopProcess, Phase.SUSPENDING, frozen=None)
+            timeout_s = _STOP_ANSWER_S + grace_s
         case Order.END:
             command = EndProcess(*head, process=workload.process)
             changed, timeout_s = transition(workload, EndProcess, Phase.SUSPENDING), state.policy.stop_timeout_s
@@ -318,6 +344,21 @@ def _interrupt(
     interrupt = Pending(Order.INTERRUPT, command.command_id, state.at, deadline_at, command.reason)
     workloads = {**state.workloads, workload.id: replace(workload, interrupt=interrupt)}
     return replace(state, workloads=workloads, next_command=CommandId(command.command_id + 1)), command
+
+
+def _thaw(
+    state: NodeState, workload: Workload, head: tuple[CommandId, WorkloadId, Why, WorkloadId | None]
+) -> tuple[ThawProcess, float]:
+    """The order to go on where it was, and when it counts as not obeyed."""
+    if workload.frozen is None:
+        raise ValueError(f"{workload.id} does not stand still")
+    command = ThawProcess(*head, gpus=workload.frozen.gpus, timeout_s=state.policy.start_timeout_s)
+    return command, command.timeout_s + _STOP_ANSWER_S
+
+
+def _left_to_freeze_s(state: NodeState, deadline_at: float | None) -> float:
+    """Until the cell would be interrupted: later there is no time to put right what went wrong."""
+    return 0.0 if deadline_at is None else max(0.0, state.policy.interrupt_at(deadline_at) - state.at)
 
 
 def _reason(workload: Workload, entry: PlanEntry, order: Order) -> Why:

@@ -9,7 +9,7 @@ import pwd
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from traitlets import Dict, Enum, Float, Int, TraitError, Unicode
+from traitlets import Bool, Dict, Enum, Float, Int, TraitError, Unicode
 from traitlets.config import Config, Configurable
 from traitlets.config.loader import ConfigFileNotFound, JSONFileConfigLoader, PyFileConfigLoader
 
@@ -62,6 +62,15 @@ class NlsScheduler(Configurable):
         _POLICY.interrupt_grace_s,
         help="A cell that must yield is interrupted this long before the deadline, at most half of it.",
     ).tag(config=True)
+    freeze_cells = Bool(
+        _POLICY.freeze_cells,
+        help="A running cell that must yield is frozen before it would be interrupted, where its GPU process's driver "
+        "can do that: it stands still, and goes on when its Gpu has room again. Off on simulated GPUs unless set.",
+    ).tag(config=True)
+    freeze_timeout_s = Float(
+        _POLICY.freeze_timeout_s,
+        help="It is frozen this long before it would be interrupted, or half of the time that there is until then.",
+    ).tag(config=True)
     stop_grace_s = Float(_POLICY.stop_grace_s, help="Part of the deadline kept for stopping a process.").tag(
         config=True
     )
@@ -101,7 +110,8 @@ class NlsScheduler(Configurable):
     ).tag(config=True)
     pools = Dict(
         help="Gpus with rules of their own, by name: gpus (UUIDs, indexes, product names with *), enabled, placement, "
-        "max_workloads_per_gpu, idle_suspend_s, oversubscribe. The settings of the same names are the default pool's."
+        "max_workloads_per_gpu, idle_suspend_s, oversubscribe, freeze_cells. The settings of the same names are the "
+        "default pool's."
     ).tag(config=True)
     queues = Dict(
         help="Who may have how much, by name: parent, priority, quota, limit, over_quota_weight, max_priority, users, "

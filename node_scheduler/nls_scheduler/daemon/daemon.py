@@ -69,10 +69,13 @@ _WORTH_A_SAMPLE: Final = (
     events.MemoryTrimmed,
     events.MemoryWanted,
     events.ProcessExited,
+    events.ProcessFrozen,
     events.ProcessReady,
     events.ProcessSuspended,
+    events.ProcessThawed,
     events.StartFailed,
     events.SupervisorLost,
+    events.ThawFailed,
     events.WorkloadAdopted,
     events.WorkloadSubmitted,
 )

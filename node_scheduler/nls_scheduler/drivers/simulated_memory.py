@@ -18,16 +18,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nls_scheduler.core.model.ids import GpuUuid, ProcessId
+from nls_scheduler.drivers.checkpoints import State
 from nls_scheduler.units.sizes import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
 SIMULATION_VARIABLE = "NLS_SIMULATION"
 _SPEC_FILE = "simulation.json"
-# pid, start time, bytes held (context included), allowance (-1: none), 1 once the context exists.
-_RECORD = struct.Struct("<qqqqq24x")
+# pid, start time, bytes held (context included), allowance (-1: none), 1 once the context exists, bytes that are in
+# host memory while it is frozen, and which of LOCK_STATES it is in.
+_RECORD = struct.Struct("<qqqqqqq8x")
+LOCK_STATES = (State.RUNNING, State.LOCKED, State.CHECKPOINTED)
 _NO_ALLOWANCE = -1
 
 
@@ -107,21 +110,31 @@ class OwnShare:
 
 
 @dataclass(slots=True)
-class _Record:
+class Record:
+    """One process on one Gpu."""
+
     slot: int
     process: ProcessId
     held_bytes: int
     allowance_bytes: int
     attached: bool
+    frozen_bytes: int = 0
+    lock_state: int = 0
 
     @property
     def cap(self) -> int | None:
+        """What it may hold; `None`: anything."""
         return None if self.allowance_bytes == _NO_ALLOWANCE else self.allowance_bytes
 
     def pack(self) -> bytes:
-        return _RECORD.pack(
-            self.process.pid, self.process.start_time, self.held_bytes, self.allowance_bytes, self.attached
-        )
+        """As it is in the file."""
+        known = (self.process.pid, self.process.start_time, self.held_bytes, self.allowance_bytes, self.attached)
+        return _RECORD.pack(*known, self.frozen_bytes, self.lock_state)
+
+    @property
+    def shown(self) -> bool:
+        """Whether a driver lists it: what is frozen is on no Gpu."""
+        return bool(self.attached or self.held_bytes) and not self.frozen_bytes
 
 
 def process_start_time(pid: int) -> int | None:
@@ -210,20 +223,20 @@ class GpuLedger:
     def holders(self) -> dict[ProcessId, int]:
         """Bytes per live process that has a context or memory. Raises `SimulatedGpuLost`."""
         with _this_process.locked(), self._file(fcntl.LOCK_SH) as fd:
-            records = _read(fd)
-        return {r.process: r.held_bytes for r in records if (r.attached or r.held_bytes) and _lives(r.process)}
+            records = read_records(fd)
+        return {r.process: r.held_bytes for r in records if r.shown and _lives(r.process)}
 
     def own(self) -> OwnShare:
         """What the calling process holds and may hold."""
         with _this_process.locked(), self._file(fcntl.LOCK_SH) as fd:
-            own, _ = _find(_read(fd), current_process())
+            own, _ = find(read_records(fd), current_process())
         return OwnShare(own.held_bytes, self._allocated_bytes(own), own.cap)
 
     def allocate(self, size_bytes: int) -> None:
         """Give the calling process its context, if it has none yet, and `size_bytes`, or raise and change nothing."""
         with _this_process.locked(), self._file(fcntl.LOCK_EX) as fd:
-            records = _read(fd)
-            own, others = _find(records, current_process())
+            records = read_records(fd)
+            own, others = find(records, current_process())
             asked_bytes = size_bytes + (0 if own.attached else self.context_memory_bytes)
             after_bytes = own.held_bytes + asked_bytes
             total_bytes = self.gpu.memory_total_bytes
@@ -243,7 +256,7 @@ class GpuLedger:
                     others={r.process: r.held_bytes for r in others if r.held_bytes and _lives(r.process)},
                 )
             own.held_bytes, own.attached = after_bytes, True
-            _write(fd, own, records)
+            write_record(fd, own, records)
 
     def free(self, size_bytes: int) -> None:
         """Give back memory of the calling process. Raises `ValueError` for more than it allocated."""
@@ -264,24 +277,28 @@ class GpuLedger:
 
     def _free_locked(self, size_bytes: int) -> None:
         with self._file(fcntl.LOCK_EX) as fd:
-            records = _read(fd)
-            own, _ = _find(records, current_process())
+            records = read_records(fd)
+            own, _ = find(records, current_process())
             allocated_bytes = self._allocated_bytes(own)
             if size_bytes > allocated_bytes:
                 raise ValueError(f"Cannot free {size_bytes} bytes: this process allocated {allocated_bytes}.")
             own.held_bytes -= size_bytes
-            _write(fd, own, records)
+            write_record(fd, own, records)
 
-    def _allocated_bytes(self, record: _Record) -> int:
+    def _allocated_bytes(self, record: Record) -> int:
         return record.held_bytes - (self.context_memory_bytes if record.attached else 0)
+
+    def living_bytes(self, records: Iterable[Record]) -> int:
+        """What living processes hold of those in `records`."""
+        return sum(record.held_bytes for record in records if record.held_bytes and _lives(record.process))
 
     def set_allowance(self, allowance_bytes: int | None) -> None:
         """Cap what the calling process may hold, context included; `None` lifts the cap."""
         with _this_process.locked(), self._file(fcntl.LOCK_EX) as fd:
-            records = _read(fd)
-            own, _ = _find(records, current_process())
+            records = read_records(fd)
+            own, _ = find(records, current_process())
             own.allowance_bytes = _NO_ALLOWANCE if allowance_bytes is None else allowance_bytes
-            _write(fd, own, records)
+            write_record(fd, own, records)
 
     def locked_file(self) -> AbstractContextManager[int]:
         """The file, which nobody else reads or writes meanwhile. Raises `SimulatedGpuLost`."""
@@ -307,18 +324,21 @@ class GpuLedger:
                 os.close(fd)
 
 
-def _read(fd: int) -> list[_Record]:
+def read_records(fd: int) -> list[Record]:
+    """All that a ledger's file has."""
     content = os.pread(fd, os.fstat(fd).st_size, 0)
     whole = memoryview(content)[: len(content) // _RECORD.size * _RECORD.size]
     return [
-        _Record(slot, ProcessId(pid, start_time), held_bytes, allowance_bytes, bool(attached))
-        for slot, (pid, start_time, held_bytes, allowance_bytes, attached) in enumerate(_RECORD.iter_unpack(whole))
+        Record(slot, ProcessId(pid, start_time), held_bytes, allowance_bytes, bool(attached), *frozen)
+        for slot, (pid, start_time, held_bytes, allowance_bytes, attached, *frozen) in enumerate(
+            _RECORD.iter_unpack(whole)
+        )
     ]
 
 
-def _find(records: list[_Record], process: ProcessId) -> tuple[_Record, list[_Record]]:
+def find(records: list[Record], process: ProcessId) -> tuple[Record, list[Record]]:
     """The process's record (slot -1: it has none yet) and all others."""
-    own = _Record(-1, process, 0, _NO_ALLOWANCE, attached=False)
+    own = Record(-1, process, 0, _NO_ALLOWANCE, attached=False)
     others = []
     for record in records:
         if record.process == process:
@@ -328,7 +348,8 @@ def _find(records: list[_Record], process: ProcessId) -> tuple[_Record, list[_Re
     return own, others
 
 
-def _write(fd: int, own: _Record, records: list[_Record]) -> None:
+def write_record(fd: int, own: Record, records: list[Record]) -> None:
+    """Write `own` into a ledger's file, in its place or a free one."""
     if own.slot < 0:
         dead = (record.slot for record in records if not _lives(record.process))
         own.slot = next(dead, len(records))
@@ -371,7 +392,7 @@ def remove_unused_simulation(directory: Path, ledgers: tuple[GpuLedger, ...]) ->
         for ledger in ledgers:
             with suppress(SimulatedGpuLost):
                 descriptor = locks.enter_context(ledger.locked_file())
-                if any(_lives(record.process) for record in _read(descriptor)):
+                if any(_lives(record.process) for record in read_records(descriptor)):
                     return
         remove_simulation(directory, ledgers)
 

@@ -22,6 +22,8 @@ REASONS: Final[Mapping[str, tuple[str, str]]] = {
     "suspended": ("GpuSuspended", "Normal"),
     "evicted": ("GpuEvicted", "Warning"),
     "interrupted": ("GpuCellInterrupted", "Warning"),
+    "frozen": ("GpuCellFrozen", "Normal"),
+    "thawed": ("GpuCellThawed", "Normal"),
     "failed": ("GpuFailed", "Warning"),
     "lost": ("GpuVariablesLost", "Warning"),
 }

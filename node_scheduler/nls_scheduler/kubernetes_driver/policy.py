@@ -30,7 +30,7 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "stop_grace_s": 0.5,
     "max_workloads_per_gpu": None,
 }
-_RULES: Final = ("enabled", "max_workloads_per_gpu", "placement", "idle_suspend_s")
+_RULES: Final = ("enabled", "max_workloads_per_gpu", "placement", "idle_suspend_s", "freeze_cells")
 _LIMIT_BYTES: Final = 256 * 1024
 
 

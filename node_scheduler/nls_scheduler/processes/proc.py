@@ -82,6 +82,17 @@ def workload_of(pid: int) -> WorkloadId | None:
     return _workload_in(_environment(pid))
 
 
+def variable_of(pid: int, name: str) -> str | None:
+    """A variable of the process's first environment; `None` where it is not set, or may not be read."""
+    return _variable(_environment(pid), name)
+
+
+def descendants_of(process: ProcessId) -> list[int]:
+    """The living processes that it started, and those that these have started."""
+    records = dict(_living())
+    return sorted(_with_descendants([process.pid], records) - {process.pid}) if process.pid in records else []
+
+
 def command_line(workload: WorkloadId, pid: int) -> str | None:
     """What the process runs, if it names `workload`: the number may be that of another namespace."""
     words = _read(pid, "cmdline").split(b"\0")

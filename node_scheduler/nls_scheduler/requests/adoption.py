@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from nls_scheduler.views.veil import Viewer
 
 ID_PATTERN: Final = re.compile(r"[0-9a-f]{12}")
-STATE_FIELDS: Final = ("command_id", "pid", "start_time", "saved_bytes", "current", "executing")
+STATE_FIELDS: Final = ("command_id", "pid", "start_time", "saved_bytes", "frozen_bytes", "current", "executing")
 """What is said of how a workload is, beside what it asks for."""
 _MOST: Final = 2**63 - 1
 
@@ -43,6 +43,7 @@ class Claim:
     executing: bool
     saved_bytes: int | None
     given_home: tuple[GpuUuid, ...] | None = None
+    frozen_bytes: int | None = None
 
     def event(
         self, at: float, workload: WorkloadId, context_bytes: int, uses: Mapping[GpuUuid, tuple[PlacedUse, ...]]
@@ -60,6 +61,7 @@ class Claim:
             self.saved_bytes,
             uses,
             self.given_home,
+            self.frozen_bytes,
         )
 
 
@@ -70,7 +72,7 @@ def claim(
     if not ID_PATTERN.fullmatch(workload_id):
         raise malformed("A workload's id has 12 digits of 0-9 and a-f: bring back one that a daemon has given out.")
     said = dict(body)
-    state = {name: said.pop(name, None) for name in STATE_FIELDS[:4]}
+    state = {name: said.pop(name, None) for name in STATE_FIELDS[:5]}
     current, executing = said.pop("current", None), said.pop("executing", None)
     gpus = node.gpus
     if not gpus:
@@ -78,7 +80,9 @@ def claim(
     spec = submission.submission(said, owner, tuple(gpus.values()), defaults, (), node.policy, who)
     if not isinstance(executing, bool):
         raise malformed("The field 'executing' is needed, true or false.")
-    saved_bytes = None if state["saved_bytes"] is None else _number(state, "saved_bytes")
+    saved_bytes, frozen_bytes = (
+        None if state[name] is None else _number(state, name) for name in ("saved_bytes", "frozen_bytes")
+    )
     return Claim(
         spec,
         CommandId(_number(state, "command_id")),
@@ -86,6 +90,7 @@ def claim(
         _current(current, spec, gpus),
         executing,
         saved_bytes,
+        frozen_bytes=frozen_bytes,
     )
 
 

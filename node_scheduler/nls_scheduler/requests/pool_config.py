@@ -28,7 +28,7 @@ def _pool(name: object, rules: object) -> Pool:
     if name == DEFAULT:
         raise ValueError(
             "The pool 'default' is the rest of the GPUs: its rules are the settings placement, oversubscribe, "
-            "idle_suspend_s and max_workloads_per_gpu themselves."
+            "idle_suspend_s, max_workloads_per_gpu and freeze_cells themselves."
         )
     example = "{'gpus': ['0', '1']}"
     _require(isinstance(rules, dict), f"The pool {name!r} needs its rules as a dictionary, such as {example}.")
@@ -67,6 +67,10 @@ def check_rules(pool: Pool) -> None:
     _require(
         pool.idle_suspend_s is None or _is_number(pool.idle_suspend_s, 1.0),
         f"{where} has idle_suspend_s = {pool.idle_suspend_s!r}: write seconds from 1 on, or None.",
+    )
+    _require(
+        pool.freeze_cells is None or isinstance(pool.freeze_cells, bool),
+        f"{where} has freeze_cells = {pool.freeze_cells!r}: write True or False, or None: as in the default pool.",
     )
     _require(
         _is_number(pool.oversubscribe, 1.0),

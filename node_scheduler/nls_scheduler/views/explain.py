@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from nls_scheduler.core.model.priorities import priority_word
 from nls_scheduler.core.model.reasons import Reason
-from nls_scheduler.core.model.workload import Phase
+from nls_scheduler.core.model.workload import Kind, Phase
 from nls_scheduler.core.planning.homes.admission import Admission
 from nls_scheduler.core.planning.homes.queue_ledger import ledger_of
 from nls_scheduler.core.planning.making_room.rooms import Rooms, has_room, out_of_service, room_bytes
+from nls_scheduler.core.planning.places.freezing import freeze_at, may_freeze
 from nls_scheduler.units.sizes import format_bytes, format_seconds
 from nls_scheduler.views.queues import pool_figures
 from nls_scheduler.views.sentences import Names, sentence
@@ -79,7 +80,7 @@ def _steps(state: NodeState, workload: Workload, entry: PlanEntry, now: float, n
     steps = [f"It asks for {size}, in pool {' or '.join(spec.pools)}."]
     if workload.release_reason is not None or workload.phase is Phase.FAILED:
         ended = sentence(workload.release_reason or workload.last_reason, names)
-        return [*steps, f"It asks for nothing any more: {ended}."]
+        return [*steps, f"It asks for nothing any more: {ended}.", *_before_its_end(state, workload)]
     if entry.home:
         steps.append(f"Its request is counted on {state.label(entry.home)}.")
     else:
@@ -98,10 +99,30 @@ def _steps(state: NodeState, workload: Workload, entry: PlanEntry, now: float, n
     if entry.deadline_at is not None:
         left = format_seconds(round(max(0.0, entry.deadline_at - now), 1))
         steps.append(f"A guarantee waits for it to leave: it is stopped in {left} at the latest.")
+        steps += _whether_it_freezes(state, workload, entry.deadline_at, names)
     if workload.pending is not None:
         given = sentence(workload.pending.reason, names)
         steps.append(f"The order to {workload.pending.order.value} has been given: {given}.")
     return [*steps, f"So: {sentence(entry.reason, names)}."]
+
+
+def _before_its_end(state: NodeState, workload: Workload) -> list[str]:
+    if workload.frozen is None:
+        return []
+    where = state.label(workload.frozen.gpus)
+    return [f"Its process stands still: it goes on when {where} has room for it, and is ended then."]
+
+
+def _whether_it_freezes(state: NodeState, workload: Workload, deadline_at: float, names: Names) -> list[str]:
+    """Whether its running cell is to stand still rather than to be interrupted, or why not."""
+    if not workload.executing or workload.spec.kind is not Kind.NOTEBOOK:
+        return []
+    if workload.freeze_trouble is not None:
+        return [f"Its cell cannot be made to stand still: {sentence(workload.freeze_trouble, names)}."]
+    if may_freeze(state, workload):
+        left = format_seconds(round(max(0.0, freeze_at(state, workload, deadline_at) - state.at), 1))
+        return [f"Its cell is made to stand still in {left}, and goes on later where it is."]
+    return []
 
 
 def _queue(state: NodeState, workload: Workload) -> dict[str, Any] | None:
@@ -181,6 +202,8 @@ def _why_not_place(state: NodeState, workload: Workload, gpu: Gpu, rooms: Rooms)
         return None
     if gpu.uuid not in state.usable:
         return _why_unusable(state, gpu)
+    if workload.stands_on is not None and gpu.uuid not in workload.stands_on:
+        return "its cell stands still, and can go on only where it was"
     if not rooms.may_use(workload, gpu.uuid):
         home = gpu.uuid in workload.home
         if not home and not workload.spec.may_borrow:
@@ -234,6 +257,8 @@ def _advice(state: NodeState, workload: Workload, entry: PlanEntry, admission: A
             what = "use another one" if nothing_used else "end something of that queue, or use another one"
             return [f"Its queue keeps it out: {what}.{softer}"]
         return _smaller(workload, admission)
+    if workload.stands_on is not None:
+        return [f"Its cell goes on when {state.label(workload.stands_on)} has room: nowhere else can it."]
     if not workload.within_request:
         return [f"With a request of {format_bytes(workload.return_bytes)} it need not wait for others' burst."]
     cause = None if entry.cause is None else state.plan.get(entry.cause)

@@ -120,6 +120,8 @@ class Recorder:
             found += self._left(before, was, event, now)
             if now is None:
                 found += self._gone(before, was, event)
+            elif was.frozen is not None and now.phase is Phase.RUNNING:
+                found.append(self._thawed(after, was, now))
             elif now.phase is Phase.RUNNING and was.phase is Phase.STARTING:
                 found += (_with_losses(entry, event) for entry in self._arrived(before, was, after, now))
             elif isinstance(event, events.VariablesLost) and workload_id == about:
@@ -133,6 +135,9 @@ class Recorder:
     def _left(self, before: NodeState, was: Workload, event: events.Event, now: Workload | None) -> Iterator[Entry]:
         if isinstance(event, events.SuspendFailed) and event.workload == was.id and was.phase is Phase.SUSPENDING:
             yield self._entry(before, was, "suspend_failed", said(event.reason))
+        if (standing := self._of_standing(before, was, event, now)) is not None:
+            yield from standing
+            return
         if was.phase not in _ON_GPU or (now is not None and not _has_left(was, now)):
             return
         trip = self._trips.get(was.id)
@@ -155,6 +160,27 @@ class Recorder:
             yield replace(entry, cause=self._causes.get(was.id))
         elif isinstance(event, events.ProcessExited):
             yield self._entry(before, was, "exited", said(event.reason), left=was.current)
+
+    def _of_standing(
+        self, before: NodeState, was: Workload, event: events.Event, now: Workload | None
+    ) -> list[Entry] | None:
+        """A cell that begins to stand still, or does not, or ends doing so; `None`: the event is about none."""
+        still = None if now is None else now.frozen
+        if isinstance(event, events.FreezeFailed | events.ThawFailed) and event.workload == was.id:
+            failed = "freeze_failed" if isinstance(event, events.FreezeFailed) else "thaw_failed"
+            return [] if was.pending is None else [self._entry(before, was, failed, said(event.reason))]
+        if was.frozen is None and still is not None:
+            entry = self._entry(before, was, "frozen", still.why, left=still.gpus)
+            return [replace(entry, bytes=still.bytes, cause=self._causes.get(was.id))]
+        if was.frozen is not None and still is None and isinstance(event, events.ProcessExited):
+            return [self._entry(before, was, "exited", said(event.reason), left=was.frozen.gpus)]
+        return None
+
+    def _thawed(self, after: NodeState, was: Workload, now: Workload) -> Entry:
+        """Its cell goes on; how long it stood still."""
+        since = after.at if was.frozen is None else was.frozen.since
+        entry = self._entry(after, now, "thawed", now.last_reason, to=now.current, seconds=after.at - since)
+        return entry if was.frozen is None else replace(entry, bytes=was.frozen.bytes)
 
     def _gone(self, before: NodeState, was: Workload, event: events.Event) -> Iterator[Entry]:
         """A record that ends; a command's ends with its process, which has told it all."""

@@ -71,6 +71,11 @@ _SENTENCES: Final[Mapping[Reason, str]] = {
     Reason.HOME_OVERFULL: "its home {w.gpus} is over-full: the cluster's scheduler counts more there than it has",
     Reason.WOULD_EXCEED: "the requests on {w.gpus} would be more than it has",
     Reason.WOULD_COST: "{w.who} would lose its guarantee",
+    Reason.STANDS_STILL: (
+        "its running cell stands still{w.for_whom}, in host memory, until {w.gpus} takes it back: {w.because}"
+    ),
+    Reason.FAILED_UNHEARD: "that failed while the daemon was away",
+    Reason.GOES_ON: "{w.gpus} takes its standing cell back",
     Reason.HELD_BACK: "{w.because}",
     Reason.QUEUE_LIMIT: (
         "queue {w.names[0]!r} has {w.amounts[0]} of the {w.amounts[1]} GPUs of pool {w.names[1]!r} that it may have"
@@ -307,6 +312,11 @@ class _Words:
     @property
     def seconds(self) -> str:
         return format_seconds(self._why.numbers[0])
+
+    @property
+    def for_whom(self) -> Parts:
+        """Who it is done for, if that is somebody."""
+        return Parts(" for %1", (self.who,), spliced=True) if self._why.who else Parts("", spliced=True)
 
     @property
     def because(self) -> str | Parts:

@@ -118,6 +118,8 @@ def workload_view(state: NodeState, workload: Workload, now: float, names: Names
         "executing": workload.executing,
         "cell_waits": workload.cell_since is not None and not workload.executing,
         "keep_until": wall_time(workload.keep_until) if workload.keep_until and workload.kept(now) else None,
+        "frozen": _frozen(workload, names),
+        "freezes": all(state.policy.freezes_in(state.pools[uuid]) for uuid in workload.current if uuid in state.pools),
         "yields": entry is not None and entry.yields,
         # Whoever has to leave for a guarantee cannot be kept by its user.
         "claimed": entry is not None and entry.deadline_at is not None,
@@ -128,6 +130,20 @@ def workload_view(state: NodeState, workload: Workload, now: float, names: Names
         "cause": _cause_since(state, workload, None if entry is None else entry.cause, names.viewer),
         "since": None if since is None else wall_time(since),
         "waiting_s": waiting_s(workload, now),
+    }
+
+
+def _frozen(workload: Workload, names: Names) -> dict[str, Any] | None:
+    """Since when its running cell stands still, and for whom, as far as its viewer may read that."""
+    frozen = workload.frozen
+    if frozen is None:
+        return None
+    known = names.viewer.knows(workload.mention)
+    cause = frozen.why.who[0] if known and frozen.why.who else None
+    return {
+        "since": wall_time(frozen.since),
+        "bytes": frozen.bytes,
+        "for": None if cause is None else str(names.part(cause)),
     }
 
 
@@ -152,6 +168,8 @@ def settled_part(view: Mapping[str, Any]) -> dict[str, Any]:
     settled = {name: value for name, value in view.items() if name not in _UNSETTLED}
     if settled.get("keep_until") is not None:
         settled["keep_until"] = settled["keep_until"][: len("2000-01-01T00:00")]
+    if settled.get("frozen") is not None:
+        settled["frozen"] = {name: value for name, value in settled["frozen"].items() if name != "since"}
     if settled.get("cause") is not None:
         settled["cause"] = {name: value for name, value in settled["cause"].items() if name != "since"}
     return settled

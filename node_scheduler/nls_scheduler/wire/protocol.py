@@ -15,17 +15,19 @@ from typing import TYPE_CHECKING, Any, Final
 from nls_scheduler import __version__
 from nls_scheduler.core.model import events
 from nls_scheduler.core.model.commands import (
+    FreezeProcess,
     InterruptCell,
     StartProcess,
     StopProcess,
     SuspendProcess,
+    ThawProcess,
     TrimMemory,
 )
 from nls_scheduler.core.model.ids import CommandId, GpuUuid, ProcessId
 from nls_scheduler.wire.errors import Problem, malformed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from nls_scheduler.core.model.commands import WorkloadCommand
     from nls_scheduler.core.model.ids import WorkloadId
@@ -74,6 +76,11 @@ _EVENT_FIELDS: Final[Mapping[str, Mapping[str, type]]] = {
     "variables_lost": {"reason": str, "missing": list, "lost_cells": list},
     "memory_trimmed": {"command_id": int},
     "cell_interrupted": {"command_id": int},
+    "freeze_tested": {"refusal": str},
+    "process_frozen": {"command_id": int, "frozen_bytes": int},
+    "freeze_failed": {"command_id": int, "reason": str},
+    "process_thawed": {"command_id": int},
+    "thaw_failed": {"command_id": int, "reason": str},
     "memory_wanted": {"number": int, "gpu": str, "bytes": int, "held_bytes": int},
     "reported": {
         "command_id": int,
@@ -83,8 +90,17 @@ _EVENT_FIELDS: Final[Mapping[str, Mapping[str, type]]] = {
         "executing": bool,
         "saved_bytes": int,
         "received": int,
+        "frozen_bytes": int,
     },
 }
+_OF_FREEZING: Final[Mapping[str, Callable[..., events.WorkloadEvent]]] = {
+    "freeze_tested": events.FreezeTested,
+    "process_frozen": events.ProcessFrozen,
+    "freeze_failed": events.FreezeFailed,
+    "process_thawed": events.ProcessThawed,
+    "thaw_failed": events.ThawFailed,
+}
+"""Those that have in their order just the fields of their event."""
 # A stop that found no process is answered by an exit without one; who reports may have no process and nothing saved.
 _OPTIONAL: Final[Mapping[tuple[str, str], Any]] = {
     ("process_ready", "missing"): (),
@@ -99,6 +115,8 @@ _OPTIONAL: Final[Mapping[tuple[str, str], Any]] = {
     ("reported", "start_time"): None,
     ("reported", "saved_bytes"): None,
     ("reported", "received"): None,
+    ("reported", "frozen_bytes"): None,
+    ("freeze_tested", "refusal"): None,
 }
 _TYPE_WORDS: Final[Mapping[type, str]] = {
     int: "a whole number of 0 or more",
@@ -112,6 +130,8 @@ _COMMAND_NAMES: Final[Mapping[type, str]] = {
     StopProcess: "stop_process",
     TrimMemory: "trim_memory",
     InterruptCell: "interrupt_cell",
+    FreezeProcess: "freeze_process",
+    ThawProcess: "thaw_process",
 }
 
 
@@ -133,12 +153,14 @@ class CommandMessage:
     """An order to a supervisor.
 
     Attributes:
-        command: `start_process`, `suspend_process`, `stop_process`, `trim_memory` or `interrupt_cell`.
+        command: `start_process`, `suspend_process`, `stop_process`, `trim_memory`, `interrupt_cell`, `freeze_process`
+            or `thaw_process`.
         command_id: the answer names it; the same id is never carried out twice.
         reason: why, as the user reads it.
         cause: the workload that made it necessary, if one did.
-        gpus: start_process: UUIDs of the Gpus, in order.
+        gpus: start_process, thaw_process: UUIDs of the Gpus, in order.
         environment: start_process: variables for the new GPU process.
+        timeout_s: freeze_process, thaw_process: how long the driver may take.
         grace_s: stop_process: between SIGTERM and SIGKILL; interrupt_cell: until the process is stopped.
     """
 
@@ -149,6 +171,7 @@ class CommandMessage:
     gpus: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     grace_s: float = 0.0
+    timeout_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +222,8 @@ def parse_event(text: str | bytes, workload: WorkloadId, at: float) -> events.Wo
         return _memory_wanted(fields, workload, at)
     if kind == "variables_lost":
         return events.VariablesLost(at, workload, fields["reason"], fields["missing"], fields["lost_cells"])
+    if kind in _OF_FREEZING:
+        return _OF_FREEZING[kind](at, workload, *(_typed(name, value) for name, value in fields.items()))
     return _as_event(kind, fields, workload, at)
 
 
@@ -214,6 +239,9 @@ def encode_command(command: WorkloadCommand, reason: str, cause: Cause | None, e
         message |= {"gpus": list(command.gpus), "environment": dict(environment)}
     elif isinstance(command, StopProcess | InterruptCell):
         message["grace_s"] = command.grace_s
+    elif isinstance(command, FreezeProcess | ThawProcess):
+        message["timeout_s"] = command.timeout_s
+        message |= {"gpus": list(command.gpus)} if isinstance(command, ThawProcess) else {}
     return json.dumps(message)
 
 
@@ -244,6 +272,7 @@ def parse_daemon_message(text: str | bytes) -> DaemonMessage:
             gpus=tuple(str(gpu) for gpu in message.get("gpus", ())),
             environment={str(k): str(v) for k, v in message.get("environment", {}).items() if k in MAY_SET},
             grace_s=float(message.get("grace_s", 0.0)),
+            timeout_s=float(message.get("timeout_s", 0.0)),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"The daemon sent a message that this client cannot read: {text!r:.200}.") from error
@@ -303,6 +332,10 @@ def _listed(names: Mapping[str, type]) -> str:
     return ", ".join(names) or "none"
 
 
+def _typed(name: str, value: Any) -> Any:
+    return CommandId(value) if name == "command_id" else value
+
+
 def _memory_wanted(fields: Mapping[str, Any], workload: WorkloadId, at: float) -> events.MemoryWanted:
     gpu = GpuUuid(fields["gpu"])
     return events.MemoryWanted(at, workload, fields["number"], gpu, fields["bytes"], fields["held_bytes"])
@@ -318,7 +351,8 @@ def _as_event(kind: str, fields: Mapping[str, Any], workload: WorkloadId, at: fl
         case "reported":
             ready, executing, saved_bytes = fields["ready"], fields["executing"], fields["saved_bytes"]
             received = None if fields["received"] is None else CommandId(fields["received"])
-            return events.WorkloadReported(at, workload, command_id, process, ready, executing, saved_bytes, received)
+            is_now = (process, ready, executing, saved_bytes, received, fields["frozen_bytes"])
+            return events.WorkloadReported(at, workload, command_id, *is_now)
         case "memory_trimmed":
             return events.MemoryTrimmed(at, workload, command_id)
         case "cell_interrupted":

@@ -13,6 +13,7 @@ from nls_scheduler.core.invariants import (
     allowances,
     commands,
     deadlines,
+    freezing,
     gangs,
     phases,
     plans,
@@ -42,6 +43,7 @@ SENTENCES = (
     *gangs.SENTENCES,
     *allowances.SENTENCES,
     *rungs.SENTENCES,
+    *freezing.SENTENCES,
 )
 
 

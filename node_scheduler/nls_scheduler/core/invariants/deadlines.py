@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nls_scheduler.core.invariants.definitions import brings_bytes, fellows, to_be_told_s
+from nls_scheduler.core.invariants.definitions import brings_bytes, fellows, stands_on, to_be_told_s
+from nls_scheduler.core.model.commands import FreezeProcess
 from nls_scheduler.core.model.workload import Phase
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ def only_a_guarantee_sets_a_deadline(step: Step) -> Iterator[str]:
     A gang leaves whole, by the deadline of the one that is in the way.
     """
     state = step.state
+    told_now = {command.workload for command in step.commands if isinstance(command, FreezeProcess)}
     for workload, entry in step.planned:
         if entry.deadline_at is None:
             continue
@@ -29,7 +31,8 @@ def only_a_guarantee_sets_a_deadline(step: Step) -> Iterator[str]:
         claimed = False
         for other, claim in step.planned:
             arrives = other.phase is not Phase.RUNNING or other.current != claim.target
-            owed = brings_bytes(other) == other.spec.request_bytes
+            stands = None if other.id in told_now else stands_on(other)  # planned before it was told so
+            owed = brings_bytes(other) == other.spec.request_bytes and stands in (None, other.home)
             claimed |= other.id not in leaving and arrives and owed and not left.isdisjoint(claim.target)
         if not pressed and not claimed:
             yield f"{workload.id} has a deadline, and no guarantee waits for it to leave"

@@ -75,6 +75,13 @@ def may_borrow(spec: WorkloadSpec) -> bool:
     return spec.limit_bytes > spec.request_bytes and most_gpus(spec) == 1 and spec.gang is None and comes_back
 
 
+def stands_on(workload: Workload) -> tuple[GpuUuid, ...] | None:
+    """Where alone a process can go on that stands still, or is being frozen or thawed; `None`: anywhere."""
+    if workload.frozen is not None:
+        return workload.frozen.gpus
+    return workload.current if is_ordered(workload, Order.FREEZE, Order.THAW) else None
+
+
 def brings_bytes(workload: Workload) -> int:
     """The room that it needs to come back: its request, or what a notebook has saved where that is more.
 
@@ -84,6 +91,8 @@ def brings_bytes(workload: Workload) -> int:
     if workload.spec.kind is Kind.NOTEBOOK:
         if workload.saved_bytes is not None:
             needs.append(workload.saved_bytes + workload.context_bytes)
+        if workload.frozen is not None:
+            needs.append(workload.frozen.bytes)
         if workload.phase is Phase.RUNNING and workload.unsaved:
             needs.extend(workload.memory_used.values())
     return max(needs)

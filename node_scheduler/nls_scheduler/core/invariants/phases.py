@@ -23,9 +23,10 @@ def the_phase_says_whether_there_is_a_gpu(step: Step) -> Iterator[str]:
 
 
 def no_process_without_a_gpu(step: Step) -> Iterator[str]:
-    """Who is on no Gpu has no process, and no command."""
+    """Who is on no Gpu has no process, unless that is frozen, and no command."""
     for workload in step.state.workloads.values():
-        has_some = workload.process is not None or workload.pending is not None
+        has_process = workload.process is not None and workload.frozen is None
+        has_some = has_process or workload.pending is not None
         if workload.phase not in _ON_A_GPU and has_some:
             yield f"{workload.id} is {workload.phase} with a process or a command"
 
@@ -39,16 +40,17 @@ def who_runs_has_a_process_and_no_command(step: Step) -> Iterator[str]:
 
 
 def who_starts_was_told_to(step: Step) -> Iterator[str]:
-    """Who starts has been told to."""
+    """Who starts, or goes on after it stood still, has been told to."""
     for workload in step.state.workloads.values():
-        if workload.phase is Phase.STARTING and not is_ordered(workload, Order.START):
+        order = Order.START if workload.frozen is None else Order.THAW
+        if workload.phase is Phase.STARTING and not is_ordered(workload, order):
             yield f"{workload.id} is starting without StartProcess"
 
 
 def who_leaves_was_told_to(step: Step) -> Iterator[str]:
     """Who leaves has been told to."""
     for workload in step.state.workloads.values():
-        told = is_ordered(workload, Order.SUSPEND, Order.STOP, Order.END)
+        told = is_ordered(workload, Order.SUSPEND, Order.FREEZE, Order.STOP, Order.END)
         if workload.phase is Phase.SUSPENDING and not told:
             yield f"{workload.id} is suspending without a command"
 

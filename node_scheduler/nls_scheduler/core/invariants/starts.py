@@ -13,7 +13,7 @@ from nls_scheduler.core.invariants.definitions import (
     pool_of,
     takes_bytes,
 )
-from nls_scheduler.core.model.commands import StartProcess
+from nls_scheduler.core.model.commands import StartProcess, ThawProcess
 from nls_scheduler.core.model.workload import Order
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 def no_start_before_a_release(step: Step) -> Iterator[str]:
-    """What is on a Gpu, what is on its way out and what starts there fit together."""
-    for gpu in {gpu.uuid: gpu for _, gpu in _starts(step)}.values():
+    """What is on a Gpu, what is on its way out and what starts or goes on there fit together."""
+    for gpu in {gpu.uuid: gpu for _, gpu in (*_starts(step), *_thaws(step))}.values():
         taken = max(gpu.unplaced_bytes, owned_bytes(gpu))
         taken += sum(releasing.bytes for releasing in gpu.releasing)
         taken += sum(takes_bytes(workload, gpu.uuid) for workload in on(step.state, gpu.uuid))
@@ -35,8 +35,8 @@ def no_start_before_a_release(step: Step) -> Iterator[str]:
 
 
 def a_start_is_on_a_gpu_in_service(step: Step) -> Iterator[str]:
-    """Nobody starts on a Gpu that is broken, whose memory is not known, or on which a process is stuck."""
-    for command, gpu in _starts(step):
+    """Nobody starts or goes on on a Gpu that is broken, whose memory is not known, or on which a process is stuck."""
+    for command, gpu in (*_starts(step), *_thaws(step)):
         if not gpu.healthy or gpu.memory_used_bytes is None or _is_stuck(step.state, gpu):
             yield f"{command.workload} starts on {name_of(gpu)}, which is out of service"
 
@@ -70,6 +70,11 @@ def a_start_is_where_the_plan_says(step: Step) -> Iterator[str]:
 def _starts(step: Step) -> list[tuple[StartProcess, Gpu]]:
     starts = [c for c in step.commands if isinstance(c, StartProcess)]
     return [(c, step.state.gpus[uuid]) for c in starts for uuid in c.gpus if uuid in step.state.gpus]
+
+
+def _thaws(step: Step) -> list[tuple[ThawProcess, Gpu]]:
+    thaws = [c for c in step.commands if isinstance(c, ThawProcess)]
+    return [(c, step.state.gpus[uuid]) for c in thaws for uuid in c.gpus if uuid in step.state.gpus]
 
 
 def _is_stuck(state: NodeState, gpu: Gpu) -> bool:

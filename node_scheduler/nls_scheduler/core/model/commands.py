@@ -70,6 +70,27 @@ class SuspendProcess(WorkloadCommand):
 
 
 @dataclass(frozen=True, slots=True)
+class FreezeProcess(WorkloadCommand):
+    """Have the driver take the GPU process's memory to host memory, in mid-cell: the process lives and stands still.
+
+    Answers: ProcessFrozen, or FreezeFailed within `timeout_s`; or ProcessExited.
+    """
+
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ThawProcess(WorkloadCommand):
+    """Have the driver bring a frozen process's memory back to `gpus`, where it was: its cell goes on.
+
+    Answers: ProcessThawed, or ThawFailed within `timeout_s`; or ProcessExited.
+    """
+
+    gpus: tuple[GpuUuid, ...]
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class TrimMemory(WorkloadCommand):
     """Give back memory that allocators cache but nobody uses. Answer: MemoryTrimmed."""
 

@@ -129,6 +129,7 @@ class WorkloadAdopted(WorkloadEvent):
         gpus: where that is.
         executing: whether a cell runs.
         saved_bytes: what is saved of its Gpu memory; `None`: nothing.
+        frozen_bytes: what of it stands still in host memory, so that it holds nothing on `gpus`; `None`: it runs.
         uses: what the driver has just shown of its processes, which counted as nobody's until now.
         given_home: see `Workload.given_home`.
     """
@@ -142,6 +143,7 @@ class WorkloadAdopted(WorkloadEvent):
     saved_bytes: int | None
     uses: Mapping[GpuUuid, tuple[PlacedUse, ...]]
     given_home: tuple[GpuUuid, ...] | None = None
+    frozen_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +245,7 @@ class WorkloadReported(WorkloadEvent):
         executing: whether a cell runs or waits.
         saved_bytes: what it needs on a Gpu to come back; `None`: nothing is saved.
         received: the last command that it has got, if that is known: a journal may have lost its end.
+        frozen_bytes: what of its process stands still in host memory; `None`: the process is not frozen.
     """
 
     command_id: CommandId
@@ -251,6 +254,14 @@ class WorkloadReported(WorkloadEvent):
     executing: bool
     saved_bytes: int | None
     received: CommandId | None = None
+    frozen_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FreezeTested(WorkloadEvent):
+    """Its supervisor has found out whether its process can be frozen. `refusal`: why not; `None`: it can be."""
+
+    refusal: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,3 +338,29 @@ class SuspendFailed(CommandEvent):
 
     reason: str
     busy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFrozen(CommandEvent):
+    """FreezeProcess: the process lives, and nothing of it is on a Gpu; `frozen_bytes` of it are in host memory."""
+
+    frozen_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FreezeFailed(CommandEvent):
+    """FreezeProcess: the process goes on as before, and keeps its memory."""
+
+    reason: str | Why
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessThawed(CommandEvent):
+    """ThawProcess: the process has its memory again, and goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThawFailed(CommandEvent):
+    """ThawProcess: the process stands still as before, nothing of it is on a Gpu."""
+
+    reason: str | Why

@@ -21,6 +21,8 @@ class Policy:
     Attributes:
         reclaim_deadline_s: a guaranteed request is there after this long, whoever borrowed it.
         interrupt_grace_s: a cell that must yield is interrupted this long before the deadline, or half of it.
+        freeze_timeout_s: a cell that must yield is frozen this long before it would be interrupted, or half of the time
+            that there is until then: so long the driver may take.
         stop_grace_s: part of the deadline kept for stopping a process that does not yield.
         min_residency_s: a holder of burst keeps its Gpu at least this long.
         residency_per_move: and this many times what its last move took: turns cost at most a tenth.
@@ -28,11 +30,13 @@ class Policy:
         cool_down_s: between two moves of one workload for burst alone.
         max_moves_per_hour: of one workload for burst alone; 0: never for burst alone.
         starvation_s: after this wait a larger request is no longer passed by.
-        max_workloads_per_gpu: of the default pool, as `placement`, `idle_suspend_s` and `oversubscribe`; see `Pool`.
+        max_workloads_per_gpu: of the default pool, as `placement`, `idle_suspend_s`, `oversubscribe` and
+            `freeze_cells`; see `Pool`.
         placement: see above.
         idle_suspend_s: see above.
         oversubscribe: see above.
         cordoned_idle_s: on a cordoned node a notebook that has been idle for so long is suspended; `None`: none is.
+        freeze_cells: see above.
         pools: the others, in the order in which they claim Gpus.
         queues: who may have how much; without any, priorities only order those who wait.
         start_timeout_s: a GPU process must be ready after this long.
@@ -46,6 +50,7 @@ class Policy:
 
     reclaim_deadline_s: float = 30.0
     interrupt_grace_s: float = 10.0
+    freeze_timeout_s: float = 10.0
     stop_grace_s: float = 2.0
     min_residency_s: float = 2.0
     residency_per_move: float = 10.0
@@ -58,6 +63,7 @@ class Policy:
     idle_suspend_s: float | None = None
     oversubscribe: float = 1.0
     cordoned_idle_s: float | None = 30.0
+    freeze_cells: bool = True
     pools: tuple[Pool, ...] = ()
     queues: tuple[Queue, ...] = ()
     start_timeout_s: float = 120.0
@@ -85,6 +91,7 @@ class Policy:
             max_workloads_per_gpu=self.max_workloads_per_gpu,
             idle_suspend_s=self.idle_suspend_s,
             oversubscribe=self.oversubscribe,
+            freeze_cells=self.freeze_cells,
         )
 
     @property
@@ -95,6 +102,15 @@ class Policy:
     def interrupt_at(self, deadline_at: float) -> float:
         """When a cell that has not ended by itself is interrupted: it may save what it needs, and end."""
         return deadline_at - self.ladder_s
+
+    def freezes_in(self, pool: Pool) -> bool:
+        """Whether running cells in `pool` may be frozen."""
+        return self.freeze_cells if pool.freeze_cells is None else pool.freeze_cells
+
+    def freeze_at(self, deadline_at: float, told_since: float) -> float:
+        """When a cell that has not ended by itself is frozen, if that can be: it gets a part of the time before."""
+        interrupt_at = self.interrupt_at(deadline_at)
+        return interrupt_at - max(0.0, min(self.freeze_timeout_s, (interrupt_at - told_since) / 2))
 
     def deadline_at(self, since: float, told_since: float) -> float:
         """When a process that leaves for a guarantee is stopped.

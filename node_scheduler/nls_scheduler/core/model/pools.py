@@ -36,6 +36,8 @@ class Pool:
         idle_suspend_s: a notebook that has been idle so long is suspended; `None`: only when somebody wants the room.
         oversubscribe: bound on the sum of home requests, in Gpus per Gpu; above 1.0 an idle notebook's request is there
             on demand.
+        freeze_cells: a running cell that has to leave for a guarantee may be frozen, where the driver can do that;
+            `None`: as in the default pool.
     """
 
     name: str = DEFAULT
@@ -45,6 +47,7 @@ class Pool:
     max_workloads_per_gpu: int | None = 5
     idle_suspend_s: float | None = None
     oversubscribe: float = 1.0
+    freeze_cells: bool | None = None
 
     def names(self, gpu: Gpu) -> bool:
         """Whether `gpu` is one of those that it names."""

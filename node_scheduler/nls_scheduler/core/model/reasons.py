@@ -68,6 +68,10 @@ class Reason(StrEnum):
     WOULD_EXCEED = "requests-would-exceed"
     WOULD_COST = "guarantee-would-be-lost"
 
+    STANDS_STILL = "stands-still"
+    GOES_ON = "goes-on"
+    FAILED_UNHEARD = "failed-unheard"
+
     # What its queue says
     HELD_BACK = "held-back-by-queue"
     QUEUE_LIMIT = "queue-limit"

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from nls_scheduler.core.model.commands import EndProcess, StartProcess, StopProcess, SuspendProcess
+from nls_scheduler.core.model.commands import (
+    EndProcess,
+    FreezeProcess,
+    StartProcess,
+    StopProcess,
+    SuspendProcess,
+    ThawProcess,
+)
 from nls_scheduler.core.model.events import (
+    FreezeFailed,
     ProcessExited,
+    ProcessFrozen,
     ProcessReady,
     ProcessSuspended,
+    ProcessThawed,
     ResumeRequested,
     StartFailed,
     SuspendFailed,
+    ThawFailed,
 )
 from nls_scheduler.core.model.values import replace
 from nls_scheduler.core.model.workload import Phase
@@ -28,19 +39,30 @@ TABLE: Final[Mapping[tuple[Phase, type], frozenset[Phase]]] = {
     # The last death of a gang's bounded number ends those of it that wait, too.
     (Phase.QUEUED, ProcessExited): frozenset({Phase.FAILED}),
     (Phase.SUSPENDED, StartProcess): frozenset({Phase.STARTING}),
+    # A frozen process is suspended with its process, in mid-cell: it is thawed, never started.
+    (Phase.SUSPENDED, ThawProcess): frozenset({Phase.STARTING}),
+    (Phase.SUSPENDED, ProcessExited): _AFTER_EXIT,
+    (Phase.STARTING, ProcessThawed): frozenset({Phase.RUNNING}),
+    (Phase.STARTING, ThawFailed): frozenset({Phase.SUSPENDED}),
     (Phase.STARTING, ProcessReady): frozenset({Phase.RUNNING}),
     (Phase.STARTING, StartFailed): _AFTER_EXIT,
     (Phase.STARTING, ProcessExited): _AFTER_EXIT,
     (Phase.STARTING, StopProcess): frozenset({Phase.SUSPENDING}),
     (Phase.RUNNING, SuspendProcess): frozenset({Phase.SUSPENDING}),
     (Phase.RUNNING, StopProcess): frozenset({Phase.SUSPENDING}),
+    (Phase.RUNNING, FreezeProcess): frozenset({Phase.SUSPENDING}),
     (Phase.RUNNING, ProcessExited): _AFTER_EXIT,
     (Phase.SUSPENDING, SuspendFailed): frozenset({Phase.RUNNING}),
+    (Phase.SUSPENDING, FreezeFailed): frozenset({Phase.RUNNING}),
+    (Phase.SUSPENDING, ProcessFrozen): frozenset({Phase.SUSPENDED}),
     (Phase.SUSPENDING, StopProcess): frozenset({Phase.SUSPENDING}),
     (Phase.SUSPENDING, EndProcess): frozenset({Phase.SUSPENDING}),
     (Phase.SUSPENDING, ProcessSuspended): frozenset({Phase.SUSPENDED}),
     (Phase.SUSPENDING, StartFailed): _AFTER_EXIT,
     (Phase.SUSPENDING, ProcessExited): _AFTER_EXIT,
+    # What a journal that lost its end does not know, and a supervisor reports.
+    (Phase.RUNNING, ProcessFrozen): frozenset({Phase.SUSPENDED}),
+    (Phase.SUSPENDED, ProcessThawed): frozenset({Phase.RUNNING}),
     (Phase.FAILED, ResumeRequested): frozenset({Phase.QUEUED, Phase.SUSPENDED}),
 }
 

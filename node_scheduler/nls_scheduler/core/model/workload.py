@@ -147,6 +147,8 @@ class Order(StrEnum):
     INTERRUPT = "interrupt"
     START = "start"
     SUSPEND = "suspend"
+    FREEZE = "freeze"
+    THAW = "thaw"
     STOP = "stop"
     END = "end"
 
@@ -181,6 +183,25 @@ class Move:
 
     to: tuple[GpuUuid, ...]
     for_whom: WorkloadId | None
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """A GPU process that stands still in the middle of its cell: it lives, and its Gpu memory is in host memory.
+
+    Attributes:
+        gpus: where it was, and where alone it can go on: the driver restores in place.
+        bytes: what of it is in host memory, its CUDA context included.
+        since: when that was so.
+        why: why it was frozen.
+        failed_at: when thawing it failed last; it is tried again after a while.
+    """
+
+    gpus: tuple[GpuUuid, ...]
+    bytes: int
+    since: float
+    why: Why
+    failed_at: float | None = None
 
 
 @dataclass(frozen=True)
@@ -221,6 +242,11 @@ class Workload:
         answer: the last answer to one.
         wished_bytes: what it was refused last, with all that it held: it moves where it may use that much.
         interrupt: the interrupt that was ordered for the running cell; one per cell.
+        freezable: whether its supervisor has found that the driver can freeze its process.
+        freeze_trouble: why it cannot, or why freezing the cell that runs has failed.
+        frozen: its process stands still, while it is suspended.
+        perhaps_locked: the driver was told to freeze or thaw its process and nobody has said how that ended: killing
+            that process could hang the driver.
         failures: starts and processes that ended by themselves since the last finished cell.
         gang_trouble: why its gang had to stop last, for people.
         gang_done: how many others of its gang have ended well; what has begun to end cannot start again whole.
@@ -268,6 +294,10 @@ class Workload:
     wished_bytes: int = 0
     burst_moves: tuple[float, ...] = ()
     interrupt: Pending | None = None
+    freezable: bool = False
+    freeze_trouble: Why | None = None
+    frozen: Frozen | None = None
+    perhaps_locked: bool = False
     failures: int = 0
     pending: Pending | None = None
     gang_trouble: Why | None = None
@@ -293,7 +323,7 @@ class Workload:
     def home_facts(self) -> tuple[object, ...]:
         """All of it that homes always follow from: where one is that has a home and can move says nothing."""
         takes_part = self.release_reason is None and self.phase is not Phase.FAILED
-        always = (self.id, self.spec, self.submitted_at, self.home, self.given_home, takes_part)
+        always = (self.id, self.spec, self.submitted_at, self.home, self.given_home, takes_part, self.stands_on)
         if len(self.home) == 1 and self.spec.movable and self.wish is None and self.move is None:
             return always
         since = (self.waiting_since, self.resident_since)
@@ -314,6 +344,24 @@ class Workload:
     def present(self) -> bool:
         """Whether it takes room on `current` now."""
         return bool(self.current)
+
+    @cached_property
+    def stands_on(self) -> tuple[GpuUuid, ...] | None:
+        """Where alone its process can be, which is frozen or about to be; `None`: it may be moved, or has none."""
+        if self.frozen is not None:
+            return self.frozen.gpus
+        freezes = self.pending is not None and self.pending.order in (Order.FREEZE, Order.THAW)
+        return self.current if freezes else None
+
+    @property
+    def stands_at_home(self) -> bool:
+        """Whether its home has to stay where it is, as its process can go on only there."""
+        return self.stands_on is not None and self.stands_on == self.home
+
+    @property
+    def waits_away(self) -> bool:
+        """Whether its process can go on only where it has no home: there it is owed nothing."""
+        return self.stands_on is not None and self.stands_on != self.home
 
     @property
     def executing(self) -> bool:
@@ -361,12 +409,13 @@ class Workload:
         # What a cell has changed since is not saved yet: what it uses is the best that is known.
         unsaved = max(self.memory_used.values(), default=0) if self.phase is Phase.RUNNING and self.unsaved else 0
         saved = 0 if self.saved_bytes is None else self.saved_bytes + self.context_bytes
-        return max(self.spec.request_bytes, saved, unsaved)
+        frozen = 0 if self.frozen is None else self.frozen.bytes
+        return max(self.spec.request_bytes, saved, unsaved, frozen)
 
     @property
     def within_request(self) -> bool:
-        """Whether its request covers all that it brings: if not, its coming back is burst."""
-        return self.return_bytes <= self.spec.request_bytes
+        """Whether its request covers all that it brings, where it brings it: if not, its coming back is burst."""
+        return self.return_bytes <= self.spec.request_bytes and not self.waits_away
 
     @cached_property
     def moved_bytes(self) -> int:

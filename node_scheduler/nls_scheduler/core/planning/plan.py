@@ -15,7 +15,7 @@ from nls_scheduler.core.planning.gangs import resting as resting_gangs
 from nls_scheduler.core.planning.homes.known import homes_of
 from nls_scheduler.core.planning.homes.paper import admission_order, waiting_order
 from nls_scheduler.core.planning.making_room.rooms import has_room, owed_bytes, room_bytes
-from nls_scheduler.core.planning.places import trims
+from nls_scheduler.core.planning.places import freezing, trims
 from nls_scheduler.core.planning.places.cordon import leaves_at, leaves_now
 from nls_scheduler.core.planning.places.failed_allocations import roomier, trim_for_wanted
 from nls_scheduler.core.planning.places.guarantees import grant_wishes, place_guarantees, place_guests
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.ids import GpuUuid
     from nls_scheduler.core.model.reasons import Mention
     from nls_scheduler.core.model.state import NodeState
-    from nls_scheduler.core.model.workload import Workload
+    from nls_scheduler.core.model.workload import Frozen, Workload
     from nls_scheduler.core.planning.places.draft import Draft
 
 
@@ -82,7 +82,8 @@ def make_plan(state: NodeState) -> Plan:
     entries = {w.id: _entry(draft, w, told, positions, moves) for w in state.workloads.values()}
     deadlines = [e.deadline_at for e in entries.values() if e.deadline_at is not None]
     interrupts = [state.policy.interrupt_at(deadline) for deadline in deadlines]
-    wakes = [t for t in (*homes.wake_at, *draft.wake_at, *interrupts, *deadlines) if t > state.at]
+    freezes = freezing.wakes_at(state, entries)
+    wakes = [t for t in (*homes.wake_at, *draft.wake_at, *freezes, *interrupts, *deadlines) if t > state.at]
     return Plan(entries, min(wakes, default=None), known)
 
 
@@ -176,6 +177,8 @@ def _all_there_is_to_say(
 
 def _cause(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> WorkloadId | None:
     key = workload.id
+    if workload.frozen is not None and not workload.present:
+        return _holder(draft, workload, workload.frozen.gpus)
     if key in draft.yields:
         return draft.yields[key]
     if key in draft.cause:
@@ -222,6 +225,8 @@ def _holder(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Wo
 def _reason(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], moves: Mapping[WorkloadId, GpuUuid]) -> Why:
     if workload.release_reason is not None or workload.phase is Phase.FAILED:
         return workload.release_reason or workload.last_reason
+    if workload.frozen is not None and not workload.present:
+        return _why_frozen(draft, workload, workload.frozen, target)
     if not workload.wants_gpu:
         return workload.suspend_reason or _why_it_left(workload)
     if _is_guest(draft, workload):
@@ -241,6 +246,15 @@ def _reason(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], moves
     if workload.id in draft.yields:
         return Why(Reason.YIELDS, gpus=target, who=_mentions(draft, draft.yields[workload.id]))
     return _why_there(draft, workload, target)
+
+
+def _why_frozen(draft: Draft, workload: Workload, frozen: Frozen, target: tuple[GpuUuid, ...]) -> Why:
+    waits = draft.homes.waits.get(workload.id) or draft.waits.get(workload.id) or Why(Reason.WAITS)
+    if target:
+        waits = _why_there(draft, workload, target)
+        if waits.kind in _WHY_THERE:
+            return Why(Reason.GOES_ON, gpus=target)
+    return freezing.why_it_stands(frozen, waits)
 
 
 def _why_it_leaves(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Why | None:

@@ -14,7 +14,7 @@ from nls_scheduler.core.model.reasons import Reason, Why, said
 from nls_scheduler.core.model.state import NodeState
 from nls_scheduler.core.model.transitions import transition
 from nls_scheduler.core.model.values import replace
-from nls_scheduler.core.model.workload import Kind, Order, Phase, Workload
+from nls_scheduler.core.model.workload import Frozen, Kind, Order, Phase, Workload
 from nls_scheduler.core.recording import of_a_gang
 
 if TYPE_CHECKING:
@@ -88,6 +88,8 @@ def _(event: ev.MigrateRequested, workload: Workload, state: NodeState) -> NodeS
 def _(event: ev.CellStarted, workload: Workload, state: NodeState) -> NodeState:
     woken = workload.woken_by_cell or not workload.wants_gpu
     started = replace(workload, cell_since=event.at, woken_by_cell=woken, unsaved=True, interrupt=None, wished_bytes=0)
+    if workload.freezable and workload.frozen is None:
+        started = replace(started, freeze_trouble=None)  # what failed in the cell before is tried in this one
     return state.having(_wanting(started, event.at))
 
 
@@ -126,6 +128,8 @@ def _(event: ev.WorkloadReported, workload: Workload, state: NodeState) -> NodeS
     state = state.having(workload)
     pending = workload.pending
     answered = pending is None or event.command_id >= pending.command_id
+    if event.process is not None and (told := _told_of_standing(event, workload, answered=answered)) is not None:
+        return record_of_workload(told, replace(workload, process=event.process), state)
     if event.process is not None:
         state = state.having(replace(workload, process=event.process)) if workload.present else state
         if event.ready and answered and pending is not None and pending.order is Order.START:
@@ -133,13 +137,90 @@ def _(event: ev.WorkloadReported, workload: Workload, state: NodeState) -> NodeS
             return record_of_workload(ready, state.workloads[workload.id], state)
         return state
     starting = pending is not None and pending.order is Order.START
-    if not workload.present or (starting and not answered):
+    if not (workload.present or workload.frozen) or (starting and not answered):
         # A start is on its way to it, or being carried out: its answer is still to come.
         return state
     if answered and pending is not None and pending.order is Order.SUSPEND and event.saved_bytes is not None:
         saved = ev.ProcessSuspended(event.at, workload.id, pending.command_id, event.saved_bytes)
         return record_of_workload(saved, state.workloads[workload.id], state)
     return _ended(state, workload, event.at, Why(Reason.ENDED_UNHEARD), ev.ProcessExited)
+
+
+def _told_of_standing(event: ev.WorkloadReported, workload: Workload, *, answered: bool) -> ev.CommandEvent | None:
+    """What became of freezing or thawing its process, if that is not known yet."""
+    pending, head = workload.pending, (event.at, workload.id)
+    command_id = event.command_id if pending is None else pending.command_id
+    order = None if pending is None or not answered else pending.order
+    if event.frozen_bytes is None:
+        if order is Order.FREEZE:
+            return ev.FreezeFailed(*head, command_id, Why(Reason.FAILED_UNHEARD))
+        stands = workload.frozen is not None and pending is None
+        return ev.ProcessThawed(*head, command_id) if stands or order is Order.THAW else None
+    if order is Order.THAW:
+        return ev.ThawFailed(*head, command_id, Why(Reason.FAILED_UNHEARD))
+    runs = workload.phase is Phase.RUNNING
+    return ev.ProcessFrozen(*head, command_id, event.frozen_bytes) if runs or order is Order.FREEZE else None
+
+
+@record_of_workload.register
+def _(event: ev.FreezeTested, workload: Workload, state: NodeState) -> NodeState:
+    trouble = None if event.refusal is None else said(event.refusal)
+    return state.having(replace(workload, freezable=event.refusal is None, freeze_trouble=trouble))
+
+
+@record_of_workload.register
+def _(event: ev.ProcessFrozen, workload: Workload, state: NodeState) -> NodeState:
+    """It keeps its process and its cell; what it held counts as being released until the driver shows it free."""
+    if workload.phase is not Phase.RUNNING and not _answers(workload, event, Order.FREEZE):
+        return state
+    why = workload.last_reason if workload.pending is None else workload.pending.reason
+    frozen = Frozen(workload.current, event.frozen_bytes, event.at, why)
+    state = _let_go(state, workload, event.at)
+    off = replace(_off_the_gpu(workload, event.at), move=None, wish=None)
+    still = transition(off, ev.ProcessFrozen, Phase.SUSPENDED, frozen=frozen, process=workload.process)
+    still = replace(still, freezable=workload.freezable, wants_gpu=workload.release_reason is None)
+    return state.having(replace(still, waiting_since=event.at if still.wants_gpu else None))
+
+
+@record_of_workload.register
+def _(event: ev.FreezeFailed, workload: Workload, state: NodeState) -> NodeState:
+    """Once in a cell: it goes on, and is interrupted when that is due."""
+    if not _answers(workload, event, Order.FREEZE):
+        return state
+    back = transition(workload, ev.FreezeFailed, Phase.RUNNING, pending=None, perhaps_locked=False)
+    return state.having(replace(back, freeze_trouble=said(event.reason)))
+
+
+@record_of_workload.register
+def _(event: ev.ProcessThawed, workload: Workload, state: NodeState) -> NodeState:
+    frozen = workload.frozen
+    if frozen is None or not (workload.phase is Phase.SUSPENDED or _answers(workload, event, Order.THAW)):
+        return state
+    waited = event.at - (workload.pending.issued_at if workload.pending else event.at)
+    runs = transition(
+        workload,
+        ev.ProcessThawed,
+        Phase.RUNNING,
+        pending=None,
+        perhaps_locked=False,
+        frozen=None,
+        current=frozen.gpus,
+        waiting_since=None,
+        wants_gpu=workload.release_reason is None and workload.suspend_reason is None,
+        resident_since=event.at,
+        last_move_s=waited,
+    )
+    return state.having(runs)
+
+
+@record_of_workload.register
+def _(event: ev.ThawFailed, workload: Workload, state: NodeState) -> NodeState:
+    """It stands still as before; whatever came back to its Gpu is gone when the driver shows that."""
+    if workload.frozen is None or not _answers(workload, event, Order.THAW):
+        return state
+    state, frozen = _let_go(state, workload, event.at), replace(workload.frozen, failed_at=event.at)
+    back = transition(workload, ev.ThawFailed, Phase.SUSPENDED, frozen=frozen, pending=None, perhaps_locked=False)
+    return state.having(replace(back, current=(), memory_used={}, measured=False, freeze_trouble=said(event.reason)))
 
 
 @record_of_workload.register
@@ -237,7 +318,8 @@ def _(event: ev.ProcessExited, workload: Workload, state: NodeState) -> NodeStat
     # Of an earlier process: a start is answered by ProcessStarted before its process can exit.
     stale = event.process is not None and event.process != workload.process
     # A stop that found no process answers a stop; it may have crossed with a newer start.
-    if stale or not workload.present or (event.process is None and not _told_to_end(workload)):
+    gone = not (workload.present or workload.frozen)
+    if stale or gone or (event.process is None and not _told_to_end(workload)):
         return state
     return _ended(state, workload, event.at, said(event.reason), ev.ProcessExited, event.code)
 
@@ -291,6 +373,10 @@ def _off_the_gpu(workload: Workload, at: float) -> Workload:
         interrupt=None,
         over_limit_polls=0.0,
         memory_used={},
+        freezable=False,
+        freeze_trouble=None,
+        frozen=None,
+        perhaps_locked=False,
         resident_since=None,
         waiting_since=at if workload.wants_gpu else None,
     )

@@ -11,7 +11,7 @@ from nls_scheduler.core.model.ids import CommandId
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.state import NodeState
 from nls_scheduler.core.model.values import replace, updated
-from nls_scheduler.core.model.workload import Kind, Phase, Workload
+from nls_scheduler.core.model.workload import Frozen, Kind, Phase, Workload
 from nls_scheduler.core.recording.of_a_workload import polls_above_limit, record_of_workload
 
 if TYPE_CHECKING:
@@ -216,22 +216,25 @@ def _(event: ev.WorkloadAdopted, state: NodeState) -> NodeState:
     if event.workload in state.workloads:
         raise ValueError(f"workload {event.workload} is known already")
     used = {uuid: sum(use.bytes or 0 for use in uses) for uuid, uses in event.uses.items()}
+    runs, why = event.frozen_bytes is None, Why(Reason.ADOPTED)
     adopted = Workload(
         id=event.workload,
         spec=event.spec,
         submitted_at=event.at,
-        phase=Phase.RUNNING,
-        home=event.gpus if event.given_home is None else event.given_home,
+        phase=Phase.RUNNING if runs else Phase.SUSPENDED,
+        frozen=None if event.frozen_bytes is None else Frozen(event.gpus, event.frozen_bytes, event.at, why),
+        waiting_since=None if runs else event.at,
+        home=(event.gpus if runs else ()) if event.given_home is None else event.given_home,
         given_home=event.given_home,
-        current=event.gpus,
+        current=event.gpus if runs else (),
         process=event.process,
-        measured=bool(used),
+        measured=runs and bool(used),
         memory_used=used,
         context_bytes=event.context_bytes,
         saved_bytes=event.saved_bytes,
         unsaved=event.executing,
         cell_since=event.at if event.executing else None,
-        resident_since=event.at,
+        resident_since=event.at if runs else None,
         idle_since=event.at,
     )
     gpus = {uuid: _without_adopted(gpu, event.uses.get(uuid, ())) for uuid, gpu in state.gpus.items()}

@@ -191,7 +191,7 @@ def why_no_room(before: NodeState, after: NodeState, adopted: WorkloadId) -> Why
         now = sum(w.spec.request_bytes for w in after.workloads.values() if uuid in w.current)
         if now > after.gpus[uuid].memory_total_bytes:
             return Why(Reason.WOULD_EXCEED, gpus=(uuid,))
-    if not workload.home:
+    if not workload.home and workload.frozen is None:  # one that stands still holds nothing, and waits for a home
         return Why(Reason.NO_HOME)
     homeless = [w for w in before.workloads.values() if w.home and not after.workloads[w.id].home]
     return Why(Reason.WOULD_COST, who=(homeless[0].mention,)) if homeless else None

@@ -58,7 +58,7 @@ def repack(paper: Paper, newcomer: Workload) -> bool:
     needed = newcomer.spec.request_bytes * newcomer.spec.gpu_count
     if sum(room for room in paper.free.values() if room > 0) < needed:
         return False
-    admitted = [w for w in paper.admitted() if w.given_home is None]
+    admitted = [w for w in paper.admitted() if w.given_home is None and not w.stands_at_home]
     bursters = [w for w in admitted if w.spec.may_borrow]
     movable = [w for w in admitted if w.spec.movable]
     choices = [bursters] if len(movable) == len(bursters) else [bursters, movable]
@@ -214,7 +214,8 @@ class _There:
     @cached_property
     def pieces(self) -> Sequence[Piece]:
         """Who could be put elsewhere; who is not there changes its home for nothing."""
-        movable = (w for w in self.paper.admitted() if w.given_home is None and w.spec.movable)
+        free = (w for w in self.paper.admitted() if w.given_home is None and not w.stands_at_home)
+        movable = (w for w in free if w.spec.movable)
         return [self._piece(w) for w in movable if self.place[w.id][0] in self.free]
 
     def _piece(self, workload: Workload) -> Piece:

@@ -105,6 +105,8 @@ class Rooms:
         if known is None:
             home = frozenset(self._homes.get(workload.id, ())).intersection(self.gpus)
             known = self._lent(workload.spec.pools) | home if workload.spec.may_borrow else home
+            if workload.stands_on is not None:
+                known = known.intersection(workload.stands_on)
             self._open[workload.id] = known
         return known
 

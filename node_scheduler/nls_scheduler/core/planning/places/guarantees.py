@@ -44,7 +44,9 @@ def _place(state: NodeState, homes: Homes, wanting: list[Workload], bound: dict[
     waiting = _keep_present(draft, wanting)
     pinned = [w for w in waiting if not w.spec.may_borrow]
     for workload in sorted(pinned, key=lambda w: (w.spec.can_take_turns, _line(draft, w))):
-        if not workload.spec.can_take_turns or draft.rooms.is_owed(workload):
+        if _stands_away(draft, workload):
+            draft.over.append(workload)
+        elif not workload.spec.can_take_turns or draft.rooms.is_owed(workload):
             _claim_home(draft, workload)
         else:
             draft.over.append(workload)
@@ -98,6 +100,11 @@ def _claim_home(draft: Draft, workload: Workload) -> None:
         draft.claimants.setdefault(uuid, []).append(workload)
 
 
+def _stands_away(draft: Draft, workload: Workload) -> bool:
+    """Whether its frozen process can go on only where its home is not."""
+    return workload.stands_on not in (None, draft.homes.homes[workload.id])
+
+
 def _clear_requests(draft: Draft, gpus: list[GpuUuid]) -> list[Workload]:
     """Drive out those who only borrow where the requests exceed a Gpu, then who takes turns. Returns them."""
     displaced = []
@@ -146,7 +153,8 @@ def _place_borrower(draft: Draft, workload: Workload) -> list[Workload]:
         draft.claimants.setdefault(best, []).append(workload)
         return []
     home = draft.homes.homes[workload.id]
-    if not draft.rooms.is_owed(workload) or (home[0] in draft.rooms.gpus and draft.rooms.is_full(home[0])):
+    full = home[0] in draft.rooms.gpus and draft.rooms.is_full(home[0])
+    if full or _stands_away(draft, workload) or not draft.rooms.is_owed(workload):
         draft.over.append(workload)
         return []
     _claim_home(draft, workload)

@@ -31,7 +31,7 @@ def chosen_together(state: NodeState, homes: Homes) -> dict[WorkloadId, GpuUuid]
             continue
         if move.for_whom in state.workloads or workload.phase in (Phase.SUSPENDING, Phase.SUSPENDED):
             (bound[key],) = move.to
-    return bound | homes.bound
+    return {key: uuid for key, uuid in (bound | homes.bound).items() if state.workloads[key].stands_on is None}
 
 
 def send_on(draft: Draft, waiting: list[Workload]) -> list[Workload]:

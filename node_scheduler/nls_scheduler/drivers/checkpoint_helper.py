@@ -1,0 +1,93 @@
+"""Freezes and thaws processes for one supervisor, in a process of its own that a driver's call may block.
+
+Started as `python -m nls_scheduler.drivers.checkpoint_helper [--simulation DIRECTORY]`. Each line on standard input is
+an order, `{"do": "freeze", "pid": 7, "start_time": 8, "timeout_s": 9.5}`, and gets one line on standard output:
+`{"ok": true, ...}`, or `{"ok": false, "error": KIND, "why": CLAUSE}`. The end of standard input ends it; what it has
+locked and not checkpointed is unlocked first. CUDA is initialised once, for the first order that needs it: that is
+most of what a restore costs otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from nls_scheduler.core.model.ids import ProcessId
+from nls_scheduler.drivers import checkpoints
+from nls_scheduler.drivers.checkpoints import CheckpointFailed, NotFrozen, NotThawed, ProcessLost
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from nls_scheduler.drivers.checkpoints import Checkpoints
+
+_KINDS: Final[Mapping[type[Exception], str]] = {
+    NotFrozen: "not_frozen",
+    NotThawed: "not_thawed",
+    ProcessLost: "lost",
+    CheckpointFailed: "failed",
+}
+
+
+class Helper:
+    """Carries out one order after another."""
+
+    def __init__(self, driver: Checkpoints) -> None:
+        self._driver = driver
+        self._touched: set[ProcessId] = set()
+
+    def answer(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        """Do what `order` says; a refusal is an answer as well."""
+        try:
+            return {"ok": True, **self._do(order)}
+        except tuple(_KINDS) as error:
+            return {"ok": False, "error": _KINDS[type(error)], "why": str(error)}
+
+    def _do(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        if order["do"] == "test":
+            return {"refusal": self._driver.refusal(None)}
+        process = ProcessId(order["pid"], order["start_time"])
+        self._touched.add(process)
+        match order["do"]:
+            case "freeze":
+                return {"bytes": checkpoints.freeze(self._driver, process, order["timeout_s"])}
+            case "thaw":
+                checkpoints.thaw(self._driver, process)
+            case "unlock":
+                return {"state": checkpoints.unlock_only(self._driver, process).value}
+            case other:
+                raise ValueError(f"there is no order {other!r}")
+        return {}
+
+    def close(self) -> None:
+        """Nobody is left who could unlock them."""
+        for process in self._touched:
+            with suppress(CheckpointFailed):
+                checkpoints.unlock_only(self._driver, process)
+
+
+def serve(driver: Checkpoints, orders: Iterable[str]) -> None:
+    """Until `orders` end."""
+    helper = Helper(driver)
+    for line in orders:
+        sys.stdout.write(json.dumps(helper.answer(json.loads(line))) + "\n")
+        sys.stdout.flush()
+    helper.close()
+
+
+def _driver(arguments: list[str]) -> Checkpoints:
+    # Each imports what the other one does not need.
+    if arguments[:1] == ["--simulation"]:
+        from nls_scheduler.drivers.simulated_checkpoints import SimulatedCheckpoints
+
+        return SimulatedCheckpoints(Path(arguments[1]))
+    from nls_scheduler.drivers.cuda_checkpoints import CudaCheckpoints
+
+    return CudaCheckpoints()
+
+
+if __name__ == "__main__":
+    serve(_driver(sys.argv[1:]), sys.stdin)
