@@ -14,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -67,21 +68,20 @@ def play(steps: list[Step], out: Path, ends_at: float, *, simulated: bool) -> di
             }
         else:
             _say(f"hour: {step.name} (at most {min(step.limit_s, left_s):.0f} s) ...")
-            found[step.name] = run(step, out, min(step.limit_s, left_s), simulated=simulated)
+            # Short, for the sockets in it; what steps leave there goes with it.
+            with tempfile.TemporaryDirectory(prefix="h", dir="/tmp", ignore_cleanup_errors=True) as temporary:
+                found[step.name] = run(step, out, min(step.limit_s, left_s), simulated=simulated, temporary=temporary)
         write(out / "results.json", found, simulated=simulated)
     return found
 
 
-def run(step: Step, out: Path, limit_s: float, *, simulated: bool) -> dict[str, Any]:
+def run(step: Step, out: Path, limit_s: float, *, simulated: bool, temporary: str | None = None) -> dict[str, Any]:
     """One step: its outcome, its seconds, what it found, and what it left running and was ended."""
     xml, log, printed = (out / f"{step.name}.{kind}" for kind in ("xml", "txt", "out"))
     mark = f"{step.name}-{os.getpid()}-{time.monotonic_ns()}"
-    environment = {
-        **os.environ,
-        MARK: mark,
-        "PYTHONFAULTHANDLER": "1",
-        **({SIMULATED: "simulated"} if simulated else {}),
-    }
+    environment = {**os.environ, MARK: mark, "PYTHONFAULTHANDLER": "1", "TMPDIR": temporary or tempfile.gettempdir()}
+    if simulated:
+        environment[SIMULATED] = "simulated"
     began = time.monotonic()
     with log.open("wb") as errors, printed.open("wb") as output:
         process = subprocess.Popen(
