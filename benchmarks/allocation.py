@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
 from fragmentation.bound import all_fit_until, most_milli
-from fragmentation.play import arrivals, play
+from fragmentation.play import arrivals, play_both
 from fragmentation.policies import POLICIES
 from fragmentation.trace import MILLI, NODES, WORKLOADS, TraceError, is_published, load, pods_file
 from machine import machine, report
@@ -76,8 +76,9 @@ def compared(
     figures: dict[str, Any] = {}
     for policy in policies:
         begun = time.monotonic()
-        once = placed_once([play(trace, policy, seed) for seed in seeds], published.get(policy))
-        moved = with_moves([play(trace, policy, seed, moves=True) for seed in seeds])
+        outcomes = [play_both(trace, policy, seed) for seed in seeds]
+        once = placed_once([first for first, _ in outcomes], published.get(policy))
+        moved = with_moves([second for _, second in outcomes])
         figures[policy] = {"placed_once": once, "with_moves": moved}
         print(
             f"  {policy}: {once['percent']}, with moves {moved['percent']} ({time.monotonic() - begun:.0f} s)",

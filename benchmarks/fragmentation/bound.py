@@ -36,6 +36,8 @@ def most_milli(pods: Iterable[Pod], gpus: int) -> float:
     for pod in pods:
         if pod.gpus:
             came[pod.gpu_milli] += pod.gpus
+    if not came:
+        return 0.0
     sizes = sorted(came)
     sets = [{size: MILLI // size} for size in sizes]
     while True:
