@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 DOCS = ROOT / "docs"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *ROOT.glob("examples/*.md")])
-SOURCES = [*ROOT.glob("nls_jupyter/**/*.py"), *ROOT.glob("node_scheduler/**/*.py"), *ROOT.glob("tools/*.py")]
+SOURCES = [
+    path
+    for folder in ("nls_jupyter", "node_scheduler", "tools", "benchmarks")
+    for path in (ROOT / folder).rglob("*.py")
+]
 FENCE = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
 
 

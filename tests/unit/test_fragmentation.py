@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import sys
@@ -264,6 +265,25 @@ def test_all_fit_until_somebody_has_to_be_refused() -> None:
     pods = [Pod(0, 1, 600), Pod(0, 1, 400), Pod(0, 1, 600), Pod(0, 1, 600)]
     assert all_fit_until(pods, 2) == 1600
     assert all_fit_until(pods, 3) == 2200
+
+
+def test_the_page_has_the_figures_that_are_kept() -> None:
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "fragmentation.md").read_text(encoding="utf-8")
+    figures = json.loads((root / "benchmarks" / "results" / "allocation.json").read_text())["figures"]
+    assert figures["seeds"] == list(range(42, 52))
+    for name, found in figures["workloads"].items():
+        for policy, row in found["policies"].items():
+            once, moved = row["placed_once"], row["with_moves"]
+            assert once["published"] == allocation.PUBLISHED[name][policy]
+            assert abs(once["difference"]) <= 0.3
+            shown = [name, policy, f"{once['published']:.2f}", f"{once['percent']:.2f}", f"{moved['percent']:.2f}"]
+            shown += [
+                f"{moved['moves']:,.0f}",
+                f"{moved['moved_gib']:,.0f}",
+                f"{found['nobody_exceeds']['percent']:.2f}",
+            ]
+            assert f"| {' | '.join(shown)} |" in page
 
 
 @pytest.mark.skipif(TRACES is None, reason="NLS_TRACES does not name the published trace")
