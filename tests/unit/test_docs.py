@@ -24,8 +24,11 @@ if TYPE_CHECKING:
 
 DOCS = ROOT / "docs"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *ROOT.glob("examples/*.md")])
-SOURCES = [*ROOT.glob("nls_jupyter/**/*.py"), *ROOT.glob("node_scheduler/**/*.py"), *ROOT.glob("tools/*.py")]
-SOURCES += ROOT.glob("server_extension/**/*.py")
+SOURCES = [
+    path
+    for folder in ("nls_jupyter", "node_scheduler", "server_extension", "tools", "benchmarks")
+    for path in (ROOT / folder).rglob("*.py")
+]
 FENCE = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
 
 
