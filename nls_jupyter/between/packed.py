@@ -13,9 +13,12 @@ import os
 import pickle
 import struct
 import sys
+import types
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
+
+from nls_jupyter.between.code import reduce_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -136,6 +139,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def reducer_override(self, obj: Any) -> Any:
         kind = type(obj)
+        if kind is types.CodeType:
+            return reduce_code(obj)
         library = kind.__module__.partition(".")[0]
         if library in _LIBRARIES and not isinstance(obj, type):
             reduced = _LIBRARIES[library](obj, self._tensors)

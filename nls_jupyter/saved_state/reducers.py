@@ -10,6 +10,7 @@ import types
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.between.code import reduce_code
 from nls_jupyter.saved_state import inline
 from nls_jupyter.saved_state.looks import is_exported
 from nls_jupyter.saved_state.regions import UnsavableError
@@ -207,6 +208,7 @@ def set_cell(cell: types.CellType, content: tuple[Any]) -> None:
 #: Reducers per exact type, as a library's.
 HANDLERS: Mapping[type, Callable[[Any], Any]] = {
     types.CellType: _reduce_cell,
+    types.CodeType: reduce_code,
     types.MethodType: _reduce_method,
     types.BuiltinFunctionType: _reduce_method,
 }

@@ -83,11 +83,12 @@ def _last() -> list[Step]:
     """May leave a process broken."""
     cases = [("cupy", 1, ()), ("cupy", 1, ("--masked",)), ("torch", 1, ("--masked",)), ("cupy", 10, ("--masked",))]
     return [
-        Step(
+        Step("gpu_freezing", 4, 120, "tests", _gpu_tests("checkpoints")),
+        *(Step(
             f"checkpoint_{library}_{gib}{'_masked' if masked else ''}", 4, 120, "figures",
             _program("benchmarks/gpu_checkpoint.py", "--library", library, "--gib", str(gib), *masked),
         )
-        for library, gib, masked in cases
+        for library, gib, masked in cases),
     ]  # fmt: skip
 
 

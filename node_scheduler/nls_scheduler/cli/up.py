@@ -141,8 +141,6 @@ def _serve(options: argparse.Namespace, ready: Callable[[], None]) -> int:
         path = locate.checked(Path(named)) if named else locate.per_user_socket()
         shared = path == locate.SYSTEM_SOCKET or options.kubernetes
         cluster, defaults = _cluster(options, path) if options.kubernetes else (None, {})
-        # Frozen cells are the driver's doing: what a simulation shows is what most nodes do.
-        defaults = {"freeze_cells": False, **defaults} if options.simulate else defaults
         settings = reload(None)
         selection = Selection.parse(options.gpus) if options.gpus is not None else Selection()
         simulation = SimulationSpec.parse(options.simulate) if options.simulate else None

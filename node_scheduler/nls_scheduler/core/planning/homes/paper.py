@@ -69,8 +69,10 @@ def is_bound(workload: Workload) -> bool:
 
 
 def pinned_to(workload: Workload) -> tuple[GpuUuid, ...] | None:
-    """Where its home can only be: one that runs and cannot move stays where it is."""
-    return workload.current if is_bound(workload) else None
+    """Where its home can only be: one that runs and cannot move stays; what stands still goes on only there."""
+    if is_bound(workload):
+        return workload.current
+    return None if workload.spec.may_borrow else workload.stands_on
 
 
 def counts(workload: Workload) -> Sequence[int]:

@@ -27,6 +27,8 @@ def may_freeze(state: NodeState, workload: Workload) -> bool:
     is_one = workload.spec.kind is Kind.NOTEBOOK and workload.spec.movable and workload.executing
     if not is_one or workload.release_reason is not None:
         return False
+    if not workload.spec.may_borrow and workload.home and workload.home != workload.current:
+        return False  # it goes to its new home, and could never go on where it is
     return all(state.gpus[uuid].healthy and state.policy.freezes_in(state.pools[uuid]) for uuid in workload.current)
 
 
