@@ -48,7 +48,7 @@ class WatchedNode(SimulatedNode):
 
 def a_node(seed: int, gpus: int = 2, **policy: object) -> tuple[WatchedNode, random.Random]:
     chance = random.Random(seed)
-    fields = {"oversubscribe": chance.choice([1.0, 1.0, 2.0]), **policy}
+    fields = {"freeze_cells": True, "oversubscribe": chance.choice([1.0, 1.0, 2.0]), **policy}
     node = WatchedNode.of(gpus, 16 * GIB, Policy(**fields))  # type: ignore[arg-type]  # any of its numbers
     node.freezes, node.deaf = True, chance.random() < 0.5
     return node, chance

@@ -16,7 +16,7 @@ NUMBERS = {"reclaim_deadline_s": 30.0, "stop_grace_s": 2.0, "interrupt_grace_s":
 
 
 def a_stage(gpus: int = 1, **policy: object) -> Stage:
-    stage = Stage(gpus, **{**NUMBERS, **policy})
+    stage = Stage(gpus, **{"freeze_cells": True, **NUMBERS, **policy})
     stage.node.freezes = True
     return stage
 

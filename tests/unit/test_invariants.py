@@ -361,6 +361,7 @@ FREEZES = {
 def test_a_freeze_that_must_not_be_is_said(says: str) -> None:
     stage = two()
     state = record(stage, "alice", **{"cell_since": 1.0, "freezable": True, **FREEZES[says]})
+    state = replace(state, policy=Policy(freeze_cells=True))
     a_sentence_is_broken((state, state, order(stage, FreezeProcess, timeout_s=1.0)), says)
 
 
@@ -372,9 +373,9 @@ def test_a_freeze_where_the_policy_does_not_want_it_is_said() -> None:
 
 def test_a_freeze_before_the_interrupt_is_due_breaks_nothing() -> None:
     stage = two()
-    state = replace(
-        record(stage, "alice", cell_since=1.0, freezable=True), plan=entry(stage, "alice", deadline_at=100.0).plan
-    )
+    planned = entry(stage, "alice", deadline_at=100.0).plan
+    state = record(stage, "alice", cell_since=1.0, freezable=True)
+    state = replace(state, plan=planned, policy=Policy(freeze_cells=True))
     said = names((state, state, order(stage, FreezeProcess, timeout_s=1.0)))
     assert not said & {"only_a_running_cell_is_frozen", "a_cell_that_could_not_be_frozen_is_not_frozen"}
 

@@ -63,7 +63,7 @@ class NlsScheduler(Configurable):
         help="A cell that must yield is interrupted this long before the deadline, at most half of it.",
     ).tag(config=True)
     freeze_cells = Bool(
-        False,  # until it has been seen on a real GPU
+        _POLICY.freeze_cells,
         help="A running cell that must yield is frozen before it would be interrupted, where its GPU process's driver "
         "can do that: it stands still, and goes on when its Gpu has room again. Never tried on a real GPU so far.",
     ).tag(config=True)

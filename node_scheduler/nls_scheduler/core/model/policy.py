@@ -63,7 +63,7 @@ class Policy:
     idle_suspend_s: float | None = None
     oversubscribe: float = 1.0
     cordoned_idle_s: float | None = 30.0
-    freeze_cells: bool = True
+    freeze_cells: bool = False
     pools: tuple[Pool, ...] = ()
     queues: tuple[Queue, ...] = ()
     start_timeout_s: float = 120.0
