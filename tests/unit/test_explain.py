@@ -129,7 +129,9 @@ def test_who_can_never_be_held_by_its_queue_is_not_told_to_wait_for_others() -> 
 
 def a_cell_that_has_to_leave() -> Stage:
     """bob's cell, within his request on GPU 1, for a command at home there."""
-    stage = Stage(2, reclaim_deadline_s=30.0, stop_grace_s=2.0, interrupt_grace_s=10.0, freeze_timeout_s=8.0)
+    stage = Stage(
+        2, freeze_cells=True, reclaim_deadline_s=30.0, stop_grace_s=2.0, interrupt_grace_s=10.0, freeze_timeout_s=8.0
+    )
     stage.node.freezes = True
     for name in ("alice", "bob"):
         stage.notebook(name)

@@ -273,7 +273,7 @@ def test_a_passive_follower_hears_everything_and_keeps_no_daemon_from_ending() -
 
 def stands_still() -> Stage:
     """alice's cell, for bob's."""
-    stage = Stage(1, freeze_timeout_s=8.0)
+    stage = Stage(1, freeze_cells=True, freeze_timeout_s=8.0)
     stage.node.freezes = True
     stage.notebook("alice", owner=1000)
     stage.cell_starts("alice")
