@@ -138,6 +138,8 @@ class Place:
             )
         if self._keeper.process is not None:
             raise GpuUnavailable(f"not suspended within {_SUSPENDED_WITHIN_S:g} s: {orders.view['reason']}.")
+        # Whoever asks the daemon next is told the same as whoever reads this.
+        await self._changes.until(lambda: orders.view["phase"] != "suspending", _EXIT_NOTED_WITHIN_S)
 
     async def resume(self) -> None:
         """Back onto a Gpu as soon as there is one. Raises as `suspend`; does not wait."""

@@ -77,6 +77,7 @@ def test_there_is_a_lock_for_each_choice_and_no_other() -> None:
         "lint",
         "release",
         "test",
+        "top",
     }
 
 
