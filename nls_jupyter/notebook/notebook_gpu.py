@@ -93,10 +93,10 @@ class NotebookGpu:
         atexit.register(self.close)
 
     async def _look_back(self) -> None:
-        """What an earlier kernel has left, and what will be asked of this one."""
-        await self.supervisor.lasting.announce()
+        """What will be asked of this kernel, from its first cell on, and what an earlier one has left."""
         if self._keep_requests is not None:
             await self._keep_requests.listen()
+        await self.supervisor.lasting.announce()
 
     def _guard(self) -> MemoryGuard:
         supervisor = self.supervisor

@@ -97,9 +97,9 @@ def test_what_was_imported_is_known_also_where_only_a_copy_saves(directory: Path
 
     async def story() -> None:
         async with notebook(directory, on_save_point=lambda *_: None) as nb:
-            await nb.run("import colorsys")
+            await nb.run("import tabnanny")
             over = await nb.process.save_aside(cell="[1]")
-            assert "colorsys" in nb.process.modules
+            assert "tabnanny" in nb.process.modules
             assert await asyncio.wait_for(over, 60) == DONE
 
     run(story())
