@@ -31,6 +31,9 @@ GIB = 2**30
 SESSIONS = [{"path": "work/a.ipynb", "kernel": {"id": "11111111-aaaa", "execution_state": "busy"}}]
 
 
+ODD_HUBS: list[Any] = [[1], [None], [{"servers": [1]}], [{"servers": {"": None}}], {"items": []}]
+
+
 class Answers(BaseHTTPRequestHandler):
     """A Jupyter Server's sessions, and a hub's users.
 
@@ -48,6 +51,12 @@ class Answers(BaseHTTPRequestHandler):
             "/hub/api/users?state=active": [{"name": "eve", "servers": {"": {"url": "/user/eve/"}}}],
             "/user/eve/api/sessions": SESSIONS,
             "/odd/api/sessions": {"message": "no"},
+            "/hub2/hub/api/users?state=active": [
+                {"name": "ann", "servers": {"": {"url": "/gone/"}}},
+                {"name": "bob", "servers": {"": {"url": "/user/eve/"}}},
+            ],
+            **{f"/odd{number}/hub/api/users?state=active": odd for number, odd in enumerate(ODD_HUBS)},
+            "/lone/api/sessions": [{"path": "\ud800", "kernel": {"id": "2", "execution_state": "idle"}}],
         }
         page = pages.get(self.path) if known else None
         body = json.dumps(page).encode()
@@ -89,6 +98,20 @@ def test_a_server_that_does_not_tell_is_named_and_the_others_are_asked(url: str)
     assert len(kernels) == 1
     assert len(silent) == 3
     assert "403" in silent[0]
+
+
+def test_one_server_of_a_hub_that_does_not_tell_hides_nobody_else(url: str) -> None:
+    kernels, silent = asyncio.run(kernels_of([Server(f"{url}hub2/", "secret", is_hub=True)]))
+    assert [kernel.name for kernel in kernels] == [f"{url}user/eve/work/a.ipynb"]
+    assert len(silent) == 1
+    assert silent[0].startswith(f"{url}gone/ does not tell")
+
+
+def test_whatever_a_server_answers_ends_no_observation(url: str) -> None:
+    odd = [Server(f"{url}odd{number}/", "secret", is_hub=True) for number in range(len(ODD_HUBS))]
+    kernels, silent = asyncio.run(kernels_of([*odd, Server(f"{url}lone/", "secret")]))
+    assert len(silent) == len(ODD_HUBS)
+    assert [kernel.name for kernel in kernels] == [f"{url}lone/?"]
 
 
 @pytest.mark.parametrize("text", ["localhost:8888", "ftp://x/", "http://", ""])
@@ -204,6 +227,16 @@ def test_another_file_is_never_written_to(tmp_path: Path, capsys: pytest.Capture
     assert main(["observe", "--to", str(path)]) == 2
     assert "is no observation" in capsys.readouterr().err
     assert path.read_text() == "dear diary"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_only_one_observation_writes_to_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "o.jsonl"
+    with Recorder(path, names=True):
+        assert main(["observe", "--to", str(path)]) == 2
+    assert "Another nls observe writes to" in capsys.readouterr().err
+    with Recorder(path, names=True):
+        pass
 
 
 def test_a_node_is_observed_until_it_is_stopped_and_what_was_seen_is_played(url: str, tmp_path: Path) -> None:

@@ -85,6 +85,7 @@ def _is_a_page_of_its_own(page: str) -> None:
         (["--generate", "3x6h"], "On which node?"),
         (["--generate", "3x6h", "--node", "2x80GiB", "--policy", "nls,magic"], "There is no policy 'magic': there are"),
         (["--generate", "3x6h", "--node", "2x80GiB", "--set", "context_s=soon"], "context_s cannot be 'soon'"),
+        (["--generate", "3x6h", "--node", "2x80GiB", "--set", "context_s=nan"], "context_s cannot be 'nan'"),
         (["--generate", "3x6h", "--node", "2x80GiB", "--set", "quantum_s=0"], "quantum_s cannot be 0."),
         (["--generate", "3x6h", "--node", "2x80GiB", "--set", "colour=red"], "colour"),
         (["--generate", "3x6h", "--node", "2x80GiB", "--set", "oversubscribe"], "'oversubscribe' is not NAME=VALUE"),
@@ -101,6 +102,25 @@ def test_what_cannot_be_played_is_said_in_one_sentence(
     assert told.out == ""
     assert sentence in told.err
     assert told.err.replace("nls: reading: 0 %\n", "").count("\n") == 1
+
+
+@pytest.mark.parametrize("option", ["--save-workload", "--report"])
+def test_what_is_played_is_never_overwritten(option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "w.csv"
+    assert main(["simulate", "--generate", "3x6h", "--save-workload", str(path)]) == 0
+    before = path.read_bytes()
+    assert main(["simulate", str(path), "--node", "2x80GiB", option, str(tmp_path / "." / "w.csv")]) == 2
+    assert "would be overwritten" in capsys.readouterr().err
+    assert path.read_bytes() == before
+
+
+def test_a_report_that_cannot_be_written_costs_no_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL, "--policy", "whole", "--report", str(tmp_path)]) == 2
+    assert "cannot be written" in capsys.readouterr().err  # before anything is played
+    assert main([*SMALL, "--policy", "whole", "--report", "/dev/full"]) == 2
+    told = capsys.readouterr()
+    assert "POLICY" in told.out
+    assert "The report could not be written" in told.err
 
 
 def test_a_workload_is_saved_and_played_from_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -135,6 +135,7 @@ def _run(options: argparse.Namespace) -> int:
         seeds=options.search or 0,
     )
     try:
+        _check_outputs(options)
         scenario = scenario_of(asked)
         if options.save_workload is not None:
             rows = write_rows(options.save_workload, scenario.rows())
@@ -147,14 +148,31 @@ def _run(options: argparse.Namespace) -> int:
     except (ValueError, OSError) as error:
         tell(str(error))
         return exit_codes.USAGE
-    if options.report is not None:
-        options.report.write_text(page(results), encoding="utf-8")
-        tell(f"the report is {options.report}")
     if options.json:
         say(json.dumps(results.as_json(), indent=2))
     else:
         _show(results)
+    if options.report is not None:
+        try:
+            options.report.write_text(page(results), encoding="utf-8")
+        except OSError as error:
+            tell(f"The report could not be written: {error}")
+            return exit_codes.USAGE
+        tell(f"the report is {options.report}")
     return 0 if results.whole else exit_codes.INTERRUPTED
+
+
+def _check_outputs(options: argparse.Namespace) -> None:
+    """Raises ValueError where what is played would be overwritten, or what is asked for could not be written."""
+    played = [path for path in (options.workload, options.from_journal) if path is not None and path.exists()]
+    written = [path for path in (options.save_workload, options.report) if path is not None]
+    for path in written:
+        if path.is_dir() or not path.absolute().parent.is_dir():
+            raise ValueError(f"{path} cannot be written: it is a folder, or its folder is not there.")
+        if path.exists() and any(path.samefile(one) for one in played):
+            raise ValueError(f"{path} is what is played, and would be overwritten: choose another file.")
+    if len(written) == 2 and written[0].absolute() == written[1].absolute():
+        raise ValueError(f"{written[0]} cannot be both the workload and the report.")
 
 
 def _show(results: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 import re
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
@@ -156,9 +157,11 @@ def settings_of(assignments: Sequence[str]) -> tuple[Costs, Rules]:
             rules.append(assignment)
             continue
         try:
-            values[name] = float(text)
+            values[name] = value = float(text)
         except ValueError:
-            raise ValueError(f"{name} cannot be {text!r}: write a number.") from None
+            value = math.nan
+        if not math.isfinite(value):
+            raise ValueError(f"{name} cannot be {text!r}: write a number.")
     return Costs(**values), config.load(rules, []).policy
 
 

@@ -7,6 +7,7 @@ large the older half is left out. Names are hashed with a key that lies beside t
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -38,12 +39,14 @@ class Recorder:
         """Raises WorkloadFileError where `path` is something else. `names`: as they are, not hashed."""
         self._path = path
         self._most_bytes = most_bytes
-        self._key = None if names else _key_beside(path)
-        if path.exists() and path.stat().st_size:
-            if not is_observation(path):
-                raise WorkloadFileError(f"{path} is no observation: choose another file for --to.")
-            _cut_half_a_line(path)
+        if path.exists() and not path.is_file():
+            raise WorkloadFileError(f"{path} is no file that can be written to and read again.")
+        if path.exists() and path.stat().st_size and not is_observation(path):
+            raise WorkloadFileError(f"{path} is no observation: choose another file for --to.")
         self._file: IO[str] = _opened(path)
+        self._key = None if names else _key_beside(path)
+        _cut_half_a_line(path)
+        self._file.seek(0, os.SEEK_END)
         if not self._file.tell():
             self._append({MARK: VERSION})
 
@@ -85,8 +88,14 @@ class Recorder:
 
 
 def _opened(path: Path) -> IO[str]:
-    """To append to, for its owner only."""
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a", encoding="utf-8")
+    """To append to, for its owner only. Raises WorkloadFileError where another observation writes there."""
+    file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a", encoding="utf-8")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise WorkloadFileError(f"Another nls observe writes to {path}: choose another file for --to.") from None
+    return file
 
 
 def _key_beside(path: Path) -> bytes:
@@ -118,6 +127,11 @@ def _cut_half_a_line(path: Path) -> None:
         file.truncate(0)
 
 
+def _refused(constant: str) -> None:
+    """Infinity and NaN are no figures of a fact."""
+    raise ValueError(constant)
+
+
 def facts_of(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Its facts with their rows. Raises WorkloadFileError; half a line at its end is no fact yet."""
     with path.open("rb") as file:
@@ -125,8 +139,8 @@ def facts_of(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             if not line.endswith(b"\n"):
                 return
             try:
-                fact = json.loads(line)
-            except ValueError:
+                fact = json.loads(line, parse_constant=_refused)
+            except (ValueError, RecursionError):
                 raise WorkloadFileError(f"Row {number}: it is no line of an observation; was it cut off?") from None
             if not isinstance(fact, dict):
                 raise WorkloadFileError(f"Row {number}: it is no fact of an observation.")

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import parse_qs, quote, urlsplit, urlunsplit
 
 from tornado.httpclient import HTTPClientError, HTTPRequest
+from tornado.iostream import UnsatisfiableReadError
 from tornado.simple_httpclient import HTTPTimeoutError, SimpleAsyncHTTPClient
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Coroutine, Iterable
 
+_Told = TypeVar("_Told")
 TIMEOUT_S: Final = 4.0
+_MOST_AT_ONCE: Final = 1000
+_SILENT: Final = (HTTPClientError, HTTPTimeoutError, UnsatisfiableReadError, OSError, ValueError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,33 +67,56 @@ def servers_of_this_user() -> list[Server]:
 
 
 async def kernels_of(servers: Iterable[Server]) -> tuple[list[Kernel], list[str]]:
-    """What they have, and a sentence for each that did not tell."""
-    client = SimpleAsyncHTTPClient(force_instance=True)
-    kernels: list[Kernel] = []
-    silent: list[str] = []
+    """What they have, all asked at once, and a sentence for each that did not tell; a hub's one by one."""
+    client = SimpleAsyncHTTPClient(force_instance=True, max_clients=_MOST_AT_ONCE)
     try:
-        for server in servers:
-            try:
-                async for one in _expanded(client, server):
-                    kernels += _kernels(one.url, await _asked(client, one, "api/sessions"))
-            except (HTTPClientError, HTTPTimeoutError, OSError, ValueError) as error:
-                silent.append(f"{server.url} does not tell its sessions: {error}")
+        lists = await asyncio.gather(*(_told(server.url, _servers(client, server)) for server in servers))
+        asked = [server for found, _ in lists for server in found]
+        answers = await asyncio.gather(*(_told(server.url, _kernels(client, server)) for server in asked))
     finally:
         client.close()
-    return kernels, silent
+    silent = [why for _, why in [*lists, *answers] if why is not None]
+    return [kernel for found, _ in answers for kernel in found], silent
 
 
-async def _expanded(client: SimpleAsyncHTTPClient, server: Server) -> Any:
-    """Itself, or the servers of a hub's users."""
+async def _told(url: str, asking: Coroutine[Any, Any, list[_Told]]) -> tuple[list[_Told], str | None]:
+    """Its answer, or nothing and why: whatever a server says ends nobody's observation."""
+    try:
+        return await asking, None
+    except _SILENT as error:
+        return [], f"{url} does not tell its sessions: {error}"
+
+
+async def _servers(client: SimpleAsyncHTTPClient, server: Server) -> list[Server]:
+    """Itself, or the servers of a hub's users. Raises ValueError where the answer is none of a hub's API."""
     if not server.is_hub:
-        yield server
-        return
-    users = await _asked(client, server, "hub/api/users?state=active")
-    for user in users if isinstance(users, list) else ():
-        for name, one in (user.get("servers") or {}).items():
-            where = one.get("url") or f"/user/{quote(str(user.get('name')))}/{quote(name)}"
+        return [server]
+    users, found = await _asked(client, server, "hub/api/users?state=active"), []
+    for user in _of(list, users, "list of users"):
+        known = _of(dict, _of(dict, user, "user").get("servers") or {}, "list of servers")
+        for name, one in known.items():
+            where = _of(dict, one, "server").get("url") or f"/user/{quote(str(user.get('name')))}/{quote(name)}"
             parts = urlsplit(server.url)
-            yield Server(urlunsplit((parts.scheme, parts.netloc, str(where).rstrip("/") + "/", "", "")), server.token)
+            url = urlunsplit((parts.scheme, parts.netloc, str(where).rstrip("/") + "/", "", ""))
+            found.append(Server(url, server.token))
+    return found
+
+
+async def _kernels(client: SimpleAsyncHTTPClient, server: Server) -> list[Kernel]:
+    """Raises ValueError where the answer is none of a sessions API."""
+    found = []
+    for session in _of(list, await _asked(client, server, "api/sessions"), "list of sessions"):
+        kernel = _of(dict, _of(dict, session, "session").get("kernel"), "session with a kernel")
+        # A name need not be text that can be written down.
+        name = f"{server.url}{session.get('path', '')}".encode(errors="replace").decode()
+        found.append(Kernel(str(kernel.get("id")), name, kernel.get("execution_state") == "busy"))
+    return found
+
+
+def _of(kind: type[_Told], value: object, what: str) -> _Told:
+    if not isinstance(value, kind):
+        raise ValueError(f"its answer has no {what} where one should be")  # noqa: TRY004 - what came is wrong
+    return value
 
 
 async def _asked(client: SimpleAsyncHTTPClient, server: Server, path: str) -> Any:
@@ -97,14 +125,3 @@ async def _asked(client: SimpleAsyncHTTPClient, server: Server, path: str) -> An
         server.url + path, headers=headers, connect_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S, follow_redirects=False
     )
     return json.loads((await client.fetch(request)).body)
-
-
-def _kernels(url: str, sessions: Any) -> Iterator[Kernel]:
-    """Raises ValueError where the answer is none of a sessions API."""
-    if not isinstance(sessions, list):
-        raise ValueError("its answer is no list of sessions")  # noqa: TRY004 - what came is wrong, not its use
-    for session in sessions:
-        kernel = session.get("kernel") if isinstance(session, dict) else None
-        if not isinstance(kernel, dict) or "id" not in kernel:
-            raise ValueError("its answer has a session without a kernel")
-        yield Kernel(str(kernel["id"]), f"{url}{session.get('path', '')}", kernel.get("execution_state") == "busy")
