@@ -120,7 +120,7 @@ def test_a_newcomer_sends_a_borrower_home_without_its_memory() -> None:
     figures = played("memory-lost", rows, gpus=2)
     assert figures.lost == 1
     assert figures.again_s == 10
-    assert figures.waits.share_at_once == 1.0
+    assert figures.share_at_once == 1.0
 
 
 def test_a_borrower_that_computes_is_broken_off_and_computes_its_last_cell_again_first() -> None:
@@ -148,7 +148,7 @@ def test_ours_moves_the_same_notebook_and_loses_nothing() -> None:
     figures = played("nls", rows, gpus=2)
     assert (figures.lost, figures.again_s) == (0, 0)
     assert (figures.moves, figures.moved_bytes) == (1, GIB)
-    assert figures.waits.share_at_once == 1.0
+    assert figures.share_at_once == 1.0
 
 
 def test_turns_are_as_long_as_the_quantum() -> None:
@@ -182,7 +182,9 @@ def test_requests_on_demand_let_more_notebooks_in_than_fit() -> None:
 
 def test_a_cell_beyond_its_limit_runs_out_of_memory_under_ours() -> None:
     rows = [session("a", 0, 100, 0.25, 0.5), cell("a", 10, 20, held=60 * GIB)]
-    assert played("nls", rows).out_of_memory == 1
+    figures = played("nls", rows)
+    assert figures.out_of_memory == 1
+    assert figures.share_at_once == 0.0  # it had not its GPU with all that it took
 
 
 def test_a_command_gets_its_gpu_and_ends() -> None:

@@ -106,6 +106,11 @@ class Figures:
         return self.waits.count - self.waits.at_once + self.out_of_memory
 
     @property
+    def share_at_once(self) -> float:
+        """Which part of the cells had a Gpu within a second, and all the memory that they took."""
+        return max(0.0, 1 - self.late / self.waits.count) if self.waits.count else 1.0
+
+    @property
     def slowed_part(self) -> float:
         """How much longer cells and commands took because they shared computing time, as a part of what they took."""
         return self.slowed_s / self.used_s if self.used_s else 0.0
@@ -141,7 +146,7 @@ class Figures:
             "gpus": self.gpus,
             "whole": self.whole,
             "cells": self.waits.count,
-            "at_once": round(self.waits.share_at_once, 6),
+            "at_once": round(self.share_at_once, 6),
             "without_any_wait": round(self.waits.none / self.waits.count, 6) if self.waits.count else 1.0,
             "wait_p50_s": round(self.waits.percentile_s(0.5), 3),
             "wait_p95_s": round(self.waits.percentile_s(0.95), 3),

@@ -83,7 +83,7 @@ def _needed(results: Results) -> Iterator[str]:
 def _at_once(results: Results) -> Iterator[str]:
     yield f"<h2>Cells that had their GPU within a second, on {escape(str(results.node))}</h2>"
     rows = [
-        (_title(name), figures.waits.share_at_once, f"{100 * figures.waits.share_at_once:.2f} %", _colour(name))
+        (_title(name), figures.share_at_once, f"{100 * figures.share_at_once:.2f} %", _colour(name))
         for name, figures in results.figures.items()
     ]
     if results.best is not None:

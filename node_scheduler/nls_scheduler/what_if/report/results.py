@@ -90,7 +90,7 @@ class Results:
         waits = figures.waits
         return [
             name if figures.whole else f"{name} (stopped)",
-            _percent(waits.share_at_once),
+            _percent(figures.share_at_once),
             *(duration(waits.percentile_s(part)) for part in (0.5, 0.95, 0.99)),
             str(figures.never_ran),
             f"{figures.reserved_s / 3600:.0f} h",

@@ -50,8 +50,8 @@ def conclusions(results: Results) -> list[str]:
 
 
 def _at_once(results: Results, ours: str) -> str:
-    share = results.figures[ours].waits.share_at_once
-    others = {name: f.waits.share_at_once for name, f in results.figures.items() if name in ("whole", "replicas")}
+    share = results.figures[ours].share_at_once
+    others = {name: f.share_at_once for name, f in results.figures.items() if name in ("whole", "replicas")}
     beside = " and ".join(f"{100 * part:.1f} % under “{TITLES[name]}”" for name, part in others.items())
     best = "" if results.best is None else f"; {100 * results.best:.2f} % would be possible for who knows the future"
     return (
@@ -63,7 +63,7 @@ def _at_once(results: Results, ours: str) -> str:
 def _why_late(results: Results, ours: str) -> str | None:
     """What those cells waited for that had no Gpu within a second; `None`: there are too few to miss what we want."""
     figures, costs = results.figures[ours], results.costs
-    if figures.waits.share_at_once >= AT_ONCE_AIM:
+    if figures.share_at_once >= AT_ONCE_AIM:
         return None
     longest = duration(figures.waits.percentile_s(1.0))
     if ours == "nls":
