@@ -189,6 +189,22 @@ def test_what_stops_in_the_middle_loses_minutes_at_most_and_goes_on(tmp_path: Pa
     assert len(observed_rows(path, 0.5, 1.0)) == 2
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_long_cell_loses_minutes_at_most_and_counts_once(ends: bool, tmp_path: Path) -> None:
+    path = tmp_path / "o.jsonl"
+    with Recorder(path, names=True) as recorder:
+        watcher = Watcher(recorder)
+        for at in range(1000, 11000, 10):
+            watcher.take(float(at), {"k": notebook("a", 1, busy=at >= 1600)})
+        if ends:
+            watcher.end()
+    session, cell = observed_rows(path, 0.5, 1.0)
+    assert isinstance(session, Session)
+    assert isinstance(cell, Cell)
+    assert (cell.begin_s, cell.end_s) == (600.0, session.end_s)
+    assert session.end_s >= (9990.0 if ends else 9690.0)
+
+
 def test_its_file_is_bounded_and_forgets_the_oldest(tmp_path: Path) -> None:
     path = tmp_path / "o.jsonl"
     with Recorder(path, names=True, most_bytes=2**16) as recorder:
@@ -209,6 +225,9 @@ def test_its_file_is_bounded_and_forgets_the_oldest(tmp_path: Path) -> None:
         ('{"dance": 1}\n', "Row 2: it tells of no session"),
         ('{"session": "a", "begin": 1}\n', "Row 2: a session without a begin"),
         ('{"session": "a", "begin": 2, "end": 1, "memory_bytes": 0}\n', "Row 2: a session that ends before it begins."),
+        ('{"session": "a", "begin": 1, "end": 1e999, "memory_bytes": 0}\n', "Row 2: a session with a time or a size"),
+        ('{"session": "a", "begin": 1, "end": 2, "memory_bytes": 1e999}\n', "Row 2: a session without a begin"),
+        ('{"session": "a", "begin": NaN, "end": 2, "memory_bytes": 0}\n', "Row 2: it is no line of an observation"),
         ('{"open": 3, "at": 1}\n', "Row 2: what was open is no list."),
         ("", "has seen nothing yet"),
     ],

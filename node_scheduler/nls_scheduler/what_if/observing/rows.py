@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,18 +25,17 @@ def observed_rows(path: Path, request: Size, limit: Size) -> tuple[Row, ...]:
     Raises WorkloadFileError with the row, or OSError.
     """
     facts: list[tuple[str, dict[str, Any]]] = []
-    still_open: dict[tuple[str, float], tuple[str, dict[str, Any]]] = {}
+    still_open: dict[tuple[str, str, float], tuple[str, dict[str, Any]]] = {}
     for number, fact in facts_of(path):
         if MARK in fact:
             continue
         if "open" in fact:
             for one in _known(number, fact["open"]):
                 kind, value = _kind(number, one)
-                still_open[value["name"], value["begin"]] = (kind, value)
+                still_open[kind, value["name"], value["begin"]] = (kind, value)
             continue
         kind, value = _kind(number, fact)
-        if kind != "cell":
-            still_open.pop((value["name"], value["begin"]), None)
+        still_open.pop((kind, value["name"], value["begin"]), None)
         facts.append((kind, value))
     facts += still_open.values()
     if not facts:
@@ -61,8 +61,13 @@ def _kind(number: int, fact: Any) -> tuple[str, dict[str, Any]]:
             "memory_bytes": int(fact["memory_bytes"]),
             "state_bytes": int(fact.get("state_bytes", 0)),
         }
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise WorkloadFileError(f"Row {number}: a {kind} without a begin, an end or its memory.") from None
+    if (
+        not all(map(math.isfinite, (value["begin"], value["end"])))
+        or min(value["memory_bytes"], value["state_bytes"]) < 0
+    ):
+        raise WorkloadFileError(f"Row {number}: a {kind} with a time or a size that cannot be.")
     if value["end"] <= value["begin"]:
         raise WorkloadFileError(f"Row {number}: a {kind} that ends before it begins.")
     return kind, value

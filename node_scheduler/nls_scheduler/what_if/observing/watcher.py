@@ -108,5 +108,10 @@ class Watcher:
 
     def _tell_open(self, at: float) -> None:
         self._told_open_at = at
-        still_there = [self._ended(one) for one in self._open.values() if one.last > one.begin]
+        there = [one for one in self._open.values() if one.last > one.begin]
+        still_there = [self._ended(one) for one in there]
+        for one in there:
+            if one.cell is not None and one.last > one.cell[0]:
+                begin, most = one.cell
+                still_there.append({**self._cell(one, begin, one.last, most), "state_bytes": most})
         self._recorder.write({"open": still_there, "at": at})
