@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nls_scheduler.drivers.simulated_checkpoints import FAULT_FILE
-from notebooks import Bench, Book
+from notebooks import Bench, Book, RunningCell
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -46,10 +46,16 @@ def book(bench: Bench) -> Iterator[Book]:
     wait_until(lambda: not bench.daemon.status()["workloads"])
 
 
+def computes(book: Book, cell: RunningCell) -> None:
+    """It holds what it holds, and the daemon has seen it."""
+    cell.until(lambda shown: "up" in shown.stdout)
+    book.entry(memory_used_bytes=176 << 20)
+
+
 def test_a_cell_stands_still_for_a_command_and_goes_on_where_it_was(bench: Bench, book: Book, tmp_path: Path) -> None:
     go, leave = tmp_path / "go", tmp_path / "leave"
     cell = book.start(CELL.format(go=str(go)))
-    cell.until(lambda shown: "up" in shown.stdout)
+    computes(book, cell)
     wait = f"until test -e {leave}; do sleep 0.02; done"
     with bench.daemon.start_nls("run", "--name", "training-7", "--request", "0.5", "--", "sh", "-c", wait) as training:
         standing = book.entry(phase="suspended")
@@ -85,7 +91,7 @@ def test_where_the_driver_fails_the_cell_is_interrupted_and_the_command_runs(
     step: str, bench: Bench, book: Book, tmp_path: Path
 ) -> None:
     cell = book.start(CELL.format(go=str(tmp_path / "never")))
-    cell.until(lambda shown: "up" in shown.stdout)
+    computes(book, cell)
     (simulation,) = {file.parent for file in bench.daemon.directory.rglob("simulation.json")}
     fault = simulation / FAULT_FILE
     fault.write_text(step)
@@ -104,7 +110,7 @@ def test_where_the_driver_fails_the_cell_is_interrupted_and_the_command_runs(
 def test_a_cell_stands_still_through_a_daemon_s_death(bench: Bench, book: Book, tmp_path: Path) -> None:
     go, leave = tmp_path / "go", tmp_path / "leave"
     cell = book.start(CELL.format(go=str(go)))
-    cell.until(lambda shown: "up" in shown.stdout)
+    computes(book, cell)
     wait = f"until test -e {leave}; do sleep 0.02; done"
     with bench.daemon.start_nls("run", "--name", "training-7", "--request", "0.5", "--", "sh", "-c", wait) as training:
         book.entry(phase="suspended")
@@ -122,7 +128,7 @@ def test_a_cell_stands_still_through_a_daemon_s_death(bench: Bench, book: Book, 
 def test_a_kernel_that_ends_while_its_cell_stands_still_leaves_nothing(bench: Bench, tmp_path: Path) -> None:
     book, leave = bench.open(), tmp_path / "leave"
     cell = book.start(CELL.format(go=str(tmp_path / "never")))
-    cell.until(lambda shown: "up" in shown.stdout)
+    computes(book, cell)
     wait = f"until test -e {leave}; do sleep 0.02; done"
     with bench.daemon.start_nls("run", "--name", "training-7", "--request", "0.5", "--", "sh", "-c", wait) as training:
         book.entry(phase="suspended")

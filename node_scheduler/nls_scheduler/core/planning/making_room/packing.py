@@ -185,23 +185,21 @@ class _Packing:
         many, enough = len(sizes), _MANY if thorough else _LIKELY
         below = [-size for size in sizes]  # ascending, as `bisect` wants it
         rest = [*accumulate(reversed(sizes), initial=0)][::-1]
-        others, budget = self._others(fitting), self.budget
+        others = self._others(fitting)
         found: list[tuple[int, int, tuple[int, ...]]] = []
 
         def fill(begin: int, gap: int, chosen: tuple[int, ...], slots: int) -> None:
-            nonlocal budget
-            budget -= 1
+            self.budget -= 1
             if gap <= slack:
                 found.append((gap, len(chosen), chosen))
             place = bisect_left(below, -gap, begin) if slots > 0 else many
             while place < many and gap - rest[place] <= slack:
-                if budget <= 0 or len(found) >= enough:
+                if self.budget <= 0 or len(found) >= enough:
                     return
                 fill(place + 1, gap - sizes[place], (*chosen, fitting[place]), slots - 1)
                 place = others[place]
 
         fill(0, gap, (), self.slots.get(uuid, _MANY) - 1)
-        self.budget = budget
         found.sort()
         return [(gap, chosen) for gap, _, chosen in found]
 
