@@ -95,7 +95,10 @@ class NotebookGpu:
     async def _look_back(self) -> None:
         """What will be asked of this kernel, from its first cell on, and what an earlier one has left."""
         if self._keep_requests is not None:
-            await self._keep_requests.listen()
+            try:
+                await self._keep_requests.listen()
+            except OSError as error:
+                self.supervisor.log.add_once(f"A pod's hook cannot ask this kernel to keep its variables: {error}.")
         await self.supervisor.lasting.announce()
 
     def _guard(self) -> MemoryGuard:

@@ -181,3 +181,10 @@ def test_exit_keeps_them_too(opened: Callable[..., AutoKernel]) -> None:
         kernel_process = psutil.Process(kernel.pid)
         wait_until(lambda: not kernel_process.is_running() or kernel_process.status() == psutil.STATUS_ZOMBIE)
     assert "are kept as of cell [1]" in log_of(kernel)
+
+
+@pytest.mark.long("a runtime folder with too long a name for a socket")
+def test_who_cannot_be_asked_by_the_hook_says_so(opened: Callable[..., AutoKernel], tmp_path: Path) -> None:
+    with opened(JUPYTER_RUNTIME_DIR=str(tmp_path / ("r" * 90))) as kernel:
+        assert kernel.run("%%gpu\n1").result == "1"
+        assert "A pod's hook cannot ask this kernel to keep its variables" in kernel.run("%gpu log").text()

@@ -97,8 +97,8 @@ def hook(kernel: AutoKernel) -> str:
 
 
 @pytest.fixture
-def nodes(tmp_path: Path) -> Any:
-    with ThreeNodes(tmp_path) as running:
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with ThreeNodes(tmp_path_factory.mktemp("n")) as running:  # short: sockets' paths are bounded
         yield running
 
 
