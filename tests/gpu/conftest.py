@@ -71,3 +71,19 @@ def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     with Bench(tmp_path_factory.mktemp("bench"), *where, CUBLAS_WORKSPACE_CONFIG=":4096:8") as bench:
         total_bytes = bench.daemon.status()["gpus"][0]["memory_total_bytes"]
         yield Node(bench, SIMULATED, "cpu" if SIMULATED else "cuda", total_bytes)
+
+
+@pytest.fixture
+def cupy():
+    module = pytest.importorskip("cupy")
+    if not module.cuda.is_available():
+        pytest.skip("no GPU for CuPy")
+    return module
+
+
+@pytest.fixture
+def torch():
+    module = pytest.importorskip("torch")
+    if not module.cuda.is_available():
+        pytest.skip("no GPU for PyTorch")
+    return module

@@ -63,22 +63,6 @@ with contextlib.closing(Saver()) as saver:
 """
 
 
-@pytest.fixture
-def torch():
-    module = pytest.importorskip("torch")
-    if not module.cuda.is_available():
-        pytest.skip("no GPU for PyTorch")
-    return module
-
-
-@pytest.fixture
-def cupy():
-    module = pytest.importorskip("cupy")
-    if not module.cuda.is_available():
-        pytest.skip("no GPU for CuPy")
-    return module
-
-
 def says(code: str, **variables: str) -> str:
     """What a program of its own prints."""
     environment = {**os.environ, **variables}

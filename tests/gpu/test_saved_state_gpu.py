@@ -13,22 +13,6 @@ from saved_state_roundtrip import Roundtrip, restore, saved
 pytestmark = pytest.mark.gpu
 
 
-@pytest.fixture
-def cupy():
-    module = pytest.importorskip("cupy")
-    if not module.cuda.is_available():
-        pytest.skip("no GPU for CuPy")
-    return module
-
-
-@pytest.fixture
-def torch():
-    module = pytest.importorskip("torch")
-    if not module.cuda.is_available():
-        pytest.skip("no GPU for PyTorch")
-    return module
-
-
 class TestCupy:
     def test_views_share_their_memory(self, cupy):
         base = cupy.arange(12.0).reshape(3, 4)
