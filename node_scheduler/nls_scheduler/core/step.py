@@ -187,18 +187,17 @@ def _note_pressure(state: NodeState) -> NodeState:
         for uuid in workload.current:
             if uuid in there:
                 there[uuid].append(workload)
-    gpus = {}
+    changed = {}
     for uuid, gpu in state.gpus.items():
         present = there[uuid]
         over_full = sum([w.size_bytes for w in present]) > gpu.capacity_bytes
         intruded = gpu.has_foreigners and any(w.borrowed for w in present)
         pressed = over_full or intruded or (bool(present) and not gpu.healthy)
-        gpus[uuid] = updated(
-            gpu,
-            unclaimed_since=None if uuid in claimed else _since(gpu.unclaimed_since, state.at),
-            pressed_since=_since(gpu.pressed_since, state.at) if pressed else None,
-        )
-    return updated(state, gpus=gpus)
+        unclaimed_since = None if uuid in claimed else _since(gpu.unclaimed_since, state.at)
+        pressed_since = _since(gpu.pressed_since, state.at) if pressed else None
+        if (unclaimed_since, pressed_since) != (gpu.unclaimed_since, gpu.pressed_since):
+            changed[uuid] = replace(gpu, unclaimed_since=unclaimed_since, pressed_since=pressed_since)
+    return replace(state, gpus={**state.gpus, **changed}) if changed else state
 
 
 def _since(before: float | None, now: float) -> float:

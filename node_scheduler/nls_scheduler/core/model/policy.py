@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.pools import Placement, Pool
+from nls_scheduler.core.model.values import computed_once
 
 if TYPE_CHECKING:
     from nls_scheduler.core.model.gpu import Gpu
@@ -78,12 +78,12 @@ class Policy:
         """The pool that `gpu` belongs to."""
         return next((pool for pool in self.pools if pool.names(gpu)), None) or self.default_pool
 
-    @cached_property
+    @computed_once
     def pool_names(self) -> tuple[str, ...]:
         """Of the pools that there are; one may have gone since it was asked for."""
         return tuple(pool.name for pool in (*self.pools, self.default_pool))
 
-    @cached_property
+    @computed_once
     def default_pool(self) -> Pool:
         """The rules for Gpus that no pool names."""
         return Pool(

@@ -6,13 +6,12 @@ Times are seconds of CLOCK_BOOTTIME, carried in by events. Memory is in bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.gpu import Claims
 from nls_scheduler.core.model.ids import CommandId
 from nls_scheduler.core.model.policy import Policy
-from nls_scheduler.core.model.values import replace
+from nls_scheduler.core.model.values import computed_once, replace
 from nls_scheduler.core.model.workload import Order
 
 if TYPE_CHECKING:
@@ -102,18 +101,18 @@ class NodeState:
         """Whether who runs may still be brought back: nobody new gets a home before."""
         return self.forgetful and self.at < self.quiet_until
 
-    @cached_property
+    @computed_once
     def pools(self) -> Mapping[GpuUuid, Pool]:
         """The pool of each Gpu."""
         return {uuid: self.policy.pool_of(gpu) for uuid, gpu in self.gpus.items()}
 
-    @cached_property
+    @computed_once
     def usable(self) -> Mapping[GpuUuid, Gpu]:
         """The Gpus on which anything new may be placed: healthy, their memory known, nothing stuck on them."""
         stuck = self.stuck
         return {u: g for u, g in self.gpus.items() if g.healthy and g.memory_used_bytes is not None and u not in stuck}
 
-    @cached_property
+    @computed_once
     def stuck(self) -> frozenset[GpuUuid]:
         """The Gpus that a process which should be gone still keeps when the time that the policy allows has passed."""
         kept: set[GpuUuid] = set()

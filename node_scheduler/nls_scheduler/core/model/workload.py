@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from nls_scheduler.core.model.pools import DEFAULT as DEFAULT_POOL
 from nls_scheduler.core.model.queues import DEFAULT as DEFAULT_QUEUE
 from nls_scheduler.core.model.queues import FIRM_FROM
 from nls_scheduler.core.model.reasons import NOTHING, Mention
+from nls_scheduler.core.model.values import computed_once
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,50 +91,50 @@ class WorkloadSpec:
         if not self.pools:
             raise ValueError("A workload needs at least one pool.")
 
-    @cached_property
+    @computed_once
     def demand(self) -> tuple[object, ...]:
         """What it asks for, whoever asks: while nothing changes, of two alike neither gets what the other does not."""
         sizes = (self.request_bytes, self.limit_bytes, self.gpu_count, self.gpu_count_max)
         gang = () if self.gang is None else (self.gang, self.gang_size, self.owner, self.tenant)
         return (*sizes, self.kind, self.priority, self.requeue, self.pools, self.queue, gang)
 
-    @cached_property
+    @computed_once
     def burstable(self) -> bool:
         """Whether it may use more than its request for a while."""
         return self.limit_bytes > self.request_bytes
 
-    @cached_property
+    @computed_once
     def burst_bytes(self) -> int:
         """How far above its request it may go, on each of its Gpus."""
         return self.limit_bytes - self.request_bytes
 
-    @cached_property
+    @computed_once
     def preemptible(self) -> bool:
         """Whether it may have to make room for another queue's share or for a higher priority in its own."""
         return self.priority < FIRM_FROM
 
-    @cached_property
+    @computed_once
     def movable(self) -> bool:
         """Whether its GPU process may be taken away and brought back: never one of several Gpus or of a gang."""
         single = self.gpu_count == 1 and not self.elastic and self.gang is None
         return single and (self.kind is Kind.NOTEBOOK or self.requeue)
 
-    @cached_property
+    @computed_once
     def elastic(self) -> bool:
         """Whether it takes more Gpus where there are more."""
         return self.gpu_count_max is not None and self.gpu_count_max > self.gpu_count
 
-    @cached_property
+    @computed_once
     def resizable(self) -> bool:
         """Whether it is started again to have more Gpus or fewer; an elastic one that is not keeps what it got."""
         return self.elastic and self.requeue
 
-    @cached_property
+    @computed_once
     def can_take_turns(self) -> bool:
         """Whether others may have its Gpu while it waits, where more is promised than there is."""
         return self.kind is Kind.NOTEBOOK and self.movable
 
-    @cached_property
+    @computed_once
     def may_borrow(self) -> bool:
         """Whether it may run on a Gpu other than its home."""
         return self.burstable and self.movable
@@ -309,17 +309,17 @@ class Workload:
     last_reason: Why = NOTHING
     refused: str | None = None
 
-    @cached_property
+    @computed_once
     def mention(self) -> Mention:
         """As a reason names it."""
         return Mention(self.id, self.spec.name, self.spec.kind.value, self.spec.owner, self.spec.tenant)
 
-    @cached_property
+    @computed_once
     def precedence(self) -> tuple[int, float, str]:
         """Priority first, then arrival, then id: the smaller is admitted first."""
         return (-self.spec.priority, self.submitted_at, self.id)
 
-    @cached_property
+    @computed_once
     def home_facts(self) -> tuple[object, ...]:
         """All of it that homes always follow from: where one is that has a home and can move says nothing."""
         takes_part = self.release_reason is None and self.phase is not Phase.FAILED
@@ -329,12 +329,12 @@ class Workload:
         since = (self.waiting_since, self.resident_since)
         return (*always, self.phase, self.current, self.wish, self.move, *since, self.gang_done, self.gang_trouble)
 
-    @cached_property
+    @computed_once
     def place_facts(self) -> tuple[object, ...]:
         """Where it is, and what it holds there."""
         return (self.phase, self.current, self.size_bytes)
 
-    @cached_property
+    @computed_once
     def cost_facts(self) -> tuple[object, ...]:
         """What moving it, or taking its place, would cost."""
         held = (self.return_bytes, self.moved_bytes)
@@ -345,7 +345,7 @@ class Workload:
         """Whether it takes room on `current` now."""
         return bool(self.current)
 
-    @cached_property
+    @computed_once
     def stands_on(self) -> tuple[GpuUuid, ...] | None:
         """Where alone its process can be, which is frozen or about to be; `None`: it may be moved, or has none."""
         if self.frozen is not None:
@@ -383,7 +383,7 @@ class Workload:
         """Since when it wants a Gpu and has none; after everybody else, who does not wait."""
         return inf if self.waiting_since is None else self.waiting_since
 
-    @cached_property
+    @computed_once
     def place_in_line(self) -> tuple[int, float, str]:
         """Priority first, then how long it waits, then id: the smaller is before the others who wait."""
         return (-self.spec.priority, self.in_line_since, self.id)
@@ -401,7 +401,7 @@ class Workload:
         """Memory sampled on `gpu`; 0 where it was not seen."""
         return self.memory_used.get(gpu, 0)
 
-    @cached_property
+    @computed_once
     def return_bytes(self) -> int:
         """The room it needs on a Gpu to come back: its request, or its saved state, or what it needs, where more."""
         if self.spec.kind is not Kind.NOTEBOOK:
@@ -417,14 +417,14 @@ class Workload:
         """Whether its request covers all that it brings, where it brings it: if not, its coming back is burst."""
         return self.return_bytes <= self.spec.request_bytes and not self.waits_away
 
-    @cached_property
+    @computed_once
     def moved_bytes(self) -> int:
         """What a move carries, about: what is saved of what it holds on a Gpu, or all of that as long as nothing is."""
         if self.saved_bytes is not None and not self.unsaved:
             return self.saved_bytes
         return max(self.memory_used.values(), default=self.saved_bytes or 0)
 
-    @cached_property
+    @computed_once
     def size_bytes(self) -> int:
         """The room it takes on each of its Gpus: its request, or what it holds there where that is more."""
         if self.phase is Phase.RUNNING and self.measured:

@@ -79,7 +79,10 @@ def make_plan(state: NodeState) -> Plan:
         ((w.size_bytes, w.id) for w in state.workloads.values() if w.current or w.id in homes.homes), reverse=True
     )
     told = {*moves, *draft.yields, *draft.cause, *draft.bound, *draft.trim_since, *draft.roomier, *homes.waits}
-    entries = {w.id: _entry(draft, w, told, positions, moves) for w in state.workloads.values()}
+    entries = {
+        w.id: _as_mostly(draft, w, told, positions) or _as_it_is_now(draft, w, positions, moves)
+        for w in state.workloads.values()
+    }
     deadlines = [e.deadline_at for e in entries.values() if e.deadline_at is not None]
     interrupts = [state.policy.interrupt_at(deadline) for deadline in deadlines]
     freezes = freezing.wakes_at(state, entries)
@@ -118,39 +121,34 @@ def _positions(state: NodeState, alive: list[Workload], draft: Draft) -> dict[Wo
     return {w.id: position for position, w in enumerate(waiting, start=1)}
 
 
-def _entry(
-    draft: Draft,
-    workload: Workload,
-    told: Collection[WorkloadId],
-    positions: Mapping[WorkloadId, int],
-    moves: Mapping[WorkloadId, GpuUuid],
-) -> PlanEntry:
-    before = draft.state.plan.get(workload.id)
-    if before is not None and _still_holds(draft, workload, before, told, positions):
-        return before
-    entry = _all_there_is_to_say(draft, workload, positions, moves)
-    return before if before == entry else entry
-
-
-def _still_holds(
-    draft: Draft,
-    workload: Workload,
-    before: PlanEntry,
-    told: Collection[WorkloadId],
-    positions: Mapping[WorkloadId, int],
-) -> bool:
-    """Whether all is said of one that runs where it is to be, or is in line for a home: of most, and soon seen."""
-    key, current = workload.id, workload.current
-    home = draft.homes.homes.get(key, ())
-    if before.home != home or not (before.target == current == draft.rooms.target.get(key, ())) or before.has_to_act:
-        return False
+def _as_mostly(
+    draft: Draft, workload: Workload, told: Collection[WorkloadId], positions: Mapping[WorkloadId, int]
+) -> PlanEntry | None:
+    """The entry of one that runs where it is to be, or is in line for a home still: of most, and soon seen."""
+    key, current, homes = workload.id, workload.current, draft.homes
+    before, home = draft.state.plan.get(key), homes.homes.get(key, ())
+    if before is None or before.home != home or before.has_to_act:
+        return None
+    if not (before.target == current == draft.rooms.target.get(key, ())):
+        return None
     if current:
         stays = workload.phase is Phase.RUNNING and key not in told and before.reason.kind in _WHY_THERE
         as_it_is = (None, None, draft.allowances[key])
-        return stays and (before.cause, before.position, before.allowance_bytes) == as_it_is
-    why, largest = draft.homes.waits.get(key), draft.holders[0][1] if draft.holders else None
-    in_line = (why, largest, positions.get(key)) == (before.reason, before.cause, before.position)
-    return in_line and not home and workload.wants_gpu
+        return before if stays and (before.cause, before.position, before.allowance_bytes) == as_it_is else None
+    why = homes.waits.get(key)
+    if home or why is None or not workload.wants_gpu or workload.frozen is not None:
+        return None
+    largest, position = draft.holders[0][1] if draft.holders else None, positions.get(key)
+    if (why, largest, position) == (before.reason, before.cause, before.position):
+        return before
+    return PlanEntry((), (), why, largest, position=position)
+
+
+def _as_it_is_now(
+    draft: Draft, workload: Workload, positions: Mapping[WorkloadId, int], moves: Mapping[WorkloadId, GpuUuid]
+) -> PlanEntry:
+    before, entry = draft.state.plan.get(workload.id), _all_there_is_to_say(draft, workload, positions, moves)
+    return before if before is not None and before == entry else entry
 
 
 def _all_there_is_to_say(
@@ -215,11 +213,15 @@ def _holder(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Wo
     if not target:
         largest = (other for _, other in draft.holders[:2] if other != workload.id)
         return next(largest, None)
-    others = (other for _, other in draft.holders if other != workload.id)
-    workloads, targets = draft.state.workloads, draft.rooms.target
-    there = [other for other in others if any(uuid in target for uuid in workloads[other].current)]
-    leaving = (other for other in there if targets.get(other, ()) != workloads[other].current)
-    return next(leaving, there[0] if there else None)
+    workloads, targets, wanted = draft.state.workloads, draft.rooms.target, frozenset(target)
+    there: WorkloadId | None = None
+    for _, key in draft.holders:
+        current = workloads[key].current
+        if key != workload.id and not wanted.isdisjoint(current):
+            if targets.get(key, ()) != current:
+                return key
+            there = there or key
+    return there
 
 
 def _reason(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], moves: Mapping[WorkloadId, GpuUuid]) -> Why:

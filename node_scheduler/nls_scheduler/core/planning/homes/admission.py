@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.gangs import gangs_of, key_of
 from nls_scheduler.core.model.reasons import Reason, Why
+from nls_scheduler.core.model.values import computed_once
 from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.homes import elastic, elastic_counts, repacking
 from nls_scheduler.core.planning.homes.displacing import displace
@@ -139,14 +139,14 @@ class Admission(Paper):
             self._reserved = {**dict.fromkeys(could, unit[0]), **self._reserved}
         empty.roll_back(checkpoint)
 
-    @cached_property
+    @computed_once
     def _empty(self) -> Admission:
         """This round as if nobody had a home."""
         empty = Admission(self.state)
         empty.looked_at = self.looked_at
         return empty
 
-    @cached_property
+    @computed_once
     def _gangs(self) -> Mapping[GangKey, Gang]:
         return gangs_of(self.state.workloads.values())
 

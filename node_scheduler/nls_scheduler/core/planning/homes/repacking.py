@@ -8,11 +8,11 @@ exchange costs on paper is what really moves.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.core.model import topology
+from nls_scheduler.core.model.values import computed_once
 from nls_scheduler.core.model.workload import Kind, Phase
 from nls_scheduler.core.planning.homes.paper import admission_order, counts, pinned_to
 from nls_scheduler.core.planning.making_room.cheapest_moves import BUDGET, Piece
@@ -211,7 +211,7 @@ class _There:
         new = {key: home for key, home in {**self.place, **moved}.items() if homes[key] != home}
         return _Change(tuple(sorted(gpus, key=lambda uuid: index[uuid].index)), new, moved.keys())
 
-    @cached_property
+    @computed_once
     def pieces(self) -> Sequence[Piece]:
         """Who could be put elsewhere; who is not there changes its home for nothing."""
         free = (w for w in self.paper.admitted() if w.given_home is None and not w.stands_at_home)

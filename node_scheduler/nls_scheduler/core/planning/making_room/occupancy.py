@@ -35,18 +35,29 @@ class Occupancy:
         self.version = 0
         self._accounts = tuple(zip(self.left, measures, strict=True))
         self._members: dict[GpuUuid, dict[WorkloadId, Workload]] = defaultdict(dict)
-        self._done: list[tuple[Workload, Gpus, int]] = []
+        self._done: list[tuple[Workload, Gpus, bool]] = []
 
     def put(self, workload: Workload, gpus: Gpus) -> None:
         """`workload` is on `gpus` from now on."""
-        self._change(workload, gpus, 1)
-        self._done.append((workload, gpus, 1))
+        key = workload.id
+        self.places[key] = gpus
+        for uuid in gpus:
+            self._members[uuid][key] = workload
+            for left, measure in self._accounts:
+                left[uuid] -= measure(workload, uuid)
+        self.version += 1
+        self._done.append((workload, gpus, True))
 
     def take(self, workload: Workload) -> Gpus:
         """`workload` is nowhere from now on. Where it was."""
-        gpus = self.places[workload.id]
-        self._change(workload, gpus, -1)
-        self._done.append((workload, gpus, -1))
+        key = workload.id
+        gpus = self.places.pop(key)
+        for uuid in gpus:
+            del self._members[uuid][key]
+            for left, measure in self._accounts:
+                left[uuid] += measure(workload, uuid)
+        self.version += 1
+        self._done.append((workload, gpus, False))
         return gpus
 
     def members(self, uuid: GpuUuid) -> Collection[Workload]:
@@ -67,21 +78,9 @@ class Occupancy:
     def roll_back(self, checkpoint: int) -> None:
         """Take back, the last first, whatever has changed since `checkpoint`."""
         while len(self._done) > checkpoint:
-            workload, gpus, sign = self._done.pop()
-            self._change(workload, gpus, -sign)
-
-    def _change(self, workload: Workload, gpus: Gpus, sign: int) -> None:
-        self.version += 1
-        key, members = workload.id, self._members
-        if sign > 0:
-            self.places[key] = gpus
-            for uuid in gpus:
-                members[uuid][key] = workload
-                for left, measure in self._accounts:
-                    left[uuid] -= measure(workload, uuid)
-        else:
-            del self.places[key]
-            for uuid in gpus:
-                del members[uuid][key]
-                for left, measure in self._accounts:
-                    left[uuid] += measure(workload, uuid)
+            workload, gpus, came = self._done.pop()
+            if came:
+                self.take(workload)
+            else:
+                self.put(workload, gpus)
+            self._done.pop()
