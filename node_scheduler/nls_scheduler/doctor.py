@@ -35,6 +35,8 @@ Level = Literal["ok", "warning", "error"]
 ANSWER_TIMEOUT_S: Final = 5.0
 SMALL_SHM_BYTES: Final = 2**30
 IN_PLACE_DRIVER: Final = 570
+_LAST_SERVICE_ACCOUNT: Final = 999
+"""`SYS_UID_MAX` of login.defs(5), as distributions have it: above are people."""
 _LINKS: Final = {
     Link.NVLINK.value: "NVLink",
     Link.SWITCH.value: "a PCIe switch",
@@ -164,9 +166,14 @@ def topology(gpus: Sequence[Mapping[str, Any]]) -> list[Finding]:
 
 
 def permissions(path: Path) -> list[Finding]:
-    """Whether somebody else could put a socket of their own in the place of the daemon's."""
+    """Whether somebody else could put a socket of their own in the place of the daemon's.
+
+    To an account of a service, as systemd makes one for the system daemon, root alone has given its directory.
+    """
     place, entry = path.parent.stat(), path.stat()
     trusted = {0, os.geteuid()}
+    if place.st_uid <= _LAST_SERVICE_ACCOUNT and path.parent.resolve().parent.stat().st_uid == 0:
+        trusted.add(place.st_uid)
     sticky = bool(place.st_mode & stat.S_ISVTX)
     if not sticky and (place.st_uid not in trusted or place.st_mode & stat.S_IWOTH):
         text = f"others can replace the socket in {path.parent} (owner {place.st_uid}, {stat.filemode(place.st_mode)})"

@@ -6,8 +6,10 @@ import os
 import pickle
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from driver_contract import READY_WITHIN_S, DriverContract, Holder
@@ -21,6 +23,9 @@ from nls_scheduler.drivers.simulated import (
     SimulatedOutOfMemory,
     SimulationSpec,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 GIB = 2**30
 CONTEXT = 256 << 20
@@ -384,3 +389,37 @@ class TestDirectory:
             one.path.unlink()
         assert driver.discover() == ()
         assert "gone" in driver.why_none()
+
+
+SOMEBODY = 65533
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become other users")
+@pytest.mark.parametrize("for_everybody", [True, False])
+def test_a_simulation_for_everybody_has_memory_for_another_users_process(for_everybody: bool) -> None:
+    """Beside the socket of a system daemon, whose umask opens nothing."""
+    with tempfile.TemporaryDirectory() as made:
+        Path(made).chmod(0o755)
+        before = os.umask(0o077)
+        try:
+            driver = SimulatedDriver(Path(made) / "simulated", SPEC, CONTEXT, for_everybody=for_everybody)
+        finally:
+            os.umask(before)
+        environment = driver.environment([driver.discover()[0].uuid])
+        assert _held_by_another_user(environment) == (CONTEXT + (1 << 20) if for_everybody else PermissionError)
+        driver.close()
+
+
+def _held_by_another_user(environment: Mapping[str, str]) -> int | type[OSError]:
+    """A MiB and its context, taken and given back by this process as somebody else."""
+    os.seteuid(SOMEBODY)
+    try:
+        (gpu,) = SimulatedGpu.visible(environment) or ()
+        gpu.allocate(1 << 20)
+        free_bytes, total_bytes = gpu.memory_info()
+        gpu.free(1 << 20)
+    except PermissionError as error:
+        return type(error)
+    finally:
+        os.seteuid(0)
+    return total_bytes - free_bytes

@@ -112,6 +112,23 @@ def test_a_daemon_of_somebody_else_is_an_error_unless_it_is_roots(
     assert "user 65534" in doctor.permissions(path)[0].text
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.parametrize(("account", "level"), [(997, "ok"), (1000, "error")])
+def test_a_service_may_own_the_directory_that_root_gave_it_and_a_person_may_not(
+    tmp_path: Path, account: int, level: str
+) -> None:
+    """As systemd's RuntimeDirectory= does for the account of nls.service."""
+    run = tmp_path / "nls"
+    run.mkdir(mode=0o755)
+    path = run / "nls.sock"
+    path.touch()
+    for made in (run, path):
+        os.chown(made, account, account)
+    assert doctor.permissions(path)[0].level == level
+    os.chown(tmp_path, 1000, 1000)
+    assert doctor.permissions(path)[0].level == "error"
+
+
 def test_the_runtime_directory_may_be_missing_but_that_is_said(tmp_path: Path) -> None:
     assert doctor.runtime_directory({})[0].level == "warning"
     assert doctor.runtime_directory({"XDG_RUNTIME_DIR": str(tmp_path / "none")})[0].level == "warning"

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from nls_scheduler.daemon.cluster import Cluster
     from nls_scheduler.daemon.daemon import DaemonSettings
     from nls_scheduler.daemon.ports import Driver
-    from nls_scheduler.drivers.selection import Selection
-    from nls_scheduler.drivers.simulated import SimulationSpec
 
 _EPILOG = """examples:
   nls up                                       serve this machine's GPUs for this user
@@ -157,7 +155,16 @@ def _serve(options: argparse.Namespace, ready: Callable[[], None]) -> int:
         ready()
 
     def make_driver() -> Driver:
-        return _driver(state_dir, simulation, context_memory_bytes, selection)
+        # Pods reach the daemon's folder as its user; users of a machine find the simulation beside the socket.
+        everybodys = shared and not options.kubernetes
+        if simulation is None:
+            from nls_scheduler.drivers.nvml import NvmlDriver
+
+            return NvmlDriver(selection)
+        from nls_scheduler.drivers.simulated import SimulatedDriver
+
+        directory = (path.parent if everybodys else state_dir) / "simulated"
+        return SimulatedDriver(directory, simulation, context_memory_bytes, selection, for_everybody=everybodys)
 
     try:
         server.serve(path, make_driver, settings, state_dir / JOURNAL_NAME, options.idle_exit, answers, reload, cluster)
@@ -212,19 +219,6 @@ def _cluster(options: argparse.Namespace, path: Path) -> tuple[Cluster, Mapping[
         pace=Pace(spread_s=options.first_list_within),
     )
     return KubernetesCluster(settings, lambda: KubernetesApi.connect(options.kubeconfig)), policy.DEFAULTS
-
-
-def _driver(
-    state_dir: Path, simulation: SimulationSpec | None, context_memory_bytes: int, selection: Selection
-) -> Driver:
-    """The real Gpus, or the simulated ones that were asked for."""
-    if simulation is not None:
-        from nls_scheduler.drivers.simulated import SimulatedDriver
-
-        return SimulatedDriver(state_dir / "simulated", simulation, context_memory_bytes, selection)
-    from nls_scheduler.drivers.nvml import NvmlDriver
-
-    return NvmlDriver(selection)
 
 
 def _nothing() -> None:

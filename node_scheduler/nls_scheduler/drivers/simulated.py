@@ -23,6 +23,7 @@ from nls_scheduler.drivers.simulated_memory import (
     SimulatedGpuSpec,
     SimulatedOutOfMemory,
     current_process,
+    open_simulation,
     read_simulation,
     remove_simulation,
     remove_unused_simulation,
@@ -88,10 +89,17 @@ class SimulatedDriver:
     simulated = True
 
     def __init__(
-        self, directory: Path, spec: SimulationSpec, context_memory_bytes: int, selection: Selection | None = None
+        self,
+        directory: Path,
+        spec: SimulationSpec,
+        context_memory_bytes: int,
+        selection: Selection | None = None,
+        *,
+        for_everybody: bool = False,
     ) -> None:
-        """Make or take over the simulation in `directory` (created for this user only).
+        """Make or take over the simulation in `directory`: of this user's processes only, or `for_everybody`.
 
+        In the latter case each user's processes can also write that others hold memory: it is for trying things out.
         Raises ValueError when the context does not fit, or when living processes use a different simulation there.
         """
         if not 0 <= context_memory_bytes < spec.memory_bytes:
@@ -112,6 +120,8 @@ class SimulatedDriver:
         for ledger in self._ledgers:
             ledger.create()
         write_simulation(self._directory, gpus, context_memory_bytes)
+        if for_everybody:
+            open_simulation(self._directory, self._ledgers)
         self._closed = False
 
     def _take_over(self, context_memory_bytes: int) -> None:

@@ -1,4 +1,4 @@
-"""Who holds how much of a simulated Gpu: one small file per Gpu that all processes of a user share.
+"""Who holds how much of a simulated Gpu: one small file per Gpu that all processes of a user share, or of all users.
 
 Every change happens under the file's `flock`, and a record is written with one `pwrite`, so a process killed at any
 moment leaves whole records behind. A record of a process that is no more counts for nothing; its place is reused.
@@ -365,6 +365,14 @@ def write_simulation(directory: Path, gpus: tuple[SimulatedGpuSpec, ...], contex
     draft = directory / f".{_SPEC_FILE}.{os.getpid()}"
     draft.write_text(json.dumps(description, indent=2), encoding="utf-8")
     draft.replace(directory / _SPEC_FILE)
+
+
+def open_simulation(directory: Path, ledgers: tuple[GpuLedger, ...]) -> None:
+    """Let the processes of all users hold memory there, as the devices of real Gpus do."""
+    for ledger in ledgers:
+        ledger.path.chmod(0o666)
+    (directory / _SPEC_FILE).chmod(0o644)
+    directory.chmod(0o755)
 
 
 def read_simulation(directory: Path) -> tuple[GpuLedger, ...] | None:
