@@ -72,7 +72,8 @@ def test_a_notebook_comes_back_in_the_process_that_stood_by(bench: Bench, book: 
     )
     entry = book.entry(phase="running")
     cwd = book.run("import os; os.getcwd()").result
-    shown = f"[1048576.0, {standby}, 0, {os.SCHED_OTHER}, {cwd}, False, '{entry['id']}', '{entry['current'][0]}']"
+    nice = os.getpriority(os.PRIO_PROCESS, 0)
+    shown = f"[1048576.0, {standby}, {nice}, {os.SCHED_OTHER}, {cwd}, False, '{entry['id']}', '{entry['current'][0]}']"
     assert outputs.stdout.strip() == shown
     assert entry["pid"] == standby
     wait_until(lambda: book.entry()["memory_used_bytes"] >= (8 << 20) + (16 << 20))
