@@ -12,6 +12,7 @@ from hypothesis.vendor import pretty
 
 from daemon_process import DaemonProcess
 from left_out import LeftOut
+from own_folder import OwnFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,8 +34,9 @@ hypothesis.settings.load_profile("fixed")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """What is left out is said."""
+    """What is left out is said; no other run is in this one's folder."""
     config.pluginmanager.register(LeftOut(config))
+    config.pluginmanager.register(OwnFolder(config))
 
 
 def pytest_collection_finish() -> None:
