@@ -48,6 +48,7 @@ TESTS = (
     "tests/unit/test_invariants.py",
     "tests/unit/test_ledger.py",
     "tests/unit/test_migration.py",
+    "tests/unit/test_occupancy.py",
     "tests/unit/test_model.py",
     "tests/unit/test_queue_access.py",
     "tests/unit/test_queue_tree.py",

@@ -208,3 +208,14 @@ def test_nothing_is_kept_for_a_guest_nor_for_one_that_wants_no_gpu() -> None:
     stage.command("b", 0.625, queue="b")
     stage.command("c", 0.125, queue="a")
     assert stage.runs("c")
+
+
+def test_who_holds_the_gpus_is_told_by_their_numbers_and_who_came_first_before_who_cannot_move() -> None:
+    stage = Stage(2, lambda gpus: gpus[::-1])
+    stage.notebook("book", 0.5, 0.5)
+    stage.command("job", 0.5)
+    stage.command("training")
+    stage.command("late")
+    assert (stage.home("book"), stage.home("job"), stage.home("training")) == ([0], [0], [1])
+    first, second = stage.why(Reason.HELD, "book", "job", gpus=[0]), stage.why(Reason.HELD, "training", gpus=[1])
+    assert stage.reason("late") == stage.no_room(1.0, first, second)
