@@ -328,10 +328,10 @@ TORCH_OUT_OF_MEMORY: Final = Seam(
 )
 TORCH_KERNEL: Final = Seam(
     "torch.cuda",
-    "_compile_kernel",
-    "2.9",
+    "_utils._cuda_load_module",
+    "2.9 to 2.13",
     "PyTorch's memory on a Gpu takes longer to be looked at",
-    when_asked=True,  # before 2.9 there is none; later it may be public
+    when_asked=True,  # before 2.8 there is none; later it may be public
 )
 TORCH_STORAGE: Final = Seam("torch:UntypedStorage", "_cdata", _TORCH, _NO_TENSORS)
 TORCH_HOOKS: Final = Seam("torch:Tensor", "_backward_hooks", _TORCH, _NO_TENSORS)
