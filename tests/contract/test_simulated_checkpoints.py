@@ -115,11 +115,6 @@ class TestSimulatedCheckpoints(CheckpointContract):
         subject.asks()
         assert subject.answers() == "same"
 
-    def test_a_process_without_a_context_is_not_frozen(self, driver: SimulatedCheckpoints) -> None:
-        own = look_up(os.getpid())
-        assert own is not None
-        assert driver.refusal(own.id) == "it has no CUDA context yet"
-
     def test_a_process_whose_child_uses_the_gpu_is_not_frozen(
         self, driver: SimulatedCheckpoints, environment: Mapping[str, str]
     ) -> None:

@@ -57,7 +57,8 @@ class Helper:
             case "thaw":
                 checkpoints.thaw(self._driver, process)
             case "unlock":
-                return {"state": checkpoints.unlock_only(self._driver, process).value}
+                state = checkpoints.unlock_only(self._driver, process)
+                return {"state": None if state is None else state.value}
             case other:
                 raise ValueError(f"there is no order {other!r}")
         return {}

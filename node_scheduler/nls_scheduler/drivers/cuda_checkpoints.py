@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.drivers.checkpoint_trial import why_it_fails
-from nls_scheduler.drivers.checkpoints import CheckpointFailed, State
+from nls_scheduler.drivers.checkpoints import CheckpointFailed, ProcessEnded, State
 from nls_scheduler.processes.proc import descendants_of, look_up, variable_of
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class CudaCheckpoints:
     def _call(self, process: ProcessId, step: Callable[[Any], Any]) -> Any:
         record = look_up(process.pid)
         if record is None or record.id != process:
-            raise CheckpointFailed("the process has ended")
+            raise ProcessEnded("the process has ended")
         kind = self._loaded()
         try:
             return step(kind(process.pid))
