@@ -333,6 +333,18 @@ TORCH_KERNEL: Final = Seam(
     "PyTorch's memory on a Gpu takes longer to be looked at",
     when_asked=True,  # before 2.8 there is none; later it may be public
 )
+TORCH_SHARED: Final = Seam(
+    "torch.multiprocessing.reductions",
+    "shared_cache",
+    "2.4 to 2.13",
+    "whether PyTorch shares memory of a GPU with other processes is left to its driver to find",
+)
+TORCH_SHARED_STORAGE: Final = Seam(
+    "torch:UntypedStorage",
+    "_new_with_weak_ptr",
+    "2.4 to 2.13",
+    "whether PyTorch shares memory of a GPU with other processes is left to its driver to find",
+)
 TORCH_STORAGE: Final = Seam("torch:UntypedStorage", "_cdata", _TORCH, _NO_TENSORS)
 TORCH_HOOKS: Final = Seam("torch:Tensor", "_backward_hooks", _TORCH, _NO_TENSORS)
 TORCH_NEGATED: Final = Seam("torch", "_neg_view", _TORCH, "tensors that PyTorch is still to negate do not come back")

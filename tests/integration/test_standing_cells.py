@@ -107,6 +107,21 @@ def test_where_the_driver_fails_the_cell_is_interrupted_and_the_command_runs(
 
 
 @LONG
+def test_a_process_that_says_that_the_driver_cannot_freeze_it_is_not_touched(
+    bench: Bench, book: Book, tmp_path: Path
+) -> None:
+    joined = "import sys, types; sys.modules['torch.distributed'] = types.SimpleNamespace("
+    joined += "is_available=lambda: True, is_initialized=lambda: True, get_backend=lambda: 'nccl')"
+    book.gpu(joined)
+    cell = book.start(CELL.format(go=str(tmp_path / "never")))
+    computes(book, cell)
+    done = bench.daemon.nls("run", "--name", "training-7", "--request", "0.5", "--", "true", timeout_s=60.0)
+    assert done.returncode == 0
+    assert "GpuReclaimed" in str(cell.fail())
+    assert "could not be made to stand still: it has joined others by NCCL." in book.run("%gpu log").stdout
+
+
+@LONG
 def test_a_cell_stands_still_through_a_daemon_s_death(bench: Bench, book: Book, tmp_path: Path) -> None:
     go, leave = tmp_path / "go", tmp_path / "leave"
     cell = book.start(CELL.format(go=str(go)))
