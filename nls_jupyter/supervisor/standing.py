@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from nls_jupyter.supervisor.freezer import Lost, NotDone, Stuck
+from nls_jupyter.supervisor.launch import GpuProcessDied
+from nls_jupyter.supervisor.pending import RequestFailed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 
 _TRY_AGAIN_S: Final = 10.0
+_SAYS_WITHIN_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +99,9 @@ class Standing:
             await self._tell("freeze_failed", command_id=command.command_id, reason="no cell runs any more")
             return
         try:
+            left_s = await self._asked(process, command.timeout_s)
             held_bytes = int(view["memory_used_bytes"])
-            frozen_bytes = await keeper.freezer.freeze(process, command.timeout_s, held_bytes)
+            frozen_bytes = await keeper.freezer.freeze(process, left_s, held_bytes, command.beside_bytes)
         except NotDone as error:
             await self._tell("freeze_failed", command_id=command.command_id, reason=str(error))
             self._log.add(f"The running cell could not be made to stand still: {error}.")
@@ -111,6 +115,20 @@ class Standing:
         await self._tell("process_frozen", command_id=command.command_id, frozen_bytes=frozen_bytes)
         self._log.add(f"The running cell stands still: {command.reason}.")
         self._on_stands()
+
+    async def _asked(self, process: GpuProcess, timeout_s: float) -> float:
+        """What is left of the time when the process has said that nothing is known against it. Raises NotDone."""
+        within_s = min(_SAYS_WITHIN_S, timeout_s / 2)
+        began = time.monotonic()
+        try:
+            refusal = await process.why_not_frozen(timeout_s=within_s)
+        except TimeoutError:
+            raise NotDone(f"the GPU process did not say within {within_s:.1f} s what it uses of the GPU") from None
+        except (RequestFailed, GpuProcessDied) as error:
+            raise NotDone(f"the GPU process could not say what it uses of the GPU: {error}") from error
+        if refusal is not None:
+            raise NotDone(refusal)
+        return timeout_s - (time.monotonic() - began)
 
     async def thaw(self, command: CommandMessage) -> None:
         """Answers with process_thawed or thaw_failed; not at all where the driver does not answer either."""

@@ -271,6 +271,43 @@ def test_its_user_can_neither_suspend_nor_migrate_it_meanwhile() -> None:
     assert stage.gpu("bob") == 1
 
 
+# Host memory
+
+
+def two_borrowers(host: float) -> Stage:
+    """alice and bob compute with 0.4 each on GPUs that they borrow; two commands of others come to be at home there."""
+    stage = a_stage(3)
+    stage.node.host_bytes = int(host * TOTAL)
+    for name in ("alice", "bob", "carol"):
+        stage.notebook(name, 0.3)
+        stage.cell_starts(name)
+        stage.allocates(name, 0.4)
+    stage.command("training")
+    stage.command("tuning")
+    assert {stage.home(name)[0] for name in ("alice", "bob", "carol")} == {stage.gpu("carol")}
+    return stage
+
+
+def test_each_of_two_that_are_frozen_at_once_has_to_fit_beside_the_other() -> None:
+    stage = two_borrowers(host=0.7)
+    stage.node.now = 10.0
+    stage.node.fire_timer()
+    freezes = [stage.pending(name) for name in ("alice", "bob")]
+    assert all(isinstance(freeze, FreezeProcess) for freeze in freezes)
+    beside = sorted(freeze.beside_bytes for freeze in freezes if isinstance(freeze, FreezeProcess))
+    assert beside == [0, int(0.4 * TOTAL)]
+    stage.node.settle()
+    assert [stage.workload(name).frozen is not None for name in ("alice", "bob")].count(True) == 1
+    stage.after(20)
+    assert stage.runs("training", "tuning")
+
+
+def test_two_for_which_host_memory_has_room_stand_still_both() -> None:
+    stage = two_borrowers(host=0.9)
+    stage.after(11)
+    assert all(stage.workload(name).frozen is not None for name in ("alice", "bob"))
+
+
 # Restarts in the middle
 
 

@@ -124,6 +124,15 @@ def test_more_than_host_memory_has_room_for_is_not_frozen_and_nothing_is_asked_o
     node.run(story())
 
 
+def test_it_has_to_fit_beside_what_others_take_at_the_same_time(node: Node) -> None:
+    async def story() -> None:
+        with pytest.raises(NotDone, match="and it holds 5 GiB, and others that are to stand still 4 GiB"):
+            await node.freezer.freeze(node.process, 10.0, 5 * GIB, 4 * GIB)
+        assert not node.freezer.holds(node.process)
+
+    node.run(story())
+
+
 def test_its_user_can_neither_restart_nor_release_what_the_driver_holds() -> None:
     keeper: Any = SimpleNamespace(process=object(), saved=None, held_by_driver=True)
     place = Place(None, dict, keeper, NoticeLog(), Changes())  # type: ignore[arg-type]  # nothing is connected to
