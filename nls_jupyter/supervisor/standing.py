@@ -72,6 +72,7 @@ class Standing:
         self._end = end
         self._on_stands = on_stands
         self._tested: GpuProcess | None = None
+        self._refused: GpuProcess | None = None
         self._stands: Stands | None = None
 
     @property
@@ -81,7 +82,7 @@ class Standing:
         return known if known is not None and known.process is self._keeper.process else None
 
     async def test(self, view: Mapping[str, Any]) -> None:
-        """Find out whether the process that is there now could be frozen, once, if `view` says that it may be."""
+        """Tell each daemon once whether the process that is there now could be frozen, if `view` says that it may be."""
         process = self._keeper.process
         if not view.get("freezes") or process is None or not self._keeper.usable or process is self._tested:
             return
@@ -89,8 +90,13 @@ class Standing:
         why_not = await self._keeper.freezer.why_not()
         if process is self._keeper.process:
             await self._tell("freeze_tested", **({} if why_not is None else {"refusal": why_not}))
-            if why_not is not None:
+            if why_not is not None and process is not self._refused:
+                self._refused = process
                 self._log.add(f"A running cell here cannot stand still for others: {why_not}.")
+
+    def reported(self) -> None:
+        """Another daemon may be there, which was told nothing; or the same one, which has lost what it knew."""
+        self._tested = None
 
     async def freeze(self, command: CommandMessage, view: Mapping[str, Any]) -> None:
         """Answers with process_frozen or freeze_failed; not at all where the driver does not answer either."""

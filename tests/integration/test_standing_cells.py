@@ -140,6 +140,25 @@ def test_a_cell_stands_still_through_a_daemon_s_death(bench: Bench, book: Book, 
 
 
 @LONG
+def test_a_process_that_a_daemon_without_its_journal_takes_up_can_be_frozen_as_before(
+    bench: Bench, book: Book, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    cell = book.start(CELL.format(go=str(go)))
+    computes(book, cell)
+    bench.daemon.kill()
+    (bench.daemon.directory / "state" / "journal.db").write_bytes(b"not a database at all" * 1000)
+    bench.daemon.start()
+    book.entry(phase="running", memory_used_bytes=176 << 20)
+    done = bench.daemon.nls("run", "--name", "training-7", "--request", "0.5", "--", "true", timeout_s=60.0)
+    assert done.returncode == 0
+    book.entry(phase="running", frozen=None)
+    go.touch()
+    assert "over True" in cell.finish().stdout
+    assert "The running cell stands still: training-7 needs GPU 0." in book.run("%gpu log").stdout
+
+
+@LONG
 def test_a_kernel_that_ends_while_its_cell_stands_still_leaves_nothing(bench: Bench, tmp_path: Path) -> None:
     book, leave = bench.open(), tmp_path / "leave"
     cell = book.start(CELL.format(go=str(tmp_path / "never")))

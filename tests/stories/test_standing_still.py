@@ -184,6 +184,16 @@ def test_only_a_process_that_its_supervisor_found_fit_is_frozen(refusal: str | N
     assert ("freeze" in stage.orders("alice")) == (refusal is None)
 
 
+def test_a_trial_that_is_told_again_makes_nobody_try_again_in_the_same_cell() -> None:
+    stage = a_long_cell()
+    stage.node.now = 10.0
+    stage.node.fire_timer()
+    stage.completes("alice", fail=True)
+    stage.node.tell(ev.FreezeTested(stage.node.now, stage.workload("alice").id, None))
+    assert stage.workload("alice").freeze_trouble is not None
+    assert stage.orders("alice").count("freeze") == 1
+
+
 @pytest.mark.parametrize("policy", [{"freeze_cells": False}, {"pools": (Pool("p", ("0",), freeze_cells=False),)}])
 def test_where_the_policy_does_not_want_it_the_ladder_is_as_it_was(policy: dict[str, object]) -> None:
     stage = a_stage(**policy)

@@ -55,13 +55,21 @@ class Book:
         async def tell(event: str, **fields: Any) -> None:
             self.told.append((event, fields))
 
+        async def too_old() -> str:
+            return "the GPU driver is older than 570"
+
         self.keeper: Any = SimpleNamespace(
             process=SimpleNamespace(why_not_frozen=why_not_frozen),
             executing=True,
             still_usable=lambda: True,
-            freezer=SimpleNamespace(freeze=freeze),
+            freezer=SimpleNamespace(freeze=freeze, why_not=too_old),
         )
-        self.standing = Standing(self.keeper, NoticeLog(), tell, tell, lambda: None)
+        self.log = NoticeLog()
+        self.standing = Standing(self.keeper, self.log, tell, tell, lambda: None)
+
+    def is_shown(self) -> None:
+        self.keeper.usable = True
+        asyncio.run(self.standing.test({"freezes": True}))
 
     def is_ordered(self) -> None:
         asyncio.run(self.standing.freeze(ORDER, VIEW))
@@ -92,3 +100,13 @@ def test_one_that_says_why_not_or_nothing_at_all_is_left_as_it_is(
     book.is_ordered()
     assert book.frozen == []
     assert book.told == [("freeze_failed", {"command_id": 3, "reason": reason})]
+
+
+def test_each_daemon_is_told_once_of_the_trial_and_the_user_once_of_a_process() -> None:
+    book, told = Book(nothing_against_it), ("freeze_tested", {"refusal": "the GPU driver is older than 570"})
+    for _ in range(2):
+        book.is_shown()
+        book.is_shown()
+        book.standing.reported()
+    assert book.told == [told, told]
+    assert len(book.log.entries) == 1
