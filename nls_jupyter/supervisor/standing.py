@@ -82,7 +82,7 @@ class Standing:
         return known if known is not None and known.process is self._keeper.process else None
 
     async def test(self, view: Mapping[str, Any]) -> None:
-        """Tell each daemon once whether the process that is there now could be frozen, if `view` says that it may be."""
+        """Tell each daemon once whether the process that is there now could be frozen, if `view` says that it may."""
         process = self._keeper.process
         if not view.get("freezes") or process is None or not self._keeper.usable or process is self._tested:
             return

@@ -21,6 +21,7 @@ from nls_jupyter.supervisor.place import Place
 from nls_scheduler.drivers.checkpoints import State
 from nls_scheduler.drivers.simulated import SimulatedDriver, SimulationSpec
 from nls_scheduler.drivers.simulated_checkpoints import FAULT_FILE, SimulatedCheckpoints
+from nls_scheduler.processes.guardian import some_held
 from nls_scheduler.processes.proc import look_up
 from waiting import eventually
 
@@ -94,6 +95,26 @@ def test_a_helper_that_ends_in_the_middle_is_followed_by_one_that_puts_it_right(
             await freezing
         assert node.driver.state(node.id) is State.RUNNING
         assert not node.freezer.holds(node.process)
+
+    node.run(story())
+
+
+def test_a_helper_says_so_while_the_driver_may_have_a_process_locked(node: Node) -> None:
+    async def story() -> None:
+        held = {node.process.pid: node.process.start_time}
+        node.fault("late")
+        freezing = asyncio.create_task(node.freezer.freeze(node.process, 10.0, GIB))
+        await eventually(node.is_locked)
+        assert some_held(held)
+        await freezing
+        assert not some_held(held)
+        node.fault("unlock")
+        with pytest.raises(NotDone):
+            await node.freezer.thaw(node.process, 10.0)
+        assert some_held(held)
+        node.fault("")
+        await node.freezer.thaw(node.process, 10.0)
+        assert not some_held(held)
 
     node.run(story())
 

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.core.model.ids import ProcessId, WorkloadId
 from nls_scheduler.processes import cgroups
-from nls_scheduler.processes.guardian import CGROUP_TIMEOUT_S, WORDS_LIMIT_BYTES, end_cgroup, is_guardian, kill
+from nls_scheduler.processes.guardian import (
+    CGROUP_TIMEOUT_S,
+    WORDS_LIMIT_BYTES,
+    end_cgroup,
+    is_guardian,
+    kill,
+    some_held,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -175,12 +182,19 @@ def end_all(workload: WorkloadId, owner: int, known: Collection[ProcessId], time
     """SIGKILL what is left of a workload until nothing is, or `timeout_s` has passed. True when nothing is left.
 
     Guardians come last: they end with their family, remove its files, and are all that holds it together. Blocks; for a
-    helper thread. A process that is stuck in the driver is not waited for beyond the time.
+    helper thread. A process that is stuck in the driver is not waited for beyond the time. While a driver may have any of
+    them locked none is killed, not even who is about to unlock it.
     """
     began = time.monotonic()
     deadline = began + timeout_s
     pause_s = 0.002
     while left := left_of(workload, owner, known):
+        if some_held({pid: process.start_time for pid, process in left.items()}):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(pause_s)
+            pause_s = min(0.1, pause_s * 2)
+            continue
         guardians = {pid for pid in left if is_guardian(pid)}
         waited_s = time.monotonic() - began
         patient = waited_s < GUARDIANS_PATIENCE_S
