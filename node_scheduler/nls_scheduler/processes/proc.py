@@ -182,8 +182,8 @@ def end_all(workload: WorkloadId, owner: int, known: Collection[ProcessId], time
     """SIGKILL what is left of a workload until nothing is, or `timeout_s` has passed. True when nothing is left.
 
     Guardians come last: they end with their family, remove its files, and are all that holds it together. Blocks; for a
-    helper thread. A process that is stuck in the driver is not waited for beyond the time. While a driver may have any of
-    them locked none is killed, not even who is about to unlock it.
+    helper thread. A process that is stuck in the driver is not waited for beyond the time. While a driver may have one
+    locked, none is killed, not even who is about to unlock it.
     """
     began = time.monotonic()
     deadline = began + timeout_s
