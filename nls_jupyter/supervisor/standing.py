@@ -177,14 +177,16 @@ class Standing:
             except (NotDone, Stuck):
                 await asyncio.sleep(_TRY_AGAIN_S)
                 continue
-            except Lost:
-                await self._end("the GPU driver has given it up while its cell stood still")
+            except Lost as error:
+                await self._given_up(error)
             self._stands = None
 
     async def _given_up(self, error: Lost | Stuck) -> None:
         if isinstance(error, Lost):
             self._stands = None
-            await self._end(f"the GPU driver has given it up while its cell stood still ({error})")
+            process = self._keeper.process
+            if process is not None and process.alive:  # else its end is told by whoever saw it
+                await self._end(f"the GPU driver has given it up while its cell stood still ({error})")
             return
         # Whoever kills what the driver may have locked can hang the node: it is the administrator's to decide.
         self._log.add(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nls_jupyter.supervisor import standing as module
+from nls_jupyter.supervisor.freezer import Lost
 from nls_jupyter.supervisor.notices import NoticeLog
 from nls_jupyter.supervisor.pending import RequestFailed
 from nls_jupyter.supervisor.standing import Standing
@@ -43,6 +44,8 @@ class Book:
     def __init__(self, answers: Callable[[], Awaitable[str | None]]) -> None:
         self.told: list[tuple[str, dict[str, Any]]] = []
         self.frozen: list[tuple[float, int, int]] = []
+        self.ended: list[str] = []
+        self.lost = False
 
         async def why_not_frozen(*, timeout_s: float) -> str | None:
             async with asyncio.timeout(timeout_s):
@@ -50,7 +53,12 @@ class Book:
 
         async def freeze(_: object, timeout_s: float, held_bytes: int, beside_bytes: int) -> int:
             self.frozen.append((timeout_s, held_bytes, beside_bytes))
+            if self.lost:
+                raise Lost("the process has ended")
             return held_bytes
+
+        async def end(reason: str) -> None:
+            self.ended.append(reason)
 
         async def tell(event: str, **fields: Any) -> None:
             self.told.append((event, fields))
@@ -59,13 +67,13 @@ class Book:
             return "the GPU driver is older than 570"
 
         self.keeper: Any = SimpleNamespace(
-            process=SimpleNamespace(why_not_frozen=why_not_frozen),
+            process=SimpleNamespace(why_not_frozen=why_not_frozen, alive=True),
             executing=True,
             still_usable=lambda: True,
             freezer=SimpleNamespace(freeze=freeze, why_not=too_old),
         )
         self.log = NoticeLog()
-        self.standing = Standing(self.keeper, self.log, tell, tell, lambda: None)
+        self.standing = Standing(self.keeper, self.log, tell, end, lambda: None)
 
     def is_shown(self) -> None:
         self.keeper.usable = True
@@ -110,3 +118,12 @@ def test_each_daemon_is_told_once_of_the_trial_and_the_user_once_of_a_process() 
         book.standing.reported()
     assert book.told == [told, told]
     assert len(book.log.entries) == 1
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_one_that_is_lost_is_ended_and_the_end_of_one_that_has_ended_is_told_by_others(alive: bool) -> None:
+    book = Book(nothing_against_it)
+    book.lost, book.keeper.process.alive = True, alive
+    book.is_ordered()
+    assert bool(book.ended) == alive
+    assert book.told == []
