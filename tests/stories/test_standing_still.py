@@ -107,6 +107,12 @@ def test_it_says_where_it_stands_for_whom_and_what_it_waits_for() -> None:
     assert (frozen.since, frozen.bytes) == (pytest.approx(10.0), int(0.4 * TOTAL))
 
 
+def test_above_its_request_it_waits_for_what_it_used_and_not_for_a_saved_state() -> None:
+    stage = a_cell_that_stands_still()
+    (waits,) = stage.reason("alice").because
+    assert (waits.kind, waits.bytes[0]) == (Reason.USED_ABOVE_REQUEST, int(0.9 * TOTAL))
+
+
 def test_away_from_home_it_is_owed_nothing_and_sets_nobody_a_deadline() -> None:
     stage = a_borrower_that_stands_still()
     assert not stage.workload("bob").within_request
