@@ -101,7 +101,9 @@ def test_a_helper_that_ends_in_the_middle_is_followed_by_one_that_puts_it_right(
 
 def test_a_helper_says_so_while_the_driver_may_have_a_process_locked(node: Node) -> None:
     async def story() -> None:
-        held = {node.process.pid: node.process.start_time}
+        def held() -> dict[int, int]:
+            return {node.process.pid: node.process.start_time}
+
         node.fault("late")
         freezing = asyncio.create_task(node.freezer.freeze(node.process, 10.0, GIB))
         await eventually(node.is_locked)

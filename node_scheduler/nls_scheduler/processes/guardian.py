@@ -20,6 +20,10 @@ import signal
 import sys
 import time
 
+TYPE_CHECKING = False  # typing costs start-up time
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 USAGE = """usage: guardian.py [options] -- COMMAND [ARGUMENT...]
   --parent PID       end at once unless this is the parent process
   --cgroup DIRECTORY begin the command in this cgroup (v2); kill what is in it and delete it at the end
@@ -164,14 +168,17 @@ def name_while_held(pid: int, start_time: int) -> str:
     return f"nls-driver-holds-{pid}-{start_time}"
 
 
-def some_held(processes: dict[int, int]) -> bool:
-    """Whether a driver may have locked any of them (start times by pid): to kill one then has hung a host."""
+def some_held(processes: Callable[[], dict[int, int]]) -> bool:
+    """Whether a driver may have locked any of them (start times by pid): to kill one then has hung a host.
+
+    They are looked up only where anybody holds anything. Anybody may say so: nobody waits for that for ever.
+    """
     try:
         with open("/proc/net/unix", "rb") as file:  # noqa: PTH123
             held = {line.rpartition(b"@")[2].strip() for line in file if b"@nls-driver-holds-" in line}
     except OSError:
         return False
-    return any(name_while_held(pid, start_time).encode() in held for pid, start_time in processes.items())
+    return bool(held) and any(name_while_held(*process).encode() in held for process in processes().items())
 
 
 def kill(pid: int, start_time: int) -> bool:
@@ -410,7 +417,7 @@ class Guardian:
     def _wait_for_the_driver(self) -> None:
         """Who has had one of them locked unlocks it first, unless the driver is stuck."""
         deadline, guardian_pid = time.monotonic() + HELD_PATIENCE_S, os.getpid()
-        while time.monotonic() < deadline and some_held(descendants(guardian_pid)) and self._reap():
+        while time.monotonic() < deadline and some_held(lambda: descendants(guardian_pid)) and self._reap():
             signal.sigtimedwait({signal.SIGCHLD}, 0.05)
 
     def _report(self, line: str) -> None:

@@ -13,6 +13,7 @@ from nls_scheduler.core.model.ids import ProcessId, WorkloadId
 from nls_scheduler.processes import cgroups
 from nls_scheduler.processes.guardian import (
     CGROUP_TIMEOUT_S,
+    HELD_PATIENCE_S,
     WORDS_LIMIT_BYTES,
     end_cgroup,
     is_guardian,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from nls_scheduler.core.model.ids import GpuUuid
 
+_LOOK_AGAIN_S: Final = 0.05
 WORKLOAD_VARIABLE: Final = "NLS_WORKLOAD"
 MARK_VARIABLE: Final = "NLS_WORKLOAD_MARK"
 """By which a daemon that has lost its journal tells its own workloads' ids from invented ones."""
@@ -183,18 +185,15 @@ def end_all(workload: WorkloadId, owner: int, known: Collection[ProcessId], time
 
     Guardians come last: they end with their family, remove its files, and are all that holds it together. Blocks; for a
     helper thread. A process that is stuck in the driver is not waited for beyond the time. While a driver may have one
-    locked, none is killed, not even who is about to unlock it.
+    locked, none is killed, not even who is about to unlock it: that takes `HELD_PATIENCE_S` more at most.
     """
+    patience_ends = time.monotonic() + HELD_PATIENCE_S
+    while some_held(lambda: _start_times(left_of(workload, owner, known))) and time.monotonic() < patience_ends:
+        time.sleep(_LOOK_AGAIN_S)
     began = time.monotonic()
     deadline = began + timeout_s
     pause_s = 0.002
     while left := left_of(workload, owner, known):
-        if some_held({pid: process.start_time for pid, process in left.items()}):
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(pause_s)
-            pause_s = min(0.1, pause_s * 2)
-            continue
         guardians = {pid for pid in left if is_guardian(pid)}
         waited_s = time.monotonic() - began
         patient = waited_s < GUARDIANS_PATIENCE_S
@@ -210,6 +209,10 @@ def end_all(workload: WorkloadId, owner: int, known: Collection[ProcessId], time
     # Guardians that were killed could not delete them. An empty one that we may not delete is its owner's.
     places = cgroups.made_for(workload, owner)
     return all(end_cgroup(str(place), CGROUP_TIMEOUT_S) or not cgroups.members(place) for place in places)
+
+
+def _start_times(processes: Mapping[int, ProcessId]) -> dict[int, int]:
+    return {pid: process.start_time for pid, process in processes.items()}
 
 
 def _living() -> Iterator[tuple[int, ProcessRecord]]:
