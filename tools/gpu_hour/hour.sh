@@ -23,4 +23,9 @@ if ! (cd / && "$python" -c "import nls_jupyter, jupyter_server, pytest, pytest_t
         --find-links "$kit/wheels" -r "$kit/wheels/requirements.txt" > "$OUT/pip.txt" 2>&1
     tail -5 "$OUT/pip.txt"
 fi
+if ! (cd / && "$python" -c "import cuda.core, cuda.bindings" 2>/dev/null) && [ -e "$kit/wheels/cuda.txt" ]; then
+    # By itself, as it takes NumPy: without, nothing is lost but the driver's own suspend.
+    "$python" -m pip install -q --no-index --no-compile --no-cache-dir --root-user-action=ignore \
+        --find-links "$kit/wheels" -r "$kit/wheels/cuda.txt" >> "$OUT/pip.txt" 2>&1 || tail -1 "$OUT/pip.txt"
+fi
 exec "$python" "$source/tools/gpu_hour/hour.py" "$@"
