@@ -28,7 +28,7 @@ import os, sys
 from nls_scheduler.drivers.simulated import SimulatedGpu
 gpu = SimulatedGpu.from_environment(os.environ)
 gpu.allocate(2 << 30)
-print("ready", flush=True)
+os.write(1, b"ready\\n")  # whole, also where a child writes at the same time
 while sys.stdin.readline():
     print("same" if gpu.used_bytes() == (2 << 30) + (256 << 20) else "changed", flush=True)
 """
