@@ -328,10 +328,22 @@ TORCH_OUT_OF_MEMORY: Final = Seam(
 )
 TORCH_KERNEL: Final = Seam(
     "torch.cuda",
-    "_compile_kernel",
-    "2.9",
+    "_utils._cuda_load_module",
+    "2.9 to 2.13",
     "PyTorch's memory on a Gpu takes longer to be looked at",
-    when_asked=True,  # before 2.9 there is none; later it may be public
+    when_asked=True,  # before 2.8 there is none; later it may be public
+)
+TORCH_SHARED: Final = Seam(
+    "torch.multiprocessing.reductions",
+    "shared_cache",
+    "2.4 to 2.13",
+    "whether PyTorch shares memory of a GPU with other processes is left to its driver to find",
+)
+TORCH_SHARED_STORAGE: Final = Seam(
+    "torch:UntypedStorage",
+    "_new_with_weak_ptr",
+    "2.4 to 2.13",
+    "whether PyTorch shares memory of a GPU with other processes is left to its driver to find",
 )
 TORCH_STORAGE: Final = Seam("torch:UntypedStorage", "_cdata", _TORCH, _NO_TENSORS)
 TORCH_HOOKS: Final = Seam("torch:Tensor", "_backward_hooks", _TORCH, _NO_TENSORS)

@@ -4,12 +4,11 @@ Beside the Jupyter protocol it answers requests of ours. On the shell channel, s
 in order with cells: `nls_save_request`, `nls_save_aside_request`, `nls_restore_request`, `nls_try_again_request`,
 `nls_forget_request`, `nls_give_request`, `nls_take_request`, and the messages of widgets as `nls_comm_*`; for a process
 that stands by `nls_prepare_request` and `nls_adopt_request`. On the control channel, so that they work in mid-cell:
-`nls_allowance_request`, `nls_trim_request`, `nls_reclaim_request` and `nls_memory_answer_request`, which answers what
-it asks by `nls_memory_request` on iopub. A save point in mid-cell goes straight to the kernel's end of the state
-socket, and so does what a copy of the process saves; `nls_saved_aside` tells on iopub how the copy ended, and
-`nls_notice` what the user has to know. Replies hold
-`status: ok`, or `status: error` with `ename, evalue, traceback`; a failure never ends the
-process.
+`nls_allowance_request`, `nls_trim_request`, `nls_reclaim_request`, `nls_freezable_request` and
+`nls_memory_answer_request`, which answers what it asks by `nls_memory_request` on iopub. A save point in mid-cell goes
+straight to the kernel's end of the state socket, and so does what a copy of the process saves; `nls_saved_aside` tells
+on iopub how the copy ended, and `nls_notice` what the user has to know. Replies hold `status: ok`, or `status: error`
+with `ename, evalue, traceback`; a failure never ends the process.
 """
 
 from __future__ import annotations
@@ -47,6 +46,7 @@ from nls_jupyter.between.save_stops import SaveStops
 from nls_jupyter.between.state_socket import StateSocket
 from nls_jupyter.gpu_process import warm_imports
 from nls_jupyter.gpu_process.allocators import Answer, Asking, Follower, explain_failed_allocations
+from nls_jupyter.gpu_process.freezable import Freezable
 from nls_jupyter.gpu_process.lane_end import LaneEnd
 from nls_jupyter.gpu_process.outputs import Outputs
 from nls_jupyter.gpu_process.reclaim import Reclaims
@@ -67,7 +67,7 @@ _FOLLOWED = frozenset(
     {
         *("execute_request", "kernel_info_request", "comm_info_request", "history_request", "is_complete_request"),
         *("nls_save_request", "nls_save_aside_request", "nls_allowance_request", "nls_trim_request"),
-        *("nls_reclaim_request", "nls_memory_answer_request", "interrupt_request"),
+        *("nls_reclaim_request", "nls_freezable_request", "nls_memory_answer_request", "interrupt_request"),
     }
 )
 # What looks at objects by the names in a text.
@@ -103,6 +103,7 @@ class GpuProcessKernel(IPythonKernel):
         self._reclaims = Reclaims()
         self._asking = Asking(self._ask_for_memory)
         self._follower = Follower(self._asking, self._tell)
+        self._freezable = Freezable()
         self._told: list[str] = []
         self._imports = warm_imports.Imports()
         self._pid = os.getpid()
@@ -132,6 +133,7 @@ class GpuProcessKernel(IPythonKernel):
         self.control_handlers["nls_trim_request"] = self._answering(self._trim)
         self.control_handlers["nls_memory_answer_request"] = self._answering(self._take_answer)
         self.control_handlers["nls_reclaim_request"] = self._answering(self._reclaim)
+        self.control_handlers["nls_freezable_request"] = self._answering(self._may_be_frozen)
         # Under names of our own: ipykernel sends a comm's own messages to the subshell that the comm used last, which
         # can be the main one, where a cell runs.
         for kind in _COMM_MESSAGES:
@@ -151,6 +153,7 @@ class GpuProcessKernel(IPythonKernel):
         shell: Any = self.shell
         shell.extension_manager.load_extension("nls_jupyter")  # the environment's configuration may have done so
         self._follower.install()
+        self._freezable.install()
         seams.after_imports(self._tell).install()
         super().start()  # type: ignore[no-untyped-call]
         for stream in (sys.stdout, sys.stderr):
@@ -449,6 +452,10 @@ class GpuProcessKernel(IPythonKernel):
         """Caches of libraries that are loaded; what variables hold stays."""
         del content
         return {"freed_bytes": self._follower.trim()}
+
+    def _may_be_frozen(self, content: dict[str, Any]) -> dict[str, Any]:
+        del content
+        return {"refusal": self._freezable.why_not()}
 
     def _follow_allowance(self, content: dict[str, Any]) -> dict[str, Any]:
         allowance_bytes: int | None = content["allowance_bytes"]

@@ -12,6 +12,7 @@ import os
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_jupyter.between.seams import TORCH_KERNEL
+from nls_jupyter.saved_state import nvrtc
 from nls_jupyter.saved_state.arena import CHUNK_BYTES
 from nls_jupyter.saved_state.dead_gpu import why_dead
 
@@ -25,7 +26,7 @@ THREADS: Final = 512
 _ALIGNMENT_BYTES = 16
 # Enough to fill any Gpu; each takes the next chunk when it is done.
 _MOST_BLOCKS = 1024
-_NAME = "nls_fingerprints"
+NAME: Final = "nls_fingerprints"
 
 #: Each thread takes two neighbouring words at a time; what is missing to a whole last word counts as zeros.
 SOURCE: Final = r"""
@@ -133,13 +134,17 @@ def _compiled_by_torch(_: int) -> Any:
     """For one device: a loaded kernel is of its context."""
     import torch
 
-    compile_kernel = getattr(torch.cuda, "compile_kernel", None) or TORCH_KERNEL.of(torch.cuda, None)
-    return None if compile_kernel is None else _tried(lambda: compile_kernel(SOURCE, _NAME))
+    def kernel() -> Any:
+        load = TORCH_KERNEL.of(torch.cuda)
+        code = nvrtc.compiled(nvrtc.loaded(torch.version.cuda), SOURCE, torch.cuda.get_device_capability())
+        return load(code, [NAME])[NAME]
+
+    return _tried(kernel)
 
 
 @functools.cache
 def _compiled_by_cupy(cupy: Any, _: int) -> Any:
-    kernel = cupy.RawKernel(SOURCE, _NAME, options=("--std=c++17",))
+    kernel = cupy.RawKernel(SOURCE, NAME, options=nvrtc.OPTIONS)
     return kernel if _tried(lambda: kernel.compile() or kernel) is not None else None
 
 

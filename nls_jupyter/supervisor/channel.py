@@ -434,6 +434,16 @@ class GpuProcess:
         answer = accepted(await self.request("nls_reclaim_request", content, channel="control", timeout_s=timeout_s))
         return bool(answer["interrupted"])
 
+    async def why_not_frozen(self, *, timeout_s: float) -> str | None:
+        """What it uses of the GPU that a driver cannot freeze, as a clause; `None`: nothing that it knows of.
+
+        Raises:
+            RequestFailed, GpuProcessDied, TimeoutError: as in `save`.
+        """
+        answer = accepted(await self.request("nls_freezable_request", {}, channel="control", timeout_s=timeout_s))
+        refusal: str | None = answer["refusal"]
+        return refusal
+
     def answer_stdin(self, value: str) -> None:
         """Answer the `input_request` that `on_stdin` got last."""
         self._wire.reply_on_stdin("input_reply", {"value": value})

@@ -71,11 +71,12 @@ class Freezer:
         refusal: str | None = answer["refusal"]
         return refusal
 
-    async def freeze(self, process: GpuProcess, timeout_s: float, held_bytes: int) -> int:
-        """Returns what is in host memory now. Raises NotDone, Lost, Stuck."""
-        left_bytes = self._room.memory_bytes()
-        if held_bytes > left_bytes:
-            raise NotDone(f"host memory has {format_bytes(left_bytes)} left, and it holds {format_bytes(held_bytes)}")
+    async def freeze(self, process: GpuProcess, timeout_s: float, held_bytes: int, beside_bytes: int = 0) -> int:
+        """Returns what is in host memory now. Raises NotDone, Lost, Stuck.
+
+        `held_bytes` has to fit into host memory beside what others may take there at the same time.
+        """
+        self._check_room(held_bytes, beside_bytes)
         self._touched = process
         try:
             answer = await self._of(process, {"do": "freeze", "timeout_s": timeout_s}, timeout_s + PUT_RIGHT_WITHIN_S)
@@ -84,6 +85,14 @@ class Freezer:
             raise
         frozen_bytes: int | None = answer["bytes"]
         return held_bytes if frozen_bytes is None else frozen_bytes
+
+    def _check_room(self, held_bytes: int, beside_bytes: int) -> None:
+        left_bytes = self._room.memory_bytes()
+        if held_bytes + beside_bytes <= left_bytes:
+            return
+        others = f", and others that are to stand still {format_bytes(beside_bytes)}" if beside_bytes else ""
+        held = f"and it holds {format_bytes(held_bytes)}{others}"
+        raise NotDone(f"host memory has {format_bytes(left_bytes)} left, {held}")
 
     async def thaw(self, process: GpuProcess, timeout_s: float) -> None:
         """Raises NotDone, and it stands still as before; Lost, Stuck."""

@@ -297,6 +297,7 @@ class Orders:
 
     def _report(self) -> Report:
         """How this notebook is, for a daemon that has just been connected to."""
+        self.standing.reported()
         process, saved, stands = self._keeper.process, self._keeper.saved, self.standing.stands
         return Report(
             process=None if process is None else (process.pid, process.start_time),

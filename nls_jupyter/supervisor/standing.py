@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from nls_jupyter.supervisor.freezer import Lost, NotDone, Stuck
+from nls_jupyter.supervisor.launch import GpuProcessDied
+from nls_jupyter.supervisor.pending import RequestFailed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 
 _TRY_AGAIN_S: Final = 10.0
+_SAYS_WITHIN_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,7 @@ class Standing:
         self._end = end
         self._on_stands = on_stands
         self._tested: GpuProcess | None = None
+        self._refused: GpuProcess | None = None
         self._stands: Stands | None = None
 
     @property
@@ -78,7 +82,7 @@ class Standing:
         return known if known is not None and known.process is self._keeper.process else None
 
     async def test(self, view: Mapping[str, Any]) -> None:
-        """Find out whether the process that is there now could be frozen, once, if `view` says that it may be."""
+        """Tell each daemon once whether the process that is there now could be frozen, if `view` says that it may."""
         process = self._keeper.process
         if not view.get("freezes") or process is None or not self._keeper.usable or process is self._tested:
             return
@@ -86,8 +90,13 @@ class Standing:
         why_not = await self._keeper.freezer.why_not()
         if process is self._keeper.process:
             await self._tell("freeze_tested", **({} if why_not is None else {"refusal": why_not}))
-            if why_not is not None:
+            if why_not is not None and process is not self._refused:
+                self._refused = process
                 self._log.add(f"A running cell here cannot stand still for others: {why_not}.")
+
+    def reported(self) -> None:
+        """Another daemon may be there, which was told nothing; or the same one, which has lost what it knew."""
+        self._tested = None
 
     async def freeze(self, command: CommandMessage, view: Mapping[str, Any]) -> None:
         """Answers with process_frozen or freeze_failed; not at all where the driver does not answer either."""
@@ -96,8 +105,9 @@ class Standing:
             await self._tell("freeze_failed", command_id=command.command_id, reason="no cell runs any more")
             return
         try:
+            left_s = await self._asked(process, command.timeout_s)
             held_bytes = int(view["memory_used_bytes"])
-            frozen_bytes = await keeper.freezer.freeze(process, command.timeout_s, held_bytes)
+            frozen_bytes = await keeper.freezer.freeze(process, left_s, held_bytes, command.beside_bytes)
         except NotDone as error:
             await self._tell("freeze_failed", command_id=command.command_id, reason=str(error))
             self._log.add(f"The running cell could not be made to stand still: {error}.")
@@ -111,6 +121,20 @@ class Standing:
         await self._tell("process_frozen", command_id=command.command_id, frozen_bytes=frozen_bytes)
         self._log.add(f"The running cell stands still: {command.reason}.")
         self._on_stands()
+
+    async def _asked(self, process: GpuProcess, timeout_s: float) -> float:
+        """What is left of the time when the process has said that nothing is known against it. Raises NotDone."""
+        within_s = min(_SAYS_WITHIN_S, timeout_s / 2)
+        began = time.monotonic()
+        try:
+            refusal = await process.why_not_frozen(timeout_s=within_s)
+        except TimeoutError:
+            raise NotDone(f"the GPU process did not say within {within_s:.1f} s what it uses of the GPU") from None
+        except (RequestFailed, GpuProcessDied) as error:
+            raise NotDone(f"the GPU process could not say what it uses of the GPU: {error}") from error
+        if refusal is not None:
+            raise NotDone(refusal)
+        return timeout_s - (time.monotonic() - began)
 
     async def thaw(self, command: CommandMessage) -> None:
         """Answers with process_thawed or thaw_failed; not at all where the driver does not answer either."""
@@ -153,14 +177,16 @@ class Standing:
             except (NotDone, Stuck):
                 await asyncio.sleep(_TRY_AGAIN_S)
                 continue
-            except Lost:
-                await self._end("the GPU driver has given it up while its cell stood still")
+            except Lost as error:
+                await self._given_up(error)
             self._stands = None
 
     async def _given_up(self, error: Lost | Stuck) -> None:
         if isinstance(error, Lost):
             self._stands = None
-            await self._end(f"the GPU driver has given it up while its cell stood still ({error})")
+            process = self._keeper.process
+            if process is not None and process.alive:  # else its end is told by whoever saw it
+                await self._end(f"the GPU driver has given it up while its cell stood still ({error})")
             return
         # Whoever kills what the driver may have locked can hang the node: it is the administrator's to decide.
         self._log.add(

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 Level = Literal["ok", "warning", "error"]
 ANSWER_TIMEOUT_S: Final = 5.0
 SMALL_SHM_BYTES: Final = 2**30
-IN_PLACE_DRIVER: Final = 570
 _LAST_SERVICE_ACCOUNT: Final = 999
 """`SYS_UID_MAX` of login.defs(5), as distributions have it: above are people."""
 _LINKS: Final = {
@@ -73,7 +72,9 @@ def examine(named: Path | None, environ: Mapping[str, str]) -> list[Finding]:
     if path is not None:
         status, found = _daemon(path)
         findings += [found, *(permissions(path) if status is not None else ())]
-        findings += topology(status["gpus"]) if status is not None else ()
+        if status is not None:
+            findings += topology(status["gpus"])
+            findings += standing_cells(status["gpus"], environ, simulated=bool(status["simulated"]))
     findings += runtime_directory(environ)
     findings += driver(simulated=status is not None and bool(status["simulated"]))
     findings += libraries()
@@ -165,6 +166,26 @@ def topology(gpus: Sequence[Mapping[str, Any]]) -> list[Finding]:
     return [Finding("topology", "ok", "; ".join(told))]
 
 
+def standing_cells(gpus: Sequence[Mapping[str, Any]], environ: Mapping[str, str], *, simulated: bool) -> list[Finding]:
+    """Whether running cells can stand still instead of being interrupted, and on which Gpus of the status they may."""
+    from nls_scheduler.drivers import checkpoint_trial, nvml
+    from nls_scheduler.drivers.cuda_checkpoints import why_none_can_be
+
+    may = [str(gpu["index"]) for gpu in gpus if gpu.get("freezes")]
+    told = "on" if len(may) == len(gpus) else f"on for GPU {', '.join(may)}" if may else "off"
+    switch = f"freeze_cells is {told}" if gpus else "there is no GPU"
+    why_not = None if simulated else why_none_can_be(nvml.driver_version(), environ)
+    if why_not is not None:
+        text = f"running cells cannot stand still here: {why_not} ({switch})"
+        advice = "they are interrupted instead; it takes a driver from 570 on, and cuda-core (extras cuda12 and cuda13)"
+        return [Finding("standing cells", "warning" if may else "ok", text, advice if may else None)]
+    tried = "on simulated GPUs" if simulated else "by a trial on this driver"
+    if not simulated and checkpoint_trial.known() is None:
+        tried = "as far as is known: the first notebook tries it on this driver where freeze_cells is on"
+    rest = "memory that others than PyTorch, CuPy and Numba share between processes only the driver knows of"
+    return [Finding("standing cells", "ok", f"running cells can stand still here, {tried} ({switch}); {rest}")]
+
+
 def permissions(path: Path) -> list[Finding]:
     """Whether somebody else could put a socket of their own in the place of the daemon's.
 
@@ -209,10 +230,6 @@ def driver(*, simulated: bool) -> list[Finding]:
         return [Finding("driver", level, str(error), advice)]
     version = driver_version() or "unknown"
     findings = [Finding("driver", "ok", f"NVIDIA driver {version}, {len(gpus)} GPUs")]
-    major = version.partition(".")[0]
-    if major.isdecimal() and int(major) < IN_PLACE_DRIVER:
-        text = f"driver {version} cannot suspend a process in place: every suspend goes through saved state"
-        findings.append(Finding("driver", "warning", text, f"install driver {IN_PLACE_DRIVER} or newer"))
     slow = [str(index) for index, (_, persistent) in enumerate(gpus) if persistent is False]
     if slow:
         text = f"persistence mode is off on GPU {', '.join(slow)}: processes start slowly, in-place suspends can fail"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nls_scheduler.core.model.ids import ProcessId
-from nls_scheduler.drivers.checkpoints import CheckpointFailed, State, freeze, thaw, unlock_only
+from nls_scheduler.drivers.checkpoints import CheckpointFailed, NotFrozen, State, freeze, thaw, unlock_only
 from nls_scheduler.processes.proc import look_up
 from waiting import wait_until
 
@@ -103,6 +103,15 @@ class CheckpointContract:
         assert driver.state(subject.process) is State.RUNNING
         subject.asks()
         assert subject.answers() == "same"
+
+    def test_a_process_that_uses_no_gpu_is_not_frozen_and_goes_on(self, driver: Checkpoints) -> None:
+        with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as popen:
+            record = look_up(popen.pid)
+            assert record is not None
+            with pytest.raises(NotFrozen):
+                freeze(driver, record.id, 5.0)
+            said, _ = popen.communicate("here\n", timeout=15)
+        assert said == "here\n"
 
     def test_of_a_process_that_has_ended_nothing_can_be_said(self, driver: Checkpoints, subject: Subject) -> None:
         subject.popen.kill()

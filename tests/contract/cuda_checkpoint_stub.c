@@ -4,6 +4,7 @@
  *   version NUMBER          what cuDriverGetVersion says; 13050 without
  *   fail FUNCTION CODE      that function fails with CODE and changes nothing
  *   breaks FUNCTION CODE    the same, and the process is in the state `failed` from then on
+ *   state NUMBER            what every process is in, if it is asked
  * Each call is appended to the script as a comment: # FUNCTION PID
  */
 #define _GNU_SOURCE
@@ -51,18 +52,22 @@ static int step(const char *function, int pid, int from, int to) {
 
 int cuInit(unsigned flags) { (void)flags; return scripted("cuInit", 0); }
 
-int cuDriverGetVersion(int *version) {
+static int number(const char *line_of, int otherwise) {
     const char *path = getenv("NLS_CUDA_STUB_SCRIPT");
     char line[256];
     FILE *file = path == NULL ? NULL : fopen(path, "r");
-    *version = 13050;
-    if (file == NULL) return 0;
-    while (fgets(line, sizeof line, file) != NULL) sscanf(line, "version %d", version);
+    if (file == NULL) return otherwise;
+    while (fgets(line, sizeof line, file) != NULL) sscanf(line, line_of, &otherwise);
     fclose(file);
-    return 0;
+    return otherwise;
 }
 
-int cuCheckpointProcessGetState(int pid, int *state) { *state = *state_of(pid); return scripted("GetState", pid); }
+int cuDriverGetVersion(int *version) { *version = number("version %d", 13050); return 0; }
+
+int cuCheckpointProcessGetState(int pid, int *state) {
+    *state = number("state %d", *state_of(pid));
+    return scripted("GetState", pid);
+}
 int cuCheckpointProcessGetRestoreThreadId(int pid, int *tid) { *tid = pid; return 0; }
 int cuCheckpointProcessLock(int pid, void *args) { (void)args; return step("Lock", pid, RUNNING, LOCKED); }
 int cuCheckpointProcessCheckpoint(int pid, void *args) {

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from contract.driver_contract import Holder
+from nls_jupyter.gpu_process.freezable import MANAGED
 
 SCRIPT_VARIABLE = "NLS_CUDA_STUB_SCRIPT"
 NOT_INITIALIZED, OUT_OF_MEMORY, ILLEGAL_STATE = 3, 2, 401
@@ -82,6 +83,25 @@ class CudaContract:
     def test_more_than_there_is_is_refused_and_the_process_goes_on(self, environment):
         code = "begin()\ncode = allocate(left() + (1 << 40))\nprint(code, name(code), cuda.cuCtxSynchronize())"
         assert self.says(environment, code) == [f"{OUT_OF_MEMORY}", "CUDA_ERROR_OUT_OF_MEMORY", "0"]
+
+    def test_managed_memory_is_known_in_each_thread_and_that_of_the_gpu_alone_is_none(self, environment):
+        code = """
+import threading
+from nls_jupyter.gpu_process.freezable import Freezable
+def ask(): print(str(Freezable().why_not()).replace(" ", "_"))
+def asked():
+    ask()
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+ask()
+begin()
+assert allocate(1 << 20) == 0
+asked()
+assert cuda.cuMemAllocManaged(ctypes.byref(memory), ctypes.c_size_t(4 << 20), 1) == 0
+asked()
+"""
+        assert self.says(environment, code) == ["None"] * 3 + [MANAGED.replace(" ", "_")] * 2
 
     def test_a_process_is_locked_checkpointed_restored_and_unlocked_in_this_order_only(self, environment):
         code = BEGIN + "begin()\nassert allocate(64 << 20) == 0\nprint('ready', flush=True)\nsys.stdin.readline()"

@@ -5,16 +5,19 @@
  *   memory BYTES                    of each (1 GiB)
  *   fail FUNCTION CODE              that function fails with CODE
  *   sticky CODE                     whatever needs the context fails with CODE from now on, for good
+ * Managed memory is a mapping of a file beside it with the name of the driver's, and so is one that is the driver's own.
  * The state of each process that was locked or checkpointed is in a file beside it, SCRIPT.PID.
  */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define MOST 1024
 enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, INVALID_DEVICE = 101, INVALID_CONTEXT = 201,
-       ILLEGAL_STATE = 401 };
+       ILLEGAL_STATE = 401, IS_MANAGED = 8 };
 enum state { RUNNING, LOCKED, CHECKPOINTED, FAILED };
 
 static int initialised, current, lost;
@@ -69,7 +72,43 @@ int cuDeviceGet(int *device, int number) {
     return OK;
 }
 
-int cuDevicePrimaryCtxRetain(void **context, int device) { BEGIN(0); (void)device; *context = &current; return OK; }
+static void *mapped(size_t size) {
+    char path[512], *slash;
+    const char *script = getenv("NLS_CUDA_STUB_SCRIPT");
+    snprintf(path, sizeof path, "%s", script ? script : "/tmp/");
+    slash = strrchr(path, '/');
+    snprintf(slash, sizeof path - (size_t)(slash - path), "/nvidia-uvm");
+    int fd = open(path, O_RDWR | O_CREAT, 0600);
+    if (fd < 0 || ftruncate(fd, (off_t)size)) return MAP_FAILED;
+    void *found = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    return found;
+}
+
+int cuDevicePrimaryCtxRetain(void **context, int device) {
+    BEGIN(0);
+    (void)device;
+    if (mapped(1 << 21) == MAP_FAILED) return OUT_OF_MEMORY;
+    *context = &current;
+    return OK;
+}
+
+static unsigned long long managed;
+
+int cuMemAllocManaged(unsigned long long *pointer, size_t size, unsigned flags) {
+    BEGIN(1);
+    void *found = flags == 1 ? mapped(size) : MAP_FAILED;
+    if (found == MAP_FAILED) return INVALID_VALUE;
+    *pointer = managed = (unsigned long long)found;
+    return OK;
+}
+
+int cuPointerGetAttribute(void *data, int attribute, unsigned long long pointer) {
+    BEGIN(0);
+    if (attribute != IS_MANAGED || !managed || pointer != managed) return INVALID_VALUE;
+    *(unsigned char *)data = 1;
+    return OK;
+}
 
 int cuCtxSetCurrent(void *context) { BEGIN(0); current = context != NULL; return OK; }
 

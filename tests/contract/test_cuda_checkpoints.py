@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -161,6 +162,34 @@ def test_a_process_that_the_driver_gives_up_is_lost(function: str, asked: Callab
     helper.told("freeze", timeout_s=5.0)
     assert helper.told("thaw")["error"] == "lost"
     assert helper.told("unlock") == {"ok": True, "state": "failed"}
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        # Taking it to host memory, and bringing it back, as CUDA 13 numbers them; cuda-core 1.2 has no names for these.
+        "state 4",
+        pytest.param("state 5", marks=LONG),
+        pytest.param(f"fail GetState {NOT_READY}", marks=LONG),
+    ],
+)
+def test_a_process_of_which_the_driver_does_not_say_how_it_is_is_not_lost(
+    script: str, asked: Callable[..., Asked]
+) -> None:
+    helper = asked()
+    helper.told("freeze", timeout_s=5.0)
+    helper.script.write_text(f"{script}\n")
+    assert helper.told("thaw")["error"] == "not_thawed"
+    assert helper.told("unlock") == {"ok": True, "state": None}
+    helper.script.write_text("")
+    assert helper.told("thaw") == {"ok": True}
+
+
+def test_a_process_that_has_ended_is_lost(asked: Callable[..., Asked]) -> None:
+    helper = asked()
+    helper.process = replace(helper.process, start_time=1)
+    assert helper.told("freeze", timeout_s=5.0)["error"] == "lost"
+    assert helper.told("thaw")["error"] == "lost"
 
 
 @LONG

@@ -146,7 +146,8 @@ def test_the_status_for_programs_has_every_promised_field(daemon: DaemonProcess)
     }  # fmt: skip
     assert set(status["gpus"][0]) == {
         "uuid", "index", "name", "memory_total_bytes", "memory_used_bytes", "healthy", "unhealthy_reason",
-        "unhealthy_parts", "utilisation", "unplaced_bytes", "pool", "parent", "numa_node", "links",
+        "unhealthy_parts", "utilisation", "unplaced_bytes", "pool", "parent", "numa_node", "freezes",
+        "links",
     }  # fmt: skip
     assert set(status["workloads"][0]) == {
         "id", "name", "kind", "owner", "phase", "request_bytes", "limit_bytes", "gpu_count", "priority", "requeue",

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -401,3 +402,36 @@ def test_the_command_inherits_the_descriptors_that_were_passed() -> None:
         os.close(writer)
         assert end.read() == "hello"
         assert finish(process)[0] == 0
+
+
+def test_what_a_driver_may_have_locked_is_killed_only_when_it_is_let_go() -> None:
+    reports, report = os.pipe()
+    held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with guard(["--session", "--report-fd", str(report)], python(SLEEPS), fds=[report]) as process:
+        os.close(report)
+        _, pid, start_time = os.read(reports, 100).decode().split()
+        held.bind("\0" + guardian.name_while_held(int(pid), int(start_time)))
+        process.terminate()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.5)
+        assert guardian.read_stat(int(pid)) is not None
+        held.close()
+        assert process.wait(GONE_WITHIN_S) != 0
+    assert guardian.read_stat(int(pid)) is None
+    os.close(reports)
+
+
+@pytest.mark.long("a driver that is stuck for as long as a guardian waits for it")
+def test_a_driver_that_is_stuck_keeps_no_family_alive_for_ever() -> None:
+    reports, report = os.pipe()
+    options = ["--session", "--report-fd", str(report)]
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as held,
+        guard(options, python(SLEEPS), fds=[report]) as process,
+    ):
+        os.close(report)
+        _, pid, start_time = os.read(reports, 100).decode().split()
+        held.bind("\0" + guardian.name_while_held(int(pid), int(start_time)))
+        process.terminate()
+        assert process.wait(guardian.HELD_PATIENCE_S + GONE_WITHIN_S) != 0
+    os.close(reports)

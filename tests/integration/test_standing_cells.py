@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
-from nls_scheduler.drivers.simulated_checkpoints import FAULT_FILE
+from nls_scheduler.drivers.checkpoints import CheckpointFailed, State
+from nls_scheduler.drivers.simulated_checkpoints import FAULT_FILE, SimulatedCheckpoints
+from nls_scheduler.processes.proc import look_up
 from notebooks import Bench, Book, RunningCell
 from waiting import wait_until
 
@@ -107,6 +112,21 @@ def test_where_the_driver_fails_the_cell_is_interrupted_and_the_command_runs(
 
 
 @LONG
+def test_a_process_that_says_that_the_driver_cannot_freeze_it_is_not_touched(
+    bench: Bench, book: Book, tmp_path: Path
+) -> None:
+    joined = "import sys, types; sys.modules['torch.distributed'] = types.SimpleNamespace("
+    joined += "is_available=lambda: True, is_initialized=lambda: True, get_backend=lambda: 'nccl')"
+    book.gpu(joined)
+    cell = book.start(CELL.format(go=str(tmp_path / "never")))
+    computes(book, cell)
+    done = bench.daemon.nls("run", "--name", "training-7", "--request", "0.5", "--", "true", timeout_s=60.0)
+    assert done.returncode == 0
+    assert "GpuReclaimed" in str(cell.fail())
+    assert "could not be made to stand still: it has joined others by NCCL." in book.run("%gpu log").stdout
+
+
+@LONG
 def test_a_cell_stands_still_through_a_daemon_s_death(bench: Bench, book: Book, tmp_path: Path) -> None:
     go, leave = tmp_path / "go", tmp_path / "leave"
     cell = book.start(CELL.format(go=str(go)))
@@ -122,6 +142,52 @@ def test_a_cell_stands_still_through_a_daemon_s_death(bench: Bench, book: Book, 
     book.entry(phase="running", frozen=None)
     go.touch()
     assert "over True" in cell.finish().stdout
+
+
+@LONG
+def test_a_process_that_a_daemon_without_its_journal_takes_up_can_be_frozen_as_before(
+    bench: Bench, book: Book, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    cell = book.start(CELL.format(go=str(go)))
+    computes(book, cell)
+    bench.daemon.kill()
+    (bench.daemon.directory / "state" / "journal.db").write_bytes(b"not a database at all" * 1000)
+    bench.daemon.start()
+    book.entry(phase="running", memory_used_bytes=176 << 20)
+    done = bench.daemon.nls("run", "--name", "training-7", "--request", "0.5", "--", "true", timeout_s=60.0)
+    assert done.returncode == 0
+    book.entry(phase="running", frozen=None)
+    go.touch()
+    assert "over True" in cell.finish().stdout
+    assert "The running cell stands still: training-7 needs GPU 0." in book.run("%gpu log").stdout
+
+
+@LONG
+def test_a_kernel_that_is_killed_while_its_process_is_locked_has_it_ended_when_that_is_let_go(
+    bench: Bench, tmp_path: Path
+) -> None:
+    book = bench.open()
+    kernel = book.pid()
+    computes(book, book.start(CELL.format(go=str(tmp_path / "never"))))
+    pid = book.entry()["pid"]
+    record = look_up(pid)
+    assert record is not None
+    (simulation,) = {file.parent for file in bench.daemon.directory.rglob("simulation.json")}
+    driver, fault = SimulatedCheckpoints(simulation), simulation / FAULT_FILE
+    fault.write_text("late")
+    try:
+        with bench.daemon.start_nls("run", "--name", "training-7", "--request", "0.5", "--", "true") as training:
+            wait_until(lambda: driver.state(record.id) is State.LOCKED, 60.0)
+            os.kill(kernel, signal.SIGKILL)
+            seen = set()
+            with suppress(CheckpointFailed):  # it has ended
+                while True:
+                    seen.add(driver.state(record.id))
+            assert State.CHECKPOINTED in seen, "it was killed while it was locked"
+            assert training.wait(30) == 0
+    finally:
+        fault.unlink()
 
 
 @LONG

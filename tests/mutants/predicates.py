@@ -61,6 +61,7 @@ PREDICATES = [
     *_of(
         "core/planning/places/freezing.py",
         ("may_freeze", "False", "A running cell stands still before it is interrupted, where the driver can do that."),
+        ("beside_bytes", "0", "Those that are frozen at once have to fit into host memory beside each other."),
         ("can_thaw", "False", "A cell that stands still goes on when there is room."),
     ),
     *_of(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 MOST_WORKLOADS = 7
 STEPS = 120
+HOST_BYTES = 20 * GIB
 SEEDS = thinned(range(examples(60)), 20, "histories in which cells stand still")
 
 
@@ -43,6 +44,8 @@ class WatchedNode(SimulatedNode):
                 process = self.workloads[command.workload].process
                 answered = command.workload not in {p.workload for p in self.pending[:-1]}
                 assert process is None or not process.frozen or not answered, f"{command} meets a frozen process"
+        frozen_bytes = sum(process.held_bytes for process in self.processes if process.frozen and process.alive)
+        assert self.host_bytes is None or frozen_bytes <= self.host_bytes, "more stands still than host memory holds"
         return commands
 
 
@@ -51,6 +54,7 @@ def a_node(seed: int, gpus: int = 2, **policy: object) -> tuple[WatchedNode, ran
     fields = {"freeze_cells": True, "oversubscribe": chance.choice([1.0, 1.0, 2.0]), **policy}
     node = WatchedNode.of(gpus, 16 * GIB, Policy(**fields))  # type: ignore[arg-type]  # any of its numbers
     node.freezes, node.deaf = True, chance.random() < 0.5
+    node.host_bytes = HOST_BYTES if seed % 3 == 1 else None
     return node, chance
 
 
@@ -138,3 +142,26 @@ def test_what_stands_still_goes_on_when_everybody_else_has_gone(seed: int) -> No
         node.settle()
     left = [key for key in stand if key in node.state.workloads and node.state.workloads[key].frozen is not None]
     assert [key for key in left if node.workloads[key].executing] == []  # others come back with their next cell
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_however_many_are_to_stand_still_at_once_host_memory_holds_those_that_do(seed: int) -> None:
+    node, chance = a_node(seed, gpus=4, oversubscribe=1.0)
+    node.host_bytes = chance.randrange(6, 16) * GIB
+    borrowers = [node.submit(held_bytes=GIB, request_bytes=4 * GIB, limit_bytes=16 * GIB) for _ in range(4)]
+    for key in borrowers:
+        node.start_cell(key)
+        node.settle()
+        process = node.workloads[key].process
+        assert process is not None
+        process.held_bytes = chance.randrange(3, 9) * GIB
+    node.sample()
+    for _ in range(3):
+        node.submit(kind=Kind.COMMAND, request_bytes=16 * GIB, limit_bytes=16 * GIB)
+    node.settle()
+    while FreezeProcess not in node.given:
+        node.fire_timer()
+    while node.pending:
+        node.complete(chance.choice(node.pending))
+        node.sample()
+    assert node.given[FreezeProcess] >= 2

@@ -107,6 +107,12 @@ def test_it_says_where_it_stands_for_whom_and_what_it_waits_for() -> None:
     assert (frozen.since, frozen.bytes) == (pytest.approx(10.0), int(0.4 * TOTAL))
 
 
+def test_above_its_request_it_waits_for_what_it_used_and_not_for_a_saved_state() -> None:
+    stage = a_cell_that_stands_still()
+    (waits,) = stage.reason("alice").because
+    assert (waits.kind, waits.bytes[0]) == (Reason.USED_ABOVE_REQUEST, int(0.9 * TOTAL))
+
+
 def test_away_from_home_it_is_owed_nothing_and_sets_nobody_a_deadline() -> None:
     stage = a_borrower_that_stands_still()
     assert not stage.workload("bob").within_request
@@ -182,6 +188,16 @@ def test_only_a_process_that_its_supervisor_found_fit_is_frozen(refusal: str | N
     stage.notebook("bob")
     stage.after(17)
     assert ("freeze" in stage.orders("alice")) == (refusal is None)
+
+
+def test_a_trial_that_is_told_again_makes_nobody_try_again_in_the_same_cell() -> None:
+    stage = a_long_cell()
+    stage.node.now = 10.0
+    stage.node.fire_timer()
+    stage.completes("alice", fail=True)
+    stage.node.tell(ev.FreezeTested(stage.node.now, stage.workload("alice").id, None))
+    assert stage.workload("alice").freeze_trouble is not None
+    assert stage.orders("alice").count("freeze") == 1
 
 
 @pytest.mark.parametrize("policy", [{"freeze_cells": False}, {"pools": (Pool("p", ("0",), freeze_cells=False),)}])
@@ -269,6 +285,43 @@ def test_its_user_can_neither_suspend_nor_migrate_it_meanwhile() -> None:
     stage.ends_well("training")
     assert stage.runs("bob")
     assert stage.gpu("bob") == 1
+
+
+# Host memory
+
+
+def two_borrowers(host: float) -> Stage:
+    """alice and bob compute with 0.4 each on GPUs that they borrow; two commands of others come to be at home there."""
+    stage = a_stage(3)
+    stage.node.host_bytes = int(host * TOTAL)
+    for name in ("alice", "bob", "carol"):
+        stage.notebook(name, 0.3)
+        stage.cell_starts(name)
+        stage.allocates(name, 0.4)
+    stage.command("training")
+    stage.command("tuning")
+    assert {stage.home(name)[0] for name in ("alice", "bob", "carol")} == {stage.gpu("carol")}
+    return stage
+
+
+def test_each_of_two_that_are_frozen_at_once_has_to_fit_beside_the_other() -> None:
+    stage = two_borrowers(host=0.7)
+    stage.node.now = 10.0
+    stage.node.fire_timer()
+    freezes = [stage.pending(name) for name in ("alice", "bob")]
+    assert all(isinstance(freeze, FreezeProcess) for freeze in freezes)
+    beside = sorted(freeze.beside_bytes for freeze in freezes if isinstance(freeze, FreezeProcess))
+    assert beside == [0, int(0.4 * TOTAL)]
+    stage.node.settle()
+    assert [stage.workload(name).frozen is not None for name in ("alice", "bob")].count(True) == 1
+    stage.after(20)
+    assert stage.runs("training", "tuning")
+
+
+def test_two_for_which_host_memory_has_room_stand_still_both() -> None:
+    stage = two_borrowers(host=0.9)
+    stage.after(11)
+    assert all(stage.workload(name).frozen is not None for name in ("alice", "bob"))
 
 
 # Restarts in the middle

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,7 @@ from nls_scheduler.core.model.ids import GpuUuid, ProcessId, WorkloadId
 from nls_scheduler.daemon.attribution import Attribution, Known
 from nls_scheduler.daemon.ports import GpuSample
 from nls_scheduler.processes import cgroups, guardian, proc
+from nls_scheduler.processes.guardian import name_while_held
 from nls_scheduler.processes.proc import (
     alive,
     ancestors,
@@ -175,6 +178,31 @@ def test_ending_a_workload_ends_all_of_it_and_nobody_else(family: Family) -> Non
     assert not any(alive(process) for process in (parent, child, stray))
     assert family.stranger.poll() is None
     assert alive(family.id(os.getpid()))
+
+
+def test_while_a_driver_may_have_one_locked_nothing_of_a_workload_is_ended(family: Family) -> None:
+    child, stray = family.id(family.child), family.id(family.stray.pid)
+    with ThreadPoolExecutor(1) as executor, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as held:
+        held.bind("\0" + name_while_held(child.pid, child.start_time))
+        ending = executor.submit(end_all, W, ME, [child], 5)
+        with pytest.raises(TimeoutError):
+            ending.result(timeout=0.3)
+        assert alive(child)
+        assert alive(stray)
+        held.close()
+        assert ending.result(timeout=15)
+    assert not alive(child)
+
+
+def test_who_says_for_ever_that_a_driver_holds_it_is_ended_all_the_same(
+    family: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proc, "HELD_PATIENCE_S", 0.1)
+    child = family.id(family.child)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as held:
+        held.bind("\0" + name_while_held(child.pid, child.start_time))
+        assert end_all(W, ME, [child], 5)
+    assert not alive(child)
 
 
 def test_who_runs_for_a_workload_is_known_by_the_gpu_that_it_was_started_on() -> None:

@@ -1,9 +1,18 @@
-"""On which GPUs the demo plays."""
+"""On which GPUs the demo plays, and what its end says."""
 
 from __future__ import annotations
 
-import pytest
+import asyncio
+import logging
+import os
+import signal
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
+from tornado.concurrent import future_set_exception_unless_cancelled
+
+from nls_scheduler.demo import stage
 from nls_scheduler.demo.stage import which_gpus
 
 
@@ -23,3 +32,24 @@ def test_which_gpus_the_demo_plays_on(asked: int | None, idle: list[str], plays:
     assert count == plays[0]
     assert plays[1] in arguments
     assert ("SIMULATED" in told) == ("--simulate" in arguments), "simulation is never chosen silently"
+
+
+def test_what_a_ctrl_c_cancels_is_nobody_s_error(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    """A request that was under way meets a server that ends, and tornado reports what nobody waits for."""
+    answer = "of the server"
+
+    async def story(*_: object) -> int:
+        request: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        os.kill(os.getpid(), signal.SIGINT)
+        try:
+            await request
+        finally:
+            future_set_exception_unless_cancelled(request, ConnectionResetError(answer))
+        return 0
+
+    monkeypatch.setattr(stage, "_perform", story)
+    screen = SimpleNamespace(note=lambda text: None)
+    assert asyncio.run(stage.perform(screen, None, 1)) == 128 + signal.SIGINT  # type: ignore[arg-type]
+    assert caplog.records == []
+    logging.getLogger("tornado.application").error("later")
+    assert [record.message for record in caplog.records] == ["later"]

@@ -12,7 +12,7 @@ import pytest
 from nls_scheduler import __version__, doctor
 from nls_scheduler.cli.doctor import render
 from nls_scheduler.doctor import Finding
-from nls_scheduler.drivers import nvml, pids
+from nls_scheduler.drivers import checkpoint_trial, cuda_checkpoints, nvml, pids
 from nls_scheduler.wire import locate
 
 if TYPE_CHECKING:
@@ -144,15 +144,60 @@ def test_no_driver_is_an_error_unless_the_gpus_are_simulated(monkeypatch: pytest
     assert doctor.driver(simulated=True)[0].level == "ok"
 
 
-def test_persistence_mode_and_an_old_driver_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_persistence_mode_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvml, "survey", lambda: [("H200", True), ("H200", False), ("H200", None)])
     monkeypatch.setattr(nvml, "driver_version", lambda: "550.54.15")
     findings = doctor.driver(simulated=False)
-    assert [finding.level for finding in findings] == ["ok", "warning", "warning"]
+    assert [finding.level for finding in findings] == ["ok", "warning"]
     assert "off on GPU 1:" in about(findings, "persistence mode").text
     monkeypatch.setattr(nvml, "survey", lambda: [("H200", True)])
     monkeypatch.setattr(nvml, "driver_version", lambda: "615.71")
     assert [finding.level for finding in doctor.driver(simulated=False)] == ["ok", "ok"]
+
+
+PASSED, FAILED = checkpoint_trial.Known(None), checkpoint_trial.Known("a trial on this node's driver failed: so")
+
+
+@pytest.mark.parametrize(
+    ("version", "installed", "trial", "freezes", "level", "says"),
+    [
+        ("580.1", True, PASSED, True, "ok", "can stand still here, by a trial on this driver (freeze_cells is on)"),
+        ("580.1", True, PASSED, False, "ok", "(freeze_cells is off)"),
+        ("580.1", True, None, True, "ok", "the first notebook tries it on this driver"),
+        ("580.1", True, FAILED, True, "warning", "cannot stand still here: a trial on this node's driver failed: so"),
+        ("550.54.15", True, None, True, "warning", "driver 550.54.15 is older than 570"),
+        ("550.54.15", True, None, False, "ok", "driver 550.54.15 is older than 570"),
+        (None, False, None, True, "warning", "cuda-core is not installed in this environment"),
+    ],
+)
+def test_whether_running_cells_can_stand_still_is_told_with_its_reason(
+    version: str | None,
+    installed: bool,
+    trial: checkpoint_trial.Known | None,
+    freezes: bool,
+    level: str,
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(nvml, "driver_version", lambda: version)
+    monkeypatch.setattr(checkpoint_trial, "known", lambda: trial)
+    monkeypatch.setattr(cuda_checkpoints, "known", lambda: trial)
+    monkeypatch.setattr(cuda_checkpoints, "_there", lambda module: installed)
+    gpus = [gpu | {"freezes": freezes} for gpu in GPUS]
+    environ = {"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)}
+    (found,) = doctor.standing_cells(gpus, environ, simulated=False)
+    assert (found.level, found.advice is None) == (level, level == "ok")
+    assert says in found.text
+    (tmp_path / "control").touch()
+    (under_mps,) = doctor.standing_cells(gpus, environ, simulated=False)
+    assert "cannot stand still here" in under_mps.text
+
+
+def test_simulated_gpus_can_always_stand_still_and_a_pool_may_be_set_apart() -> None:
+    gpus = [gpu | {"freezes": gpu["index"] == 1} for gpu in GPUS]
+    (found,) = doctor.standing_cells(gpus, {}, simulated=True)
+    assert "can stand still here, on simulated GPUs (freeze_cells is on for GPU 1)" in found.text
 
 
 @pytest.mark.parametrize(

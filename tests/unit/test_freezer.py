@@ -21,6 +21,7 @@ from nls_jupyter.supervisor.place import Place
 from nls_scheduler.drivers.checkpoints import State
 from nls_scheduler.drivers.simulated import SimulatedDriver, SimulationSpec
 from nls_scheduler.drivers.simulated_checkpoints import FAULT_FILE, SimulatedCheckpoints
+from nls_scheduler.processes.guardian import some_held
 from nls_scheduler.processes.proc import look_up
 from waiting import eventually
 
@@ -98,6 +99,28 @@ def test_a_helper_that_ends_in_the_middle_is_followed_by_one_that_puts_it_right(
     node.run(story())
 
 
+def test_a_helper_says_so_while_the_driver_may_have_a_process_locked(node: Node) -> None:
+    async def story() -> None:
+        def held() -> dict[int, int]:
+            return {node.process.pid: node.process.start_time}
+
+        node.fault("late")
+        freezing = asyncio.create_task(node.freezer.freeze(node.process, 10.0, GIB))
+        await eventually(node.is_locked)
+        assert some_held(held)
+        await freezing
+        assert not some_held(held)
+        node.fault("unlock")
+        with pytest.raises(NotDone):
+            await node.freezer.thaw(node.process, 10.0)
+        assert some_held(held)
+        node.fault("")
+        await node.freezer.thaw(node.process, 10.0)
+        assert not some_held(held)
+
+    node.run(story())
+
+
 def test_what_the_driver_does_not_let_go_of_counts_as_held_until_it_does(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,6 +142,15 @@ def test_more_than_host_memory_has_room_for_is_not_frozen_and_nothing_is_asked_o
     async def story() -> None:
         with pytest.raises(NotDone, match="host memory has 8 GiB left, and it holds 9 GiB"):
             await node.freezer.freeze(node.process, 10.0, 9 * GIB)
+        assert not node.freezer.holds(node.process)
+
+    node.run(story())
+
+
+def test_it_has_to_fit_beside_what_others_take_at_the_same_time(node: Node) -> None:
+    async def story() -> None:
+        with pytest.raises(NotDone, match="and it holds 5 GiB, and others that are to stand still 4 GiB"):
+            await node.freezer.freeze(node.process, 10.0, 5 * GIB, 4 * GIB)
         assert not node.freezer.holds(node.process)
 
     node.run(story())

@@ -78,6 +78,46 @@ def test_a_step_for_which_no_time_is_left_is_not_run(kit, tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
+def test_what_cannot_be_written_is_printed_and_stops_nothing(kit, tmp_path, monkeypatch, capsys):
+    hour, steps, _ = kit
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(hour, "write", full)
+    plan = [program(steps, name, "print('{\"speed\": 7}')") for name in ("one", "two")]
+    monkeypatch.setattr(hour, "plan", lambda **_: plan)
+    monkeypatch.setattr(sys, "argv", ["hour.py", "all", "--simulate", "--out", str(tmp_path)])
+    hour.main()
+    said = capsys.readouterr().out
+    assert "results.json cannot be written: [Errno 28] No space left on device" in said
+    (printed,) = [line for line in said.splitlines() if line.startswith("{")]
+    assert [(name, step["figures"]["speed"]) for name, step in json.loads(printed).items()] == [("one", 7), ("two", 7)]
+
+
+def test_a_step_whose_files_cannot_be_written_has_failed_and_the_next_one_runs(kit, tmp_path):
+    hour, steps, _ = kit
+    (tmp_path / "one.txt").mkdir()
+    plan = [program(steps, name, "print('{}')") for name in ("one", "two")]
+    found = hour.play(plan, tmp_path, time.monotonic() + 60, simulated=True)
+    assert [step["outcome"] for step in found.values()] == ["failed", "ok"]
+
+
+def test_what_was_simulated_before_is_not_taken_for_a_real_gpu_s(kit, tmp_path):
+    _, _, results = kit
+    for simulated, name in ((True, "first"), (False, "second"), (False, "third")):
+        results.write(tmp_path / "results.json", {name: {}}, simulated=simulated)
+    assert list(json.loads((tmp_path / "results.json").read_text())["steps"]) == ["second", "third"]
+
+
+@pytest.mark.parametrize("before", ["", "no JSON", "[]"])
+def test_a_file_of_results_that_is_damaged_stops_nothing(kit, tmp_path, before):
+    _, _, results = kit
+    (tmp_path / "results.json").write_text(before)
+    results.write(tmp_path / "results.json", {"one": {}}, simulated=True)
+    assert list(json.loads((tmp_path / "results.json").read_text())["steps"]) == ["one"]
+
+
 @pytest.mark.parametrize(("simulated", "outcome"), [(True, "ok"), (False, "skipped")])
 def test_what_is_skipped_on_a_real_gpu_has_not_been_tried(kit, simulated, outcome):
     _, steps, _ = kit

@@ -362,13 +362,15 @@ def test_a_freeze_that_must_not_be_is_said(says: str) -> None:
     stage = two()
     state = record(stage, "alice", **{"cell_since": 1.0, "freezable": True, **FREEZES[says]})
     state = replace(state, policy=Policy(freeze_cells=True))
-    a_sentence_is_broken((state, state, order(stage, FreezeProcess, timeout_s=1.0)), says)
+    a_sentence_is_broken((state, state, order(stage, FreezeProcess, timeout_s=1.0, beside_bytes=0)), says)
 
 
 def test_a_freeze_where_the_policy_does_not_want_it_is_said() -> None:
     stage = two()
     state = replace(record(stage, "alice", cell_since=1.0, freezable=True), policy=Policy(freeze_cells=False))
-    a_sentence_is_broken((state, state, order(stage, FreezeProcess, timeout_s=1.0)), "where that is not allowed")
+    a_sentence_is_broken(
+        (state, state, order(stage, FreezeProcess, timeout_s=1.0, beside_bytes=0)), "where that is not allowed"
+    )
 
 
 def test_a_freeze_before_the_interrupt_is_due_breaks_nothing() -> None:
@@ -376,7 +378,7 @@ def test_a_freeze_before_the_interrupt_is_due_breaks_nothing() -> None:
     planned = entry(stage, "alice", deadline_at=100.0).plan
     state = record(stage, "alice", cell_since=1.0, freezable=True)
     state = replace(state, plan=planned, policy=Policy(freeze_cells=True))
-    said = names((state, state, order(stage, FreezeProcess, timeout_s=1.0)))
+    said = names((state, state, order(stage, FreezeProcess, timeout_s=1.0, beside_bytes=0)))
     assert not said & {"only_a_running_cell_is_frozen", "a_cell_that_could_not_be_frozen_is_not_frozen"}
 
 

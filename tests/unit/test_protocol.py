@@ -165,9 +165,9 @@ def test_orders_arrive_as_they_were_given() -> None:
     assert parse_daemon_message(encode_command(stop, "because", None, {})) == CommandMessage(
         "stop_process", 3, "because", grace_s=2.5
     )
-    freeze = FreezeProcess(ID, W, WHY, None, 7.5)
+    freeze = FreezeProcess(ID, W, WHY, None, 7.5, 3)
     assert parse_daemon_message(encode_command(freeze, "because", None, {})) == CommandMessage(
-        "freeze_process", 3, "because", timeout_s=7.5
+        "freeze_process", 3, "because", timeout_s=7.5, beside_bytes=3
     )
     thaw = ThawProcess(ID, W, WHY, None, (GpuUuid("GPU-a"),), 120.0)
     assert parse_daemon_message(encode_command(thaw, "because", None, {})) == CommandMessage(

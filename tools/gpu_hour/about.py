@@ -42,7 +42,7 @@ def gpus() -> list[str]:
     command = ["nvidia-smi", f"--query-gpu={FIELDS}", "--format=csv,noheader"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
-    except FileNotFoundError:
+    except OSError:  # not there, or not to be started
         return []
 
 

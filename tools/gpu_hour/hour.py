@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -50,33 +51,50 @@ def main() -> int:
     _say("\nhour: summary")
     for name, result in found.items():
         _say(f"  {result['outcome']:<12} {name:<24} {result['seconds']:6.1f} s  {result['told']}")
+    if not keep(found, options.out, simulated=options.simulate):
+        _say(json.dumps(found))
     return int(any(result["outcome"] != "ok" for result in found.values()))
 
 
 def play(steps: list[Step], out: Path, ends_at: float, *, simulated: bool) -> dict[str, dict[str, Any]]:
     """Run `steps` until `ends_at`, a monotonic time. Returns what came of each."""
-    out.mkdir(parents=True, exist_ok=True)
     found: dict[str, dict[str, Any]] = {}
     for step in steps:
         left_s = ends_at - time.monotonic() - _GOES_BY_ITSELF_S
         if left_s < LEAST_S:
-            found[step.name] = {
-                "outcome": "not run",
-                "seconds": 0.0,
-                "told": f"{left_s:.0f} s were left",
-                "figures": None,
-            }
+            found[step.name] = _without_figures("not run", f"{left_s:.0f} s were left")
         else:
             _say(f"hour: {step.name} (at most {min(step.limit_s, left_s):.0f} s) ...")
             # Short, for the sockets in it; what steps leave there goes with it.
             with tempfile.TemporaryDirectory(prefix="h", dir="/tmp", ignore_cleanup_errors=True) as temporary:
-                found[step.name] = run(step, out, min(step.limit_s, left_s), simulated=simulated, temporary=temporary)
-        write(out / "results.json", found, simulated=simulated)
+                try:
+                    found[step.name] = run(
+                        step, out, min(step.limit_s, left_s), simulated=simulated, temporary=temporary
+                    )
+                except OSError as error:  # a disk is full, or nobody may write there
+                    found[step.name] = _without_figures("failed", str(error))
+        keep(found, out, simulated=simulated)
     return found
+
+
+def keep(found: dict[str, dict[str, Any]], out: Path, *, simulated: bool) -> bool:
+    """Write what is known so far. False: that is not possible, and said."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        write(out / "results.json", found, simulated=simulated)
+    except OSError as error:
+        _say(f"hour: {out / 'results.json'} cannot be written: {error}")
+        return False
+    return True
+
+
+def _without_figures(outcome: str, told: str) -> dict[str, Any]:
+    return {"outcome": outcome, "seconds": 0.0, "told": told, "figures": None}
 
 
 def run(step: Step, out: Path, limit_s: float, *, simulated: bool, temporary: str | None = None) -> dict[str, Any]:
     """One step: its outcome, its seconds, what it found, and what it left running and was ended."""
+    out.mkdir(parents=True, exist_ok=True)
     xml, log, printed = (out / f"{step.name}.{kind}" for kind in ("xml", "txt", "out"))
     mark = f"{step.name}-{os.getpid()}-{time.monotonic_ns()}"
     environment = {**os.environ, MARK: mark, "PYTHONFAULTHANDLER": "1", "TMPDIR": temporary or tempfile.gettempdir()}

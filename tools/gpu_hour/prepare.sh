@@ -23,7 +23,8 @@ git -C "$root" log -1 --format='%h %cI' > "$folder/src/COMMIT"
 cp "$root/tools/gpu_hour/hour.sh" "$folder/"
 "$python" -m pip --disable-pip-version-check wheel -q --no-deps -w "$folder/wheels" "$work"
 
-# The base, a Jupyter Server for the story, and what the tests need; CUDA, NumPy and PyTorch are the image's.
+# The base, a Jupyter Server for the story, and what the tests need; CUDA, NumPy and PyTorch are the image's. So is what
+# the driver's own suspend is asked for with, where it has that, of either version of CUDA.
 cat > "$folder/wheels/requirements.txt" <<'REQUIREMENTS'
 nls-jupyter
 jupyter_server>=2.16,<3
@@ -33,14 +34,19 @@ hypothesis
 jsonschema>=4.23,<5
 tqdm>=4.66,<5
 REQUIREMENTS
-asked=$(cat "$folder/wheels/requirements.txt" "$root/pyproject.toml" | sha256sum)
+printf '%s\n' 'cuda-core>=1.0,<2' 'cuda-bindings>=12.8,<14' 'cuda-pathfinder' > "$folder/wheels/cuda.txt"
+asked=$(cat "$folder/wheels/requirements.txt" "$folder/wheels/cuda.txt" "$root/pyproject.toml" | sha256sum)
 if [ "$asked" != "$(cat "$folder/wheels/asked" 2>/dev/null)" ]; then
     platforms=()
     for glibc in 28 27 24 17 12 5; do platforms+=(--platform "manylinux_2_${glibc}_x86_64"); done
     for old in 2014 2010 1; do platforms+=(--platform "manylinux${old}_x86_64"); done
-    "$python" -m pip --disable-pip-version-check download -q --only-binary=:all: --python-version "$version" \
-        --implementation cp --abi "cp${version/./}" --abi abi3 --abi none "${platforms[@]}" \
-        -d "$folder/wheels" --find-links "$folder/wheels" -r "$folder/wheels/requirements.txt"
+    download() {
+        "$python" -m pip --disable-pip-version-check download -q --only-binary=:all: --python-version "$version" \
+            --implementation cp --abi "cp${version/./}" --abi abi3 --abi none "${platforms[@]}" \
+            -d "$folder/wheels" --find-links "$folder/wheels" "$@"
+    }
+    download -r "$folder/wheels/requirements.txt"
+    download --no-deps -r "$folder/wheels/cuda.txt"
     echo "$asked" > "$folder/wheels/asked"
 fi
 

@@ -64,8 +64,15 @@ BARS: dict[str, dict[str, Callable[[Mapping[str, Any]], tuple[float, bool]]]] = 
 
 
 def write(path: Path, steps: Mapping[str, Any], *, simulated: bool) -> None:
-    """What is known so far, so that a call that is cut off has it. Steps of earlier calls in the same file stay."""
-    before = json.loads(path.read_text())["steps"] if path.exists() else {}
+    """What is known so far, so that a call that is cut off has it. Steps of earlier calls in the same file stay.
+
+    But not where these were of simulated GPUs and this one is not, or the other way round. Raises OSError.
+    """
+    try:
+        known = json.loads(path.read_text())
+        before = known["steps"] if known["simulated"] == simulated else {}
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        before = {}
     commit = ROOT / "COMMIT"
     whole = {
         "simulated": simulated,

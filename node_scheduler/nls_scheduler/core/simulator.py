@@ -104,6 +104,7 @@ class SimulatedNode:
         context_bytes: memory of a process that has allocated nothing.
         deaf: whether cells ignore that they are interrupted.
         freezes: whether the driver can freeze processes in place.
+        host_bytes: what of them fits into host memory; `None`: whatever they hold.
     """
 
     state: NodeState = field(default_factory=NodeState)
@@ -117,8 +118,10 @@ class SimulatedNode:
     history: list[tuple[Event, tuple[Command, ...]]] = field(default_factory=list)
     deaf: bool = False
     freezes: bool = False
+    host_bytes: int | None = None
     down: bool = False
     unreported: set[WorkloadId] = field(default_factory=set)
+    _no_room: set[CommandId] = field(default_factory=set)
     _gpus: tuple[Gpu, ...] = ()
     _next_pid: int = 100
     _next_workload: int = 1
@@ -162,7 +165,17 @@ class SimulatedNode:
         for command in commands:
             if isinstance(command, WorkloadCommand):
                 self.pending = [p for p in self.pending if p.workload != command.workload] + [command]
+            if isinstance(command, FreezeProcess) and not self._has_room(command):
+                self._no_room.add(command.command_id)
         return commands
+
+    def _has_room(self, command: FreezeProcess) -> bool:
+        """Looked up when the order comes, as supervisors do: what others take after that, it cannot see."""
+        process = self.workloads[command.workload].process
+        if self.host_bytes is None or process is None:
+            return True
+        frozen_bytes = sum(other.held_bytes for other in self.processes if other.frozen and other.alive)
+        return process.held_bytes + command.beside_bytes <= self.host_bytes - frozen_bytes
 
     def _report_first(self, workload_id: WorkloadId) -> None:
         if workload_id in self.unreported:
@@ -374,8 +387,8 @@ class SimulatedNode:
 
     def _complete_freeze(self, workload: SimulatedWorkload, command: FreezeProcess, *, fail: bool) -> None:
         process = workload.process
-        if fail or process is None or not workload.executing:
-            why = "managed memory is in use" if fail else "no cell runs any more"
+        if fail or process is None or not workload.executing or command.command_id in self._no_room:
+            why = "managed memory is in use" if fail else "no cell runs any more, or host memory has no room"
             self.tell(ev.FreezeFailed(self.now, workload.id, command.command_id, why))
             return
         process.frozen = True

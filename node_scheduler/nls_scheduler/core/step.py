@@ -157,7 +157,8 @@ def outstanding(state: NodeState, workload: Workload) -> WorkloadCommand | None:
         case Order.SUSPEND:
             return SuspendProcess(*head)
         case Order.FREEZE:
-            return FreezeProcess(*head, timeout_s=_left_to_freeze_s(state, pending.deadline_at))
+            left_s, beside_bytes = _left_to_freeze_s(state, pending.deadline_at), freezing.beside_bytes(state, workload)
+            return FreezeProcess(*head, timeout_s=left_s, beside_bytes=beside_bytes)
         case Order.THAW:
             return ThawProcess(*head, gpus=workload.current, timeout_s=state.policy.start_timeout_s)
         case Order.STOP:
@@ -301,7 +302,7 @@ def _order(state: NodeState, workload: Workload, entry: PlanEntry, order: Order)
             changed, timeout_s = _suspending(state, workload, entry), state.policy.suspend_timeout_s
         case Order.FREEZE:
             freeze_s = _left_to_freeze_s(state, entry.deadline_at)
-            command = FreezeProcess(*head, timeout_s=freeze_s)
+            command = FreezeProcess(*head, timeout_s=freeze_s, beside_bytes=freezing.beside_bytes(state, workload))
             changed = transition(workload, FreezeProcess, Phase.SUSPENDING, perhaps_locked=True)
             timeout_s = freeze_s + state.policy.ladder_s
         case Order.THAW:

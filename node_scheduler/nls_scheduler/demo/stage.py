@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 import signal
@@ -69,12 +70,16 @@ async def perform(screen: Screen, keep: Path | None, count: int | None) -> int:
     loop = asyncio.get_running_loop()
     for number in _ENDING_SIGNALS:
         loop.add_signal_handler(number, stop, number)
+    unwanted = logging.getLogger("tornado.application")
+    unwanted.addFilter(keeps := lambda _: not received)  # of requests that the end cancels
     try:
         code = await _perform(screen, keep, count)
     except asyncio.CancelledError:
         if not received:
             raise
         return 128 + received[0]
+    finally:
+        unwanted.removeFilter(keeps)
     if code == 0:
         screen.act("The end. Nothing is left running." + (f" The notebooks are in {keep}." if keep else ""))
     return code

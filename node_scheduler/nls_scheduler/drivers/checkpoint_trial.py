@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -51,18 +52,32 @@ while sys.stdin.readline():
 def why_it_fails(driver: Checkpoints, cache: Path | None = None, subject: str = SUBJECT) -> str | None:
     """Why nothing can be frozen on this node, as a clause; `None`: the trial passed, now or with this driver before."""
     kept = _cache() if cache is None else cache
-    version = _driver_version()
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        known = json.loads(kept.read_text(encoding="utf-8"))
-        if version and known["driver"] == version:
-            return None if known["failed"] is None else str(known["failed"])
+    if (result := known(kept)) is not None:
+        return result.failed
     failed = _try(driver, subject)
     with suppress(OSError):  # the next one tries again
         kept.parent.mkdir(parents=True, exist_ok=True)
         draft = kept.with_name(f".{kept.name}.{os.getpid()}")
-        draft.write_text(json.dumps({"driver": version, "failed": failed}), encoding="utf-8")
+        draft.write_text(json.dumps({"driver": _driver_version(), "failed": failed}), encoding="utf-8")
         draft.replace(kept)
     return failed
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The result of a trial on the driver that is here now. `failed`: why, as a clause; `None`: it passed."""
+
+    failed: str | None
+
+
+def known(cache: Path | None = None) -> Known | None:
+    """What this user's last trial has found; `None`: there was none on this driver. Starts and changes nothing."""
+    version = _driver_version()
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        result = json.loads((_cache() if cache is None else cache).read_text(encoding="utf-8"))
+        if version and result["driver"] == version:
+            return Known(None if result["failed"] is None else str(result["failed"]))
+    return None
 
 
 def _cache() -> Path:

@@ -30,6 +30,10 @@ class CheckpointFailed(Exception):  # noqa: N818 - says what happened
     """The driver refused one step; the message is a clause that says why."""
 
 
+class ProcessEnded(CheckpointFailed):
+    """There is no such process any more."""
+
+
 class NotFrozen(Exception):  # noqa: N818
     """The process goes on as before. The message is a clause for its user."""
 
@@ -52,7 +56,7 @@ class Checkpoints(Protocol):
         """
 
     def state(self, process: ProcessId) -> State:
-        """Where it is now. Raises CheckpointFailed."""
+        """Where it is now. Raises ProcessEnded, and CheckpointFailed where the driver does not say it."""
 
     def lock(self, process: ProcessId, timeout_s: float) -> None:
         """Have it wait before its next call of the driver. Raises CheckpointFailed, and it is running then."""
@@ -76,7 +80,7 @@ def freeze(
     where that could not be undone; and ProcessLost.
     """
     deadline = clock() + timeout_s
-    if (why := driver.refusal(process)) is not None:
+    if (why := driver.refusal(process) or _why_unknown(driver, process)) is not None:
         raise NotFrozen(why)
     try:
         driver.lock(process, timeout_s)
@@ -94,14 +98,19 @@ def thaw(driver: Checkpoints, process: ProcessId) -> None:
     """Whatever was begun with `process`, it goes on. Raises NotThawed, and ProcessLost."""
     try:
         _let_go(driver, process)
+    except ProcessEnded as error:
+        raise ProcessLost(str(error)) from error
     except CheckpointFailed as error:
         if _state(driver, process) is State.FAILED:
             raise ProcessLost(str(error)) from error
         raise NotThawed(str(error)) from error
 
 
-def unlock_only(driver: Checkpoints, process: ProcessId) -> State:
-    """For who is about to end `process`: a locked one is unlocked, any other is left as it is. Returns its state."""
+def unlock_only(driver: Checkpoints, process: ProcessId) -> State | None:
+    """For who is about to end `process`: a locked one is unlocked, any other is left as it is.
+
+    Returns its state; `None` where the driver does not say it.
+    """
     state = _state(driver, process)
     if state is not State.LOCKED:
         return state
@@ -122,8 +131,20 @@ def _let_go(driver: Checkpoints, process: ProcessId) -> None:
         driver.unlock(process)
 
 
-def _state(driver: Checkpoints, process: ProcessId) -> State:
+def _state(driver: Checkpoints, process: ProcessId) -> State | None:
+    """`None`: the driver does not say it, as while an earlier call goes on: nobody may kill it for that."""
     try:
         return driver.state(process)
     except CheckpointFailed:
-        return State.FAILED
+        return None
+
+
+def _why_unknown(driver: Checkpoints, process: ProcessId) -> str | None:
+    """Nothing is begun with a process of which the driver cannot say where it is: without CUDA in use, for example."""
+    try:
+        driver.state(process)
+    except ProcessEnded as error:
+        raise ProcessLost(str(error)) from error
+    except CheckpointFailed as error:
+        return str(error)
+    return None

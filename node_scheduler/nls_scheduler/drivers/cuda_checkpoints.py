@@ -8,21 +8,23 @@ Gpus cannot be given one, as a map has to name every Gpu that the kernel's drive
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from nls_scheduler.drivers.checkpoint_trial import why_it_fails
-from nls_scheduler.drivers.checkpoints import CheckpointFailed, State
+from nls_scheduler.drivers.checkpoint_trial import known, why_it_fails
+from nls_scheduler.drivers.checkpoints import CheckpointFailed, ProcessEnded, State
 from nls_scheduler.processes.proc import descendants_of, look_up, variable_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from nls_scheduler.core.model.ids import ProcessId
 
 OLDEST: Final = 12080
-"""CUDA 12.8, as `cuDriverGetVersion` counts: the driver 570, the first that suspends and resumes in place."""
+"""CUDA 12.8, as `cuDriverGetVersion` counts, which is the driver 570: the first that suspends and resumes in place."""
+OLDEST_DRIVER: Final = 570
 _DEVICE: Final = re.compile(r"/dev/nvidia\d+")
 _MPS_VARIABLE: Final = "CUDA_MPS_PIPE_DIRECTORY"
 _MPS_DEFAULT: Final = "/tmp/nvidia-mps"  # noqa: S108 - where NVIDIA's daemon is unless somebody says otherwise
@@ -45,7 +47,7 @@ class CudaCheckpoints:
             return str(error)
         if process is None:
             return why_it_fails(self)
-        if Path(variable_of(process.pid, _MPS_VARIABLE) or _MPS_DEFAULT, "control").exists():
+        if under_mps(variable_of(process.pid, _MPS_VARIABLE)):
             return "its GPU is shared by MPS"
         if (variable_of(process.pid, "CUDA_VISIBLE_DEVICES") or "").startswith("MIG-"):
             return "it runs on a slice of a GPU (MIG)"
@@ -83,7 +85,7 @@ class CudaCheckpoints:
     def _call(self, process: ProcessId, step: Callable[[Any], Any]) -> Any:
         record = look_up(process.pid)
         if record is None or record.id != process:
-            raise CheckpointFailed("the process has ended")
+            raise ProcessEnded("the process has ended")
         kind = self._loaded()
         try:
             return step(kind(process.pid))
@@ -114,6 +116,36 @@ class CudaCheckpoints:
                 self._process = None
                 raise CheckpointFailed("the GPU driver is older than 570")
         return self._process
+
+
+def under_mps(folder: str | None) -> bool:
+    """Whether a process with this CUDA_MPS_PIPE_DIRECTORY shares its Gpu by NVIDIA's MPS."""
+    return Path(folder or _MPS_DEFAULT, "control").exists()
+
+
+def why_none_can_be(driver_version: str | None, environ: Mapping[str, str]) -> str | None:
+    """Why nothing can be frozen here, as a clause, as far as that shows without the driver's help; `None`: it may.
+
+    `driver_version` is NVML's, `570.86.10`; `environ` what a GPU process would have.
+    """
+    if not _there("cuda.core") or not _there("cuda.bindings"):
+        return "cuda-core is not installed in this environment"
+    if driver_version is None:
+        return "there is no NVIDIA driver"
+    major = driver_version.partition(".")[0]
+    if major.isdecimal() and int(major) < OLDEST_DRIVER:
+        return f"driver {driver_version} is older than {OLDEST_DRIVER}"
+    if under_mps(environ.get(_MPS_VARIABLE)):
+        return "its GPUs are shared by MPS"
+    result = known()
+    return None if result is None else result.failed
+
+
+def _there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def _clause(error: Exception) -> str:

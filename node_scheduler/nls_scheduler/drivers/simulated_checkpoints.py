@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from nls_scheduler.drivers.checkpoints import CheckpointFailed, State
+from nls_scheduler.drivers.checkpoints import CheckpointFailed, ProcessEnded, State
 from nls_scheduler.drivers.simulated_memory import (
     LOCK_STATES,
     SimulatedGpuLost,
@@ -174,14 +174,14 @@ class SimulatedCheckpoints:
 def _check_there(process: ProcessId) -> None:
     record = look_up(process.pid)
     if record is None or record.id != process:
-        raise CheckpointFailed("the process has ended")
+        raise ProcessEnded("the process has ended")
 
 
 def _signal(process: ProcessId, number: signal.Signals) -> None:
     try:
         descriptor = os.pidfd_open(process.pid)
     except ProcessLookupError:
-        raise CheckpointFailed("the process has ended") from None
+        raise ProcessEnded("the process has ended") from None
     try:
         _check_there(process)
         signal.pidfd_send_signal(descriptor, number)

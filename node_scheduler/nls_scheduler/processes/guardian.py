@@ -20,6 +20,10 @@ import signal
 import sys
 import time
 
+TYPE_CHECKING = False  # typing costs start-up time
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 USAGE = """usage: guardian.py [options] -- COMMAND [ARGUMENT...]
   --parent PID       end at once unless this is the parent process
   --cgroup DIRECTORY begin the command in this cgroup (v2); kill what is in it and delete it at the end
@@ -39,6 +43,7 @@ OOM_SCORE_RAISE = 500
 CLEANERS_PATIENCE_S = 0.5
 INNER_PATIENCE_S = 5.0
 CGROUP_TIMEOUT_S = 5.0
+HELD_PATIENCE_S = 20.0
 # Of a command line or an environment: without any right a process may say that it has gigabytes (prctl(2), PR_SET_MM).
 WORDS_LIMIT_BYTES = 2**20
 CLEANERS = (b"multiprocessing.resource_tracker", b"multiprocessing.semaphore_tracker", b"torch_shm_manager")
@@ -156,6 +161,24 @@ def _command_line(pid: int) -> bytes:
             return file.read(WORDS_LIMIT_BYTES)
     except OSError:
         return b""
+
+
+def name_while_held(pid: int, start_time: int) -> str:
+    """The abstract socket of whoever has the GPU driver hold a process locked: its end, however it comes, lets go."""
+    return f"nls-driver-holds-{pid}-{start_time}"
+
+
+def some_held(processes: Callable[[], dict[int, int]]) -> bool:
+    """Whether a driver may have locked any of them (start times by pid): to kill one then has hung a host.
+
+    They are looked up only where anybody holds anything. Anybody may say so: nobody waits for that for ever.
+    """
+    try:
+        with open("/proc/net/unix", "rb") as file:  # noqa: PTH123
+            held = {line.rpartition(b"@")[2].strip() for line in file if b"@nls-driver-holds-" in line}
+    except OSError:
+        return False
+    return bool(held) and any(name_while_held(*process).encode() in held for process in processes().items())
 
 
 def kill(pid: int, start_time: int) -> bool:
@@ -376,6 +399,7 @@ class Guardian:
         A process that is stuck in a driver cannot die: then this waits with it, since its memory is not free either.
         """
         guardian_pid = os.getpid()
+        self._wait_for_the_driver()
         patience_ends = time.monotonic() + CLEANERS_PATIENCE_S
         pause_s = 0.002
         while self._reap():
@@ -389,6 +413,12 @@ class Guardian:
                 return  # only other users' processes (sudo) are left; nobody here may end them
             signal.sigtimedwait({signal.SIGCHLD}, pause_s)
             pause_s = min(0.1, pause_s * 1.5)
+
+    def _wait_for_the_driver(self) -> None:
+        """Who has had one of them locked unlocks it first, unless the driver is stuck."""
+        deadline, guardian_pid = time.monotonic() + HELD_PATIENCE_S, os.getpid()
+        while time.monotonic() < deadline and some_held(lambda: descendants(guardian_pid)) and self._reap():
+            signal.sigtimedwait({signal.SIGCHLD}, 0.05)
 
     def _report(self, line: str) -> None:
         if self.options.report_fd is not None:

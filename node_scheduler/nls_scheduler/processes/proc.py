@@ -11,13 +11,22 @@ from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.core.model.ids import ProcessId, WorkloadId
 from nls_scheduler.processes import cgroups
-from nls_scheduler.processes.guardian import CGROUP_TIMEOUT_S, WORDS_LIMIT_BYTES, end_cgroup, is_guardian, kill
+from nls_scheduler.processes.guardian import (
+    CGROUP_TIMEOUT_S,
+    HELD_PATIENCE_S,
+    WORDS_LIMIT_BYTES,
+    end_cgroup,
+    is_guardian,
+    kill,
+    some_held,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from nls_scheduler.core.model.ids import GpuUuid
 
+_LOOK_AGAIN_S: Final = 0.05
 WORKLOAD_VARIABLE: Final = "NLS_WORKLOAD"
 MARK_VARIABLE: Final = "NLS_WORKLOAD_MARK"
 """By which a daemon that has lost its journal tells its own workloads' ids from invented ones."""
@@ -175,8 +184,12 @@ def end_all(workload: WorkloadId, owner: int, known: Collection[ProcessId], time
     """SIGKILL what is left of a workload until nothing is, or `timeout_s` has passed. True when nothing is left.
 
     Guardians come last: they end with their family, remove its files, and are all that holds it together. Blocks; for a
-    helper thread. A process that is stuck in the driver is not waited for beyond the time.
+    helper thread. A process that is stuck in the driver is not waited for beyond the time. While a driver may have one
+    locked, none is killed, not even who is about to unlock it: that takes `HELD_PATIENCE_S` more at most.
     """
+    patience_ends = time.monotonic() + HELD_PATIENCE_S
+    while some_held(lambda: _start_times(left_of(workload, owner, known))) and time.monotonic() < patience_ends:
+        time.sleep(_LOOK_AGAIN_S)
     began = time.monotonic()
     deadline = began + timeout_s
     pause_s = 0.002
@@ -196,6 +209,10 @@ def end_all(workload: WorkloadId, owner: int, known: Collection[ProcessId], time
     # Guardians that were killed could not delete them. An empty one that we may not delete is its owner's.
     places = cgroups.made_for(workload, owner)
     return all(end_cgroup(str(place), CGROUP_TIMEOUT_S) or not cgroups.members(place) for place in places)
+
+
+def _start_times(processes: Mapping[int, ProcessId]) -> dict[int, int]:
+    return {pid: process.start_time for pid, process in processes.items()}
 
 
 def _living() -> Iterator[tuple[int, ProcessRecord]]:

@@ -77,6 +77,7 @@ def gpu_view(state: NodeState, gpu: Gpu, out: Mapping[GpuUuid, Why]) -> dict[str
         "unplaced_bytes": gpu.foreign_bytes,
         "parent": gpu.parent,
         "numa_node": gpu.numa_node,
+        "freezes": gpu.uuid in state.pools and state.policy.freezes_in(state.pools[gpu.uuid]),
         "links": {uuid: link.value for uuid, link in sorted(gpu.links.items())},
     }
 

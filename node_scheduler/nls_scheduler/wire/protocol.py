@@ -161,6 +161,7 @@ class CommandMessage:
         gpus: start_process, thaw_process: UUIDs of the Gpus, in order.
         environment: start_process: variables for the new GPU process.
         timeout_s: freeze_process, thaw_process: how long the driver may take.
+        beside_bytes: freeze_process: what others that are being frozen may still take of host memory.
         grace_s: stop_process: between SIGTERM and SIGKILL; interrupt_cell: until the process is stopped.
     """
 
@@ -172,6 +173,7 @@ class CommandMessage:
     environment: Mapping[str, str] = field(default_factory=dict)
     grace_s: float = 0.0
     timeout_s: float = 0.0
+    beside_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,9 +241,10 @@ def encode_command(command: WorkloadCommand, reason: str, cause: Cause | None, e
         message |= {"gpus": list(command.gpus), "environment": dict(environment)}
     elif isinstance(command, StopProcess | InterruptCell):
         message["grace_s"] = command.grace_s
-    elif isinstance(command, FreezeProcess | ThawProcess):
-        message["timeout_s"] = command.timeout_s
-        message |= {"gpus": list(command.gpus)} if isinstance(command, ThawProcess) else {}
+    elif isinstance(command, FreezeProcess):
+        message |= {"timeout_s": command.timeout_s, "beside_bytes": command.beside_bytes}
+    elif isinstance(command, ThawProcess):
+        message |= {"timeout_s": command.timeout_s, "gpus": list(command.gpus)}
     return json.dumps(message)
 
 
@@ -273,6 +276,7 @@ def parse_daemon_message(text: str | bytes) -> DaemonMessage:
             environment={str(k): str(v) for k, v in message.get("environment", {}).items() if k in MAY_SET},
             grace_s=float(message.get("grace_s", 0.0)),
             timeout_s=float(message.get("timeout_s", 0.0)),
+            beside_bytes=int(message.get("beside_bytes", 0)),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"The daemon sent a message that this client cannot read: {text!r:.200}.") from error

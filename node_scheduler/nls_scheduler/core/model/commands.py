@@ -74,9 +74,15 @@ class FreezeProcess(WorkloadCommand):
     """Have the driver take the GPU process's memory to host memory, in mid-cell: the process lives and stands still.
 
     Answers: ProcessFrozen, or FreezeFailed within `timeout_s`; or ProcessExited.
+
+    Attributes:
+        timeout_s: how long that may take.
+        beside_bytes: what others that are being frozen may still take of host memory: it is refused if there is no room
+            for both.
     """
 
     timeout_s: float
+    beside_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,6 +164,8 @@ def _told_of_standing(event: ev.WorkloadReported, workload: Workload, *, answere
 
 @record_of_workload.register
 def _(event: ev.FreezeTested, workload: Workload, state: NodeState) -> NodeState:
+    if event.refusal is None and workload.freezable:
+        return state  # told again to a daemon that knows it: what failed in this cell since then stays so
     trouble = None if event.refusal is None else said(event.refusal)
     return state.having(replace(workload, freezable=event.refusal is None, freeze_trouble=trouble))
 

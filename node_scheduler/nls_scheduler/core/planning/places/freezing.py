@@ -47,6 +47,15 @@ def is_due(state: NodeState, workload: Workload, entry: PlanEntry) -> bool:
     return freeze_at(state, workload, entry.deadline_at) <= state.at < state.policy.interrupt_at(entry.deadline_at)
 
 
+def beside_bytes(state: NodeState, workload: Workload) -> int:
+    """What others, told to freeze and not heard of since, may take of host memory and need not have taken yet.
+
+    Two supervisors that look at the same time would both find room for one. What stands still has its memory already.
+    """
+    others = [w for w in state.workloads.values() if w.id != workload.id and w.perhaps_locked and w.frozen is None]
+    return sum(sum(other.memory_used.values()) for other in others)
+
+
 def _may_stand_elsewhere(state: NodeState, cause: WorkloadId) -> bool:
     """Whether who is to come leaves its own place first, and may stand still there: nobody makes room for it then."""
     comes = state.workloads.get(cause)

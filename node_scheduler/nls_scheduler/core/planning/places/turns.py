@@ -158,7 +158,8 @@ def _why_over(draft: Draft, waiter: Workload, because: Why) -> Why:
     """Why its request alone does not get it a place."""
     request_bytes = waiter.spec.request_bytes
     if not waiter.within_request:
-        kind = Reason.SAVED_ABOVE_REQUEST if waiter.spec.kind is Kind.NOTEBOOK else Reason.USED_ABOVE_REQUEST
+        saved = waiter.spec.kind is Kind.NOTEBOOK and waiter.frozen is None
+        kind = Reason.SAVED_ABOVE_REQUEST if saved else Reason.USED_ABOVE_REQUEST
         return Why(kind, bytes=(waiter.return_bytes, request_bytes), because=(because,))
     kind = Reason.GPUS_FULL if draft.rooms.is_owed(waiter) else Reason.ON_DEMAND
     return Why(kind, bytes=(request_bytes,), because=(because,))
