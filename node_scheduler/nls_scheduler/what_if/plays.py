@@ -7,6 +7,7 @@ import signal
 import time
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass
+from itertools import count
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 OURS_WEIGHT: Final = 50.0
 """How much longer a play of the daemon's own `step` takes than one of another policy, about."""
 _LOOKS_S: Final = 0.5
-_TOLD_EVERY_ROWS: Final = 16
+_TOLD_EVERY: Final = 32
+"""Things that happen in a play."""
 _PARTS: Final = 4096
 _STOP: Final = _PARTS
 
@@ -65,8 +67,10 @@ def play_one(play: Play, told: Callable[[float], None] = lambda _: None) -> Figu
     stage = Stage(play.scenario.node.gpus, play.scenario.node.gpu_bytes, play.scenario.costs, figures)
     policy = policy_named(play.policy, stage, play.scenario.rules)
 
+    happened = count()
+
     def tell(now: float) -> None:
-        if stage.rows_taken % _TOLD_EVERY_ROWS == 0:
+        if next(happened) % _TOLD_EVERY == 0:
             if figures.late > play.bearable * extent.cells:
                 raise _HopelessError
             told(min(1.0, (now - extent.begin_s) / max(extent.length_s, 1e-9)))
