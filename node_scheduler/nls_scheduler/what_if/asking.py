@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
+from nls_scheduler.units.counts import counted
+from nls_scheduler.units.sizes import format_seconds
 from nls_scheduler.what_if.generator.notebooks import Recipe
 from nls_scheduler.what_if.generator.portrait import portrait
 from nls_scheduler.what_if.observing.record import is_observation
@@ -112,9 +114,8 @@ def _seeds(asked: Asked) -> int:
 def _words(asked: Asked) -> str:
     if asked.generate is not None:
         recipe = Recipe.parse(asked.generate)
-        days = recipe.length_s / 86400
-        words = f"{recipe.notebooks} generated notebooks over {days:g} days, seed {asked.seed}, "
-        words += f"request {_size(asked.request)}, limit {_size(asked.limit)}"
+        words = f"{counted(recipe.notebooks, 'generated notebook')} over {format_seconds(recipe.length_s)}"
+        words += f", seed {asked.seed}, request {_size(asked.request)}, limit {_size(asked.limit)}"
     else:
         path = asked.workload or asked.journal
         words = f"The workload {path.name}" if path is not None else ""
@@ -122,7 +123,7 @@ def _words(asked: Asked) -> str:
         words += f", {asked.commands_per_day:g} commands a day"
     if asked.requests_by != 1.0:
         words += f", requests times {asked.requests_by:g}"
-    return words + (f", {asked.more_users} more users" if asked.more_users else "")
+    return words + (f", {counted(asked.more_users, 'more user')}" if asked.more_users else "")
 
 
 def _size(size: float | int) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from nls_scheduler.core.model.policy import Policy as Rules
 from nls_scheduler.daemon import config
 from nls_scheduler.drivers.topology_file import MOST_GPUS
+from nls_scheduler.units.counts import counted
 from nls_scheduler.units.sizes import format_bytes, parse_bytes
 from nls_scheduler.what_if.generator.notebooks import Recipe
 from nls_scheduler.what_if.play.costs import Costs
@@ -57,7 +58,7 @@ class Node:
         return node
 
     def __str__(self) -> str:
-        return f"{self.gpus} GPUs of {format_bytes(self.gpu_bytes)}"
+        return f"{counted(self.gpus, 'GPU')} of {format_bytes(self.gpu_bytes)}"
 
 
 @dataclass(frozen=True, slots=True)

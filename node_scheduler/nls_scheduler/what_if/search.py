@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import median
+from statistics import median_high
 from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.what_if.plays import Crew, Play
@@ -29,13 +29,18 @@ class Needed:
     most_tried: int
 
     @property
-    def gpus(self) -> float:
-        """The middle one."""
-        return float(median(self.by_seed))
+    def gpus(self) -> int:
+        """The middle one; of two the larger."""
+        return median_high(self.by_seed)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether so many were enough."""
+        return self.gpus <= self.most_tried
 
     def __str__(self) -> str:
         """`7`, or `7 (6 to 8)` where the seeds differ; `more than 18` where none was enough."""
-        middle = f"{self.gpus:g}" if self.gpus <= self.most_tried else f"more than {self.most_tried}"
+        middle = str(self.gpus) if self.is_known else f"more than {self.most_tried}"
         least, most = min(self.by_seed), max(self.by_seed)
         upper = str(most) if most <= self.most_tried else f"more than {self.most_tried}"
         return middle if least == most else f"{middle} ({least} to {upper})"
