@@ -89,7 +89,7 @@ def _is_a_page_of_its_own(page: str) -> None:
         (["--generate", "3x6h", "--node", "2x80GiB", "--set", "quantum_s=0"], "quantum_s cannot be 0."),
         (["--generate", "3x6h", "--node", "2x80GiB", "--set", "colour=red"], "colour"),
         (["--generate", "3x6h", "--node", "2x80GiB", "--set", "oversubscribe"], "'oversubscribe' is not NAME=VALUE"),
-        (["--generate", "3x6h", "--node", "2x1GiB"], "Row "),
+        (["--generate", "3x6h", "--node", "2x1GiB"], "'notebook-0"),
         (["/nowhere.csv", "--node", "2x80GiB"], "No such file"),
         (["--from-journal", "/nowhere.db"], "There is no journal /nowhere.db."),
     ],

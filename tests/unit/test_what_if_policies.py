@@ -210,7 +210,7 @@ def test_every_step_of_a_play_keeps_the_invariants() -> None:
 def test_the_bound_counts_what_fits_at_once() -> None:
     rows: list[Row] = [session(name, 0, 100) for name in "abc"]
     rows += [cell("a", 10, 50), cell("b", 11, 20), cell("c", 12, 30)]
-    assert places_of(rows, GPU) == 2
+    assert places_of(GPU // 2, GPU) == 2
     assert bound(rows, 1) == pytest.approx(1 / 3)
     assert bound(rows, 2) == pytest.approx(2 / 3)
     assert bound(rows, 3) == 1.0

@@ -14,9 +14,11 @@ from nls_scheduler.what_if.observing.rows import observed_rows
 from nls_scheduler.what_if.plays import Crew, Estimate, Play
 from nls_scheduler.what_if.report.results import Results
 from nls_scheduler.what_if.scenario import Node, Scenario, policies_named, settings_of
-from nls_scheduler.what_if.search import best_possible, fewest_possible, search
+from nls_scheduler.what_if.search import best_possible, extents_by_seed, fewest_possible, search
+from nls_scheduler.what_if.workload_file.reading import check_can_be_read_again
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from nls_scheduler.what_if.scenario import Source
@@ -66,6 +68,7 @@ def scenario_of(asked: Asked) -> Scenario:
 
 def _source(asked: Asked) -> tuple[Source, Node | None]:
     if asked.workload is not None:
+        check_can_be_read_again(asked.workload)
         if is_observation(asked.workload):
             return observed_rows(asked.workload, asked.request, asked.limit), None
         return asked.workload, None
@@ -84,26 +87,30 @@ def results_of(asked: Asked, scenario: Scenario, told: Told) -> Results:
     """Plays all of it. After Ctrl-C what had been played, with `whole` false. Raises as `scenario_of`."""
     policies = policies_named(asked.policies)
     told("reading", 0.0, None)
-    extent = scenario.extent()
+    extent = scenario.extent(told=_heard(told, "reading"))
+    extents = extents_by_seed(scenario, extent, _seeds(asked))
     lines = portrait(scenario.rows())
-    results = Results(_words(asked), scenario.node, extent, scenario.costs, asked.assignments, lines, seeds=asked.seeds)
-    results.best = best_possible(scenario)
-
-    def progress(doing: str) -> None:
-        estimate = Estimate()
-        crew.progress = lambda part: told(doing, part, estimate.left_s(part))
-
+    results = Results(
+        _words(asked), scenario.node, extent, scenario.costs, asked.assignments, lines, seeds=len(extents)
+    )
+    results.best = best_possible(scenario, extent, _heard(told, "finding the best possible"))
     with Crew(1 if extent.rows < FEW_ROWS else None) as crew:
-        progress("playing")
+        crew.progress = _heard(told, "playing")
         plays = [Play(scenario, name, extent=extent) for name in policies]
         found = {play.policy: figures for play, figures in crew.all_of(plays)}
         results.figures = {name: found[name] for name in policies if name in found}
         if asked.seeds and not crew.stopped:
-            progress("searching")
-            needed = search(scenario, policies, _seeds(asked), crew)
-            results.needed = {one.policy: one for one in needed} | {"oracle": fewest_possible(scenario, _seeds(asked))}
+            crew.progress = _heard(told, "searching")
+            results.needed = {one.policy: one for one in search(scenario, policies, extents, crew)}
+            if not crew.stopped:
+                results.needed["oracle"] = fewest_possible(scenario, extents)
         results.whole = not crew.stopped
     return results
+
+
+def _heard(told: Told, doing: str) -> Callable[[float], None]:
+    estimate = Estimate()
+    return lambda part: told(doing, part, estimate.left_s(part))
 
 
 def _seeds(asked: Asked) -> int:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median_high
 from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.what_if.plays import Crew, Play
 from nls_scheduler.what_if.policies.oracle import bound, places_of
+from nls_scheduler.what_if.workload_file.rows import EmptyWorkloadError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from nls_scheduler.what_if.play.figures import Figures
     from nls_scheduler.what_if.scenario import Scenario
+    from nls_scheduler.what_if.workload_file.rows import Extent
 
 WANTED: Final = 0.99
 _BEARABLE: Final = 1.1 * (1 - WANTED)
@@ -51,11 +54,19 @@ def is_enough(figures: Figures) -> bool:
     return figures.late <= (1 - WANTED) * figures.waits.count
 
 
-def search(scenario: Scenario, policies: Sequence[str], seeds: int, crew: Crew) -> list[Needed]:
+def extents_by_seed(scenario: Scenario, first: Extent, seeds: int) -> dict[int, Extent]:
+    """Of so many workloads, the `first` known already, without those that are empty. Raises WorkloadFileError."""
+    extents = {0: first}
+    for seed in range(1, seeds):
+        with suppress(EmptyWorkloadError):
+            extents[seed] = scenario.extent(seed)
+    return extents
+
+
+def search(scenario: Scenario, policies: Sequence[str], extents: Mapping[int, Extent], crew: Crew) -> list[Needed]:
     """By halving, for all policies and seeds side by side. What Ctrl-C leaves undecided is left out."""
-    extents = {seed: scenario.extent(seed) for seed in range(seeds)}
     most = {seed: extent.most_at_once for seed, extent in extents.items()}
-    open_ones = {(policy, seed): (1, most[seed] + 1) for policy in policies for seed in range(seeds)}
+    open_ones = {(policy, seed): (1, most[seed] + 1) for policy in policies for seed in extents}
     found: dict[tuple[str, int], int] = {}
     told, rounds, done = crew.progress, (max(most.values()) + 1).bit_length(), 0
     while open_ones and not crew.stopped:
@@ -74,9 +85,9 @@ def search(scenario: Scenario, policies: Sequence[str], seeds: int, crew: Crew) 
                 found[key] = low
                 del open_ones[key]
     return [
-        Needed(policy, tuple(found[policy, seed] for seed in range(seeds)), max(most.values()))
+        Needed(policy, tuple(found[policy, seed] for seed in extents), max(most.values()))
         for policy in policies
-        if all((policy, seed) in found for seed in range(seeds))
+        if all((policy, seed) in found for seed in extents)
     ]
 
 
@@ -84,18 +95,18 @@ def _part_of(told: Callable[[float], None], done: int, rounds: int) -> Callable[
     return lambda part: told((done + part) / rounds)
 
 
-def best_possible(scenario: Scenario) -> float:
+def best_possible(scenario: Scenario, extent: Extent, told: Callable[[float], None]) -> float:
     """The oracle's part at once on this node."""
-    places = places_of(scenario.rows(), scenario.node.gpu_bytes)
-    return bound(scenario.rows(), places * scenario.node.gpus)
+    places = places_of(extent.least_request_bytes, scenario.node.gpu_bytes)
+    return bound(scenario.rows(told=told), places * scenario.node.gpus)
 
 
-def fewest_possible(scenario: Scenario, seeds: int) -> Needed:
+def fewest_possible(scenario: Scenario, extents: Mapping[int, Extent]) -> Needed:
     """The Gpus that the oracle would need."""
-    places = places_of(scenario.rows(), scenario.node.gpu_bytes)
     needed = []
-    most = max(scenario.extent(seed).most_at_once for seed in range(seeds))
-    for seed in range(seeds):
+    most = max(extent.most_at_once for extent in extents.values())
+    for seed, extent in extents.items():
+        places = places_of(extent.least_request_bytes, scenario.node.gpu_bytes)
         low, high = 1, most + 1
         while low < high:
             middle = (low + high) // 2

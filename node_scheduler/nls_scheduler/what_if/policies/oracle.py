@@ -12,9 +12,8 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from typing import TYPE_CHECKING
 
-from nls_scheduler.units.sizes import to_bytes
 from nls_scheduler.what_if.play.figures import AT_ONCE_S
-from nls_scheduler.what_if.workload_file.rows import Cell, Session
+from nls_scheduler.what_if.workload_file.rows import Cell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,10 +21,9 @@ if TYPE_CHECKING:
     from nls_scheduler.what_if.workload_file.rows import Row
 
 
-def places_of(rows: Iterable[Row], gpu_bytes: int) -> int:
+def places_of(least_request_bytes: int | None, gpu_bytes: int) -> int:
     """How many of the smallest request of a session fit on one Gpu; 1 without any session."""
-    smallest = min((to_bytes(row.request, gpu_bytes) for row in rows if isinstance(row, Session)), default=gpu_bytes)
-    return max(1, gpu_bytes // smallest)
+    return max(1, gpu_bytes // (least_request_bytes or gpu_bytes))
 
 
 def bound(rows: Iterable[Row], places: int) -> float:
