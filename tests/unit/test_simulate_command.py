@@ -9,6 +9,7 @@ import signal
 import subprocess
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,12 +17,15 @@ import pytest
 from daemon_process import NLS, nls_environment
 from nls_scheduler.cli import main
 from nls_scheduler.what_if.generator.notebooks import Recipe
-from nls_scheduler.what_if.plays import Crew, Play
+from nls_scheduler.what_if.plays import Crew, Play, play_one
+from nls_scheduler.what_if.report.results import Results
+from nls_scheduler.what_if.report.sentences import conclusions
 from nls_scheduler.what_if.scenario import Node, Scenario
 from nls_scheduler.what_if.workload_file.rows import FIRST_LINE, Session
+from waiting import wait_until
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
 SMALL = ["simulate", "--generate", "3x6h", "--node", "2x80GiB"]
 
@@ -161,6 +165,102 @@ def test_what_is_stopped_keeps_what_was_played_and_begins_nothing_more() -> None
     figures = played[0][1]
     assert not figures.whole
     assert 0 < figures.ended_at < 86400.0
+
+
+def begun(*arguments: str) -> subprocess.Popen[str]:
+    """In a group of its own, as a terminal's command is."""
+    return subprocess.Popen(
+        [*NLS, "simulate", *arguments], env=nls_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+def until(process: subprocess.Popen[str], beginning: str) -> None:
+    assert process.stderr is not None
+    told = []
+    for line in process.stderr:
+        told.append(line)
+        if line.startswith(beginning):
+            return
+    raise AssertionError(told)
+
+
+def interrupted(process: subprocess.Popen[str], moment: Callable[[subprocess.Popen[str]], object]) -> str:
+    """Ctrl-C in a terminal, which all processes of the group get, at that moment."""
+    with process:
+        try:
+            moment(process)
+            os.killpg(process.pid, signal.SIGINT)
+            _, told = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 130, told
+    return told
+
+
+@pytest.mark.long("each begins processes of its own: the moment in which they begin is here")
+@pytest.mark.parametrize("beginning", ["nls: reading", "nls: finding the best possible", "nls: playing"])
+def test_ctrl_c_at_any_moment_is_no_traceback(beginning: str) -> None:
+    process = begun("--generate", "20x100d", "--node", "8x80GiB", "--policy", "nls,whole")
+    assert "Traceback" not in interrupted(process, lambda process: until(process, beginning))
+
+
+def test_ctrl_c_while_processes_begin_is_no_traceback() -> None:
+    process = begun("--generate", "10x10d", "--node", "8x80GiB", "--policy", "nls,whole")
+    told = interrupted(process, lambda process: wait_until(lambda: len(children_of(process.pid)) >= 2, 20))
+    assert "Traceback" not in told
+    assert "100 %" not in told
+
+
+@pytest.mark.long("it begins processes and kills the one that began them")
+def test_nobody_plays_on_for_who_was_killed() -> None:
+    with begun("--generate", "20x60d", "--node", "8x80GiB", "--policy", "nls,nls-on-demand") as process:
+        try:
+            until(process, "nls: playing")
+            wait_until(lambda: len(children_of(process.pid)) >= 2, 20)
+            children = children_of(process.pid)
+        finally:
+            process.kill()
+    wait_until(lambda: not any(is_there(pid) for pid in children), 20)
+
+
+def children_of(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
+
+
+def is_there(pid: int) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def test_what_is_stopped_is_never_told_to_be_done_and_is_compared_with_nothing() -> None:
+    scenario = Scenario(Recipe(6, 86400.0), Node(2, 80 * 2**30))
+    told: list[float] = []
+    with Crew(1) as crew:
+        crew.progress = told.append
+        crew.progress = lambda part: (told.append(part), os.kill(os.getpid(), signal.SIGINT) if len(told) == 2 else 0)
+        played = dict(crew.all_of([Play(scenario, name) for name in ("nls",)]))
+    assert max(told) < 1
+    figures = {play.policy: one for play, one in played.items()}
+    results = Results("", scenario.node, scenario.extent(), scenario.costs, (), [], figures, whole=False)
+    whole = play_one(Play(scenario, "whole"))
+    for figures in (results.figures, {**results.figures, "whole": whole}):
+        results.figures = figures
+        sentences = " ".join(conclusions(results))
+        assert "Stopped before the end, and compared with nothing: “nls-jupyter” after " in sentences
+        assert "within a second" not in sentences
+        assert f"nls (after {100 * results.figures['nls'].played_part:.0f} %)" in results.table()[1][0]
+
+
+def test_a_thousand_more_users_are_played_in_order() -> None:
+    before = Scenario(Recipe(3, 6 * 3600.0), Node(2, 80 * 2**30))
+    names = {row.name for row in before.rows()}
+    assert len({row.name for row in replace(before, more_users=1000).rows()}) == len(names) + 1000
 
 
 @pytest.mark.long("processes that play in earnest are interrupted: one is in this process here")

@@ -143,9 +143,9 @@ def test_what_a_spreadsheet_writes_is_read(tmp_path: Path) -> None:
 
 def test_what_has_been_read_is_told(tmp_path: Path) -> None:
     path, told = tmp_path / "workload.csv", list[float]()
-    write_rows(path, [Session(f"n{number}", number, number + 1.0, 0.5, 1.0) for number in range(25_000)])
-    assert sum(1 for _ in numbered(path, told.append)) == 25_000
-    assert told == [pytest.approx(0.4, abs=0.02), pytest.approx(0.8, abs=0.02)]
+    write_rows(path, [Session(f"n{number}", number, number + 1.0, 0.5, 1.0) for number in range(10_500)])
+    assert sum(1 for _ in numbered(path, told.append)) == 10_500
+    assert told == [pytest.approx(0.95, abs=0.02)]
 
 
 def test_columns_beside_the_first_four_may_be_left_out(tmp_path: Path) -> None:
