@@ -94,7 +94,12 @@ def _is_a_page_of_its_own(page: str) -> None:
         (["--generate", "3x6h", "--node", "2x80GiB", "--set", "colour=red"], "colour"),
         (["--generate", "3x6h", "--node", "2x80GiB", "--set", "oversubscribe"], "'oversubscribe' is not NAME=VALUE"),
         (["--generate", "3x6h", "--node", "2x1GiB"], "'notebook-0"),
-        (["/nowhere.csv", "--node", "2x80GiB"], "No such file"),
+        (["/nowhere.csv", "--node", "2x80GiB"], "nls: /nowhere.csv: No such file or directory."),
+        (["/dev/zero", "--node", "2x80GiB"], "/dev/zero is no file"),
+        (["--generate", "3x6h", "--node", "2x80GiB", "--set", "save_bytes_per_s=1e-300"], "save_bytes_per_s cannot be"),
+        (["--generate", "3x6h", "--node", "2x80GiB", "--set", "context_s=1e308"], "context_s cannot be 1e+308."),
+        (["--generate", f"3x{'9' * 400}d", "--node", "2x80GiB"], "is no recipe"),
+        (["--generate", "3x6h", "--node", f"2x{'9' * 400}GiB"], "is not a usable size"),
         (["--from-journal", "/nowhere.db"], "There is no journal /nowhere.db."),
     ],
 )
@@ -121,7 +126,7 @@ def test_what_is_played_is_never_overwritten(option: str, tmp_path: Path, capsys
 def test_a_report_that_cannot_be_written_costs_no_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SMALL, "--policy", "whole", "--report", str(tmp_path)]) == 2
     assert "cannot be written" in capsys.readouterr().err  # before anything is played
-    assert main([*SMALL, "--policy", "whole", "--report", "/dev/full"]) == 2
+    assert main([*SMALL, "--policy", "whole", "--report", "/dev/full"]) == 1
     told = capsys.readouterr()
     assert "POLICY" in told.out
     assert "The report could not be written" in told.err
@@ -137,6 +142,31 @@ def test_a_workload_is_saved_and_played_from_its_file(tmp_path: Path, capsys: py
         assert main(["simulate", *arguments, "--policy", "whole,replicas", "--json"]) == 0
         outputs.append(json.loads(capsys.readouterr().out))
     assert outputs[0]["policies"] == outputs[1]["policies"]
+
+
+def test_one_of_each_is_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    assert main(["simulate", "--generate", "1x1d", "--node", "1x80GiB", "--search", "2", "--report", str(path)]) == 0
+    for text in (capsys.readouterr().out, path.read_text()):
+        assert "1 generated notebook over 1 d" in text
+        assert not re.search(r"\b1 (GPUs|notebooks|cells|days|times|rows)\b", text)
+
+
+def test_a_seed_in_which_nobody_comes_is_left_out_of_the_search(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL, "--policy", "whole", "--search", "2", "--json"]) == 0  # there are none in the second one
+    assert len(json.loads(capsys.readouterr().out)["gpus_needed"]["whole"]["by_seed"]) == 1
+
+
+def test_a_report_is_written_even_if_nobody_reads_the_figures_to_their_end(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    with begun("--generate", "3x6h", "--node", "2x80GiB", "--json", "--report", str(path)) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        told = process.stderr.read()
+    assert process.returncode == 141, told
+    assert "Traceback" not in told
+    assert "</html>" in path.read_text()
 
 
 def test_what_if_there_were_more_users_who_asked_for_less() -> None:

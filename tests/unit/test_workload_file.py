@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import tracemalloc
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +16,9 @@ from nls_scheduler.what_if.workload_file.writing import write_rows
 from workload_files import extent_of, rows_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
+
+    from nls_scheduler.what_if.workload_file.rows import Row
 
 GIB = 2**30
 HEADING = ",".join(COLUMNS)
@@ -42,6 +46,30 @@ def test_what_is_written_is_read_again(suffix: str, tmp_path: Path) -> None:
     extent = extent_of(path)
     assert (extent.rows, extent.sessions, extent.cells, extent.commands) == (3, 1, 1, 1)
     assert (extent.begin_s, extent.length_s, extent.most_at_once) == (0.0, 100.0, 1)
+
+
+def test_what_is_written_is_exact(tmp_path: Path) -> None:
+    path = tmp_path / "workload.csv"
+    rows = (
+        Session("a", 0.1 + 0.2, 1e6, 0.00001, 1 / 3),
+        Cell("a", 1.0004, 1.00041, 5, 5),
+        Cell("a", 1.00041, 1.2, 5, 5),
+    )
+    write_rows(path, rows)
+    assert tuple(rows_of(path)) == rows
+
+
+def test_a_part_of_a_workload_is_not_left_behind(tmp_path: Path) -> None:
+    def rows() -> Iterator[Row]:
+        yield ROWS[0]
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = tmp_path / "workload.csv"
+    with pytest.raises(OSError, match=str(path)):
+        write_rows(path, rows())
+    assert not path.exists()
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+        write_rows(Path("/dev/full"), ROWS)
 
 
 def test_a_generated_workload_is_the_same_from_its_file(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nls_scheduler.cli import exit_codes
-from nls_scheduler.cli.output import say, table, tell
+from nls_scheduler.cli.output import say, table, tell, why
+from nls_scheduler.units.counts import counted
 from nls_scheduler.units.sizes import parse_size
 
 if TYPE_CHECKING:
@@ -139,27 +140,34 @@ def _run(options: argparse.Namespace) -> int:
         scenario = scenario_of(asked)
         if options.save_workload is not None:
             rows = write_rows(options.save_workload, scenario.rows())
-            tell(f"{rows} rows in {options.save_workload}")
+            tell(f"{counted(rows, 'row')} in {options.save_workload}")
         if options.node is None and options.from_journal is None:
             if options.save_workload is None:
                 tell("On which node? Say for example --node 8x80GiB.")
             return exit_codes.USAGE if options.save_workload is None else 0
         results = results_of(asked, scenario, _Progress())
     except (ValueError, OSError) as error:
-        tell(str(error))
+        tell(why(error))
         return exit_codes.USAGE
+    # Whoever reads what is printed may go away in the middle of it: the report does not depend on that.
+    is_reported = options.report is None or _written(options.report, page(results))
     if options.json:
         say(json.dumps(results.as_json(), indent=2))
     else:
         _show(results)
-    if options.report is not None:
-        try:
-            options.report.write_text(page(results), encoding="utf-8")
-        except OSError as error:
-            tell(f"The report could not be written: {error}")
-            return exit_codes.USAGE
-        tell(f"the report is {options.report}")
+    if not is_reported:
+        return exit_codes.CANNOT_WRITE
     return 0 if results.whole else exit_codes.INTERRUPTED
+
+
+def _written(path: Path, text: str) -> bool:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        tell(f"The report could not be written: {why(error)}")
+        return False
+    tell(f"the report is {path}")
+    return True
 
 
 def _check_outputs(options: argparse.Namespace) -> None:
