@@ -10,4 +10,4 @@ def counted(number: int, what: str) -> str:
 
 def times(number: int) -> str:
     """How often."""
-    return {0: "never", 1: "once"}.get(number, f"{number} times")
+    return "once" if number == 1 else f"{number} times"

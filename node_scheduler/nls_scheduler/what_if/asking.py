@@ -12,7 +12,7 @@ from nls_scheduler.what_if.generator.portrait import portrait
 from nls_scheduler.what_if.observing.record import is_observation
 from nls_scheduler.what_if.observing.rows import observed_rows
 from nls_scheduler.what_if.plays import Crew, Estimate, Play
-from nls_scheduler.what_if.report.results import Results
+from nls_scheduler.what_if.report.results import Results, duration
 from nls_scheduler.what_if.scenario import Node, Scenario, policies_named, settings_of
 from nls_scheduler.what_if.search import best_possible, extents_by_seed, fewest_possible, search
 from nls_scheduler.what_if.workload_file.reading import check_can_be_read_again
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nls_scheduler.what_if.scenario import Source
+    from nls_scheduler.what_if.workload_file.rows import Extent
 
 FEW_ROWS: Final = 200
 """A workload of fewer is played sooner than other processes have begun."""
@@ -91,7 +92,7 @@ def results_of(asked: Asked, scenario: Scenario, told: Told) -> Results:
     extents = extents_by_seed(scenario, extent, _seeds(asked))
     lines = portrait(scenario.rows())
     results = Results(
-        _words(asked), scenario.node, extent, scenario.costs, asked.assignments, lines, seeds=len(extents)
+        _words(asked, extent), scenario.node, extent, scenario.costs, asked.assignments, lines, seeds=len(extents)
     )
     results.best = best_possible(scenario, extent, _heard(told, "finding the best possible"))
     with Crew(1 if extent.rows < FEW_ROWS else None) as crew:
@@ -118,7 +119,7 @@ def _seeds(asked: Asked) -> int:
     return asked.seeds if asked.generate is not None else min(1, asked.seeds)
 
 
-def _words(asked: Asked) -> str:
+def _words(asked: Asked, extent: Extent) -> str:
     if asked.generate is not None:
         recipe = Recipe.parse(asked.generate)
         words = f"{counted(recipe.notebooks, 'generated notebook')} over {format_seconds(recipe.length_s)}"
@@ -126,6 +127,9 @@ def _words(asked: Asked) -> str:
     else:
         path = asked.workload or asked.journal
         words = f"The workload {path.name}" if path is not None else ""
+        rows = [counted(extent.sessions, "session"), counted(extent.cells, "cell")]
+        rows += [counted(extent.commands, "command")] if extent.commands else []
+        words += f": {', '.join(rows)} in {duration(extent.length_s)}"
     if asked.commands_per_day:
         words += f", {asked.commands_per_day:g} commands a day"
     if asked.requests_by != 1.0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.what_if.policies import TITLES
 from nls_scheduler.what_if.search import WANTED
@@ -111,6 +111,9 @@ class Results:
         ]
 
 
+_MANY_S: Final = 10 * 3600.0
+
+
 def _percent(part: float) -> str:
     return f"{100 * part:.2f} %"
 
@@ -121,10 +124,8 @@ def part_played(figures: Figures) -> str:
 
 
 def hours(seconds: float) -> str:
-    """`0`, `0.4 h`, `310 h`."""
-    if not seconds:
-        return "0"
-    return f"{seconds / 3600:.0f} h" if abs(seconds) >= 36000 else f"{seconds / 3600:.1f} h"
+    """`0`, `57.6 s`, `17 min`, `3.1 h`, `310 h`."""
+    return f"{seconds / 3600:.0f} h" if seconds >= _MANY_S else duration(seconds)
 
 
 def duration(seconds: float) -> str:

@@ -98,10 +98,9 @@ def _of_moves(results: Results, ours: str) -> str:
     figures = results.figures[ours]
     p99_s = figures.waits.percentile_s(0.99)
     p99 = "did not wait" if p99_s <= 0 else f"waited {duration(p99_s)} or less"
-    return (
-        f"99 % of the cells {p99}; GPU processes moved {times(figures.moves)}, with what they held; sharing computing "
-        f"time made cells {100 * figures.slowed_part:.0f} % longer."
-    )
+    moved = f"GPU processes moved {times(figures.moves)}, with what they held" if figures.moves else "nobody moved"
+    longer = f"sharing computing time made cells {100 * figures.slowed_part:.0f} % longer"
+    return f"99 % of the cells {p99}; {moved}; {longer}."
 
 
 def _gap(value: float, aim: float) -> str:
