@@ -18,7 +18,7 @@ from daemon_process import NLS, nls_environment
 from nls_scheduler.cli import main
 from nls_scheduler.what_if.generator.notebooks import Recipe
 from nls_scheduler.what_if.plays import Crew, Play, play_one
-from nls_scheduler.what_if.report.results import Results
+from nls_scheduler.what_if.report.results import Results, percent
 from nls_scheduler.what_if.report.sentences import conclusions
 from nls_scheduler.what_if.scenario import Node, Scenario
 from nls_scheduler.what_if.workload_file.rows import FIRST_LINE, Session
@@ -285,6 +285,12 @@ def test_what_is_stopped_is_never_told_to_be_done_and_is_compared_with_nothing()
         assert "Stopped before the end, and compared with nothing: “nls-jupyter” after " in sentences
         assert "within a second" not in sentences
         assert f"nls (after {100 * results.figures['nls'].played_part:.0f} %)" in results.table()[1][0]
+
+
+def test_hundred_percent_are_all() -> None:
+    assert [percent(part) for part in (1.0, 0.99999, 0.9956, 2 / 3, 0.0)] == [
+        "100.00 %", "99.99 %", "99.56 %", "66.66 %", "0.00 %"
+    ]  # fmt: skip
 
 
 def test_a_thousand_more_users_are_played_in_order() -> None:

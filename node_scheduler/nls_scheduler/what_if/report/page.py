@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from nls_scheduler.what_if.play.costs import SOURCES
 from nls_scheduler.what_if.policies import TITLES
 from nls_scheduler.what_if.report.pictures import BEST, OTHERS, OURS, bars, timeline
-from nls_scheduler.what_if.report.results import part_played
+from nls_scheduler.what_if.report.results import part_played, percent
 from nls_scheduler.what_if.report.sentences import conclusions
 
 if TYPE_CHECKING:
@@ -91,12 +91,12 @@ def _at_once(results: Results) -> Iterator[str]:
         return
     yield f"<h2>Cells that had their GPU within a second, on {escape(str(results.node))}</h2>"
     rows = [
-        (_title(name), figures.share_at_once, f"{100 * figures.share_at_once:.2f} %", _colour(name))
+        (_title(name), figures.share_at_once, percent(figures.share_at_once), _colour(name))
         for name, figures in results.figures.items()
         if figures.whole  # what was stopped had other hours of the day
     ]
     if results.best is not None:
-        rows.append((_title("oracle"), results.best, f"{100 * results.best:.2f} %", BEST))
+        rows.append((_title("oracle"), results.best, percent(results.best), BEST))
     rows.sort(key=lambda row: -row[1])
     yield bars(rows, 1.0, "Part of the cells that had their GPU within a second, by policy")
 

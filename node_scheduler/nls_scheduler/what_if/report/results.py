@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from math import floor
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.what_if.policies import TITLES
@@ -86,14 +87,14 @@ class Results:
         rows += [self._row(name, figures) for name, figures in self.figures.items()]
         if self.best is not None:
             needed = str(self.needed["oracle"]) if "oracle" in self.needed else ""
-            rows.append(["best possible", _percent(self.best), *[""] * 15, needed])
+            rows.append(["best possible", percent(self.best), *[""] * 15, needed])
         return rows
 
     def _row(self, name: str, figures: Figures) -> list[str]:
         waits = figures.waits
         return [
             name if figures.whole else f"{name} ({part_played(figures)})",
-            _percent(figures.share_at_once),
+            percent(figures.share_at_once),
             *(duration(waits.percentile_s(part)) for part in (0.5, 0.95, 0.99)),
             str(figures.never_ran),
             hours(figures.reserved_s),
@@ -114,8 +115,9 @@ class Results:
 _MANY_S: Final = 10 * 3600.0
 
 
-def _percent(part: float) -> str:
-    return f"{100 * part:.2f} %"
+def percent(part: float) -> str:
+    """Never more than it is: `100.00 %` are all."""
+    return f"{floor(1e4 * part + 1e-6) / 100:.2f} %"
 
 
 def part_played(figures: Figures) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.units.counts import counted, times
 from nls_scheduler.what_if.policies import TITLES
-from nls_scheduler.what_if.report.results import duration, hours, part_played
+from nls_scheduler.what_if.report.results import duration, hours, part_played, percent
 
 if TYPE_CHECKING:
     from nls_scheduler.what_if.report.results import Results
@@ -66,10 +66,10 @@ def _quoted(name: str) -> str:
 def _at_once(results: Results, ours: str) -> str:
     share = results.figures[ours].share_at_once
     others = {name: f.share_at_once for name, f in results.figures.items() if name in ("whole", "replicas") and f.whole}
-    beside = " and ".join(f"{100 * part:.1f} % under {_quoted(name)}" for name, part in others.items())
-    best = "" if results.best is None else f"; {100 * results.best:.2f} % would be possible for who knows the future"
+    beside = " and ".join(f"{percent(part)} under {_quoted(name)}" for name, part in others.items())
+    best = "" if results.best is None else f"; {percent(results.best)} would be possible for who knows the future"
     return (
-        f"On {results.node} {100 * share:.2f} % of the cells had their GPU within a second under {_quoted(ours)}"
+        f"On {results.node} {percent(share)} of the cells had their GPU within a second under {_quoted(ours)}"
         f"{_gap(share, AT_ONCE_AIM)}" + (f", {beside}" if beside else "") + best + "."
     )
 
