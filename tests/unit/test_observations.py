@@ -241,6 +241,16 @@ def test_a_disk_that_is_full_ends_an_observation_with_a_sentence(url: str, tmp_p
     assert observed_rows(path, 0.5, 1.0)
 
 
+def test_a_part_of_a_key_is_not_left_behind(tmp_path: Path) -> None:
+    """On a disk on which nothing more fits."""
+    command = ["bash", "-c", 'ulimit -f 0; exec "$@"', "bash", *NLS, "observe", "--to", str(tmp_path / "o.jsonl")]
+    done = subprocess.run(command, env=nls_environment(), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr == f"nls: {tmp_path / 'o.jsonl'}: File too large.\n"
+    with Recorder(tmp_path / "o.jsonl", names=False) as recorder:
+        assert recorder.name_of("a") != "a"
+
+
 def test_a_key_that_is_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "o.jsonl.key")
     with pytest.raises(WorkloadFileError, match="is no file, and no key"):

@@ -114,6 +114,15 @@ def test_what_cannot_be_played_is_said_in_one_sentence(
 
 
 @pytest.mark.parametrize("option", ["--save-workload", "--report"])
+def test_a_pipe_that_nobody_may_read_is_refused(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert main([*SMALL, option, str(tmp_path / "pipe")]) == 2
+    assert "is a pipe" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--save-workload", "--report"])
 def test_what_is_played_is_never_overwritten(option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "w.csv"
     assert main(["simulate", "--generate", "3x6h", "--save-workload", str(path)]) == 0

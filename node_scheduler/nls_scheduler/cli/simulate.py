@@ -177,6 +177,8 @@ def _check_outputs(options: argparse.Namespace) -> None:
     for path in written:
         if path.is_dir() or not path.absolute().parent.is_dir():
             raise ValueError(f"{path} cannot be written: it is a folder, or its folder is not there.")
+        if path.is_fifo() and path.resolve().exists():  # a pipe of the shell's has no name
+            raise ValueError(f"{path} is a pipe, which may wait for a reader for ever: choose a file.")
         if path.exists() and any(path.samefile(one) for one in played):
             raise ValueError(f"{path} is what is played, and would be overwritten: choose another file.")
     if len(written) == 2 and written[0].absolute() == written[1].absolute():

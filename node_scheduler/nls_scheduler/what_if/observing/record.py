@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import secrets
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -49,13 +49,15 @@ class Recorder:
             raise WorkloadFileError(f"{path} is no observation: choose another file for --to.")
         self._file: IO[str] = _opened(path)
         try:
-            self._key = None if names else _key_beside(path)
-            _cut_half_a_line(path)
-            self._file.seek(0, os.SEEK_END)
-            if not self._file.tell():
-                self._append({MARK: VERSION})
+            with _about(path):
+                self._key = None if names else _key_beside(path)
+                _cut_half_a_line(path)
+                self._file.seek(0, os.SEEK_END)
+                if not self._file.tell():
+                    self._append({MARK: VERSION})
         except BaseException:
-            self._file.close()
+            with suppress(OSError):  # it would be written once more
+                self._file.close()
             raise
 
     def __enter__(self) -> Recorder:
@@ -103,7 +105,7 @@ def _about(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        raise OSError(error.errno, error.strerror, error.filename or str(path)) from error
 
 
 def _opened(path: Path) -> IO[str]:
@@ -126,6 +128,9 @@ def _key_beside(path: Path) -> bytes:
             file.write(secrets.token_bytes(_KEY_BYTES))
     except FileExistsError:
         pass
+    except OSError:
+        key_path.unlink(missing_ok=True)  # a part of a key is none
+        raise
     key = key_path.read_bytes()
     if len(key) != _KEY_BYTES:
         raise WorkloadFileError(f"{key_path} is no key of an observation: remove it, and names are hashed anew.")
