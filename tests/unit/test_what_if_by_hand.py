@@ -30,6 +30,20 @@ def test_who_leaves_in_the_moment_a_place_comes_free_does_not_get_it(policy: str
     assert figures.open_s == 100 + 95 + 94
 
 
+@pytest.mark.parametrize("policy", TITLES)
+def test_of_those_who_leave_in_one_moment_nobody_lets_another_one_in(policy: str) -> None:
+    rows = [
+        session("a", 0, 20, 0.25),
+        session("big", 0, 20, 1.0),
+        session("b", 0, 20, 0.25),
+        cell("b", 0, 10, 30 * GIB),
+    ]
+    figures = played(policy, rows)
+    assert figures.open_s == 60
+    if policy in ("whole", "fractions", "kill", "memory-lost"):
+        assert (figures.never_ran, figures.out_of_memory, figures.broken_off) == (1, 0, 0)
+
+
 @pytest.mark.parametrize("policy", ["whole", "replicas", "nls"])
 def test_who_leaves_in_the_moment_a_cell_ends_does_not_get_its_gpu(policy: str) -> None:
     rows = [session("a", 0, 50.3, 1.0), cell("a", 0.1, 50.3), session("b", 5, 50.3, 1.0), cell("b", 20, 40)]

@@ -258,18 +258,24 @@ class Stage:
             going.append(heapq.heappop(self._ends)[2])
         for actor in going:
             actor.leaving = True
-        for actor in sorted(going, key=lambda actor: (actor.waits_since is None, -actor.arrived_at)):
+            if actor.gpu is None:
+                self._give_up(actor)
+        # Who waits goes first, then whoever came last: a place that is left goes to nobody who goes as well.
+        for actor in sorted(reversed(going), key=lambda actor: actor.waits_since is None):
             if actor.gpu is None:
                 self._leave(actor)
 
-    def _leave(self, actor: Actor) -> None:
+    def _give_up(self, actor: Actor) -> None:
         self.figures.never_ran += len(actor.cells)
         if actor.asked_at is not None:
             for _ in actor.cells:
                 self._note_wait(actor, self.now - actor.asked_at, (), served=False)
-        self._note_stay(actor)
         actor.asked_at = None
         actor.cells.clear()
+
+    def _leave(self, actor: Actor) -> None:
+        self._give_up(actor)
+        self._note_stay(actor)
         del self.actors[actor.name]
         if self._newest.get(actor.called) is actor:
             del self._newest[actor.called]
