@@ -261,7 +261,9 @@ class Stage:
             if actor.gpu is None:
                 self._give_up(actor)
         # Who waits goes first, then whoever came last: a place that is left goes to nobody who goes as well.
-        for actor in sorted(reversed(going), key=lambda actor: actor.waits_since is None):
+        going.reverse()
+        going.sort(key=lambda actor: actor.waits_since is None)
+        for actor in going:
             if actor.gpu is None:
                 self._leave(actor)
 
