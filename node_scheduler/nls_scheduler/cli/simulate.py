@@ -116,7 +116,7 @@ def _count(text: str) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from nls_scheduler.what_if.asking import Asked, results_of, scenario_of
+    from nls_scheduler.what_if.asking import Asked, heard, results_of, scenario_of
     from nls_scheduler.what_if.report.page import page
     from nls_scheduler.what_if.workload_file.writing import write_rows
 
@@ -135,17 +135,18 @@ def _run(options: argparse.Namespace) -> int:
         more_users=options.more_users,
         seeds=options.search or 0,
     )
+    progress = _Progress()
     try:
         _check_outputs(options)
         scenario = scenario_of(asked)
         if options.save_workload is not None:
-            rows = write_rows(options.save_workload, scenario.rows())
+            rows = write_rows(options.save_workload, scenario.rows(told=heard(progress, "writing")))
             tell(f"{counted(rows, 'row')} in {options.save_workload}")
         if options.node is None and options.from_journal is None:
             if options.save_workload is None:
                 tell("On which node? Say for example --node 8x80GiB.")
             return exit_codes.USAGE if options.save_workload is None else 0
-        results = results_of(asked, scenario, _Progress())
+        results = results_of(asked, scenario, progress)
     except (ValueError, OSError) as error:
         tell(why(error))
         return exit_codes.USAGE

@@ -88,20 +88,20 @@ def results_of(asked: Asked, scenario: Scenario, told: Told) -> Results:
     """Plays all of it. After Ctrl-C what had been played, with `whole` false. Raises as `scenario_of`."""
     policies = policies_named(asked.policies)
     told("reading", 0.0, None)
-    extent = scenario.extent(told=_heard(told, "reading"))
+    extent = scenario.extent(told=heard(told, "reading"))
     extents = extents_by_seed(scenario, extent, _seeds(asked))
     lines = portrait(scenario.rows())
     results = Results(
         _words(asked, extent), scenario.node, extent, scenario.costs, asked.assignments, lines, seeds=len(extents)
     )
-    results.best = best_possible(scenario, extent, _heard(told, "finding the best possible"))
+    results.best = best_possible(scenario, extent, heard(told, "finding the best possible"))
     with Crew(1 if extent.rows < FEW_ROWS else None) as crew:
-        crew.progress = _heard(told, "playing")
+        crew.progress = heard(told, "playing")
         plays = [Play(scenario, name, extent=extent) for name in policies]
         found = {play.policy: figures for play, figures in crew.all_of(plays)}
         results.figures = {name: found[name] for name in policies if name in found}
         if asked.seeds and not crew.stopped:
-            crew.progress = _heard(told, "searching")
+            crew.progress = heard(told, "searching")
             results.needed = {one.policy: one for one in search(scenario, policies, extents, crew)}
             if not crew.stopped:
                 results.needed["oracle"] = fewest_possible(scenario, extents)
@@ -109,7 +109,8 @@ def results_of(asked: Asked, scenario: Scenario, told: Told) -> Results:
     return results
 
 
-def _heard(told: Told, doing: str) -> Callable[[float], None]:
+def heard(told: Told, doing: str) -> Callable[[float], None]:
+    """For whoever knows only which part is done: `told` also hears what is left."""
     estimate = Estimate()
     return lambda part: told(doing, part, estimate.left_s(part))
 

@@ -114,6 +114,7 @@ def _of_hours(results: Results, name: str) -> str:
     waited = f" They waited for {hours(figures.waiting_s)} besides, which is no saving." if figures.waiting_s else ""
     return (
         f"To serve these notebooks and commands as long as {_quoted(name)} did, a whole GPU for each would have "
-        f"reserved {hours(figures.whole_gpu_s)}, of which they compute {hours(figures.used_s)}: {100 * used_part:.0f} "
-        f"%. Reserved were {hours(figures.reserved_s)}: {100 * figures.saved_part:.0f} % saved.{waited}"
+        f"reserved GPUs for {hours(figures.whole_gpu_s)}, of which they compute {hours(figures.used_s)}: "
+        f"{100 * used_part:.0f} %. Reserved were {hours(figures.reserved_s)}: {100 * figures.saved_part:.0f} % saved."
+        f"{waited}"
     )
