@@ -170,11 +170,17 @@ def test_a_command_above_its_limit_fails_under_every_policy_that_has_limits() ->
         assert (figures.out_of_memory, figures.used_s, figures.late) == (1, 0, 0), policy
 
 
-def test_a_command_that_is_owed_the_gpu_stops_one_below_it_which_computes_again() -> None:
+def test_a_command_is_never_stopped_for_another_under_ours() -> None:
     rows: list[Row] = [Command("low", 0, 100, 1.0, 1.0, 0), Command("high", 50, 100, 1.0, 1.0, 100)]
     figures = played("nls", rows)
-    assert figures.used_s <= 150
-    assert figures.command_waits.count >= 2
+    assert (figures.used_s, figures.broken_off) == (150, 0)
+    assert figures.whom == {("high", "low"): 52.0}  # each takes a second to start
+
+
+def test_a_command_within_its_limit_and_above_its_request_has_no_memory_under_ours() -> None:
+    rows: list[Row] = [Command("train", 0, 100, 0.25, 1.0, memory_bytes=50 * GIB), session("a", 10, 300)]
+    assert played("nls", rows).out_of_memory == 1
+    assert played("kill", rows).out_of_memory == 0
 
 
 def test_what_waits_for_what_never_comes_ends_the_play_and_is_counted() -> None:

@@ -52,14 +52,14 @@ class Ours(Base):
         return rules
 
     def arrives(self, actor: Actor) -> None:
-        """Submitted, as `%gpu request` or `nls run` does."""
+        """Submitted, as `%gpu request` does, or `nls run` without a limit of its own: that is never stopped."""
         self._now()
         kind = Kind.COMMAND if actor.is_command else Kind.NOTEBOOK
         self.node.submit(
             name=actor.name,
             kind=kind,
             request_bytes=actor.request_bytes,
-            limit_bytes=actor.limit_bytes,
+            limit_bytes=actor.request_bytes if actor.is_command else actor.limit_bytes,
             priority=actor.priority,
             queue=actor.queue,
         )
@@ -71,11 +71,11 @@ class Ours(Base):
         """A cell starts, or begins to wait."""
         workload_id = self._ids[actor]
         if actor.is_command:
-            if actor.next_memory_bytes > actor.limit_bytes:
+            if actor.next_memory_bytes > actor.request_bytes:
                 self._stage.fail(actor)
                 return
             memory = actor.next_memory_bytes + self.node.context_bytes
-            self.node.workloads[workload_id].from_start_bytes = min(memory, actor.limit_bytes)
+            self.node.workloads[workload_id].from_start_bytes = min(memory, actor.request_bytes)
         else:
             self._now()
             self.node.tell(ev.CellStarted(self.node.now, workload_id))
@@ -153,12 +153,11 @@ class Ours(Base):
             executed = workload.executing
             self.node.complete(command)
             actor = self._actors[command.workload]
-            stopped = actor.is_command and workload.process is None
-            if stopped or (executed and not workload.executing):
+            if executed and not workload.executing:
                 self._wanted.pop(actor, None)
                 if actor.gpu is not None:
                     self._stage.break_off(actor)
-                elif executed and actor.asked_at is not None:  # it was waiting for memory
+                elif actor.asked_at is not None:  # it was waiting for memory
                     self.asks(actor)
             self._note_move(command)
             self._stage.at(self._stage.now + self._seen_after_s(command), lambda: self._sees(actor))
