@@ -214,7 +214,7 @@ class _Progress:
     def __call__(self, doing: str, part: float, left_s: float | None) -> None:
         left = (
             ""
-            if left_s is None
+            if left_s is None or part >= 1
             else f", about {left_s / 60:.1f} min left"
             if left_s > 90
             else f", about {left_s:.0f} s left"

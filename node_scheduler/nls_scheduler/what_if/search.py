@@ -25,7 +25,7 @@ _BEARABLE: Final = 1.1 * (1 - WANTED)
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """For each seed the fewest Gpus; a seed for which even one for each notebook is too few has one more than that."""
+    """For each seed the fewest Gpus; one more than were tried if even a Gpu for each notebook is too few."""
 
     policy: str
     by_seed: tuple[int, ...]
@@ -65,10 +65,10 @@ def extents_by_seed(scenario: Scenario, first: Extent, seeds: int) -> dict[int, 
 
 def search(scenario: Scenario, policies: Sequence[str], extents: Mapping[int, Extent], crew: Crew) -> list[Needed]:
     """By halving, for all policies and seeds side by side. What Ctrl-C leaves undecided is left out."""
-    most = {seed: extent.most_at_once for seed, extent in extents.items()}
-    open_ones = {(policy, seed): (1, most[seed] + 1) for policy in policies for seed in extents}
+    most = max(extent.most_at_once for extent in extents.values())
+    open_ones = {(policy, seed): (1, most + 1) for policy in policies for seed in extents}
     found: dict[tuple[str, int], int] = {}
-    told, rounds, done = crew.progress, (max(most.values()) + 1).bit_length(), 0
+    told, rounds, done = crew.progress, (most + 1).bit_length(), 0
     while open_ones and not crew.stopped:
         crew.progress = _part_of(told, done, max(rounds, done + 1))
         done += 1
@@ -85,7 +85,7 @@ def search(scenario: Scenario, policies: Sequence[str], extents: Mapping[int, Ex
                 found[key] = low
                 del open_ones[key]
     return [
-        Needed(policy, tuple(found[policy, seed] for seed in extents), max(most.values()))
+        Needed(policy, tuple(found[policy, seed] for seed in extents), most)
         for policy in policies
         if all((policy, seed) in found for seed in extents)
     ]

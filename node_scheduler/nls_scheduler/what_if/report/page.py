@@ -24,7 +24,7 @@ h1 { font-size: 1.7em; margin-bottom: 0; } h2 { font-size: 1.2em; margin: 1.8em 
 table { border-collapse: collapse; width: 100%; font-size: .85em; } th { text-align: left; }
 th, td { padding: .25em .6em .25em 0; border-bottom: 1px solid #cfd8dc; vertical-align: top; }
 tr.ours td { font-weight: 600; } td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
-td.n { white-space: nowrap; } .wide table { font-size: .78em; }
+td.n { white-space: nowrap; } .wide table { font-size: .75em; } .wide td:last-child { white-space: normal; }
 svg { width: 100%; height: auto; } .wide { overflow-x: auto; }
 """
 _COLUMNS: Final = (
