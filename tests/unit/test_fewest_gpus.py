@@ -11,7 +11,7 @@ from nls_scheduler.what_if.search import Needed, extents_by_seed, fewest_possibl
 SCENARIO = Scenario(Recipe(8, 86400.0, seed=1), Node(2, 80 * 2**30))
 
 
-def test_what_is_found_is_enough_and_one_less_is_not() -> None:
+def test_what_is_found_is_enough_and_nothing_less_is() -> None:
     extents = extents_by_seed(SCENARIO, SCENARIO.extent(), 3)
     assert len({extent.most_at_once for extent in extents.values()}) > 1
     with Crew(1) as crew:
@@ -19,8 +19,8 @@ def test_what_is_found_is_enough_and_one_less_is_not() -> None:
             for (seed, extent), gpus in zip(extents.items(), needed.by_seed, strict=True):
                 if gpus <= needed.most_tried:
                     assert is_enough(play_one(Play(SCENARIO.on(gpus), needed.policy, seed, extent)))
-                if gpus > 1:
-                    assert not is_enough(play_one(Play(SCENARIO.on(gpus - 1), needed.policy, seed, extent)))
+                for fewer in range(1, gpus):
+                    assert not is_enough(play_one(Play(SCENARIO.on(fewer), needed.policy, seed, extent)))
             assert needed.most_tried == max(extent.most_at_once for extent in extents.values())
 
 

@@ -64,26 +64,27 @@ def extents_by_seed(scenario: Scenario, first: Extent, seeds: int) -> dict[int, 
 
 
 def search(scenario: Scenario, policies: Sequence[str], extents: Mapping[int, Extent], crew: Crew) -> list[Needed]:
-    """By halving, for all policies and seeds side by side. What Ctrl-C leaves undecided is left out."""
+    """One more at a time, for all policies and seeds side by side. What Ctrl-C leaves undecided is left out.
+
+    Not by halving: with one more Gpu everybody is somewhere else, and by chance that can be worse. Too few are cheap to
+    try, as a play ends when it is hopeless.
+    """
     most = max(extent.most_at_once for extent in extents.values())
-    open_ones = {(policy, seed): (1, most + 1) for policy in policies for seed in extents}
+    asked = dict.fromkeys(((policy, seed) for policy in policies for seed in extents), 1)
     found: dict[tuple[str, int], int] = {}
-    told, rounds, done = crew.progress, (most + 1).bit_length(), 0
-    while open_ones and not crew.stopped:
-        crew.progress = _part_of(told, done, max(rounds, done + 1))
-        done += 1
-        asked = {key: (low + high) // 2 for key, (low, high) in open_ones.items()}
+    told = crew.progress
+    while asked and not crew.stopped:
+        done = min(asked.values()) - 1
+        crew.progress = _part_of(told, done, most)
         plays = {Play(scenario.on(gpus), *key, extents[key[1]], _BEARABLE): key for key, gpus in asked.items()}
         for play, figures in crew.all_of(list(plays)):
             key = plays[play]
-            low, high = open_ones[key]
-            if figures.whole:
-                middle = play.scenario.node.gpus
-                open_ones[key] = (low, middle) if is_enough(figures) else (middle + 1, high)
-        for key, (low, high) in list(open_ones.items()):
-            if low >= high:
-                found[key] = low
-                del open_ones[key]
+            if not figures.whole:
+                continue
+            if is_enough(figures) or asked[key] == most:
+                found[key] = asked.pop(key) + (not is_enough(figures))
+            else:
+                asked[key] += 1
     return [
         Needed(policy, tuple(found[policy, seed] for seed in extents), most)
         for policy in policies
@@ -108,7 +109,7 @@ def fewest_possible(scenario: Scenario, extents: Mapping[int, Extent]) -> Needed
     for seed, extent in extents.items():
         places = places_of(extent.least_request_bytes, scenario.node.gpu_bytes)
         low, high = 1, most + 1
-        while low < high:
+        while low < high:  # of the bound it is true that more are never worse
             middle = (low + high) // 2
             enough = bound(scenario.rows(seed), places * middle) >= WANTED
             low, high = (low, middle) if enough else (middle + 1, high)
