@@ -119,6 +119,12 @@ def test_whatever_a_server_answers_ends_no_observation(url: str) -> None:
     assert [kernel.name for kernel in kernels] == [f"{url}lone/?"]
 
 
+def test_a_server_without_a_token_is_asked_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUPYTER_TOKEN", "of another one")
+    assert Server.parse("http://host:8888/?token=").token == ""
+    assert Server.parse("http://host:8888/").token == "of another one"
+
+
 @pytest.mark.parametrize("text", ["localhost:8888", "ftp://x/", "http://", ""])
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no address of a Jupyter Server"):

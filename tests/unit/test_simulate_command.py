@@ -8,6 +8,8 @@ import re
 import signal
 import subprocess
 import xml.etree.ElementTree as ET
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +19,7 @@ import pytest
 from daemon_process import NLS, nls_environment
 from nls_scheduler.cli import main
 from nls_scheduler.what_if.generator.notebooks import Recipe
-from nls_scheduler.what_if.plays import Crew, Play, play_one
+from nls_scheduler.what_if.plays import Crew, Play, _result, play_one
 from nls_scheduler.what_if.report.results import Results, percent
 from nls_scheduler.what_if.report.sentences import conclusions
 from nls_scheduler.what_if.scenario import Node, Scenario
@@ -26,6 +28,8 @@ from waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from nls_scheduler.what_if.play.figures import Figures
 
 SMALL = ["simulate", "--generate", "3x6h", "--node", "2x80GiB"]
 
@@ -261,6 +265,13 @@ def test_nobody_plays_on_for_who_was_killed() -> None:
         finally:
             process.kill()
     wait_until(lambda: not any(is_there(pid) for pid in children), 20)
+
+
+def test_a_process_that_was_ended_from_outside_is_a_sentence() -> None:
+    future: Future[Figures] = Future()
+    future.set_exception(BrokenProcessPool())
+    with pytest.raises(ChildProcessError, match="A process that played was ended from outside"):
+        _result(future)
 
 
 def children_of(pid: int) -> list[int]:

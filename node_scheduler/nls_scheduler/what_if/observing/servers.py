@@ -50,7 +50,7 @@ class Server:
             shown = without_secrets(text)
             raise ValueError(f"{shown!r} is no address of a Jupyter Server: write for example http://localhost:8888/.")
         variable = "JUPYTERHUB_API_TOKEN" if is_hub else "JUPYTER_TOKEN"
-        token = parse_qs(parts.query).get("token", [os.environ.get(variable, "")])[0]
+        token = parse_qs(parts.query, keep_blank_values=True).get("token", [os.environ.get(variable, "")])[0]
         path = parts.path if parts.path.endswith("/") else parts.path + "/"
         user = None if parts.username is None else (unquote(parts.username), unquote(parts.password or ""))
         return cls(urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], path, "", "")), token, is_hub, user)

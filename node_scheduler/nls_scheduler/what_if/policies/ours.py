@@ -69,6 +69,7 @@ class Ours(Base):
 
     def asks(self, actor: Actor) -> None:
         """A cell starts, or begins to wait."""
+        self._held_by.pop(actor, None)
         workload_id = self._ids[actor]
         if actor.is_command:
             if actor.next_memory_bytes > actor.request_bytes:
@@ -250,7 +251,8 @@ class Ours(Base):
             if actor.asked_at is not None and command.cause == workload_id:
                 self._held_by[actor] = (self._actors[command.workload].name,)
         actor, (at, by) = self._actors[command.workload], self._gave_way
-        if isinstance(command, StartProcess) and at == self._stage.now and by != actor.name:
+        gets_it = isinstance(command, StartProcess) and actor.asked_at is not None
+        if gets_it and at == self._stage.now and by != actor.name:
             self._held_by.setdefault(actor, (by,))
 
     def _note_lines(self) -> None:
