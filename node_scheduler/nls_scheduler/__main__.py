@@ -3,6 +3,7 @@
 import sys
 
 NO_LINUX = 2
+INTERRUPTED = 130
 
 
 def main() -> int:
@@ -10,9 +11,12 @@ def main() -> int:
     if sys.platform != "linux":
         sys.stderr.write(f"nls: it needs Linux, and this is {sys.platform}.\n")
         return NO_LINUX
-    from nls_scheduler.cli import main as on_linux
+    try:
+        from nls_scheduler.cli import main as on_linux
 
-    return on_linux()
+        return on_linux()
+    except KeyboardInterrupt:  # while all of it was imported
+        return INTERRUPTED
 
 
 if __name__ == "__main__":

@@ -22,9 +22,9 @@ from nls_scheduler.what_if.play.figures import Figures
 from nls_scheduler.what_if.play.stage import Stage
 from nls_scheduler.what_if.policies.ours import Ours
 from nls_scheduler.what_if.scenario import settings_of
-from nls_scheduler.what_if.workload_file.reading import extent_of, rows_of
 from nls_scheduler.what_if.workload_file.rows import Cell, Command, Session
 from nls_scheduler.what_if.workload_file.writing import write_rows
+from workload_files import extent_of, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

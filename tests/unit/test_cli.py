@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from daemon_process import NLS, nls_environment
+from nls_scheduler.__main__ import main as entry_point
 from nls_scheduler.cli import _parser, main
 from nls_scheduler.cli.history import render as render_history
 from nls_scheduler.cli.output import table
@@ -193,3 +194,13 @@ def test_only_what_is_no_figure_is_worth_another_status() -> None:
         {"keep_until": "2026-11-24T22:00:00"},
     ):
         assert without_figures({**STATUS, "workloads": [{**WORKLOAD, **changed}]}) != without_figures(STATUS)
+
+
+def test_ctrl_c_while_the_command_line_is_imported_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(name: str) -> None:
+        raise KeyboardInterrupt(name)
+
+    module = type(sys)("nls_scheduler.cli")
+    module.__getattr__ = interrupted  # type: ignore[method-assign]  # as an import in the middle of it
+    monkeypatch.setitem(sys.modules, "nls_scheduler.cli", module)
+    assert entry_point() == 130

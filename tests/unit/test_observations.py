@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import threading
@@ -14,18 +15,22 @@ import pytest
 
 from daemon_process import NLS, nls_environment
 from nls_scheduler.cli import main
+from nls_scheduler.core.model.events import DaemonRestarted, TimerFired
 from nls_scheduler.core.model.ids import ProcessId
+from nls_scheduler.what_if.observing.journals import Clock
 from nls_scheduler.what_if.observing.observer import kernel_of, seen_of
 from nls_scheduler.what_if.observing.record import Recorder, facts_of
 from nls_scheduler.what_if.observing.rows import observed_rows
 from nls_scheduler.what_if.observing.servers import Kernel, Server, kernels_of
 from nls_scheduler.what_if.observing.watcher import Seen, Watcher
+from nls_scheduler.what_if.workload_file.checking import Checker, checked
 from nls_scheduler.what_if.workload_file.rows import Cell, Command, Session, WorkloadFileError
 from waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
 
 GIB = 2**30
 SESSIONS = [{"path": "work/a.ipynb", "kernel": {"id": "11111111-aaaa", "execution_state": "busy"}}]
@@ -114,10 +119,111 @@ def test_whatever_a_server_answers_ends_no_observation(url: str) -> None:
     assert [kernel.name for kernel in kernels] == [f"{url}lone/?"]
 
 
+def test_a_server_without_a_token_is_asked_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUPYTER_TOKEN", "of another one")
+    assert Server.parse("http://host:8888/?token=").token == ""
+    assert Server.parse("http://host:8888/").token == "of another one"
+
+
 @pytest.mark.parametrize("text", ["localhost:8888", "ftp://x/", "http://", ""])
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no address of a Jupyter Server"):
         Server.parse(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["http://host:99999/", "http://host:x/", "http://host:0/", "http://:8888/", "http://[::1/"]
+)
+def test_an_odd_port_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no address of a Jupyter Server"):
+        Server.parse(text)
+
+
+def test_no_secret_of_an_address_is_ever_told(url: str) -> None:
+    server = Server.parse("https://eve:p%40ss@host:8443/lab?token=hush#more")
+    assert (server.url, server.token, server.user) == ("https://host:8443/lab/", "hush", ("eve", "p@ss"))
+    for text in (
+        "ftp://eve:hush@host/",
+        "eve:hush@host:1",
+        "http://eve:hu/sh@host/",
+        "x://h/?token=hush",
+        "h#token=hush",
+    ):
+        with pytest.raises(ValueError, match="is no address") as caught:
+            Server.parse(text)
+        assert "hush" not in str(caught.value)
+        assert "hu/sh" not in str(caught.value)
+    with_user = url.replace("://", "://eve:hush@")
+    kernels, silent = asyncio.run(
+        kernels_of([Server.parse(f"{with_user}?token=secret"), Server.parse(f"{with_user}?token=x")])
+    )
+    assert [kernel.name for kernel in kernels] == [f"{url}work/a.ipynb"]
+    assert [sentence.startswith(f"{url} does not tell") for sentence in silent] == [True]
+    assert "hush" not in silent[0]
+
+
+def test_why_a_server_is_silent_is_said_without_numbers_of_errors() -> None:
+    _, (silent,) = asyncio.run(kernels_of([Server("http://127.0.0.1:1/", "")]))
+    assert silent == "http://127.0.0.1:1/ does not tell its sessions: Connection refused"
+
+
+def test_a_disk_that_is_full_ends_an_observation_with_a_sentence(url: str, tmp_path: Path) -> None:
+    path = tmp_path / "o.jsonl"
+    fact = {"command": "c", "begin": 1.0, "end": 2.0, "memory_bytes": 1}
+    with Recorder(path, names=True) as recorder:
+        while path.stat().st_size < 960:
+            recorder.write(fact)
+    command = ["bash", "-c", 'ulimit -f 1; exec "$@"', "bash", *NLS, "observe", "--to", str(path), "--names"]
+    command += ["--server", url, "--every", "0.05s"]
+    environment = nls_environment(JUPYTER_TOKEN="secret")
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1, done.stderr
+    assert f"the observation ends, with what was recorded by then: {path}: File too large." in done.stderr
+    assert "Traceback" not in done.stderr
+    assert observed_rows(path, 0.5, 1.0)
+
+
+def test_a_part_of_a_key_is_not_left_behind(tmp_path: Path) -> None:
+    """On a disk on which nothing more fits."""
+    command = ["bash", "-c", 'ulimit -f 0; exec "$@"', "bash", *NLS, "observe", "--to", str(tmp_path / "o.jsonl")]
+    done = subprocess.run(command, env=nls_environment(), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr == f"nls: {tmp_path / 'o.jsonl'}: File too large.\n"
+    with Recorder(tmp_path / "o.jsonl", names=False) as recorder:
+        assert recorder.name_of("a") != "a"
+
+
+def test_a_key_that_is_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "o.jsonl.key")
+    with pytest.raises(WorkloadFileError, match="is no file, and no key"):
+        Recorder(tmp_path / "o.jsonl", names=False)
+
+
+def test_time_that_was_observed_twice_counts_once(tmp_path: Path) -> None:
+    """As after a clock was set back between two runs."""
+    path = tmp_path / "o.jsonl"
+    with Recorder(path, names=True) as recorder:
+        for begin in (1000.0, 1050.0, 1060.0):
+            recorder.write({"cell": "a", "begin": begin, "end": begin + 10, "memory_bytes": 5, "state_bytes": 1})
+            recorder.write({"session": "a", "begin": begin, "end": begin + 100, "memory_bytes": 5})
+    rows = observed_rows(path, 0.5, 1.0)
+    assert [(row.begin_s, row.end_s) for row in rows if isinstance(row, Session)] == [(0, 100), (100, 150), (150, 160)]
+    checker = Checker()
+    for _ in checked(((None, row) for row in rows), checker):
+        pass
+    assert checker.extent().sessions == 3
+
+
+def test_the_time_of_a_journal_is_one_that_nobody_sets() -> None:
+    clock, told = Clock(), []
+    for at, wall in ((10.0, 1000.0), (20.0, 400.0), (19.9, 401.0), (30.0, 410.0)):
+        clock.pass_to(TimerFired(at), wall)
+        told.append(clock.now)
+    clock.pass_to(DaemonRestarted(40.0), 470.0)
+    clock.pass_to(DaemonRestarted(5.0), 570.0)
+    clock.pass_to(TimerFired(6.0), 571.0)
+    assert told == [1000.0, 1010.0, 1010.0, 1020.0]
+    assert clock.now == 1020.0 + 60 + 100 + 1
 
 
 def test_processes_are_put_down_to_their_notebooks() -> None:

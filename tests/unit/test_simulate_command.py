@@ -8,7 +8,10 @@ import re
 import signal
 import subprocess
 import xml.etree.ElementTree as ET
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,12 +19,17 @@ import pytest
 from daemon_process import NLS, nls_environment
 from nls_scheduler.cli import main
 from nls_scheduler.what_if.generator.notebooks import Recipe
-from nls_scheduler.what_if.plays import Crew, Play
+from nls_scheduler.what_if.plays import Crew, Play, _result, play_one
+from nls_scheduler.what_if.report.results import Results, percent
+from nls_scheduler.what_if.report.sentences import conclusions
 from nls_scheduler.what_if.scenario import Node, Scenario
 from nls_scheduler.what_if.workload_file.rows import FIRST_LINE, Session
+from waiting import wait_until
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
+
+    from nls_scheduler.what_if.play.figures import Figures
 
 SMALL = ["simulate", "--generate", "3x6h", "--node", "2x80GiB"]
 
@@ -89,8 +97,13 @@ def _is_a_page_of_its_own(page: str) -> None:
         (["--generate", "3x6h", "--node", "2x80GiB", "--set", "quantum_s=0"], "quantum_s cannot be 0."),
         (["--generate", "3x6h", "--node", "2x80GiB", "--set", "colour=red"], "colour"),
         (["--generate", "3x6h", "--node", "2x80GiB", "--set", "oversubscribe"], "'oversubscribe' is not NAME=VALUE"),
-        (["--generate", "3x6h", "--node", "2x1GiB"], "Row "),
-        (["/nowhere.csv", "--node", "2x80GiB"], "No such file"),
+        (["--generate", "3x6h", "--node", "2x1GiB"], "'notebook-0"),
+        (["/nowhere.csv", "--node", "2x80GiB"], "nls: /nowhere.csv: No such file or directory."),
+        (["/dev/zero", "--node", "2x80GiB"], "/dev/zero is no file"),
+        (["--generate", "3x6h", "--node", "2x80GiB", "--set", "save_bytes_per_s=1e-300"], "save_bytes_per_s cannot be"),
+        (["--generate", "3x6h", "--node", "2x80GiB", "--set", "context_s=1e308"], "context_s cannot be 1e+308."),
+        (["--generate", f"3x{'9' * 400}d", "--node", "2x80GiB"], "is no recipe"),
+        (["--generate", "3x6h", "--node", f"2x{'9' * 400}GiB"], "is not a usable size"),
         (["--from-journal", "/nowhere.db"], "There is no journal /nowhere.db."),
     ],
 )
@@ -102,6 +115,15 @@ def test_what_cannot_be_played_is_said_in_one_sentence(
     assert told.out == ""
     assert sentence in told.err
     assert told.err.replace("nls: reading: 0 %\n", "").count("\n") == 1
+
+
+@pytest.mark.parametrize("option", ["--save-workload", "--report"])
+def test_a_pipe_that_nobody_may_read_is_refused(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert main([*SMALL, option, str(tmp_path / "pipe")]) == 2
+    assert "is a pipe" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", ["--save-workload", "--report"])
@@ -117,7 +139,7 @@ def test_what_is_played_is_never_overwritten(option: str, tmp_path: Path, capsys
 def test_a_report_that_cannot_be_written_costs_no_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SMALL, "--policy", "whole", "--report", str(tmp_path)]) == 2
     assert "cannot be written" in capsys.readouterr().err  # before anything is played
-    assert main([*SMALL, "--policy", "whole", "--report", "/dev/full"]) == 2
+    assert main([*SMALL, "--policy", "whole", "--report", "/dev/full"]) == 1
     told = capsys.readouterr()
     assert "POLICY" in told.out
     assert "The report could not be written" in told.err
@@ -133,6 +155,31 @@ def test_a_workload_is_saved_and_played_from_its_file(tmp_path: Path, capsys: py
         assert main(["simulate", *arguments, "--policy", "whole,replicas", "--json"]) == 0
         outputs.append(json.loads(capsys.readouterr().out))
     assert outputs[0]["policies"] == outputs[1]["policies"]
+
+
+def test_one_of_each_is_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    assert main(["simulate", "--generate", "1x1d", "--node", "1x80GiB", "--search", "2", "--report", str(path)]) == 0
+    for text in (capsys.readouterr().out, path.read_text()):
+        assert "1 generated notebook over 1 d" in text
+        assert not re.search(r"\b1 (GPUs|notebooks|cells|days|times|rows)\b", text)
+
+
+def test_a_seed_in_which_nobody_comes_is_left_out_of_the_search(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL, "--policy", "whole", "--search", "2", "--json"]) == 0  # there are none in the second one
+    assert len(json.loads(capsys.readouterr().out)["gpus_needed"]["whole"]["by_seed"]) == 1
+
+
+def test_a_report_is_written_even_if_nobody_reads_the_figures_to_their_end(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    with begun("--generate", "3x6h", "--node", "2x80GiB", "--json", "--report", str(path)) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        told = process.stderr.read()
+    assert process.returncode == 141, told
+    assert "Traceback" not in told
+    assert "</html>" in path.read_text()
 
 
 def test_what_if_there_were_more_users_who_asked_for_less() -> None:
@@ -161,6 +208,114 @@ def test_what_is_stopped_keeps_what_was_played_and_begins_nothing_more() -> None
     figures = played[0][1]
     assert not figures.whole
     assert 0 < figures.ended_at < 86400.0
+
+
+def begun(*arguments: str) -> subprocess.Popen[str]:
+    """In a group of its own, as a terminal's command is."""
+    return subprocess.Popen(
+        [*NLS, "simulate", *arguments], env=nls_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+def until(process: subprocess.Popen[str], beginning: str) -> None:
+    assert process.stderr is not None
+    told = []
+    for line in process.stderr:
+        told.append(line)
+        if line.startswith(beginning):
+            return
+    raise AssertionError(told)
+
+
+def interrupted(process: subprocess.Popen[str], moment: Callable[[subprocess.Popen[str]], object]) -> str:
+    """Ctrl-C in a terminal, which all processes of the group get, at that moment."""
+    with process:
+        try:
+            moment(process)
+            os.killpg(process.pid, signal.SIGINT)
+            _, told = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 130, told
+    return told
+
+
+@pytest.mark.long("each begins processes of its own: the moment in which they begin is here")
+@pytest.mark.parametrize("beginning", ["nls: reading", "nls: finding the best possible", "nls: playing"])
+def test_ctrl_c_at_any_moment_is_no_traceback(beginning: str) -> None:
+    process = begun("--generate", "20x100d", "--node", "8x80GiB", "--policy", "nls,whole")
+    assert "Traceback" not in interrupted(process, lambda process: until(process, beginning))
+
+
+def test_ctrl_c_while_processes_begin_is_no_traceback() -> None:
+    process = begun("--generate", "10x10d", "--node", "8x80GiB", "--policy", "nls,whole")
+    told = interrupted(process, lambda process: wait_until(lambda: len(children_of(process.pid)) >= 2, 20))
+    assert "Traceback" not in told
+    assert "100 %" not in told
+
+
+@pytest.mark.long("it begins processes and kills the one that began them")
+def test_nobody_plays_on_for_who_was_killed() -> None:
+    with begun("--generate", "20x60d", "--node", "8x80GiB", "--policy", "nls,nls-on-demand") as process:
+        try:
+            until(process, "nls: playing")
+            wait_until(lambda: len(children_of(process.pid)) >= 2, 20)
+            children = children_of(process.pid)
+        finally:
+            process.kill()
+    wait_until(lambda: not any(is_there(pid) for pid in children), 20)
+
+
+def test_a_process_that_was_ended_from_outside_is_a_sentence() -> None:
+    future: Future[Figures] = Future()
+    future.set_exception(BrokenProcessPool())
+    with pytest.raises(ChildProcessError, match="A process that played was ended from outside"):
+        _result(future)
+
+
+def children_of(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
+
+
+def is_there(pid: int) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def test_what_is_stopped_is_never_told_to_be_done_and_is_compared_with_nothing() -> None:
+    scenario = Scenario(Recipe(6, 86400.0), Node(2, 80 * 2**30))
+    told: list[float] = []
+    with Crew(1) as crew:
+        crew.progress = lambda part: (told.append(part), os.kill(os.getpid(), signal.SIGINT) if len(told) == 2 else 0)
+        played = dict(crew.all_of([Play(scenario, name) for name in ("nls",)]))
+    assert max(told) < 1
+    figures = {play.policy: one for play, one in played.items()}
+    results = Results("", scenario.node, scenario.extent(), scenario.costs, (), [], figures, whole=False)
+    whole = play_one(Play(scenario, "whole"))
+    for figures in (results.figures, {**results.figures, "whole": whole}):
+        results.figures = figures
+        sentences = " ".join(conclusions(results))
+        assert "Stopped before the end, and compared with nothing: “nls-jupyter” after " in sentences
+        assert "within a second" not in sentences
+        assert f"nls (after {100 * results.figures['nls'].played_part:.0f} %)" in results.table()[1][0]
+
+
+def test_hundred_percent_are_all() -> None:
+    assert [percent(part) for part in (1.0, 0.99999, 0.9956, 2 / 3, 0.0)] == [
+        "100.00 %", "99.99 %", "99.56 %", "66.66 %", "0.00 %"
+    ]  # fmt: skip
+
+
+def test_a_thousand_more_users_are_played_in_order() -> None:
+    before = Scenario(Recipe(3, 6 * 3600.0), Node(2, 80 * 2**30))
+    names = {row.name for row in before.rows()}
+    assert len({row.name for row in replace(before, more_users=1000).rows()}) == len(names) + 1000
 
 
 @pytest.mark.long("processes that play in earnest are interrupted: one is in this process here")

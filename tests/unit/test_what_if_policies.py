@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nls_scheduler.core.model.policy import Policy as Rules
 from nls_scheduler.what_if.play.costs import Costs
 from nls_scheduler.what_if.play.figures import Figures, Waits
 from nls_scheduler.what_if.play.stage import Stage
 from nls_scheduler.what_if.policies import TITLES, policy_named
 from nls_scheduler.what_if.policies.oracle import bound, places_of
 from nls_scheduler.what_if.policies.ours import Ours
+from nls_scheduler.what_if.scenario import settings_of
 from nls_scheduler.what_if.workload_file.rows import Cell, Command, Session
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ def cell(name: str, begin: float, end: float, held: int = GIB, state: int = GIB)
     return Cell(name, begin, end, held, state)
 
 
-def played(policy: str, rows: list[Row], gpus: int = 1, costs: Costs = COSTS) -> Figures:
+def played(policy: str, rows: list[Row], gpus: int = 1, costs: Costs = COSTS, rules: tuple[str, ...] = ()) -> Figures:
     rows = sorted(rows, key=lambda row: row.begin_s)
     figures = Figures(0.0, max(row.end_s for row in rows), gpus)
     stage = Stage(gpus, GPU, costs, figures)
-    stage.play(policy_named(policy, stage, Rules()), iter(rows))
+    stage.play(policy_named(policy, stage, settings_of(rules)[1]), iter(rows))
     assert figures.whole
     assert not stage.actors
     return figures
@@ -210,7 +210,7 @@ def test_every_step_of_a_play_keeps_the_invariants() -> None:
 def test_the_bound_counts_what_fits_at_once() -> None:
     rows: list[Row] = [session(name, 0, 100) for name in "abc"]
     rows += [cell("a", 10, 50), cell("b", 11, 20), cell("c", 12, 30)]
-    assert places_of(rows, GPU) == 2
+    assert places_of(GPU // 2, GPU) == 2
     assert bound(rows, 1) == pytest.approx(1 / 3)
     assert bound(rows, 2) == pytest.approx(2 / 3)
     assert bound(rows, 3) == 1.0
@@ -220,6 +220,6 @@ def test_percentiles_of_waits_are_right_to_one_percent() -> None:
     waits = Waits()
     for number in range(1000):
         waits.add(number / 10)
-    assert waits.share_at_once == 11 / 1000
+    assert waits.at_once == 11
     assert waits.percentile_s(0.5) == pytest.approx(50, rel=0.015)
     assert waits.percentile_s(0.99) == pytest.approx(99, rel=0.015)

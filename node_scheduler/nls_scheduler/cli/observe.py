@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nls_scheduler.cli import exit_codes
-from nls_scheduler.cli.output import tell
+from nls_scheduler.cli.output import tell, why
 from nls_scheduler.units.durations import parse_duration
 from nls_scheduler.units.sizes import parse_bytes
 
@@ -79,7 +79,7 @@ def _run(options: argparse.Namespace) -> int:
         servers += [Server.parse(url, is_hub=True) for url in options.hub]
         recorder = Recorder(options.to, names=options.names, most_bytes=options.most or MOST_BYTES)
     except (ValueError, OSError) as error:
-        tell(str(error))
+        tell(why(error))
         return exit_codes.USAGE
     driver = NvmlDriver()
     if not driver.discover():
@@ -89,6 +89,9 @@ def _run(options: argparse.Namespace) -> int:
     try:
         with recorder:
             asyncio.run(observe(recorder, driver, servers or None, options.every, options.for_s, tell))
+    except OSError as error:
+        tell(f"the observation ends, with what was recorded by then: {why(error)}")
+        return exit_codes.CANNOT_WRITE
     finally:
         driver.close()
     return 0

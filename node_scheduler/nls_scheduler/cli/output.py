@@ -25,6 +25,13 @@ def tell(text: str) -> None:
     write(sys.stderr, f"nls: {text}\n")
 
 
+def why(error: Exception) -> str:
+    """What went wrong, as a sentence; of the system's errors their words and whose file it is, without their number."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}." if error.filename else f"{error.strerror}."
+    return str(error)
+
+
 def write(stream: TextIO, text: str) -> None:
     """To a person, at once; where the disk behind it is full the exit code has to say it all."""
     try:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nls_scheduler.cli import exit_codes
-from nls_scheduler.cli.output import say, table, tell
+from nls_scheduler.cli.output import say, table, tell, why
+from nls_scheduler.units.counts import counted
 from nls_scheduler.units.sizes import parse_size
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def _count(text: str) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from nls_scheduler.what_if.asking import Asked, results_of, scenario_of
+    from nls_scheduler.what_if.asking import Asked, heard, results_of, scenario_of
     from nls_scheduler.what_if.report.page import page
     from nls_scheduler.what_if.workload_file.writing import write_rows
 
@@ -134,32 +135,40 @@ def _run(options: argparse.Namespace) -> int:
         more_users=options.more_users,
         seeds=options.search or 0,
     )
+    progress = _Progress()
     try:
         _check_outputs(options)
         scenario = scenario_of(asked)
         if options.save_workload is not None:
-            rows = write_rows(options.save_workload, scenario.rows())
-            tell(f"{rows} rows in {options.save_workload}")
+            rows = write_rows(options.save_workload, scenario.rows(told=heard(progress, "writing")))
+            tell(f"{counted(rows, 'row')} in {options.save_workload}")
         if options.node is None and options.from_journal is None:
             if options.save_workload is None:
                 tell("On which node? Say for example --node 8x80GiB.")
             return exit_codes.USAGE if options.save_workload is None else 0
-        results = results_of(asked, scenario, _Progress())
+        results = results_of(asked, scenario, progress)
     except (ValueError, OSError) as error:
-        tell(str(error))
+        tell(why(error))
         return exit_codes.USAGE
+    # Whoever reads what is printed may go away in the middle of it: the report does not depend on that.
+    is_reported = options.report is None or _written(options.report, page(results))
     if options.json:
         say(json.dumps(results.as_json(), indent=2))
     else:
         _show(results)
-    if options.report is not None:
-        try:
-            options.report.write_text(page(results), encoding="utf-8")
-        except OSError as error:
-            tell(f"The report could not be written: {error}")
-            return exit_codes.USAGE
-        tell(f"the report is {options.report}")
+    if not is_reported:
+        return exit_codes.CANNOT_WRITE
     return 0 if results.whole else exit_codes.INTERRUPTED
+
+
+def _written(path: Path, text: str) -> bool:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        tell(f"The report could not be written: {why(error)}")
+        return False
+    tell(f"the report is {path}")
+    return True
 
 
 def _check_outputs(options: argparse.Namespace) -> None:
@@ -169,6 +178,8 @@ def _check_outputs(options: argparse.Namespace) -> None:
     for path in written:
         if path.is_dir() or not path.absolute().parent.is_dir():
             raise ValueError(f"{path} cannot be written: it is a folder, or its folder is not there.")
+        if path.is_fifo() and path.resolve().exists():  # a pipe of the shell's has no name
+            raise ValueError(f"{path} is a pipe, which may wait for a reader for ever: choose a file.")
         if path.exists() and any(path.samefile(one) for one in played):
             raise ValueError(f"{path} is what is played, and would be overwritten: choose another file.")
     if len(written) == 2 and written[0].absolute() == written[1].absolute():
@@ -203,7 +214,7 @@ class _Progress:
     def __call__(self, doing: str, part: float, left_s: float | None) -> None:
         left = (
             ""
-            if left_s is None
+            if left_s is None or part >= 1
             else f", about {left_s / 60:.1f} min left"
             if left_s > 90
             else f", about {left_s:.0f} s left"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import isfinite
 
 _SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)", re.IGNORECASE)
@@ -17,4 +18,6 @@ def parse_duration(text: str) -> float:
     seconds = sum(float(number) * _SECONDS[unit.lower()] for number, unit in parts)
     if seconds <= 0:
         raise ValueError(f"{text!r} is no time at all: write for example 90s, 10min, 2h or 1d.")
+    if not isfinite(seconds):
+        raise ValueError(f"{text!r} is no time that ever ends: write for example 90s, 10min, 2h or 1d.")
     return seconds

@@ -16,6 +16,7 @@ _UNITS = {
     "gi": 2**30,
     "ti": 2**40,
 }
+_TOO_MANY = 2.0**63
 _BYTES = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(?:([kmgt]i?)b?|b)\s*$", re.IGNORECASE)
 _FRACTION = re.compile(r"^\s*(\d*\.\d+|\d+\.?)\s*$")
 _HOW = "write a fraction of a GPU such as 0.5, or bytes such as 8GiB or 500M"
@@ -27,8 +28,9 @@ def parse_bytes(text: str) -> int:
     if match is None:
         raise ValueError(f"{text!r} is not a size in bytes: write for example 8GiB, 500M or 4096B.")
     number, unit = match.groups()
-    size = int(float(number) * _UNITS[(unit or "").lower()])
-    if size <= 0:
+    if (in_bytes := float(number) * _UNITS[(unit or "").lower()]) >= _TOO_MANY:
+        raise ValueError(f"{text!r} is not a usable size: nothing has so much.")
+    if (size := int(in_bytes)) <= 0:
         raise ValueError(f"{text!r} is not a usable size: it must be above zero.")
     return size
 

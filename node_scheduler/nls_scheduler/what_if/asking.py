@@ -5,19 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
+from nls_scheduler.units.counts import counted
+from nls_scheduler.units.sizes import format_seconds
 from nls_scheduler.what_if.generator.notebooks import Recipe
 from nls_scheduler.what_if.generator.portrait import portrait
 from nls_scheduler.what_if.observing.record import is_observation
 from nls_scheduler.what_if.observing.rows import observed_rows
 from nls_scheduler.what_if.plays import Crew, Estimate, Play
-from nls_scheduler.what_if.report.results import Results
+from nls_scheduler.what_if.report.results import Results, duration
 from nls_scheduler.what_if.scenario import Node, Scenario, policies_named, settings_of
-from nls_scheduler.what_if.search import best_possible, fewest_possible, search
+from nls_scheduler.what_if.search import best_possible, extents_by_seed, fewest_possible, search
+from nls_scheduler.what_if.workload_file.reading import check_can_be_read_again
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from nls_scheduler.what_if.scenario import Source
+    from nls_scheduler.what_if.workload_file.rows import Extent
 
 FEW_ROWS: Final = 200
 """A workload of fewer is played sooner than other processes have begun."""
@@ -64,6 +69,7 @@ def scenario_of(asked: Asked) -> Scenario:
 
 def _source(asked: Asked) -> tuple[Source, Node | None]:
     if asked.workload is not None:
+        check_can_be_read_again(asked.workload)
         if is_observation(asked.workload):
             return observed_rows(asked.workload, asked.request, asked.limit), None
         return asked.workload, None
@@ -82,26 +88,31 @@ def results_of(asked: Asked, scenario: Scenario, told: Told) -> Results:
     """Plays all of it. After Ctrl-C what had been played, with `whole` false. Raises as `scenario_of`."""
     policies = policies_named(asked.policies)
     told("reading", 0.0, None)
-    extent = scenario.extent()
+    extent = scenario.extent(told=heard(told, "reading"))
+    extents = extents_by_seed(scenario, extent, _seeds(asked))
     lines = portrait(scenario.rows())
-    results = Results(_words(asked), scenario.node, extent, scenario.costs, asked.assignments, lines, seeds=asked.seeds)
-    results.best = best_possible(scenario)
-
-    def progress(doing: str) -> None:
-        estimate = Estimate()
-        crew.progress = lambda part: told(doing, part, estimate.left_s(part))
-
+    results = Results(
+        _words(asked, extent), scenario.node, extent, scenario.costs, asked.assignments, lines, seeds=len(extents)
+    )
+    results.best = best_possible(scenario, extent, heard(told, "finding the best possible"))
     with Crew(1 if extent.rows < FEW_ROWS else None) as crew:
-        progress("playing")
+        crew.progress = heard(told, "playing")
         plays = [Play(scenario, name, extent=extent) for name in policies]
         found = {play.policy: figures for play, figures in crew.all_of(plays)}
         results.figures = {name: found[name] for name in policies if name in found}
         if asked.seeds and not crew.stopped:
-            progress("searching")
-            needed = search(scenario, policies, _seeds(asked), crew)
-            results.needed = {one.policy: one for one in needed} | {"oracle": fewest_possible(scenario, _seeds(asked))}
+            crew.progress = heard(told, "searching")
+            results.needed = {one.policy: one for one in search(scenario, policies, extents, crew)}
+            if not crew.stopped:
+                results.needed["oracle"] = fewest_possible(scenario, extents)
         results.whole = not crew.stopped
     return results
+
+
+def heard(told: Told, doing: str) -> Callable[[float], None]:
+    """For whoever knows only which part is done: `told` also hears what is left."""
+    estimate = Estimate()
+    return lambda part: told(doing, part, estimate.left_s(part))
 
 
 def _seeds(asked: Asked) -> int:
@@ -109,20 +120,22 @@ def _seeds(asked: Asked) -> int:
     return asked.seeds if asked.generate is not None else min(1, asked.seeds)
 
 
-def _words(asked: Asked) -> str:
+def _words(asked: Asked, extent: Extent) -> str:
     if asked.generate is not None:
         recipe = Recipe.parse(asked.generate)
-        days = recipe.length_s / 86400
-        words = f"{recipe.notebooks} generated notebooks over {days:g} days, seed {asked.seed}, "
-        words += f"request {_size(asked.request)}, limit {_size(asked.limit)}"
+        words = f"{counted(recipe.notebooks, 'generated notebook')} over {format_seconds(recipe.length_s)}"
+        words += f", seed {asked.seed}, request {_size(asked.request)}, limit {_size(asked.limit)}"
     else:
         path = asked.workload or asked.journal
         words = f"The workload {path.name}" if path is not None else ""
+        rows = [counted(extent.sessions, "session"), counted(extent.cells, "cell")]
+        rows += [counted(extent.commands, "command")] if extent.commands else []
+        words += f": {', '.join(rows)} in {duration(extent.length_s)}"
     if asked.commands_per_day:
         words += f", {asked.commands_per_day:g} commands a day"
     if asked.requests_by != 1.0:
         words += f", requests times {asked.requests_by:g}"
-    return words + (f", {asked.more_users} more users" if asked.more_users else "")
+    return words + (f", {counted(asked.more_users, 'more user')}" if asked.more_users else "")
 
 
 def _size(size: float | int) -> str:

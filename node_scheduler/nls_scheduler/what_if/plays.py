@@ -6,8 +6,12 @@ import os
 import signal
 import time
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
+from itertools import count
+from multiprocessing import get_context, parent_process, resource_tracker
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.what_if.play.figures import Figures
@@ -24,7 +28,8 @@ if TYPE_CHECKING:
 OURS_WEIGHT: Final = 50.0
 """How much longer a play of the daemon's own `step` takes than one of another policy, about."""
 _LOOKS_S: Final = 0.5
-_TOLD_EVERY_ROWS: Final = 16
+_TOLD_EVERY: Final = 32
+"""Things that happen in a play."""
 _PARTS: Final = 4096
 _STOP: Final = _PARTS
 
@@ -65,8 +70,10 @@ def play_one(play: Play, told: Callable[[float], None] = lambda _: None) -> Figu
     stage = Stage(play.scenario.node.gpus, play.scenario.node.gpu_bytes, play.scenario.costs, figures)
     policy = policy_named(play.policy, stage, play.scenario.rules)
 
+    happened = count()
+
     def tell(now: float) -> None:
-        if stage.rows_taken % _TOLD_EVERY_ROWS == 0:
+        if next(happened) % _TOLD_EVERY == 0:
             if figures.late > play.bearable * extent.cells:
                 raise _HopelessError
             told(min(1.0, (now - extent.begin_s) / max(extent.length_s, 1e-9)))
@@ -122,9 +129,10 @@ class Crew:
             yield from self._one_after_another(plays)
             return
         waiting: dict[Future[Figures], Play] = {}
-        for number, play in enumerate(plays):
-            self._shares[number % _PARTS] = 0.0
-            waiting[self._executor.submit(_play, play, number % _PARTS)] = play
+        with _uninterrupted():
+            for number, play in enumerate(plays):
+                self._shares[number % _PARTS] = 0.0
+                waiting[self._executor.submit(_play, play, number % _PARTS)] = play
         total = sum(play.weight for play in plays)
         numbers = {future: number for number, future in enumerate(waiting)}
         left = dict(waiting)
@@ -134,9 +142,10 @@ class Crew:
             done, _ = wait(left, _LOOKS_S, FIRST_COMPLETED) if left else ((), ())
             for future in sorted(done, key=numbers.__getitem__):
                 play = left.pop(future)
-                yield play, future.result()
+                yield play, _result(future)
             parts = (p.weight * (self._shares[numbers[f]] if f in left else 1.0) for f, p in waiting.items())
-            self.progress(sum(parts) / total)
+            if not self.stopped:  # what was stopped is never done
+                self.progress(sum(parts) / total)
 
     def _one_after_another(self, plays: Sequence[Play]) -> Iterator[tuple[Play, Figures]]:
         total, done = sum(play.weight for play in plays), 0.0
@@ -145,7 +154,8 @@ class Crew:
                 return
             yield play, play_one(play, self._hears(done, play.weight, total))
             done += play.weight
-            self.progress(done / total)
+            if not self.stopped:
+                self.progress(done / total)
 
     def _hears(self, done: float, weight: float, total: float) -> Callable[[float], None]:
         def told(part: float) -> None:
@@ -156,14 +166,40 @@ class Crew:
         return told
 
 
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Processes that begin meanwhile never hear an interrupt, which terminals send to all; this one hears it then."""
+    resource_tracker.ensure_running()  # where it has to begin it lifts the mask
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _result(future: Future[Figures]) -> Figures:
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        raise ChildProcessError(
+            "A process that played was ended from outside, perhaps because memory was short: there is no result."
+        ) from None
+
+
 _shares: Any = None
 
 
 def _begin(shares: Any) -> None:
-    """In each process: a terminal's interrupt goes to all of them, and is the first one's to act upon."""
+    """In each process, which ends with the one that began it."""
     global _shares
     _shares = shares
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    if (parent := parent_process()) is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _play(play: Play, number: int) -> Figures:

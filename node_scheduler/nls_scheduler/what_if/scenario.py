@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 import re
 from dataclasses import dataclass, field, fields, replace
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from nls_scheduler.core.model.policy import Policy as Rules
 from nls_scheduler.daemon import config
 from nls_scheduler.drivers.topology_file import MOST_GPUS
+from nls_scheduler.units.counts import counted
 from nls_scheduler.units.sizes import format_bytes, parse_bytes
 from nls_scheduler.what_if.generator.notebooks import Recipe
+from nls_scheduler.what_if.more_users import first_names, with_more_users
 from nls_scheduler.what_if.play.costs import Costs
 from nls_scheduler.what_if.policies import TITLES
 from nls_scheduler.what_if.workload_file.checking import Checker, checked
-from nls_scheduler.what_if.workload_file.reading import extent_of, rows_of
+from nls_scheduler.what_if.workload_file.reading import numbered
 from nls_scheduler.what_if.workload_file.rows import Cell, Extent, Row, WorkloadFileError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from nls_scheduler.what_if.more_users import Numbered
 
 Source: TypeAlias = Recipe | Path | tuple[Row, ...]
 """A generator's recipe, a workload file, or rows that were read from somewhere else."""
 
-ANOTHER_BEGINS_S: Final = 1800.0
-"""How much later than the user that they are like another user does everything."""
+_TOLD_EVERY_ROWS: Final = 10_000
 _NODE = re.compile(r"^\s*(\d+)\s*[x×]\s*(\S.*?)\s*$")
 _LIKE_NODE = re.compile(r"^\s*N\s*([+-]\s*\d+)?\s*(?:[x×]\s*(\S.*?))?\s*$", re.IGNORECASE)
 
@@ -57,7 +58,7 @@ class Node:
         return node
 
     def __str__(self) -> str:
-        return f"{self.gpus} GPUs of {format_bytes(self.gpu_bytes)}"
+        return f"{counted(self.gpus, 'GPU')} of {format_bytes(self.gpu_bytes)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,53 +77,47 @@ class Scenario:
     requests_by: float = 1.0
     more_users: int = 0
 
-    def rows(self, more_seed: int = 0) -> Iterator[Row]:
-        """In order of time, each checked against the node. Raises WorkloadFileError. `more_seed`: of a recipe only."""
-        rows = self._source_rows(more_seed)
-        for number in range(self.more_users):
-            rows = heapq.merge(rows, self._like(number, more_seed), key=attrgetter("begin_s"))
-        if self.requests_by != 1.0:
-            rows = (self._scaled(row) for row in rows)
-        if isinstance(self.source, Path) and not self.more_users and self.requests_by == 1.0:
-            return rows
-        return checked(enumerate(rows, 3), Checker(self.node.gpu_bytes))
+    def rows(self, more_seed: int = 0, told: Callable[[float], None] = lambda _: None) -> Iterator[Row]:
+        """In order of time, each checked against the node. Raises WorkloadFileError.
 
-    def extent(self, more_seed: int = 0) -> Extent:
+        `more_seed`: of a recipe only. `told` hears which part has been read.
+        """
+        return checked(self._numbered(more_seed, told), Checker(self.node.gpu_bytes))
+
+    def extent(self, more_seed: int = 0, told: Callable[[float], None] = lambda _: None) -> Extent:
         """What all of it comes to; reads it once. Raises WorkloadFileError."""
-        if isinstance(self.source, Path) and not self.more_users and self.requests_by == 1.0:
-            return extent_of(self.source, self.node.gpu_bytes)
         checker = Checker(self.node.gpu_bytes)
-        for number, row in enumerate(self.rows(more_seed), 3):
-            checker.take(number, row)
+        for _ in checked(self._numbered(more_seed, told), checker):
+            pass
         return checker.extent()
 
     def on(self, gpus: int) -> Scenario:
         """The same on so many Gpus."""
         return replace(self, node=replace(self.node, gpus=gpus))
 
-    def _source_rows(self, more_seed: int) -> Iterator[Row]:
-        if isinstance(self.source, Recipe):
-            return replace(self.source, seed=self.source.seed + more_seed).rows()
-        if isinstance(self.source, Path):
-            return rows_of(self.source, self.node.gpu_bytes)
-        return iter(self.source)
+    def _numbered(self, more_seed: int, told: Callable[[float], None]) -> Iterator[Numbered]:
+        rows = self._source_rows(more_seed, told)
+        if self.more_users:
+            names = first_names(self._source_rows(more_seed, lambda _: None), self.more_users)
+            rows = with_more_users(rows, names, self.more_users)
+        if self.requests_by != 1.0:
+            rows = ((number, self._scaled(row)) for number, row in rows)
+        return rows
 
-    def _like(self, number: int, more_seed: int) -> Iterator[Row]:
-        """A user like the one whose session is the `number`-th to begin, for whatever that one does."""
-        names: list[str] = []
-        for row in self._source_rows(more_seed):
-            if row.name not in names and not isinstance(row, Cell):
-                names.append(row.name)
-            if len(names) > number:
-                break
-        if not names:
+    def _source_rows(self, more_seed: int, told: Callable[[float], None]) -> Iterator[Numbered]:
+        """With the numbers that rows of a file have."""
+        if isinstance(self.source, Path):
+            yield from numbered(self.source, told)
             return
-        like = names[number % len(names)]
-        later_s = ANOTHER_BEGINS_S * (1 + number // len(names))
-        for row in self._source_rows(more_seed):
-            if row.name == like:
-                begin_s, end_s = row.begin_s + later_s, row.end_s + later_s
-                yield replace(row, name=f"{like} again {number + 1}", begin_s=begin_s, end_s=end_s)
+        rows: Iterable[Row]
+        if isinstance(self.source, Recipe):
+            rows, length_s = replace(self.source, seed=self.source.seed + more_seed).rows(), self.source.length_s
+        else:
+            rows, length_s = self.source, self.source[-1].begin_s if self.source else 0.0
+        for number, row in enumerate(rows, 1):
+            if number % _TOLD_EVERY_ROWS == 0:
+                told(min(1.0, row.begin_s / max(length_s, 1e-9)))
+            yield None, row
 
     def _scaled(self, row: Row) -> Row:
         if isinstance(row, Cell):

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
-from statistics import median
+from statistics import median_high
 from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.what_if.plays import Crew, Play
 from nls_scheduler.what_if.policies.oracle import bound, places_of
+from nls_scheduler.what_if.workload_file.rows import EmptyWorkloadError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from nls_scheduler.what_if.play.figures import Figures
     from nls_scheduler.what_if.scenario import Scenario
+    from nls_scheduler.what_if.workload_file.rows import Extent
 
 WANTED: Final = 0.99
 _BEARABLE: Final = 1.1 * (1 - WANTED)
@@ -22,20 +25,25 @@ _BEARABLE: Final = 1.1 * (1 - WANTED)
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """For each seed the fewest Gpus; a seed for which even one for each notebook is too few has one more than that."""
+    """For each seed the fewest Gpus; one more than were tried if even a Gpu for each notebook is too few."""
 
     policy: str
     by_seed: tuple[int, ...]
     most_tried: int
 
     @property
-    def gpus(self) -> float:
-        """The middle one."""
-        return float(median(self.by_seed))
+    def gpus(self) -> int:
+        """The middle one; of two the larger."""
+        return median_high(self.by_seed)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether so many were enough."""
+        return self.gpus <= self.most_tried
 
     def __str__(self) -> str:
         """`7`, or `7 (6 to 8)` where the seeds differ; `more than 18` where none was enough."""
-        middle = f"{self.gpus:g}" if self.gpus <= self.most_tried else f"more than {self.most_tried}"
+        middle = str(self.gpus) if self.is_known else f"more than {self.most_tried}"
         least, most = min(self.by_seed), max(self.by_seed)
         upper = str(most) if most <= self.most_tried else f"more than {self.most_tried}"
         return middle if least == most else f"{middle} ({least} to {upper})"
@@ -46,32 +54,41 @@ def is_enough(figures: Figures) -> bool:
     return figures.late <= (1 - WANTED) * figures.waits.count
 
 
-def search(scenario: Scenario, policies: Sequence[str], seeds: int, crew: Crew) -> list[Needed]:
-    """By halving, for all policies and seeds side by side. What Ctrl-C leaves undecided is left out."""
-    extents = {seed: scenario.extent(seed) for seed in range(seeds)}
-    most = {seed: extent.most_at_once for seed, extent in extents.items()}
-    open_ones = {(policy, seed): (1, most[seed] + 1) for policy in policies for seed in range(seeds)}
+def extents_by_seed(scenario: Scenario, first: Extent, seeds: int) -> dict[int, Extent]:
+    """Of so many workloads, the `first` known already, without those that are empty. Raises WorkloadFileError."""
+    extents = {0: first}
+    for seed in range(1, seeds):
+        with suppress(EmptyWorkloadError):
+            extents[seed] = scenario.extent(seed)
+    return extents
+
+
+def search(scenario: Scenario, policies: Sequence[str], extents: Mapping[int, Extent], crew: Crew) -> list[Needed]:
+    """One more at a time, for all policies and seeds side by side. What Ctrl-C leaves undecided is left out.
+
+    Not by halving: with one more Gpu everybody is somewhere else, and by chance that can be worse. Too few are cheap to
+    try, as a play ends when it is hopeless.
+    """
+    most = max(extent.most_at_once for extent in extents.values())
+    asked = dict.fromkeys(((policy, seed) for policy in policies for seed in extents), 1)
     found: dict[tuple[str, int], int] = {}
-    told, rounds, done = crew.progress, (max(most.values()) + 1).bit_length(), 0
-    while open_ones and not crew.stopped:
-        crew.progress = _part_of(told, done, max(rounds, done + 1))
-        done += 1
-        asked = {key: (low + high) // 2 for key, (low, high) in open_ones.items()}
+    told = crew.progress
+    while asked and not crew.stopped:
+        done = min(asked.values()) - 1
+        crew.progress = _part_of(told, done, most)
         plays = {Play(scenario.on(gpus), *key, extents[key[1]], _BEARABLE): key for key, gpus in asked.items()}
         for play, figures in crew.all_of(list(plays)):
             key = plays[play]
-            low, high = open_ones[key]
-            if figures.whole:
-                middle = play.scenario.node.gpus
-                open_ones[key] = (low, middle) if is_enough(figures) else (middle + 1, high)
-        for key, (low, high) in list(open_ones.items()):
-            if low >= high:
-                found[key] = low
-                del open_ones[key]
+            if not figures.whole:
+                continue
+            if is_enough(figures) or asked[key] == most:
+                found[key] = asked.pop(key) + (not is_enough(figures))
+            else:
+                asked[key] += 1
     return [
-        Needed(policy, tuple(found[policy, seed] for seed in range(seeds)), max(most.values()))
+        Needed(policy, tuple(found[policy, seed] for seed in extents), most)
         for policy in policies
-        if all((policy, seed) in found for seed in range(seeds))
+        if all((policy, seed) in found for seed in extents)
     ]
 
 
@@ -79,20 +96,20 @@ def _part_of(told: Callable[[float], None], done: int, rounds: int) -> Callable[
     return lambda part: told((done + part) / rounds)
 
 
-def best_possible(scenario: Scenario) -> float:
+def best_possible(scenario: Scenario, extent: Extent, told: Callable[[float], None]) -> float:
     """The oracle's part at once on this node."""
-    places = places_of(scenario.rows(), scenario.node.gpu_bytes)
-    return bound(scenario.rows(), places * scenario.node.gpus)
+    places = places_of(extent.least_request_bytes, scenario.node.gpu_bytes)
+    return bound(scenario.rows(told=told), places * scenario.node.gpus)
 
 
-def fewest_possible(scenario: Scenario, seeds: int) -> Needed:
+def fewest_possible(scenario: Scenario, extents: Mapping[int, Extent]) -> Needed:
     """The Gpus that the oracle would need."""
-    places = places_of(scenario.rows(), scenario.node.gpu_bytes)
     needed = []
-    most = max(scenario.extent(seed).most_at_once for seed in range(seeds))
-    for seed in range(seeds):
+    most = max(extent.most_at_once for extent in extents.values())
+    for seed, extent in extents.items():
+        places = places_of(extent.least_request_bytes, scenario.node.gpu_bytes)
         low, high = 1, most + 1
-        while low < high:
+        while low < high:  # of the bound it is true that more are never worse
             middle = (low + high) // 2
             enough = bound(scenario.rows(seed), places * middle) >= WANTED
             low, high = (low, middle) if enough else (middle + 1, high)

@@ -21,12 +21,15 @@ from nls_scheduler.what_if.workload_file.rows import Cell, Command, Session, Wor
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from nls_scheduler.core.model.events import Event
     from nls_scheduler.core.model.ids import WorkloadId
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
     from nls_scheduler.what_if.workload_file.rows import Row
 
 _SHORTEST_S = 0.001
+_MOST_BACK_S = 1.0
+"""An event that is older by more is of another boot."""
 
 
 @dataclass
@@ -38,6 +41,26 @@ class _Seen:
     running_since: float | None = None
     cell: tuple[float, int] | None = None
     cells: list[Cell] = field(default_factory=list)
+
+
+class Clock:
+    """One that nobody sets: of each boot its own, between two daemons the wall's. Seconds, from the first step's on."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._last: tuple[float, float] | None = None
+
+    def pass_to(self, event: Event, wall: float) -> None:
+        """The next step, and what the wall clock showed."""
+        if self._last is None:
+            self.now, self._last = wall, (event.at, wall)
+            return
+        at, last_wall = self._last
+        if isinstance(event, ev.DaemonRestarted) or event.at < at - _MOST_BACK_S:
+            self.now += max(0.0, wall - last_wall)
+            at = event.at
+        self.now += max(0.0, event.at - at)
+        self._last = max(at, event.at), wall
 
 
 class JournalReader:
@@ -117,19 +140,19 @@ class JournalReader:
 
 def workload_of(path: Path) -> tuple[tuple[Row, ...], Node]:
     """What a journal tells, and its node. Raises WorkloadFileError with one sentence."""
-    reader, state, last = JournalReader(), None, 0.0
+    reader, state, clock = JournalReader(), None, Clock()
     try:
         for snapshot, event, _, wall in read_steps(path):
             state = snapshot if snapshot is not None else state
+            clock.pass_to(event, wall)
             if state is None:
                 continue
             state, _ = step(state, event)
-            last = max(last, wall)
             if not isinstance(event, ev.TimerFired):
-                reader.take(state, last)
+                reader.take(state, clock.now)
     except JournalError as error:
         raise WorkloadFileError(str(error)) from error
-    rows = reader.rows(last)
+    rows = reader.rows(clock.now)
     if reader.node is None or not rows:
         raise WorkloadFileError(f"{path} tells of no notebook and no command on one GPU: there is nothing to play.")
     return tuple(sorted(rows, key=attrgetter("begin_s"))), reader.node

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from nls_scheduler.processes.proc import ancestors
+from nls_scheduler.units.clock import boottime_s
 from nls_scheduler.what_if.observing.servers import kernels_of, servers_of_this_user
 from nls_scheduler.what_if.observing.watcher import Seen, Watcher
 
@@ -87,30 +88,45 @@ async def observe(
 
     `servers`: `None` finds this user's. `told` hears which does not answer, once each.
     """
-    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    loop, stop, watcher = asyncio.get_running_loop(), asyncio.Event(), Watcher(recorder)
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    watcher, began, silent_before = Watcher(recorder), time.monotonic(), set[str]()
+    looking = asyncio.create_task(_look(watcher, driver, servers, every_s, told))
+    stopping = asyncio.create_task(stop.wait())
     try:
-        while not stop.is_set() and (for_s is None or time.monotonic() - began < for_s):
-            asked = servers_of_this_user() if servers is None else servers
-            kernels, silent = await kernels_of(asked)
-            for sentence in sorted(set(silent) - silent_before):
-                told(sentence)
-            silent_before |= set(silent)
-            samples = await asyncio.to_thread(driver.sample)
-            use = await asyncio.to_thread(driver.use_by_process)
-            held: dict[ProcessId, int | None] = {}
-            for sample in samples.values():
-                for process, size_bytes in (sample.processes or {}).items():
-                    held[process] = (held.get(process) or 0) + (size_bytes or 0)
-            watcher.take(round(time.time(), 3), seen_of(kernels, held, use))
-            try:
-                async with asyncio.timeout(every_s):
-                    await stop.wait()
-            except TimeoutError:
-                continue
+        done, _ = await asyncio.wait((looking, stopping), timeout=for_s, return_when=asyncio.FIRST_COMPLETED)
+        if looking in done:
+            looking.result()
     finally:
+        looking.cancel()
+        stopping.cancel()
+        await asyncio.gather(looking, stopping, return_exceptions=True)
         watcher.end()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
+
+
+async def _look(
+    watcher: Watcher,
+    driver: Gpus,
+    servers: Sequence[Server] | None,
+    every_s: float,
+    told: Callable[[str], None],
+) -> None:
+    """For ever, every few seconds."""
+    silent_before = set[str]()
+    # The wall clock of the beginning, and from then on one that nobody sets.
+    offset_s = time.time() - boottime_s()
+    while True:
+        kernels, silent = await kernels_of(servers_of_this_user() if servers is None else servers)
+        for sentence in sorted(set(silent) - silent_before):
+            told(sentence)
+        silent_before |= set(silent)
+        samples = await asyncio.to_thread(driver.sample)
+        use = await asyncio.to_thread(driver.use_by_process)
+        held: dict[ProcessId, int | None] = {}
+        for sample in samples.values():
+            for process, size_bytes in (sample.processes or {}).items():
+                held[process] = (held.get(process) or 0) + (size_bytes or 0)
+        watcher.take(round(offset_s + boottime_s(), 3), seen_of(kernels, held, use))
+        await asyncio.sleep(every_s)

@@ -12,6 +12,8 @@ import hashlib
 import json
 import os
 import secrets
+from contextlib import contextmanager, suppress
+from itertools import count
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from nls_scheduler.what_if.workload_file.rows import WorkloadFileError
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 MARK: Final = "nls-observation"
 MOST_BYTES: Final = 64 * 2**20
+MOST_IN_A_LINE: Final = 2**24
+"""Of a hundred thousand open sessions."""
 _KEY_BYTES: Final = 32
 
 
@@ -44,17 +48,24 @@ class Recorder:
         if path.exists() and path.stat().st_size and not is_observation(path):
             raise WorkloadFileError(f"{path} is no observation: choose another file for --to.")
         self._file: IO[str] = _opened(path)
-        self._key = None if names else _key_beside(path)
-        _cut_half_a_line(path)
-        self._file.seek(0, os.SEEK_END)
-        if not self._file.tell():
-            self._append({MARK: VERSION})
+        try:
+            with _about(path):
+                self._key = None if names else _key_beside(path)
+                _cut_half_a_line(path)
+                self._file.seek(0, os.SEEK_END)
+                if not self._file.tell():
+                    self._append({MARK: VERSION})
+        except BaseException:
+            with suppress(OSError):  # it would be written once more
+                self._file.close()
+            raise
 
     def __enter__(self) -> Recorder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        with _about(self._path):
+            self._file.close()
 
     def name_of(self, name: str) -> str:
         """As it is written: the same for the same name, which nobody can tell from it without the key."""
@@ -64,9 +75,10 @@ class Recorder:
 
     def write(self, fact: dict[str, Any]) -> None:
         """One fact, on the disk when this returns."""
-        self._append(fact)
-        if self._file.tell() > self._most_bytes:
-            self._forget_the_older_half()
+        with _about(self._path):
+            self._append(fact)
+            if self._file.tell() > self._most_bytes:
+                self._forget_the_older_half()
 
     def _append(self, fact: dict[str, Any]) -> None:
         self._file.write(json.dumps(fact, separators=(",", ":")) + "\n")
@@ -87,6 +99,15 @@ class Recorder:
         self._file = _opened(self._path)
 
 
+@contextmanager
+def _about(path: Path) -> Iterator[None]:
+    """An error while something is written says where."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, error.filename or str(path)) from error
+
+
 def _opened(path: Path) -> IO[str]:
     """To append to, for its owner only. Raises WorkloadFileError where another observation writes there."""
     file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a", encoding="utf-8")
@@ -100,11 +121,16 @@ def _opened(path: Path) -> IO[str]:
 
 def _key_beside(path: Path) -> bytes:
     key_path = path.with_name(path.name + ".key")
+    if key_path.exists() and not key_path.is_file():
+        raise WorkloadFileError(f"{key_path} is no file, and no key of an observation.")
     try:
         with os.fdopen(os.open(key_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(secrets.token_bytes(_KEY_BYTES))
     except FileExistsError:
         pass
+    except OSError:
+        key_path.unlink(missing_ok=True)  # a part of a key is none
+        raise
     key = key_path.read_bytes()
     if len(key) != _KEY_BYTES:
         raise WorkloadFileError(f"{key_path} is no key of an observation: remove it, and names are hashed anew.")
@@ -135,7 +161,11 @@ def _refused(constant: str) -> None:
 def facts_of(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Its facts with their rows. Raises WorkloadFileError; half a line at its end is no fact yet."""
     with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
+        for number in count(1):
+            if not (line := file.readline(MOST_IN_A_LINE)):
+                return
+            if len(line) == MOST_IN_A_LINE and not line.endswith(b"\n"):
+                raise WorkloadFileError(f"Row {number}: it is longer than any line of an observation.")
             if not line.endswith(b"\n"):
                 return
             try:
@@ -145,7 +175,8 @@ def facts_of(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             if not isinstance(fact, dict):
                 raise WorkloadFileError(f"Row {number}: it is no fact of an observation.")
             if number == 1 and fact.get(MARK) != VERSION:
+                version = str(fact.get(MARK))[:20]
                 raise WorkloadFileError(
-                    f"It is an observation of version {fact.get(MARK)}, and this nls reads version {VERSION}."
+                    f"It is an observation of version {version}, and this nls reads version {VERSION}."
                 )
             yield number, fact

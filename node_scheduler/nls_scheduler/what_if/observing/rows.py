@@ -79,16 +79,22 @@ def _in_order(facts: list[tuple[str, dict[str, Any]]], request: Size, limit: Siz
     begin = min(value["begin"] for _, value in facts)
     sessions: list[Session] = []
     rows: list[Row] = []
+    open_until: dict[str, float] = {}
     for kind, value in sorted(facts, key=lambda fact: (fact[1]["begin"], _KINDS.index(fact[0]))):
         name, begin_s, end_s = value["name"], round(value["begin"] - begin, 3), round(value["end"] - begin, 3)
         if kind == "command":
             rows.append(Command(name, begin_s, end_s, 1.0, 1.0, memory_bytes=value["memory_bytes"]))
         elif kind == "session":
+            # Of one whose clock was set back the same time is there twice.
+            begin_s = max(begin_s, open_until.get(name, 0.0))
+            if end_s <= begin_s:
+                continue
+            open_until[name] = end_s
             sessions.append(Session(name, begin_s, end_s, request, limit))
             rows.append(sessions[-1])
         else:
             rows.append(Cell(name, begin_s, end_s, value["memory_bytes"], value["state_bytes"]))
-    return _within_sessions(rows, sessions)
+    return _within_sessions(sorted(rows, key=lambda row: (row.begin_s, isinstance(row, Cell))), sessions)
 
 
 def _within_sessions(rows: list[Row], sessions: list[Session]) -> tuple[Row, ...]:

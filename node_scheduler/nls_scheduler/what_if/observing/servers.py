@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import parse_qs, quote, urlsplit, urlunsplit
+from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.iostream import UnsatisfiableReadError
@@ -25,22 +26,40 @@ _SILENT: Final = (HTTPClientError, HTTPTimeoutError, UnsatisfiableReadError, OSE
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A Jupyter Server, or with `is_hub` a JupyterHub whose users' servers are asked."""
+    """A Jupyter Server, or with `is_hub` a JupyterHub whose users' servers are asked.
+
+    Attributes:
+        url: without any secret, as it is told and recorded.
+        user: who asks and with which password, where there is no token and something before the server wants them.
+    """
 
     url: str
     token: str
     is_hub: bool = False
+    user: tuple[str, str] | None = None
 
     @classmethod
     def parse(cls, text: str, *, is_hub: bool = False) -> Server:
         """`http://host:8888/?token=...`; else the token of the environment. Raises ValueError with one sentence."""
-        parts = urlsplit(text)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise ValueError(f"{text!r} is no address of a Jupyter Server: write for example http://localhost:8888/.")
+        try:
+            parts = urlsplit(text)
+            is_one = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            is_one = False
+        if not is_one:
+            shown = without_secrets(text)
+            raise ValueError(f"{shown!r} is no address of a Jupyter Server: write for example http://localhost:8888/.")
         variable = "JUPYTERHUB_API_TOKEN" if is_hub else "JUPYTER_TOKEN"
-        token = parse_qs(parts.query).get("token", [os.environ.get(variable, "")])[0]
+        token = parse_qs(parts.query, keep_blank_values=True).get("token", [os.environ.get(variable, "")])[0]
         path = parts.path if parts.path.endswith("/") else parts.path + "/"
-        return cls(urlunsplit((parts.scheme, parts.netloc, path, "", "")), token, is_hub)
+        user = None if parts.username is None else (unquote(parts.username), unquote(parts.password or ""))
+        return cls(urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], path, "", "")), token, is_hub, user)
+
+
+def without_secrets(text: str) -> str:
+    """What may be an address, without what stands before its host and after its path."""
+    shown = re.sub(r"[?#].*", "?...", text, flags=re.DOTALL)
+    return re.sub(r"^(\w+://)?.*@", r"\1...@", shown, flags=re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +79,7 @@ def servers_of_this_user() -> list[Server]:
     for path in sorted(Path(jupyter_runtime_dir()).glob("jpserver-*.json")):
         try:
             said = json.loads(path.read_text(encoding="utf-8"))
-            found.append(Server(str(said["url"]), str(said["token"])))
+            found.append(Server.parse(f"{said['url']}?{urlencode({'token': said['token']})}"))
         except (OSError, ValueError, KeyError, TypeError):
             continue  # it is being written, or is another program's
     return found
@@ -84,7 +103,8 @@ async def _told(url: str, asking: Coroutine[Any, Any, list[_Told]]) -> tuple[lis
     try:
         return await asking, None
     except _SILENT as error:
-        return [], f"{url} does not tell its sessions: {error}"
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        return [], f"{url} does not tell its sessions: {why}"
 
 
 async def _servers(client: SimpleAsyncHTTPClient, server: Server) -> list[Server]:
@@ -98,7 +118,7 @@ async def _servers(client: SimpleAsyncHTTPClient, server: Server) -> list[Server
             where = _of(dict, one, "server").get("url") or f"/user/{quote(str(user.get('name')))}/{quote(name)}"
             parts = urlsplit(server.url)
             url = urlunsplit((parts.scheme, parts.netloc, str(where).rstrip("/") + "/", "", ""))
-            found.append(Server(url, server.token))
+            found.append(Server(url, server.token, user=server.user))
     return found
 
 
@@ -121,7 +141,14 @@ def _of(kind: type[_Told], value: object, what: str) -> _Told:
 
 async def _asked(client: SimpleAsyncHTTPClient, server: Server, path: str) -> Any:
     headers = {"Authorization": f"token {server.token}"} if server.token else {}
+    name, password = server.user if server.user is not None and not server.token else (None, None)
     request = HTTPRequest(
-        server.url + path, headers=headers, connect_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S, follow_redirects=False
+        server.url + path,
+        headers=headers,
+        auth_username=name,
+        auth_password=password,
+        connect_timeout=TIMEOUT_S,
+        request_timeout=TIMEOUT_S,
+        follow_redirects=False,
     )
     return json.loads((await client.fetch(request)).body)

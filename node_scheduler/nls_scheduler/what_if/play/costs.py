@@ -6,6 +6,9 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 MIB: Final = 2**20
+_MOST: Final = 1e15
+_LEAST: Final = {"_per_s": 1.0, "quantum_s": 1e-3, "idle_s": 1e-3}
+"""By how a name ends; below that time would stand still."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,8 @@ class Costs:
         """Refuse what would let time stand still, or run backwards."""
         for field in fields(self):
             value = getattr(self, field.name)
-            if value < 0 or (value == 0 and field.name.endswith(("_per_s", "quantum_s", "idle_s"))):
+            least = next((least for end, least in _LEAST.items() if field.name.endswith(end)), 0.0)
+            if not least <= value <= _MOST:
                 raise ValueError(f"{field.name} cannot be {value:g}.")
         if self.gpu_part > 1:
             raise ValueError(f"gpu_part is a part of a cell, at most 1, and not {self.gpu_part:g}.")

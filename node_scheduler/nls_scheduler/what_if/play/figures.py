@@ -14,7 +14,7 @@ _RATIO: Final = log(1.01)
 
 
 class Waits:
-    """Seconds that cells waited. Shares within `AT_ONCE_S` are exact, percentiles to one percent, above."""
+    """Seconds that cells waited. Counts within `AT_ONCE_S` are exact, percentiles to one percent, above."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -23,12 +23,12 @@ class Waits:
         self.sum_s = 0.0
         self._buckets: Counter[int] = Counter()
 
-    def add(self, seconds: float) -> None:
-        """One cell."""
+    def add(self, seconds: float, *, served: bool = True) -> None:
+        """One cell; one that was not `served` had nothing at once, however soon that was clear."""
         self.count += 1
         self.sum_s += seconds
-        self.none += seconds <= 0
-        self.at_once += seconds <= AT_ONCE_S
+        self.none += served and seconds <= 0
+        self.at_once += served and seconds <= AT_ONCE_S
         self._buckets[0 if seconds < 1e-3 else ceil(log(seconds / 1e-3) / _RATIO)] += 1
 
     def percentile_s(self, part: float) -> float:
@@ -36,14 +36,9 @@ class Waits:
         left = part * self.count
         for bucket in sorted(self._buckets):
             left -= self._buckets[bucket]
-            if left <= 0:
+            if left <= 1e-9:
                 return 0.0 if bucket == 0 else float(1e-3 * 1.01**bucket)
         return 0.0
-
-    @property
-    def share_at_once(self) -> float:
-        """The part that waited for `AT_ONCE_S` at most; 1 where nobody waited for anything."""
-        return self.at_once / self.count if self.count else 1.0
 
 
 @dataclass
@@ -53,17 +48,21 @@ class Figures:
     Attributes:
         waits: of cells, from the moment their user ran them until they compute on a Gpu with all their state.
         command_waits: of commands, from their submission.
-        never_ran: cells whose session ended before they got a Gpu; they also count as waits until that end.
-        out_of_memory: cells that failed because their Gpu had too little memory for them.
-        lost: how often a session's GPU memory was lost, by whatever the policy does.
+        never_ran: cells whose session ended before they got a Gpu; they also count as waits until that end, and never
+            as at once.
+        out_of_memory: cells and commands that failed because their Gpu had too little memory for them.
+        lost: how often a session lost what it held on its Gpu, by whatever the policy does.
         broken_off: cells that were stopped while they ran, and started again.
         again_s: seconds of computing that were done again.
         used_s: seconds that cells and commands computed, as on a Gpu of their own, once each.
         slowed_s: how much longer they took because they shared a Gpu's computing time.
         reserved_s: Gpu-seconds that nobody else could have, by the policy's own measure.
-        open_s: seconds that sessions and commands were there: what a whole Gpu for each would reserve.
-        moves: how often a GPU process went to another Gpu, or off it and back.
-        moved_bytes: what these carried, both ways.
+        open_s: seconds that sessions and commands were there, in line or not.
+        waiting_s: those of them in which they had no place, or had asked for a Gpu and not got it.
+        whole_gpu_s: what a whole Gpu for each would have reserved to serve them as long as they were served: the
+            seconds in which they waited for nothing, of each at most as many as it was recorded for.
+        moves: how often a GPU process went to another Gpu, or came back to one.
+        moved_bytes: what these brought with them.
         whom: seconds of waiting, by who waited and for whom.
         busy_s: seconds in which something computed, by Gpu and bin of time.
         moved_at: moves by bin of time.
@@ -83,9 +82,11 @@ class Figures:
     slowed_s: float = 0.0
     reserved_s: float = 0.0
     open_s: float = 0.0
+    waiting_s: float = 0.0
+    whole_gpu_s: float = 0.0
     moves: int = 0
     moved_bytes: int = 0
-    whom: Counter[tuple[str, str]] = field(default_factory=Counter)
+    whom: dict[tuple[str, str], float] = field(default_factory=dict)
     busy_s: list[list[float]] = field(default_factory=list)
     moved_at: list[int] = field(default_factory=lambda: [0] * BINS)
     ended_at: float = 0.0
@@ -101,14 +102,29 @@ class Figures:
         return max(1e-9, self.length_s / BINS)
 
     @property
+    def played_part(self) -> float:
+        """Which part of the workload's time was played: below 1 where somebody stopped it."""
+        return 1.0 if self.whole else min(1.0, max(0.0, self.ended_at - self.begin_s) / max(self.length_s, 1e-9))
+
+    @property
+    def saved_s(self) -> float:
+        """Gpu-seconds that a whole Gpu for each would have reserved for the same service, and this policy did not."""
+        return self.whole_gpu_s - self.reserved_s
+
+    @property
+    def saved_part(self) -> float:
+        """That as a part of what a whole Gpu for each would have reserved."""
+        return self.saved_s / self.whole_gpu_s if self.whole_gpu_s else 0.0
+
+    @property
     def late(self) -> int:
         """Cells that had no Gpu within a second, or too little memory on it."""
-        return self.waits.count - self.waits.at_once + self.out_of_memory
+        return self.waits.count - self.waits.at_once
 
     @property
     def share_at_once(self) -> float:
         """Which part of the cells had a Gpu within a second, and all the memory that they took."""
-        return max(0.0, 1 - self.late / self.waits.count) if self.waits.count else 1.0
+        return self.waits.at_once / self.waits.count if self.waits.count else 1.0
 
     @property
     def slowed_part(self) -> float:
@@ -126,7 +142,7 @@ class Figures:
             number += 1
 
     def moved(self, at: float, size_bytes: int) -> None:
-        """A GPU process went away, or came back, with so many bytes."""
+        """A GPU process came to another Gpu, or back to one, with so many bytes."""
         self.moves += 1
         self.moved_bytes += size_bytes
         number = int((at - self.begin_s) / self.bin_s)
@@ -137,7 +153,7 @@ class Figures:
         """Somebody waited for others; beyond `MOST_PAIRS` pairs no new one is counted."""
         for other in whom:
             if (who, other) in self.whom or len(self.whom) < MOST_PAIRS:
-                self.whom[who, other] += round(seconds)
+                self.whom[who, other] = self.whom.get((who, other), 0.0) + seconds
 
     def summary(self) -> dict[str, float | int | bool | list[dict[str, object]]]:
         """All of it but the picture, for JSON and tables; times in seconds, hours where the name says so."""
@@ -145,6 +161,7 @@ class Figures:
         return {
             "gpus": self.gpus,
             "whole": self.whole,
+            "played_part": round(self.played_part, 4),
             "cells": self.waits.count,
             "at_once": round(self.share_at_once, 6),
             "without_any_wait": round(self.waits.none / self.waits.count, 6) if self.waits.count else 1.0,
@@ -155,16 +172,18 @@ class Figures:
             "out_of_memory": self.out_of_memory,
             "commands": self.command_waits.count,
             "command_wait_p50_s": round(self.command_waits.percentile_s(0.5), 3),
-            "open_gpu_hours": round(self.open_s / 3600, 3),
-            "reserved_gpu_hours": round(self.reserved_s / 3600, 3),
-            "saved_gpu_hours": round((self.open_s - self.reserved_s) / 3600, 3),
-            "used_gpu_hours": round(self.used_s / 3600, 3),
-            "again_gpu_hours": round(self.again_s / 3600, 3),
-            "slowed_hours": round(self.slowed_s / 3600, 3),
+            "open_hours": round(self.open_s / 3600, 6),
+            "waiting_hours": round(self.waiting_s / 3600, 6),
+            "whole_gpu_hours": round(self.whole_gpu_s / 3600, 6),
+            "reserved_gpu_hours": round(self.reserved_s / 3600, 6),
+            "saved_gpu_hours": round(self.saved_s / 3600, 6),
+            "used_gpu_hours": round(self.used_s / 3600, 6),
+            "again_gpu_hours": round(self.again_s / 3600, 6),
+            "slowed_hours": round(self.slowed_s / 3600, 6),
             "slowed_part": round(self.slowed_part, 4),
             "memory_lost": self.lost,
             "broken_off": self.broken_off,
             "moves": self.moves,
             "moved_gb": round(self.moved_bytes / 1e9, 3),
-            "who_waited_for_whom": [{"who": a, "for": b, "seconds": s} for (a, b), s in pairs if s],
+            "who_waited_for_whom": [{"who": a, "for": b, "seconds": round(s, 1)} for (a, b), s in pairs if s >= 0.05],
         }

@@ -2,7 +2,7 @@
 
 A user runs a cell at its recorded time, or as soon as the one before has ended. Cells that compute on one Gpu at once
 slow each other down (`Costs.gpu_part`). At a session's recorded end its user leaves: a cell that runs ends first,
-cells that still wait never run.
+cells that still wait never run. Of what happens in one moment sessions end first, then cells, and then others begin.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 from nls_scheduler.units.sizes import to_bytes
@@ -28,6 +29,7 @@ class Actor:
     """A notebook or a command of the workload while it is there.
 
     Attributes:
+        name: nobody else has it meanwhile; `called` is the one in the workload.
         request_bytes: of one Gpu of this node, as `limit_bytes`.
         cells: run by its user and not begun yet, oldest first; a command has one.
         asked_at: since when its first cell wants a Gpu; `None`: none wants one.
@@ -37,15 +39,21 @@ class Actor:
         lately_s: lengths of its last cells since its memory was empty, for what a loss costs.
         again_s: to be computed again before its next cell.
         leaving: its recorded end has come.
+        recorded_s: for how long it was recorded to be there.
+        in_line: it has no place yet, by its policy's own measure.
+        waits_since: since when it has no place, or asks for a Gpu in vain; `None`: it waits for nothing.
+        waited_s: for how long it has waited like that before.
     """
 
     name: str
+    called: str
     is_command: bool
     request_bytes: int
     limit_bytes: int
     priority: int
     queue: str
     arrived_at: float
+    recorded_s: float
     cells: deque[Cell] = field(default_factory=deque)
     asked_at: float | None = None
     gpu: int | None = None
@@ -54,6 +62,9 @@ class Actor:
     lately_s: deque[float] = field(default_factory=deque)
     again_s: float = 0.0
     leaving: bool = False
+    in_line: bool = False
+    waits_since: float | None = None
+    waited_s: float = 0.0
 
     @property
     def next_memory_bytes(self) -> int:
@@ -62,7 +73,10 @@ class Actor:
 
 
 class Policy(Protocol):
-    """Who has which Gpu when. The stage calls these; a policy calls `Stage.compute`, and `Stage.at` for its timers."""
+    """Who has which Gpu when. The stage calls these; a policy calls `Stage.compute`, and `Stage.at` for its timers.
+
+    One where not everybody has a place at once says so by `Stage.line_up` and `Stage.let_in`.
+    """
 
     name: str
     title: str
@@ -108,12 +122,12 @@ class Stage:
         self.actors: dict[str, Actor] = {}
         self._newest: dict[str, Actor] = {}
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._ends: list[tuple[float, int, Actor]] = []
         self._sequence = 0
         self._running: list[list[_Run]] = [[] for _ in range(gpus)]
         self._reserved = 0.0
         self._reserved_since = self.now
         self._busy_since: dict[int, float] = {}
-        self.rows_taken = 0
 
     def at(self, when: float, act: Callable[[], None]) -> None:
         """`act` at that time, after whatever was to happen then already."""
@@ -121,7 +135,7 @@ class Stage:
         heapq.heappush(self._agenda, (max(when, self.now), self._sequence, act))
 
     def play(self, policy: Policy, rows: Iterator[Row], told: Callable[[float], None] = lambda _: None) -> None:
-        """All of `rows`, until nothing is left to happen. `told` hears the time now and then.
+        """All of `rows`, until nothing is left to happen. `told` hears the time, again and again.
 
         Interrupted, what was counted stands, and `figures.whole` is false.
         """
@@ -129,22 +143,26 @@ class Stage:
         self.figures.whole = False
         coming = next(rows, None)
         try:
-            while coming is not None or self._agenda:
-                if coming is not None and (not self._agenda or coming.begin_s <= self._agenda[0][0]):
-                    self._pass_to(coming.begin_s)
-                    self._take(coming)
-                    self.rows_taken += 1
-                    coming = next(rows, None)
-                    told(self.now)
+            while coming is not None or self.actors:
+                ends, acts = self._ends[0][0] if self._ends else inf, self._agenda[0][0] if self._agenda else inf
+                begins = inf if coming is None else coming.begin_s
+                if (when := min(ends, acts, begins)) == inf:
+                    self._leave(next(iter(self.actors.values())))  # what it waits for will never come
                     continue
-                if not self.actors and coming is None:
-                    break  # only timers of a policy are left
-                when, _, act = heapq.heappop(self._agenda)
-                self._pass_to(when)
-                act()
+                self.now = max(self.now, when)
+                if ends <= when:
+                    self._reach_ends()
+                elif acts <= when:
+                    heapq.heappop(self._agenda)[2]()
+                elif coming is not None:
+                    self._take(coming)
+                    coming = next(rows, None)
+                told(self.now)
             self.figures.whole = True
         finally:
             self._note_reserved()
+            for actor in self.actors.values():
+                self._note_stay(actor)
             self.figures.ended_at = self.now
 
     def compute(self, actor: Actor, gpu: int, *, held_by: tuple[str, ...] = ()) -> None:
@@ -155,6 +173,7 @@ class Stage:
         self._note_wait(actor, waited_s, held_by)
         cell = actor.cells[0]
         actor.asked_at, actor.gpu = None, gpu
+        self._note_waiting(actor)
         run = _Run(actor, cell, actor.again_s, cell.length_s + actor.again_s, self.now, self.now)
         self._running[gpu].append(run)
         self.share_anew(gpu)
@@ -169,14 +188,15 @@ class Stage:
 
     def fail(self, actor: Actor) -> None:
         """Its first cell ends without a result: there is too little memory for it where it is."""
-        if actor.asked_at is not None:
-            self._note_wait(actor, self.now - actor.asked_at, ())
+        if actor.asked_at is None:
+            raise ValueError(f"{actor.name} asks for no GPU")
+        self._note_wait(actor, self.now - actor.asked_at, (), served=False)
         self.figures.out_of_memory += 1
         self._next_cell(actor)
 
     def lose(self, actor: Actor) -> None:
         """What it held on its Gpu is lost: the user computes its last cells again before the next one."""
-        if not actor.lately_s and not actor.state_bytes:
+        if not actor.state_bytes:
             return
         lost = list(actor.lately_s)[-int(self.costs.again_cells) :] if self.costs.again_cells >= 1 else []
         actor.again_s = max(actor.again_s, sum(lost))
@@ -188,6 +208,16 @@ class Stage:
         self._note_reserved()
         self._reserved += gpus
 
+    def line_up(self, actor: Actor) -> None:
+        """It has no place from now on, whether or not a cell of it wants a Gpu."""
+        actor.in_line = True
+        self._note_waiting(actor)
+
+    def let_in(self, actor: Actor) -> None:
+        """It has its place, and waits only when a cell of it does."""
+        actor.in_line = False
+        self._note_waiting(actor)
+
     def _take(self, row: Row) -> None:
         if isinstance(row, Cell):
             actor = self._newest[row.name]
@@ -197,41 +227,79 @@ class Stage:
             return
         request, limit = (to_bytes(size, self.gpu_bytes) for size in (row.request, row.limit))
         is_command = isinstance(row, Command)
-        name = row.name if row.name not in self.actors else f"{row.name} at {row.begin_s:g}"
-        actor = Actor(name, is_command, request, max(request, limit), row.priority, row.queue, self.now)
+        name, number = row.name, 1
+        while name in self.actors:  # its last cell outlasts its session, or a command is called the same
+            number += 1
+            name = f"{row.name} ({number})"
+        length_s = row.end_s - row.begin_s
+        actor = Actor(
+            name, row.name, is_command, request, max(request, limit), row.priority, row.queue, self.now, length_s
+        )
         actor.idle_since = self.now
         self.actors[name] = actor
         self.policy.arrives(actor)
         if isinstance(row, Session):
             self._newest[row.name] = actor
-            self.at(row.end_s, lambda: self._reach_end(actor))
+            self._sequence += 1
+            heapq.heappush(self._ends, (row.end_s, self._sequence, actor))
         else:
             actor.cells.append(Cell(name, row.begin_s, row.end_s, row.memory_bytes, 0))
             self._ask(actor)
 
     def _ask(self, actor: Actor) -> None:
         actor.asked_at = self.now
+        self._note_waiting(actor)
         self.policy.asks(actor)
 
-    def _reach_end(self, actor: Actor) -> None:
-        actor.leaving = True
-        if actor.gpu is None:
-            self._leave(actor)
+    def _reach_ends(self) -> None:
+        """All that end in this moment: none of them gets what another one of them leaves."""
+        going = []
+        while self._ends and self._ends[0][0] <= self.now:
+            going.append(heapq.heappop(self._ends)[2])
+        for actor in going:
+            actor.leaving = True
+            if actor.gpu is None:
+                self._give_up(actor)
+        # Who waits goes first, then whoever came last: a place that is left goes to nobody who goes as well.
+        going.reverse()
+        going.sort(key=lambda actor: actor.waits_since is None)
+        for actor in going:
+            if actor.gpu is None:
+                self._leave(actor)
 
-    def _leave(self, actor: Actor) -> None:
+    def _give_up(self, actor: Actor) -> None:
         self.figures.never_ran += len(actor.cells)
         if actor.asked_at is not None:
             for _ in actor.cells:
-                self._note_wait(actor, self.now - actor.asked_at, ())
+                self._note_wait(actor, self.now - actor.asked_at, (), served=False)
         actor.asked_at = None
         actor.cells.clear()
-        self.figures.open_s += self.now - actor.arrived_at
+
+    def _leave(self, actor: Actor) -> None:
+        self._give_up(actor)
+        self._note_stay(actor)
         del self.actors[actor.name]
-        self._newest = {name: newest for name, newest in self._newest.items() if newest is not actor}
+        if self._newest.get(actor.called) is actor:
+            del self._newest[actor.called]
         self.policy.leaves(actor)
 
-    def _note_wait(self, actor: Actor, waited_s: float, whom: tuple[str, ...]) -> None:
-        (self.figures.command_waits if actor.is_command else self.figures.waits).add(waited_s)
+    def _note_stay(self, actor: Actor) -> None:
+        open_s = self.now - actor.arrived_at
+        waiting_s = actor.waited_s + (0.0 if actor.waits_since is None else self.now - actor.waits_since)
+        self.figures.open_s += open_s
+        self.figures.waiting_s += waiting_s
+        self.figures.whole_gpu_s += min(open_s - waiting_s, actor.recorded_s)
+
+    def _note_waiting(self, actor: Actor) -> None:
+        waits = actor.in_line or actor.asked_at is not None
+        if waits and actor.waits_since is None:
+            actor.waits_since = self.now
+        elif not waits and actor.waits_since is not None:
+            actor.waited_s += self.now - actor.waits_since
+            actor.waits_since = None
+
+    def _note_wait(self, actor: Actor, waited_s: float, whom: tuple[str, ...], *, served: bool = True) -> None:
+        (self.figures.command_waits if actor.is_command else self.figures.waits).add(waited_s, served=served)
         if waited_s > 0 and whom:
             self.figures.waited(actor.name, whom, waited_s)
 
@@ -253,6 +321,7 @@ class Stage:
     def _next_cell(self, actor: Actor) -> None:
         actor.cells.popleft()
         actor.asked_at = None
+        self._note_waiting(actor)
         if actor.is_command or actor.leaving:
             self._leave(actor)
         elif actor.cells:
@@ -284,7 +353,8 @@ class Stage:
             run.rate = self.policy.rate(run.actor, actors)
             run.version += 1
             if run.rate > 0:
-                self.at(self.now + run.left_s / run.rate, self._end(run, run.version))
+                # To the microsecond: what ends in one moment must not end a rounding apart.
+                self.at(round(self.now + run.left_s / run.rate, 6), self._end(run, run.version))
         self._note_busy(gpu, computes=bool(runs))
 
     def _end(self, run: _Run, version: int) -> Callable[[], None]:
@@ -301,9 +371,6 @@ class Stage:
     def _note_reserved(self) -> None:
         self.figures.reserved_s += self._reserved * (self.now - self._reserved_since)
         self._reserved_since = self.now
-
-    def _pass_to(self, when: float) -> None:
-        self.now = max(self.now, when)
 
 
 def equal_rate(costs: Costs, beside: list[Actor]) -> float:

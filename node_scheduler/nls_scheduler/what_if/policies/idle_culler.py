@@ -27,11 +27,10 @@ class IdleCuller(WholeGpu):
 
     def asks(self, actor: Actor) -> None:
         """Who was ended starts again, at the end of the line."""
-        if actor in self._ended and actor not in self._line and actor not in self._has:
-            self._line.append(actor)
-            self._serve(())
-        elif actor not in self._ended:
+        if actor not in self._ended:
             super().asks(actor)
+        elif actor not in self._line and actor not in self.place:
+            self._line_up(actor)
 
     def finished(self, actor: Actor, cell: Cell) -> None:
         """From here on it is idle."""
@@ -49,10 +48,10 @@ class IdleCuller(WholeGpu):
 
     def _cull(self, actor: Actor, since: float) -> None:
         idle = actor.gpu is None and actor.asked_at is None and actor.idle_since == since
-        if idle and actor in self._has and not actor.is_command:
+        if idle and actor in self.place and not actor.is_command:
             self._ended.add(actor)
             self._stage.lose(actor)
-            self._take_away(actor)
+            self._give_back(actor)
 
     def _begin(self, actor: Actor) -> None:
         if actor in self._ended:
@@ -65,5 +64,5 @@ class IdleCuller(WholeGpu):
 
     def _again(self, actor: Actor) -> None:
         self._ended.discard(actor)
-        if actor in self._has and actor.asked_at is not None:
+        if actor in self.place and actor.asked_at is not None:
             super().asks(actor)

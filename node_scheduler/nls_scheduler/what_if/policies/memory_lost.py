@@ -8,29 +8,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nls_scheduler.what_if.play.stage import Actor, equal_rate
-from nls_scheduler.what_if.policies.packing import Packing
+from nls_scheduler.what_if.policies.packing import Packed
 
 if TYPE_CHECKING:
-    from nls_scheduler.what_if.play.stage import Stage
-    from nls_scheduler.what_if.workload_file.rows import Cell
+    from nls_scheduler.what_if.play.stage import Actor, Stage
 
 
-class MemoryLost:
+class MemoryLost(Packed):
     """Homes by request, places where fewest are; the requests of those who are on a Gpu fit on it."""
 
     name = "memory-lost"
     title = "Moves that lose the memory"
 
     def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        self._packing = Packing(stage)
+        super().__init__(stage)
         self._current: dict[Actor, int] = {}
         self._starting: set[Actor] = set()
-
-    def arrives(self, actor: Actor) -> None:
-        """A home, or the line."""
-        self._begin(self._packing.come(actor))
 
     def asks(self, actor: Actor) -> None:
         """At once where its process is."""
@@ -41,27 +34,18 @@ class MemoryLost:
         if wanted > actor.limit_bytes or beside + wanted > self._stage.gpu_bytes:
             self._stage.fail(actor)
         else:
-            self._stage.compute(actor, self._current[actor])
-
-    def finished(self, actor: Actor, cell: Cell) -> None:
-        """It stays where it is."""
+            self._compute(actor, self._current[actor])
 
     def leaves(self, actor: Actor) -> None:
         """Its home and its place are free."""
         self._current.pop(actor, None)
         self._starting.discard(actor)
-        self._begin(self._packing.go(actor))
+        super().leaves(actor)
 
-    def rate(self, actor: Actor, beside: list[Actor]) -> float:
-        """Computing time is what the driver makes of it."""
-        del actor
-        return equal_rate(self._stage.costs, beside)
-
-    def _begin(self, served: list[Actor]) -> None:
-        for actor in served:
+    def _begin(self, actor: Actor) -> None:
+        if actor not in self._current:
             self._place(actor)
-            if actor.asked_at is not None:
-                self.asks(actor)
+        super()._begin(actor)
 
     def _place(self, actor: Actor) -> None:
         """On an idle Gpu, else at home, from where those go who only borrow there."""
@@ -69,14 +53,15 @@ class MemoryLost:
         if idle and actor.limit_bytes > actor.request_bytes:
             self._current[actor] = idle[0]
             return
-        home = self._packing.place[actor]
+        home = self.place[actor]
         self._current[actor] = home
         while sum(other.request_bytes for other in self._on(home)) > self._stage.gpu_bytes:
-            borrowers = [other for other in self._on(home) if self._packing.place[other] != home]
-            self._send_home(borrowers[-1])
+            borrowers = [other for other in self._on(home) if self.place[other] != home]
+            self._send_home(borrowers[-1], actor)
 
-    def _send_home(self, actor: Actor) -> None:
-        home = self._packing.place[actor]
+    def _send_home(self, actor: Actor, for_whom: Actor) -> None:
+        home = self.place[actor]
+        self._held_by[actor] = (for_whom.name,)
         del self._current[actor]
         self._stage.lose(actor)
         self._stage.figures.moved(self._stage.now, 0)
@@ -85,16 +70,15 @@ class MemoryLost:
             self._stage.break_off(actor)
         self._current[actor] = home
         while sum(other.request_bytes for other in self._on(home)) > self._stage.gpu_bytes:
-            borrowers = [other for other in self._on(home) if self._packing.place[other] != home]
-            self._send_home(borrowers[-1])
+            borrowers = [other for other in self._on(home) if self.place[other] != home]
+            self._send_home(borrowers[-1], actor)
         start_s = self._stage.costs.start_s(0, standing_by=False)
         self._stage.at(self._stage.now + start_s, lambda: self._back(actor))
 
     def _back(self, actor: Actor) -> None:
         if actor in self._starting:
             self._starting.remove(actor)
-            if actor.asked_at is not None:
-                self.asks(actor)
+            self._begin(actor)
 
     def _on(self, gpu: int) -> list[Actor]:
         return [actor for actor, current in self._current.items() if current == gpu]

@@ -14,28 +14,28 @@ from nls_scheduler.core.model.policy import Policy as Rules
 from nls_scheduler.core.model.values import replace
 from nls_scheduler.core.model.workload import Kind, Phase
 from nls_scheduler.core.simulator import SimulatedNode
-from nls_scheduler.what_if.play.stage import Actor, equal_rate
+from nls_scheduler.what_if.policies.base import Base
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nls_scheduler.core.model.commands import WorkloadCommand
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
-    from nls_scheduler.what_if.play.stage import Stage
+    from nls_scheduler.what_if.play.stage import Actor, Stage
     from nls_scheduler.what_if.workload_file.rows import Cell
 
 ON_DEMAND: Final = 8.0
 """`oversubscribe` of the second one: idle notebooks of that many nodes may be in host memory."""
 
 
-class Ours:
+class Ours(Base):
     """Every request is guaranteed at all times."""
 
     name = "nls"
     title = "nls-jupyter"
 
     def __init__(self, stage: Stage, rules: Rules | None = None, *, watched: bool = False) -> None:
-        self._stage = stage
+        super().__init__(stage)
         self.node = SimulatedNode.of(stage.gpus, stage.gpu_bytes, self.rules(rules or Rules()), watched=watched)
         self.node.context_bytes = int(stage.costs.context_bytes)
         self._ids: dict[Actor, WorkloadId] = {}
@@ -43,7 +43,8 @@ class Ours:
         self._under_way: set[int] = set()
         self._timer_at: float | None = None
         self._wanted: dict[Actor, tuple[int, int]] = {}
-        self._blamed: dict[Actor, tuple[str, ...]] = {}
+        self._held_by: dict[Actor, tuple[str, ...]] = {}
+        self._gave_way = (-1.0, "")
         self._reserved = 0.0
 
     def rules(self, rules: Rules) -> Rules:
@@ -51,15 +52,14 @@ class Ours:
         return rules
 
     def arrives(self, actor: Actor) -> None:
-        """Submitted, as `%gpu request` or `nls run` does."""
+        """Submitted, as `%gpu request` does, or `nls run` without a limit of its own: that is never stopped."""
         self._now()
         kind = Kind.COMMAND if actor.is_command else Kind.NOTEBOOK
-        limit_bytes = actor.request_bytes if actor.is_command else actor.limit_bytes
         self.node.submit(
             name=actor.name,
             kind=kind,
             request_bytes=actor.request_bytes,
-            limit_bytes=limit_bytes,
+            limit_bytes=actor.request_bytes if actor.is_command else actor.limit_bytes,
             priority=actor.priority,
             queue=actor.queue,
         )
@@ -69,8 +69,12 @@ class Ours:
 
     def asks(self, actor: Actor) -> None:
         """A cell starts, or begins to wait."""
+        self._held_by.pop(actor, None)
         workload_id = self._ids[actor]
         if actor.is_command:
+            if actor.next_memory_bytes > actor.request_bytes:
+                self._stage.fail(actor)
+                return
             memory = actor.next_memory_bytes + self.node.context_bytes
             self.node.workloads[workload_id].from_start_bytes = min(memory, actor.request_bytes)
         else:
@@ -88,6 +92,7 @@ class Ours:
             self.node.finish_cell(workload_id)
             cached = max(0, self._held(workload_id) - self.node.context_bytes - cell.state_bytes)
             self.node.hold(workload_id, cell.state_bytes + self.node.context_bytes, cached)
+        self._gives_way(actor)
         self._follow()
 
     def leaves(self, actor: Actor) -> None:
@@ -95,18 +100,14 @@ class Ours:
         self._now()
         workload_id = self._ids.pop(actor)
         self._wanted.pop(actor, None)
-        self._blamed.pop(actor, None)
+        self._held_by.pop(actor, None)
         if workload_id in self.node.state.workloads:
             if self.node.workloads[workload_id].executing:
                 self.node.finish_cell(workload_id)
             self.node.release(workload_id)
         self.node.sample()
+        self._gives_way(actor)
         self._follow()
-
-    def rate(self, actor: Actor, beside: list[Actor]) -> float:
-        """Computing time is what the driver makes of it."""
-        del actor
-        return equal_rate(self._stage.costs, beside)
 
     def _now(self) -> None:
         self.node.now = self._stage.now
@@ -125,6 +126,7 @@ class Ours:
         for actor in list(self._ids):
             if actor.asked_at is not None:
                 self._begin(actor)
+        self._note_lines()
         self._note_reserved()
 
     def _takes_s(self, command: WorkloadCommand) -> float:
@@ -159,16 +161,17 @@ class Ours:
                 elif actor.asked_at is not None:  # it was waiting for memory
                     self.asks(actor)
             self._note_move(command)
-            self._stage.at(self._stage.now + self._seen_after_s(command), self._sees)
+            self._stage.at(self._stage.now + self._seen_after_s(command), lambda: self._sees(actor))
 
         return complete
 
     def _seen_after_s(self, command: WorkloadCommand) -> float:
         return 0.0 if isinstance(command, StartProcess | TrimMemory) else self._stage.costs.release_s
 
-    def _sees(self) -> None:
+    def _sees(self, actor: Actor) -> None:
         self._now()
         self.node.sample()
+        self._gives_way(actor)
         self._follow()
 
     def _fires(self, at: float) -> Callable[[], None]:
@@ -194,7 +197,7 @@ class Ours:
             if growth > 0 and not self._may_grow(actor, growth):
                 return
         gpu = self.node.state.gpus[simulated.process.gpus[0]].index
-        self._stage.compute(actor, gpu, held_by=self._blamed.pop(actor, ()))
+        self._stage.compute(actor, gpu, held_by=self._held_by.pop(actor, ()))
 
     def _may_grow(self, actor: Actor, growth: int) -> bool:
         """As an allocator does: within what the daemon allows, else it asks, and the cell waits for the answer."""
@@ -239,13 +242,31 @@ class Ours:
         process = self.node.workloads[workload_id].process
         return 0 if process is None else process.held_bytes
 
+    def _gives_way(self, actor: Actor) -> None:
+        self._gave_way = self._stage.now, actor.name
+
     def _note_cause(self, command: WorkloadCommand) -> None:
+        """A cell waits for whoever has to go for it; else for whoever gave way in the moment it gets its place."""
         for actor, workload_id in self._ids.items():
             if actor.asked_at is not None and command.cause == workload_id:
-                self._blamed[actor] = (self._actors[command.workload].name,)
+                self._held_by[actor] = (self._actors[command.workload].name,)
+        actor, (at, by) = self._actors[command.workload], self._gave_way
+        gets_it = isinstance(command, StartProcess) and actor.asked_at is not None
+        if gets_it and at == self._stage.now and by != actor.name:
+            self._held_by.setdefault(actor, (by,))
+
+    def _note_lines(self) -> None:
+        """Who has no home yet has no place."""
+        for actor, workload_id in self._ids.items():
+            entry = self.node.state.plan.get(workload_id)
+            in_line = entry is None or not entry.home
+            if in_line and not actor.in_line:
+                self._stage.line_up(actor)
+            elif actor.in_line and not in_line:
+                self._stage.let_in(actor)
 
     def _note_move(self, command: WorkloadCommand) -> None:
-        """Suspended, or started with what was saved: each is half a move, which carries the bytes once."""
+        """Started with what was saved: on another Gpu, or where it was."""
         workload = self.node.workloads[command.workload]
         state_bytes = max(0, workload.held_bytes - self.node.context_bytes)
         if isinstance(command, StartProcess) and workload.saved:

@@ -9,29 +9,26 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from nls_scheduler.what_if.play.stage import Actor, equal_rate
+from nls_scheduler.what_if.policies.base import Base
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nls_scheduler.what_if.play.stage import Stage
+    from nls_scheduler.what_if.play.stage import Actor, Stage
     from nls_scheduler.what_if.workload_file.rows import Cell
 
 
-class Replicas:
+class Replicas(Base):
     """Cells wait in line for an idle Gpu, first come, first served."""
 
     name = "replicas"
     title = "A whole GPU bound at each cell's start"
 
     def __init__(self, stage: Stage) -> None:
-        self._stage = stage
+        super().__init__(stage)
         self._idle = list(range(stage.gpus))
         self._line: deque[Actor] = deque()
         self._bound: dict[Actor, int] = {}
-
-    def arrives(self, actor: Actor) -> None:
-        """It needs no Gpu yet."""
 
     def asks(self, actor: Actor) -> None:
         """An idle Gpu, or the line."""
@@ -43,7 +40,7 @@ class Replicas:
 
     def finished(self, actor: Actor, cell: Cell) -> None:
         """What it holds goes to host memory, and the Gpu to the next one."""
-        self._stage.figures.moved(self._stage.now, cell.state_bytes)
+        del cell
         self._give_back(actor)
 
     def leaves(self, actor: Actor) -> None:
@@ -51,11 +48,6 @@ class Replicas:
         if actor in self._line:
             self._line.remove(actor)
         self._give_back(actor)
-
-    def rate(self, actor: Actor, beside: list[Actor]) -> float:
-        """It is alone."""
-        del actor
-        return equal_rate(self._stage.costs, beside)
 
     def _give_back(self, actor: Actor) -> None:
         if actor in self._bound:
@@ -76,6 +68,8 @@ class Replicas:
     def _loaded(self, actor: Actor, gpu: int, left_by: tuple[str, ...]) -> Callable[[], None]:
         def begin() -> None:
             if self._bound.get(actor) == gpu and actor.asked_at is not None:
+                if actor.lately_s:  # else it has never been anywhere
+                    self._stage.figures.moved(self._stage.now, actor.state_bytes)
                 self._stage.compute(actor, gpu, held_by=left_by)
 
         return begin

@@ -10,19 +10,21 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from nls_scheduler.what_if.policies.base import Base
+
 if TYPE_CHECKING:
     from nls_scheduler.what_if.play.stage import Actor, Stage
     from nls_scheduler.what_if.workload_file.rows import Cell
 
 
-class TimeQuantum:
+class TimeQuantum(Base):
     """In turns, in the order in which they asked."""
 
     name = "quantum"
     title = "Turns of 30 seconds"
 
     def __init__(self, stage: Stage) -> None:
-        self._stage = stage
+        super().__init__(stage)
         self._place: dict[Actor, int] = {}
         self._line: list[deque[Actor]] = [deque() for _ in range(stage.gpus)]
         self._turn: list[int] = [0] * stage.gpus
@@ -79,23 +81,26 @@ class TimeQuantum:
         turn, line = self._turn[gpu], self._line[gpu]
         if not line:
             return
-        actor, page_s = line[0], 0.0
+        actor, before, page_s = line[0], self._last[gpu], 0.0
         held = sum(max(a.state_bytes, a.next_memory_bytes) for a, place in self._place.items() if place == gpu)
-        if self._last[gpu] is not actor and held > self._stage.gpu_bytes:
-            page_s = actor.next_memory_bytes / self._stage.costs.paging_bytes_per_s
-            self._stage.figures.moved(self._stage.now, actor.next_memory_bytes)
+        # What a cell has not held yet does not come from anywhere.
+        back_bytes = actor.state_bytes if actor.gpu is None else actor.next_memory_bytes
+        if before is not actor and back_bytes and held > self._stage.gpu_bytes:
+            page_s = back_bytes / self._stage.costs.paging_bytes_per_s
+            self._stage.figures.moved(self._stage.now, back_bytes)
             self._paging.add(gpu)
             self._stage.share_anew(gpu)
         self._last[gpu] = actor
-        self._stage.at(self._stage.now + page_s, lambda: self._paged(gpu, turn))
+        held_by = () if before is None or before is actor else (before.name,)
+        self._stage.at(self._stage.now + page_s, lambda: self._paged(gpu, turn, held_by))
 
-    def _paged(self, gpu: int, turn: int) -> None:
+    def _paged(self, gpu: int, turn: int, held_by: tuple[str, ...]) -> None:
         if turn != self._turn[gpu]:
             return
         self._paging.discard(gpu)
         actor = self._line[gpu][0]
         if actor.asked_at is not None:
-            self._stage.compute(actor, gpu)
+            self._stage.compute(actor, gpu, held_by=held_by)
         else:
             self._stage.share_anew(gpu)
         self._stage.at(self._stage.now + self._stage.costs.quantum_s, lambda: self._end_turn(gpu, turn))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from nls_scheduler.what_if.play.costs import SOURCES
 from nls_scheduler.what_if.policies import TITLES
 from nls_scheduler.what_if.report.pictures import BEST, OTHERS, OURS, bars, timeline
+from nls_scheduler.what_if.report.results import part_played, percent
 from nls_scheduler.what_if.report.sentences import conclusions
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ h1 { font-size: 1.7em; margin-bottom: 0; } h2 { font-size: 1.2em; margin: 1.8em 
 table { border-collapse: collapse; width: 100%; font-size: .85em; } th { text-align: left; }
 th, td { padding: .25em .6em .25em 0; border-bottom: 1px solid #cfd8dc; vertical-align: top; }
 tr.ours td { font-weight: 600; } td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
-td.n { white-space: nowrap; } .wide table { font-size: .78em; }
+td.n { white-space: nowrap; } .wide table { font-size: .75em; } .wide td:last-child { white-space: normal; }
 svg { width: 100%; height: auto; } .wide { overflow-x: auto; }
 """
 _COLUMNS: Final = (
@@ -34,13 +35,18 @@ _COLUMNS: Final = (
         "cells whose session ended first: they waited for a GPU, or for their notebook's longer cells before",
     ),
     ("reserved", "GPU-hours that nobody else could have, by that policy's own measure"),
+    (
+        "saved",
+        "which part of what a whole GPU for each would have reserved to serve them as long; waiting is no saving",
+    ),
+    ("waiting", "hours in which notebooks and commands had no place, or had asked for a GPU and not got it"),
     ("used", "GPU-hours that cells and commands computed, each counted once as on a GPU of its own"),
     ("longer", "by how much cells took longer because they shared computing time, see below"),
     ("again", "GPU-hours that were computed again, because the memory was lost or a cell was broken off"),
     ("broken", "cells that were stopped in the middle, and ran again"),
     ("lost", "how often a notebook lost what it held on its GPU"),
-    ("no memory", "cells that failed because there was too little memory for them where they were"),
-    ("moves, moved", "how often a GPU process came back with what it held, and how much that was"),
+    ("no memory", "cells and commands that failed because there was too little memory for them where they were"),
+    ("moves, moved", "how often a GPU process came to another GPU, or back, and with how much"),
     ("GPUs needed", "the fewest on which 99 % of the cells have theirs within a second, and how far that varies"),
 )
 
@@ -81,13 +87,16 @@ def _needed(results: Results) -> Iterator[str]:
 
 
 def _at_once(results: Results) -> Iterator[str]:
+    if not any(figures.whole for figures in results.figures.values()):
+        return
     yield f"<h2>Cells that had their GPU within a second, on {escape(str(results.node))}</h2>"
     rows = [
-        (_title(name), figures.share_at_once, f"{100 * figures.share_at_once:.2f} %", _colour(name))
+        (_title(name), figures.share_at_once, percent(figures.share_at_once), _colour(name))
         for name, figures in results.figures.items()
+        if figures.whole  # what was stopped had other hours of the day
     ]
     if results.best is not None:
-        rows.append((_title("oracle"), results.best, f"{100 * results.best:.2f} %", BEST))
+        rows.append((_title("oracle"), results.best, percent(results.best), BEST))
     rows.sort(key=lambda row: -row[1])
     yield bars(rows, 1.0, "Part of the cells that had their GPU within a second, by policy")
 
@@ -106,7 +115,7 @@ def _timelines(results: Results) -> Iterator[str]:
     yield "<h2>The GPUs over time</h2>"
     yield '<p class="quiet">The darker, the more of the time a cell or a command computed there.</p>'
     for name, figures in results.figures.items():
-        yield f"<h3>{escape(_title(name))}</h3>"
+        yield f"<h3>{escape(_title(name))}{'' if figures.whole else ', stopped ' + part_played(figures)}</h3>"
         yield timeline(figures)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Final
 
+from nls_scheduler.units.counts import counted
 from nls_scheduler.what_if.play.figures import BINS
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def timeline(figures: Figures, begin_day: int = 1) -> str:
     """A line for each Gpu: the darker, the more of the time something computed there; below, the moves."""
     plot, height = WIDTH - _LEFT - 10, _ROW * figures.gpus + 62
     width = plot / BINS
-    parts = [_open(height, f"What each of {figures.gpus} GPUs computed over time")]
+    parts = [_open(height, f"What each of {counted(figures.gpus, 'GPU')} computed over time")]
     for gpu, bins in enumerate(figures.busy_s):
         y = gpu * _ROW + 2
         parts.append(_text(4, y + 12, f"GPU {gpu}"))

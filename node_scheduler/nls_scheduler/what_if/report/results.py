@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from math import floor
+from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.what_if.policies import TITLES
 from nls_scheduler.what_if.search import WANTED
@@ -68,35 +69,40 @@ class Results:
         return {} if saved is None else {"gpus_saved": round(saved, 4)}
 
     def saved(self, name: str) -> float | None:
-        """Which part of the Gpus that a whole one each needs this policy does without; `None`: not looked for."""
+        """Which part of the Gpus that a whole one each needs this policy does without; `None`: not known."""
         whole, own = self.needed.get("whole"), self.needed.get(name)
-        return None if whole is None or own is None else 1 - own.gpus / whole.gpus
+        if whole is None or own is None or not (whole.is_known and own.is_known):
+            return None
+        return 1 - own.gpus / whole.gpus
 
     def table(self) -> list[list[str]]:
         """One row for each policy, with a heading; for the terminal and the page."""
         rows = [
             [
-                "policy", "at once", "wait p50", "p95", "p99", "never ran", "reserved", "used", "longer", "again",
+                "policy", "at once", "wait p50", "p95", "p99", "never ran", "reserved", "saved", "waiting", "used",
+                "longer", "again",
                 "broken", "lost", "no memory", "moves", "moved", "GPUs needed",
             ]
         ]  # fmt: skip
         rows += [self._row(name, figures) for name, figures in self.figures.items()]
         if self.best is not None:
             needed = str(self.needed["oracle"]) if "oracle" in self.needed else ""
-            rows.append(["best possible", _percent(self.best), *[""] * 13, needed])
+            rows.append(["best possible", percent(self.best), *[""] * 15, needed])
         return rows
 
     def _row(self, name: str, figures: Figures) -> list[str]:
         waits = figures.waits
         return [
-            name if figures.whole else f"{name} (stopped)",
-            _percent(figures.share_at_once),
+            name if figures.whole else f"{name} ({part_played(figures)})",
+            percent(figures.share_at_once),
             *(duration(waits.percentile_s(part)) for part in (0.5, 0.95, 0.99)),
             str(figures.never_ran),
-            f"{figures.reserved_s / 3600:.0f} h",
-            f"{figures.used_s / 3600:.0f} h",
+            hours(figures.reserved_s),
+            f"{100 * figures.saved_part:.0f} %",
+            hours(figures.waiting_s),
+            hours(figures.used_s),
             f"{100 * figures.slowed_part:.0f} %",
-            f"{figures.again_s / 3600:.1f} h",
+            hours(figures.again_s),
             str(figures.broken_off),
             str(figures.lost),
             str(figures.out_of_memory),
@@ -106,8 +112,22 @@ class Results:
         ]
 
 
-def _percent(part: float) -> str:
-    return f"{100 * part:.2f} %"
+_MANY_S: Final = 10 * 3600.0
+
+
+def percent(part: float) -> str:
+    """Never more than it is: `100.00 %` are all."""
+    return f"{floor(1e4 * part + 1e-6) / 100:.2f} %"
+
+
+def part_played(figures: Figures) -> str:
+    """How far it came before somebody stopped it."""
+    return f"after {100 * figures.played_part:.0f} %"
+
+
+def hours(seconds: float) -> str:
+    """`0`, `57.6 s`, `17 min`, `3.1 h`, `310 h`."""
+    return f"{seconds / 3600:.0f} h" if seconds >= _MANY_S else duration(seconds)
 
 
 def duration(seconds: float) -> str:

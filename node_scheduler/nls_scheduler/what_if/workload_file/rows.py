@@ -28,6 +28,10 @@ class WorkloadFileError(ValueError):
     """What is wrong with a workload, in one sentence for whoever made it."""
 
 
+class EmptyWorkloadError(WorkloadFileError):
+    """There is nothing in it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Session:
     """A notebook that is open from `begin_s` to `end_s`, and asks for a part of one Gpu."""
@@ -81,7 +85,11 @@ Row: TypeAlias = Session | Cell | Command
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What a whole workload comes to; times in seconds."""
+    """What a whole workload comes to; times in seconds.
+
+    Attributes:
+        least_request_bytes: of its sessions; `None` where there is none, or the Gpus' memory is not known.
+    """
 
     rows: int
     sessions: int
@@ -90,6 +98,7 @@ class Extent:
     begin_s: float
     end_s: float
     most_at_once: int
+    least_request_bytes: int | None = None
 
     @property
     def length_s(self) -> float:
