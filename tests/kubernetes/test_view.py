@@ -60,6 +60,14 @@ def test_two_pods_of_a_new_group_wait_for_one_device() -> None:
     assert [o.devices_to_come for o in view.claims.owners] == [1]
 
 
+def test_a_bind_request_for_more_devices_than_any_node_has_costs_no_more_than_one_for_all_of_them() -> None:
+    for kind in ("Fraction", "Regular"):
+        written = bind_request("train")
+        written["spec"] |= {"receivedResourceType": kind, "receivedGPU": {"count": 2**40, "portion": "0.5"}}
+        claims = seen(requests=(written,)).claims
+        assert 2 <= sum(owner.devices_to_come for owner in claims.owners) <= 64
+
+
 def test_a_bind_request_for_a_known_group_claims_its_part_at_once() -> None:
     view = seen(reservation("g1", B), requests=(bind_request("train", groups=["g1"], portion="0.25"),))
     assert owners(view) == {("default/train", (B,), 4 * GIB, 0)}
