@@ -123,6 +123,17 @@ def test_a_reservation_that_nobody_can_place_keeps_a_gpu_free_and_is_reported() 
     assert [t.code for t in view.troubles[uid(silent)]] == ["GpuReservationSilent"]
 
 
+@pytest.mark.parametrize("whole_node", [True, False])
+def test_a_reservation_that_names_no_gpu_of_this_node_holds_the_one_that_the_kubelet_gave_it(whole_node: bool) -> None:
+    wrong, notebook = reservation("g1", STRANGE), shared_pod("book", "0.5", "g1", managed=True)
+    told = {"kai-resource-reservation/gpu-reservation-g1": (B,)}
+    view = seen(wrong, notebook, allocations=told, whole_node=whole_node)
+    assert view.homes[uid(notebook)] == (B,)
+    assert [t.code for t in view.troubles[uid(wrong)]] == ["GpuReservationWrong"]
+    nobody_knows = seen(wrong, notebook, whole_node=whole_node)
+    assert nobody_knows.homes[uid(notebook)] == (STRANGE,), "it may be another daemon's, or one that comes back"
+
+
 def test_two_reservations_of_one_group_are_reported_and_both_gpus_are_left_alone() -> None:
     first = reservation("g1", A, "r1", uid="1")
     second = reservation("g1", B, "r2", uid="2")
