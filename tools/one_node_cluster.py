@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from further_node import FurtherNode
 from image_archive import Image, write_images
+from kept_settings import SYSCTLS, settings_kept
 from node_settings import PAUSE, PLUGINS, SERVICE_ADDRESS, SOCKET, Place, containerd, kubeconfig, kubelet
 
 if TYPE_CHECKING:
@@ -52,9 +53,6 @@ USERS: Final = {
 }
 OF_ITS_OWN: Final = ("/var/lib", "/var/log")
 CGROUPS: Final = Path("/sys/fs/cgroup")
-# A kubelet sets these, and they are the whole machine's.
-SYSCTLS: Final = ("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops")
-SYSCTLS_OF_KEYS: Final = ("kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes")
 RESTART_S: Final = 1.0
 READY_S: Final = 180.0
 _SIGNALS: Final = {signal.SIGCHLD, signal.SIGHUP, signal.SIGTERM, signal.SIGINT}
@@ -340,8 +338,6 @@ def _run(*command: str) -> None:
 
 def cluster(arguments: argparse.Namespace) -> int:
     """The namespaces around `Node`; what is left of it goes when it has ended."""
-    sysctls = [Path("/proc/sys") / name for name in (*SYSCTLS, *SYSCTLS_OF_KEYS)]
-    kept = {path: path.read_text() for path in sysctls if path.exists()}
     folder = Path(tempfile.mkdtemp(prefix="one-node-"))
     spaces = ["unshare", "--mount", "--net", "--ipc", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
     command = ["setpriv", "--pdeathsig", "KILL", *spaces, sys.executable, __file__, "--inside", str(folder)]
@@ -352,20 +348,19 @@ def cluster(arguments: argparse.Namespace) -> int:
         *(f"--image={path}" for path in arguments.image),
     ]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        with subprocess.Popen([*command, *arguments.command], start_new_session=True) as process:
-            try:
-                return process.wait()
-            except KeyboardInterrupt:
-                return 128 + signal.SIGINT
-            finally:
-                process.kill()
-    finally:
-        for root in cgroup_roots():
-            _remove_cgroup(root / folder.name)
-        for path, value in kept.items():
-            path.write_text(value)
-        shutil.rmtree(folder)
+    with settings_kept(SYSCTLS):
+        try:
+            with subprocess.Popen([*command, *arguments.command], start_new_session=True) as process:
+                try:
+                    return process.wait()
+                except KeyboardInterrupt:
+                    return 128 + signal.SIGINT
+                finally:
+                    process.kill()
+        finally:
+            for root in cgroup_roots():
+                _remove_cgroup(root / folder.name)
+            shutil.rmtree(folder)
 
 
 def _remove_cgroup(top: Path) -> None:

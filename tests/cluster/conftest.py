@@ -14,10 +14,22 @@ sys.path.append(str(Path(__file__).parents[2] / "tools"))
 from one_node_cluster import missing
 
 from one_node import OneNode
-from story import Story
+from story import Stories
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
+
+    from story import Story
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What the cluster says, beside a failure: it is gone when somebody reads that."""
+    report = yield
+    node = getattr(item, "funcargs", {}).get("node")
+    if report.failed and isinstance(node, OneNode):
+        report.sections.append(("the cluster", node.seen()))
+    return report
 
 
 @pytest.fixture(scope="session")
@@ -32,8 +44,14 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneNode]:
 
 
 @pytest.fixture(scope="module")
-def story(node: OneNode) -> Iterator[Story]:
-    """For the tests of a module."""
-    story = Story(node)
-    yield story
-    story.end()
+def stories(node: OneNode) -> Iterator[Stories]:
+    """Those of a module."""
+    stories = Stories(node)
+    yield stories
+    stories.end()
+
+
+@pytest.fixture
+def story(request: pytest.FixtureRequest, stories: Stories) -> Story:
+    """That of the test before, or a new one where a test has failed since."""
+    return stories.next(request.session.testsfailed)

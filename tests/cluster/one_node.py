@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import threading
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -34,6 +35,7 @@ NOTEBOOKS = ("alice-0", "bob-0")
 PATIENCE_S = 90.0
 TOKEN = "story"
 WAITS = "nls-wait-for-gpus"
+_TAIL, _WORD_S = 4000, 30.0
 
 
 class OneNode:
@@ -43,10 +45,14 @@ class OneNode:
         self._folder, self._scratch = folder, scratch
         self._archive = scratch / "images.tar"
         self._stack = ExitStack()
+        # A thread of its own answers the servers' pings while a test waits, as a browser does: they close after 90 s.
         self._loop = asyncio.new_event_loop()
+        self._turning = threading.Thread(target=self._loop.run_forever)
 
     def __enter__(self) -> Self:
         with self._stack:
+            self._turning.start()
+            self._stack.callback(self._stop_turning)
             write_node_images(self._archive, self._scratch)
             self._import_images("/run")
             self.plugin = self._stack.enter_context(DevicePlugin(GPUS))
@@ -58,6 +64,10 @@ class OneNode:
 
     def __exit__(self, *_: object) -> None:
         self._kept.close()
+
+    def _stop_turning(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._turning.join()
         self._loop.close()
 
     def _install(self) -> None:
@@ -118,6 +128,18 @@ class OneNode:
         """Whether the pod runs."""
         return bool(self.get("pod", name, namespace).get("status", {}).get("phase") == "Running")
 
+    def stands(self, written: dict[str, Any]) -> bool:
+        """Whether a pod runs that was applied so; one that the kubelet refuses is made anew, as controllers do.
+
+        A kubelet that has just started counts devices of pods that have gone, and refuses for good.
+        """
+        name, namespace = written["metadata"]["name"], written["metadata"]["namespace"]
+        told = self.get("pod", name, namespace).get("status", {})
+        if told.get("reason") == "UnexpectedAdmissionError":
+            self.kubectl("-n", namespace, "delete", "pod", name)
+            self.apply(written)
+        return bool(told.get("phase") == "Running")
+
     def device(self, name: str, namespace: str = "notebooks", *, check: bool = True) -> str:
         """The GPU of a running pod. Without `check` empty where no kubelet answers for it."""
         asked = ("exec", name, "-c", "main", "--", "sh", "-c", "echo $NVIDIA_VISIBLE_DEVICES")
@@ -144,6 +166,28 @@ class OneNode:
         asked = ("-n", "nls-system", "exec", "daemonset/nls-scheduler", "--", "nls", "history", "--json")
         told: list[dict[str, Any]] = json.loads(self.kubectl(*asked))
         return told
+
+    def seen(self) -> str:
+        """What the cluster is like, for whoever reads of a failure."""
+        asked = [
+            ("get", "nodes,pods", "--all-namespaces", "-o", "wide"),
+            ("get", "events", "--all-namespaces", "--sort-by=.metadata.creationTimestamp"),
+            ("-n", "nls-system", "logs", "daemonset/nls-scheduler", "--all-pods", "--prefix", "--tail=100"),
+            ("-n", "nls-system", "exec", "daemonset/nls-scheduler", "--", "nls", "status"),
+            ("-n", "nls-system", "exec", "daemonset/nls-scheduler", "--", "nls", "history"),
+        ]
+        told = [f"$ kubectl {' '.join(words)}\n{self._told(*words)}" for words in asked]
+        logs = [f"$ tail {log.name}\n{log.read_text()[-_TAIL:]}" for log in sorted(self._folder.glob("logs/*.log"))]
+        return "\n".join((*told, *logs))
+
+    def _told(self, *words: str) -> str:
+        """With what went wrong; nobody is waited for."""
+        command = ["kubectl", "--request-timeout=10s", *words]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_WORD_S, check=False)
+        except subprocess.TimeoutExpired as error:
+            return str(error)
+        return done.stdout + done.stderr
 
     def following(self, name: str) -> subprocess.Popen[str]:
         """The log of a notebook's pod, from now on until it ends."""
@@ -235,11 +279,15 @@ class OneNode:
                     except OSError:
                         await asyncio.sleep(0.1)
 
-        return self._loop.run_until_complete(opened())
+        return asyncio.run_coroutine_threadsafe(opened(), self._loop).result()
+
+    def close(self, notebook: Notebook) -> None:
+        """Without a word to its kernel."""
+        self._loop.call_soon_threadsafe(notebook.close)
 
     def run(self, notebook: Notebook, code: str) -> str:
         """A cell's standard output and result."""
-        outputs = self._loop.run_until_complete(notebook.run(code, PATIENCE_S))
+        outputs = asyncio.run_coroutine_threadsafe(notebook.run(code, PATIENCE_S), self._loop).result()
         return f"{outputs.stdout}{outputs.result or ''}"
 
     def current(self) -> set[str]:

@@ -49,10 +49,11 @@ class Story:
     def third_pod(self) -> None:
         """It comes, gets its GPU vacated, and goes; both burst again."""
         node = self._node
+        training = pod("training", "notebooks", gpus=1)
         try:
-            node.apply(pod("training", "notebooks", gpus=1))
+            node.apply(training)
+            wait_until(lambda: node.stands(training), PATIENCE_S)
             wait_until(lambda: len(node.current()) == 1, PATIENCE_S)
-            wait_until(lambda: node.running("training"), PATIENCE_S)
             self.kept()
         finally:  # or the next test would meet it
             node.kubectl("-n", "notebooks", "delete", "pod", "training", check=False)
@@ -62,9 +63,34 @@ class Story:
     def close(self) -> None:
         """Without a word to the kernels."""
         for book in self.books.values():
-            book.close()
+            self._node.close(book)
 
     def end(self) -> None:
         """Nothing of it stays: another one may begin."""
         self.close()
         self._node.clear()
+
+
+class Stories:
+    """One after another, so that tests go on with what was left them by those that have passed, and by no other."""
+
+    def __init__(self, node: OneNode, example: Path = EXAMPLE) -> None:
+        self._node, self._example = node, example
+        self._story: Story | None = None
+        self._failed = 0
+
+    def next(self, failed: int) -> Story:
+        """The one that goes on, or a new one where more tests than before have failed; `failed`: how many."""
+        if self._story is not None and failed > self._failed:
+            self.end()
+        self._failed = failed
+        if self._story is None:
+            self._node.clear()  # what a story left that could not begin
+            self._story = Story(self._node, self._example)
+        return self._story
+
+    def end(self) -> None:
+        """Of the last one."""
+        if self._story is not None:
+            story, self._story = self._story, None
+            story.end()

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from one_node import DEPLOY, GPUS, NOTEBOOKS, PATIENCE_S, WAITS, OneNode, changed_example, pod
-from story import Story
+from story import Stories
 from waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from story import Story
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -51,15 +53,15 @@ def install(node: OneNode, folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def injected(node: OneNode, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    """The story in notebooks that have only the label."""
+def stories(node: OneNode, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stories]:
+    """In notebooks that have only the label."""
     folder = tmp_path_factory.mktemp("webhook")
     install(node, folder)
     # A new configuration, and that its endpoints are there, is heard of a little later.
     wait_until(lambda: waits(dry_run(node, {LABEL: "owner"})), PATIENCE_S)
-    story = Story(node, changed_example(folder, WITHOUT_OURS))
-    yield story
-    story.end()
+    stories = Stories(node, changed_example(folder, WITHOUT_OURS))
+    yield stories
+    stories.end()
     for name in ("webhook_configuration", "deployment", "service", "network_policy"):
         node.kubectl("delete", "-f", str(DEPLOY / f"components/webhook/{name}.yaml"))
     node.kubectl("-n", "nls-system", "delete", "secret", "nls-webhook-tls")
@@ -76,15 +78,15 @@ def waits(written: Any) -> bool:
     return WAITS in [container["name"] for container in written["spec"].get("initContainers", ())]
 
 
-def test_a_notebook_whose_pod_has_only_the_label_is_looked_after(node: OneNode, injected: Story) -> None:
+def test_a_notebook_whose_pod_has_only_the_label_is_looked_after(node: OneNode, story: Story) -> None:
     for name in NOTEBOOKS:
         spec = node.get("pod", name, "notebooks")["spec"]
         assert {"name": "NLS_SOCKET", "value": "/run/nls/nls.sock"} in spec["containers"][0]["env"]
         assert spec["runtimeClassName"] == "nvidia"
-    injected.third_pod()
+    story.third_pod()
 
 
-def test_an_owner_with_the_label_starts_when_its_gpu_is_vacated(node: OneNode, injected: Story) -> None:
+def test_an_owner_with_the_label_starts_when_its_gpu_is_vacated(node: OneNode, story: Story) -> None:
     node.apply(pod("held", "notebooks", gpus=1, labels={LABEL: "owner"}))
     wait_until(lambda: node.running("held"), PATIENCE_S)
     assert node.current() == set(GPUS) - {node.device("held")}
@@ -92,22 +94,20 @@ def test_an_owner_with_the_label_starts_when_its_gpu_is_vacated(node: OneNode, i
     assert (ended["name"], ended["state"]["terminated"]["exitCode"]) == (WAITS, 0)
     assert "starts" not in node.kubectl("-n", "notebooks", "logs", "held", "-c", WAITS)
     node.kubectl("-n", "notebooks", "delete", "pod", "held")
-    injected.spread()
-    injected.kept()
+    story.spread()
+    story.kept()
 
 
-def test_the_label_of_a_namespace_is_for_all_of_its_pods_but_those_that_say_none(
-    node: OneNode, injected: Story
-) -> None:
+def test_the_label_of_a_namespace_is_for_all_of_its_pods_but_those_that_say_none(node: OneNode, story: Story) -> None:
     namespace = {"name": "training", "labels": {LABEL: "owner"}}
     node.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": namespace})
     wait_until(lambda: waits(dry_run(node, {}, "training")), PATIENCE_S)
     assert not waits(dry_run(node, {LABEL: "none"}, "training"))
     assert not waits(dry_run(node, {}))
-    injected.kept()
+    story.kept()
 
 
-def test_pods_start_without_it_when_the_webhook_is_gone(node: OneNode, injected: Story) -> None:
+def test_pods_start_without_it_when_the_webhook_is_gone(node: OneNode, story: Story) -> None:
     """The last test of this story."""
     node.kubectl("-n", "nls-system", "scale", "deployment/nls-webhook", "--replicas=0")
     node.kubectl("-n", "nls-system", "delete", "pods", "-l", "app.kubernetes.io/name=nls-webhook", "--force")
@@ -115,6 +115,6 @@ def test_pods_start_without_it_when_the_webhook_is_gone(node: OneNode, injected:
     assert not waits(node.get("pod", "alone", "notebooks"))
     wait_until(lambda: node.running("alone"), PATIENCE_S)
     wait_until(lambda: node.current() == set(GPUS) - {node.device("alone")}, PATIENCE_S)
-    injected.kept()
+    story.kept()
     node.kubectl("-n", "notebooks", "delete", "pod", "alone")
-    injected.spread()
+    story.spread()

@@ -22,6 +22,8 @@ from test_manifests import VERSIONS, check
 from daemon_process import ROOT
 from nls_scheduler import __version__
 from nls_scheduler.cli import _parser
+from nls_scheduler.daemon.config import NlsScheduler
+from nls_scheduler.kubernetes_driver import policy
 from nls_scheduler.wire import locate
 
 CHART = DEPLOY / "helm" / "nls-jupyter"
@@ -319,6 +321,15 @@ def test_helm_s_test_asks_a_daemon_over_the_socket_that_it_cannot_replace() -> N
         ({"resources": {"limit": {}}}, "resources: Additional property limit is not allowed"),
         ({"args": ["set=a"]}, "args.0: Does not match pattern"),
         ({"policy": "{}"}, "policy: Invalid type"),
+        ({"policy": {"reclaim_dedline_s": 3}}, "policy: Additional property reclaim_dedline_s is not allowed"),
+        ({"policy": {"reclaim_deadline_s": "three"}}, "policy.reclaim_deadline_s: Invalid type"),
+        ({"policy": {"oversubscribe": 2}}, "policy: Additional property oversubscribe is not allowed"),
+        ({"policy": {"pools": {"a100": {}}}}, "policy.pools: Property name of \"a100\" does not match"),
+        ({"policy": {"pools": {"gpu=a100": {"idle": 3}}}}, "Additional property idle is not allowed"),
+        ({"image": {"repository": "registry.example.org/nls:0.1.0"}}, "image.repository: Does not match pattern"),
+        ({"env": [{"name": "NLS_OLD_CLUSTER_CA", "value": 1}]}, "env.0.value: Invalid type"),
+        ({"resources": {"limits": {"memory": "lots"}}}, "resources.limits.memory: Does not match pattern"),
+        ({"resources": {"limits": {"memory": "-1Gi"}}}, "resources.limits.memory: Does not match pattern"),
         ({"webhook": {"replicas": 0}}, "webhook.replicas: Must be greater than or equal to 1"),
         ({"webhook": {"caBundle": "-----BEGIN"}}, "webhook.caBundle: Does not match pattern"),
         ({"openshift": "true"}, "openshift: Invalid type"),
@@ -347,6 +358,20 @@ def test_the_schema_knows_every_value_and_no_other() -> None:
                 compare(inner, values[name])
 
     compare(SCHEMA, VALUES)
+
+
+def test_the_schema_knows_every_setting_of_the_daemon_and_no_other() -> None:
+    settings = NlsScheduler().trait_values(config=True)
+    written = SCHEMA["definitions"]["policy"]["properties"]
+    # On Kubernetes the first is 1.0.
+    assert written.keys() == settings.keys() - {"oversubscribe"} | {policy.UNIT}
+    rules = written["pools"]["additionalProperties"]["properties"]
+    assert rules.keys() == set(policy._RULES)
+    values = {name: value for name, value in settings.items() if name in written}
+    jsonschema.Draft7Validator(SCHEMA).validate({**VALUES, "policy": values})
+    for name, value in values.items():
+        wrong = {**VALUES, "policy": {name: 7 if isinstance(value, str | bool | dict) else "a"}}
+        assert not jsonschema.Draft7Validator(SCHEMA).is_valid(wrong), name
 
 
 def test_the_guide_has_every_value() -> None:

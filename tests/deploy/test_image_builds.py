@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 BUILD_ARGUMENTS = {"CUDA": "none"}
-OF_THIS_NETWORK = ("_proxy", "_cert", "_certs")
+OF_THIS_NETWORK = ("_proxy", "_cert")
 AT_THE_ROOT = re.compile(r"(?<![\w./])/(?=(?:opt|src|locks|wheels|tmp/wheels)\b)")
 
 pytestmark = [

@@ -90,6 +90,12 @@ def test_an_image_installs_nothing_but_what_a_lock_names_by_its_hashes(path: Pat
         assert (LOCKS / name.replace("$CUDA", "".join(default))).is_file()
 
 
+def test_node_fetches_by_the_certificate_authorities_that_pip_fetches_by() -> None:
+    steps = instructions(DEPLOY / "images" / "notebook.Containerfile")
+    wheel = next(n for n, (word, rest) in enumerate(steps) if word == "RUN" and "pip wheel" in rest)
+    assert any(word == "ENV" and "NODE_USE_SYSTEM_CA=1" in rest.split() for word, rest in steps[:wheel])
+
+
 def test_notebooks_run_as_no_root_and_the_daemon_as_its_daemon_set_says() -> None:
     users = {path.stem: [rest for word, rest in instructions(path) if word == "USER"][-1] for path in IMAGES}
     alice = yaml.safe_load((KUBERNETES / "examples" / "third_pod" / "alice.yaml").read_text(encoding="utf-8"))["spec"][

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -40,6 +41,34 @@ def test_a_pod_needs_no_kubeconfig_and_follows_its_token(tmp_path: Path, monkeyp
             monkeypatch.setenv(name, value)
         asyncio.run(story())
         assert server.authorizations == {"Bearer secret", "Bearer renewed"}
+
+
+def test_a_pod_follows_its_cluster_to_another_certificate_authority(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def moved(to: dict[str, str]) -> None:
+        for name, value in to.items():
+            monkeypatch.setenv(name, value)
+
+    async def story(server: FakeApiServer) -> None:
+        way = access.of_service_account(tmp_path)
+        assert way is not None
+        moved(await asyncio.to_thread(server.service_account, tmp_path))
+        there = access.of_service_account(tmp_path)
+        assert there is not None
+        api = KubernetesApi(replace(way, url=there.url))
+        try:
+            listed, _ = await api.list(PODS, {})
+            assert [each["metadata"]["name"] for each in listed] == ["there"]
+            (tmp_path / "ca.crt").write_text("half of one")
+            await api.list(PODS, {})
+        finally:
+            await api.close()
+
+    with FakeApiServer() as server:
+        server.put(PODS, pod("there"))
+        moved(server.service_account(tmp_path))
+        asyncio.run(story(server))
 
 
 @pytest.mark.parametrize("missing", [HOST, PORT, "token", "ca.crt"])

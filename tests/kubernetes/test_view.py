@@ -60,6 +60,14 @@ def test_two_pods_of_a_new_group_wait_for_one_device() -> None:
     assert [o.devices_to_come for o in view.claims.owners] == [1]
 
 
+def test_a_bind_request_for_more_devices_than_any_node_has_costs_no_more_than_one_for_all_of_them() -> None:
+    for kind in ("Fraction", "Regular"):
+        written = bind_request("train")
+        written["spec"] |= {"receivedResourceType": kind, "receivedGPU": {"count": 2**40, "portion": "0.5"}}
+        claims = seen(requests=(written,)).claims
+        assert 2 <= sum(owner.devices_to_come for owner in claims.owners) <= 64
+
+
 def test_a_bind_request_for_a_known_group_claims_its_part_at_once() -> None:
     view = seen(reservation("g1", B), requests=(bind_request("train", groups=["g1"], portion="0.25"),))
     assert owners(view) == {("default/train", (B,), 4 * GIB, 0)}
@@ -113,6 +121,17 @@ def test_a_reservation_that_nobody_can_place_keeps_a_gpu_free_and_is_reported() 
     view = seen(silent)
     assert [o.devices_to_come for o in view.claims.owners] == [1]
     assert [t.code for t in view.troubles[uid(silent)]] == ["GpuReservationSilent"]
+
+
+@pytest.mark.parametrize("whole_node", [True, False])
+def test_a_reservation_that_names_no_gpu_of_this_node_holds_the_one_that_the_kubelet_gave_it(whole_node: bool) -> None:
+    wrong, notebook = reservation("g1", STRANGE), shared_pod("book", "0.5", "g1", managed=True)
+    told = {"kai-resource-reservation/gpu-reservation-g1": (B,)}
+    view = seen(wrong, notebook, allocations=told, whole_node=whole_node)
+    assert view.homes[uid(notebook)] == (B,)
+    assert [t.code for t in view.troubles[uid(wrong)]] == ["GpuReservationWrong"]
+    nobody_knows = seen(wrong, notebook, whole_node=whole_node)
+    assert nobody_knows.homes[uid(notebook)] == (STRANGE,), "it may be another daemon's, or one that comes back"
 
 
 def test_two_reservations_of_one_group_are_reported_and_both_gpus_are_left_alone() -> None:

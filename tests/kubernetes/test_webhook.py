@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon_process import nls_environment
-from nls_scheduler.kubernetes_driver.webhook import Certificate
+from nls_scheduler.kubernetes_driver.certificate import Certificate
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -50,12 +50,13 @@ class Webhook:
             )
         wait_until(lambda: "answers at port" in log.read_text() or self.process.poll() is not None, 30)
         assert self.process.poll() is None, log.read_text()
-        self._port = int(log.read_text().rpartition("at port ")[2])
+        self._port = int(log.read_text().partition("at port ")[2].split()[0])
 
-    def ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, Any]:
-        """One request by a client that trusts the certificate in the folder, and no other."""
+    def ask(self, method: str, path: str, body: bytes | None = None, *, trusting: bool = True) -> tuple[int, Any]:
+        """One request by a client that trusts the certificate in the folder, and no other; a kubelet does not ask."""
         context = ssl.create_default_context(cafile=str(self._folder / "tls.crt"))
         context.check_hostname = False
+        context.verify_mode = ssl.CERT_REQUIRED if trusting else ssl.CERT_NONE
         connection = http.client.HTTPSConnection("127.0.0.1", self._port, context=context, timeout=10)
         try:
             connection.request(method, path, body)
@@ -112,6 +113,7 @@ def test_pods_get_what_their_label_says_and_a_namespace_of_owners_waits(webhook:
         ("GET", "/pods", None, 405),
         ("POST", "/elsewhere", b"{}", 404),
         ("GET", "/livez", None, 200),
+        ("GET", "/readyz", None, 200),
     ],
 )
 def test_whatever_is_sent_the_answer_is_a_sentence(
@@ -132,6 +134,30 @@ def test_a_renewed_certificate_is_served_and_a_broken_one_leaves_the_old(tmp_pat
         os.utime(tmp_path / name, ns=(1, 1))
     assert certificate.look() is True
     assert certificate.look() is False
+
+
+def test_one_that_is_out_of_date_is_not_ready_until_there_is_another(tmp_path: Path) -> None:
+    folder = tmp_path / "tls"
+    make_certificate(folder)
+    command = ["openssl", "x509", "-in", str(folder / "tls.crt"), "-signkey", str(folder / "tls.key"), "-days", "-1"]
+    subprocess.run([*command, "-out", str(folder / "tls.crt")], check=True, capture_output=True)
+    certificate = Certificate(folder)
+    assert certificate.trouble is not None
+    assert "expired" in certificate.trouble
+    running = Webhook(folder, tmp_path / "log")
+    try:
+        assert running.ask("GET", "/livez", trusting=False)[0] == 200
+        code, said = running.ask("GET", "/readyz", trusting=False)
+        assert (code, said["detail"]) == (503, certificate.trouble)
+        wait_until(lambda: certificate.trouble in running.log.read_text())
+    finally:
+        running.process.terminate()
+        running.process.wait(15)
+    make_certificate(folder)
+    for name in ("tls.crt", "tls.key"):
+        os.utime(folder / name, ns=(1, 1))
+    assert certificate.look() is True
+    assert certificate.trouble is None
 
 
 def test_without_a_certificate_it_says_so(tmp_path: Path) -> None:

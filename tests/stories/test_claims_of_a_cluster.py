@@ -5,6 +5,7 @@ from __future__ import annotations
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.gpu import Claims, Owner
 from nls_scheduler.core.model.ids import GpuUuid
+from nls_scheduler.core.model.pools import Placement
 from nls_scheduler.core.model.reasons import Mention, Reason, Why
 from nls_scheduler.views.status import cause_view
 from stage import TOTAL, Stage
@@ -222,6 +223,36 @@ def test_claims_that_are_withdrawn_give_the_gpu_back_to_bursters() -> None:
     claim(stage, allocated=(ZERO,))
     stage.after(60)
     assert {stage.gpu("alice"), stage.gpu("bob")} == {0, 1}
+
+
+def test_where_nothing_is_lent_any_more_whoever_borrows_goes_home_when_it_is_idle() -> None:
+    stage = alice_and_bob()
+    away = borrower(stage)
+    stage.cell_starts(away)
+    stage.changes(placement=Placement.BINPACK)
+    stage.after(60)
+    assert stage.gpu(away) == 1, "a running cell is left alone"
+    stage.cell_ends(away)
+    stage.after(60)
+    assert (stage.gpu("alice"), stage.gpu("bob")) == (0, 0)
+    stage.changes(placement=Placement.SPREAD)
+    stage.after(60)
+    assert {stage.gpu("alice"), stage.gpu("bob")} == {0, 1}
+
+
+def test_where_nothing_is_lent_nobody_leaves_home_for_memory_that_was_refused() -> None:
+    stage = Stage(2, placement=Placement.BINPACK)
+    for name in ("alice", "bob"):
+        stage.notebook(name, **at_home(ZERO))
+        stage.holds(name, 0.4)
+    stage.cell_starts("bob")
+    answer = stage.wants("bob", 0.4)
+    assert answer is not None
+    assert not answer.granted
+    assert answer.reason is not None
+    stage.cell_ends("bob")
+    stage.after(600)
+    assert stage.orders("bob") == stage.orders("alice") == ["start"]
 
 
 def test_owners_are_known_again_after_a_restart() -> None:

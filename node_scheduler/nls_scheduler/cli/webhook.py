@@ -70,6 +70,7 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     from nls_scheduler.daemon.http.observed import parse_address
     from nls_scheduler.kubernetes_driver import webhook
+    from nls_scheduler.kubernetes_driver.certificate import Certificate
     from nls_scheduler.kubernetes_driver.injecting import UNPRIVILEGED, Injection
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
@@ -88,8 +89,7 @@ def _run(options: argparse.Namespace) -> int:
         tell(str(error))
         return exit_codes.USAGE
     try:
-        certificate = webhook.Certificate(options.certificate)
-        asyncio.run(webhook.serve(injection, certificate, address, _ready))
+        asyncio.run(webhook.serve(injection, Certificate(options.certificate), address, _ready))
     except OSError as error:
         tell(f"The webhook cannot be served at {options.address}: {error}.")
         return exit_codes.NO_DAEMON

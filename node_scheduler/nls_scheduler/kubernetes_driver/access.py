@@ -67,11 +67,36 @@ def of_service_account(folder: Path) -> Access | None:
     if not host or not port or not token.text or not ca.is_file():
         log.debug("there is no service account: trying a kubeconfig")
         return None
-    context = ssl.create_default_context(cafile=ca)
+    authorities = _Authorities(ca)
     if _bears_with_old_ca():
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        authorities.context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     named = f"[{host}]" if ":" in host else host
-    return Access(f"https://{named}:{port}", context, token.header, {})
+
+    async def authorization() -> str:
+        authorities.look()
+        return await token.header()
+
+    return Access(f"https://{named}:{port}", authorities.context, authorization, {})
+
+
+class _Authorities:
+    """Who may sign for the API server: a file that follows the cluster to others. Who was believed once stays so."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError for a file that cannot be used."""
+        self._path, self._written = path, path.stat().st_mtime_ns
+        self.context = ssl.create_default_context(cafile=path)
+
+    def look(self) -> None:
+        """Before each request; a file that cannot be used leaves those who are believed."""
+        try:
+            written = self._path.stat().st_mtime_ns
+            if written != self._written:
+                self._written = written
+                self.context.load_verify_locations(self._path)
+                log.info("the cluster's certificate authorities have been read again")
+        except OSError as error:
+            log.debug("the cluster's certificate authorities cannot be read: %s", error)
 
 
 class _Token:

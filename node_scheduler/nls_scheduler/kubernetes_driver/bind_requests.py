@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from nls_scheduler.kubernetes_driver.quantities import MOST_DEVICES
 from nls_scheduler.kubernetes_driver.resource_claims import allocated
 from nls_scheduler.kubernetes_driver.written import mapping, objects, text, words
 
@@ -67,10 +68,14 @@ def bind_request(written: Mapping[str, Any]) -> BindRequest | None:
 
 
 def _received(received: Mapping[str, Any]) -> tuple[int, float]:
-    """Count and portion; a portion is written as a text, and one that makes no sense counts as everything."""
+    """Count and portion; a portion is written as a text, and one that makes no sense counts as everything.
+
+    No node has more devices than `MOST_DEVICES`.
+    """
     count = received.get("count")
     try:
         portion = float(received.get("portion") or 1.0)
     except (TypeError, ValueError):
         portion = 1.0
-    return count if type(count) is int and count > 0 else 0, portion if 0 < portion <= 1 else 1.0
+    devices = min(count, MOST_DEVICES) if type(count) is int and count > 0 else 0
+    return devices, portion if 0 < portion <= 1 else 1.0

@@ -31,7 +31,7 @@ _SUFFIXES: Final[dict[str, Decimal]] = {
     **{s: Decimal(10) ** p for s, p in (("T", 12), ("P", 15), ("E", 18))},
     **{s: Decimal(2) ** p for s, p in (("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60))},
 }
-_MOST_DEVICES: Final = 64
+MOST_DEVICES: Final = 64
 _LEAST_BYTES: Final = MIB
 _MOST_BYTES: Final = 4 * 2**40
 _TEXT_LIMIT: Final = 80
@@ -173,7 +173,7 @@ def _devices(container: Container, troubles: list[Trouble]) -> list[tuple[str, i
         if name != WHOLE and not _MIG.match(name):
             continue
         count = parse_quantity(text)
-        if count is None or count != count.to_integral_value() or not 0 <= count <= _MOST_DEVICES:
+        if count is None or count != count.to_integral_value() or not 0 <= count <= MOST_DEVICES:
             what = f"{name} = {_shown(text)} of container {container.name} is no number of devices: it counts as 1."
             troubles.append(Trouble("GpuRequestInvalid", what))
             count = Decimal(1)
@@ -289,7 +289,7 @@ def _device_count(annotations: Mapping[str, str], troubles: list[Trouble]) -> in
     if text is None:
         return 1
     stripped = text.strip()[:_TEXT_LIMIT]
-    if stripped.isascii() and stripped.isdecimal() and 1 <= int(stripped) <= _MOST_DEVICES:
+    if stripped.isascii() and stripped.isdecimal() and 1 <= int(stripped) <= MOST_DEVICES:
         return int(stripped)
     troubles.append(
         Trouble("GpuRequestInvalid", f"{DEVICES} = {_shown(text)} is no number of devices: it counts as 1.")

@@ -100,7 +100,7 @@ class _Look:
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
-        mine = sources.capacities.keys() | sources.vanished
+        self._mine = mine = sources.capacities.keys() | sources.vanished
         self._living = {uid: pod for uid, pod in sorted(sources.pods.items()) if not pod.ended}
         self._by_key = {pod.key: pod for pod in self._living.values()}
         given = dict(sources.allocations or {})
@@ -150,6 +150,7 @@ class _Look:
             device = self._reserved(pod)
             if device is not None:
                 self._allocated.add(device)
+                self._hold_against(pod, device)
             for group in pod.groups:
                 if device is None:
                     continue
@@ -161,11 +162,17 @@ class _Look:
                     self._owners[pod.uid] = Owner(pod.uid, pod.key, (device,))
         return found
 
+    def _hold_against(self, pod: PodRecord, device: GpuUuid) -> None:
+        """The device of a reservation pod against what it says."""
+        if _said(pod) not in (None, device):
+            what = f"This reservation pod names a GPU that this node does not have: {device}, by the kubelet, holds."
+            self._trouble(pod, Trouble("GpuReservationWrong", what))
+
     def _reserved(self, pod: PodRecord) -> GpuUuid | None:
-        """The device of a reservation pod: as it says, else as the kubelet says."""
-        if pod.reserves and pod.reserves.startswith(("GPU-", "MIG-")):
-            return GpuUuid(pod.reserves)
-        return next((GpuUuid(uuid) for uuid in self._allocations.get(pod.key, ())), None)
+        """The device of a reservation pod: as it says, else as the kubelet says, who may name one of ours instead."""
+        said = _said(pod)
+        given = next((GpuUuid(uuid) for uuid in self._allocations.get(pod.key, ())), None)
+        return given if said is None or (said not in self._mine and given in self._mine) else said
 
     def _pod(self, pod: PodRecord) -> None:
         demand = pod.demand
@@ -312,3 +319,8 @@ class _Look:
 
     def _trouble(self, pod: PodRecord, *troubles: Trouble) -> None:
         self._troubles[pod.uid] = (*self._troubles.get(pod.uid, ()), *troubles)
+
+
+def _said(pod: PodRecord) -> GpuUuid | None:
+    """The device that a reservation pod names."""
+    return GpuUuid(pod.reserves) if pod.reserves and pod.reserves.startswith(("GPU-", "MIG-")) else None

@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import signal
-import ssl
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tornado import web
@@ -18,8 +17,8 @@ from nls_scheduler.kubernetes_driver.injecting import Role
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from pathlib import Path
 
+    from nls_scheduler.kubernetes_driver.certificate import Certificate
     from nls_scheduler.kubernetes_driver.injecting import Injection
 
 PODS: Final = "/pods"
@@ -65,6 +64,17 @@ class _Livez(_Page):
         self.tell(200, "live")
 
 
+class _Readyz(_Page):
+    def initialize(self, certificate: Certificate) -> None:
+        """Tornado calls this for each request."""
+        self._certificate = certificate
+
+    def get(self) -> None:
+        """503 while the API server cannot believe us: nothing is added to any pod then, and nobody is told."""
+        why = self._certificate.trouble
+        self.tell(200 if why is None else 503, why or "ready")
+
+
 class _Review(_Page):
     def initialize(self, injection: Injection, default: Role | None) -> None:
         """Tornado calls this for each request."""
@@ -82,10 +92,11 @@ class _Review(_Page):
         self.finish(json.dumps(review) + "\n")
 
 
-def server(injection: Injection, context: ssl.SSLContext) -> HTTPServer:
+def server(injection: Injection, certificate: Certificate) -> HTTPServer:
     """The server; `listen` begins."""
     pages: list[Any] = [
         (r"/livez", _Livez),
+        (r"/readyz", _Readyz, {"certificate": certificate}),
         (PODS, _Review, {"injection": injection, "default": None}),
         (OWNERS, _Review, {"injection": injection, "default": Role.OWNER}),
     ]
@@ -96,43 +107,12 @@ def server(injection: Injection, context: ssl.SSLContext) -> HTTPServer:
     )
     return HTTPServer(
         application,
-        ssl_options=context,
+        ssl_options=certificate.context,
         max_body_size=_BODY_LIMIT_BYTES,
         max_buffer_size=2 * _BODY_LIMIT_BYTES,
         idle_connection_timeout=_WITHIN_S,
         body_timeout=_WITHIN_S,
     )
-
-
-class Certificate:
-    """`tls.crt` and `tls.key` of a mounted secret, read again when they change."""
-
-    def __init__(self, directory: Path) -> None:
-        """Raises OSError where there is none that could be used."""
-        self._directory = directory
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._written = self._load()
-
-    def look(self) -> bool:
-        """Whether another one holds from now on. One that cannot be read leaves the old one in place."""
-        try:
-            if self._stamp() == self._written:
-                return False
-            self._written = self._load()
-        except OSError as error:
-            log.warning("the certificate in %s cannot be read, and the old one stays: %s", self._directory, error)
-            return False
-        log.info("the certificate in %s has been read again", self._directory)
-        return True
-
-    def _load(self) -> tuple[int, int]:
-        stamp = self._stamp()
-        self.context.load_cert_chain(self._directory / "tls.crt", self._directory / "tls.key")
-        return stamp
-
-    def _stamp(self) -> tuple[int, int]:
-        crt, key = ((self._directory / name).stat().st_mtime_ns for name in ("tls.crt", "tls.key"))
-        return crt, key
 
 
 async def serve(
@@ -146,7 +126,7 @@ async def serve(
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    serving = server(injection, certificate.context)
+    serving = server(injection, certificate)
     sockets = bind_sockets(address[1], address[0])
     serving.add_sockets(sockets)
     ready(sockets[0].getsockname()[1])
@@ -160,6 +140,11 @@ async def serve(
 
 
 async def _look(certificate: Certificate, pause: Callable[[float], Awaitable[None]]) -> None:
+    told = None
     while True:
+        why = certificate.trouble
+        if why is not None and why != told:
+            log.error("%s Pods start without what they need.", why)
+        told = why
         await pause(_LOOK_S)
         certificate.look()

@@ -236,7 +236,7 @@ def _reason(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], moves
     if workload.id in draft.homes.waits:
         return draft.homes.waits[workload.id]
     if workload.id in moves:
-        return Why(Reason.GOES_HOME if workload.id in draft.homeward else Reason.MORE_ROOM, gpus=target)
+        return Why(draft.homeward.get(workload.id, Reason.MORE_ROOM), gpus=target)
     if workload.present and target != workload.current and (why := _why_it_leaves(draft, workload, target)):
         return why
     if workload.wish is not None and workload.wish in target and workload.wish not in workload.current:

@@ -11,7 +11,7 @@ from nls_scheduler.core.planning.making_room.victims import harm
 
 if TYPE_CHECKING:
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
-    from nls_scheduler.core.model.reasons import Why
+    from nls_scheduler.core.model.reasons import Reason, Why
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
     from nls_scheduler.core.planning.homes.paper import Homes
@@ -39,7 +39,7 @@ class Draft:
         since: since when the guarantee that drives it out has waited: its deadline counts from then.
         waits: why a workload gets no place now.
         yields: who leaves at the end of the running cell, for whom.
-        homeward: who goes home for nobody's sake: its home has room.
+        homeward: who goes home for nobody's sake, and why: its home has room, or nothing is lent.
         wake_at: when time alone may change the plan.
         bound: who is on the way to which Gpu as one of several that were chosen together.
         short: since when what is held on a Gpu leaves too little room for who is to be there.
@@ -56,7 +56,7 @@ class Draft:
     since: dict[WorkloadId, float] = field(default_factory=dict)
     waits: dict[WorkloadId, Why] = field(default_factory=dict)
     yields: dict[WorkloadId, WorkloadId] = field(default_factory=dict)
-    homeward: set[WorkloadId] = field(default_factory=set)
+    homeward: dict[WorkloadId, Reason] = field(default_factory=dict)
     wake_at: list[float] = field(default_factory=list)
     bound: dict[WorkloadId, GpuUuid] = field(default_factory=dict)
     over: list[Workload] = field(default_factory=list)

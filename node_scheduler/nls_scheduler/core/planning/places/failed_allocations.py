@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.allocations import MemoryAnswer
+from nls_scheduler.core.model.pools import Placement
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.values import replace
 from nls_scheduler.core.model.workload import Phase
@@ -67,6 +68,8 @@ def roomier(draft: Draft, workload: Workload) -> GpuUuid | None:
     gpus = draft.rooms.target.get(workload.id, ())
     if not needed or not workload.spec.may_borrow or gpus != workload.current or len(gpus) != 1:
         return None
+    if gpus == workload.given_home and draft.rooms.pools[gpus[0]].placement is Placement.BINPACK:
+        return None  # nothing is lent there
     before = draft.rooms.value()
     draft.rooms.remove(workload)
     found = None

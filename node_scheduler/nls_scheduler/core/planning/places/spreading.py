@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.core.model.pools import Placement
+from nls_scheduler.core.model.reasons import Reason
 from nls_scheduler.core.model.workload import Kind, Phase
 from nls_scheduler.core.planning.making_room.allowances import share_of
 from nls_scheduler.core.planning.making_room.cheapest_moves import BUDGET, Piece
@@ -74,7 +75,8 @@ def spread(draft: Draft) -> Moves:
 def _go_home(draft: Draft, movable: list[Workload], held_bytes: Mapping[GpuUuid, int]) -> Moves:
     """Whoever borrows, and takes nothing from anybody by being at home, goes home: the next owner need not wait for it.
 
-    Only where a cluster's scheduler has given the home: elsewhere homes are a matter of our own paper.
+    Where nothing is lent (any more) no share counts. Only where a cluster's scheduler has given the home: elsewhere
+    homes are a matter of our own paper.
     """
     moves: Moves = {}
     for workload in movable:
@@ -84,10 +86,11 @@ def _go_home(draft: Draft, movable: list[Workload], held_bytes: Mapping[GpuUuid,
         before = draft.rooms.value()
         ((_, *there),) = draft.rooms.values_with(workload, home)
         fits = draft.rooms.fits(workload, home[0], beside_bytes=held_bytes.get(home[0], 0))
-        if fits and all(new >= old for new, old in zip(there, before, strict=True)):
+        packed = draft.rooms.pools[draft.rooms.target[workload.id][0]].placement is Placement.BINPACK
+        if fits and (packed or all(new >= old for new, old in zip(there, before, strict=True))):
             _put(draft, workload, home[0])
             moves[workload.id] = home[0]
-            draft.homeward.add(workload.id)
+            draft.homeward[workload.id] = Reason.HOME if packed else Reason.GOES_HOME
     return moves
 
 
