@@ -7,6 +7,7 @@ import pytest
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import FreezeProcess, StopProcess, ThawProcess
 from nls_scheduler.core.model.pools import Pool
+from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.values import replace
 from nls_scheduler.core.model.workload import Order, Phase
@@ -418,3 +419,20 @@ def test_a_daemon_that_forgot_everything_is_told_of_a_cell_that_stands_still() -
     stage.after(10)
     stage.ends_well("training")
     assert stage.node.where(bob) == "running on 1"
+
+
+def test_one_that_lost_its_home_to_another_queue_while_it_stood_still_says_so_for_as_long() -> None:
+    stage = a_stage(queues=(Queue("a", quota={"default": 0.5}), Queue("b", quota={"default": 0.5})))
+    stage.notebook("alice", 1.0, 1.0, queue="a")
+    stage.cell_starts("alice")
+    stage.allocates("alice", 0.9)
+    stage.notebook("bob", 0.5, 0.5, queue="b")
+    stage.cell_starts("bob")
+    stage.after(25)
+    assert (stage.home("alice"), stage.orders("alice")[-1]) == ([], "freeze")
+    assert stage.runs("bob")
+    told = stage.reason("alice")
+    assert told.kind is Reason.STANDS_STILL
+    stage.cell_ends("bob")
+    stage.after(5)
+    assert stage.reason("alice") == told
