@@ -98,6 +98,7 @@ def test_the_wheel_brings_the_jupyterlab_extension_if_it_is_built(wheel: Path) -
     assert not [name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("nls_jupyter/labextension")]
 
 
+@pytest.mark.long("a wheel installed beside JupyterLab")
 def test_jupyterlab_finds_the_extension_of_an_installed_wheel_and_knows_its_package(
     wheel: Path, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon_process import NLS, DaemonProcess, nls_environment
+from left_out import thinned
 from nls_scheduler.client.daemon_client import DaemonClient
 from nls_scheduler.wire import locate
 from nls_scheduler.wire.holder import holder_of
@@ -39,7 +40,7 @@ def remove_directory(daemon: DaemonProcess) -> None:
     shutil.rmtree(daemon.directory)
 
 
-@pytest.mark.parametrize("fault", [remove, replace, remove_directory])
+@pytest.mark.parametrize("fault", thinned([remove, replace, remove_directory], 3, "ways to remove a socket"))
 def test_a_socket_that_is_removed_is_there_again_within_seconds_and_who_is_connected_stays_so(
     tmp_path: Path, fault: Callable[[DaemonProcess], None]
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from integration.test_daemon_supervisors import sleeper, start_time_of
 from integration.test_who_asks import NOBODY, shared, start, user
+from left_out import thinned
 from nls_scheduler.client.daemon_client import DaemonClient
 from nls_scheduler.wire.errors import Problem
 
@@ -98,7 +99,10 @@ def test_what_is_brought_back_to_a_daemon_that_lost_its_journal_waits_for_no_tur
 
 
 @ROOT_ONLY
-@pytest.mark.parametrize(("setting", "refused"), [("max_followers_per_user=3", 7), ("max_connections_per_user=4", 6)])
+@pytest.mark.parametrize(
+    ("setting", "refused"),
+    thinned([("max_followers_per_user=3", 7), ("max_connections_per_user=4", 6)], 2, "scripts that run away"),
+)
 def test_one_user_follows_and_connects_so_often_and_another_user_too(
     tmp_path: Path, setting: str, refused: int
 ) -> None:
