@@ -34,9 +34,10 @@ def lasting(node: OneNode, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 def test_gpu_variables_outlive_a_drain_on_the_volumes_of_their_notebooks(node: OneNode, lasting: Story) -> None:
     (borrower,) = (w["id"] for w in node.status()["workloads"] if w["current"] != w["home"])
-    told = node.history()
-    before, due_at = len(told), told[-1]["at"] + Policy().cordoned_idle_s
-    wait_until(lambda: boottime_s() > due_at, PATIENCE_S)  # both are idle for long enough, whoever came last
+    before = len(node.history())
+    # Both are idle for long enough then, whose cell was the last one, too: the daemon hears of its end a moment later.
+    due_at = boottime_s() + Policy().cordoned_idle_s + 1.0
+    wait_until(lambda: boottime_s() > due_at, PATIENCE_S)
     node.kubectl("cordon", NAME)
     wait_until(lambda: {w["phase"] for w in node.status()["workloads"]} == {"suspended"}, PATIENCE_S)
     left = [entry for entry in node.history()[before:] if entry["event"] == "suspended"]
