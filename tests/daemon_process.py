@@ -14,6 +14,7 @@ from typing import Any, Self
 from leftovers import MARK
 from nls_scheduler.daemon.passports import Passports
 from nls_scheduler.daemon.state_folder import KEY_NAME
+from nls_scheduler.drivers.simulated_memory import open_simulation, read_simulation
 from nls_scheduler.wire import locate
 from openapi_contract import check_response
 from waiting import wait_until
@@ -113,6 +114,12 @@ class DaemonProcess:
             stdin=subprocess.DEVNULL,
             check=False,
         )
+
+    def open_to_everybody(self) -> None:
+        """As a system daemon's socket is, and as the devices of real GPUs are."""
+        self.socket.chmod(0o666)
+        for simulated in self.directory.rglob("simulated"):
+            open_simulation(simulated, read_simulation(simulated) or ())
 
     def start_nls(self, *arguments: str) -> subprocess.Popen[str]:
         """One `nls` command, left running."""

@@ -75,11 +75,7 @@ def hub(
     """
     shared = make("d")
     with DaemonProcess(shared, simulate, "--context-memory", "16MiB", "--set", "show_names=admins") as daemon:
-        # As a system daemon's socket is, and as the devices of real GPUs are.
-        daemon.socket.chmod(0o666)
-        for path in shared.rglob("*simulat*"):
-            for file in (path, *path.rglob("*")):
-                file.chmod(0o777 if file.is_dir() else 0o666)
+        daemon.open_to_everybody()
         with contextlib.ExitStack() as stack:
             benches = []
             for uid in (ANNA, BERT):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -75,15 +75,16 @@ def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture
 def cupy():
-    module = pytest.importorskip("cupy")
-    if not module.cuda.is_available():
-        pytest.skip("no GPU for CuPy")
-    return module
+    return _on_a_gpu("cupy", "CuPy")
 
 
 @pytest.fixture
 def torch():
-    module = pytest.importorskip("torch")
+    return _on_a_gpu("torch", "PyTorch")
+
+
+def _on_a_gpu(library: str, shown: str) -> Any:
+    module = pytest.importorskip(library)
     if not module.cuda.is_available():
-        pytest.skip("no GPU for PyTorch")
+        pytest.skip(f"no GPU for {shown}")
     return module

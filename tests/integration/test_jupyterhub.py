@@ -38,15 +38,11 @@ def open_directory() -> Iterator[Path]:
 
 @pytest.fixture
 def daemon_of_all(open_directory: Path) -> Iterator[DaemonProcess]:
-    """As a system daemon's socket is, and as the devices of real GPUs are: for everybody."""
     directory = open_directory / "d"
     directory.mkdir()
     arguments = ("--context-memory", "16MiB", "--set", "show_names=admins")
     with DaemonProcess(directory, "2x1GiB", *arguments) as daemon:
-        daemon.socket.chmod(0o666)
-        for path in directory.rglob("*simulat*"):
-            for file in (path, *path.rglob("*")):
-                file.chmod(0o777 if file.is_dir() else 0o666)
+        daemon.open_to_everybody()
         yield daemon
 
 
