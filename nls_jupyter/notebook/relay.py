@@ -14,7 +14,8 @@ from ipykernel.iostream import OutStream
 
 from nls_jupyter.between.cell_result import CellResult
 from nls_jupyter.between.errors import GpuReclaimed
-from nls_jupyter.between.seams import FLUSH_PENDING, LAST_TRACEBACK, OUTPUT_HOOKS, SHOW_TRACEBACK
+from nls_jupyter.between.seams import LAST_TRACEBACK, OUTPUT_HOOKS, SHOW_TRACEBACK
+from nls_jupyter.notebook.flushes import leave_out_idle_flushes
 from nls_jupyter.notebook.topics import topic
 
 if TYPE_CHECKING:
@@ -136,6 +137,7 @@ class OutputRelay:
     def __init__(self, kernel: IPythonKernel) -> None:
         self._kernel: Any = kernel  # most of ipykernel is untyped
         show_once(self._kernel.shell)
+        leave_out_idle_flushes([sys.stdout, sys.stderr])
         self._calls: OrderedDict[str, _Call] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -147,8 +149,7 @@ class OutputRelay:
                 once more after the reply. Outputs that the cell captures (`%%capture`) are written there.
         """
         for stream in (sys.stdout, sys.stderr):
-            if FLUSH_PENDING.of(stream, None) is not False:  # a flush waits for another thread, mostly for nothing
-                stream.flush()
+            stream.flush()
         call = _Call(self._kernel.get_parent("shell"), run_in_caller)
         call.in_caller = self._captured()
         return self._remember(call)

@@ -347,14 +347,14 @@ class Keeper:
     ) -> Message:
         began = time.monotonic()
         try:
-            sent()
+            asyncio.get_running_loop().call_soon(sent)  # another thread goes on with it: not while this one sends
             reply = await process.execute(code, **options)
+            if answered is not None:
+                answered(reply)
             self.completed.ran(options["cell"])
             if reply["content"]["status"] == "ok":
                 self.lineage.ran(options["cell"], code)
-            if answered is not None:
-                answered(reply)
-                await asyncio.sleep(0)  # whoever waits for it in another thread goes on, and the rest follows
+            await asyncio.sleep(0)  # whoever waits for the answer in another thread goes on, and the rest follows
             return reply
         except GpuProcessDied as died:
             if self.process is process:
