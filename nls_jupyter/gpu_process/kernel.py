@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
-import itertools
 import logging
 import os
 import signal
@@ -40,17 +38,14 @@ from nls_jupyter.between import held_signals, numbering, seams
 from nls_jupyter.between.begun import BegunCell
 from nls_jupyter.between.errors import GpuUsageError
 from nls_jupyter.between.lane import Lane
-from nls_jupyter.between.packed import pack_named, unpack
-from nls_jupyter.between.restoring import COMM_BACK, RestoredComponent
-from nls_jupyter.between.save_stops import SaveStops
-from nls_jupyter.between.state_socket import StateSocket
+from nls_jupyter.between.restoring import RestoredComponent
 from nls_jupyter.gpu_process import warm_imports
 from nls_jupyter.gpu_process.allocators import Answer, Asking, Follower, explain_failed_allocations
 from nls_jupyter.gpu_process.freezable import Freezable
 from nls_jupyter.gpu_process.lane_end import LaneEnd
 from nls_jupyter.gpu_process.outputs import Outputs
 from nls_jupyter.gpu_process.reclaim import Reclaims
-from nls_jupyter.gpu_process.save_points import SavePointBudget
+from nls_jupyter.gpu_process.state_requests import StateRequests
 from nls_jupyter.saved_state.kinds import text_of
 from nls_jupyter.saved_state.saver import Saver
 from nls_scheduler.drivers.simulated import SimulatedGpu
@@ -72,8 +67,6 @@ _FOLLOWED = frozenset(
 )
 # What looks at objects by the names in a text.
 _LOOKED_UP = frozenset({"complete_request", "inspect_request"})
-# What a save after a cell may keep the next one waiting.
-_BUDGET_S = 0.03
 _ASKED_AGAIN_S = 0.5
 
 
@@ -94,18 +87,13 @@ class GpuProcessKernel(IPythonKernel):
         self.log = logging.getLogger(f"{self.log.name}.requests")
         self.log.setLevel(getattr(self.parent, "log_level", logging.WARNING))
         self._outputs = Outputs(self.iopub_thread)
-        self._state_socket = StateSocket.inherited()
         self._begun = BegunCell.inherited()
-        self._stops = SaveStops.inherited()
-        self._save_numbers = itertools.count(1)
         self._save_points = 0
-        self._budget = SavePointBudget()
         self._reclaims = Reclaims()
         self._asking = Asking(self._ask_for_memory)
         self._follower = Follower(self._asking, self._tell)
         self._freezable = Freezable()
         self._told: list[str] = []
-        self._imports = warm_imports.Imports()
         self._pid = os.getpid()
         shell: Any = self.shell
         shell.run_cell_async = self._reclaims.wrap(shell.run_cell_async)
@@ -115,20 +103,21 @@ class GpuProcessKernel(IPythonKernel):
         room = saved_state.MachineRoom(Path(self.spill_folder) if self.spill_folder else None)
         self._saver = Saver(room, saved_state.Interpreter(self.shell))
         self._saver.on_component = RestoredComponent.inherited().note
+        self._state = StateRequests(shell, self._saver, self._publish, lambda: self._lane.waits)
         shell.run_code = self._saver.touched.following(shell.run_code)
         # Ctrl-C is for cells, and for what is copied for one. One that comes during these comes after their answer.
         undisturbed = held_signals.held()
         importing = warm_imports.as_in_a_cell(shell)
-        self.shell_handlers["nls_save_request"] = undisturbed(self._answering(self._save, then=self._look))
-        self.shell_handlers["nls_save_aside_request"] = undisturbed(self._answering(self._save_aside))
-        self.shell_handlers["nls_restore_request"] = undisturbed(self._answering(importing(self._restore)))
-        self.shell_handlers["nls_try_again_request"] = undisturbed(self._answering(importing(self._try_again)))
+        self.shell_handlers["nls_save_request"] = undisturbed(self._answering(self._state.save, then=self._state.look))
+        self.shell_handlers["nls_save_aside_request"] = undisturbed(self._answering(self._state.save_aside))
+        self.shell_handlers["nls_restore_request"] = undisturbed(self._answering(importing(self._state.restore)))
+        self.shell_handlers["nls_try_again_request"] = undisturbed(self._answering(importing(self._state.try_again)))
         self.shell_handlers["nls_prepare_request"] = undisturbed(self._answering(importing(self._prepare)))
         self.shell_handlers["nls_adopt_request"] = undisturbed(self._answering(self._adopt))
-        self.shell_handlers["nls_forget_request"] = self._answering(self._forget)
-        self.shell_handlers["nls_recipe_request"] = self._answering(self._recipe)
-        self.shell_handlers["nls_give_request"] = self._answering(importing(self._give))
-        self.shell_handlers["nls_take_request"] = self._answering(self._take)
+        self.shell_handlers["nls_forget_request"] = self._answering(self._state.forget)
+        self.shell_handlers["nls_recipe_request"] = self._answering(self._state.recipe)
+        self.shell_handlers["nls_give_request"] = self._answering(importing(self._state.give))
+        self.shell_handlers["nls_take_request"] = self._answering(self._state.take)
         self.control_handlers["nls_allowance_request"] = self._answering(self._follow_allowance)
         self.control_handlers["nls_trim_request"] = self._answering(self._trim)
         self.control_handlers["nls_memory_answer_request"] = self._answering(self._take_answer)
@@ -251,7 +240,7 @@ class GpuProcessKernel(IPythonKernel):
         if threading.current_thread() is not threading.main_thread():
             return await self._do_execute(*args, **options)
         self._save_points = 0
-        self._budget.cell_began(time.monotonic())
+        self._state.budget.cell_began(time.monotonic())
         with self._reclaims.cell():
             try:
                 with self._ctrl_c.let_through():
@@ -273,13 +262,13 @@ class GpuProcessKernel(IPythonKernel):
         mine = threading.current_thread() is threading.main_thread() and os.getpid() == self._pid
         if not mine or not self._reclaims.running:
             return False
-        if not self._reclaims.told and not self._budget.allows(time.monotonic()):
+        if not self._reclaims.told and not self._state.budget.allows(time.monotonic()):
             return False
         parent = self.get_parent("shell")  # type: ignore[no-untyped-call]
         number = self._save_points + 1
         try:
             cell = f"{parent.get('metadata', {}).get('nls_cell', '')}, save point {number}"
-            self._write_state(cell, stop=_stop_for_ctrl_c, save_point=True)
+            self._state.write(cell, stop=_stop_for_ctrl_c, save_point=True)
         except saved_state.SaveStoppedError:
             return False  # the user's Ctrl-C comes next, unless the cell makes something else of it
         except OSError as error:
@@ -306,100 +295,6 @@ class GpuProcessKernel(IPythonKernel):
 
         return handle
 
-    def _save(self, content: dict[str, Any]) -> dict[str, Any]:
-        after_cell = content.get("within_budget", False)
-        budget_s = _BUDGET_S if after_cell else None
-        stop = functools.partial(_stop_where_asked, self._stops, content["number"])
-        try:
-            return self._write_state(content["cell"], budget_s=budget_s, stop=stop, after_cell=after_cell)
-        except saved_state.SaveStoppedError as stopped:
-            return _failed(stopped)
-
-    def _look(self) -> None:
-        """Once a save is told: nobody waits for this, unless for the next cell."""
-        shell: Any = self.shell
-        self._saver.look(
-            saved_state.user_names(shell.user_ns, shell.user_ns_hidden),
-            stop=functools.partial(self._give_way, time.monotonic()),
-        )
-
-    def _give_way(self, began_s: float) -> None:
-        if time.monotonic() - began_s > _BUDGET_S and self._lane.waits:
-            raise saved_state.SaveStoppedError("a request waits")
-
-    def _save_aside(self, content: dict[str, Any]) -> dict[str, Any]:
-        """Have a copy of this process save; it goes on alone after the reply."""
-        shell: Any = self.shell
-        number = next(self._save_numbers)
-        names = saved_state.user_names(shell.user_ns, shell.user_ns_hidden)
-        self._saver.save_aside(
-            names,
-            cell=content["cell"],
-            stop=functools.partial(_stop_where_asked, self._stops, content["number"]),
-            committed=lambda: self._state_socket.send(number, self._saver.descriptors(), announced=False),
-            over=functools.partial(self._tell_saved_aside, number),
-        )
-        return {"number": number, "modules": self._imports.names(names)}
-
-    def _tell_saved_aside(self, number: int, how: str) -> None:
-        """From a thread of its own, also in mid-cell."""
-        session: Any = self.session
-        told = {"number": number, "how": how, "can_be_copied": self._saver.why_not_aside() is None}
-        session.send(self.iopub_socket, "nls_saved_aside", told)
-
-    @held_signals.held()
-    def _write_state(
-        self,
-        cell: str | None,
-        *,
-        stop: Callable[[], None],
-        budget_s: float | None = None,
-        save_point: bool = False,
-        after_cell: bool = False,
-    ) -> dict[str, Any]:
-        """Save the user's names and send the file. Returns what the kernel has to know about it."""
-        stop()
-        began_s = time.monotonic()
-        shell: Any = self.shell
-        names = saved_state.user_names(shell.user_ns, shell.user_ns_hidden)
-        manifest = self._saver.save(names, cell=cell, budget_s=budget_s, stop=stop, after_cell=after_cell)
-        number = next(self._save_numbers)
-        self._state_socket.send(number, self._saver.descriptors(), announced=not save_point)
-        self._budget.saved(began_s, time.monotonic())
-        return {
-            "number": number,
-            "manifest": manifest.to_json(),
-            "modules": self._imports.names(names),
-            "can_be_copied": self._saver.why_not_aside() is None,
-        }
-
-    def _restore(self, content: dict[str, Any]) -> dict[str, Any]:
-        shell: Any = self.shell
-        descriptors = self._state_socket.receive(content["number"])
-        try:
-            report = self._saver.restore(descriptors, shell.user_ns, content["deaths"])
-        finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
-        return self._reconnected(report)
-
-    def _reconnected(self, report: saved_state.RestoreReport) -> dict[str, Any]:
-        """Widgets that are back go on with the page."""
-        session: Any = self.session
-        tell = functools.partial(session.send, self.iopub_socket, COMM_BACK)
-        saved_state.reconnect(tell, all_back=not report.missing)
-        return report.to_json()
-
-    def _try_again(self, content: dict[str, Any]) -> dict[str, Any]:
-        """What could not be restored, before the next cell."""
-        shell: Any = self.shell
-        return self._reconnected(self._saver.try_again(shell.user_ns, asked=content["asked"]))
-
-    def _forget(self, content: dict[str, Any]) -> dict[str, Any]:
-        """`%gpu forget`."""
-        self._saver.forget(content["names"])
-        return {}
-
     def _prepare(self, content: dict[str, Any]) -> dict[str, Any]:
         return {"failed": warm_imports.import_quietly(content["modules"]), "touched": warm_imports.cuda_touched()}
 
@@ -416,37 +311,6 @@ class GpuProcessKernel(IPythonKernel):
     def _reclaim_again(self) -> None:
         if self._reclaims.ask_again():
             asyncio.get_running_loop().call_later(_ASKED_AGAIN_S, self._reclaim_again)
-
-    def _recipe(self, content: dict[str, Any]) -> dict[str, Any]:
-        """`%gpu recompute`."""
-        name, expression = content["name"], content["expression"]
-        if expression:
-            saved_state.check_recipe(name, expression)
-            self._saver.recipes[name] = expression
-        else:
-            self._saver.recipes.pop(name, None)
-        return {"recipes": self._saver.recipes}
-
-    def _give(self, content: dict[str, Any]) -> dict[str, Any]:
-        """`%%gpu -i`."""
-        shell: Any = self.shell
-        (descriptor,) = self._state_socket.receive(content["number"])
-        try:
-            shell.push(unpack(descriptor))
-        finally:
-            os.close(descriptor)
-        return {}
-
-    def _take(self, content: dict[str, Any]) -> dict[str, Any]:
-        """`%%gpu -o`."""
-        shell: Any = self.shell
-        descriptor = pack_named(shell.user_ns, content["names"], "the GPU process", tensors=content["tensors"])
-        number = next(self._save_numbers)
-        try:
-            self._state_socket.send(number, (descriptor,))
-        finally:
-            os.close(descriptor)
-        return {"number": number}
 
     def _trim(self, content: dict[str, Any]) -> dict[str, Any]:
         """Caches of libraries that are loaded; what variables hold stays."""
@@ -475,19 +339,15 @@ class GpuProcessKernel(IPythonKernel):
             self._send_notice(sentence)
 
     def _send_notice(self, sentence: str) -> None:
-        session: Any = self.session
-        session.send(self.iopub_socket, "nls_notice", {"text": sentence})
+        self._publish("nls_notice", {"text": sentence})
 
     def _ask_for_memory(self, question: Mapping[str, object]) -> None:
+        self._publish("nls_memory_request", dict(question))
+
+    def _publish(self, msg_type: str, content: Mapping[str, Any]) -> None:
         """From any thread: iopub is the one channel that takes messages in mid-cell from all of them."""
         session: Any = self.session
-        session.send(self.iopub_socket, "nls_memory_request", dict(question))
-
-
-def _stop_where_asked(stops: SaveStops, number: int) -> None:
-    """For a save that the notebook's kernel asked for."""
-    if stops.asked(number):
-        raise saved_state.SaveStoppedError("the notebook's kernel had the save stopped")
+        session.send(self.iopub_socket, msg_type, content)
 
 
 def _stop_for_ctrl_c() -> None:
