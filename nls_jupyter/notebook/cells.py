@@ -20,8 +20,7 @@ from IPython.display import DisplayHandle, clear_output
 
 from nls_jupyter.between.numbering import inputs_from
 from nls_jupyter.notebook.relayed_commands import carry_out
-from nls_jupyter.supervisor.calls import Call
-from nls_jupyter.supervisor.supervisor import Cell
+from nls_jupyter.supervisor.calls import Call, Cell
 from nls_jupyter.supervisor.wire import OWN_REQUESTS
 
 if TYPE_CHECKING:

@@ -142,7 +142,7 @@ class Commands:
     def _request(self, words: list[str]) -> GpuStatus:
         wanted = options.of_request(words)
         gpu = self._gpu
-        gpu.call(gpu.supervisor.keeper.ask_again())
+        gpu.call(gpu.supervisor.keeper.coming_back.ask_again())
         gpu.call(gpu.supervisor.place.request(wanted))
         return gpu.status()
 
@@ -203,11 +203,11 @@ class Commands:
         gpu.call(gpu.supervisor.settle())
         keeper = gpu.supervisor.keeper
         manifest = None if keeper.saved is None else keeper.saved.manifest
-        print(variables.table(manifest, keeper.not_back, keeper.lineage.maker))  # noqa: T201 - what was asked for
+        print(variables.table(manifest, keeper.coming_back.not_back, keeper.lineage.maker))  # noqa: T201 - what was asked for
 
     def _forget(self, words: list[str]) -> None:
         gpu = self._gpu
-        told = variables.told_of_forgetting(words, gpu.supervisor.keeper.not_back)
+        told = variables.told_of_forgetting(words, gpu.supervisor.keeper.coming_back.not_back)
         gpu.call(gpu.supervisor.forget(words))
         print(told)  # noqa: T201 - what was asked for
 

@@ -1,16 +1,18 @@
-"""What a thread of the notebook's waits for: one cell, and what Ctrl-C makes of it."""
+"""What a thread of the notebook's waits for: one cell, as it is handed over, and what Ctrl-C makes of it."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from nls_jupyter.supervisor.keeper import Keeper
+    from nls_jupyter.supervisor.notices import Notice
     from nls_jupyter.supervisor.pending import Message
 
 # A third Ctrl-C gives up a cell that has not reacted since the first one, so long ago.
@@ -69,3 +71,38 @@ class Call:
         self._over = True
         if self._waiter is not None:
             self._waiter.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One cell for the GPU process.
+
+    Attributes:
+        code: its source.
+        label: how the user knows it, such as `[5]`.
+        msg_id: identifies its outputs, from `OutputRelay.follow`.
+        wait: whether it may wait for a GPU at all.
+        wait_timeout_s: how long it may wait for one; `None`: as long as it takes.
+        on_stdin: gets each request for input, and those of `wire.OWN_REQUESTS`.
+        on_wait: gets the live line while it waits, then `None` once.
+        on_notices: shows what happened since the last cell, before this one's outputs.
+        caught_up: returns once all is shown that was to be shown before.
+        on_sent: called when it is being sent, perhaps more than once.
+        on_reply: gets the execute reply, a moment before `run` returns it.
+        options: more of `GpuProcess.execute`'s.
+        call: what the thread waits for that handed it over.
+    """
+
+    code: str
+    label: str
+    msg_id: str
+    wait: bool
+    wait_timeout_s: float | None
+    on_stdin: Callable[[Message], Awaitable[None] | None]
+    on_wait: Callable[[str | None], None]
+    on_notices: Callable[[Sequence[Notice]], Awaitable[None]]
+    caught_up: Callable[[], Awaitable[None]]
+    on_sent: Callable[[], None]
+    on_reply: Callable[[Message], None]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    call: Call = field(default_factory=Call)

@@ -12,24 +12,26 @@ import functools
 import logging
 import os
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from nls_jupyter.saved_state import DEAD_GPU, WAITS, SavedStateDamagedError, read_manifest
+from nls_jupyter.saved_state import DEAD_GPU, SavedStateDamagedError, read_manifest
 from nls_jupyter.supervisor.channel import GpuProcess
+from nls_jupyter.supervisor.coming_back import ComingBack
 from nls_jupyter.supervisor.completed import Completed
 from nls_jupyter.supervisor.freezer import Freezer
-from nls_jupyter.supervisor.kept_state import Deaths, Restored, SavedState
+from nls_jupyter.supervisor.kept_state import SavedState
 from nls_jupyter.supervisor.launch import GpuProcessDied, LaunchFailed
 from nls_jupyter.supervisor.lineage import Lineage
 from nls_jupyter.supervisor.pending import RequestFailed
 from nls_jupyter.supervisor.saving import Saves, Wanted
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
     from pathlib import Path
 
     from nls_jupyter.saved_state import Manifest
+    from nls_jupyter.supervisor.kept_state import Restored
     from nls_jupyter.supervisor.launch import ExitStatus
     from nls_jupyter.supervisor.pending import Message
     from nls_jupyter.supervisor.standby import Standby
@@ -38,8 +40,6 @@ _log = logging.getLogger(__name__)
 
 # Guardian and command exist after this, or something is badly wrong with the machine.
 _LAUNCH_TIMEOUT_S = 60.0
-# What could not be restored is tried again after this many times what the last try took.
-_PAUSE_PER_TRY = 20.0
 
 
 class EndedInCell(Exception):  # noqa: N818 - says what happened
@@ -69,7 +69,7 @@ class Keeper:
         saved: the saved state; `None` when nothing was saved.
         completed: which cells are not in it.
         lineage: which cell made what.
-        not_back: why each name that is saved could not be restored, until it is.
+        coming_back: what came back of it, and what is still to.
         ordered_end: why the process was ended on purpose; `None` for an end of its own.
         on_memory_wanted: gets the process, and what an allocation there lacks; see `GpuProcess`.
         on_notice: see `GpuProcess`.
@@ -95,7 +95,6 @@ class Keeper:
         self._following: asyncio.Task[None] | None = None
         self._answers = False
         self._allowance_bytes: int | None = None
-        self._losses_told: SavedState | None = None
         self._suspending: tuple[GpuProcess, int] | None = None
         self._dead: tuple[GpuProcess | None, str] = None, ""
         self.saves = Saves(self.save, self._save_aside)
@@ -106,10 +105,7 @@ class Keeper:
         self.saved: SavedState | None = None
         self.completed = Completed()
         self.lineage = Lineage()
-        self.not_back: dict[str, str] = {}
-        self._try_again_at = 0.0
-        self._asked_for = False
-        self._deaths = Deaths()
+        self.coming_back = ComingBack(self.lineage.maker, lambda: self.ordered_end is not None)
         self.ordered_end: str | None = None
         self.on_memory_wanted: Callable[[GpuProcess, Message], None] | None = None
         self.on_notice: Callable[[str], None] | None = None
@@ -130,6 +126,13 @@ class Keeper:
         """The cell whose variables the process has now."""
         unsaved = self.completed.unsaved
         return unsaved[-1] if unsaved else None if self.saved is None else self.saved.manifest.cell
+
+    @property
+    def there(self) -> GpuProcess:
+        """`process`, for what only those ask who know that there is one: raises RuntimeError without."""
+        if self.process is None:
+            raise RuntimeError("there is no GPU process")
+        return self.process
 
     def still_usable(self) -> bool:
         """Whether a cell can be sent now. Asks the system: the news of an end takes a moment."""
@@ -180,95 +183,13 @@ class Keeper:
             await self.on_new(process)
         self._look_again()
         saved = self.saved
-        restored: Message = {"restored": [], "missing": [], "carried": [], "changed": []}
-        if saved is not None:
-            with self._counting_deaths(process):
-                restored = await process.restore(saved.descriptors, deaths=self._deaths.counts)
-            _refuse_out_of_memory(restored)
+        report = await self.coming_back.restore(process, saved)
         if self.ordered_end is not None:
             raise LaunchFailed(f"it was ended while it started: {self.ordered_end}")
-        self.usable, self._try_again_at = True, 0.0
+        self.usable = True
         self.saves.all_saved()
-        self._note_not_back(restored)
         self._following = asyncio.get_running_loop().create_task(self._follow_end(process))
-        return self._brought_back(saved, restored, time.monotonic() - began, self.completed.take())
-
-    async def take_in(self, saved: SavedState) -> Restored:
-        """Bring into the process, beside what it has, what an earlier kernel saved; it is not saved here before `save`.
-
-        Raises RequestFailed, GpuProcessDied, OSError.
-        """
-        if self.process is None:
-            raise RuntimeError("there is no GPU process to take it in")
-        began = time.monotonic()
-        with self._counting_deaths(self.process):
-            restored = await self.process.restore(saved.descriptors)
-        self._note_not_back(restored)
-        return self._brought_back(saved, restored, time.monotonic() - began)
-
-    def _brought_back(
-        self, saved: SavedState | None, restored: Message, seconds: float, gone: Sequence[str] = ()
-    ) -> Restored:
-        manifest = saved.manifest if saved else None
-        # What could not be saved is gone with the first process that comes back without it, and told then.
-        untold = None if self._losses_told is saved else manifest
-        lost, changed = ((), ()) if untold is None else (untold.missing, untold.changed)
-        self._losses_told = saved
-        missing = [*restored["missing"], *map(asdict, lost)]
-        for name in missing:
-            name["cell"] = self.lineage.maker(name["name"])
-        return Restored(
-            names=restored["restored"],
-            missing=[name for name in missing if name["name"] not in self.not_back],
-            memory_bytes=manifest.memory_bytes if manifest else 0,
-            cell=manifest.cell if manifest else None,
-            seconds=seconds,
-            not_back=[name for name in missing if name["name"] in self.not_back],
-            changed=[*restored["changed"], *map(asdict, changed)],
-            gone=gone,
-        )
-
-    def _note_not_back(self, report: Message) -> None:
-        lost = {lost["name"]: lost["reason"] for lost in report["missing"]}
-        self.not_back = {name: lost[name] for name in report["carried"]}
-
-    @property
-    def tries_again(self) -> bool:
-        """Whether what could not be restored is due to be tried again: at most a twentieth of the time goes there."""
-        due = self._asked_for or any(why != WAITS for why in self.not_back.values())
-        return due and bool(self.not_back) and self.process is not None and time.monotonic() >= self._try_again_at
-
-    async def ask_again(self) -> None:
-        """The user wants back what could not be restored, whatever it does to the process."""
-        self._asked_for, self._try_again_at = True, 0.0
-
-    async def try_again(self) -> Message:
-        """Once more what could not be restored. Returns what came of it; see `GpuProcess.restore`.
-
-        Raises RequestFailed, GpuProcessDied.
-        """
-        if self.process is None:
-            raise RuntimeError("there is no GPU process to bring anything back to")
-        began = time.monotonic()
-        asked, self._asked_for = self._asked_for, False
-        try:
-            with self._counting_deaths(self.process):
-                report = await self.process.try_again(asked=asked)
-        finally:
-            now = time.monotonic()
-            self._try_again_at = now + _PAUSE_PER_TRY * (now - began)
-        self._note_not_back(report)
-        return report
-
-    @contextlib.contextmanager
-    def _counting_deaths(self, process: GpuProcess) -> Iterator[None]:
-        """Of what is brought back meanwhile; who was ended on purpose did not die of it."""
-        try:
-            yield
-        except GpuProcessDied:
-            if self.ordered_end is None:
-                self._deaths.note(process.restored_last)
-            raise
+        return self.coming_back.told(saved, report, time.monotonic() - began, self.completed.take())
 
     async def follow_allowance(self, allowance_bytes: int | None) -> None:
         """Tell the process how much it may hold, unless it knows. One that only starts is told when it answers."""
@@ -375,7 +296,7 @@ class Keeper:
             manifest = read_manifest(self.saved.descriptors)
             if manifest != self.saved.manifest:
                 self.saved = SavedState(self.saved.descriptors, manifest)
-                self._deaths.forget()
+                self.coming_back.forget_deaths()
                 self.completed.saved(manifest.cell)
 
     async def cell_over(self) -> None:
@@ -415,9 +336,7 @@ class Keeper:
             number: from `GpuProcess.next_save`, where it may be stopped.
             within_budget: give up when it costs more than a save after a cell may.
         """
-        process = process or self.process
-        if process is None:
-            raise RuntimeError("there is no GPU process to save")
+        process = process or self.there
         try:
             descriptors, manifest = await process.save(cell=cell, number=number, within_budget=within_budget)
         except RequestFailed as error:
@@ -457,9 +376,7 @@ class Keeper:
             RequestFailed, GpuProcessDied, OSError: nothing was given up; a process that still lives goes on.
         """
         if self._leaving is None:
-            process, self.usable = self.process, False
-            if process is None:
-                raise RuntimeError("there is no GPU process to suspend")
+            process, self.usable = self.there, False
             # Numbered before it waits for another save: it can be given up from now on.
             number = process.next_save()
             self._suspending = process, number
@@ -516,10 +433,9 @@ class Keeper:
     def hold(self, descriptors: tuple[int, ...], manifest: Manifest) -> SavedState:
         """This is the saved state from now on, and its descriptors are the keeper's to close."""
         self.drop_saved()
-        self._deaths.forget()
         self.saved = SavedState(descriptors, manifest)
         self.completed.saved(manifest.cell)
-        self.not_back = {name.name: name.not_back or "" for name in manifest.carried}
+        self.coming_back.saved_anew(manifest)
         return self.saved
 
     def begin_anew(self) -> None:
@@ -527,7 +443,7 @@ class Keeper:
         self.drop_saved()
         self.completed.take()
         self.lineage.forget()
-        self.not_back = {}
+        self.coming_back.begin_anew()
 
     def drop_saved(self) -> None:
         """Forget what was saved; its memory is free at once."""
@@ -547,10 +463,3 @@ def _take_note(task: asyncio.Task[Any]) -> None:
     """Nobody may be waiting any more for how it ended; that is no defect."""
     if not task.cancelled():
         task.exception()
-
-
-def _refuse_out_of_memory(restored: Message) -> None:
-    """A state that only lacked room keeps everything and is restored again where there is more."""
-    for missing in restored["missing"]:
-        if missing["lacks_memory"]:
-            raise LaunchFailed(f"no room for {missing['name']} on this GPU: {missing['reason']}")

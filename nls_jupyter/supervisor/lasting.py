@@ -242,7 +242,7 @@ class Lasting:
         if orders is not None:
             await orders.tell_cell_started(_RESTORE)  # nobody suspends it meanwhile
         try:
-            restored = await keeper.take_in(saved)
+            restored = await keeper.coming_back.take_in(keeper.there, saved)
             self._taken.add(kept.content)
             await self._save()
         except (GpuProcessDied, *CANNOT_SAVE) as error:

@@ -60,6 +60,11 @@ class Place:
         self._tasks = Tasks(self._failed)
         self.orders: Orders | None = None
 
+    @property
+    def workload_id(self) -> str | None:
+        """The daemon's name for the workload; `None` without one."""
+        return None if self.orders is None else self.orders.id
+
     async def client(self) -> DaemonClient:
         """The node's daemon: the one that knows this notebook, else whichever is found. Raises DaemonUnreachable."""
         if self._client is None or self.orders is None:

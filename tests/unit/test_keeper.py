@@ -980,20 +980,20 @@ def test_what_could_not_be_restored_is_tried_again_for_at_most_a_twentieth_of_th
         process = await it.start()
         process.saving.set_result(None)
         await it.keeper.save("[1]")
-        assert not it.keeper.tries_again
+        assert not it.keeper.coming_back.due
         monkeypatch.setattr(FakeProcess, "missing", [lost])
         monkeypatch.setattr(FakeProcess, "carried", ["x"])
         monkeypatch.setattr(FakeProcess, "try_again", slowly, raising=False)
         back = await it.keeper.bring_back(await it.keeper.launch({}), None)
         assert (back.not_back, [m["name"] for m in back.missing]) == ([lost], ["gen"])
-        assert it.keeper.not_back == {"x": "no module"}
+        assert it.keeper.coming_back.not_back == {"x": "no module"}
         monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
-        assert it.keeper.tries_again
-        await it.keeper.try_again()
+        assert it.keeper.coming_back.due
+        await it.keeper.coming_back.try_again(it.keeper.there)
         now[0] += 59.0
-        assert not it.keeper.tries_again
+        assert not it.keeper.coming_back.due
         now[0] += 2.0
-        assert it.keeper.tries_again
+        assert it.keeper.coming_back.due
         monkeypatch.undo()
 
     play(story)
@@ -1045,11 +1045,11 @@ def test_what_killed_two_processes_is_tried_again_only_if_the_user_asks(monkeypa
         monkeypatch.setattr(FakeProcess, "carried", ["x"])
         monkeypatch.setattr(FakeProcess, "try_again", try_again, raising=False)
         await it.keeper.bring_back(await it.keeper.launch({}), None)
-        assert not it.keeper.tries_again
-        await it.keeper.ask_again()
-        assert it.keeper.tries_again
-        await it.keeper.try_again()
-        assert not it.keeper.tries_again
+        assert not it.keeper.coming_back.due
+        await it.keeper.coming_back.ask_again()
+        assert it.keeper.coming_back.due
+        await it.keeper.coming_back.try_again(it.keeper.there)
+        assert not it.keeper.coming_back.due
 
     tried: list[bool] = []
     play(story)
