@@ -1,4 +1,4 @@
-"""Puts the JupyterLab extension into wheels and sdists; builds it first where it is missing and Node is there.
+"""Puts the JupyterLab extension into wheels and sdists; builds it first where it is missing and Node 20 is there.
 
 And gives an index the README with links that lead somewhere there: the file itself has relative ones.
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 SOURCE = "labextension"
 OUTPUT = "nls_jupyter/labextension"
+NODE_MAJOR = 20
 INSTALLED = "share/jupyter/labextensions/nls-jupyter"
 MISSING = (
     "JupyterLab will show nothing of the GPUs: its extension is not built. "
@@ -79,4 +81,14 @@ class LabExtensionHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchli
 
     def _to_build(self, version: str) -> bool:
         skip = version == "editable" or os.environ.get("HATCH_JUPYTER_BUILDER_SKIP_NPM") == "1"
-        return not skip and not self._built and shutil.which("node") is not None
+        return not skip and not self._built and _node_can_build()
+
+
+def _node_can_build() -> bool:
+    """Whether there is a Node that is new enough: an older one would fail half-way, and all of the install with it."""
+    node = shutil.which("node")
+    if node is None:
+        return False
+    said = subprocess.run([node, "--version"], capture_output=True, text=True, check=False)
+    version = re.match(r"v(\d+)", said.stdout)
+    return said.returncode == 0 and version is not None and int(version[1]) >= NODE_MAJOR

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from nls_scheduler import __version__
 from nls_scheduler.core.model.topology import Link
 from nls_scheduler.daemon.peers import SO_PEERPIDFD
+from nls_scheduler.processes.guardian import OOM_SCORE
 from nls_scheduler.requests import enforcement
 from nls_scheduler.units.sizes import format_bytes
 from nls_scheduler.wire import locate
@@ -75,12 +76,14 @@ def examine(named: Path | None, environ: Mapping[str, str]) -> list[Finding]:
         if status is not None:
             findings += topology(status["gpus"])
             findings += standing_cells(status["gpus"], environ, simulated=bool(status["simulated"]))
-    findings += runtime_directory(environ)
+    if path != locate.SYSTEM_SOCKET:  # whom that one serves never starts a daemon
+        findings += runtime_directory(environ)
     findings += driver(simulated=status is not None and bool(status["simulated"]))
     findings += libraries()
     findings += limits()
     findings += shared_memory(Path("/dev/shm"))  # noqa: S108 - looked at, not written to
     findings += kernel(environ)
+    findings += out_of_memory(Path(OOM_SCORE))
     findings += autoload([Path(sys.prefix) / "etc", Path("/usr/local/etc"), Path("/etc")], _ipython_directory(environ))
     return findings
 
@@ -316,6 +319,15 @@ def kernel(environ: Mapping[str, str]) -> Iterator[Finding]:
         text = "this is a pid namespace of its own: NVML's pids may mean other processes than ours"
         advice = f"run the daemon with the host's pids, or mount the node's /proc and set {HOST_PROC_VARIABLE}"
         yield Finding("pid namespace", "warning", text, advice)
+
+
+def out_of_memory(score: Path) -> list[Finding]:
+    """Whether a GPU process can make itself the first to go: /proc may be read-only."""
+    if os.access(score, os.W_OK):
+        return [Finding("out of memory", "ok", "a GPU process goes before its notebook's kernel")]
+    text = f"{score} cannot be written: when memory runs out, Linux may end a notebook's kernel before its GPU process"
+    advice = "leave /proc writable: in a unit with ReadOnlyPaths=/, ReadWritePaths=/proc"
+    return [Finding("out of memory", "warning", text, advice)]
 
 
 def autoload(system: list[Path], user: Path) -> list[Finding]:

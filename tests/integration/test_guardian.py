@@ -395,6 +395,20 @@ print(json.dumps({
     assert seen["oom"] == min(1000, own + guardian.OOM_SCORE_RAISE)
 
 
+READ_ONLY = 'mount -o remount,ro,bind /proc && exec "$@"'
+PROC_READ_ONLY = ["unshare", "--mount", "--map-root-user", "sh", "-c", READ_ONLY, "sh"]
+
+
+def test_a_command_starts_where_proc_is_read_only() -> None:
+    """As with `ReadOnlyPaths=/` in a unit of systemd: what the OOM killer prefers cannot be said there."""
+    if subprocess.run([*PROC_READ_ONLY, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no namespaces of one's own here, to have /proc read-only in")
+    told = "print(open('/proc/self/oom_score_adj').read())"
+    command = [*PROC_READ_ONLY, sys.executable, "-I", "-S", guardian.__file__, "--session", "--", *python(told)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, Path("/proc/self/oom_score_adj").read_text() + "\n"), done.stderr
+
+
 def test_the_command_inherits_the_descriptors_that_were_passed() -> None:
     reader, writer = os.pipe()
     with os.fdopen(reader) as end:

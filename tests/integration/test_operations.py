@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 UNIT = ROOT / "node_scheduler" / "deploy" / "systemd" / "nls.service"
 SOCKET_UNIT = UNIT.with_suffix(".socket")
-TLJH = ROOT / "node_scheduler" / "deploy" / "tljh" / "nls.service.d" / "tljh.conf"
 
 
 @pytest.fixture
@@ -214,19 +213,3 @@ def test_the_unit_is_what_systemd_understands_and_what_the_design_promises(tmp_p
         command = ["systemd-analyze", "verify", *map(str, units)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         assert not any(unit.name in done.stderr for unit in units), done.stderr
-
-
-def test_the_drop_in_for_tljh_changes_nothing_but_where_nls_is(tmp_path: Path) -> None:
-    lines = [line for line in TLJH.read_text().splitlines() if line and not line.startswith("#")]
-    (started,) = [line for line in UNIT.read_text().splitlines() if line.startswith("ExecStart=")]
-    assert lines == ["[Service]", "ExecStart=", started.replace("/usr/local/bin/", "/opt/tljh/user/bin/")]
-    if shutil.which("systemd-analyze"):
-        there = shutil.which("true") or "/bin/true"
-        unit, dropped = tmp_path / "nls.service", tmp_path / "nls.service.d"
-        dropped.mkdir()
-        unit.write_text(UNIT.read_text())  # /usr/local/bin/nls is not there: only the drop-in's command counts
-        (dropped / "tljh.conf").write_text(TLJH.read_text().replace("/opt/tljh/user/bin/nls", there))
-        environment = {**os.environ, "SYSTEMD_LOG_LEVEL": "warning"}
-        command = ["systemd-analyze", "verify", str(unit)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-        assert "nls.service" not in done.stderr, done.stderr

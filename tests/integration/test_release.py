@@ -75,6 +75,23 @@ def test_an_index_gets_links_that_lead_somewhere() -> None:
     assert [picture for picture in pictures if not (ROOT / picture).exists()] == []
 
 
+@pytest.mark.parametrize(
+    ("says", "builds"),
+    [("echo v24.19.0", True), ("echo v20.0.0", True), ("echo v18.20.4", False), ("exit 1", False), (None, False)],
+)
+def test_the_extension_is_built_only_by_a_node_that_can(
+    says: str | None, builds: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Debian 12 and Ubuntu 24.04 have Node 18; a wrapper in a virtual environment does not run in pip's build."""
+    if says is not None:
+        (node := tmp_path / "node").write_text(f"#!/bin/sh\n{says}\n")
+        node.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("HATCH_JUPYTER_BUILDER_SKIP_NPM", raising=False)
+    hook = loaded("hatch_build.py").LabExtensionHook(str(tmp_path), {}, None, None, str(tmp_path), "wheel")
+    assert bool(hook.dependencies()) is builds
+
+
 def built(source: Path, target: str, directory: Path, umask: int) -> bytes:
     command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(directory)]
     environment = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000", "HATCH_JUPYTER_BUILDER_SKIP_NPM": "1"}

@@ -135,6 +135,22 @@ def test_the_runtime_directory_may_be_missing_but_that_is_said(tmp_path: Path) -
     assert doctor.runtime_directory({"XDG_RUNTIME_DIR": str(tmp_path)})[0].level == "ok"
 
 
+def test_the_runtime_directory_is_nothing_to_users_of_the_system_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Servers that systemd starts have none, as The Littlest JupyterHub's."""
+    monkeypatch.setattr(locate, "SYSTEM_SOCKET", tmp_path / "system.sock")
+    assert about(doctor.examine(None, {}), "runtime directory").level == "warning"
+    with answering(locate.SYSTEM_SOCKET, http(GOOD)):
+        assert "runtime directory" not in {finding.check for finding in doctor.examine(None, {})}
+
+
+def test_where_the_oom_killer_cannot_be_told_what_to_prefer_that_is_said(tmp_path: Path) -> None:
+    assert doctor.out_of_memory(tmp_path / "none")[0].level == "warning"
+    (writable := tmp_path / "oom_score_adj").touch()
+    assert doctor.out_of_memory(writable)[0].level == "ok"
+
+
 def test_no_driver_is_an_error_unless_the_gpus_are_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> Any:
         raise OSError("There is no NVIDIA driver on this machine.")

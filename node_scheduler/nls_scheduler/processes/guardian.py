@@ -15,6 +15,7 @@ descendants may still be dying). Its end says that both guardians have ended, an
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
 import sys
@@ -39,6 +40,7 @@ PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 
 OWN_NAME = b"guardian.py"
+OOM_SCORE = "/proc/self/oom_score_adj"
 OOM_SCORE_RAISE = 500
 CLEANERS_PATIENCE_S = 0.5
 INNER_PATIENCE_S = 5.0
@@ -106,11 +108,18 @@ def set_process_control(option: int, value: int) -> None:
 
 
 def raise_oom_score(by: int) -> None:
-    """Make the OOM killer prefer this process to those it came from; raising needs no privilege."""
-    with open("/proc/self/oom_score_adj", "r+", encoding="ascii") as file:  # noqa: PTH123 - pathlib costs start-up time
-        score = min(1000, int(file.read()) + by)
-        file.seek(0)
-        file.write(str(score))
+    """Make the OOM killer prefer this process to those it came from; raising needs no privilege.
+
+    Where /proc is read-only (`ReadOnlyPaths=/` in a unit of systemd) nothing happens, and `nls doctor` says so.
+    """
+    try:
+        with open(OOM_SCORE, "r+", encoding="ascii") as file:  # noqa: PTH123 - pathlib costs start-up time
+            score = min(1000, int(file.read()) + by)
+            file.seek(0)
+            file.write(str(score))
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.EACCES):
+            raise
 
 
 def read_stat(pid: int) -> tuple[int, int] | None:
