@@ -98,7 +98,10 @@ class Room(Protocol):
 
 def digest_of(content: memoryview | bytes | bytearray) -> bytes:
     """A part's checksum and, in one save, its identity: 128 bits, not meant to resist an attacker."""
-    return xxhash.xxh3_128_digest(content)
+    # Several threads do this at once. Before version 4, a digest by one call keeps the GIL.
+    hashed = xxhash.xxh3_128()
+    hashed.update(content)
+    return hashed.digest()
 
 
 @dataclass(slots=True)
