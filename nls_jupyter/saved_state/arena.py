@@ -355,6 +355,7 @@ class Arena:
         if _libc.fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, position, size_bytes) and ctypes.get_errno() != errno.EOPNOTSUPP:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         if file == MEMORY:
+            self._window.forget(position)
             self._budget_bytes += size_bytes
 
 
