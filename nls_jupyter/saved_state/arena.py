@@ -98,7 +98,10 @@ class Room(Protocol):
 
 def digest_of(content: memoryview | bytes | bytearray) -> bytes:
     """A part's checksum and, in one save, its identity: 128 bits, not meant to resist an attacker."""
-    return xxhash.xxh3_128_digest(content)
+    # Several threads do this at once. Before version 4, a digest by one call keeps the GIL.
+    hashed = xxhash.xxh3_128()
+    hashed.update(content)
+    return hashed.digest()
 
 
 @dataclass(slots=True)
@@ -352,6 +355,7 @@ class Arena:
         if _libc.fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, position, size_bytes) and ctypes.get_errno() != errno.EOPNOTSUPP:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         if file == MEMORY:
+            self._window.forget(position)
             self._budget_bytes += size_bytes
 
 
