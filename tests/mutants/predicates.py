@@ -96,9 +96,10 @@ PREDICATES = [
     ),
     *_of("core/planning/claims.py", ("_expected", "()", "As many Gpus are kept free as devices are promised.")),
     *_of(
-        "core/planning/places/cordon.py",
-        ("leaves_now", "{}", "Idle notebooks leave a cordoned node, one after another."),
-        ("leaves_at", "None", "Idle notebooks leave a cordoned node, whoever is kept by its user later."),
+        "core/planning/places/idleness.py",
+        ("_leaves_cordoned", "{}", "Idle notebooks leave a cordoned node, one after another."),
+        ("_cordoned_at", "None", "Idle notebooks leave a cordoned node, whoever is kept by its user later."),
+        ("_idle_suspend_s", "None", "An idle notebook is suspended where its pool wants that."),
     ),
     *_of(
         "core/planning/gangs.py",
@@ -201,7 +202,6 @@ PREDICATES = [
         "core/planning/places/under_way.py",
         ("chosen_together", "{}", "Several that were chosen together move as they were chosen."),
     ),
-    *_of("core/planning/plan.py", ("_rests_at", "None", "An idle notebook is suspended where its pool wants that.")),
     *_of(
         "core/recording/of_a_gang.py",
         ("failures_with", "0", "After max_failures deaths in a row a gang is given up."),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.queues import TOLERANCE, Tree, fair_shares
 from nls_scheduler.core.model.reasons import Reason, Why
-from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.model.workload import Kind
 from nls_scheduler.core.planning.homes import elastic_counts
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ class Ledger:
 def ledger_of(state: NodeState) -> Ledger:
     """The ledger of everybody who is admitted as the plan stands."""
     ledger = Ledger(state)
-    alive = [w for w in state.workloads.values() if w.release_reason is None and w.phase is not Phase.FAILED]
+    alive = [w for w in state.workloads.values() if w.takes_part]
     for workload in alive:
         ledger.count(workload, workload.home)
     ledger.ask(alive, {workload.id: workload.home for workload in alive if workload.home})
