@@ -9,7 +9,7 @@ from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.state import PlanEntry
 from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.homes.paper import waiting_order
-from nls_scheduler.core.planning.making_room.rooms import has_room, owed_bytes, room_bytes
+from nls_scheduler.core.planning.making_room.rooms import has_room, owed_bytes
 from nls_scheduler.core.planning.places import freezing
 
 if TYPE_CHECKING:
@@ -229,10 +229,9 @@ def _why_guest(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) ->
 
 def _may_come(draft: Draft, workload: Workload, uuid: GpuUuid) -> bool:
     """Whether there is room for it in fact, beside what others wait for there that they are owed."""
-    state, gpu = draft.state, draft.state.gpus[uuid]
-    owed = owed_bytes(state, uuid, lambda key: draft.rooms.target.get(key, ()), (workload,))
-    room = has_room(state, workload, gpu)
-    return room and (not owed or room_bytes(state, workload, gpu) >= workload.return_bytes + owed)
+    state, targets = draft.state, draft.rooms.target
+    owed = owed_bytes(state, uuid, lambda key: targets.get(key, ()), (workload,))
+    return has_room(state, workload, state.gpus[uuid], beside_bytes=owed)
 
 
 def _why_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Why:

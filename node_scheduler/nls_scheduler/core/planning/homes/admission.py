@@ -52,7 +52,6 @@ class Admission(Paper):
                 continue
             full = [uuid for uuid in home if uuid in self.free and not self.has_home_room(workload, uuid)]
             if full and not is_bound(workload):
-                self.result.overcommitted.update(full)
                 self.result.waits[workload.id] = Why(Reason.HOME_OVERFULL, gpus=tuple(full))
                 continue
             self.give(workload, home)

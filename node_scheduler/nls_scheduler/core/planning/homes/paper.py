@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
@@ -34,7 +34,6 @@ class Homes:
         bound: to where those of them go that are on a Gpu now, chosen together so that the fewest bytes move.
         line: those without a home, in the order of their turns.
         wake_at: when time alone may change it.
-        overcommitted: Gpus on which a cluster's scheduler counts more requests than there is room for.
     """
 
     homes: dict[WorkloadId, tuple[GpuUuid, ...]] = field(default_factory=dict)
@@ -43,20 +42,11 @@ class Homes:
     bound: dict[WorkloadId, GpuUuid] = field(default_factory=dict)
     line: list[WorkloadId] = field(default_factory=list)
     wake_at: list[float] = field(default_factory=list)
-    overcommitted: set[GpuUuid] = field(default_factory=set)
     in_vain: Mapping[object, Why] = field(default_factory=dict)
 
     def copied(self) -> Homes:
-        """The same, to be changed on its own."""
-        return Homes(
-            dict(self.homes),
-            dict(self.waits),
-            dict(self.moved_for),
-            dict(self.bound),
-            list(self.line),
-            list(self.wake_at),
-            set(self.overcommitted),
-        )
+        """The same, in which homes can be exchanged."""
+        return replace(self, homes=dict(self.homes))
 
 
 admission_order: Final = attrgetter("precedence")
