@@ -122,11 +122,8 @@ PREDICATES = [
         ("grow", "None", "An elastic command grows onto Gpus that nobody wants."),
         ("shrink", "False", "Elastic commands give back for a guarantee what they have above their fewest."),
         ("keep_within_limit", "False", "An elastic command counts with all the Gpus that it has."),
-    ),
-    *_of(
-        "core/planning/homes/elastic_counts.py",
         (
-            "grows_at",
+            "_grows_at",
             "0.0",
             "It grows onto Gpus that have been nobody's home for the cool-down, once it has run as long.",
         ),

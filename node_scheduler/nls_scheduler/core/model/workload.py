@@ -125,6 +125,16 @@ class WorkloadSpec:
         return self.gpu_count_max is not None and self.gpu_count_max > self.gpu_count
 
     @computed_once
+    def gpu_counts(self) -> range:
+        """The numbers of Gpus that it can start with, the most wanted first."""
+        most = self.gpu_count if self.gpu_count_max is None else self.gpu_count_max
+        return range(most, self.gpu_count - 1, -1)
+
+    def spare(self, gpus: int) -> int:
+        """How many of so many Gpus it can be told to give back."""
+        return max(0, gpus - self.gpu_count) if self.resizable else 0
+
+    @computed_once
     def resizable(self) -> bool:
         """Whether it is started again to have more Gpus or fewer; an elastic one that is not keeps what it got."""
         return self.elastic and self.requeue

@@ -8,7 +8,7 @@ from nls_scheduler.core.model.gangs import gangs_of, key_of
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.values import computed_once
 from nls_scheduler.core.model.workload import Phase
-from nls_scheduler.core.planning.homes import elastic, elastic_counts, repacking
+from nls_scheduler.core.planning.homes import elastic, repacking
 from nls_scheduler.core.planning.homes.displacing import displace
 from nls_scheduler.core.planning.homes.paper import Paper, admission_order, counts, is_bound, pinned_to
 
@@ -76,8 +76,8 @@ class Admission(Paper):
         """Its home, or what is left of an elastic one's; `None`: it has none."""
         left = tuple([uuid for uuid in workload.home if self.has_home_room(workload, uuid)])
         if workload.spec.resizable:
-            return left[: elastic_counts.most(workload.spec)] if len(left) >= workload.spec.gpu_count else None
-        asked = workload.spec.gpu_count <= len(left) <= elastic_counts.most(workload.spec) or workload.present
+            return left[: workload.spec.gpu_counts[0]] if len(left) >= workload.spec.gpu_count else None
+        asked = len(left) in workload.spec.gpu_counts or workload.present
         return left if left and left == workload.home and asked else None
 
     def _follow_wish(self, workload: Workload) -> None:

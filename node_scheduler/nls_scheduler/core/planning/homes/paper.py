@@ -8,7 +8,6 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.core.model import topology
-from nls_scheduler.core.planning.homes import elastic_counts
 from nls_scheduler.core.planning.homes.queue_ledger import Ledger
 from nls_scheduler.core.planning.making_room.occupancy import Occupancy
 
@@ -67,7 +66,7 @@ def pinned_to(workload: Workload) -> tuple[GpuUuid, ...] | None:
 
 def counts(workload: Workload) -> Sequence[int]:
     """On how many Gpus its home can be, the most wanted first: one that runs and cannot move has as many as it has."""
-    return (len(workload.current),) if is_bound(workload) else elastic_counts.counts(workload.spec)
+    return (len(workload.current),) if is_bound(workload) else workload.spec.gpu_counts
 
 
 @dataclass(slots=True)

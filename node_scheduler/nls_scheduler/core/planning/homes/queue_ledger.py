@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from nls_scheduler.core.model.queues import TOLERANCE, Tree, fair_shares
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.workload import Kind
-from nls_scheduler.core.planning.homes import elastic_counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -85,7 +84,7 @@ class Ledger:
         if pool is None:
             return
         amount = sign * self.demand(workload.spec, pool, len(home))
-        spare = sign * self.demand(workload.spec, pool, 1) * elastic_counts.spare(workload, home)
+        spare = sign * self.demand(workload.spec, pool, 1) * workload.spec.spare(len(home))
         for queue in self.tree.chain(self.leaf(workload)):
             key = (pool, queue.name)
             self._used[key] = self._used.get(key, 0.0) + amount
