@@ -86,15 +86,11 @@ class Admission(Paper):
         if wish is None or workload.phase is Phase.STARTING or not workload.spec.movable:
             return
         checkpoint, home = self.checkpoint(), self.take(workload)
-        stays_in_pool = self._is_in_pool(home, wish)
+        stays_in_pool = self.is_of_its_pool(home, wish)
         if self.is_offered(workload, wish) if stays_in_pool else self.may_have_home(workload, (wish,)):
             self.give(workload, (wish,))
         else:
             self.roll_back(checkpoint)
-
-    def _is_in_pool(self, home: tuple[GpuUuid, ...], uuid: GpuUuid) -> bool:
-        """Whether both are of one pool: then nothing changes for anybody's queue."""
-        return self.ledger is None or self.ledger.pool_of_home(home) == self.ledger.pool_of_home((uuid,))
 
     def give_up_incomplete(self, gangs: Mapping[GangKey, Gang]) -> list[Workload]:
         """Take the homes of gangs that are not whole, or do not all have one; who is on a Gpu keeps its own."""

@@ -13,7 +13,7 @@ from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.homes.paper import admission_order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping
 
     from nls_scheduler.core.model.gpu import Gpu
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
@@ -34,27 +34,26 @@ def grow(paper: Paper) -> None:
             paper.take(workload)
             while extra and not paper.may_have_home(workload, (*home, *extra)):
                 extra.pop()
-            order = tuple(sorted((*home, *extra), key=lambda uuid: paper.state.gpus[uuid].index))
-            paper.give(workload, order)
+            paper.give(workload, _in_order(paper, (*home, *extra)))
 
 
 def _extra(paper: Paper, workload: Workload, home: tuple[GpuUuid, ...]) -> list[GpuUuid]:
-    gpus, at = paper.state.gpus, paper.state.at
+    """The Gpus that it may have now beside `home`, those first that are best connected with all of that."""
+    gpus = paper.state.gpus
+    own = [gpus[uuid] for uuid in home if uuid in gpus]
     extra: list[Gpu] = []
-    if any(uuid in gpus and gpus[uuid].parent is not None for uuid in home):
+    if any(gpu.parent is not None for gpu in own):
         return []  # a process sees one slice at most, and nothing besides
-    for uuid in gpus:
-        whole = gpus[uuid].parent is None
-        if paper.ledger is not None and paper.ledger.pool_of_home((uuid,)) != paper.ledger.pool_of_home(home):
-            continue  # it is counted in one pool
-        if uuid in home or not whole or not paper.is_offered(workload, uuid):
+    for uuid, gpu in gpus.items():
+        if uuid in home or gpu.parent is not None or not paper.is_of_its_pool(home, uuid):
             continue
-        grows_at = _grows_at(paper.state, workload, gpus[uuid])
-        if grows_at is not None and grows_at <= at:
-            extra.append(gpus[uuid])
-        elif grows_at is not None:
-            paper.result.wake_at.append(grows_at)
-    return [gpu.uuid for gpu in _nearest([gpus[uuid] for uuid in home if uuid in gpus], extra)]
+        at = _grows_at(paper.state, workload, gpu) if paper.is_offered(workload, uuid) else None
+        if at is not None and at > paper.at:
+            paper.result.wake_at.append(at)
+        elif at is not None:
+            extra.append(gpu)
+    extra.sort(key=lambda gpu: (CLOSEST_FIRST.index(worst_link((*own, gpu))), gpu.index))
+    return [gpu.uuid for gpu in extra]
 
 
 def shrink(paper: Paper, newcomer: Workload) -> bool:
@@ -122,8 +121,11 @@ def _give_up(paper: Paper, giver: Workload, uuid: GpuUuid) -> None:
 
 def _change(paper: Paper, workload: Workload, home: tuple[GpuUuid, ...]) -> None:
     paper.take(workload)
-    order = tuple(sorted(home, key=lambda uuid: paper.state.gpus[uuid].index))
-    paper.give(workload, order)
+    paper.give(workload, _in_order(paper, home))
+
+
+def _in_order(paper: Paper, home: tuple[GpuUuid, ...]) -> tuple[GpuUuid, ...]:
+    return tuple(sorted(home, key=lambda uuid: paper.state.gpus[uuid].index))
 
 
 def _givers(
@@ -149,8 +151,3 @@ def _grows_at(state: NodeState, workload: Workload, gpu: Gpu) -> float | None:
     if gpu.unclaimed_since is None or gpu.has_foreigners or gpu.unplaced:
         return None
     return max(workload.resident_since, gpu.unclaimed_since) + state.policy.cool_down_s
-
-
-def _nearest(home: Sequence[Gpu], extra: Iterable[Gpu]) -> list[Gpu]:
-    """`extra`, those first that are best connected with all of `home`."""
-    return sorted(extra, key=lambda gpu: (CLOSEST_FIRST.index(worst_link((*home, gpu))), gpu.index))

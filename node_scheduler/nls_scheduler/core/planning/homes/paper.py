@@ -275,6 +275,10 @@ class Paper:
         own = self._pools[uuid]
         return own.name == pool and own.enabled
 
+    def is_of_its_pool(self, home: tuple[GpuUuid, ...], uuid: GpuUuid) -> bool:
+        """Whether a queue counts `uuid` where it counts `home`: then nothing changes for anybody's."""
+        return self.ledger is None or self.ledger.pool_of_home(home) == self.ledger.pool_of_home((uuid,))
+
     def has_home_room(self, workload: Workload, uuid: GpuUuid) -> bool:
         """Whether its request may be counted on `uuid`; where more is promised, each must still fit in its turn."""
         if not self.on_paper.has_room(workload, uuid):
