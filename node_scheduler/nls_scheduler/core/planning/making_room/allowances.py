@@ -33,29 +33,50 @@ def allowances(
         left_bytes: on each Gpu, beside the requests of all those and what nobody placed.
     """
     granted: dict[WorkloadId, int] = {}
-    growing: dict[GpuUuid, list[tuple[WorkloadId, int, tuple[GpuUuid, ...]]]] = {}
-    wanted: dict[GpuUuid, int] = {}
+    growing: dict[WorkloadId, tuple[int, tuple[GpuUuid, ...]]] = {}
+    on_one = True
     for workload_id, spec, gpus in placed:
         granted[workload_id] = spec.request_bytes
         if spec.burstable:
-            one = (workload_id, spec.burst_bytes, gpus)
-            for uuid in gpus:
-                growing.setdefault(uuid, []).append(one)
-                wanted[uuid] = wanted.get(uuid, 0) + spec.burst_bytes
+            growing[workload_id] = (spec.burst_bytes, gpus)
+            on_one = on_one and len(gpus) == 1
+    if on_one:
+        return _each_alone(granted, growing, left_bytes)
     room = dict(left_bytes)
-    grown: set[WorkloadId] = set()
-    while wanted:
-        share, full = min([(share_of(room[uuid], burst), uuid) for uuid, burst in wanted.items()])
-        del wanted[full]
-        for workload_id, burst, gpus in growing[full]:
-            if workload_id in grown:
-                continue  # another of its Gpus was full before
+    while growing:
+        share, full = _next_full(growing, room)
+        for workload_id in [k for k, (_, gpus) in growing.items() if full is None or full in gpus]:
+            burst, gpus = growing.pop(workload_id)
             # Rounded down: a byte too little is nobody's loss, one too many is somebody's.
             bytes_ = int(burst * share)
             granted[workload_id] += bytes_
-            grown.add(workload_id)
             for uuid in gpus:
-                if uuid in wanted:
-                    room[uuid] -= bytes_
-                    wanted[uuid] -= burst
+                room[uuid] -= bytes_
     return granted
+
+
+def _each_alone(
+    granted: dict[WorkloadId, int],
+    growing: Mapping[WorkloadId, tuple[int, tuple[GpuUuid, ...]]],
+    room: Mapping[GpuUuid, int],
+) -> dict[WorkloadId, int]:
+    """`granted` with the bursts of those who are on one Gpu each: no Gpu's share depends on another's."""
+    wanted: dict[GpuUuid, int] = {}
+    for burst, (uuid,) in growing.values():
+        wanted[uuid] = wanted.get(uuid, 0) + burst
+    shares = {uuid: share_of(room[uuid], burst) for uuid, burst in wanted.items()}
+    for workload_id, (burst, (uuid,)) in growing.items():
+        granted[workload_id] += int(burst * shares[uuid])
+    return granted
+
+
+def _next_full(
+    growing: Mapping[WorkloadId, tuple[int, tuple[GpuUuid, ...]]], room: Mapping[GpuUuid, int]
+) -> tuple[float, GpuUuid | None]:
+    """The share at which the next Gpu is full, and which; `None` when all reach their limits before."""
+    wanted: dict[GpuUuid, int] = {}
+    for burst, gpus in growing.values():
+        for uuid in gpus:
+            wanted[uuid] = wanted.get(uuid, 0) + burst
+    share, full = min(((share_of(room[uuid], burst), uuid) for uuid, burst in wanted.items()), default=(1.0, None))
+    return (share, full) if share < 1.0 else (1.0, None)
