@@ -96,9 +96,10 @@ PREDICATES = [
     ),
     *_of("core/planning/claims.py", ("_expected", "()", "As many Gpus are kept free as devices are promised.")),
     *_of(
-        "core/planning/places/cordon.py",
-        ("leaves_now", "{}", "Idle notebooks leave a cordoned node, one after another."),
-        ("leaves_at", "None", "Idle notebooks leave a cordoned node, whoever is kept by its user later."),
+        "core/planning/places/idleness.py",
+        ("_leaves_cordoned", "{}", "Idle notebooks leave a cordoned node, one after another."),
+        ("_cordoned_at", "None", "Idle notebooks leave a cordoned node, whoever is kept by its user later."),
+        ("_idle_suspend_s", "None", "An idle notebook is suspended where its pool wants that."),
     ),
     *_of(
         "core/planning/gangs.py",
@@ -121,11 +122,8 @@ PREDICATES = [
         ("grow", "None", "An elastic command grows onto Gpus that nobody wants."),
         ("shrink", "False", "Elastic commands give back for a guarantee what they have above their fewest."),
         ("keep_within_limit", "False", "An elastic command counts with all the Gpus that it has."),
-    ),
-    *_of(
-        "core/planning/homes/elastic_counts.py",
         (
-            "grows_at",
+            "_grows_at",
             "0.0",
             "It grows onto Gpus that have been nobody's home for the cool-down, once it has run as long.",
         ),
@@ -201,7 +199,6 @@ PREDICATES = [
         "core/planning/places/under_way.py",
         ("chosen_together", "{}", "Several that were chosen together move as they were chosen."),
     ),
-    *_of("core/planning/plan.py", ("_rests_at", "None", "An idle notebook is suspended where its pool wants that.")),
     *_of(
         "core/recording/of_a_gang.py",
         ("failures_with", "0", "After max_failures deaths in a row a gang is given up."),

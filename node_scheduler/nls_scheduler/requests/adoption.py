@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.core.model.events import WorkloadAdopted
 from nls_scheduler.core.model.ids import CommandId, GpuUuid, ProcessId
-from nls_scheduler.core.planning.homes import elastic_counts
 from nls_scheduler.core.planning.homes.assign import why_no_room
 from nls_scheduler.requests import submission
 from nls_scheduler.views.sentences import Names, sentence
@@ -105,7 +104,7 @@ def _current(current: object, spec: WorkloadSpec, gpus: Mapping[GpuUuid, Gpu]) -
     if not isinstance(current, list) or not all(isinstance(uuid, str) for uuid in current):
         raise malformed("The field 'current' is needed, a list of the UUIDs of its Gpus.")
     known = tuple(GpuUuid(uuid) for uuid in current)
-    most = elastic_counts.most(spec)
+    most = spec.gpu_counts[0]
     fits = spec.gpu_count <= len(known) <= most
     if len(set(known)) != len(known) or not fits or not set(known) <= gpus.keys():
         number = str(most) if most == spec.gpu_count else f"{spec.gpu_count} to {most}"

@@ -32,6 +32,11 @@ class Wanted:
     deadline_at: float
     shown: bool = False
 
+    @property
+    def needed_bytes(self) -> int:
+        """What its process would hold there with it."""
+        return self.held_bytes + self.bytes
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryAnswer:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.reasons import Reason, Why
-from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.model.workload import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -54,7 +54,7 @@ class Gang:
     @property
     def runs(self) -> bool:
         """Whether all of it is started and nobody is on the way out."""
-        return self.whole and all(w.phase in (Phase.STARTING, Phase.RUNNING) for w in self.members)
+        return self.whole and all(w.stays for w in self.members)
 
     @property
     def may_start(self) -> bool:
@@ -87,14 +87,13 @@ def gangs_of(workloads: Iterable[Workload]) -> dict[GangKey, Gang]:
 
 
 def _gang(key: GangKey, everybody: list[Workload]) -> Gang:
-    alive = [w for w in everybody if w.release_reason is None and w.phase is not Phase.FAILED]
-    ordered = tuple(sorted(alive, key=lambda w: (w.submitted_at, w.id)))
+    ordered = tuple(sorted((w for w in everybody if w.takes_part), key=lambda w: (w.submitted_at, w.id)))
     return Gang(key[2], max(w.spec.gang_size for w in everybody), ordered, any(w.present for w in set_aside(everybody)))
 
 
 def set_aside(everybody: Iterable[Workload]) -> list[Workload]:
     """Those who take no part any more, although their records are still there."""
-    return [w for w in everybody if w.release_reason is not None or w.phase is Phase.FAILED]
+    return [w for w in everybody if not w.takes_part]
 
 
 def fellows(state: NodeState, workload: Workload) -> list[Workload]:

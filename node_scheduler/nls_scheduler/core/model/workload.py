@@ -125,6 +125,16 @@ class WorkloadSpec:
         return self.gpu_count_max is not None and self.gpu_count_max > self.gpu_count
 
     @computed_once
+    def gpu_counts(self) -> range:
+        """The numbers of Gpus that it can start with, the most wanted first."""
+        most = self.gpu_count if self.gpu_count_max is None else self.gpu_count_max
+        return range(most, self.gpu_count - 1, -1)
+
+    def spare(self, gpus: int) -> int:
+        """How many of so many Gpus it can be told to give back."""
+        return max(0, gpus - self.gpu_count) if self.resizable else 0
+
+    @computed_once
     def resizable(self) -> bool:
         """Whether it is started again to have more Gpus or fewer; an elastic one that is not keeps what it got."""
         return self.elastic and self.requeue
@@ -322,8 +332,7 @@ class Workload:
     @computed_once
     def home_facts(self) -> tuple[object, ...]:
         """All of it that homes always follow from: where one is that has a home and can move says nothing."""
-        takes_part = self.release_reason is None and self.phase is not Phase.FAILED
-        always = (self.id, self.spec, self.submitted_at, self.home, self.given_home, takes_part, self.stands_on)
+        always = (self.id, self.spec, self.submitted_at, self.home, self.given_home, self.takes_part, self.stands_on)
         if len(self.home) == 1 and self.spec.movable and self.wish is None and self.move is None:
             return always
         since = (self.waiting_since, self.resident_since)
@@ -339,6 +348,16 @@ class Workload:
         """What moving it, or taking its place, would cost."""
         held = (self.return_bytes, self.moved_bytes)
         return (*held, self.executing, self.keep_until, self.idle_since, self.waiting_since)
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether it is neither released nor failed: all others only have their records still, or their processes."""
+        return self.release_reason is None and self.phase is not Phase.FAILED
+
+    @property
+    def stays(self) -> bool:
+        """Whether it is on its Gpus, or about to be, and not on its way out."""
+        return self.phase in (Phase.STARTING, Phase.RUNNING)
 
     @property
     def present(self) -> bool:

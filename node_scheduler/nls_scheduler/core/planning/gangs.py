@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.gangs import fellows
 from nls_scheduler.core.model.reasons import Reason, Why
-from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.making_room.rooms import owed_bytes, room_bytes
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def leave_together(draft: Draft, gangs: Mapping[GangKey, Gang]) -> None:
 def have_room(state: NodeState, plan: Mapping[WorkloadId, PlanEntry], workload: Workload) -> bool:
     """Whether it has room in fact, and all of its gang that has not started, together."""
     members = [w for w in (*fellows(state, workload), workload) if not w.present]
-    if any(w.release_reason is None and w.phase is not Phase.FAILED and not plan[w.id].target for w in members):
+    if any(w.takes_part and not plan[w.id].target for w in members):
         return False
     needed: dict[GpuUuid, int] = {}
     for member in members:

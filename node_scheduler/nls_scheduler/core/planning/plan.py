@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.gangs import gangs_of
-from nls_scheduler.core.model.ids import WorkloadId
-from nls_scheduler.core.model.reasons import Reason, Why
-from nls_scheduler.core.model.state import PlanEntry
-from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.planning.entries import entries_of
 from nls_scheduler.core.planning.gangs import leave_together
 from nls_scheduler.core.planning.gangs import resting as resting_gangs
 from nls_scheduler.core.planning.homes.known import homes_of
-from nls_scheduler.core.planning.homes.paper import admission_order, waiting_order
-from nls_scheduler.core.planning.making_room.rooms import has_room, owed_bytes, room_bytes
 from nls_scheduler.core.planning.places import freezing, trims
-from nls_scheduler.core.planning.places.cordon import leaves_at, leaves_now
-from nls_scheduler.core.planning.places.failed_allocations import roomier, trim_for_wanted
+from nls_scheduler.core.planning.places.failed_allocations import trim_for_wanted
 from nls_scheduler.core.planning.places.guarantees import grant_wishes, place_guarantees, place_guests
+from nls_scheduler.core.planning.places.idleness import leave_when_idle
 from nls_scheduler.core.planning.places.spreading import follow_wishes, place_together, spread
 from nls_scheduler.core.planning.places.turns import take_turns
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
-    from nls_scheduler.core.model.gpu import GpuOwner
-    from nls_scheduler.core.model.ids import GpuUuid
-    from nls_scheduler.core.model.reasons import Mention
-    from nls_scheduler.core.model.state import NodeState
-    from nls_scheduler.core.model.workload import Frozen, Workload
-    from nls_scheduler.core.planning.places.draft import Draft
-
-
-_WHY_THERE: Final = (Reason.AT_HOME, Reason.AT_HOME_WITH_BURST, Reason.BORROWS)
+    from nls_scheduler.core.model.ids import WorkloadId
+    from nls_scheduler.core.model.state import NodeState, PlanEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,284 +35,28 @@ class Plan:
 
 def make_plan(state: NodeState) -> Plan:
     """Guarantees, then turns for burst, then the spread: in this order, never the other way round."""
-    alive = [w for w in state.workloads.values() if w.release_reason is None and w.phase is not Phase.FAILED]
-    known = homes_of(state)
-    homes = known.homes
-    pools = (*state.policy.pools, state.policy.default_pool)
-    idle = alive if any(pool.idle_suspend_s is not None for pool in pools) else []
-    rests_at = {w.id: at for w in idle if (at := _rests_at(state, w)) is not None}
-    resting = {key: _why_it_rests(state, key) for key, at in rests_at.items() if at <= state.at}
-    gangs = gangs_of(state.workloads.values())
-    resting = leaves_now(state, alive) | resting | resting_gangs(gangs, homes.homes)
+    alive = [w for w in state.workloads.values() if w.takes_part]
+    known = homes_of(state, alive)
+    homes, gangs = known.homes, gangs_of(state.workloads.values())
+    idle, idle_at = leave_when_idle(state, alive)
+    resting = idle | resting_gangs(gangs, homes.homes)
     wanting = [w for w in alive if w.wants_gpu and w.id in homes.homes and w.id not in resting]
-    draft = place_guarantees(state, homes, sorted(wanting, key=admission_order))
-    leave_together(draft, gangs)
+    draft = place_guarantees(state, homes, wanting)
     draft.waits |= resting
-    draft.wake_at += rests_at.values()
-    draft.wake_at += (at for w in alive if (at := leaves_at(state, w)) is not None)
-    if state.policy.queues:
-        place_guests(
-            draft, [w for w in alive if w.present and w.wants_gpu and w.id not in homes.homes and w.id not in resting]
-        )
+    leave_together(draft, gangs)
+    place_guests(draft, [w for w in alive if w.wants_gpu and w.id not in resting])
     take_turns(draft)
     place_together(draft)
     grant_wishes(draft)
-    moves = spread(draft)
-    draft.roomier = {w.id: uuid for w in wanting if (uuid := roomier(draft, w)) is not None}
-    moves |= follow_wishes(draft)
+    moves = spread(draft) | follow_wishes(draft, wanting)
     draft.allowances = draft.rooms.allowances()
     draft.trim_since = trims.wanted_from(state, draft.short) | trim_for_wanted(state, draft.allowances)
-    positions = _positions(state, alive, draft)
-    draft.holders = sorted(
-        ((w.size_bytes, w.id) for w in state.workloads.values() if w.current or w.id in homes.homes), reverse=True
-    )
-    told = {*moves, *draft.yields, *draft.cause, *draft.bound, *draft.trim_since, *draft.roomier, *homes.waits}
-    entries = {
-        w.id: _as_mostly(draft, w, told, positions) or _as_it_is_now(draft, w, positions, moves)
-        for w in state.workloads.values()
-    }
-    deadlines = [e.deadline_at for e in entries.values() if e.deadline_at is not None]
-    interrupts = [state.policy.interrupt_at(deadline) for deadline in deadlines]
-    freezes = freezing.wakes_at(state, entries)
-    wakes = [t for t in (*homes.wake_at, *draft.wake_at, *freezes, *interrupts, *deadlines) if t > state.at]
-    return Plan(entries, min(wakes, default=None), known)
+    entries = entries_of(draft, alive, moves)
+    times = (*homes.wake_at, *idle_at, *draft.wake_at, *_wakes_of(state, entries))
+    return Plan(entries, min((at for at in times if at > state.at), default=None), known)
 
 
-def _rests_at(state: NodeState, workload: Workload) -> float | None:
-    """When an idle notebook is to be suspended for its idleness alone; `None`: its pool does not want that."""
-    if workload.spec.kind is not Kind.NOTEBOOK or workload.phase is not Phase.RUNNING or workload.executing:
-        return None
-    idle_s = _idle_suspend_s(state, workload)
-    if idle_s is None or workload.idle_since is None:
-        return None
-    return max(workload.idle_since + idle_s, workload.keep_until or 0.0)
-
-
-def _why_it_rests(state: NodeState, workload: WorkloadId) -> Why:
-    return Why(Reason.IDLE, numbers=(_idle_suspend_s(state, state.workloads[workload]) or 0.0,))
-
-
-def _idle_suspend_s(state: NodeState, workload: Workload) -> float | None:
-    pools = [state.policy.pool_of(state.gpus[uuid]) for uuid in workload.current if uuid in state.gpus]
-    return min((pool.idle_suspend_s for pool in pools if pool.idle_suspend_s is not None), default=None)
-
-
-def _positions(state: NodeState, alive: list[Workload], draft: Draft) -> dict[WorkloadId, int]:
-    waiting = [w for w in alive if w.wants_gpu and w.phase in (Phase.QUEUED, Phase.SUSPENDED)]
-    waiting.sort(key=waiting_order)
-    if state.policy.queues:
-        turns = {key: turn for turn, key in enumerate(draft.homes.line)}
-        waiting.sort(key=lambda w: turns.get(w.id, -1))
-    targets = draft.rooms.target
-    if any(w.id in targets for w in waiting):
-        waiting.sort(key=lambda w: w.id not in targets)
-    return {w.id: position for position, w in enumerate(waiting, start=1)}
-
-
-def _as_mostly(
-    draft: Draft, workload: Workload, told: Collection[WorkloadId], positions: Mapping[WorkloadId, int]
-) -> PlanEntry | None:
-    """The entry of one that runs where it is to be, or is in line for a home still: of most, and soon seen."""
-    key, current, homes = workload.id, workload.current, draft.homes
-    before, home = draft.state.plan.get(key), homes.homes.get(key, ())
-    if before is None or before.home != home or before.has_to_act:
-        return None
-    if not (before.target == current == draft.rooms.target.get(key, ())):
-        return None
-    if current:
-        stays = workload.phase is Phase.RUNNING and key not in told and before.reason.kind in _WHY_THERE
-        as_it_is = (None, None, draft.allowances[key])
-        return before if stays and (before.cause, before.position, before.allowance_bytes) == as_it_is else None
-    why = homes.waits.get(key)
-    if home or why is None or not workload.wants_gpu or workload.frozen is not None:
-        return None
-    largest, position = draft.holders[0][1] if draft.holders else None, positions.get(key)
-    if (why, largest, position) == (before.reason, before.cause, before.position):
-        return before
-    return PlanEntry((), (), why, largest, position=position)
-
-
-def _as_it_is_now(
-    draft: Draft, workload: Workload, positions: Mapping[WorkloadId, int], moves: Mapping[WorkloadId, GpuUuid]
-) -> PlanEntry:
-    before, entry = draft.state.plan.get(workload.id), _all_there_is_to_say(draft, workload, positions, moves)
-    return before if before is not None and before == entry else entry
-
-
-def _all_there_is_to_say(
-    draft: Draft, workload: Workload, positions: Mapping[WorkloadId, int], moves: Mapping[WorkloadId, GpuUuid]
-) -> PlanEntry:
-    key, target, current = workload.id, draft.rooms.target.get(workload.id, ()), workload.current
-    leaves = bool(current) and target != current
-    since = draft.claimed_since(workload) if leaves else None
-    told_since = draft.state.at if workload.told_since is None else workload.told_since
-    return PlanEntry(
-        draft.homes.homes.get(key, ()),
-        target,
-        _reason(draft, workload, target, moves),
-        _cause(draft, workload, target) or (_owner_as_cause(draft, workload, target) if leaves else None),
-        None if since is None else draft.state.policy.deadline_at(since, told_since),
-        key in draft.yields or (leaves and key not in moves),
-        draft.allowances.get(key, 0),
-        positions.get(key),
-        draft.trim_since.get(key),
-        draft.roomier.get(key),
-        target[0] if key in moves or (key in draft.bound and target == (draft.bound[key],)) else None,
-    )
-
-
-def _cause(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> WorkloadId | None:
-    key = workload.id
-    if workload.frozen is not None and not workload.present:
-        return _holder(draft, workload, workload.frozen.gpus)
-    if key in draft.yields:
-        return draft.yields[key]
-    if key in draft.cause:
-        return draft.cause[key]
-    if target != workload.current:
-        if _is_guest(draft, workload) and (claimant := draft.claimant(workload)) is not None:
-            return claimant
-        if key in draft.homes.moved_for:
-            return draft.homes.moved_for[key]
-    if workload.current or not workload.wants_gpu:
-        return None
-    return _holder(draft, workload, target)
-
-
-def _owner_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> tuple[GpuUuid, GpuOwner] | None:
-    """Which borrowed Gpu it leaves to which pod of the cluster's, whom nobody here looks after."""
-    gpus, home = draft.state.gpus, draft.homes.homes.get(workload.id, ())
-    for uuid in workload.current:
-        if uuid not in target and uuid not in home and uuid in gpus and gpus[uuid].owners:
-            return uuid, gpus[uuid].owners[0]
-    return None
-
-
-def _owner_as_cause(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> WorkloadId | None:
-    owner = _owner_there(draft, workload, target)
-    return None if owner is None else WorkloadId(owner[1].id)
-
-
-def _holder(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> WorkloadId | None:
-    """Who holds what `workload` waits for: who leaves its target, or else is on it; without one, whoever is anywhere.
-
-    The largest of them.
-    """
-    if not target:
-        largest = (other for _, other in draft.holders[:2] if other != workload.id)
-        return next(largest, None)
-    workloads, targets, wanted = draft.state.workloads, draft.rooms.target, frozenset(target)
-    there: WorkloadId | None = None
-    for _, key in draft.holders:
-        current = workloads[key].current
-        if key != workload.id and not wanted.isdisjoint(current):
-            if targets.get(key, ()) != current:
-                return key
-            there = there or key
-    return there
-
-
-def _reason(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], moves: Mapping[WorkloadId, GpuUuid]) -> Why:
-    if workload.release_reason is not None or workload.phase is Phase.FAILED:
-        return workload.release_reason or workload.last_reason
-    if workload.frozen is not None and not workload.present:
-        return _why_frozen(draft, workload, workload.frozen, target)
-    if not workload.wants_gpu:
-        return workload.suspend_reason or _why_it_left(workload)
-    if _is_guest(draft, workload):
-        return _why_guest(draft, workload, target)
-    if workload.id in draft.homes.waits:
-        return draft.homes.waits[workload.id]
-    if workload.id in moves:
-        return Why(draft.homeward.get(workload.id, Reason.MORE_ROOM), gpus=target)
-    if workload.present and target != workload.current and (why := _why_it_leaves(draft, workload, target)):
-        return why
-    if workload.wish is not None and workload.wish in target and workload.wish not in workload.current:
-        return Why(Reason.WISHED, gpus=target)
-    if workload.spec.resizable and workload.present and set(workload.current) < set(target):
-        return Why(Reason.GROWS, gpus=tuple(u for u in target if u not in workload.current))
-    if not target:
-        return draft.waits.get(workload.id, Why(Reason.WAITS))
-    if workload.id in draft.yields:
-        return Why(Reason.YIELDS, gpus=target, who=_mentions(draft, draft.yields[workload.id]))
-    return _why_there(draft, workload, target)
-
-
-def _why_frozen(draft: Draft, workload: Workload, frozen: Frozen, target: tuple[GpuUuid, ...]) -> Why:
-    waits = draft.homes.waits.get(workload.id) or draft.waits.get(workload.id) or Why(Reason.WAITS)
-    if target:
-        waits = _why_there(draft, workload, target)
-        if waits.kind in _WHY_THERE:
-            return Why(Reason.GOES_ON, gpus=target)
-    return freezing.why_it_stands(frozen, waits)
-
-
-def _why_it_leaves(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Why | None:
-    cause = draft.cause.get(workload.id, draft.homes.moved_for.get(workload.id))
-    if cause is not None:
-        needed = tuple(uuid for uuid in workload.current if uuid not in target)
-        return Why(Reason.NEEDED, gpus=needed or workload.current, who=_mentions(draft, cause))
-    owner = _owner_there(draft, workload, target)
-    if owner is not None:
-        return Why(Reason.NEEDED, gpus=owner[:1], who=(owner[1].mention,))
-    return draft.waits.get(workload.id)
-
-
-def _why_it_left(workload: Workload) -> Why:
-    """Why it is off until its next cell: for whom it left may have gone long since."""
-    why = workload.last_reason
-    needed = why.kind in (Reason.NEEDED, Reason.NEEDED_WHILE_IDLE) and not workload.present
-    return Why(Reason.LEFT_TO, gpus=why.gpus, who=why.who) if needed else why
-
-
-def _mentions(draft: Draft, workload: WorkloadId) -> tuple[Mention, ...]:
-    return (draft.state.workloads[workload].mention,)
-
-
-def _is_guest(draft: Draft, workload: Workload) -> bool:
-    """Whether it is on a Gpu without being admitted any more: somebody whose turn it is has got its home."""
-    return bool(draft.state.policy.queues) and workload.present and workload.id in draft.homes.waits
-
-
-def _why_guest(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Why:
-    waits = draft.homes.waits[workload.id]
-    if target == workload.current:
-        return Why(Reason.STAYS_AS_GUEST, gpus=target, because=(waits,))
-    cause = _cause(draft, workload, target)
-    if cause is None:
-        return waits
-    return Why(Reason.NEEDED, gpus=workload.current, who=_mentions(draft, cause), because=(waits,))
-
-
-def _may_come(draft: Draft, workload: Workload, uuid: GpuUuid) -> bool:
-    """Whether there is room for it in fact, beside what others wait for there that they are owed."""
-    state, gpu = draft.state, draft.state.gpus[uuid]
-    owed = owed_bytes(state, uuid, lambda key: draft.rooms.target.get(key, ()), (workload,))
-    room = has_room(state, workload, gpu)
-    return room and (not owed or room_bytes(state, workload, gpu) >= workload.return_bytes + owed)
-
-
-def _why_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Why:
-    lacking: tuple[GpuUuid, ...] = ()
-    if workload.phase in (Phase.QUEUED, Phase.SUSPENDED):
-        lacking = tuple(u for u in target if not _may_come(draft, workload, u))
-    if lacking:
-        holder = _cause(draft, workload, lacking)
-        if holder is None:
-            return Why(Reason.BEING_FREED, gpus=lacking)
-        return Why(Reason.HELD, gpus=lacking, who=_mentions(draft, holder))
-    home = draft.homes.homes[workload.id]
-    size_bytes = workload.spec.request_bytes
-    if not workload.spec.burstable:
-        kind = Reason.AT_HOME
-    else:
-        kind = Reason.AT_HOME_WITH_BURST if target == home else Reason.BORROWS
-        size_bytes = draft.allowances[workload.id]
-    before = draft.state.plan.get(workload.id)
-    if before is not None:
-        # Mostly it is the same reason, and then nobody has to compare it.
-        why = before.reason
-        if (why.kind, why.gpus, why.bytes, before.home) == (kind, target, (size_bytes,), home):
-            return why
-    because = (Why(Reason.HOME, gpus=home),) if kind is Reason.BORROWS else ()
-    return Why(kind, gpus=target, bytes=(size_bytes,), because=because)
+def _wakes_of(state: NodeState, entries: Mapping[WorkloadId, PlanEntry]) -> list[float]:
+    """When the next rung of anybody's ladder follows."""
+    deadlines = [entry.deadline_at for entry in entries.values() if entry.deadline_at is not None]
+    return [*deadlines, *map(state.policy.interrupt_at, deadlines), *freezing.wakes_at(state, entries)]

@@ -8,7 +8,7 @@ from nls_scheduler.core.model.gangs import gangs_of, key_of
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.values import computed_once
 from nls_scheduler.core.model.workload import Phase
-from nls_scheduler.core.planning.homes import elastic, elastic_counts, repacking
+from nls_scheduler.core.planning.homes import elastic, repacking
 from nls_scheduler.core.planning.homes.displacing import displace
 from nls_scheduler.core.planning.homes.paper import Paper, admission_order, counts, is_bound, pinned_to
 
@@ -52,7 +52,6 @@ class Admission(Paper):
                 continue
             full = [uuid for uuid in home if uuid in self.free and not self.has_home_room(workload, uuid)]
             if full and not is_bound(workload):
-                self.result.overcommitted.update(full)
                 self.result.waits[workload.id] = Why(Reason.HOME_OVERFULL, gpus=tuple(full))
                 continue
             self.give(workload, home)
@@ -77,8 +76,8 @@ class Admission(Paper):
         """Its home, or what is left of an elastic one's; `None`: it has none."""
         left = tuple([uuid for uuid in workload.home if self.has_home_room(workload, uuid)])
         if workload.spec.resizable:
-            return left[: elastic_counts.most(workload.spec)] if len(left) >= workload.spec.gpu_count else None
-        asked = workload.spec.gpu_count <= len(left) <= elastic_counts.most(workload.spec) or workload.present
+            return left[: workload.spec.gpu_counts[0]] if len(left) >= workload.spec.gpu_count else None
+        asked = len(left) in workload.spec.gpu_counts or workload.present
         return left if left and left == workload.home and asked else None
 
     def _follow_wish(self, workload: Workload) -> None:
@@ -87,15 +86,11 @@ class Admission(Paper):
         if wish is None or workload.phase is Phase.STARTING or not workload.spec.movable:
             return
         checkpoint, home = self.checkpoint(), self.take(workload)
-        stays_in_pool = self._is_in_pool(home, wish)
+        stays_in_pool = self.is_of_its_pool(home, wish)
         if self.is_offered(workload, wish) if stays_in_pool else self.may_have_home(workload, (wish,)):
             self.give(workload, (wish,))
         else:
             self.roll_back(checkpoint)
-
-    def _is_in_pool(self, home: tuple[GpuUuid, ...], uuid: GpuUuid) -> bool:
-        """Whether both are of one pool: then nothing changes for anybody's queue."""
-        return self.ledger is None or self.ledger.pool_of_home(home) == self.ledger.pool_of_home((uuid,))
 
     def give_up_incomplete(self, gangs: Mapping[GangKey, Gang]) -> list[Workload]:
         """Take the homes of gangs that are not whole, or do not all have one; who is on a Gpu keeps its own."""

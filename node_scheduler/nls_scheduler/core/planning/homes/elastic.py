@@ -1,15 +1,23 @@
-"""The homes of elastic commands: they grow over Gpus that nobody wants, and shrink for whoever wants them. Pure."""
+"""The homes of elastic commands: they grow over Gpus that nobody wants, and shrink for whoever wants them. Pure.
+
+The fewest Gpus of one are guaranteed. Those above are its own until somebody else's home needs them: then it starts
+again on fewer, if it may be started again; one that may not keeps what it got when it started.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nls_scheduler.core.planning.homes import elastic_counts
+from nls_scheduler.core.model.topology import CLOSEST_FIRST, worst_link
+from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.homes.paper import admission_order
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from nls_scheduler.core.model.gpu import Gpu
-    from nls_scheduler.core.model.ids import GpuUuid
+    from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
+    from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
     from nls_scheduler.core.planning.homes.paper import Paper
 
@@ -20,33 +28,32 @@ def grow(paper: Paper) -> None:
     elastics = [w for key in homes if (w := paper.state.workloads[key]).spec.elastic and w.given_home is None]
     for workload in sorted(elastics, key=admission_order):
         home = homes[workload.id]
-        missing = elastic_counts.most(workload.spec) - len(home)
+        missing = workload.spec.gpu_counts[0] - len(home)
         extra = _extra(paper, workload, home)[:missing] if missing > 0 else []
         if extra:
             paper.take(workload)
             while extra and not paper.may_have_home(workload, (*home, *extra)):
                 extra.pop()
-            order = tuple(sorted((*home, *extra), key=lambda uuid: paper.state.gpus[uuid].index))
-            paper.give(workload, order)
+            paper.give(workload, _in_order(paper, (*home, *extra)))
 
 
 def _extra(paper: Paper, workload: Workload, home: tuple[GpuUuid, ...]) -> list[GpuUuid]:
-    gpus, at = paper.state.gpus, paper.state.at
+    """The Gpus that it may have now beside `home`, those first that are best connected with all of that."""
+    gpus = paper.state.gpus
+    own = [gpus[uuid] for uuid in home if uuid in gpus]
     extra: list[Gpu] = []
-    if any(uuid in gpus and gpus[uuid].parent is not None for uuid in home):
+    if any(gpu.parent is not None for gpu in own):
         return []  # a process sees one slice at most, and nothing besides
-    for uuid in gpus:
-        whole = gpus[uuid].parent is None
-        if paper.ledger is not None and paper.ledger.pool_of_home((uuid,)) != paper.ledger.pool_of_home(home):
-            continue  # it is counted in one pool
-        if uuid in home or not whole or not paper.is_offered(workload, uuid):
+    for uuid, gpu in gpus.items():
+        if uuid in home or gpu.parent is not None or not paper.is_of_its_pool(home, uuid):
             continue
-        grows_at = elastic_counts.grows_at(paper.state, workload, gpus[uuid])
-        if grows_at is not None and grows_at <= at:
-            extra.append(gpus[uuid])
-        elif grows_at is not None:
-            paper.result.wake_at.append(grows_at)
-    return [gpu.uuid for gpu in elastic_counts.nearest([gpus[uuid] for uuid in home if uuid in gpus], extra)]
+        at = _grows_at(paper.state, workload, gpu) if paper.is_offered(workload, uuid) else None
+        if at is not None and at > paper.at:
+            paper.result.wake_at.append(at)
+        elif at is not None:
+            extra.append(gpu)
+    extra.sort(key=lambda gpu: (CLOSEST_FIRST.index(worst_link((*own, gpu))), gpu.index))
+    return [gpu.uuid for gpu in extra]
 
 
 def shrink(paper: Paper, newcomer: Workload) -> bool:
@@ -54,7 +61,7 @@ def shrink(paper: Paper, newcomer: Workload) -> bool:
     homes, given = paper.result.homes, []
     if not paper.resizes:
         return False
-    givers = elastic_counts.givers(paper.state.workloads, homes, newcomer)
+    givers = _givers(paper.state.workloads, homes, newcomer)
     if not givers:
         return False
     before, checkpoint = dict(homes), paper.checkpoint()
@@ -87,7 +94,7 @@ def keep_within_limit(paper: Paper, newcomer: Workload) -> bool:
     changed = False
     while ledger is not None and pool is not None and (queue := ledger.above_limit(newcomer, pool)) is not None:
         there = {key: home for key, home in homes.items() if ledger.pool_of_home(home) == pool}
-        givers = elastic_counts.givers(paper.state.workloads, there, newcomer)
+        givers = _givers(paper.state.workloads, there, newcomer)
         giver = next((w for w in givers if queue in ledger.tree.chain(ledger.leaf(w))), None)
         if giver is None:
             break
@@ -105,7 +112,7 @@ def _to_give(paper: Paper, giver: Workload, newcomer: Workload) -> list[GpuUuid]
         room = paper.free[uuid] + paper.cost_bytes(giver, uuid)
         return room < newcomer.spec.request_bytes, -paper.state.gpus[uuid].index
 
-    return sorted(home, key=rank)[: elastic_counts.spare(giver, home)]
+    return sorted(home, key=rank)[: giver.spec.spare(len(home))]
 
 
 def _give_up(paper: Paper, giver: Workload, uuid: GpuUuid) -> None:
@@ -114,5 +121,33 @@ def _give_up(paper: Paper, giver: Workload, uuid: GpuUuid) -> None:
 
 def _change(paper: Paper, workload: Workload, home: tuple[GpuUuid, ...]) -> None:
     paper.take(workload)
-    order = tuple(sorted(home, key=lambda uuid: paper.state.gpus[uuid].index))
-    paper.give(workload, order)
+    paper.give(workload, _in_order(paper, home))
+
+
+def _in_order(paper: Paper, home: tuple[GpuUuid, ...]) -> tuple[GpuUuid, ...]:
+    return tuple(sorted(home, key=lambda uuid: paper.state.gpus[uuid].index))
+
+
+def _givers(
+    workloads: Mapping[WorkloadId, Workload], homes: Mapping[WorkloadId, tuple[GpuUuid, ...]], newcomer: Workload
+) -> list[Workload]:
+    """Who can give Gpus back for `newcomer`: lowest priority first, then who has lost the least by starting again."""
+    having = [workloads[key] for key, home in homes.items() if workloads[key].spec.spare(len(home))]
+    return sorted(
+        (w for w in having if w.id != newcomer.id and w.given_home is None),
+        key=lambda w: (w.spec.priority, w.present, -(w.resident_since or 0.0), -w.submitted_at, w.id),
+    )
+
+
+def _grows_at(state: NodeState, workload: Workload, gpu: Gpu) -> float | None:
+    """From when on `workload` may have `gpu` besides: at once before it starts; `None`: not as things are.
+
+    A restart costs work, so that it has run, and the Gpu has been nobody's home, for the cool-down.
+    """
+    if not workload.present:
+        return state.at
+    if not workload.spec.resizable or workload.phase is not Phase.RUNNING or workload.resident_since is None:
+        return None
+    if gpu.unclaimed_since is None or gpu.has_foreigners or gpu.unplaced:
+        return None
+    return max(workload.resident_since, gpu.unclaimed_since) + state.policy.cool_down_s

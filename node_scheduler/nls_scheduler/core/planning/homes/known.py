@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.homes.assign import assign_homes
 
 if TYPE_CHECKING:
@@ -61,12 +60,11 @@ class KnownHomes:
         return self.at <= at < self.looked_at.until or at == self.at
 
 
-def homes_of(state: NodeState) -> KnownHomes:
-    """The homes of everybody who is neither released nor failed: those that are known, or others."""
+def homes_of(state: NodeState, alive: list[Workload]) -> KnownHomes:
+    """The homes of all who take part (`alive`): those that are known, or others."""
     facts, known = _facts(state), state.remembered
     if isinstance(known, KnownHomes) and known.hold(state, facts):
         return known
-    alive = [w for w in state.workloads.values() if w.release_reason is None and w.phase is not Phase.FAILED]
     homes, looked_at = assign_homes(state, alive)
     if looked_at.costs:
         kept = [w.keep_until for w in alive if w.keep_until is not None and w.kept(state.at)]

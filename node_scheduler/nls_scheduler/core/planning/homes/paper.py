@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.core.model import topology
-from nls_scheduler.core.planning.homes import elastic_counts
 from nls_scheduler.core.planning.homes.queue_ledger import Ledger
 from nls_scheduler.core.planning.making_room.occupancy import Occupancy
 
@@ -34,7 +33,6 @@ class Homes:
         bound: to where those of them go that are on a Gpu now, chosen together so that the fewest bytes move.
         line: those without a home, in the order of their turns.
         wake_at: when time alone may change it.
-        overcommitted: Gpus on which a cluster's scheduler counts more requests than there is room for.
     """
 
     homes: dict[WorkloadId, tuple[GpuUuid, ...]] = field(default_factory=dict)
@@ -43,20 +41,11 @@ class Homes:
     bound: dict[WorkloadId, GpuUuid] = field(default_factory=dict)
     line: list[WorkloadId] = field(default_factory=list)
     wake_at: list[float] = field(default_factory=list)
-    overcommitted: set[GpuUuid] = field(default_factory=set)
     in_vain: Mapping[object, Why] = field(default_factory=dict)
 
     def copied(self) -> Homes:
-        """The same, to be changed on its own."""
-        return Homes(
-            dict(self.homes),
-            dict(self.waits),
-            dict(self.moved_for),
-            dict(self.bound),
-            list(self.line),
-            list(self.wake_at),
-            set(self.overcommitted),
-        )
+        """The same, in which homes can be exchanged."""
+        return replace(self, homes=dict(self.homes))
 
 
 admission_order: Final = attrgetter("precedence")
@@ -77,7 +66,7 @@ def pinned_to(workload: Workload) -> tuple[GpuUuid, ...] | None:
 
 def counts(workload: Workload) -> Sequence[int]:
     """On how many Gpus its home can be, the most wanted first: one that runs and cannot move has as many as it has."""
-    return (len(workload.current),) if is_bound(workload) else elastic_counts.counts(workload.spec)
+    return (len(workload.current),) if is_bound(workload) else workload.spec.gpu_counts
 
 
 @dataclass(slots=True)
@@ -285,6 +274,10 @@ class Paper:
         """Whether `uuid` is of `pool`, and that is in use."""
         own = self._pools[uuid]
         return own.name == pool and own.enabled
+
+    def is_of_its_pool(self, home: tuple[GpuUuid, ...], uuid: GpuUuid) -> bool:
+        """Whether a queue counts `uuid` where it counts `home`: then nothing changes for anybody's."""
+        return self.ledger is None or self.ledger.pool_of_home(home) == self.ledger.pool_of_home((uuid,))
 
     def has_home_room(self, workload: Workload, uuid: GpuUuid) -> bool:
         """Whether its request may be counted on `uuid`; where more is promised, each must still fit in its turn."""

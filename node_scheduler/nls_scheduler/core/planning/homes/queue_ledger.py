@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.queues import TOLERANCE, Tree, fair_shares
 from nls_scheduler.core.model.reasons import Reason, Why
-from nls_scheduler.core.model.workload import Kind, Phase
-from nls_scheduler.core.planning.homes import elastic_counts
+from nls_scheduler.core.model.workload import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -85,7 +84,7 @@ class Ledger:
         if pool is None:
             return
         amount = sign * self.demand(workload.spec, pool, len(home))
-        spare = sign * self.demand(workload.spec, pool, 1) * elastic_counts.spare(workload, home)
+        spare = sign * self.demand(workload.spec, pool, 1) * workload.spec.spare(len(home))
         for queue in self.tree.chain(self.leaf(workload)):
             key = (pool, queue.name)
             self._used[key] = self._used.get(key, 0.0) + amount
@@ -275,7 +274,7 @@ class Ledger:
 def ledger_of(state: NodeState) -> Ledger:
     """The ledger of everybody who is admitted as the plan stands."""
     ledger = Ledger(state)
-    alive = [w for w in state.workloads.values() if w.release_reason is None and w.phase is not Phase.FAILED]
+    alive = [w for w in state.workloads.values() if w.takes_part]
     for workload in alive:
         ledger.count(workload, workload.home)
     ledger.ask(alive, {workload.id: workload.home for workload in alive if workload.home})

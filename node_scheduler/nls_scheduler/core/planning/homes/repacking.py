@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.core.model import topology
 from nls_scheduler.core.model.values import computed_once
-from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.model.workload import Kind
 from nls_scheduler.core.planning.homes.paper import admission_order, counts, pinned_to
 from nls_scheduler.core.planning.making_room.cheapest_moves import BUDGET, Piece
 from nls_scheduler.core.planning.making_room.make_room import Demand, make_room, without
@@ -182,7 +182,7 @@ class _There:
     def _place_of(self, workload: Workload) -> tuple[GpuUuid, ...]:
         """Where it is, if its home may be there as well; where it is to be, for all others."""
         home = self.paper.result.homes[workload.id]
-        stays = workload.phase in (Phase.STARTING, Phase.RUNNING) and workload.given_home is None
+        stays = workload.stays and workload.given_home is None
         if not stays or not workload.spec.may_borrow or workload.current == home:
             return home
         (uuid,) = workload.current
@@ -197,8 +197,7 @@ class _There:
 
     def is_at(self, workload: Workload) -> bool:
         """Whether it is in fact on the Gpu where it is taken to be at home, and not on its way out."""
-        here = workload.current == self.place[workload.id]
-        return here and workload.phase in (Phase.STARTING, Phase.RUNNING)
+        return workload.stays and workload.current == self.place[workload.id]
 
     def size_bytes(self, workload: Workload) -> int:
         """What it takes there: all that it holds, or its request on paper."""

@@ -149,7 +149,7 @@ class Rooms:
 
     def _is_kept_from(self, workload: Workload, uuid: GpuUuid) -> bool:
         """Whether `uuid` is kept for another; who is there stays."""
-        stays = workload.phase in (Phase.STARTING, Phase.RUNNING) and uuid in workload.current
+        stays = workload.stays and uuid in workload.current
         return self.kept_for.get(uuid, workload.id) != workload.id and not stays
 
     def holds_guest(self, guest: Workload, uuid: GpuUuid) -> bool:

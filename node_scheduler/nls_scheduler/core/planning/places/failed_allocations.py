@@ -36,7 +36,7 @@ def trim_for_wanted(state: NodeState, allowances: dict[WorkloadId, int]) -> dict
         wanted = asker.wanted
         if wanted is None or not _is_short(state, wanted, allowances.get(asker.id, 0)):
             continue
-        owed = wanted.held_bytes + wanted.bytes <= asker.spec.request_bytes
+        owed = wanted.needed_bytes <= asker.spec.request_bytes
         neighbours = trims.wanted_from(state, {wanted.gpu: wanted.asked_at})
         for key in neighbours.keys() - {asker.id}:
             other = state.workloads[key]
@@ -49,7 +49,7 @@ def trim_for_wanted(state: NodeState, allowances: dict[WorkloadId, int]) -> dict
 def _is_short(state: NodeState, wanted: Wanted, allowance_bytes: int) -> bool:
     """Whether a sample taken since it asked shows too little for what it may have."""
     gpu = state.gpus.get(wanted.gpu)
-    if gpu is None or wanted.held_bytes + wanted.bytes > allowance_bytes or not wanted.shown:
+    if gpu is None or wanted.needed_bytes > allowance_bytes or not wanted.shown:
         return False
     return free_bytes(gpu) < wanted.bytes
 
@@ -62,9 +62,7 @@ def free_bytes(gpu: Gpu) -> int:
 
 def roomier(draft: Draft, workload: Workload) -> GpuUuid | None:
     """Another Gpu on which `workload` may use what it wanted, with nobody's smallest share lowered; `None` if none."""
-    needed = workload.wished_bytes
-    if workload.wanted is not None:
-        needed = workload.wanted.held_bytes + workload.wanted.bytes
+    needed = workload.wished_bytes if workload.wanted is None else workload.wanted.needed_bytes
     gpus = draft.rooms.target.get(workload.id, ())
     if not needed or not workload.spec.may_borrow or gpus != workload.current or len(gpus) != 1:
         return None
@@ -91,9 +89,9 @@ def answer_wanted(state: NodeState) -> NodeState:
     answered = []
     for workload in state.workloads.values():
         if workload.wanted is not None and (answer := _answer(state, workload, workload.wanted)) is not None:
-            wanted = workload.wanted.held_bytes + workload.wanted.bytes
-            wishes = not answer.granted and wanted <= workload.spec.limit_bytes
-            wished = wanted if wishes else workload.wished_bytes
+            needed = workload.wanted.needed_bytes
+            wishes = not answer.granted and needed <= workload.spec.limit_bytes
+            wished = needed if wishes else workload.wished_bytes
             answered.append(replace(workload, wanted=None, answer=answer, wished_bytes=wished))
     return state.having(*answered)
 
@@ -102,7 +100,7 @@ def _answer(state: NodeState, workload: Workload, wanted: Wanted) -> MemoryAnswe
     gpu, entry = state.gpus.get(wanted.gpu), state.plan[workload.id]
     if gpu is None or workload.phase is not Phase.RUNNING or wanted.gpu not in workload.current:
         return _refused(wanted, Why(Reason.NOT_THERE))
-    needed, late = wanted.held_bytes + wanted.bytes, state.at >= wanted.deadline_at
+    needed, late = wanted.needed_bytes, state.at >= wanted.deadline_at
     if needed > workload.spec.limit_bytes:
         return _refused(wanted, Why(Reason.BEYOND_LIMIT, bytes=(needed, workload.spec.limit_bytes)))
     allowance = entry.allowance_bytes if entry.target == workload.current else workload.spec.request_bytes

@@ -30,7 +30,7 @@ def place_guarantees(state: NodeState, homes: Homes, wanting: list[Workload]) ->
 
     Where somebody at home leaves a Gpu and not who borrows it, the draft has other `homes`.
     """
-    bound = chosen_together(state, homes)
+    wanting, bound = sorted(wanting, key=admission_order), chosen_together(state, homes)
     while True:
         draft = _place(state, homes.copied(), wanting, dict(bound))
         stay = in_vain(draft)
@@ -73,7 +73,7 @@ def _keep_present(draft: Draft, wanting: list[Workload]) -> list[Workload]:
     waiting = []
     for workload in wanting:
         home = draft.homes.homes[workload.id]
-        stays = workload.phase in (Phase.STARTING, Phase.RUNNING)
+        stays = workload.stays
         if stays and not (workload.spec.movable or workload.spec.resizable):
             stays_at: tuple[GpuUuid, ...] = workload.current
         elif workload.spec.may_borrow:
@@ -192,11 +192,13 @@ def _place_elsewhere(draft: Draft, holder: Workload, left: GpuUuid) -> None:
         draft.rooms.add(holder, (best,))
 
 
-def place_guests(draft: Draft, homeless: list[Workload]) -> None:
+def place_guests(draft: Draft, wanting: list[Workload]) -> None:
     """Who has lost its home to another queue stays where it is as long as nobody needs its place."""
-    for guest in sorted(homeless, key=admission_order):
-        stays = guest.phase in (Phase.STARTING, Phase.RUNNING)
-        if stays and all(draft.rooms.holds_guest(guest, uuid) for uuid in guest.current):
+    if not draft.state.policy.queues:
+        return
+    guests = (w for w in wanting if w.present and w.id not in draft.homes.homes)
+    for guest in sorted(guests, key=admission_order):
+        if guest.stays and all(draft.rooms.holds_guest(guest, uuid) for uuid in guest.current):
             draft.rooms.add(guest, guest.current)
         elif guest.kept(draft.state.at) and guest.keep_until is not None:
             draft.wake_at.append(guest.keep_until)

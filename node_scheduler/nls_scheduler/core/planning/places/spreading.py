@@ -15,6 +15,7 @@ from nls_scheduler.core.planning.making_room.allowances import share_of
 from nls_scheduler.core.planning.making_room.cheapest_moves import BUDGET, Piece
 from nls_scheduler.core.planning.making_room.make_room import make_room
 from nls_scheduler.core.planning.places.burst_moves import may_move_from
+from nls_scheduler.core.planning.places.failed_allocations import roomier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -105,8 +106,9 @@ def _held_until_a_cell_ends(draft: Draft) -> dict[GpuUuid, int]:
     return held
 
 
-def follow_wishes(draft: Draft) -> Moves:
+def follow_wishes(draft: Draft, wanting: list[Workload]) -> Moves:
     """Move the first idle one that was refused memory to where it may use that much. Returns who moves where."""
+    draft.roomier = {w.id: uuid for w in wanting if (uuid := roomier(draft, w)) is not None}
     for workload_id, uuid in draft.roomier.items():
         workload = draft.state.workloads[workload_id]
         if workload.wished_bytes and _may_move_for_burst(draft, workload, draft.rooms.target[workload_id]):

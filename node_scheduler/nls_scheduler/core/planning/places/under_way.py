@@ -42,7 +42,7 @@ def send_on(draft: Draft, waiting: list[Workload]) -> list[Workload]:
     for workload in waiting:
         if workload.id in draft.bound:
             _send(draft, workload)
-    there = [w for w in waiting if w.id in draft.bound and w.phase in (Phase.STARTING, Phase.RUNNING)]
+    there = [w for w in waiting if w.id in draft.bound and w.stays]
     there.sort(key=lambda w: (-w.moved_bytes, w.id))
     newcomers = _at_home(draft, waiting)
     # Who stays may have been the one for whom another was to leave.
@@ -76,7 +76,7 @@ def in_vain(draft: Draft) -> set[WorkloadId]:
     unawaited = [w for w in workloads if not _is_awaited(draft, w)]
     for workload in unawaited:
         draft.since.pop(workload.id, None)
-    return {w.id for w in unawaited if w.phase in (Phase.STARTING, Phase.RUNNING)}
+    return {w.id for w in unawaited if w.stays}
 
 
 def _send(draft: Draft, workload: Workload) -> None:
