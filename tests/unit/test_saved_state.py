@@ -84,6 +84,7 @@ class TestFileDescriptor:
             def __reduce__(self):
                 raise SaveStoppedError
 
+        gc.collect()  # what tests before this one have left is not to be closed meanwhile
         before = open_files()
         with pytest.raises(SaveStoppedError):
             Roundtrip({"x": Interrupts()})
