@@ -126,7 +126,7 @@ def test_auto_mode_can_be_configured_and_switched_before_anything_else(two_gpus:
         ("%gpu log", "nls_jupyter.notebook.auto"),
         ("%%gpu\n1", "nls_jupyter.supervisor.keeper"),
         ("%gpu auto on", "nls_jupyter.supervisor.keeper"),
-        ("%config GpuMagics.auto = True", "nls_jupyter.supervisor.keeper"),
+        ("%config GpuMagics.auto = True", "nls_jupyter.supervisor.calls"),
     ],
 )
 def test_a_ctrl_c_in_the_first_use_leaves_the_next_one_whole(kernel: AutoKernel, first: str, module: str) -> None:
