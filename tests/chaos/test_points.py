@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 OFTEN = {
     "save-arena._pwrite-exit-self",
     "save-saver.Saver.save-exit-self",
-    "save-kernel.GpuProcessKernel._save-exit-parent",
+    "save-state_requests.StateRequests.save-exit-parent",
     "restore-decoder.decode-exit-self",
     "start-kernel.GpuProcessKernel.start-exit-self",
     "release-place.Place._release-entry-gpu",

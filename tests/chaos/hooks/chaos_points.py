@@ -34,6 +34,7 @@ class Point(NamedTuple):
 
 _STATE = "nls_jupyter.saved_state."
 _GPU_KERNEL = "nls_jupyter.gpu_process.kernel"
+_REQUESTS = "nls_jupyter.gpu_process.state_requests"
 
 
 def _both(step: str, module: str, function: str, victim: str = "self") -> list[Point]:
@@ -42,8 +43,8 @@ def _both(step: str, module: str, function: str, victim: str = "self") -> list[P
 
 IN_GPU_PROCESS = [
     # Save: look, write, pack, commit, hand over, reply.
-    *_both("save", _GPU_KERNEL, "GpuProcessKernel._save"),
-    *_both("save", _GPU_KERNEL, "GpuProcessKernel._save", "parent"),
+    *_both("save", _REQUESTS, "StateRequests.save"),
+    *_both("save", _REQUESTS, "StateRequests.save", "parent"),
     *_both("save", _STATE + "one_save", "OneSave._walk"),
     *_both("save", _STATE + "one_save", "OneSave.write"),
     Point("save", _STATE + "one_save", "OneSave._add", "entry"),
@@ -64,8 +65,8 @@ IN_GPU_PROCESS = [
     *_both("save", _STATE + "saver", "Saver.save"),
     *_both("save", "nls_jupyter.between.state_socket", "StateSocket.send"),
     # Restore: receive, read the index, decode each component, bring back what is beside the names, reply.
-    *_both("restore", _GPU_KERNEL, "GpuProcessKernel._restore"),
-    *_both("restore", _GPU_KERNEL, "GpuProcessKernel._restore", "parent"),
+    *_both("restore", _REQUESTS, "StateRequests.restore"),
+    *_both("restore", _REQUESTS, "StateRequests.restore", "parent"),
     *_both("restore", "nls_jupyter.between.state_socket", "StateSocket.receive"),
     *_both("restore", _STATE + "saver", "Saver.restore"),
     *_both("restore", _STATE + "arena", "Arena.release_all_but"),
