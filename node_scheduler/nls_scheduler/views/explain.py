@@ -78,7 +78,7 @@ def _steps(state: NodeState, workload: Workload, entry: PlanEntry, now: float, n
     several = "" if spec.gpu_count == 1 else f" on each of {spec.gpu_count} GPUs"
     size = f"{format_bytes(spec.request_bytes)} guaranteed, at most {format_bytes(spec.limit_bytes)}{several}"
     steps = [f"It asks for {size}, in pool {' or '.join(spec.pools)}."]
-    if workload.release_reason is not None or workload.phase is Phase.FAILED:
+    if not workload.takes_part:
         ended = sentence(workload.release_reason or workload.last_reason, names)
         return [*steps, f"It asks for nothing any more: {ended}.", *_before_its_end(state, workload)]
     if entry.home:

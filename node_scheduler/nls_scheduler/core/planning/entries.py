@@ -156,7 +156,7 @@ def _holder(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Wo
 
 
 def _reason(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], moves: Mapping[WorkloadId, GpuUuid]) -> Why:
-    if workload.release_reason is not None or workload.phase is Phase.FAILED:
+    if not workload.takes_part:
         return workload.release_reason or workload.last_reason
     if workload.frozen is not None and not workload.present:
         return _why_frozen(draft, workload, workload.frozen, target)
