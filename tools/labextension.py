@@ -16,13 +16,13 @@ ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}
 
 
 def node_is_there() -> bool:
-    """Whether a Node that is new enough can be found."""
+    """Whether a Node that is new enough can be found, as in hatch_build.py, which stands alone."""
     node = shutil.which("node", path=ENVIRONMENT["PATH"])
     if node is None:
         return False
-    said = subprocess.run([node, "--version"], capture_output=True, text=True, check=True).stdout
-    version = re.match(r"v(\d+)", said)
-    return version is not None and int(version[1]) >= NODE_MAJOR
+    said = subprocess.run([node, "--version"], capture_output=True, text=True, check=False)
+    version = re.match(r"v(\d+)", said.stdout)
+    return said.returncode == 0 and version is not None and int(version[1]) >= NODE_MAJOR
 
 
 def jlpm(*words: str) -> None:
@@ -65,4 +65,5 @@ def main(step: str) -> None:
         link()
 
 
-main(*sys.argv[1:])
+if __name__ == "__main__":
+    main(*sys.argv[1:])

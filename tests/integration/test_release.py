@@ -90,6 +90,9 @@ def test_the_extension_is_built_only_by_a_node_that_can(
     monkeypatch.delenv("HATCH_JUPYTER_BUILDER_SKIP_NPM", raising=False)
     hook = loaded("hatch_build.py").LabExtensionHook(str(tmp_path), {}, None, None, str(tmp_path), "wheel")
     assert bool(hook.dependencies()) is builds
+    ours = loaded("tools/labextension.py")
+    monkeypatch.setitem(ours.ENVIRONMENT, "PATH", str(tmp_path))
+    assert ours.node_is_there() is builds
 
 
 def built(source: Path, target: str, directory: Path, umask: int) -> bytes:
