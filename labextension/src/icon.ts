@@ -2,12 +2,10 @@
 
 import { LabIcon } from '@jupyterlab/ui-components';
 
+// One filled shape: JupyterLab's themes colour what has a `fill`, and selected rows what is `jp-icon-selectable`.
 const SVG = `<svg xmlns="http://www.w3.org/2000/svg" width="16" viewBox="0 0 24 24">
-  <g class="jp-icon3" fill="none" stroke="#616161" stroke-width="2">
-    <rect x="5" y="5" width="14" height="14" rx="2"/>
-    <rect x="9.5" y="9.5" width="5" height="5"/>
-    <path d="M9 1v4M15 1v4M9 19v4M15 19v4M1 9h4M1 15h4M19 9h4M19 15h4"/>
-  </g>
+  <path class="jp-icon3 jp-icon-selectable" fill="#616161" fill-rule="evenodd"
+    d="M8 1h2v3h4V1h2v3h2a2 2 0 0 1 2 2v2h3v2h-3v4h3v2h-3v2a2 2 0 0 1-2 2h-2v3h-2v-3h-4v3H8v-3H6a2 2 0 0 1-2-2v-2H1v-2h3v-4H1V8h3V6a2 2 0 0 1 2-2h2zM6 6v12h12V6zM9 9h6v6H9z"/>
 </svg>`;
 
 export const gpuIcon = new LabIcon({ name: 'nls-jupyter:gpu', svgstr: SVG });

@@ -1,19 +1,16 @@
-/** The messages that the Python tests hold against the server, and a translation that only fills in. */
+/** The messages that the Python tests hold against the server, and JupyterLab's own translation into English. */
 
 import { understand } from '../src/messages';
 import type { IKnown } from '../src/messages';
-import type { ITranslate } from '../src/statusText';
 import type { IEntry, IWorkload } from '../src/tokens';
+import { translation } from '../src/translation';
 
 import delta from '../samples/delta.json';
 import snapshot from '../samples/snapshot.json';
 
 export { delta, snapshot };
 
-export const trans: ITranslate = {
-  __: (message, ...values) => message.replace(/%(\d)/g, (_, n: string) => String(values[Number(n) - 1])),
-  _n: (one, many, number, ...values) => trans.__(number === 1 ? one : many, number, ...values)
-};
+export const trans = translation(null);
 
 /** A copy to change. */
 export function copy<T>(value: T): T {

@@ -17,6 +17,9 @@ import type { IWorkload } from '../tokens';
 import type { IViewContext } from './context';
 import { Actions, Figures } from './workload';
 
+/** As an argument: JupyterLab's translation makes one percent sign of two in a text. */
+const CELL_MAGIC = '%%gpu';
+
 /** Shapes differ, not only colours. Drawn, since not every font has such signs. */
 const SHAPES = {
   none: <circle cx="6" cy="6" r="4.5" fill="none" />,
@@ -110,7 +113,7 @@ export function MarkerView(props: IItemProps & { auto: boolean | null }): React.
   const cells =
     auto === true
       ? trans.__('Every cell of this notebook runs on the GPU.')
-      : trans.__('Cells of this notebook that begin with %%gpu run on the GPU.');
+      : trans.__('Cells of this notebook that begin with %1 run on the GPU.', CELL_MAGIC);
   const text = auto === true ? trans.__('auto: %1', where) : where;
   return (
     <button
@@ -133,7 +136,7 @@ export function PopupView(props: { context: IViewContext; workload: IWorkload | 
     <div className="nls-Popup" role="dialog" aria-label={trans.__('GPU of this notebook')}>
       {trouble !== null && <div className="nls-Trouble">{trouble}</div>}
       {trouble === null && workload === null && (
-        <div>{trans.__('This notebook has no GPU yet: run a cell that begins with %%gpu.')}</div>
+        <div>{trans.__('This notebook has no GPU yet: run a cell that begins with %1.', CELL_MAGIC)}</div>
       )}
       {workload !== null && (
         <>
