@@ -1,6 +1,7 @@
 /** What is worth a notification, and what it says. Pure, but for what it remembers. */
 
 import {
+  askedFor,
   cameBackWithLess,
   entryText,
   gpusText,
@@ -59,9 +60,6 @@ const KINDS: Readonly<Record<string, IKind>> = {
 };
 const BACK = new Set(['resumed', 'started']);
 const LOST_BY = new Set(['evicted', 'exited', 'failed']);
-/** The daemon says so of what its user, or the notebook itself, asked for: no news to them. */
-const ASKED_FOR = /^(suspended|released) by its user$|process that looked after it has ended/;
-
 /** Follows the history of this page's notebooks. */
 export class Notices {
   private readonly _mine = new Set<string>();
@@ -98,7 +96,7 @@ export class Notices {
     if (wanted === 'important' && !kind.important && !less) {
       return null;
     }
-    if (ASKED_FOR.test(entry.reason) || (BACK.has(event) && !less)) {
+    if (askedFor(entry) || (BACK.has(event) && !less)) {
       return null;
     }
     const severity = less ? 'warning' : kind.severity;
@@ -137,7 +135,8 @@ export function waitingOnes(model: INodeModel): IWorkload[] {
 export function leavingNotices(model: INodeModel, trans: ITranslate): INotice[] {
   const all = [...(model.state?.workloads.values() ?? [])];
   const leaving = all.filter(
-    one => one.own && one.kernel_id !== null && one.yields && (one.executing || !one.claimed)
+    one =>
+      one.own && one.kernel_id !== null && one.yields && (one.executing || !one.claimed) && !askedFor(one)
   );
   return leaving.map(workload => {
     const why =

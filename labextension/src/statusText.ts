@@ -80,6 +80,13 @@ export function positionOf(workload: IWorkload): number | null {
   return workload.phase === 'starting' ? null : workload.position;
 }
 
+/** The daemon says so of what its user, or the notebook itself, asked for: no news to them. */
+const ASKED_FOR = /^(suspended|released) by its user$|process that looked after it has ended/;
+
+export function askedFor(one: { readonly reason: string }): boolean {
+  return ASKED_FOR.test(one.reason);
+}
+
 /** Where a workload is, without figures: what a screen reader is told when it changes. */
 export function whereText(workload: IWorkload, trans: ITranslate): string {
   const gpus = gpusText(workload.gpus, trans);

@@ -1,5 +1,6 @@
 import { NodeModel } from '../src/model';
 import { leavingNotices, Notices, TEXT_LENGTH, waitingNotices, waitingOnes } from '../src/notices';
+import { actionsFor } from '../src/views/context';
 import { copy, entry, snapshot, trans, workload } from './samples';
 
 function notices(): Notices {
@@ -90,6 +91,23 @@ it.each([
   if (notice !== undefined) {
     expect(notice.text).toContain('training needs the memory');
   }
+});
+
+it('who asked for it oneself is not told to be leaving, and can take it back', () => {
+  const leaving = copy(snapshot) as unknown as { snapshot: { workloads: Record<string, object> } };
+  const asked = {
+    executing: true,
+    claimed: false,
+    yields: true,
+    cause: null,
+    reason: 'suspended by its user'
+  };
+  Object.assign(leaving.snapshot.workloads['w-alice'] ?? {}, asked);
+  const model = new NodeModel({ connecting: '', lost: '', unreadable: '' }, () => snapshot.time);
+  model.received(leaving);
+  expect(leavingNotices(model, trans)).toEqual([]);
+  const alice = model.state?.workloads.get('w-alice');
+  expect(alice && actionsFor(model, alice)).toEqual(['resume', 'set-request', 'release']);
 });
 
 it('a very long name leaves room for the reason, and the text is never longer than what JupyterLab shows', () => {

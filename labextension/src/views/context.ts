@@ -1,5 +1,6 @@
 /** What every view gets. */
 
+import { askedFor } from '../statusText';
 import type { ITranslate, Units } from '../statusText';
 import type { INodeModel, IWorkload } from '../tokens';
 
@@ -42,6 +43,9 @@ function firstActions(workload: IWorkload): WorkloadAction[] {
   }
   if (workload.kind !== 'notebook' || workload.phase !== 'running') {
     return [];
+  }
+  if (workload.yields && askedFor(workload)) {
+    return ['resume'];
   }
   return ['suspend', workload.keep_until === null ? 'keep' : 'unkeep'];
 }

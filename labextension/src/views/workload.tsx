@@ -118,7 +118,7 @@ export function WorkloadView(props: { context: IViewContext; workload: IWorkload
   const { trans, model } = context;
   const activity = workload.executing ? trans.__('executing') : trans.__('idle');
   const words = [
-    workload.phase === 'running' ? activity : whereText(workload, trans),
+    workload.phase === 'running' && !workload.yields ? activity : whereText(workload, trans),
     workload.borrowed ? trans.__('borrowed') : null,
     workload.own ? null : trans.__("another user's"),
     queueText(workload, model, trans)
