@@ -120,7 +120,7 @@ def _returned(left: Departure | None, gpu: str, restored: Restored, now: float) 
     elif left.died:
         text = f"{left.why}; back on {gpu} with the variables of cell {restored.cell} after {took}: {what}."
     elif left.from_gpu == gpu:
-        text = f"back on {gpu} after {took}: {what}. It was away because {left.why}."
+        text = f"back on {gpu} after {took}: {what}. It was away: {left.why}."
     else:
         text = f"moved from {left.from_gpu} to {gpu} because {left.why} ({took}): {what}."
     return text[0].upper() + text[1:]

@@ -54,7 +54,7 @@ RETURNS = {
     "a return to the same GPU says why it was away": (
         Departure("bob needs GPU 0", "GPU 0", 10.0),
         back("x"),
-        "Back on GPU 0 after 2.0 s: 1 variable kept (1 MiB). It was away because bob needs GPU 0.",
+        "Back on GPU 0 after 2.0 s: 1 variable kept (1 MiB). It was away: bob needs GPU 0.",
     ),
     "a death says how and from which cell the variables are": (
         Departure("the GPU process exited with code 3", "GPU 0", 10.0, died=True),
