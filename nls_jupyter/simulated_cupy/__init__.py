@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from nls_jupyter.simulated_cupy import cuda, random
-from nls_jupyter.simulated_cupy.arrays import ndarray
-from nls_jupyter.simulated_cupy.functions import REEXPORTS, TABLE
+from nls_jupyter.simulated_cupy.arrays import TABLE, ndarray
+from nls_jupyter.simulated_cupy.functions import REEXPORTS
 
 # Named as in CuPy, so that whoever puts another pool in its place does the same here.
 _default_memory_pool = cuda.MemoryPool()

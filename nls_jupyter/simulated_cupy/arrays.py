@@ -5,42 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from nls_jupyter.simulated_cupy.cuda import Device
 from nls_jupyter.simulated_cupy.cuda.memory import MemoryPointer, alloc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import DTypeLike, NDArray
 
     from nls_jupyter.simulated_cupy.cuda.memory import Memory, PooledMemory
 
-# operator -> function of the package
-BINARY_OPERATORS = {
-    "add": "add",
-    "sub": "subtract",
-    "mul": "multiply",
-    "truediv": "true_divide",
-    "floordiv": "floor_divide",
-    "mod": "remainder",
-    "pow": "power",
-    "matmul": "matmul",
-    "and": "bitwise_and",
-    "or": "bitwise_or",
-    "xor": "bitwise_xor",
-    "lshift": "left_shift",
-    "rshift": "right_shift",
-}
-COMPARISONS = {
-    "lt": "less",
-    "le": "less_equal",
-    "gt": "greater",
-    "ge": "greater_equal",
-    "eq": "equal",
-    "ne": "not_equal",
-}
-UNARY_OPERATORS = {"neg": "negative", "pos": "positive", "abs": "absolute", "invert": "invert"}
+# The package's functions by name: `functions` fills it, and NumPy's protocols and the methods find them here.
+TABLE: dict[str, Callable[..., Any]] = {}
 # Methods that are the function of the same name with the array as its first argument.
 METHODS = (
     "all any argmax argmin argpartition argsort clip cumprod cumsum diagonal dot max mean min nonzero prod "
@@ -48,10 +26,9 @@ METHODS = (
 )
 
 
-class ndarray:  # noqa: N801 - CuPy's name
+class ndarray(NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
     """An array on a simulated Gpu. Views share its memory, which counts once and dies with the last of them."""
 
-    __array_priority__ = 100
     __slots__ = ("__weakref__", "_memory", "host")
     __hash__ = None  # type: ignore[assignment]
 
@@ -220,6 +197,18 @@ class ndarray:  # noqa: N801 - CuPy's name
     def tolist(self) -> Any:
         """Nested lists of Python scalars."""
         return self.host.tolist()
+
+    # -- NumPy's protocols; the operators are ufuncs ----------------------------------------------------------------
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, /, *inputs: object, **kwargs: Any) -> Any:
+        function = TABLE.get(ufunc.__name__)
+        if method != "__call__" or function is None:
+            return NotImplemented
+        out = kwargs.pop("out", (None,))
+        return function(*inputs, out=out[0], **kwargs)
+
+    def __array_function__(self, func: Any, types: object, args: Any, kwargs: Any) -> Any:
+        function = TABLE.get(func.__name__)
+        return NotImplemented if function is None else function(*args, **kwargs)
 
     # -- Python protocols -------------------------------------------------------------------------------------------
     def __array__(self, *_: object, **__: object) -> NDArray[Any]:

@@ -7,16 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nls_jupyter.simulated_cupy.arrays import (
-    BINARY_OPERATORS,
-    COMPARISONS,
-    METHODS,
-    UNARY_OPERATORS,
-    _from_host,
-    _operand,
-    _wrap,
-    ndarray,
-)
+from nls_jupyter.simulated_cupy.arrays import METHODS, TABLE, _from_host, _operand, _wrap, ndarray
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -200,8 +191,8 @@ def shape(a: ndarray) -> tuple[int, ...]:
     return a.shape
 
 
-#: Every function by name: what NumPy offers, and what must count its memory first.
-TABLE: dict[str, Callable[..., Any]] = (
+# What NumPy offers, and what must count its memory first.
+TABLE.update(
     {name: _ufunc(name) for name in _UFUNCS.split()}
     | {name: _function(name) for name in _FUNCTIONS.split()}
     | {"abs": _ufunc("absolute")}
@@ -213,40 +204,5 @@ TABLE: dict[str, Callable[..., Any]] = (
     | {"zeros": zeros, "zeros_like": zeros_like}
 )
 
-
-def _array_ufunc(self: ndarray, ufunc: np.ufunc, method: str, *inputs: object, **kwargs: Any) -> Any:  # noqa: ARG001
-    function = TABLE.get(ufunc.__name__)
-    if method != "__call__" or function is None:
-        return NotImplemented
-    out = kwargs.pop("out", (None,))
-    return function(*inputs, out=out[0], **kwargs)
-
-
-def _array_function(self: ndarray, func: Any, types: object, args: Any, kwargs: Any) -> Any:  # noqa: ARG001
-    function = TABLE.get(func.__name__)
-    return NotImplemented if function is None else function(*args, **kwargs)
-
-
-def _install() -> None:
-    """Give the array its operators and methods: they are the functions of this table."""
-
-    def swapped(function: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda self, other: function(other, self)
-
-    def in_place(function: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda self, other: function(self, other, out=self)
-
-    for operator, name in BINARY_OPERATORS.items():
-        function = TABLE[name]
-        setattr(ndarray, f"__{operator}__", lambda self, other, f=function: f(self, other))
-        setattr(ndarray, f"__r{operator}__", swapped(function))
-        setattr(ndarray, f"__i{operator}__", in_place(function))
-    for operator, name in (COMPARISONS | UNARY_OPERATORS).items():
-        setattr(ndarray, f"__{operator}__", lambda *operands, f=TABLE[name]: f(*operands))
-    for name in METHODS.split():
-        setattr(ndarray, name, lambda self, *args, f=TABLE[name], **kwargs: f(self, *args, **kwargs))
-    ndarray.__array_ufunc__ = _array_ufunc  # type: ignore[attr-defined]
-    ndarray.__array_function__ = _array_function  # type: ignore[attr-defined]
-
-
-_install()
+for _method in METHODS.split():
+    setattr(ndarray, _method, lambda self, *args, f=TABLE[_method], **kwargs: f(self, *args, **kwargs))
