@@ -118,13 +118,9 @@ class ComingBack:
         return report
 
     def saved_anew(self, manifest: Manifest) -> None:
-        """There is another saved state, which says itself what is not back."""
-        self.forget_deaths()
-        self.not_back = {name.name: name.not_back or "" for name in manifest.carried}
-
-    def forget_deaths(self) -> None:
-        """Those were of a saved state that no longer stands."""
+        """There is another saved state, which says itself what is not back; the deaths were of the one before."""
         self._deaths.forget()
+        self.not_back = {name.name: name.not_back or "" for name in manifest.carried}
 
     def begin_anew(self) -> None:
         """Nothing is waited for any more."""

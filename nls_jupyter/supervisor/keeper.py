@@ -296,8 +296,8 @@ class Keeper:
             manifest = read_manifest(self.saved.descriptors)
             if manifest != self.saved.manifest:
                 self.saved = SavedState(self.saved.descriptors, manifest)
-                self.coming_back.forget_deaths()
                 self.completed.saved(manifest.cell)
+                self.coming_back.saved_anew(manifest)
 
     async def cell_over(self) -> None:
         """Until no cell runs."""

@@ -1030,6 +1030,25 @@ def test_what_processes_die_of_is_told_to_the_next_one_and_an_end_on_purpose_is_
     play(story)
 
 
+def test_a_save_that_is_found_after_a_death_says_itself_what_is_not_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    newer = Manifest(1, (), (), "[2]", carried=(SavedName("net", "net.Model", 1, "gpu", "no module"),))
+
+    async def story(it: Story) -> None:
+        process = await it.start()
+        process.saving.set_result(None)
+        await it.keeper.save("[1]")
+        assert it.keeper.coming_back.not_back == {}
+        cell = it.begin()
+        await asyncio.sleep(0)
+        monkeypatch.setattr(module, "read_manifest", lambda _: newer)
+        process.reply.set_exception(GpuProcessDied(KILLED))
+        with pytest.raises(EndedInCell):
+            await cell
+        assert it.keeper.coming_back.not_back == {"net": "no module"}
+
+    play(story)
+
+
 def test_what_killed_two_processes_is_tried_again_only_if_the_user_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     lost = {"name": "x", "type_name": "net.Model", "reason": WAITS, "lacks_memory": False}
 
