@@ -110,7 +110,7 @@ class Standby:
         """A cell is over, after which the GPU process had these modules: have the next process ready soon."""
         self._modules = modules
         self._wait_for_idleness()
-        if self.ready and self._world != _world():
+        if self.ready and self._world != world():
             self._retire(self._process)
         wanted = [name for name in modules if name not in self._broken]
         there = self._process is not None or self._preparing is not None
@@ -121,7 +121,7 @@ class Standby:
     async def take(self, environment: Mapping[str, str | None]) -> GpuProcess | None:
         """The process, if one stands ready, with this environment from now on; else `None`."""
         self._environment = dict(environment)
-        process = self._process if self.ready and self._world == _world() else None
+        process = self._process if self.ready and self._world == world() else None
         try:
             if process is not None:
                 self._process, self.ready = None, False
@@ -173,7 +173,7 @@ class Standby:
         budget_bytes = self._settings.budget_bytes()
         if not budget_bytes:
             return
-        self._world, self._output, self._launched_with = _world(), _Muted(self._forward), self._environment
+        self._world, self._output, self._launched_with = world(), _Muted(self._forward), self._environment
         process = self._process = await GpuProcess.launch(
             # Masked as the notebook's process: an import that uses a GPU uses the notebook's own, and is found out.
             environment={**self._environment, "NLS_STANDBY": "1"},
@@ -243,7 +243,7 @@ class _Muted:
             self._forward(message)
 
 
-def _world() -> object:
+def world() -> object:
     """What a process sees once and for all when it starts: other than this, and it would not be the same process."""
     installed = [path for path in map(Path, sys.path) if path.name in ("site-packages", "dist-packages")]
     return dict(os.environ), [(path, path.stat().st_mtime_ns) for path in installed if path.is_dir()]

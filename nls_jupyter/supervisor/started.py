@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -51,3 +52,11 @@ class Started:
             shutil.rmtree(connection.directory, ignore_errors=True)
             raise
         return cls(process, connection, shares)
+
+    async def end(self) -> None:
+        """End one that nobody talks to; returns when nothing of it is left."""
+        self.process.kill()
+        self.shares.states.close()
+        self.shares.lane.close()
+        self.shares.close()
+        await asyncio.shield(self.process.exited)

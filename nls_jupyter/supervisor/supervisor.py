@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nls_jupyter.saved_state.on_volume import KeptFiles
+    from nls_jupyter.supervisor.ahead import Ahead
     from nls_jupyter.supervisor.calls import Call, Cell
     from nls_jupyter.supervisor.channel import GpuProcess
     from nls_jupyter.supervisor.kept_state import SavedState
@@ -59,10 +60,12 @@ class Supervisor:
         standby: StandbySettings | None = None,
         patience: Patience | None = None,
         kept_files: KeptFiles | None = None,
+        ahead: Ahead | None = None,
     ) -> None:
         self._changes = Changes()
         self.log = notices.NoticeLog()
         self.keeper = Keeper(directory, forward, self._ended_by_itself, self._saved)
+        self.keeper.ahead = ahead
         if standby is not None:
             self.keeper.standby = Standby(standby, directory, forward, lambda: self.keeper.executing, self.log)
             self.keeper.standby.on_save_point = self.keeper.take_save_point
