@@ -72,10 +72,10 @@ class Ahead:
         return await asyncio.wrap_future(self._starting)
 
     async def _start(self) -> Started | None:
-        if not self._settings.budget_bytes():
-            return None
         directory = Path(jupyter_runtime_dir()) / "nls" / f"gpu-{os.getpid()}-0"
         try:
+            if not self._settings.budget_bytes():
+                return None
             started = await Started.start(environment=ENVIRONMENT, directory=directory)
         except (LaunchFailed, OSError) as error:
             _log.info("No GPU process was started ahead: %s", error)

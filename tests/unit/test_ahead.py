@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nls_jupyter.between import ahead, lane
+from nls_jupyter.supervisor.ahead import Ahead
+from nls_jupyter.supervisor.standby import StandbySettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,3 +48,21 @@ def test_what_has_no_room_is_not_given(kernels_end: lane.Lane) -> None:
     kernels_end.close()
     with pytest.raises(OSError, match="is gone"):
         ahead.await_order()
+
+
+@pytest.mark.parametrize("left", [0, OSError("/proc cannot be read")])
+def test_where_nothing_can_be_started_ahead_the_first_process_starts_cold(
+    monkeypatch: pytest.MonkeyPatch, left: int | OSError
+) -> None:
+    def budget_bytes(_: StandbySettings) -> int:
+        if isinstance(left, OSError):
+            raise left
+        return left
+
+    monkeypatch.setattr(StandbySettings, "budget_bytes", budget_bytes)
+    none = Ahead(StandbySettings(0.05))
+    try:
+        assert none.thread.call(none.take({}), 10) is None
+        none.thread.call(none.end(), 10)
+    finally:
+        none.thread.stop()
