@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from nls_jupyter.notebook.status_view import GpuStatus
     from nls_jupyter.saved_state.on_volume import KeptFiles
     from nls_jupyter.supervisor.ahead import Ahead
-    from nls_jupyter.supervisor.standby import StandbySettings
+    from nls_jupyter.supervisor.standby_settings import StandbySettings
 
 
 @magics_class
@@ -144,7 +144,7 @@ class GpuMagics(Magics):
             self._gpu.supervisor.keeper.saves.within_s = self.save_within
 
     def _standby_settings(self) -> StandbySettings:
-        from nls_jupyter.supervisor.standby import StandbySettings, parse_memory
+        from nls_jupyter.supervisor.standby_settings import StandbySettings, parse_memory
 
         text = os.environ.get("NLS_STANDBY_MEMORY") or self.standby_memory
         try:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from nls_jupyter.saved_state.on_volume import KeptFiles
     from nls_jupyter.supervisor.ahead import Ahead
     from nls_jupyter.supervisor.pending import Message
-    from nls_jupyter.supervisor.standby import StandbySettings
+    from nls_jupyter.supervisor.standby_settings import StandbySettings
 
 _Value = TypeVar("_Value")
 _log = logging.getLogger(__name__)

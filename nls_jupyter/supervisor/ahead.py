@@ -18,12 +18,13 @@ from jupyter_core.paths import jupyter_runtime_dir
 from nls_jupyter.between.ahead import ENVIRONMENT, give_order
 from nls_jupyter.supervisor.launch import LaunchFailed
 from nls_jupyter.supervisor.loop_thread import LoopThread
-from nls_jupyter.supervisor.standby import StandbySettings, world
-from nls_jupyter.supervisor.started import Started
+from nls_jupyter.supervisor.started import Started, world
 from nls_scheduler.processes.proc import WORKLOAD_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from nls_jupyter.supervisor.standby_settings import StandbySettings
 
 _log = logging.getLogger(__name__)
 

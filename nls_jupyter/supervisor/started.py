@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nls_jupyter.supervisor.connection import Connection
@@ -13,7 +16,6 @@ from nls_jupyter.supervisor.shares import Shares
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +62,9 @@ class Started:
         self.shares.lane.close()
         self.shares.close()
         await asyncio.shield(self.process.exited)
+
+
+def world() -> object:
+    """What a process sees once and for all when it starts: other than this, and it would not be the same process."""
+    installed = [path for path in map(Path, sys.path) if path.name in ("site-packages", "dist-packages")]
+    return dict(os.environ), [(path, path.stat().st_mtime_ns) for path in installed if path.is_dir()]

@@ -20,7 +20,7 @@ from nls_jupyter.supervisor.launch import GpuProcessDied as ProcessDied
 from nls_jupyter.supervisor.orders import CANNOT_SAVE
 from nls_jupyter.supervisor.pending import RequestFailed, accepted
 from nls_jupyter.supervisor.place import Place
-from nls_jupyter.supervisor.standby import Standby, StandbySettings
+from nls_jupyter.supervisor.standby import Standby
 from nls_jupyter.supervisor.tasks import Tasks
 from nls_jupyter.supervisor.waiting import Waiting
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from nls_jupyter.supervisor.kept_state import SavedState
     from nls_jupyter.supervisor.launch import ExitStatus
     from nls_jupyter.supervisor.pending import Message
+    from nls_jupyter.supervisor.standby_settings import StandbySettings
     from nls_scheduler.client.daemon_client import DaemonClient
     from nls_scheduler.client.patience import Patience
 

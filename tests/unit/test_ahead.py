@@ -8,7 +8,7 @@ import pytest
 
 from nls_jupyter.between import ahead, lane
 from nls_jupyter.supervisor.ahead import Ahead
-from nls_jupyter.supervisor.standby import StandbySettings
+from nls_jupyter.supervisor.standby_settings import StandbySettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
