@@ -81,8 +81,7 @@ async def measure(cells: int, auto_name: str | None) -> dict[str, Any]:
         first_s, _ = await gpu.run("%%gpu\npass")
         auto = None if auto_name is None else await Kernel(environment, auto_name).__aenter__()
         try:
-            if auto is not None:
-                await auto.run("pass")
+            first_auto_s = None if auto is None else (await auto.run("pass"))[0]
             found = await latency(plain, gpu, auto, cells)
         finally:
             if auto is not None:
@@ -93,6 +92,7 @@ async def measure(cells: int, auto_name: str | None) -> dict[str, Any]:
     return {
         "latency": found,
         "first_gpu_cell_s": round(first_s, 2),
+        "first_auto_cell_s": None if first_auto_s is None else round(first_auto_s, 2),
         "plain_kernel_start_s": round(plain.first_idle_s, 2),
         "memory": memory,
         "nbclient": {"cells": LINES, **notebooks} if notebooks else None,

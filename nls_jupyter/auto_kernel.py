@@ -25,5 +25,7 @@ class AutoKernel(IPythonKernel):
             raise RuntimeError(f"{sentence()} Choose another kernel.")
         shell: Any = self.shell
         shell.extension_manager.load_extension(EXTENSION)  # the environment's configuration may have done so
-        shell.magics_manager.registry["GpuMagics"].auto = True
+        magics = shell.magics_manager.registry["GpuMagics"]
+        magics.auto = True
+        magics.start_ahead()
         super().start()  # type: ignore[no-untyped-call]

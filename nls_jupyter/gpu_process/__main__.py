@@ -27,4 +27,9 @@ if __name__ == "__main__":
 
     from nls_jupyter.gpu_process.kernel import main
 
+    if "NLS_AHEAD" in os.environ:
+        from nls_jupyter.gpu_process import ahead
+
+        ahead.wait_for_order()
+
     main(sys.argv[1:])

@@ -98,11 +98,16 @@ def cuda_touched() -> str | None:
 
 
 def adopt(environment: Mapping[str, str | None], cwd: str) -> None:
+    """Stand by no longer; see `become`."""
+    become(environment, cwd)
+    priority.restore()
+
+
+def become(environment: Mapping[str, str | None], cwd: str) -> None:
     """Become the GPU process that was ordered with this environment. Raises `RuntimeError` if it is too late."""
     touched = cuda_touched()
     if touched is not None:
         raise RuntimeError(f"the GPU was touched in advance: {touched}")
-    priority.restore()
     for name, value in environment.items():
         if value is None:
             os.environ.pop(name, None)

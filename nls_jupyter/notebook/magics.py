@@ -7,6 +7,7 @@ is listed in `tests/unit/test_extension.py`, and `benchmarks/light_start.py` say
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from pathlib import Path
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from nls_jupyter.notebook.notebook_gpu import NotebookGpu
     from nls_jupyter.notebook.status_view import GpuStatus
     from nls_jupyter.saved_state.on_volume import KeptFiles
-    from nls_jupyter.supervisor.standby import StandbySettings
+    from nls_jupyter.supervisor.ahead import Ahead
+    from nls_jupyter.supervisor.standby_settings import StandbySettings
 
 
 @magics_class
@@ -70,6 +72,7 @@ class GpuMagics(Magics):
     # Here, because reading the configuration switches already.
     _gpu: NotebookGpu | None = None
     _auto: AutoMode | None = None
+    _ahead: Ahead | None = None
     _mode_comm: ModeComm | None = None
 
     def __init__(self, shell: InteractiveShell) -> None:
@@ -120,7 +123,14 @@ class GpuMagics(Magics):
         from nls_jupyter.notebook.notebook_gpu import NotebookGpu
 
         _, command, standby = self._auto_mode, self._commands.line, self._standby_settings()
-        return NotebookGpu(kernel, self._defaults, command, standby, self._kept_files())
+        return NotebookGpu(kernel, self._defaults, command, standby, self._kept_files(), self._ahead)
+
+    def start_ahead(self) -> None:
+        """Have the first GPU process begin with the kernel, whose every cell goes there; called when that starts."""
+        from nls_jupyter.supervisor.ahead import Ahead
+
+        with contextlib.suppress(GpuUsageError):  # its user reads it with the first cell
+            self._ahead = Ahead(self._standby_settings())
 
     def _kept_files(self) -> KeptFiles | None:
         from nls_jupyter.saved_state.on_volume import KeptFiles
@@ -134,7 +144,7 @@ class GpuMagics(Magics):
             self._gpu.supervisor.keeper.saves.within_s = self.save_within
 
     def _standby_settings(self) -> StandbySettings:
-        from nls_jupyter.supervisor.standby import StandbySettings, parse_memory
+        from nls_jupyter.supervisor.standby_settings import StandbySettings, parse_memory
 
         text = os.environ.get("NLS_STANDBY_MEMORY") or self.standby_memory
         try:

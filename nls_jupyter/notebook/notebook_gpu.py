@@ -41,8 +41,9 @@ if TYPE_CHECKING:
     from nls_jupyter.between.cell_result import CellResult
     from nls_jupyter.notebook.cells import Answer, Ask
     from nls_jupyter.saved_state.on_volume import KeptFiles
+    from nls_jupyter.supervisor.ahead import Ahead
     from nls_jupyter.supervisor.pending import Message
-    from nls_jupyter.supervisor.standby import StandbySettings
+    from nls_jupyter.supervisor.standby_settings import StandbySettings
 
 _Value = TypeVar("_Value")
 _log = logging.getLogger(__name__)
@@ -61,11 +62,12 @@ class NotebookGpu:
         command: Callable[[str], GpuStatus | None],
         standby: StandbySettings | None = None,
         kept_files: KeptFiles | None = None,
+        ahead: Ahead | None = None,
     ) -> None:
         relay = OutputRelay(kernel)
         numbers = itertools.count(1)
         runtime = Path(jupyter_runtime_dir()) / "nls"
-        self._thread = LoopThread("nls-supervisor")
+        self._thread = LoopThread("nls-supervisor") if ahead is None else ahead.thread
         self._owner = os.getpid()
         self._waiting: set[SimpleQueue[str | None]] = set()
         patience = Patience(self._tell)
@@ -77,6 +79,7 @@ class NotebookGpu:
             standby=standby,
             patience=patience,
             kept_files=kept_files,
+            ahead=ahead,
         )
         for sentence in seams.missing():
             self.supervisor.log.add_once(sentence)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from nls_jupyter.saved_state import STOPPED, Manifest
 from nls_jupyter.supervisor.arrivals import Arrivals
-from nls_jupyter.supervisor.connection import Connection
-from nls_jupyter.supervisor.launch import ExitStatus, GpuProcessDied, GuardedProcess, LaunchFailed, interpreter
+from nls_jupyter.supervisor.launch import ExitStatus, GpuProcessDied, LaunchFailed
 from nls_jupyter.supervisor.pending import Expected, Message, RequestFailed, accepted
-from nls_jupyter.supervisor.shares import Shares
+from nls_jupyter.supervisor.started import Started
 from nls_jupyter.supervisor.tasks import Tasks
 from nls_jupyter.supervisor.wire import Wire
 
@@ -53,16 +51,14 @@ class GpuProcess:
 
     def __init__(
         self,
-        process: GuardedProcess,
-        connection: Connection,
-        shares: Shares,
-        on_save_point: Callable[[tuple[int, ...], Manifest], None] | None,
+        started: Started,
         forward: Callable[[Message], None],
-        connection_timeout_s: float,
+        on_save_point: Callable[[tuple[int, ...], Manifest], None] | None = None,
+        connection_timeout_s: float = 60.0,
     ) -> None:
-        self._process = process
-        self._wire = Wire(connection, forward, self._on_news, shares.lane)
-        self._shares = shares
+        self._process = started.process
+        self._shares = shares = started.shares
+        self._wire = Wire(started.connection, forward, self._on_news, shares.lane)
         self._arrivals = Arrivals(shares.states, on_save_point)
         self._save_numbers = itertools.count(1)
         self._copies: dict[int, asyncio.Future[str]] = {}
@@ -103,24 +99,8 @@ class GpuProcess:
         Raises:
             LaunchFailed: it can't be started.
         """
-        try:
-            connection = Connection.create(directory)
-        except OSError as error:
-            raise LaunchFailed(f"no place for the GPU process's sockets: {error}") from error
-        shares = Shares()
-        try:
-            with shares.handed_over():
-                process = await GuardedProcess.start(
-                    [*interpreter(), "-m", "nls_jupyter.gpu_process", "-f", str(connection.file), *arguments],
-                    environment={**environment, "NLS_GPU_PROCESS": "1", **shares.environment},
-                    directory=connection.directory,
-                    pass_fds=shares.pass_fds,
-                    cwd=cwd,
-                )
-        except BaseException:
-            shutil.rmtree(connection.directory, ignore_errors=True)
-            raise
-        return cls(process, connection, shares, on_save_point, forward, connection_timeout_s)
+        started = await Started.start(environment=environment, directory=directory, cwd=cwd, arguments=arguments)
+        return cls(started, forward, on_save_point, connection_timeout_s)
 
     @property
     def pid(self) -> int:

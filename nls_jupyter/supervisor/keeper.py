@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nls_jupyter.saved_state import Manifest
+    from nls_jupyter.supervisor.ahead import Ahead
     from nls_jupyter.supervisor.kept_state import Restored
     from nls_jupyter.supervisor.launch import ExitStatus
     from nls_jupyter.supervisor.pending import Message
@@ -64,6 +65,7 @@ class Keeper:
         saves: what is saved after cells.
         freezer: has the driver freeze the process.
         standby: where the next process comes from, if one stands ready.
+        ahead: where the first one comes from, if that was started with the kernel.
         process: `None` without one; set from its launch until nothing of it is left.
         usable: whether cells can be sent to `process`; ask `still_usable` before sending one.
         saved: the saved state; `None` when nothing was saved.
@@ -100,6 +102,7 @@ class Keeper:
         self.saves = Saves(self.save, self._save_aside)
         self.freezer = Freezer()
         self.standby: Standby | None = None
+        self.ahead: Ahead | None = None
         self.process: GpuProcess | None = None
         self.usable = False
         self.saved: SavedState | None = None
@@ -161,10 +164,15 @@ class Keeper:
             return self.process
 
     async def _adopted(self, environment: Mapping[str, str | None]) -> GpuProcess | None:
-        return None if self.standby is None else await self.standby.take(environment)
+        if self.standby is not None and (ready := await self.standby.take(environment)) is not None:
+            return ready
+        started = None if self.ahead is None else await self.ahead.take(environment)
+        return None if started is None else GpuProcess(started, self._forward, self.take_save_point)
 
     async def drop_standby(self) -> None:
-        """End the process that stands by: the next one starts cold."""
+        """End the process that stands by, or was started ahead: the next one starts cold."""
+        if self.ahead is not None:
+            await self.ahead.end()
         if self.standby is not None:
             await self.standby.end()
 

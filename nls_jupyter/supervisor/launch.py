@@ -175,6 +175,12 @@ class GuardedProcess:
             raise
         return self
 
+    def belong_to(self, workload: str) -> None:
+        """Have the command, which was started for nobody, and all that it starts from now on, be of this workload."""
+        if self._cgroup is not None and (cgroup := cgroups.make_for(workload, above=self._cgroup)) is not None:
+            with contextlib.suppress(OSError):  # as for the guardian: an additional safety
+                (cgroup / "cgroup.procs").write_text(str(self.pid), encoding="ascii")
+
     @property
     def alive(self) -> bool:
         """Whether the command itself lives. Asks the system: the news of an end takes a moment."""

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +16,8 @@ from nls_jupyter.supervisor import host_memory
 from nls_jupyter.supervisor.channel import GpuProcess
 from nls_jupyter.supervisor.launch import GpuProcessDied, LaunchFailed
 from nls_jupyter.supervisor.pending import RequestFailed, accepted
-from nls_scheduler.units.sizes import format_bytes, parse_size, to_bytes
+from nls_jupyter.supervisor.started import world
+from nls_scheduler.units.sizes import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -27,11 +25,10 @@ if TYPE_CHECKING:
     from nls_jupyter.saved_state import Manifest
     from nls_jupyter.supervisor.notices import NoticeLog
     from nls_jupyter.supervisor.pending import Message
+    from nls_jupyter.supervisor.standby_settings import StandbySettings
 
 _log = logging.getLogger(__name__)
 
-# With less than this left on the machine there is no standby.
-LEAST_LEFT_BYTES = 1 << 30
 # The notebook may go on with its next cell at once: that comes first.
 START_AFTER_S = 1.0
 PREPARED_WITHIN_S = 300.0
@@ -42,29 +39,6 @@ _FAULTS = (LaunchFailed, GpuProcessDied, RequestFailed, TimeoutError, OSError)
 
 class _Unfit(Exception):  # noqa: N818 - says what it is
     """It works, and cannot be used."""
-
-
-def parse_memory(text: str) -> int | float:
-    """A share of what is left as a float, or bytes; 0 turns standbys off. Raises ValueError with one sentence."""
-    return 0 if text.strip() == "0" else parse_size(text)
-
-
-@dataclass(frozen=True, slots=True)
-class StandbySettings:
-    """What a standby may cost.
-
-    Attributes:
-        memory: host memory of its own, as `parse_memory` gives it: a share of what is left, or bytes; 0: none.
-        idle_s: it is ended when the notebook has run no cell for so long.
-    """
-
-    memory: int | float = 0
-    idle_s: float = 3600.0
-
-    def budget_bytes(self) -> int:
-        """What a standby may take now; 0 for none."""
-        left = host_memory.left_bytes()
-        return 0 if left < LEAST_LEFT_BYTES or not self.memory else to_bytes(self.memory, left)
 
 
 class Standby:
@@ -110,7 +84,7 @@ class Standby:
         """A cell is over, after which the GPU process had these modules: have the next process ready soon."""
         self._modules = modules
         self._wait_for_idleness()
-        if self.ready and self._world != _world():
+        if self.ready and self._world != world():
             self._retire(self._process)
         wanted = [name for name in modules if name not in self._broken]
         there = self._process is not None or self._preparing is not None
@@ -121,7 +95,7 @@ class Standby:
     async def take(self, environment: Mapping[str, str | None]) -> GpuProcess | None:
         """The process, if one stands ready, with this environment from now on; else `None`."""
         self._environment = dict(environment)
-        process = self._process if self.ready and self._world == _world() else None
+        process = self._process if self.ready and self._world == world() else None
         try:
             if process is not None:
                 self._process, self.ready = None, False
@@ -173,7 +147,7 @@ class Standby:
         budget_bytes = self._settings.budget_bytes()
         if not budget_bytes:
             return
-        self._world, self._output, self._launched_with = _world(), _Muted(self._forward), self._environment
+        self._world, self._output, self._launched_with = world(), _Muted(self._forward), self._environment
         process = self._process = await GpuProcess.launch(
             # Masked as the notebook's process: an import that uses a GPU uses the notebook's own, and is found out.
             environment={**self._environment, "NLS_STANDBY": "1"},
@@ -241,9 +215,3 @@ class _Muted:
     def __call__(self, message: Message) -> None:
         if not self.muted:
             self._forward(message)
-
-
-def _world() -> object:
-    """What a process sees once and for all when it starts: other than this, and it would not be the same process."""
-    installed = [path for path in map(Path, sys.path) if path.name in ("site-packages", "dist-packages")]
-    return dict(os.environ), [(path, path.stat().st_mtime_ns) for path in installed if path.is_dir()]

@@ -20,7 +20,7 @@ from nls_jupyter.supervisor.launch import GpuProcessDied as ProcessDied
 from nls_jupyter.supervisor.orders import CANNOT_SAVE
 from nls_jupyter.supervisor.pending import RequestFailed, accepted
 from nls_jupyter.supervisor.place import Place
-from nls_jupyter.supervisor.standby import Standby, StandbySettings
+from nls_jupyter.supervisor.standby import Standby
 from nls_jupyter.supervisor.tasks import Tasks
 from nls_jupyter.supervisor.waiting import Waiting
 
@@ -29,11 +29,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nls_jupyter.saved_state.on_volume import KeptFiles
+    from nls_jupyter.supervisor.ahead import Ahead
     from nls_jupyter.supervisor.calls import Call, Cell
     from nls_jupyter.supervisor.channel import GpuProcess
     from nls_jupyter.supervisor.kept_state import SavedState
     from nls_jupyter.supervisor.launch import ExitStatus
     from nls_jupyter.supervisor.pending import Message
+    from nls_jupyter.supervisor.standby_settings import StandbySettings
     from nls_scheduler.client.daemon_client import DaemonClient
     from nls_scheduler.client.patience import Patience
 
@@ -59,10 +61,12 @@ class Supervisor:
         standby: StandbySettings | None = None,
         patience: Patience | None = None,
         kept_files: KeptFiles | None = None,
+        ahead: Ahead | None = None,
     ) -> None:
         self._changes = Changes()
         self.log = notices.NoticeLog()
         self.keeper = Keeper(directory, forward, self._ended_by_itself, self._saved)
+        self.keeper.ahead = ahead
         if standby is not None:
             self.keeper.standby = Standby(standby, directory, forward, lambda: self.keeper.executing, self.log)
             self.keeper.standby.on_save_point = self.keeper.take_save_point

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nls_jupyter.supervisor import standby
+from nls_jupyter.supervisor import standby_settings
 from nls_jupyter.supervisor.host_memory import left_bytes, own_bytes
-from nls_jupyter.supervisor.standby import StandbySettings, parse_memory
+from nls_jupyter.supervisor.standby_settings import StandbySettings, parse_memory
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,5 +62,5 @@ def test_this_process_has_memory_of_its_own() -> None:
     [("0.05", 20 * GIB, GIB), ("2GiB", 20 * GIB, 2 * GIB), ("0", 20 * GIB, 0), ("0.05", GIB - 1, 0)],
 )
 def test_the_budget_of_a_standby(memory: str, left: int, budget: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standby.host_memory, "left_bytes", lambda: left)
+    monkeypatch.setattr(standby_settings.host_memory, "left_bytes", lambda: left)
     assert StandbySettings(parse_memory(memory)).budget_bytes() == budget

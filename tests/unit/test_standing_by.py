@@ -12,7 +12,8 @@ import pytest
 from nls_jupyter.supervisor import standby as module
 from nls_jupyter.supervisor.launch import ExitStatus, GpuProcessDied
 from nls_jupyter.supervisor.notices import NoticeLog
-from nls_jupyter.supervisor.standby import Standby, StandbySettings
+from nls_jupyter.supervisor.standby import Standby
+from nls_jupyter.supervisor.standby_settings import StandbySettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator

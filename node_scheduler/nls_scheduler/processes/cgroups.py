@@ -30,13 +30,15 @@ def cgroup_of(pid: int, mount: Path | None = None) -> Path | None:
     return directory if (directory / "cgroup.controllers").is_file() else None
 
 
-def make_for(name: str) -> Path | None:
-    """A new, empty cgroup below our own for what is started for the workload `name`, which a guardian then deletes.
+def make_for(name: str, above: Path | None = None) -> Path | None:
+    """A new, empty cgroup below our own (or `above`) for what is started for the workload `name`.
+
+    A guardian deletes it.
 
     `None` where none can be made (nobody delegated any to us), or where it could not be killed at once (before Linux
     5.14): there the guardians do alone.
     """
-    above = cgroup_of(os.getpid(), root())
+    above = above or cgroup_of(os.getpid(), root())
     # Who moves a process must be allowed to take it out of the cgroup above.
     if above is None or not os.access(above / "cgroup.procs", os.W_OK):
         return None
