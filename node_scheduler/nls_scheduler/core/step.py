@@ -129,7 +129,7 @@ def _planned(workload: Workload, entry: PlanEntry, at: float) -> Workload:
     """With what lasts of the plan: the home, since when deadlines count, and where it is being sent."""
     home_since = _since(workload.home_since, at) if entry.home else None
     told_since = _since(workload.told_since, at) if entry.deadline_at is not None else None
-    move = None if entry.bound is None and entry.cause is None else _move(workload, entry)
+    move = _move(workload, entry) if workload.present or entry.bound is not None else None
     lasts = (entry.home, home_since, told_since, move)
     if lasts == (workload.home, workload.home_since, workload.told_since, workload.move):  # of most
         return workload
@@ -141,7 +141,7 @@ def _move(workload: Workload, entry: PlanEntry) -> Move | None:
     if entry.bound is not None:
         for_whom = entry.cause if workload.present or workload.move is None else workload.move.for_whom
         return Move((entry.bound,), for_whom)
-    follows = entry.cause is not None and workload.present and not workload.spec.may_borrow
+    follows = entry.cause is not None and not workload.spec.may_borrow
     return Move(entry.home, entry.cause) if follows and entry.home != workload.current else None
 
 

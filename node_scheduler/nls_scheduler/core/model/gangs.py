@@ -120,7 +120,7 @@ def runs(state: NodeState, workload: Workload) -> bool:
 
 def side_by_side(state: NodeState, whom: Collection[WorkloadId]) -> list[WorkloadId]:
     """`whom` in the order in which orders are given: a gang's members together, so that nobody comes between."""
-    gangs = gangs_of(state.workloads.values())
+    gangs = state.gangs
     if not gangs:
         return sorted(whom)
     first = {key: min(w.id for w in gang.members) for key, gang in gangs.items() if gang.members}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from nls_scheduler.core.model.gangs import gangs_of
 from nls_scheduler.core.model.gpu import Claims
 from nls_scheduler.core.model.ids import CommandId
 from nls_scheduler.core.model.policy import Policy
@@ -17,6 +18,7 @@ from nls_scheduler.core.model.workload import Order
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from nls_scheduler.core.model.gangs import Gang, GangKey
     from nls_scheduler.core.model.gpu import Gpu
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
     from nls_scheduler.core.model.pools import Pool
@@ -105,6 +107,11 @@ class NodeState:
     def pools(self) -> Mapping[GpuUuid, Pool]:
         """The pool of each Gpu."""
         return {uuid: self.policy.pool_of(gpu) for uuid, gpu in self.gpus.items()}
+
+    @computed_once
+    def gangs(self) -> Mapping[GangKey, Gang]:
+        """All gangs among the workloads."""
+        return gangs_of(self.workloads.values())
 
     @computed_once
     def usable(self) -> Mapping[GpuUuid, Gpu]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nls_scheduler.core.model.gangs import gangs_of
 from nls_scheduler.core.planning.entries import entries_of
 from nls_scheduler.core.planning.gangs import leave_together
 from nls_scheduler.core.planning.gangs import resting as resting_gangs
@@ -37,7 +36,7 @@ def make_plan(state: NodeState) -> Plan:
     """Guarantees, then turns for burst, then the spread: in this order, never the other way round."""
     alive = [w for w in state.workloads.values() if w.takes_part]
     known = homes_of(state, alive)
-    homes, gangs = known.homes, gangs_of(state.workloads.values())
+    homes, gangs = known.homes, state.gangs
     idle, idle_at = leave_when_idle(state, alive)
     resting = idle | resting_gangs(gangs, homes.homes)
     wanting = [w for w in alive if w.wants_gpu and w.id in homes.homes and w.id not in resting]

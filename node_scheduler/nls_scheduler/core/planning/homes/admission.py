@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nls_scheduler.core.model.gangs import gangs_of, key_of
+from nls_scheduler.core.model.gangs import key_of
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.values import computed_once
 from nls_scheduler.core.model.workload import Phase
@@ -38,6 +38,7 @@ class Admission(Paper):
         self._too_large: dict[tuple[object, ...], int] = {}
         self._in_vain: set[object] = set()
         self._reserved: dict[GpuUuid, Workload] = {}
+        self._unreserved = self._all_usable
         self._usable_for: dict[WorkloadId, frozenset[GpuUuid]] = {}
         self._offered: tuple[int, dict[object, frozenset[GpuUuid]]] = 0, {}
 
@@ -107,9 +108,8 @@ class Admission(Paper):
 
     def admit_in_turn(self, unit: list[Workload]) -> bool:
         """As `admit_together`: what is kept for those before `unit` is not usable for it, now and later."""
-        unreserved = self._unreserved
         for workload in unit:
-            self.usable = self._usable_for.setdefault(workload.id, unreserved)
+            self.usable = self._usable_for.setdefault(workload.id, self._unreserved)
         admitted = self.admit_together(unit)
         self.usable = self._all_usable
         return admitted
@@ -117,11 +117,6 @@ class Admission(Paper):
     def is_in_vain(self, demand: object) -> bool:
         """Whether one who comes after everybody, and asks for that much, would find no home."""
         return self.ledger is None and (demand, self._unreserved) in self._in_vain
-
-    @property
-    def _unreserved(self) -> frozenset[GpuUuid]:
-        """The Gpus that are kept for nobody."""
-        return self._all_usable.difference(self._reserved) if self._reserved else self._all_usable
 
     def reserve_for(self, unit: list[Workload]) -> None:
         """Keep for `unit` every Gpu that it may get one day; nothing is kept for one that could never be admitted."""
@@ -132,6 +127,7 @@ class Admission(Paper):
         checkpoint = empty.checkpoint()
         if empty.admit_together(unit):
             self._reserved = {**dict.fromkeys(could, unit[0]), **self._reserved}
+            self._unreserved = self._all_usable.difference(self._reserved)
         empty.roll_back(checkpoint)
 
     @computed_once
@@ -140,10 +136,6 @@ class Admission(Paper):
         empty = Admission(self.state)
         empty.looked_at = self.looked_at
         return empty
-
-    @computed_once
-    def _gangs(self) -> Mapping[GangKey, Gang]:
-        return gangs_of(self.state.workloads.values())
 
     def kept_for(self, workload: Workload) -> Workload | None:
         """For whom the room is kept that `workload` would have; `None`: there is none."""
@@ -262,7 +254,7 @@ class Admission(Paper):
         if self.ledger is None:
             return None
         key = key_of(workload.spec)
-        fellows = () if key is None else (w.spec for w in self._gangs[key].members if w.id != workload.id)
+        fellows = () if key is None else (w.spec for w in self.state.gangs[key].members if w.id != workload.id)
         if never := self.ledger.beyond_limits([workload.spec, *fellows]):
             return Why(Reason.HELD_BACK, because=never)
         obstacles = [self.ledger.obstacle(workload, pool) for pool in workload.spec.pools]

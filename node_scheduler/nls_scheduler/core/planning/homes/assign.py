@@ -12,7 +12,7 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from nls_scheduler.core.model.gangs import gangs_of, key_of
+from nls_scheduler.core.model.gangs import key_of
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.planning.homes import elastic
 from nls_scheduler.core.planning.homes.admission import Admission
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 def assign_homes(state: NodeState, workloads: Iterable[Workload]) -> tuple[Homes, LookedAt]:
     """Homes for `workloads` (those that are neither released nor failed), and what they depend on."""
-    admission, workloads, gangs = Admission(state), list(workloads), gangs_of(state.workloads.values())
+    admission, workloads, gangs = Admission(state), list(workloads), state.gangs
     ordered = sorted(workloads, key=admission_order)
     admission.keep_given([w for w in ordered if w.given_home is not None])
     homeless = admission.keep([w for w in ordered if w.given_home is None])

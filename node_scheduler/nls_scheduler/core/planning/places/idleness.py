@@ -27,8 +27,8 @@ def leave_when_idle(state: NodeState, alive: Sequence[Workload]) -> tuple[dict[W
     pools = (*state.policy.pools, state.policy.default_pool)
     if not state.claims.cordoned and all(pool.idle_suspend_s is None for pool in pools):
         return {}, []
-    leave = _leaves_cordoned(state, alive)
-    times = [at for w in alive if (at := _cordoned_at(state, w)) is not None]
+    cordoned = [(at, w) for w in alive if (at := _cordoned_at(state, w)) is not None]
+    leave, times = _leaves_cordoned(state, alive, cordoned), [at for at, _ in cordoned]
     for workload in alive:
         idle_s = _idle_suspend_s(state, workload)
         if idle_s is None or (at := _idle_at(workload, idle_s)) is None:
@@ -52,9 +52,11 @@ def _idle_at(workload: Workload, idle_s: float) -> float | None:
     return None if workload.idle_since is None else max(workload.idle_since + idle_s, workload.keep_until or 0.0)
 
 
-def _leaves_cordoned(state: NodeState, alive: Sequence[Workload]) -> dict[WorkloadId, Why]:
+def _leaves_cordoned(
+    state: NodeState, alive: Sequence[Workload], cordoned: Sequence[tuple[float, Workload]]
+) -> dict[WorkloadId, Why]:
     """The one that leaves next, if it is time for one: nobody does while another is on its way off its Gpu."""
-    due = [w for w in alive if (at := _cordoned_at(state, w)) is not None and at <= state.at]
+    due = [w for at, w in cordoned if at <= state.at]
     if not due or any(w.phase is Phase.SUSPENDING for w in alive):
         return {}
     first = min(due, key=lambda w: (not w.borrowed, harm(w, state.at)))
