@@ -122,12 +122,16 @@ def act(node: SimulatedNode, chance: random.Random) -> None:
             node.complete(command)
 
 
-def crowd(policy: Policy | None) -> float:
-    """Seconds for `MANY` submissions to a full node, one after another."""
+def crowd(policy: Policy | None, between_s: float) -> float:
+    """Seconds for `MANY` submissions to a full node, `between_s` of its own time after one another.
+
+    At one moment all are as old, and their ids say who is before whom: most newcomers are not the last in line.
+    """
     node = SimulatedNode.of(8, 80 * GIB, policy)
     queue = {"queue": "a"} if policy is not None else {}
     began = time.perf_counter()
     for _ in range(MANY):
+        node.now += between_s
         node.submit(kind=Kind.COMMAND, request_bytes=40 * GIB, limit_bytes=40 * GIB, **queue)
     return time.perf_counter() - began
 
@@ -199,8 +203,11 @@ def main() -> None:
             "by_event_p99_ms": {kind: milliseconds(t, 0.99) for kind, t in sorted(times.items())},
             "sixteen_halves": sixteen_halves(),
             "seconds_for_1000_submissions": {
-                "without_queues": round(crowd(None), 2),
-                "with_queues": round(crowd(departments(8)), 2),
+                name: {
+                    "without_queues": round(crowd(None, between_s), 2),
+                    "with_queues": round(crowd(departments(8), between_s), 2),
+                }
+                for name, between_s in (("one_after_another", 0.001), ("at_one_moment", 0.0))
             },
         },
         machine(),
