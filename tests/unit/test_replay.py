@@ -84,8 +84,18 @@ def test_of_a_workload_only_the_parts_are_read_that_can_tell_of_it(path, capsys)
     assert "all decided as they were then" in last
 
 
-def test_of_one_that_was_never_there_nothing_is_shown(path, capsys):
-    assert replayed(capsys, path, "--workload", "nobody") == ([], "0 steps, all decided as they were then.")
+@pytest.mark.parametrize("name", ["nobody", "w"])
+def test_of_one_that_was_never_there_that_is_said(path, capsys, name):
+    """`w` is in names of others, and in words of the journal."""
+    assert main(["replay", str(path), "--workload", name]) == exit_codes.USAGE
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err == f"nls: No step of {path} changed a workload {name!r}.\n"
+
+
+def test_a_path_that_nobody_can_look_up_is_told_in_one_sentence(capsys):
+    assert main(["replay", "x" * 300]) == exit_codes.USAGE
+    assert capsys.readouterr().err.endswith("cannot be read as a journal: File name too long.\n")
 
 
 def test_what_is_no_time_is_refused_with_an_example(path, capsys):

@@ -69,8 +69,11 @@ def last_snapshot_at(path: Path) -> float:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[sqlite3.Connection]:
-    if not path.is_file():
-        raise JournalError(f"There is no journal {path}.")
+    try:
+        if not path.is_file():
+            raise JournalError(f"There is no journal {path}.")
+    except OSError as error:  # what is above it may not be searched, or its name is too long
+        raise JournalError(f"{path} cannot be read as a journal: {error.strerror}.") from error
     try:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=LOCK_TIMEOUT_S)) as database:
             check_version(database, path)
