@@ -46,7 +46,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _hangups_end_what_tests_begin() -> None:
-    """Under nohup as well, where everybody would ignore them; the run itself goes on: what it handles nobody inherits."""
+    """Under nohup as well, where all would ignore them; the run itself goes on: what it handles nobody inherits."""
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda _number, _frame: None)
 
