@@ -71,6 +71,16 @@ def test_only_the_steps_since_then_are_shown_and_nothing_before_their_snapshot_i
     assert last == f"{len(shown_times(some))} steps, all decided as they were then."
 
 
+def test_a_journal_that_is_simulated_tells_how_much_of_it_has_been_read(path, capsys):
+    main(["simulate", "--from-journal", str(path), "--node", "N"])  # in which nothing is that could be played
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("nls: reading the journal: ")]
+    parts = [int(line.split()[4]) for line in told]
+    assert parts == sorted(set(parts))
+    assert 5 <= len(parts) <= 10
+    assert 0 < parts[0] < 25
+    assert 75 < parts[-1] < 100
+
+
 def test_what_is_before_all_that_is_kept_leaves_everything(path, capsys):
     assert replayed(capsys, path, "--since", "2020-01-01") == replayed(capsys, path)
 

@@ -139,7 +139,7 @@ def _run(options: argparse.Namespace) -> int:
     progress = _Progress()
     try:
         _check_outputs(options)
-        scenario = scenario_of(asked)
+        scenario = scenario_of(asked, progress)
         if options.save_workload is not None:
             rows = write_rows(options.save_workload, scenario.rows(told=heard(progress, "writing")))
             tell(f"{counted(rows, 'row')} in {options.save_workload}")
