@@ -12,7 +12,7 @@ import io
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from nls_scheduler import __version__
 from nls_scheduler.cli import (
@@ -36,6 +36,7 @@ from nls_scheduler.cli import (
     workload,
 )
 from nls_scheduler.cli.output import tell
+from nls_scheduler.units.arguments import ArgumentParser
 from nls_scheduler.units.texts import printable
 from nls_scheduler.wire.errors import DaemonUnreachable, Problem
 
@@ -112,14 +113,8 @@ def _more(topic: str | None) -> str:
     return "" if topic is None else f" (more: nls help {topic})"
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(ArgumentParser):
     """Each sub-command's as well."""
-
-    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
-        # Python up to 3.12 makes an empty list of the value in `--name=--`.
-        if action.option_strings and action.nargs is None and arg_strings == ["--"]:
-            raise argparse.ArgumentError(action, "expected one argument")
-        return super()._get_values(action, arg_strings)
 
     def error(self, message: str) -> NoReturn:
         super().error(printable(message))
