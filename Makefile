@@ -23,7 +23,7 @@ FILES := node_scheduler/deploy/images
 MINUTES ?= 2
 SEED ?=
 
-.PHONY: demo gpu lab labextension test test-long cluster-test test-oldest test-prereleases test-browser simulate explore chaos soak corpus types mutants lint lint-workflows format docs site release-check pictures locks chart images containers publish-containers publish-chart version clean
+.PHONY: demo gpu lab labextension test test-long cluster-test test-oldest test-prereleases test-browser simulate explore chaos soak corpus types mutants lint lint-workflows format docs site release-check conda pictures locks chart images containers publish-containers publish-chart version clean
 
 demo: $(VENV)/.lab
 	$(BIN)/nls demo
@@ -142,6 +142,10 @@ build/mermaid/package/dist/mermaid.min.js:
 release-check: $(VENV)/.test labextension
 	$(BIN)/python -m pip install --quiet --editable '.[release]'
 	$(BIN)/python tools/release_check.py $(TAG)
+
+# The conda package of the sdist in dist/, with its tests, in a channel made of this Python and of wheels: no conda-forge.
+conda: release-check
+	$(BIN)/python tools/conda_build.py dist/*.tar.gz
 
 # The version, or another one in all places that repeat it: make version NEW=1.2.3
 version:

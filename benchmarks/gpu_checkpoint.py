@@ -18,7 +18,7 @@ import sys
 import time
 from typing import Any
 
-from machine import machine, report
+from machine import machine, report, require_gpu
 
 from nls_scheduler.drivers.nvml import NvmlDriver
 
@@ -153,6 +153,7 @@ def main() -> None:
     parser.add_argument("--gib", type=float, default=1.0)
     parser.add_argument("--masked", action="store_true")
     options = parser.parse_args()
+    require_gpu(options.library)
     figures = measure(options.library, options.gib, masked=options.masked)
     report(f"gpu_checkpoint_{options.library}_{options.gib:g}", figures, machine())
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from typing import Any
 
-from machine import machine, report
+from machine import machine, report, require_gpu
 
 from nls_scheduler.drivers.nvml import NvmlDriver
 
@@ -133,6 +133,8 @@ def main() -> None:
     parser.add_argument("--library", choices=PROGRAMS, default="torch")
     parser.add_argument("--counted-mib", type=int, default=400)
     options = parser.parse_args()
+    if options.library != "none":
+        require_gpu(*({options.library} - {"driver"}))
     report(f"gpu_contexts_{options.library}", measure(options.library, options.counted_mib), machine())
 
 

@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from machine import machine, report
+from machine import machine, report, require_gpu
 
 from nls_jupyter.saved_state import Saver, fused_hash, parallel
 
@@ -218,6 +218,8 @@ def main() -> None:
     parser.add_argument("--gib", type=float, default=1.0)
     parser.add_argument("--cpu", action="store_true", help="of PyTorch: to try it out without a GPU")
     options = parser.parse_args()
+    if options.library != "numpy" and not options.cpu:
+        require_gpu(options.library)
     if options.library == "torch":
         library: Library = Tensors("cpu" if options.cpu else "cuda")
     elif options.library == "cupy":

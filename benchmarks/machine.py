@@ -6,6 +6,8 @@ import json
 import os
 import platform
 import sys
+from contextlib import closing
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,17 @@ def machine() -> dict[str, Any]:
         "kernel": platform.release(),
         "python": platform.python_version(),
     }
+
+
+def require_gpu(*modules: str) -> None:
+    """End with one sentence where there is no GPU to measure on, or a package of `modules` is missing."""
+    from nls_scheduler.drivers.nvml import NvmlDriver
+
+    if missing := [module for module in modules if find_spec(module) is None]:
+        sys.exit(f"This measures with {' and '.join(missing)}, which this environment lacks: install it first.")
+    with closing(NvmlDriver()) as driver:
+        if not driver.discover():
+            sys.exit(f"This measures on a GPU. {driver.why_none()}")
 
 
 def resident_kib(pid: int) -> int:

@@ -44,6 +44,13 @@ def pytest_collection_finish() -> None:
     core.RepresentationPrinter = pretty.RepresentationPrinter
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _hangups_end_what_tests_begin() -> None:
+    """Under nohup as well, where all would ignore them; the run itself goes on: what it handles nobody inherits."""
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda _number, _frame: None)
+
+
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
     """A real daemon with two simulated Gpus of 16 GiB."""

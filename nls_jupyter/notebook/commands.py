@@ -10,6 +10,7 @@ from nls_jupyter.between.errors import GpuUnavailable, GpuUsageError
 from nls_jupyter.notebook import options, variables
 from nls_jupyter.notebook.transfer import Transfer, names_in
 from nls_jupyter.supervisor.notices import clock_time, count
+from nls_scheduler.units.texts import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -132,7 +133,7 @@ class Commands:
             print(self._help_text)  # noqa: T201 - the help was asked for
             return None
         if name not in commands:
-            raise GpuUsageError(f"there is no %gpu {name}: {options.advice(name, list(commands))}")
+            raise GpuUsageError(f"there is no %gpu {printable(name)}: {options.advice(name, list(commands))}")
         return commands[name](rest)
 
     def _status(self, words: list[str]) -> GpuStatus:

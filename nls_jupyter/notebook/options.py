@@ -10,15 +10,17 @@ from typing import Any, NoReturn
 
 from nls_jupyter.between.errors import GpuUsageError
 from nls_scheduler.core.model.priorities import parse_priority
+from nls_scheduler.units.arguments import ArgumentParser
 from nls_scheduler.units.durations import parse_duration
 from nls_scheduler.units.sizes import parse_size
+from nls_scheduler.units.texts import printable
 
 
 class HelpShown(Exception):  # noqa: N818 - ends the parsing after --help
     """The help was printed; there is nothing else to do."""
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(ArgumentParser):
     """Says what is wrong in one sentence instead of ending the process. `options`: the long ones, for completion."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -31,7 +33,7 @@ class _Parser(argparse.ArgumentParser):
         return action
 
     def error(self, message: str) -> NoReturn:
-        raise GpuUsageError(f"{message[0].upper()}{message[1:]}. {' '.join(self.format_usage().split())}")
+        raise GpuUsageError(f"{message[0].upper()}{printable(message[1:])}. {' '.join(self.format_usage().split())}")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         del status, message

@@ -11,9 +11,11 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import pwd
 import socket
 import stat
 import sys
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -84,6 +86,7 @@ def examine(named: Path | None, environ: Mapping[str, str]) -> list[Finding]:
     findings += shared_memory(Path("/dev/shm"))  # noqa: S108 - looked at, not written to
     findings += kernel(environ)
     findings += out_of_memory(Path(OOM_SCORE))
+    findings += lab_extension(_lab_extension_folders())
     findings += autoload([Path(sys.prefix) / "etc", Path("/usr/local/etc"), Path("/etc")], _ipython_directory(environ))
     return findings
 
@@ -200,12 +203,21 @@ def permissions(path: Path) -> list[Finding]:
         trusted.add(place.st_uid)
     sticky = bool(place.st_mode & stat.S_ISVTX)
     if not sticky and (place.st_uid not in trusted or place.st_mode & stat.S_IWOTH):
-        text = f"others can replace the socket in {path.parent} (owner {place.st_uid}, {stat.filemode(place.st_mode)})"
+        mode = stat.filemode(place.st_mode)
+        text = f"others can replace the socket in {path.parent} (owner {account(place.st_uid)}, {mode})"
         return [Finding("permissions", "error", text, f"make {path.parent} a directory of root's or yours, mode 0755")]
     if entry.st_uid not in trusted:
-        text = f"the daemon at {path} is user {entry.st_uid}'s, who decides over your GPU processes"
+        text = f"the daemon at {path} is of user {account(entry.st_uid)}, who decides over your GPU processes"
         return [Finding("permissions", "error", text, "use the system daemon, or your own: unset NLS_SOCKET")]
-    return [Finding("permissions", "ok", f"{path} is {stat.filemode(entry.st_mode)} of user {entry.st_uid}")]
+    return [Finding("permissions", "ok", f"{path} is {stat.filemode(entry.st_mode)} of user {account(entry.st_uid)}")]
+
+
+def account(uid: int) -> str:
+    """Whose number that is, for root and accounts of services: what people are called is in no report."""
+    if uid <= _LAST_SERVICE_ACCOUNT:
+        with suppress(KeyError):
+            return f"{pwd.getpwuid(uid).pw_name} ({uid})"
+    return str(uid)
 
 
 def runtime_directory(environ: Mapping[str, str]) -> list[Finding]:
@@ -228,9 +240,10 @@ def driver(*, simulated: bool) -> list[Finding]:
     try:
         gpus = survey()
     except OSError as error:
-        level: Level = "ok" if simulated else "error"
-        advice = None if simulated else "to try it out without a GPU: nls up --simulate 2x16GiB"
-        return [Finding("driver", level, str(error), advice)]
+        if simulated:
+            return [Finding("driver", "ok", "none is needed: the GPUs are simulated")]
+        advice = "to try it out without a GPU: nls up --simulate 2x16GiB"
+        return [Finding("driver", "error", str(error), advice)]
     version = driver_version() or "unknown"
     findings = [Finding("driver", "ok", f"NVIDIA driver {version}, {len(gpus)} GPUs")]
     slow = [str(index) for index, (_, persistent) in enumerate(gpus) if persistent is False]
@@ -328,6 +341,26 @@ def out_of_memory(score: Path) -> list[Finding]:
     text = f"{score} cannot be written: when memory runs out, Linux may end a notebook's kernel before its GPU process"
     advice = "leave /proc writable: in a unit with ReadOnlyPaths=/, ReadWritePaths=/proc"
     return [Finding("out of memory", "warning", text, advice)]
+
+
+def lab_extension(folders: Sequence[Path]) -> list[Finding]:
+    """Whether JupyterLab, where it runs here, has its part of this installation: nothing else says that it lacks it."""
+    if not (_version("jupyterlab") or _version("notebook")):
+        return []
+    found = next((folder for folder in folders if (folder / "nls-jupyter" / "package.json").exists()), None)
+    if found is not None:
+        return [Finding("JupyterLab", "ok", f"its extension is in {found}")]
+    text = "this installation has no extension for JupyterLab, which shows nothing of the GPUs; %gpu and `nls top` do"
+    advice = "install a released package, which has it built; or Node 20 or newer first, and then from the clone again"
+    return [Finding("JupyterLab", "warning", text, advice)]
+
+
+def _lab_extension_folders() -> list[Path]:
+    from jupyter_core.paths import jupyter_path
+
+    with suppress(RuntimeError):  # this user has no home directory
+        return [Path(folder) for folder in jupyter_path("labextensions")]
+    return [Path(sys.prefix, "share", "jupyter", "labextensions")]
 
 
 def autoload(system: list[Path], user: Path) -> list[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import subprocess
@@ -374,6 +375,20 @@ class TestDirectory:
         other = SimulatedDriver(tmp_path / "other", SPEC, CONTEXT)
         assert not {g.uuid for g in other.discover()} & {g.uuid for g in driver.discover()}
         other.close()
+
+    def test_where_its_files_cannot_be_written_memory_is_read_and_none_is_taken(self, gpu, monkeypatch):
+        """As in a unit with ReadOnlyPaths=/run: a sentence, not a bare error of the system."""
+        opened = os.open
+
+        def read_only(path, flags, *rest, **options):
+            if flags & os.O_RDWR and str(path).endswith(".ledger"):
+                raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+            return opened(path, flags, *rest, **options)
+
+        monkeypatch.setattr(os, "open", read_only)
+        assert gpu.memory_info()[0] == gpu.memory_info()[1]
+        with pytest.raises(SimulatedGpuLost, match=r"cannot be written \(Read-only file system\): .* --state-dir"):
+            gpu.allocate(GIB)
 
     def test_a_gpu_without_its_ledger_has_vanished(self, driver, gpu):
         gpu.allocate(GIB)

@@ -140,6 +140,10 @@ def test_a_request_says_what_it_wants_and_can_be_changed(book: Book) -> None:
     ("line", "sentence"),
     [
         ("%gpu reqest 0.5", "there is no %gpu reqest: did you mean %gpu request?"),
+        ("%gpu \x1b[31m", r"there is no %gpu \x1b[31m: there are status"),
+        ("%gpu request --limit=--", "Argument --limit: expected one argument. usage: %gpu request"),
+        ("%%gpu --timeout=--\n1", "Argument --timeout: expected one argument. usage: %%gpu"),
+        ("%%gpu --input=--\n1", "Argument -i/--input: expected one argument. usage: %%gpu"),
         ("%gpu dance", "there is no %gpu dance: there are status, request,"),
         ("%gpu 0.5", "there is no %gpu 0.5: did you mean %gpu request 0.5?"),
         ("%gpu status now", "%gpu status takes nothing more, and got 'now'."),

@@ -20,6 +20,8 @@ from daemon_process import NLS
 from waiting import wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from daemon_process import DaemonProcess
 
 TELL_PID = "echo $$; exec sleep 600"
@@ -113,6 +115,31 @@ def test_a_command_waits_for_its_gpu_says_so_and_starts_when_it_is_free(one_gpu_
     assert (second.returncode, out) == (0, "ran\n")
     assert err.startswith("nls: waiting for a GPU (1. in line): ")
     first.communicate(timeout=20)
+
+
+@pytest.fixture
+def without_hangups() -> Iterator[None]:
+    """What begins meanwhile begins as under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+def test_what_nohup_began_stays_in_line_when_the_terminal_goes(
+    one_gpu_daemon: DaemonProcess, without_hangups: None
+) -> None:
+    daemon = one_gpu_daemon
+    first = daemon.start_nls("run", "--name", "first", "--", "sleep", "600")
+    daemon.wait_for("first", phase="running")
+    second = daemon.start_nls("run", "--name", "second", "--", "sh", "-c", "kill -HUP $PPID $$; echo ran")
+    daemon.wait_for("second", phase="queued", position=1)
+    second.send_signal(signal.SIGHUP)
+    first.send_signal(signal.SIGHUP)
+    first.send_signal(signal.SIGTERM)  # comes after it
+    assert second.communicate(timeout=20)[0] == "ran\n"
+    assert second.returncode == 0
+    first.communicate(timeout=20)
+    assert first.returncode == -signal.SIGTERM
 
 
 def test_it_is_running_only_after_exec_with_the_commands_own_pid(daemon: DaemonProcess) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+
+from nls_scheduler.drivers.nvml import NvmlDriver
 
 pytest.importorskip("numpy", reason="what benchmarks save is of NumPy")
 
@@ -42,6 +45,19 @@ def test_each_benchmark_says_what_it_measures_when_asked_and_does_nothing_else(t
     assert done.returncode == 0, done.stderr
     assert not [*tmp_path.iterdir()]
     assert before == {path: path.stat().st_mtime_ns for path in (BENCHMARKS / "results").iterdir()}
+
+
+@pytest.mark.parametrize("name", ["gpu_checkpoint", "gpu_contexts", "gpu_memory"])
+@pytest.mark.parametrize("library", ["torch", "cupy"])
+def test_what_measures_a_gpu_says_so_where_there_is_none(name: str, library: str) -> None:
+    with closing(NvmlDriver()) as driver:
+        if driver.discover():
+            pytest.skip("there is a GPU here, and measuring it takes its time")
+    command = [sys.executable, str(BENCHMARKS / f"{name}.py"), "--library", library]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("This measures ")
+    assert done.stderr.count("\n") == 1
 
 
 def test_what_saved_state_costs_can_be_measured_in_a_short_form(tmp_path: Path) -> None:

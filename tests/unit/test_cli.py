@@ -5,6 +5,7 @@ import io
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -173,6 +174,36 @@ def test_a_socket_of_100_kb_is_a_sentence_of_a_few(
     told = capsys.readouterr().err
     assert len(told) < 5000
     assert "Linux allows" in told
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["run", "--gpus=--", "--", "true"], ["simulate", "--seed=--"], ["observe", "--every=--"], ["up", "--set=--"]],
+)
+def test_two_dashes_are_no_value(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Python up to 3.12 takes them for an empty list, which no command expects."""
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.endswith(": expected one argument\n")
+
+
+@pytest.mark.parametrize("arguments", [["replay", "\x1b[31mred"], ["wait-for-gpus", "\x1b[31mred"]])
+def test_what_is_repeated_does_nothing_to_the_terminal(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with suppress(SystemExit):
+        main(arguments)
+    told = capsys.readouterr().err
+    assert "\x1b" not in told
+    assert "\\x1b[31mred" in told
+
+
+def test_a_terminal_without_the_letters_of_a_name_gets_their_numbers() -> None:
+    environment = nls_environment() | {"PYTHONIOENCODING": "ascii"}
+    ended = subprocess.run([*NLS, "help", "reserved"], env=environment, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "room is reserved for \\u2026, which" in ended.stdout
 
 
 def test_top_without_rich_says_what_to_install(

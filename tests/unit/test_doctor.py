@@ -129,6 +129,15 @@ def test_a_service_may_own_the_directory_that_root_gave_it_and_a_person_may_not(
     assert doctor.permissions(path)[0].level == "error"
 
 
+def test_whose_the_socket_is_is_told_by_the_name_of_an_account_of_the_system(tmp_path: Path) -> None:
+    """People go by their numbers: their names are no part of a report."""
+    (path := tmp_path / "s").touch()
+    tmp_path.chmod(0o755)
+    assert doctor.account(0) == "root (0)"
+    assert doctor.account(123456) == "123456"
+    assert doctor.account(os.geteuid()) in doctor.permissions(path)[0].text
+
+
 def test_the_runtime_directory_may_be_missing_but_that_is_said(tmp_path: Path) -> None:
     assert doctor.runtime_directory({})[0].level == "warning"
     assert doctor.runtime_directory({"XDG_RUNTIME_DIR": str(tmp_path / "none")})[0].level == "warning"
@@ -157,7 +166,7 @@ def test_no_driver_is_an_error_unless_the_gpus_are_simulated(monkeypatch: pytest
 
     monkeypatch.setattr(nvml, "survey", none)
     assert doctor.driver(simulated=False)[0].level == "error"
-    assert doctor.driver(simulated=True)[0].level == "ok"
+    assert doctor.driver(simulated=True) == [Finding("driver", "ok", "none is needed: the GPUs are simulated")]
 
 
 def test_persistence_mode_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,6 +265,28 @@ def test_the_magic_is_found_where_ipython_would_find_it(tmp_path: Path) -> None:
     (system / "ipython").mkdir(parents=True)
     (system / "ipython" / "ipython_kernel_config.py").write_text("c.X.append('nls_jupyter')")
     assert str(system) in doctor.autoload([system], user)[0].text
+
+
+@pytest.mark.parametrize(
+    ("frontends", "is_built", "levels"),
+    [
+        ({}, False, []),  # a kernel's environment: JupyterLab runs in another one
+        ({"jupyterlab": "4.5"}, True, ["ok"]),
+        ({"jupyterlab": "4.5"}, False, ["warning"]),
+        ({"notebook": "7.5"}, False, ["warning"]),
+    ],
+)
+def test_where_jupyterlab_runs_its_extension_is_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, frontends: dict[str, str], is_built: bool, levels: list[str]
+) -> None:
+    """An install from a clone without Node has none, and pip says so only with -v."""
+    monkeypatch.setattr(doctor, "_version", frontends.get)
+    if is_built:
+        (tmp_path / "two" / "nls-jupyter").mkdir(parents=True)
+        (tmp_path / "two" / "nls-jupyter" / "package.json").touch()
+    findings = doctor.lab_extension([tmp_path / "one", tmp_path / "two"])
+    assert [finding.level for finding in findings] == levels
+    assert all("Node 20" in str(finding.advice) for finding in findings if finding.level == "warning")
 
 
 def test_findings_read_as_lines_with_what_to_do_below() -> None:

@@ -71,6 +71,16 @@ def test_only_the_steps_since_then_are_shown_and_nothing_before_their_snapshot_i
     assert last == f"{len(shown_times(some))} steps, all decided as they were then."
 
 
+def test_a_journal_that_is_simulated_tells_how_much_of_it_has_been_read(path, capsys):
+    main(["simulate", "--from-journal", str(path), "--node", "N"])  # in which nothing is that could be played
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("nls: reading the journal: ")]
+    parts = [int(line.split()[4]) for line in told]
+    assert parts == sorted(set(parts))
+    assert 5 <= len(parts) <= 10
+    assert 0 < parts[0] < 25
+    assert 75 < parts[-1] < 100
+
+
 def test_what_is_before_all_that_is_kept_leaves_everything(path, capsys):
     assert replayed(capsys, path, "--since", "2020-01-01") == replayed(capsys, path)
 
@@ -84,8 +94,18 @@ def test_of_a_workload_only_the_parts_are_read_that_can_tell_of_it(path, capsys)
     assert "all decided as they were then" in last
 
 
-def test_of_one_that_was_never_there_nothing_is_shown(path, capsys):
-    assert replayed(capsys, path, "--workload", "nobody") == ([], "0 steps, all decided as they were then.")
+@pytest.mark.parametrize("name", ["nobody", "w"])
+def test_of_one_that_was_never_there_that_is_said(path, capsys, name):
+    """`w` is in names of others, and in words of the journal."""
+    assert main(["replay", str(path), "--workload", name]) == exit_codes.USAGE
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err == f"nls: No step of {path} changed a workload {name!r}.\n"
+
+
+def test_a_path_that_nobody_can_look_up_is_told_in_one_sentence(capsys):
+    assert main(["replay", "x" * 300]) == exit_codes.USAGE
+    assert capsys.readouterr().err.endswith("cannot be read as a journal: File name too long.\n")
 
 
 def test_what_is_no_time_is_refused_with_an_example(path, capsys):

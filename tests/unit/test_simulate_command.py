@@ -117,6 +117,14 @@ def test_what_cannot_be_played_is_said_in_one_sentence(
     assert told.err.replace("nls: reading: 0 %\n", "").count("\n") == 1
 
 
+@pytest.mark.parametrize("amount", ["many", "0", "-1", "nan", "1e999"])
+def test_what_is_no_amount_is_said_to_be_none(amount: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["simulate", f"--commands={amount}"])
+    assert caught.value.code == 2
+    assert f"{amount!r} is not a number above zero" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("option", ["--save-workload", "--report"])
 def test_a_pipe_that_nobody_may_read_is_refused(
     option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -120,6 +120,12 @@ def test_a_topic_is_found_by_its_name_a_kind_and_a_message(words: str, capsys: p
     assert "What helps: patience" in told
 
 
+def test_a_whole_log_is_no_topic_and_that_is_said_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """A way to look for sentences that goes back and forth takes hours for it: the tests' own limit would end it."""
+    assert main(["help", "x " * 50_000]) == 2
+    assert len(capsys.readouterr().err) < 5000
+
+
 def test_help_lists_topics_and_commands_and_says_what_is_none(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["help"]) == 0
     listed = capsys.readouterr().out

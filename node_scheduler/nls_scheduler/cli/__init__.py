@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import argparse
 import errno
+import io
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from nls_scheduler import __version__
 from nls_scheduler.cli import (
@@ -35,6 +36,8 @@ from nls_scheduler.cli import (
     workload,
 )
 from nls_scheduler.cli.output import tell
+from nls_scheduler.units.arguments import ArgumentParser
+from nls_scheduler.units.texts import printable
 from nls_scheduler.wire.errors import DaemonUnreachable, Problem
 
 if TYPE_CHECKING:
@@ -78,6 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The entry point. Returns the exit code."""
     if sys.stderr is None:  # closed by whoever started this
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a name in letters that this terminal lacks is no reason to fail
+        sys.stdout.reconfigure(errors="backslashreplace")
     options = _parser().parse_args(arguments, argparse.Namespace(socket=None, state_dir=None))
     try:
         code: int = options.run(options)
@@ -108,6 +113,13 @@ def _more(topic: str | None) -> str:
     return "" if topic is None else f" (more: nls help {topic})"
 
 
+class _Parser(ArgumentParser):
+    """Each sub-command's as well."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(printable(message))
+
+
 def _parser() -> argparse.ArgumentParser:
     # Options that all have may stand before or after the sub-command; the later one must not undo the former.
     common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
@@ -117,7 +129,7 @@ def _parser() -> argparse.ArgumentParser:
     common.add_argument(
         "--state-dir", type=Path, metavar="PATH", help="where a daemon keeps its files (default: beside the socket)"
     )
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="nls",
         description="Shares the GPUs of this machine between notebooks and commands.",
         epilog=_EPILOG,

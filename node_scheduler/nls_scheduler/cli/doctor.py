@@ -67,10 +67,10 @@ def _bundle(options: argparse.Namespace, findings: Sequence[Finding]) -> int:
     questions = {"status": DaemonClient.status, "history": DaemonClient.history}
     answers = {name: _answer(options.socket, question) for name, question in questions.items()}
     parts = Parts(_place(options.socket), options.state_dir, answers, [finding.as_dict() for finding in findings])
-    if options.bundle.exists():
-        tell(f"{options.bundle} is there already: name a new file.")
-        return exit_codes.USAGE
     try:
+        if options.bundle.exists():
+            tell(f"{options.bundle} is there already: name a new file.")
+            return exit_codes.USAGE
         say(parts.write(options.bundle, os.environ))
     except OSError as error:
         tell(f"{options.bundle} cannot be written: {error.strerror or error}.")

@@ -7,10 +7,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
+from nls_scheduler.units.texts import printable
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SENTENCE_LIMIT: Final = 4000
+_LAYOUT: Final = "\n\t"
 
 
 def say(text: str) -> None:
@@ -22,7 +25,7 @@ def tell(text: str) -> None:
     """A notice or an error, on stderr; what repeats a variable of 100 kB is told without its middle."""
     if len(text) > SENTENCE_LIMIT:
         text = f"{text[: SENTENCE_LIMIT // 2]} ... {text[-SENTENCE_LIMIT // 2 :]}"
-    write(sys.stderr, f"nls: {text}\n")
+    write(sys.stderr, f"nls: {printable(text, besides=_LAYOUT)}\n")
 
 
 def why(error: Exception) -> str:

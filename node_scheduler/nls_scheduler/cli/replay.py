@@ -60,7 +60,7 @@ def _run(options: argparse.Namespace) -> int:
     from nls_scheduler.daemon.journal_tables import JournalError
 
     state: NodeState | None = None
-    steps = differences = 0
+    steps = shown = differences = 0
     try:
         for snapshot, event, journalled, wall in read_steps(options.journal, _since(options), options.workload):
             if snapshot is not None:
@@ -75,9 +75,13 @@ def _run(options: argparse.Namespace) -> int:
             steps += 1
             as_then = commands == journalled or _as_told(commands, state) == _as_told(journalled, state)
             differences += not as_then
-            _show(options, before, event, state, commands, None if as_then else journalled, wall)
+            shown += _show(options, before, event, state, commands, None if as_then else journalled, wall)
     except JournalError as error:
         tell(str(error))
+        return exit_codes.USAGE
+    if options.workload is not None and not shown:
+        since = "" if options.since is None else " since then"
+        tell(f"No step of {options.journal}{since} changed a workload {options.workload!r}.")
         return exit_codes.USAGE
     if not options.json:
         same = "all decided as they were then" if not differences else f"{differences} decided otherwise today"
@@ -117,18 +121,18 @@ def _show(
     commands: tuple[Command, ...],
     then: tuple[Command, ...] | None,
     wall: float,
-) -> None:
-    """`then`: what was decided, where it differs."""
+) -> bool:
+    """Whether there was anything to show. `then`: what was decided, where it differs."""
     from nls_scheduler.core.model.codec import encode
 
     changed = _changed(before, after, options.workload)
     if options.workload is not None and not changed:
-        return
+        return False
     moment = datetime.fromtimestamp(wall, tz=UTC).isoformat(timespec="milliseconds")
     if options.json:
         facts = {"time": moment, "event": encode(event), "changed": changed, "commands": _as_told(commands, after)}
         say(json.dumps({**facts, "as_then": then is None, "then": None if then is None else _as_told(then, after)}))
-        return
+        return True
     say(f"{moment}  {''.join(_in_words((event,), after))}")
     for change in changed:
         say(f"    {change['name']}: {change['before']} -> {change['after']}  ({change['reason']})")
@@ -136,6 +140,7 @@ def _show(
         say(f"    => {command}")
     if then is not None:
         say(f"    !! then: {', '.join(_in_words(then, after)) or 'nothing'}")
+    return True
 
 
 def _changed(before: NodeState, after: NodeState, only: str | None) -> list[dict[str, Any]]:

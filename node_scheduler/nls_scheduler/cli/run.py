@@ -121,7 +121,7 @@ def _run(options: argparse.Namespace) -> int:
     fields |= {size: getattr(options, size) for size in ("request", "limit") if getattr(options, size) is not None}
     runner = Runner(options.command, fields, options.socket, tell, options.max_wait)
     # Blocked before any thread starts, so that each signal waits for the runner, which knows who sent it.
-    mask = {signal.Signals(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, runner.SIGNALS)}
+    mask = {signal.Signals(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, runner.signals)}
     ending = asyncio.run(runner.run(mask))
     if ending.signal is not None:
         _die_from(ending.signal)

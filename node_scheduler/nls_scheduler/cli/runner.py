@@ -20,6 +20,7 @@ from nls_scheduler.client.link import Report
 from nls_scheduler.client.patience import Patience
 from nls_scheduler.processes.foreground import ForegroundCommand, NotStarted
 from nls_scheduler.processes.proc import WORKLOAD_VARIABLE
+from nls_scheduler.processes.signals import heeded
 from nls_scheduler.units.sizes import format_seconds
 from nls_scheduler.wire.errors import DaemonUnreachable, Problem
 from nls_scheduler.wire.protocol import CommandMessage, DaemonMessage, ErrorMessage, beside_users
@@ -73,6 +74,7 @@ class Runner:
     ) -> None:
         """`fields` go to the daemon as they are; `tell` prints one sentence for the user; see `_give_up`."""
         self._command = command
+        self.signals = heeded(self.SIGNALS)
         self._fields = fields
         self._socket = socket
         self._tell = tell
@@ -92,7 +94,7 @@ class Runner:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def run(self, mask: set[signal.Signals]) -> Ending:
-        """The whole life. SIGNALS are blocked in all threads; `mask` is what the command's mask is to be.
+        """The whole life. `signals` are blocked in all threads; `mask` is what the command's mask is to be.
 
         Raises DaemonUnreachable and Problem while there is nothing to lose yet.
         """
@@ -289,7 +291,7 @@ class Runner:
     def _await_signals(self, loop: asyncio.AbstractEventLoop) -> None:
         """In a thread of its own: only this way is it known whether a terminal or somebody else sent a signal."""
         while True:
-            received = signal.sigwaitinfo(self.SIGNALS)
+            received = signal.sigwaitinfo(self.signals)
             with suppress(RuntimeError):  # the loop has just ended, and with it the need
                 loop.call_soon_threadsafe(self._on_signal, received.si_signo, received.si_code > 0)
 

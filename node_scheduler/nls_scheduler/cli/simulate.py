@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -103,10 +104,10 @@ def _size(text: str) -> float | int:
 
 
 def _amount(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 1e6:
-        raise argparse.ArgumentTypeError(f"{text} is not a number above zero")
-    return value
+    with suppress(ValueError):
+        if 0 < (value := float(text)) <= 1e6:
+            return value
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number above zero and up to a million")
 
 
 def _count(text: str) -> int:
@@ -138,7 +139,7 @@ def _run(options: argparse.Namespace) -> int:
     progress = _Progress()
     try:
         _check_outputs(options)
-        scenario = scenario_of(asked)
+        scenario = scenario_of(asked, progress)
         if options.save_workload is not None:
             rows = write_rows(options.save_workload, scenario.rows(told=heard(progress, "writing")))
             tell(f"{counted(rows, 'row')} in {options.save_workload}")

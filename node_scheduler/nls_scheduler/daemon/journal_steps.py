@@ -14,7 +14,7 @@ from nls_scheduler.daemon.journal_retention import last_step_in
 from nls_scheduler.daemon.journal_tables import DAMAGE, LOCK_TIMEOUT_S, JournalError, check_version, unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from nls_scheduler.core.model.commands import Command
@@ -26,17 +26,24 @@ _Row: TypeAlias = tuple[float, str, str]
 
 
 def read_steps(
-    path: Path, since: float | None = None, of: str | None = None
+    path: Path,
+    since: float | None = None,
+    of: str | None = None,
+    told: Callable[[float], None] = lambda _part: None,
 ) -> Iterator[tuple[NodeState | None, Event, tuple[Command, ...] | None, float]]:
     """Each event with its commands and wall time, oldest first, with the snapshot it starts from.
 
     It begins at the last snapshot before the wall time `since`; the commands of steps before that are `None`. Where
     nothing tells of the workload `of` (a name or an id) between two snapshots, what is between them is left out.
+    `told` hears now and then which part has been read: a number from 0 to 1.
 
     Raises JournalError when `path` is not a journal that this version can read. Never writes.
     """
     with _opened(path) as database:
-        for start, end in _parts(database, since):
+        parts = _parts(database, since)
+        for number, (start, end) in enumerate(parts):
+            if number:
+                told(number / len(parts))
             # Read at once: a reader that is slow, as a person is, must not keep the daemon from taking up its WAL.
             snapshot = database.execute("SELECT state FROM snapshots WHERE sequence = ?", (start,)).fetchone()
             rows = _rows(database, start, end)
@@ -69,8 +76,11 @@ def last_snapshot_at(path: Path) -> float:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[sqlite3.Connection]:
-    if not path.is_file():
-        raise JournalError(f"There is no journal {path}.")
+    try:
+        if not path.is_file():
+            raise JournalError(f"There is no journal {path}.")
+    except OSError as error:  # what is above it may not be searched, or its name is too long
+        raise JournalError(f"{path} cannot be read as a journal: {error.strerror}.") from error
     try:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=LOCK_TIMEOUT_S)) as database:
             check_version(database, path)

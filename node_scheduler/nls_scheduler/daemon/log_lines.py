@@ -6,6 +6,8 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final
 
+from nls_scheduler.units.texts import printable
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -30,13 +32,13 @@ class OneLine(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the base class's name
         """The line, but for what follows an exception."""
-        record.message = _escaped(_shortened(record.message, MESSAGE_LIMIT))
+        record.message = printable(_shortened(record.message, MESSAGE_LIMIT))
         return super().formatMessage(record)
 
     def formatException(self, ei: logging._SysExcInfoType) -> str:  # noqa: N802 - the base class's name
         """Its end, which says what it is."""
         told = super().formatException(ei)
-        return "\n".join(f"  {_escaped(line)}" for line in told[-TRACEBACK_LIMIT:].splitlines())
+        return "\n".join(f"  {printable(line)}" for line in told[-TRACEBACK_LIMIT:].splitlines())
 
 
 class Bounded(logging.Filter):
@@ -66,8 +68,3 @@ class Bounded(logging.Filter):
 
 def _shortened(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[:limit]}..."
-
-
-def _escaped(text: str) -> str:
-    """`text` as it can be printed on one line, and read as it was written."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

@@ -20,6 +20,7 @@ from nls_scheduler.demo.jupyter import CellFailed
 from nls_scheduler.demo.one_gpu import NOTEBOOKS_QUEUE, QUEUES, OneGpu
 from nls_scheduler.demo.two_gpus import TwoGpus
 from nls_scheduler.drivers.nvml import NvmlDriver
+from nls_scheduler.processes.signals import heeded
 from nls_scheduler.wire.errors import DaemonUnreachable, Problem
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ async def perform(screen: Screen, keep: Path | None, count: int | None) -> int:
         received.append(number)
 
     loop = asyncio.get_running_loop()
-    for number in _ENDING_SIGNALS:
+    for number in heeded(_ENDING_SIGNALS):
         loop.add_signal_handler(number, stop, number)
     unwanted = logging.getLogger("tornado.application")
     unwanted.addFilter(keeps := lambda _: not received)  # of requests that the end cancels

@@ -35,7 +35,7 @@ _NO_ALLOWANCE = -1
 
 
 class SimulatedGpuLost(RuntimeError):  # noqa: N818 - says what happened, as `GpuReclaimed` does
-    """The simulated Gpu's ledger is gone: its daemon has ended, or the Gpu was taken out of the node."""
+    """The simulated Gpu's ledger is gone, with its daemon or alone, or is out of this process's reach."""
 
 
 class SimulatedOutOfMemory(MemoryError):  # noqa: N818 - says what happened, as `GpuReclaimed` does
@@ -306,11 +306,17 @@ class GpuLedger:
 
     @contextmanager
     def _file(self, lock: int) -> Iterator[int]:
+        access = os.O_RDONLY if lock == fcntl.LOCK_SH else os.O_RDWR
         while True:
             try:
-                fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+                fd = os.open(self.path, access | os.O_CLOEXEC)
             except FileNotFoundError:
                 raise SimulatedGpuLost(f"Simulated GPU {self.gpu.uuid} is no more: its daemon has ended.") from None
+            except OSError as error:
+                done = "read" if access == os.O_RDONLY else "written"
+                why = f"{self.path.parent} cannot be {done} ({error.strerror})"
+                what = "make it writable here, or give its daemon another folder with --state-dir"
+                raise SimulatedGpuLost(f"Simulated GPU {self.gpu.uuid} cannot be used, as {why}: {what}.") from error
             try:
                 fcntl.flock(fd, lock)
                 if os.fstat(fd).st_nlink == 0:  # removed between open and lock

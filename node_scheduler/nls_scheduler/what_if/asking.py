@@ -56,18 +56,21 @@ class Asked:
     seeds: int = 0
 
 
-def scenario_of(asked: Asked) -> Scenario:
-    """Raises ValueError, WorkloadFileError too, with one sentence, or OSError."""
+def scenario_of(asked: Asked, told: Told) -> Scenario:
+    """What is to be played; `told` hears how far a journal has been read.
+
+    Raises ValueError, WorkloadFileError too, with one sentence, or OSError.
+    """
     policies_named(asked.policies)
     costs, rules = settings_of(asked.assignments)
-    source, running = _source(asked)
+    source, running = _source(asked, told)
     node = running or NO_NODE
     if asked.node is not None:
         node = Node.parse(asked.node, running)
     return Scenario(source, node, costs, rules, asked.requests_by, asked.more_users)
 
 
-def _source(asked: Asked) -> tuple[Source, Node | None]:
+def _source(asked: Asked, told: Told) -> tuple[Source, Node | None]:
     if asked.workload is not None:
         check_can_be_read_again(asked.workload)
         if is_observation(asked.workload):
@@ -76,7 +79,7 @@ def _source(asked: Asked) -> tuple[Source, Node | None]:
     if asked.journal is not None:
         from nls_scheduler.what_if.observing.journals import workload_of
 
-        return workload_of(asked.journal)
+        return workload_of(asked.journal, heard(told, "reading the journal"))
     recipe = Recipe.parse(asked.generate or "")
     if type(asked.request) is type(asked.limit) and asked.limit < asked.request:
         raise ValueError("The limit of the notebooks is below their request.")

@@ -97,9 +97,11 @@ def _said(message: str) -> list[Topic]:
 
 
 def _letters(message: str, sentence: str) -> int:
-    pieces = sentence.split("…")
-    if re.search(".+?".join(map(re.escape, pieces)), message) is None:
-        return 0
+    pieces, end = sentence.split("…"), -1
+    for piece in pieces:  # with something between them
+        if (start := message.find(piece, end + 1)) < 0:
+            return 0
+        end = start + len(piece)
     return sum(len(piece.strip()) for piece in pieces)
 
 

@@ -19,6 +19,7 @@ from nls_scheduler.what_if.scenario import Node
 from nls_scheduler.what_if.workload_file.rows import Cell, Command, Session, WorkloadFileError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from nls_scheduler.core.model.events import Event
@@ -138,11 +139,14 @@ class JournalReader:
         return name if number == 1 else f"{name} ({number})"
 
 
-def workload_of(path: Path) -> tuple[tuple[Row, ...], Node]:
-    """What a journal tells, and its node. Raises WorkloadFileError with one sentence."""
+def workload_of(path: Path, told: Callable[[float], None] = lambda _part: None) -> tuple[tuple[Row, ...], Node]:
+    """What a journal tells, and its node. `told` hears which part has been read.
+
+    Raises WorkloadFileError with one sentence.
+    """
     reader, state, clock = JournalReader(), None, Clock()
     try:
-        for snapshot, event, _, wall in read_steps(path):
+        for snapshot, event, _, wall in read_steps(path, told=told):
             state = snapshot if snapshot is not None else state
             clock.pass_to(event, wall)
             if state is None:
