@@ -36,12 +36,21 @@ STATUS: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("arguments", [[], ["dance"], ["run"], ["run", "--gpus", "two", "--", "x"], ["up", "--what"]])
+@pytest.mark.parametrize("arguments", [["dance"], ["run"], ["run", "--gpus", "two", "--", "x"], ["up", "--what"]])
 def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2
     assert "usage: nls" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [[], ["--socket", "/nowhere"]])
+def test_without_a_command_it_says_which_there_are(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    for command in ("status", "run", "doctor"):
+        assert f"    {command} " in said.err
 
 
 @pytest.mark.parametrize("command", ["up", "status", "run", "history", "suspend", "resume", "release", "doctor", "top"])

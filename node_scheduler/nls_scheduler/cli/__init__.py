@@ -120,6 +120,12 @@ class _Parser(ArgumentParser):
         super().error(printable(message))
 
 
+def _help_instead(parser: argparse.ArgumentParser) -> int:
+    """Whoever names no command may not know which there are."""
+    parser.print_help(sys.stderr)
+    return exit_codes.USAGE
+
+
 def _parser() -> argparse.ArgumentParser:
     # Options that all have may stand before or after the sub-command; the later one must not undo the former.
     common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
@@ -137,7 +143,8 @@ def _parser() -> argparse.ArgumentParser:
         parents=[common],
     )
     parser.add_argument("--version", action="version", version=f"nls {__version__}")
-    subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    parser.set_defaults(run=lambda _: _help_instead(parser))
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
     for module in SUBCOMMANDS:
         module.add_parser(subparsers, common)
     return parser
