@@ -15,7 +15,7 @@ from itertools import accumulate, count
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
 
@@ -150,12 +150,17 @@ class _Board:
         for number, _ in draft.placed:
             yield number
 
-    def _has_slot(self, draft: _Draft, gpu: int) -> bool:
-        """Whether one more may be put on `gpu`."""
-        if gpu not in self._slots:
-            return True
-        left = sum(self._gpu[number] == gpu for number in self._touched(draft))
-        return sum(to == gpu for _, to in draft.placed) < self._slots[gpu] + left
+    def _without_slot(self, draft: _Draft) -> Collection[int]:
+        """The Gpus on which no more may be put."""
+        left = dict(self._slots)
+        if left:
+            for number in self._touched(draft):
+                if (gpu := self._gpu[number]) in left:
+                    left[gpu] += 1
+            for _, gpu in draft.placed:
+                if gpu in left:
+                    left[gpu] -= 1
+        return {gpu for gpu, more in left.items() if more <= 0}
 
     def first(self, goal: int, size_bytes: int, leaving: tuple[int, int]) -> _Draft:
         """Nobody has given way yet for that much on each Gpu of a set; `leaving` is the cost of taking that."""
@@ -212,7 +217,8 @@ class _Board:
         """The largest loose piece where it fits most tightly; fits it nowhere, where smaller ones can give way."""
         number, piece = self._largest(draft)
         free, size = draft.free, piece.moved_size_bytes
-        possible = sorted([(free[gpu], gpu) for gpu in self._others[number] if self._has_slot(draft, gpu)])
+        without = self._without_slot(draft)
+        possible = sorted([(free[gpu], gpu) for gpu in self._others[number] if gpu not in without])
         chosen = _tightest(possible, size)
         if not chosen and not piece.may_wait:  # nobody gives way to what is held above a request
             gone = [0] * len(free)
@@ -235,17 +241,17 @@ class _Board:
     def place_anywhere(self, draft: _Draft) -> Iterator[_Following]:
         """The largest loose piece on each Gpu that has room for it, or gets it when others give way."""
         number, piece = self._largest(draft)
-        size = piece.moved_size_bytes
+        size, without = piece.moved_size_bytes, self._without_slot(draft)
         for gpu in self._others[number]:
             room = draft.free[gpu]
             if not piece.may_wait:  # nobody gives way to what is held above a request
                 room += sum([self.pieces[n].size_bytes for n in self._on[gpu] if not draft.touched >> n & 1])
-            if room >= size and self._has_slot(draft, gpu):
+            if room >= size and gpu not in without:
                 yield self._put(draft, number, gpu, size)
         if piece.may_wait:
             own = self._gpu[number]
             for gpu in sorted({own, *self._others[number]}):
-                if draft.free[gpu] >= piece.request_bytes and (gpu == own or self._has_slot(draft, gpu)):
+                if draft.free[gpu] >= piece.request_bytes and (gpu == own or gpu not in without):
                     yield self._put(draft, number, gpu, piece.request_bytes)
 
     def _largest(self, draft: _Draft) -> tuple[int, Piece]:
