@@ -19,6 +19,7 @@ from nls_jupyter.between.ahead import ENVIRONMENT, give_order
 from nls_jupyter.supervisor.launch import LaunchFailed
 from nls_jupyter.supervisor.loop_thread import LoopThread
 from nls_jupyter.supervisor.started import Started, world
+from nls_jupyter.supervisor.tasks import Tasks
 from nls_scheduler.processes.proc import WORKLOAD_VARIABLE
 
 if TYPE_CHECKING:
@@ -42,8 +43,9 @@ class Ahead:
         self._settings = settings
         self._world = world()
         self.thread = LoopThread("nls-supervisor")
-        self._starting = self.thread.submit(self._start())
         self._over = False
+        self._tasks = Tasks(lambda error: _log.error("A GPU process that nobody needs did not end: %r", error))
+        self._starting = self.thread.submit(self._start())
 
     async def take(self, environment: Mapping[str, str | None]) -> Started | None:
         """The process, if there is one, with this environment from now on; else `None`."""
@@ -81,6 +83,5 @@ class Ahead:
         except (LaunchFailed, OSError) as error:
             _log.info("No GPU process was started ahead: %s", error)
             return None
-        loop = asyncio.get_running_loop()
-        loop.call_later(self._settings.idle_s, lambda: loop.create_task(self.end()))
+        asyncio.get_running_loop().call_later(self._settings.idle_s, lambda: self._tasks.spawn(self.end()))
         return started
