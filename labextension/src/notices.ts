@@ -60,6 +60,7 @@ const KINDS: Readonly<Record<string, IKind>> = {
 };
 const BACK = new Set(['resumed', 'started']);
 const LOST_BY = new Set(['evicted', 'exited', 'failed']);
+
 /** Follows the history of this page's notebooks. */
 export class Notices {
   private readonly _mine = new Set<string>();

@@ -137,7 +137,7 @@ def _planned(workload: Workload, entry: PlanEntry, at: float) -> Workload:
 
 
 def _move(workload: Workload, entry: PlanEntry) -> Move | None:
-    """Who is off its Gpu goes on for whomever it left it."""
+    """Of one that is on a Gpu, or bound to one. Who is off its Gpu goes on for whomever it left it."""
     if entry.bound is not None:
         for_whom = entry.cause if workload.present or workload.move is None else workload.move.for_whom
         return Move((entry.bound,), for_whom)
