@@ -42,7 +42,7 @@ from nls_jupyter.between.restoring import RestoredComponent
 from nls_jupyter.gpu_process import warm_imports
 from nls_jupyter.gpu_process.allocators import Answer, Asking, Follower, explain_failed_allocations
 from nls_jupyter.gpu_process.freezable import Freezable
-from nls_jupyter.gpu_process.lane_end import LaneEnd
+from nls_jupyter.gpu_process.lane_end import LaneEnd, LaneSession
 from nls_jupyter.gpu_process.outputs import Outputs
 from nls_jupyter.gpu_process.reclaim import Reclaims
 from nls_jupyter.gpu_process.state_requests import StateRequests
@@ -382,6 +382,10 @@ class GpuProcessApp(IPKernelApp):
     @default("kernel_class")
     def _default_kernel_class(self) -> type[GpuProcessKernel]:
         return GpuProcessKernel
+
+    @default("session")
+    def _default_session(self) -> LaneSession:
+        return LaneSession(parent=self)
 
     def init_iopub(self, context: zmq.Context[Any]) -> None:
         """A publisher drops messages above its limit, and a lost `idle` would leave the user's cell waiting."""

@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextvars
 import os
 import select
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import zmq
+from jupyter_client.session import Session
 
-from nls_jupyter.between import held_signals
+from nls_jupyter.between import held_signals, lane_messages
 from nls_jupyter.between.lane import MARK, OPEN, Lane
 from nls_jupyter.between.seams import SHELL_MAIN
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
 
 class LaneEnd:
@@ -38,7 +38,7 @@ class LaneEnd:
         self._context = contextvars.copy_context()
         self._kernel.io_loop.add_handler(self._lane.fileno(), self._read, self._kernel.io_loop.READ)
         self._kernel.observe(self._leave_the_main_loop, "eventloop")
-        self.send_multipart([OPEN])
+        self.send([OPEN])
 
     @property
     def waits(self) -> bool:
@@ -54,7 +54,7 @@ class LaneEnd:
         return handle
 
     @held_signals.held()
-    def send_multipart(self, frames: list[Any], **_: Any) -> None:
+    def send(self, frames: Sequence[bytes | memoryview]) -> None:
         """Send all of it, however long that takes. A forked child has nothing to say."""
         if os.getpid() != self._pid:
             return
@@ -71,16 +71,16 @@ class LaneEnd:
         if os.getpid() != self._pid:
             return  # a forked child that goes on in this loop takes nothing away from its parent
         loop = self._kernel.io_loop.asyncio_loop
-        for frames in self._received(self._kernel.io_loop):
-            work = SHELL_MAIN.of(self._kernel)(None, frames)
+        for request in self._received(self._kernel.io_loop):
+            work = SHELL_MAIN.of(self._kernel)(None, request)
             task = loop.create_task(work, context=self._context)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def _received(self, io_loop: Any) -> Any:
+    def _received(self, io_loop: Any) -> Iterator[_Request]:
         try:
             for identity, *frames in self._lane.arrived():
-                yield [zmq.Frame(frame) for frame in (identity, MARK, *frames)]
+                yield _Request([identity, MARK], lane_messages.unpack(frames))
         except ConnectionError:
             io_loop.remove_handler(self._lane.fileno())
 
@@ -97,5 +97,51 @@ class LaneEnd:
         """In ipykernel's shell thread."""
         thread = self._kernel.shell_channel_thread
         if os.getpid() == self._pid:
-            for frames in self._received(thread.io_loop):
-                thread.manager.get_shell_channel_to_subshell_socket(None).send_multipart(frames)
+            for request in self._received(thread.io_loop):
+                frames = self._kernel.session.serialize(request.message, request.identities)
+                to_main = thread.manager.get_shell_channel_to_subshell_socket(None)
+                to_main.send_multipart([*frames, *request.message["buffers"]])
+
+
+class _Request(NamedTuple):
+    """Stands where ipykernel has the frames of a message."""
+
+    identities: list[bytes]
+    message: dict[str, Any]
+
+
+class LaneSession(Session):
+    """Knows the lane's requests, which are read already, and answers them there; for all others a session as any."""
+
+    def feed_identities(self, msg_list: Any, copy: bool = True) -> Any:  # noqa: FBT001, FBT002 - its signature
+        """See `Session`."""
+        if isinstance(msg_list, _Request):
+            return msg_list.identities, msg_list
+        return super().feed_identities(msg_list, copy)
+
+    def deserialize(self, msg_list: Any, *args: Any, **options: Any) -> dict[str, Any]:
+        """See `Session`."""
+        if isinstance(msg_list, _Request):
+            return msg_list.message
+        return super().deserialize(msg_list, *args, **options)
+
+    def send(self, stream: Any, *args: Any, **options: Any) -> dict[str, Any] | None:
+        """See `Session`."""
+        if isinstance(stream, LaneEnd):
+            return self._answer(stream, *args, **options)
+        return super().send(stream, *args, **options)
+
+    def _answer(
+        self,
+        stream: LaneEnd,
+        msg_type: str,
+        content: Any = None,
+        parent: Any = None,
+        ident: Any = None,  # noqa: ARG002 - there is one that asks
+        buffers: Any = None,
+        *,
+        metadata: Any = None,
+    ) -> dict[str, Any]:
+        message = self.msg(msg_type, content, parent, metadata=metadata)
+        stream.send(lane_messages.pack(message, buffers or ()))
+        return message

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import inspect
 import signal
 import threading
 from collections.abc import Coroutine
@@ -96,6 +97,8 @@ class Reclaims:
         def run(*args: Any, **options: Any) -> Coroutine[Any, Any, Any]:
             return _Reclaimable(run_cell_async(*args, **options), self.take)
 
+        # ipykernel looks at it for each cell, and would have it made anew.
+        run.__signature__ = inspect.signature(run_cell_async)  # type: ignore[attr-defined]
         return run
 
 

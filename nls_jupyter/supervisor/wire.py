@@ -12,6 +12,7 @@ import zmq
 import zmq.asyncio
 from jupyter_client.session import Session
 
+from nls_jupyter.between import lane_messages
 from nls_jupyter.between.lane import OPEN
 from nls_jupyter.between.restoring import COMM_BACK
 from nls_jupyter.supervisor.connection import SIGNATURE_SCHEME
@@ -138,14 +139,12 @@ class Wire:
             self._leave_lane()
 
     def _answered(self, frames: list[bytes]) -> None:
-        """A reply by the lane, where nobody else can write; nobody asks for its header."""
         try:
-            _, (_, _, *parts) = self._session.feed_identities(frames)
-            parent, metadata, content = map(self._session.unpack, parts[:3])
-        except (ValueError, TypeError) as error:
+            message = lane_messages.unpack(frames)
+        except (ValueError, TypeError, KeyError) as error:
             _log.error(_UNREADABLE, error)
         else:
-            self._on_reply({"parent_header": parent, "metadata": metadata, "content": content, "buffers": parts[3:]})
+            self._on_reply(message)
 
     def _leave_lane(self) -> None:
         self._lane_is_open = False
@@ -153,9 +152,9 @@ class Wire:
             self._loop.remove_reader(self._lane.fileno())
             self._loop.remove_writer(self._lane.fileno())
 
-    def _send_by_lane(self, lane: Lane, frames: Sequence[Any]) -> None:
+    def _send_by_lane(self, lane: Lane, message: Message, buffers: Sequence[Any]) -> None:
         try:
-            if not lane.send([self._session.bsession, *frames]):
+            if not lane.send([self._session.bsession, *lane_messages.pack(message, buffers)]):
                 self._loop.add_writer(lane.fileno(), self._send_rest_by_lane, lane)
         except OSError:
             self._leave_lane()
@@ -190,7 +189,7 @@ class Wire:
         message = self._session.msg(msg_type, content=dict(content), header=header, metadata=dict(metadata or {}))
         try:
             if self._lane_is_open and channel == "shell" and subshell_id is None and self._lane is not None:
-                self._send_by_lane(self._lane, [*self._session.serialize(message), *buffers])
+                self._send_by_lane(self._lane, message, buffers)
             else:
                 await self._send(channel, message, buffers)
             return await expected.answer
