@@ -6,7 +6,8 @@ set -u
 here=$(cd "$(dirname "$0")" && pwd)
 # As prepare.sh lays it out, or in a checkout.
 if [ -d "$here/src" ]; then source=$here/src; kit=$here; else source=$(cd "$here/../.." && pwd); kit=$source/.gpuhour; fi
-export OUT=${OUT:-$kit/out} PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+unset PYTHONDONTWRITEBYTECODE
+export OUT=${OUT:-$kit/out} PYTHONUNBUFFERED=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 python=${PYTHON:-python3}
 if ! { mkdir -p "$OUT" && head -c 1M /dev/zero > "$OUT/room"; } 2> /dev/null; then
     for other in "${TMPDIR:-/tmp}" /dev/shm; do
