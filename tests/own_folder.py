@@ -1,11 +1,13 @@
 """Each run of the tests has a temporary folder of its own, which is gone when all of them have passed.
 
 Runs of one user would share pytest's, which each of them closes to other users when it begins: also under another one's
-tests that let such a user in. A plugin of `conftest`.
+tests that let such a user in. Caches are in there too: kernels that are killed leave jedi's in pieces, which it keeps, and
+would complete nothing from then on, for the user as well. A plugin of `conftest`.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 
@@ -19,6 +21,7 @@ class OwnFolder:
         self._made: str | None = None
         if config.option.basetemp is None:
             config.option.basetemp = self._made = tempfile.mkdtemp(prefix="nls-tests-")
+            os.environ["XDG_CACHE_HOME"] = f"{self._made}/cache"
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, exitstatus: int) -> None:
