@@ -1,8 +1,8 @@
 """Each run of the tests has a temporary folder of its own, which is gone when all of them have passed.
 
 Runs of one user would share pytest's, which each of them closes to other users when it begins: also under another one's
-tests that let such a user in. Caches are in there too: kernels that are killed leave jedi's in pieces, which it keeps, and
-would complete nothing from then on, for the user as well. A plugin of `conftest`.
+tests that let such a user in. Caches are in there too: kernels that are killed leave jedi's in pieces, and it would
+complete nothing from then on, for the user as well. A plugin of `conftest`.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from jupyter_client.jsonutil import parse_date
 from jupyter_client.session import json_packer, json_unpacker
 
 if TYPE_CHECKING:
@@ -18,10 +19,14 @@ def pack(message: Mapping[str, Any], buffers: Sequence[bytes | memoryview] = ())
 
 
 def unpack(frames: Sequence[bytes]) -> dict[str, Any]:
-    """A message as of `Session.deserialize`, whose dates are texts. Raises `ValueError`, `KeyError`, `TypeError`."""
+    """A message as of `Session.deserialize`, but for dates elsewhere than in its own header, which are texts.
+
+    Raises `ValueError`, `KeyError`, `TypeError`.
+    """
     text, *buffers = frames
     message: dict[str, Any] = json_unpacker(text)
     header = message["header"]
+    header["date"] = parse_date(header["date"])
     return {
         **message,
         "msg_id": header["msg_id"],
