@@ -302,9 +302,10 @@ def _read(directory: str) -> Config:
             _check_sections(found)
         except ConfigFileNotFound:
             continue
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             # A configuration file is Python: anything may come out of it.
-            raise ConfigError(f"The configuration {loader.full_filename} cannot be read: {error}") from error
+            reason = str(error) or type(error).__name__
+            raise ConfigError(f"The configuration {loader.full_filename} cannot be read: {reason}") from error
         config.merge(found)
     return config
 
