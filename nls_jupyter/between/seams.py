@@ -213,6 +213,7 @@ OUTPUT_HOOKS: Final = Seam(
     "what was registered by register_hook does not see the outputs of %%gpu cells",
 )
 ALLOW_STDIN: Final = Seam(_KERNEL, "_allow_stdin", _IPYKERNEL, "input() does not work in cells of auto mode")
+EXECUTE_SLEEP: Final = Seam(_KERNEL, "_execute_sleep", _IPYKERNEL, "each cell in auto mode takes longer")
 CANCEL_ON_SIGINT: Final = Seam(
     _KERNEL,
     "_cancel_on_sigint",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between import numbering
 from nls_jupyter.between.errors import GpuError, GpuUnavailable
-from nls_jupyter.between.seams import ALLOW_STDIN
+from nls_jupyter.between.seams import ALLOW_STDIN, EXECUTE_SLEEP
 from nls_jupyter.notebook.auto_cells import asks_in_kernel, is_gpu_cell, stays_in_kernel
 from nls_jupyter.notebook.cells import Ask
 from nls_jupyter.notebook.questions import refusal
@@ -50,6 +50,7 @@ class AutoMode:
         self._questions = _Replaced(kernel)
         self._rest = _Replaced(kernel)
         self._own_comm_open: Any = None
+        self._outputs_first_s: float = EXECUTE_SLEEP.of(kernel, 0.0)
         self.on = False
 
     def answer_questions(self) -> None:
@@ -71,6 +72,7 @@ class AutoMode:
     def switch_off(self) -> None:
         """From the next cell on. Idempotent; ends nothing."""
         if self.on:
+            EXECUTE_SLEEP.put(self._kernel, self._outputs_first_s)
             self._rest.take_away()
             self._kernel.shell_handlers["comm_open"] = self._own_comm_open
         self.on = False
@@ -89,6 +91,7 @@ class AutoMode:
         cell_id: str | None = None,
     ) -> Message:
         """Instead of `Kernel.do_execute`: returns the reply's content."""
+        EXECUTE_SLEEP.put(self._kernel, self._outputs_first_s)
         if stays_in_kernel(code) and not (user_expressions and not code.strip()):
             own = self._rest.own("do_execute")
             content: Message = await own(
@@ -125,6 +128,8 @@ class AutoMode:
             return self._failed(error, traceback.format_exception(error), options)
         finally:
             store()
+        if not answer.showed:  # ipykernel lets the reply wait for outputs on their way
+            EXECUTE_SLEEP.put(kernel, 0.0)
         if stored and answer.result is not None:
             shell.history_manager.output_hist_reprs[count] = answer.result
             shell.history_manager.store_output(count)

@@ -72,10 +72,11 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of it: the execute reply's content, and the text of the last result, if there was one."""
+    """What came of it: the execute reply's content, the text of the last result, and whether anything was shown."""
 
     content: Message
     result: str | None
+    showed: bool
 
 
 class LiveLine:
@@ -84,15 +85,20 @@ class LiveLine:
     Args:
         alone: the cell has no other output yet, so that all of it can be cleared.
         hint: what the user can do meanwhile.
+
+    Attributes:
+        showed: there was a line, or anything else from this side.
     """
 
     def __init__(self, *, alone: bool, hint: str = "") -> None:
+        self.showed = False
         self._alone = alone
         self._hint = hint
         self._handle: DisplayHandle | None = None
 
     def show(self, text: str | None) -> None:
         """Write `text` in place of the line before; `None` takes the line away."""
+        self.showed = True
         if text is None:
             self._take_away()
             return
@@ -107,6 +113,7 @@ class LiveLine:
 
     def others(self) -> None:
         """Something else was put out."""
+        self.showed = True
         self._alone = False
 
     def _take_away(self) -> None:
@@ -205,7 +212,8 @@ class CellRunner:
             self._shell.show_usage_error(UsageError(content["evalue"]))
             content = {**content, "traceback": []}
         result = None if call is None or call.result is None else call.result["content"]["data"].get("text/plain")
-        return Answer(content, result)
+        showed = content["status"] != "ok" or line.showed or call is None or call.showed
+        return Answer(content, result, showed)
 
     def run(
         self,

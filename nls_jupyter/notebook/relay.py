@@ -116,12 +116,14 @@ class _Call:
         self.run_in_caller = run_in_caller
         self.direct = run_in_caller is None
         self.in_caller = False
+        self.showed = False
         # At most one of them: the last message, which may be what the cell ends with.
         self.result: Message | None = None
         self.error: Message | None = None
 
     def note(self, message: Message) -> None:
         """Remember what was published directly, for those who look after the call."""
+        self.showed = True
         if message["header"]["msg_type"] == "execute_result":
             self.result = message
         elif message["header"]["msg_type"] == "error":

@@ -46,6 +46,13 @@ def notebook(two_gpus: DaemonProcess, tmp_path: Path) -> Iterator[AutoKernel]:
         yield kernel
 
 
+FOLLOW_PAUSES = """
+kernel = get_ipython().kernel
+pauses = []
+kernel.observe(lambda change: pauses.append(change.new), "_execute_sleep")
+"""
+
+
 def gpu_pid(kernel: AutoKernel) -> int:
     pid: int = kernel.entry(phase="running")["pid"]
     return pid
@@ -182,6 +189,24 @@ def test_an_error_is_shown_once_with_its_own_traceback_and_drops_what_is_queued(
     second = steady.client.execute("'run'")
     assert steady.finish(first).reply["status"] == "error"
     assert steady.finish(second).result == "'run'"
+
+
+def test_a_reply_waits_for_outputs_on_their_way_only_where_there_are_any(steady: AutoKernel) -> None:
+    steady.run(f"%%local\n{FOLLOW_PAUSES}")
+    without = 0
+    for code, shows in {
+        "x = 1": 0,
+        "x": 1,
+        "print(x)": 1,
+        "x + 'a'": 1,
+        "%nosuch": 1,
+        "display(x)": 1,
+        "x += 1": 0,
+    }.items():
+        assert len(steady.run(code).kinds()) == 1 + shows, code
+        without += not shows
+        assert steady.run("%%local\npauses.count(0.0)").result == str(without), code
+    steady.run("%%local\nkernel.unobserve_all('_execute_sleep')")
 
 
 def test_a_usage_error_is_one_line_on_stderr(steady: AutoKernel) -> None:
