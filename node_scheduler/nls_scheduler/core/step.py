@@ -27,8 +27,8 @@ from nls_scheduler.core.model.transitions import transition
 from nls_scheduler.core.model.values import replace, updated
 from nls_scheduler.core.model.workload import Kind, Move, Order, Pending, Phase
 from nls_scheduler.core.planning.claims import settle_claims
-from nls_scheduler.core.planning.end_of_line import entry_of_last
 from nls_scheduler.core.planning.gangs import have_room
+from nls_scheduler.core.planning.line import joined
 from nls_scheduler.core.planning.making_room.rooms import borrows_beside_a_stranger, has_room
 from nls_scheduler.core.planning.making_room.victims import suspend_failed_lately
 from nls_scheduler.core.planning.places import freezing, trims
@@ -58,8 +58,8 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
     if before.settled and (newcomers := _all_that_is_new(before, state)) is not None:
         if not newcomers:
             return replace(state, settled=True), ()
-        if len(newcomers) == 1 and (last := entry_of_last(state, newcomers[0])) is not None:
-            return replace(state, plan={**state.plan, newcomers[0].id: last}, settled=True), ()
+        if len(newcomers) == 1 and (with_one_more := joined(state, newcomers[0])) is not None:
+            return replace(state, plan=with_one_more, settled=True), ()
     plan = make_plan(state)
     planned = {key: _planned(workload, plan.entries[key], state.at) for key, workload in state.workloads.items()}
     state = answer_wanted(replace(state, plan=plan.entries, workloads=planned, remembered=plan.remembered))

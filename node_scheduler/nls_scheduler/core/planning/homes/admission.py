@@ -36,7 +36,7 @@ class Admission(Paper):
         self.displaced: list[Workload] = []
         self.exchanged = 0
         self._too_large: dict[tuple[object, ...], int] = {}
-        self._in_vain: set[object] = set()
+        self._in_vain: dict[tuple[object, frozenset[GpuUuid]], WorkloadId] = {}
         self._reserved: dict[GpuUuid, Workload] = {}
         self._unreserved = self._all_usable
         self._usable_for: dict[WorkloadId, frozenset[GpuUuid]] = {}
@@ -114,9 +114,9 @@ class Admission(Paper):
         self.usable = self._all_usable
         return admitted
 
-    def is_in_vain(self, demand: object) -> bool:
-        """Whether one who comes after everybody, and asks for that much, would find no home."""
-        return self.ledger is None and (demand, self._unreserved) in self._in_vain
+    def in_vain(self) -> dict[object, WorkloadId]:
+        """The first who has found no home beside all that have one and all that is kept for others, by the demand."""
+        return {demand: first for (demand, usable), first in self._in_vain.items() if usable == self._unreserved}
 
     def reserve_for(self, unit: list[Workload]) -> None:
         """Keep for `unit` every Gpu that it may get one day; nothing is kept for one that could never be admitted."""
@@ -186,11 +186,11 @@ class Admission(Paper):
     def admit(self, workload: Workload) -> bool:
         """A home for `workload`, if need be by giving others another one, or none. False: it has to wait."""
         alike = None if workload.current or workload.spec.gang is not None else (workload.spec.demand, self.usable)
-        if alike in self._in_vain:
+        if alike is not None and alike in self._in_vain:
             return False
         if not self._admit(workload):
             if alike is not None:
-                self._in_vain.add(alike)
+                self._in_vain[alike] = workload.id
             return False
         self._in_vain.clear()
         if elastic.keep_within_limit(self, workload):
