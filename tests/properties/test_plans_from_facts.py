@@ -104,10 +104,17 @@ def test_homes_are_found_again_only_when_something_has_changed_on_which_they_dep
     assert rounds
 
 
-TWO_QUEUES = (Queue("a", quota={"default": 0.5}), Queue("b", quota={"default": 0.5}))
+HALF = {"default": 0.5}
 
 
-@pytest.mark.parametrize("queues", [(), TWO_QUEUES])
+@pytest.mark.parametrize(
+    "queues",
+    [
+        (),
+        (Queue("a", quota=HALF), Queue("b", quota=HALF)),
+        (Queue("a", limit=HALF), Queue("b", limit=HALF)),
+    ],
+)
 def test_a_newcomer_for_whom_there_is_no_home_as_for_others_before_it_makes_no_plan(
     planned: list[NodeState], queues: tuple[Queue, ...]
 ) -> None:
@@ -141,12 +148,46 @@ def test_a_newcomer_before_others_in_the_line_changes_their_places_only(planned:
     assert planned
 
 
+def test_a_newcomer_comes_before_who_has_a_home_and_only_waits_for_a_turn(planned: list[NodeState]) -> None:
+    stage = Stage(1, oversubscribe=2.0, starvation_s=600.0)
+    for name in ("alice", "bob"):
+        stage.notebook(name, request=1.0)
+        stage.cell_starts(name)
+    for name in ("carol", "dave"):
+        stage.notebook(name, request=1.0, priority=5)
+    planned.clear()
+    stage.notebook("erin", request=1.0, priority=5)
+    assert [stage.position(name) for name in ("carol", "dave", "erin", "bob")] == [1, 2, 3, 4]
+    assert not planned
+
+
+@pytest.mark.usefixtures("both_ways")
+def test_who_was_the_last_keeps_room_free_in_time_when_another_has_joined() -> None:
+    stage = Stage(1, starvation_s=60.0)
+    for name, priority in (("alice", 0), ("bob", 0), ("carol", 5), ("dave", 0)):
+        stage.notebook(name, request=1.0, priority=priority)
+        stage.after(1)
+    assert stage.node.state.timer_at == 61.0
+
+
+@pytest.mark.usefixtures("both_ways")
+def test_a_newcomer_keeps_room_free_in_time_although_who_asks_for_the_same_has_starved() -> None:
+    stage = Stage(1, starvation_s=60.0)
+    stage.notebook("alice", request=1.0)
+    stage.notebook("bob", request=2.0, limit=2.0, priority=5)
+    stage.notebook("carol", request=2.0, limit=2.0)
+    stage.after(100)
+    stage.notebook("dave", request=2.0, limit=2.0, priority=5)
+    assert stage.node.state.timer_at == 160.0
+
+
 def test_a_newcomer_with_whom_its_queue_is_owed_more_helps_who_waits_before_it() -> None:
     """It asks for the same as that one, and what the queue asks for is what others have to give up."""
     stage = Stage(2, queues=(Queue("a", quota={"default": 1.0}), Queue("b", quota={"default": 1.0})))
     for name in ("alice", "anna"):
         stage.notebook(name, request=0.6, queue="a")
     stage.notebook("bob", request=0.5, queue="b")
+    stage.notebook("arthur", request=1.0, queue="a")
     assert not stage.workload("bob").home
     stage.notebook("bill", request=0.5, queue="b")
     assert stage.workload("bob").home

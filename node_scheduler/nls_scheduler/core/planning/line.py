@@ -58,17 +58,13 @@ def joined(state: NodeState, newcomer: Workload) -> Mapping[WorkloadId, PlanEntr
         return None
     placed = {key for key, entry in state.plan.items() if entry.target}
     places = places_in_line(state, _line(state, known.homes), placed)
-    own, plan = places[newcomer.id], {}
-    for key, entry in state.plan.items():
-        place = entry.position
-        if place is not None and place >= own:
-            place += 1
-        if place != places.get(key):
-            return None  # with it, turns come in another order
-        plan[key] = entry if place == entry.position else replace(entry, position=place)
+    plan = {
+        key: entry if entry.position == (place := places.get(key)) else replace(entry, position=place)
+        for key, entry in state.plan.items()
+    }
     holders = ((w.size_bytes, w.id) for w in state.workloads.values() if w.current or w.home)
     _, largest = max(holders, default=(0, None))
-    plan[newcomer.id] = PlanEntry((), (), reason, largest, position=own)
+    plan[newcomer.id] = PlanEntry((), (), reason, largest, position=places[newcomer.id])
     return plan
 
 
