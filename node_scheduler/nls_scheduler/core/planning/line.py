@@ -33,7 +33,7 @@ def places_in_line(
     `line` has those without a home in the order of their turns, where queues take turns.
     """
     in_line = (Phase.QUEUED, Phase.SUSPENDED)
-    waiting = [w for w in state.workloads.values() if w.wants_gpu and w.phase in in_line and w.takes_part]
+    waiting = [w for w in state.workloads.values() if w.phase in in_line and w.wants_gpu and w.takes_part]
     waiting.sort(key=waiting_order)
     if state.policy.queues:
         turns = {key: turn for turn, key in enumerate(line)}
