@@ -42,7 +42,7 @@ from nls_scheduler.core.refusals import refusal
 if TYPE_CHECKING:
     from nls_scheduler.core.model.commands import Command, WorkloadCommand
     from nls_scheduler.core.model.events import Event
-    from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
+    from nls_scheduler.core.model.ids import WorkloadId
     from nls_scheduler.core.model.state import NodeState, PlanEntry
     from nls_scheduler.core.model.workload import Workload
 
@@ -180,17 +180,10 @@ def _give_up_trims(state: NodeState) -> NodeState:
 
 def _note_pressure(state: NodeState) -> NodeState:
     """Remember since when the requests on a Gpu do not fit beside what is used there, for the deadline."""
-    there: dict[GpuUuid, list[Workload]] = {uuid: [] for uuid in state.gpus}
-    claimed: set[GpuUuid] = set()
-    for workload in state.workloads.values():
-        if workload.home:
-            claimed.update(workload.home)
-        for uuid in workload.current:
-            if uuid in there:
-                there[uuid].append(workload)
+    claimed = {uuid for workload in state.workloads.values() for uuid in workload.home}
     changed = {}
     for uuid, gpu in state.gpus.items():
-        present = there[uuid]
+        present = state.on(uuid)
         over_full = sum([w.size_bytes for w in present]) > gpu.capacity_bytes
         intruded = gpu.has_foreigners and any(w.borrowed for w in present)
         pressed = over_full or intruded or (bool(present) and not gpu.healthy)

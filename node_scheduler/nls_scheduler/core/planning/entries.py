@@ -131,15 +131,9 @@ def _holder(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Wo
     if not target:
         largest = (other for _, other in draft.holders[:2] if other != workload.id)
         return next(largest, None)
-    workloads, targets, wanted = draft.state.workloads, draft.rooms.target, frozenset(target)
-    there: WorkloadId | None = None
-    for _, key in draft.holders:
-        current = workloads[key].current
-        if key != workload.id and not wanted.isdisjoint(current):
-            if targets.get(key, ()) != current:
-                return key
-            there = there or key
-    return there
+    targets, there = draft.rooms.target, {w.id: w for uuid in target for w in draft.state.on(uuid)}
+    there.pop(workload.id, None)
+    return max(there, key=lambda k: (targets.get(k, ()) != there[k].current, there[k].size_bytes, k), default=None)
 
 
 def _reason(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], moves: Mapping[WorkloadId, GpuUuid]) -> Why:

@@ -123,8 +123,8 @@ def _say_why(state: NodeState, admission: Admission, waiting: list[Workload]) ->
                 known = () if last is None else last.because
                 held = tuple(old if old == new else new for old, new in zip_longest(known[: len(held)], held))
             why = _no_pool(state, workload) or admission.is_held_back(workload)
-            why = why or _no_room(admission, workload, held, last)
-            told[workload.spec.demand] = why = last if last is not None and last == why else why
+            why = _no_room(admission, workload, held, last) if why is None else last if last == why else why
+            told[workload.spec.demand] = why
         admission.result.waits[workload.id] = why
 
 
@@ -189,7 +189,7 @@ def why_no_room(before: NodeState, after: NodeState, adopted: WorkloadId) -> Why
     """Why a workload with a process cannot be taken up where it is; `None`: `after` keeps everybody's guarantee."""
     workload = after.workloads[adopted]
     for uuid in workload.current:
-        now = sum(w.spec.request_bytes for w in after.workloads.values() if uuid in w.current)
+        now = sum(w.spec.request_bytes for w in after.on(uuid))
         if now > after.gpus[uuid].memory_total_bytes:
             return Why(Reason.WOULD_EXCEED, gpus=(uuid,))
     if not workload.home and workload.frozen is None:  # one that stands still holds nothing, and waits for a home

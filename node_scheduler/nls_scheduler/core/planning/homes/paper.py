@@ -131,11 +131,7 @@ class Paper:
         self.result = Homes(self.on_paper.places)
         self.usable = self._all_usable = frozenset(state.usable)
         self.resizes = any(workload.spec.resizable for workload in state.workloads.values())
-        self._present = dict.fromkeys(state.gpus, 0)
-        for workload in state.workloads.values():
-            for uuid in workload.current:
-                if uuid in self._present:
-                    self._present[uuid] += workload.size_bytes
+        self._present = {uuid: sum([w.size_bytes for w in state.on(uuid)]) for uuid in state.gpus}
 
     @classmethod
     def having(cls, state: NodeState, homes: Homes) -> Paper:
