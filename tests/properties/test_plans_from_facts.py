@@ -16,9 +16,9 @@ from test_queue_histories import QueueHistories
 
 from nls_scheduler.core import simulator
 from nls_scheduler.core.model.queues import Queue
-from nls_scheduler.core.planning.end_of_line import entry_of_last
 from nls_scheduler.core.planning.homes import known
 from nls_scheduler.core.planning.homes.assign import assign_homes
+from nls_scheduler.core.planning.line import joined
 from nls_scheduler.core.planning.plan import make_plan
 from stage import Stage
 
@@ -29,6 +29,9 @@ from typing import TYPE_CHECKING
 from step_latency import departments, history
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nls_scheduler.core.model.ids import WorkloadId
     from nls_scheduler.core.model.state import NodeState, PlanEntry
     from nls_scheduler.core.model.workload import Workload
 
@@ -101,39 +104,120 @@ def test_homes_are_found_again_only_when_something_has_changed_on_which_they_dep
     assert rounds
 
 
-def test_a_newcomer_for_whom_there_is_no_home_as_for_others_before_it_makes_no_plan(planned: list[NodeState]) -> None:
-    stage = Stage(1, starvation_s=600.0)
-    for number in range(4):
-        stage.notebook(f"early-{number}")
+HALF = {"default": 0.5}
+
+
+@pytest.mark.parametrize(
+    "queues",
+    [
+        (),
+        (Queue("a", quota=HALF), Queue("b", quota=HALF)),
+        (Queue("a", limit=HALF), Queue("b", limit=HALF)),
+    ],
+)
+def test_a_newcomer_for_whom_there_is_no_home_as_for_others_before_it_makes_no_plan(
+    planned: list[NodeState], queues: tuple[Queue, ...]
+) -> None:
+    stage = Stage(1, starvation_s=600.0, queues=queues)
+    names = ("a", "b") if queues else ("default",)
+    for number in range(8):
+        stage.notebook(f"early-{number}", queue=names[number % len(names)])
     planned.clear()
     for number in range(20):
         stage.node.now += 0.01
-        stage.notebook(f"late-{number}")
-    assert stage.position("late-19") == 22
-    assert stage.reason("late-19") == stage.reason("late-0")
+        stage.notebook(f"late-{number}", queue=names[number % len(names)])
+    assert not planned
+    places = [stage.position(f"late-{number}") for number in range(20)]
+    for queue in range(len(names)):
+        assert places[queue :: len(names)] == sorted(places[queue :: len(names)])
+    assert stage.position("early-6") < places[0]
+    assert sorted(entry.position for entry in stage.node.state.plan.values() if entry.position) == list(range(1, 27))
+    assert stage.reason("late-19") == stage.reason(f"late-{len(names) - 1}")
+
+
+def test_a_newcomer_before_others_in_the_line_changes_their_places_only(planned: list[NodeState]) -> None:
+    stage = Stage(1, starvation_s=600.0)
+    for name in ("alice", "bob", "carol"):
+        stage.notebook(name, request=1.0, priority=5)
+    stage.notebook("dave", request=0.5)
+    planned.clear()
+    stage.notebook("erin", request=1.0, priority=5)
+    assert [stage.position(name) for name in ("bob", "carol", "erin", "dave")] == [1, 2, 3, 4]
+    assert not planned
+    stage.notebook("frank", request=0.5, priority=5)
+    assert planned
+
+
+def test_a_newcomer_comes_before_who_has_a_home_and_only_waits_for_a_turn(planned: list[NodeState]) -> None:
+    stage = Stage(1, oversubscribe=2.0, starvation_s=600.0)
+    for name in ("alice", "bob"):
+        stage.notebook(name, request=1.0)
+        stage.cell_starts(name)
+    for name in ("carol", "dave"):
+        stage.notebook(name, request=1.0, priority=5)
+    planned.clear()
+    stage.notebook("erin", request=1.0, priority=5)
+    assert [stage.position(name) for name in ("carol", "dave", "erin", "bob")] == [1, 2, 3, 4]
     assert not planned
 
 
 @pytest.mark.usefixtures("both_ways")
-def test_in_a_long_line_the_last_plan_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    lasts: list[PlanEntry] = []
+def test_who_was_the_last_keeps_room_free_in_time_when_another_has_joined() -> None:
+    stage = Stage(1, starvation_s=60.0)
+    for name, priority in (("alice", 0), ("bob", 0), ("carol", 5), ("dave", 0)):
+        stage.notebook(name, request=1.0, priority=priority)
+        stage.after(1)
+    assert stage.node.state.timer_at == 61.0
 
-    def noted(state: NodeState, newcomer: Workload) -> PlanEntry | None:
-        entry = entry_of_last(state, newcomer)
-        lasts.extend([] if entry is None else [entry])
-        return entry
 
-    monkeypatch.setattr("nls_scheduler.core.step.entry_of_last", noted)
+@pytest.mark.usefixtures("both_ways")
+def test_a_newcomer_keeps_room_free_in_time_although_who_asks_for_the_same_has_starved() -> None:
+    stage = Stage(1, starvation_s=60.0)
+    stage.notebook("alice", request=1.0)
+    stage.notebook("bob", request=2.0, limit=2.0, priority=5)
+    stage.notebook("carol", request=2.0, limit=2.0)
+    stage.after(100)
+    stage.notebook("dave", request=2.0, limit=2.0, priority=5)
+    assert stage.node.state.timer_at == 160.0
+
+
+def test_a_newcomer_with_whom_its_queue_is_owed_more_helps_who_waits_before_it() -> None:
+    """It asks for the same as that one, and what the queue asks for is what others have to give up."""
+    stage = Stage(2, queues=(Queue("a", quota={"default": 1.0}), Queue("b", quota={"default": 1.0})))
+    for name in ("alice", "anna"):
+        stage.notebook(name, request=0.6, queue="a")
+    stage.notebook("bob", request=0.5, queue="b")
+    stage.notebook("arthur", request=1.0, queue="a")
+    assert not stage.workload("bob").home
+    stage.notebook("bill", request=0.5, queue="b")
+    assert stage.workload("bob").home
+    assert sum(bool(stage.workload(name).home) for name in ("alice", "anna")) == 1
+
+
+@pytest.mark.usefixtures("both_ways")
+@pytest.mark.parametrize("queues", [False, True])
+def test_in_a_long_line_the_last_plan_changes_nothing(monkeypatch: pytest.MonkeyPatch, queues: bool) -> None:
+    joins: list[bool] = []
+
+    def noted(state: NodeState, newcomer: Workload) -> Mapping[WorkloadId, PlanEntry] | None:
+        plan = joined(state, newcomer)
+        joins.extend([] if plan is None else [any(entry is not plan[key] for key, entry in state.plan.items())])
+        return plan
+
+    monkeypatch.setattr("nls_scheduler.core.step.joined", noted)
     for seed in range(examples(5)):
-        _line(random.Random(seed))
-    assert len(lasts) > 5 * examples(5)
+        _line(random.Random(seed), queues)
+    assert len(joins) > 5 * examples(5)
+    assert any(joins)
 
 
-def _line(chance: random.Random) -> None:
+def _line(chance: random.Random, queues: bool) -> None:
     """Users come and go where there is room for few of them; some have waited long before that ends."""
-    gpus, queues = chance.choice((1, 2, 3)), chance.random() < 0.25
-    two = (Queue("a", quota={"default": gpus / 2}), Queue("b", quota={"default": gpus / 2}))
+    gpus, limit = chance.choice((1, 2, 3)), chance.choice(({}, {}, {"default": 0.5}))
+    two = (Queue("a", quota={"default": gpus / 2}, limit=limit), Queue("b", quota={"default": gpus / 2}))
+    two = chance.choice((two, departments(gpus).queues))
     stage = Stage(gpus, starvation_s=chance.choice((2.0, 30.0, 600.0)), queues=two if queues else ())
+    leaves = [q.name for q in two if all(other.parent != q.name for other in two)] if queues else ["default"]
     few = [(request, chance.choice((request, 1.0)), chance.choice((0, 0, 5))) for request in (0.3, 0.5, 0.5, 0.75, 1.0)]
     names: list[str] = []
     for number in range(120):
@@ -141,11 +225,10 @@ def _line(chance: random.Random) -> None:
         name, what = f"user-{number}", chance.random()
         if what < 0.8 or not names:
             request, limit, priority = chance.choice(few)
-            queue = chance.choice(("a", "b")) if queues else "default"
-            stage.notebook(name, request, limit, priority=priority, queue=queue)
+            stage.notebook(name, request, limit, priority=priority, queue=chance.choice(leaves))
             names.append(name)
         elif what < 0.84:
-            stage.gang(name, 2, request=0.5, queue="a" if queues else "default")
+            stage.gang(name, 2, request=0.5, queue=leaves[0])
         elif what < 0.9:
             stage.cell_starts(chance.choice(names))
         elif what < 0.95:

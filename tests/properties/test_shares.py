@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from nls_scheduler.core.model.queues import Queue, Tree, fair_shares
+from nls_scheduler.core.model.queues import Queue, Tree, fair_shares, wants_in_vain
 from nls_scheduler.requests.queue_config import parse_queues
 
 POOL = "default"
@@ -82,6 +82,15 @@ def test_nothing_is_left_over_while_a_queue_with_a_weight_wants_it(queues, deman
         for queue in top:
             if queue.weight_in(POOL) > 0:
                 assert shares[queue.name] >= wanted(tree, queue, demand) - 1e-6
+
+
+@given(queue_sets(), demands, capacities, st.dictionaries(st.sampled_from(NAMES[1:]), st.floats(0, 100)))
+def test_queues_that_want_more_in_vain_change_no_share_by_wanting_still_more(queues, demand, capacity, more) -> None:
+    tree, demand, shares = shares_of(queues, demand, capacity)
+    leaves = [name for name in tree.queues if tree.is_leaf(name)]
+    vain = {name for name in leaves if wants_in_vain(tree, name, POOL, demand, shares)}
+    still_more = {name: demand.get(name, 0.0) + (more.get(name, 0.0) if name in vain else 0.0) for name in leaves}
+    assert fair_shares(tree, POOL, still_more, capacity) == shares
 
 
 @given(queue_sets(), demands, capacities, st.randoms())

@@ -42,7 +42,7 @@ def _of_start(state: NodeState, workload: Workload) -> str | None:
     targets = {w.id: state.plan[w.id].target for w in starting}
     for uuid in {uuid for target in targets.values() for uuid in target}:
         gpu = state.gpus[uuid]
-        there = [w for w in state.workloads.values() if uuid in w.current]
+        there = state.on(uuid)
         coming = [w for w in starting if uuid in targets[w.id]]
         if sum(w.spec.request_bytes for w in (*there, *coming)) > gpu.memory_total_bytes:
             return f"the requests on {gpu.label} would be more than it has"
@@ -59,7 +59,7 @@ def _of_thaw(state: NodeState, workload: Workload) -> str | None:
         gpu = state.gpus.get(uuid)
         if gpu is None or not gpu.healthy or gpu.memory_used_bytes is None:
             return "its GPU is out of service, or its memory is not known"
-        there = [w for w in state.workloads.values() if uuid in w.current]
+        there = state.on(uuid)
         taken = gpu.foreign_bytes + sum(releasing.bytes for releasing in gpu.releasing)
         taken += sum(max(w.size_bytes, w.used_bytes(uuid)) for w in there)
         if taken + workload.return_bytes > gpu.memory_total_bytes:

@@ -27,8 +27,8 @@ from nls_scheduler.core.model.transitions import transition
 from nls_scheduler.core.model.values import replace, updated
 from nls_scheduler.core.model.workload import Kind, Move, Order, Pending, Phase
 from nls_scheduler.core.planning.claims import settle_claims
-from nls_scheduler.core.planning.end_of_line import entry_of_last
 from nls_scheduler.core.planning.gangs import have_room
+from nls_scheduler.core.planning.line import joined
 from nls_scheduler.core.planning.making_room.rooms import borrows_beside_a_stranger, has_room
 from nls_scheduler.core.planning.making_room.victims import suspend_failed_lately
 from nls_scheduler.core.planning.places import freezing, trims
@@ -42,7 +42,7 @@ from nls_scheduler.core.refusals import refusal
 if TYPE_CHECKING:
     from nls_scheduler.core.model.commands import Command, WorkloadCommand
     from nls_scheduler.core.model.events import Event
-    from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
+    from nls_scheduler.core.model.ids import WorkloadId
     from nls_scheduler.core.model.state import NodeState, PlanEntry
     from nls_scheduler.core.model.workload import Workload
 
@@ -58,8 +58,8 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
     if before.settled and (newcomers := _all_that_is_new(before, state)) is not None:
         if not newcomers:
             return replace(state, settled=True), ()
-        if len(newcomers) == 1 and (last := entry_of_last(state, newcomers[0])) is not None:
-            return replace(state, plan={**state.plan, newcomers[0].id: last}, settled=True), ()
+        if len(newcomers) == 1 and (with_one_more := joined(state, newcomers[0])) is not None:
+            return replace(state, plan=with_one_more, settled=True), ()
     plan = make_plan(state)
     planned = {key: _planned(workload, plan.entries[key], state.at) for key, workload in state.workloads.items()}
     state = answer_wanted(replace(state, plan=plan.entries, workloads=planned, remembered=plan.remembered))
@@ -180,17 +180,10 @@ def _give_up_trims(state: NodeState) -> NodeState:
 
 def _note_pressure(state: NodeState) -> NodeState:
     """Remember since when the requests on a Gpu do not fit beside what is used there, for the deadline."""
-    there: dict[GpuUuid, list[Workload]] = {uuid: [] for uuid in state.gpus}
-    claimed: set[GpuUuid] = set()
-    for workload in state.workloads.values():
-        if workload.home:
-            claimed.update(workload.home)
-        for uuid in workload.current:
-            if uuid in there:
-                there[uuid].append(workload)
+    claimed = {uuid for workload in state.workloads.values() for uuid in workload.home}
     changed = {}
     for uuid, gpu in state.gpus.items():
-        present = there[uuid]
+        present = state.on(uuid)
         over_full = sum([w.size_bytes for w in present]) > gpu.capacity_bytes
         intruded = gpu.has_foreigners and any(w.borrowed for w in present)
         pressed = over_full or intruded or (bool(present) and not gpu.healthy)

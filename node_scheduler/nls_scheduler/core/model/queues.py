@@ -86,6 +86,7 @@ class Tree:
         self.children: dict[str | None, list[Queue]] = {}
         for queue in given:
             self.children.setdefault(queue.parent, []).append(queue)
+        self._leaves = self.queues.keys() - self.children.keys()
         self._chains = {queue.name: self._chain(queue) for queue in given}
         self._splits: dict[tuple[str, str], tuple[tuple[Queue, ...], tuple[Queue, ...]]] = {}
 
@@ -97,11 +98,11 @@ class Tree:
 
     def is_leaf(self, name: str) -> bool:
         """Whether workloads may be in the queue `name`: it is there, and no other queue shares its part."""
-        return name in self.queues and name not in self.children
+        return name in self._leaves
 
     def leaf(self, name: str) -> str:
         """The queue in which a workload counts that named `name`; one that is gone or has children: `default`."""
-        return name if self.is_leaf(name) else DEFAULT
+        return name if name in self._leaves else DEFAULT
 
     def chain(self, leaf: str) -> tuple[Queue, ...]:
         """The queue `leaf`, its parent, and so on up to the top."""
@@ -143,6 +144,20 @@ def fair_shares(tree: Tree, pool: str, demand: Mapping[str, float], capacity: fl
         shares |= _divide(siblings, pool, wanted, amount)
         open_levels += [(queue.name, shares[queue.name]) for queue in siblings]
     return shares
+
+
+def wants_in_vain(tree: Tree, leaf: str, pool: str, demand: Mapping[str, float], shares: Mapping[str, float]) -> bool:
+    """Whether `shares`, the fair ones, are the same however much more `leaf` demands.
+
+    It and those above it have less than they want, up to one that wants no more than its limit in any case.
+    """
+    for queue in tree.chain(leaf):
+        wanted = _wanted(tree, queue, pool, demand)
+        if wanted == queue.limit_in(pool):
+            return True
+        if shares[queue.name] >= wanted:
+            return False
+    return True
 
 
 def _wanted(tree: Tree, queue: Queue, pool: str, demand: Mapping[str, float]) -> float:

@@ -16,7 +16,7 @@ from nls_scheduler.core.model.values import computed_once, replace
 from nls_scheduler.core.model.workload import Order
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from nls_scheduler.core.model.gangs import Gang, GangKey
     from nls_scheduler.core.model.gpu import Gpu
@@ -112,6 +112,18 @@ class NodeState:
     def gangs(self) -> Mapping[GangKey, Gang]:
         """All gangs among the workloads."""
         return gangs_of(self.workloads.values())
+
+    def on(self, gpu: GpuUuid) -> Sequence[Workload]:
+        """The workloads that are on `gpu`, or about to be."""
+        return self._by_gpu.get(gpu, ())
+
+    @computed_once
+    def _by_gpu(self) -> Mapping[GpuUuid, Sequence[Workload]]:
+        there: dict[GpuUuid, list[Workload]] = {}
+        for workload in self.workloads.values():
+            for uuid in workload.current:
+                there.setdefault(uuid, []).append(workload)
+        return there
 
     @computed_once
     def usable(self) -> Mapping[GpuUuid, Gpu]:

@@ -53,5 +53,5 @@ def _expected(state: NodeState, owner: Owner, taken: dict[GpuUuid, list[GpuOwner
 def _cost(state: NodeState, owner: Owner, gpu: Gpu) -> tuple[bool, bool, object, int]:
     """The one kept already; then borrowed ones, the least harm first; then by index."""
     kept = any(o.id == owner.id and o.expected for o in gpu.owners)
-    there = [harm(w, state.at) for w in state.workloads.values() if gpu.uuid in w.current]
+    there = [harm(w, state.at) for w in state.on(gpu.uuid)]
     return (not kept, not there, max(there, default=()), gpu.index)

@@ -8,7 +8,7 @@ from nls_scheduler.core.model.ids import WorkloadId
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.state import PlanEntry
 from nls_scheduler.core.model.workload import Phase
-from nls_scheduler.core.planning.homes.paper import waiting_order
+from nls_scheduler.core.planning.line import places_in_line
 from nls_scheduler.core.planning.making_room.rooms import has_room, owed_bytes
 from nls_scheduler.core.planning.places import freezing
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.gpu import GpuOwner
     from nls_scheduler.core.model.ids import GpuUuid
     from nls_scheduler.core.model.reasons import Mention
-    from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Frozen, Workload
     from nls_scheduler.core.planning.places.draft import Draft
 
@@ -26,10 +25,10 @@ if TYPE_CHECKING:
 _WHY_THERE: Final = (Reason.AT_HOME, Reason.AT_HOME_WITH_BURST, Reason.BORROWS)
 
 
-def entries_of(draft: Draft, alive: list[Workload], moves: Mapping[WorkloadId, GpuUuid]) -> dict[WorkloadId, PlanEntry]:
-    """What is said of everybody: `alive` are those who are neither released nor failed, `moves` who moves for burst."""
+def entries_of(draft: Draft, moves: Mapping[WorkloadId, GpuUuid]) -> dict[WorkloadId, PlanEntry]:
+    """What is said of everybody: `moves` has who moves for burst."""
     state, homes = draft.state, draft.homes
-    positions = _positions(state, alive, draft)
+    positions = places_in_line(state, homes.line, draft.rooms.target)
     draft.holders = sorted(
         ((w.size_bytes, w.id) for w in state.workloads.values() if w.current or w.id in homes.homes), reverse=True
     )
@@ -38,18 +37,6 @@ def entries_of(draft: Draft, alive: list[Workload], moves: Mapping[WorkloadId, G
         w.id: _as_mostly(draft, w, told, positions) or _as_it_is_now(draft, w, positions, moves)
         for w in state.workloads.values()
     }
-
-
-def _positions(state: NodeState, alive: list[Workload], draft: Draft) -> dict[WorkloadId, int]:
-    waiting = [w for w in alive if w.wants_gpu and w.phase in (Phase.QUEUED, Phase.SUSPENDED)]
-    waiting.sort(key=waiting_order)
-    if state.policy.queues:
-        turns = {key: turn for turn, key in enumerate(draft.homes.line)}
-        waiting.sort(key=lambda w: turns.get(w.id, -1))
-    targets = draft.rooms.target
-    if any(w.id in targets for w in waiting):
-        waiting.sort(key=lambda w: w.id not in targets)
-    return {w.id: position for position, w in enumerate(waiting, start=1)}
 
 
 def _as_mostly(
@@ -144,15 +131,9 @@ def _holder(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Wo
     if not target:
         largest = (other for _, other in draft.holders[:2] if other != workload.id)
         return next(largest, None)
-    workloads, targets, wanted = draft.state.workloads, draft.rooms.target, frozenset(target)
-    there: WorkloadId | None = None
-    for _, key in draft.holders:
-        current = workloads[key].current
-        if key != workload.id and not wanted.isdisjoint(current):
-            if targets.get(key, ()) != current:
-                return key
-            there = there or key
-    return there
+    targets, there = draft.rooms.target, {w.id: w for uuid in target for w in draft.state.on(uuid)}
+    there.pop(workload.id, None)
+    return max(there, key=lambda k: (targets.get(k, ()) != there[k].current, there[k].size_bytes, k), default=None)
 
 
 def _reason(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], moves: Mapping[WorkloadId, GpuUuid]) -> Why:

@@ -50,7 +50,7 @@ def make_plan(state: NodeState) -> Plan:
     moves = spread(draft) | follow_wishes(draft, wanting)
     draft.allowances = draft.rooms.allowances()
     draft.trim_since = trims.wanted_from(state, draft.short) | trim_for_wanted(state, draft.allowances)
-    entries = entries_of(draft, alive, moves)
+    entries = entries_of(draft, moves)
     times = (*homes.wake_at, *idle_at, *draft.wake_at, *_wakes_of(state, entries))
     return Plan(entries, min((at for at in times if at > state.at), default=None), known)
 

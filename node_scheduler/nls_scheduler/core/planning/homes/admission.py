@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.gangs import key_of
@@ -19,6 +20,16 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
+    from nls_scheduler.core.planning.homes.queue_ledger import Ledger
+
+
+@dataclass(slots=True)
+class _AsHomesStand:
+    """What has been found since a home changed last, by `WorkloadSpec.demand`."""
+
+    version: int = -1
+    offered: dict[object, frozenset[GpuUuid]] = field(default_factory=dict)
+    held_back: dict[object, Why | None] = field(default_factory=dict)
 
 
 class Admission(Paper):
@@ -36,11 +47,11 @@ class Admission(Paper):
         self.displaced: list[Workload] = []
         self.exchanged = 0
         self._too_large: dict[tuple[object, ...], int] = {}
-        self._in_vain: set[object] = set()
+        self._in_vain: dict[tuple[object, frozenset[GpuUuid]], WorkloadId] = {}
         self._reserved: dict[GpuUuid, Workload] = {}
         self._unreserved = self._all_usable
         self._usable_for: dict[WorkloadId, frozenset[GpuUuid]] = {}
-        self._offered: tuple[int, dict[object, frozenset[GpuUuid]]] = 0, {}
+        self._found = _AsHomesStand()
 
     def keep_given(self, ordered: list[Workload]) -> None:
         """The homes that a cluster's scheduler chose; where they are more than a Gpu has, the last ones wait."""
@@ -114,9 +125,9 @@ class Admission(Paper):
         self.usable = self._all_usable
         return admitted
 
-    def is_in_vain(self, demand: object) -> bool:
-        """Whether one who comes after everybody, and asks for that much, would find no home."""
-        return self.ledger is None and (demand, self._unreserved) in self._in_vain
+    def in_vain(self) -> dict[object, WorkloadId]:
+        """The first who has found no home beside all that have one and all that is kept for others, by the demand."""
+        return {demand: first for (demand, usable), first in self._in_vain.items() if usable == self._unreserved}
 
     def reserve_for(self, unit: list[Workload]) -> None:
         """Keep for `unit` every Gpu that it may get one day; nothing is kept for one that could never be admitted."""
@@ -146,16 +157,18 @@ class Admission(Paper):
 
     def offered(self, workload: Workload) -> frozenset[GpuUuid]:
         """The Gpus that can become a home of `workload`, which has none, whatever of them is kept for others."""
-        version, found = self._offered
-        if version != self.on_paper.version:
-            found = {}
-            self._offered = self.on_paper.version, found
+        found = self._as_homes_stand().offered
         known = found.get(workload.spec.demand)
         if known is None:
             usable, self.usable = self.usable, self._all_usable
             known = found[workload.spec.demand] = frozenset(u for u in self.usable if self.is_offered(workload, u))
             self.usable = usable
         return known
+
+    def _as_homes_stand(self) -> _AsHomesStand:
+        if self._found.version != self.on_paper.version:
+            self._found = _AsHomesStand(self.on_paper.version)
+        return self._found
 
     def admit_together(self, unit: list[Workload]) -> bool:
         """A home for each of `unit`, or for none of them."""
@@ -186,11 +199,11 @@ class Admission(Paper):
     def admit(self, workload: Workload) -> bool:
         """A home for `workload`, if need be by giving others another one, or none. False: it has to wait."""
         alike = None if workload.current or workload.spec.gang is not None else (workload.spec.demand, self.usable)
-        if alike in self._in_vain:
+        if alike is not None and alike in self._in_vain:
             return False
         if not self._admit(workload):
             if alike is not None:
-                self._in_vain.add(alike)
+                self._in_vain[alike] = workload.id
             return False
         self._in_vain.clear()
         if elastic.keep_within_limit(self, workload):
@@ -253,10 +266,16 @@ class Admission(Paper):
         """Why its queue lets it into none of its pools; `None`: only room is missing."""
         if self.ledger is None:
             return None
+        found, demand = self._as_homes_stand().held_back, workload.spec.demand
+        if demand not in found:
+            found[demand] = self._held_back(self.ledger, workload)
+        return found[demand]
+
+    def _held_back(self, ledger: Ledger, workload: Workload) -> Why | None:
         key = key_of(workload.spec)
         fellows = () if key is None else (w.spec for w in self.state.gangs[key].members if w.id != workload.id)
-        if never := self.ledger.beyond_limits([workload.spec, *fellows]):
+        if never := ledger.beyond_limits([workload.spec, *fellows]):
             return Why(Reason.HELD_BACK, because=never)
-        obstacles = [self.ledger.obstacle(workload, pool) for pool in workload.spec.pools]
+        obstacles = [ledger.obstacle(workload, pool) for pool in workload.spec.pools]
         rules = tuple(obstacle.why for obstacle in obstacles if obstacle is not None)
         return Why(Reason.HELD_BACK, because=rules) if len(rules) == len(obstacles) else None

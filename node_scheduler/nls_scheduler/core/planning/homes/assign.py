@@ -37,7 +37,11 @@ def assign_homes(state: NodeState, workloads: Iterable[Workload]) -> tuple[Homes
     homeless = admission.keep([w for w in ordered if w.given_home is None])
     homeless += admission.give_up_incomplete(gangs)
     result, ledger = admission.result, admission.ledger
-    units = _units(sorted(homeless, key=admission_order), gangs, result)
+    units = units_of(sorted(homeless, key=admission_order), gangs)
+    without = {w.id for w in homeless}
+    for gang in (gang for gang in gangs.values() if not gang.may_start):
+        result.waits |= {w.id: gang.why_not() for w in gang.members if w.id in without}
+    result.ledger = ledger
     if ledger is not None:
         ledger.ask(workloads, result.homes)
     if state.settling:
@@ -69,8 +73,7 @@ def assign_homes(state: NodeState, workloads: Iterable[Workload]) -> tuple[Homes
     _say_why(state, admission, [*waiting, *displaced])
     if not waiting and not displaced:
         elastic.grow(admission)
-    lasts = {w.spec.demand: w.id for w in waiting}
-    result.in_vain = {demand: result.waits[last] for demand, last in lasts.items() if admission.is_in_vain(demand)}
+    result.in_vain, result.starves_at = admission.in_vain(), starves
     admission.looked_at.until = min((starves, admission.looked_at.until, *(t for t in result.wake_at if t > state.at)))
     return result, admission.looked_at
 
@@ -120,12 +123,12 @@ def _say_why(state: NodeState, admission: Admission, waiting: list[Workload]) ->
                 known = () if last is None else last.because
                 held = tuple(old if old == new else new for old, new in zip_longest(known[: len(held)], held))
             why = _no_pool(state, workload) or admission.is_held_back(workload)
-            why = why or _no_room(admission, workload, held, last)
-            told[workload.spec.demand] = why = last if last is not None and last == why else why
+            why = _no_room(admission, workload, held, last) if why is None else last if last == why else why
+            told[workload.spec.demand] = why
         admission.result.waits[workload.id] = why
 
 
-def _units(homeless: list[Workload], gangs: Mapping[GangKey, Gang], result: Homes) -> dict[WorkloadId, list[Workload]]:
+def units_of(homeless: list[Workload], gangs: Mapping[GangKey, Gang]) -> dict[WorkloadId, list[Workload]]:
     """Who is admitted with whom, by the first of them: a gang all or none; of one that cannot start, nobody."""
     heads: dict[GangKey, Workload] = {}
     units: dict[WorkloadId, list[Workload]] = {}
@@ -133,9 +136,7 @@ def _units(homeless: list[Workload], gangs: Mapping[GangKey, Gang], result: Home
         key = key_of(workload.spec)
         if key is None:
             units[workload.id] = [workload]
-        elif not gangs[key].may_start:
-            result.waits[workload.id] = gangs[key].why_not()
-        else:
+        elif gangs[key].may_start:
             units.setdefault(heads.setdefault(key, workload).id, []).append(workload)
     return units
 
@@ -188,7 +189,7 @@ def why_no_room(before: NodeState, after: NodeState, adopted: WorkloadId) -> Why
     """Why a workload with a process cannot be taken up where it is; `None`: `after` keeps everybody's guarantee."""
     workload = after.workloads[adopted]
     for uuid in workload.current:
-        now = sum(w.spec.request_bytes for w in after.workloads.values() if uuid in w.current)
+        now = sum(w.spec.request_bytes for w in after.on(uuid))
         if now > after.gpus[uuid].memory_total_bytes:
             return Why(Reason.WOULD_EXCEED, gpus=(uuid,))
     if not workload.home and workload.frozen is None:  # one that stands still holds nothing, and waits for a home

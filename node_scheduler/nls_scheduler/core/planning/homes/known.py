@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.homes.assign import assign_homes
+from nls_scheduler.core.planning.homes.paper import admission_order
 
 if TYPE_CHECKING:
     from nls_scheduler.core.model.gpu import Gpu
@@ -50,11 +52,15 @@ class KnownHomes:
             return False
         return not self.looked_at.costs or _costs(state) == self.costs
 
-    def in_vain_for(self, newcomer: Workload, at: float) -> Why | None:
-        """Why there is no home for `newcomer` either, which comes after everybody; `None`: that has to be seen."""
-        if not self._in_time(at) or newcomer.given_home is not None or newcomer.spec.gang is not None:
+    def why_in_vain(self, state: NodeState, newcomer: Workload) -> Why | None:
+        """Why `newcomer` has no home, if nobody else's is another one with it; `None`: that has to be seen."""
+        first = self.homes.in_vain.get(newcomer.spec.demand)
+        if first is None or newcomer.phase is not Phase.QUEUED or not newcomer.wants_gpu:
             return None
-        return self.homes.in_vain.get(newcomer.spec.demand)
+        if newcomer.given_home is not None or not self._in_time(state.at):
+            return None
+        ledger, behind = self.homes.ledger, admission_order(newcomer) > admission_order(state.workloads[first])
+        return self.homes.waits[first] if behind and (ledger is None or ledger.gets_no_more(newcomer.spec)) else None
 
     def _in_time(self, at: float) -> bool:
         return self.at <= at < self.looked_at.until or at == self.at

@@ -28,11 +28,13 @@ class Homes:
     Attributes:
         homes: of the admitted.
         waits: why the others wait.
-        in_vain: why one would wait who comes after everybody, by `WorkloadSpec.demand`, where that is known.
+        in_vain: who has found none, by `WorkloadSpec.demand`: behind that one nobody finds any who asks for the same.
         moved_for: who lost a home, or was given another one, and for whom.
         bound: to where those of them go that are on a Gpu now, chosen together so that the fewest bytes move.
         line: those without a home, in the order of their turns.
         wake_at: when time alone may change it.
+        starves_at: when somebody will have waited so long that room is kept free.
+        ledger: what each queue has and asks for; `None` where no queues are configured.
     """
 
     homes: dict[WorkloadId, tuple[GpuUuid, ...]] = field(default_factory=dict)
@@ -41,7 +43,9 @@ class Homes:
     bound: dict[WorkloadId, GpuUuid] = field(default_factory=dict)
     line: list[WorkloadId] = field(default_factory=list)
     wake_at: list[float] = field(default_factory=list)
-    in_vain: Mapping[object, Why] = field(default_factory=dict)
+    starves_at: float = inf
+    in_vain: Mapping[object, WorkloadId] = field(default_factory=dict)
+    ledger: Ledger | None = None
 
     def copied(self) -> Homes:
         """The same, in which homes can be exchanged."""
@@ -127,11 +131,7 @@ class Paper:
         self.result = Homes(self.on_paper.places)
         self.usable = self._all_usable = frozenset(state.usable)
         self.resizes = any(workload.spec.resizable for workload in state.workloads.values())
-        self._present = dict.fromkeys(state.gpus, 0)
-        for workload in state.workloads.values():
-            for uuid in workload.current:
-                if uuid in self._present:
-                    self._present[uuid] += workload.size_bytes
+        self._present = {uuid: sum([w.size_bytes for w in state.on(uuid)]) for uuid in state.gpus}
 
     @classmethod
     def having(cls, state: NodeState, homes: Homes) -> Paper:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nls_scheduler.core.model.queues import TOLERANCE, Tree, fair_shares
+from nls_scheduler.core.model.queues import TOLERANCE, Tree, fair_shares, wants_in_vain
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.workload import Kind
 
@@ -118,10 +118,18 @@ class Ledger:
 
     def fair(self, queue: str, pool: str) -> float:
         """The fair share of `queue` in `pool`."""
+        return self._shares(pool)[queue]
+
+    def _shares(self, pool: str) -> Mapping[str, float]:
         if pool not in self._fair:
             asked, capacity = self._asked.get(pool, {}), self.capacity.get(pool, 0.0)
             self._fair[pool] = fair_shares(self.tree, pool, asked, capacity)
-        return self._fair[pool][queue]
+        return self._fair[pool]
+
+    def gets_no_more(self, spec: WorkloadSpec) -> bool:
+        """Whether no fair share changes, however many more ask for the same: its queue wants more than it gets."""
+        leaf, pools = self.tree.leaf(spec.queue), [pool for pool in spec.pools if pool in self._asked]
+        return all(wants_in_vain(self.tree, leaf, pool, self._asked[pool], self._shares(pool)) for pool in pools)
 
     def checkpoint(self) -> Counted:
         """What `roll_back` goes back to: copies, since sums of floats cannot be taken back by subtracting."""

@@ -17,7 +17,6 @@ from nls_scheduler.core.model.workload import Kind
 from nls_scheduler.core.planning.homes.paper import admission_order, counts, pinned_to
 from nls_scheduler.core.planning.making_room.cheapest_moves import BUDGET, Piece
 from nls_scheduler.core.planning.making_room.make_room import Demand, make_room, without
-from nls_scheduler.core.planning.making_room.occupancy import Occupancy
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -172,12 +171,13 @@ class _There:
         self.paper = paper
         self.of = dict(paper.result.homes), paper.usable
         self._open: dict[tuple[str, ...], frozenset[GpuUuid]] = {}
-        capacity = {uuid: paper.state.gpus[uuid].capacity_bytes for uuid in paper.free if uuid in paper.usable}
-        held = Occupancy(capacity, lambda workload, _: self.size_bytes(workload))
-        self.place, self.free = held.places, capacity  # `open_to` asks only which they are
-        for workload in paper.admitted():
-            held.put(workload, self._place_of(workload))
-        self.free = {uuid: held.left[0][uuid] for uuid in capacity}
+        self.free = {uuid: paper.state.gpus[uuid].capacity_bytes for uuid in paper.free if uuid in paper.usable}
+        self._admitted = paper.admitted()
+        self.place = {workload.id: self._place_of(workload) for workload in self._admitted}
+        for workload in self._admitted:
+            for uuid in self.place[workload.id]:
+                if uuid in self.free:
+                    self.free[uuid] -= self.size_bytes(workload)
 
     def _place_of(self, workload: Workload) -> tuple[GpuUuid, ...]:
         """Where it is, if its home may be there as well; where it is to be, for all others."""
@@ -213,16 +213,21 @@ class _There:
     @computed_once
     def pieces(self) -> Sequence[Piece]:
         """Who could be put elsewhere; who is not there changes its home for nothing."""
-        free = (w for w in self.paper.admitted() if w.given_home is None and not w.stands_at_home)
+        free = (w for w in self._admitted if w.given_home is None and not w.stands_at_home)
         movable = (w for w in free if w.spec.movable)
         return [self._piece(w) for w in movable if self.place[w.id][0] in self.free]
 
+    @computed_once
+    def cleared(self) -> Mapping[GpuUuid, int]:
+        """What would be left on each usable Gpu without them."""
+        return without(self.free, self.pieces)
+
     def _piece(self, workload: Workload) -> Piece:
-        place, size, request = self.place[workload.id], self.size_bytes(workload), workload.spec.request_bytes
-        cost, moved = (0, 0), size
+        place, request = self.place[workload.id], workload.spec.request_bytes
+        cost, size, moved = (0, 0), request, request
         if self.is_at(workload):
             works = workload.executing or workload.kept(self.paper.at)
-            cost, moved = (int(works), workload.moved_bytes), workload.return_bytes
+            cost, size, moved = (int(works), workload.moved_bytes), workload.size_bytes, workload.return_bytes
         others = self.open_to(workload).difference(place)
         may_wait = size > request and workload.spec.kind is Kind.NOTEBOOK
         rank = (not workload.spec.may_borrow, not workload.borrowed, -workload.submitted_at, workload.id)
@@ -230,8 +235,9 @@ class _There:
 
     def leaving(self, newcomer: Workload, uuid: GpuUuid) -> tuple[int, int]:
         """The cost of sending away who only borrows where `newcomer` would be at home, in a `Demand`'s terms."""
-        there = [w for w in self.paper.state.workloads.values() if uuid in w.current]
-        borrowers = [w for w in there if w.spec.may_borrow and uuid not in self.place.get(w.id, (uuid,))]
+        borrowers = [
+            w for w in self.paper.state.on(uuid) if w.spec.may_borrow and uuid not in self.place.get(w.id, (uuid,))
+        ]
         excess = sum(w.spec.request_bytes for w in borrowers) + newcomer.spec.request_bytes
         excess -= self.paper.state.gpus[uuid].capacity_bytes
         works, moved = 0, 0
@@ -285,7 +291,7 @@ def _packed_anew(paper: Paper, newcomer: Workload, there: _There) -> _Change | N
 
 def _clearable(paper: Paper, newcomer: Workload, there: _There) -> Iterator[list[GpuUuid]]:
     """For each of its pools the Gpus that can be cleared for it, the emptiest first."""
-    cleared = without(there.free, there.pieces)
+    cleared = there.cleared
     for pool in paper.pools_for(newcomer):
         ranked = [u for u in there.free if paper.is_open(pool, u) and cleared[u] >= newcomer.spec.request_bytes]
         yield sorted(ranked, key=lambda u: (-there.free[u], paper.state.gpus[u].index))

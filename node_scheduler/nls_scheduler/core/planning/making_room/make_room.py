@@ -63,17 +63,25 @@ def make_room(
     `free` is what each Gpu has beside all pieces, below zero where somebody has to go in any case; `slots` is how many
     more it takes, where that is bounded.
     """
-    if _is_hopeless(free, pieces, demand, whatever_moves=whatever_moves):
-        return None
-    slots, ranked = slots or {}, sorted(pieces, key=lambda piece: (piece.cost, piece.rank))
-    answer = cheapest(free, ranked, *demand, slots, budget) if budget else None
-    if answer is not None:
-        return answer
-    if whatever_moves:
-        return _placed_anew(free, pieces, demand, slots, attrgetter("request_bytes"))
+    slots = slots or {}
+    if budget or not whatever_moves:
+        if _is_hopeless(free, pieces, demand, whatever_moves=whatever_moves):
+            return None
+        ranked = sorted(pieces, key=lambda piece: (piece.cost, piece.rank))
+        answer = cheapest(free, ranked, *demand, slots, budget) if budget else None
+        if answer is not None or not whatever_moves:
+            return answer or _in_haste(free, ranked, demand, slots, budget)
+    return _placed_anew(free, pieces, demand, slots, attrgetter("request_bytes"))
+
+
+def _in_haste(
+    free: Mapping[GpuUuid, int], ranked: Sequence[Piece], demand: Demand, slots: Mapping[GpuUuid, int], budget: int
+) -> Answer | None:
     others = [cheapest(free, ranked, *demand, slots, _SHORT, in_haste=True)]
     if budget == BUDGET and all(len(gpus) == 1 for gpus in demand.sets):
-        others += [_fewest_anew(free, ranked, demand, slots, size_of) for size_of in (_held_bytes, _owed_bytes)]
+        others.append(_fewest_anew(free, ranked, demand, slots, _held_bytes))
+        if any(_owed_bytes(piece) < _held_bytes(piece) for piece in ranked):
+            others.append(_fewest_anew(free, ranked, demand, slots, _owed_bytes))
     return min((other for other in others if other is not None), key=lambda other: other.cost, default=None)
 
 

@@ -179,6 +179,9 @@ class _Packing:
         """Who else goes to `uuid`, where `gap` is left, so that no more than `slack` stays empty; and how much does."""
         of, thorough = self.sizes, self.thorough
         fitting = [n for n in numbers if uuid in of[n][1] and of[n][0] <= gap]
+        if gap - sum([of[n][0] for n in fitting]) > slack:
+            self.budget -= 1
+            return []
         if thorough:
             fitting.sort(key=self._alike)
         sizes = [of[n][0] for n in fitting]

@@ -301,7 +301,7 @@ def borrows_beside_a_stranger(workload: Workload, gpu: Gpu) -> bool:
 def room_bytes(state: NodeState, workload: Workload, gpu: Gpu) -> int:
     """What of `gpu` is free in fact for `workload`: what is on its way back, or out, still counts as taken."""
     taken = gpu.foreign_bytes + sum(r.bytes for r in gpu.releasing)
-    for other in state.workloads.values():
-        if gpu.uuid in other.current and other.id != workload.id:
+    for other in state.on(gpu.uuid):
+        if other.id != workload.id:
             taken += max(other.size_bytes, other.used_bytes(gpu.uuid))
     return gpu.memory_total_bytes - taken

@@ -110,7 +110,7 @@ def _answer(state: NodeState, workload: Workload, wanted: Wanted) -> MemoryAnswe
         return None
     if wanted.shown and free_bytes(gpu) >= wanted.bytes:
         return MemoryAnswer(wanted.number, granted=True, reason=Why(Reason.FREE, bytes=(free_bytes(gpu),)))
-    there = [w for w in state.workloads.values() if wanted.gpu in w.current and w.id != workload.id]
+    there = [w for w in state.on(wanted.gpu) if w.id != workload.id]
     # Who is above their request on a pressed Gpu leaves it: worth the wait for what is owed.
     owed = needed <= workload.spec.request_bytes and (gpu.pressed_since is not None or bool(gpu.releasing))
     if not late and (trims.is_any_open(state, there) or owed):
@@ -134,8 +134,7 @@ def _beyond_allowance(state: NodeState, workload: Workload, gpu: Gpu, entry: Pla
 
 def _holders(state: NodeState, gpu: Gpu) -> tuple[Why, ...]:
     """Who holds how much of `gpu`, the largest first."""
-    there = [w for w in state.workloads.values() if gpu.uuid in w.current]
-    there.sort(key=lambda w: (-w.used_bytes(gpu.uuid), w.id))
+    there = sorted(state.on(gpu.uuid), key=lambda w: (-w.used_bytes(gpu.uuid), w.id))
     held = [Why(Reason.HOLDS, who=(w.mention,), bytes=(w.used_bytes(gpu.uuid), w.spec.request_bytes)) for w in there]
     if gpu.unplaced_bytes:
         held.append(Why(Reason.STRANGERS_HOLD, bytes=(gpu.unplaced_bytes,)))

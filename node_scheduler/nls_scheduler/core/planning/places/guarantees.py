@@ -111,10 +111,11 @@ def _clear_requests(draft: Draft, gpus: list[GpuUuid]) -> list[Workload]:
     for uuid in gpus:
         if not draft.rooms.requests_exceed(uuid):
             continue
-        members = sorted(draft.rooms.members(uuid), key=draft.harm)
-        leavers = [w for w in members if w.spec.may_borrow and uuid not in draft.homes.homes[w.id]]
+        members, homes = draft.rooms.members(uuid), draft.homes.homes
+        leavers = sorted((w for w in members if w.spec.may_borrow and uuid not in homes[w.id]), key=draft.harm)
         if draft.rooms.pools[uuid].oversubscribe > 1.0:
-            leavers += [w for w in members if w.spec.can_take_turns and w not in leavers]
+            turns = (w for w in members if w.spec.can_take_turns and w not in leavers)
+            leavers += sorted(turns, key=draft.harm)
         left: list[Left] = []
         for leaver in leavers:
             if not draft.rooms.requests_exceed(uuid):
