@@ -11,6 +11,7 @@ fastest counts, as a shared machine only ever adds to it.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import random
 import time
@@ -69,10 +70,13 @@ def history(
             submit(node, chance)
             node.settle()
         times.clear()
+        gc.collect()
+        gc.freeze()  # as the daemon does when it has started
         while sum(map(len, times.values())) < events:
             act(node, chance)
     finally:
         simulator.step = real_step
+        gc.unfreeze()
     return times
 
 
