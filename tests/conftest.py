@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from typing import TYPE_CHECKING
 
@@ -40,7 +41,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Failing examples are printed: schemathesis swaps the printer of all properties for one that prints nothing."""
+    """What is there before the first test is no garbage, and is not looked through for it a hundred times.
+
+    Failing examples are printed: schemathesis swaps the printer of all properties for one that prints nothing.
+    """
+    gc.freeze()
     core.RepresentationPrinter = pretty.RepresentationPrinter
 
 
