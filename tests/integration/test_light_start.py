@@ -8,6 +8,7 @@ import pytest
 
 from auto_kernel import AutoKernel
 from daemon_process import DaemonProcess
+from left_out import thinned
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -121,13 +122,17 @@ def test_auto_mode_can_be_configured_and_switched_before_anything_else(two_gpus:
 
 @pytest.mark.parametrize(
     ("first", "module"),
-    [
-        ("%gpu log", "nls_jupyter.supervisor.keeper"),
-        ("%gpu log", "nls_jupyter.notebook.auto"),
-        ("%%gpu\n1", "nls_jupyter.supervisor.keeper"),
-        ("%gpu auto on", "nls_jupyter.supervisor.keeper"),
-        ("%config GpuMagics.auto = True", "nls_jupyter.supervisor.calls"),
-    ],
+    thinned(
+        [
+            ("%gpu log", "nls_jupyter.notebook.auto"),
+            ("%gpu log", "nls_jupyter.supervisor.keeper"),
+            ("%gpu auto on", "nls_jupyter.supervisor.keeper"),
+            ("%%gpu\n1", "nls_jupyter.supervisor.keeper"),
+            ("%config GpuMagics.auto = True", "nls_jupyter.supervisor.calls"),
+        ],
+        3,
+        "first uses that are interrupted",
+    ),
 )
 def test_a_ctrl_c_in_the_first_use_leaves_the_next_one_whole(kernel: AutoKernel, first: str, module: str) -> None:
     kernel.run(f"MODULE = {module!r}\n{INTERRUPTED_IMPORT}")
