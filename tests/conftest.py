@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 for ignored in (signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(ignored) is signal.SIG_IGN:
         signal.signal(ignored, signal.default_int_handler if ignored is signal.SIGINT else signal.SIG_DFL)
+
+# PyTorch's threads that wait for one another leave the cores to the other tests.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # What is drawn is the same on every machine, however busy, or a newcomer's first run may fail by chance; `make explore`
 # draws anew. Properties take the rest of their settings from the profile when they are imported.
