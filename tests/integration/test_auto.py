@@ -60,7 +60,7 @@ def test_nothing_starts_before_the_first_cell_that_needs_it(notebook: AutoKernel
     assert "%gpu release" in notebook.run("%gpu?").reply["payload"][0]["data"]["text/plain"]
     for code in ("", "   \n", "# only a comment"):
         assert notebook.run(code).reply["status"] == "ok"
-    assert notebook.client.complete("pri", reply=True, timeout=10)["content"]["matches"] == ["print"]
+    assert notebook.client.complete("pri", reply=True, timeout=30)["content"]["matches"] == ["print"]
     for options in ({"silent": True}, {"store_history": False}):
         ran = notebook.run("1", **options)
         assert (ran.reply["status"], ran.reply["payload"], ran.reply["user_expressions"]) == ("ok", [], {})
@@ -365,8 +365,8 @@ def test_requests_that_are_no_cells_do_not_bring_a_suspended_gpu_process_back(no
     assert silent.reply["evalue"].startswith(GONE)
     assert silent.kinds() == []
     assert notebook.run("kept", store_history=False).kinds() == ["execute_input", "error"]
-    assert notebook.client.complete("kep", reply=True, timeout=10)["content"]["matches"] == []
-    assert notebook.client.inspect("kept", reply=True, timeout=10)["content"]["found"] is False
+    assert notebook.client.complete("kep", reply=True, timeout=30)["content"]["matches"] == []
+    assert notebook.client.inspect("kept", reply=True, timeout=30)["content"]["found"] is False
     assert notebook.ask("is_complete_request", {"code": "for x in kept:"})["status"] == "incomplete"
     assert notebook.ask("debug_request", debug("debugInfo"), "control")["body"]["isStarted"] is False
     assert "no GPU process" in notebook.ask("debug_request", debug("initialize"), "control")["message"]
@@ -458,7 +458,7 @@ def test_completion_and_help_know_the_gpu_processs_names(steady: AutoKernel) -> 
     told = {}
     wait_until(lambda: told.update(steady.client.inspect("unusual_name", reply=True)["content"]) or told["found"])
     assert "text" in told["data"]["text/plain"]
-    local = steady.client.complete("%%local\nunusual_n", reply=True, timeout=10)["content"]
+    local = steady.client.complete("%%local\nunusual_n", reply=True, timeout=30)["content"]
     assert local["matches"] == []
 
 
@@ -487,7 +487,7 @@ def test_completion_in_a_gpu_cell_of_an_ordinary_notebook_asks_the_gpu_process(
     ],
 )
 def test_gpu_lines_complete_themselves(steady: AutoKernel, code: str, matches: list[str]) -> None:
-    assert sorted(steady.client.complete(code, reply=True, timeout=10)["content"]["matches"]) == matches
+    assert sorted(steady.client.complete(code, reply=True, timeout=30)["content"]["matches"]) == matches
 
 
 # The debugger
