@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import signal
 from typing import TYPE_CHECKING
 
@@ -23,6 +25,9 @@ for ignored in (signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(ignored) is signal.SIG_IGN:
         signal.signal(ignored, signal.default_int_handler if ignored is signal.SIGINT else signal.SIG_DFL)
 
+# PyTorch's threads that wait for one another leave the cores to the other tests.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 # What is drawn is the same on every machine, however busy, or a newcomer's first run may fail by chance; `make explore`
 # draws anew. Properties take the rest of their settings from the profile when they are imported.
 for profile, derandomize in (("fixed", True), ("explore", False)):
@@ -40,7 +45,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Failing examples are printed: schemathesis swaps the printer of all properties for one that prints nothing."""
+    """What is there before the first test is no garbage, and is not looked through for it a hundred times.
+
+    Failing examples are printed: schemathesis swaps the printer of all properties for one that prints nothing.
+    """
+    gc.freeze()
     core.RepresentationPrinter = pretty.RepresentationPrinter
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from importlib import resources
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from jsonschema import Draft202012Validator, FormatChecker
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
+
+if TYPE_CHECKING:
+    from jsonschema.protocols import Validator
 
 SPEC: Final[dict[str, Any]] = json.loads(resources.files("nls_scheduler.wire").joinpath("openapi.json").read_bytes())
 _REGISTRY: Final = Registry().with_resource("nls:", Resource(SPEC, DRAFT202012))
@@ -52,10 +55,17 @@ def check_response(method: str, url: str, status: int, headers: Any, body: bytes
     check_schema(f"{pointer}/content/{_escaped(content_type)}/schema", value, where)
 
 
+@functools.cache
+def _validator(pointer: str) -> Validator:
+    """Its library takes a second to import: not in each process that runs tests, most of which ask no daemon."""
+    from jsonschema import Draft202012Validator, FormatChecker
+
+    return Draft202012Validator({"$ref": f"nls:{pointer}"}, registry=_REGISTRY, format_checker=FormatChecker())
+
+
 def check_schema(pointer: str, value: Any, where: str) -> None:
     """Fails with every deviation of `value` from the schema at `pointer`."""
-    validator = Draft202012Validator({"$ref": f"nls:{pointer}"}, registry=_REGISTRY, format_checker=FormatChecker())
-    errors = [f"{error.json_path}: {error.message}" for error in validator.iter_errors(value)]
+    errors = [f"{error.json_path}: {error.message}" for error in _validator(pointer).iter_errors(value)]
     assert not errors, f"{where}, and openapi.json says otherwise: {'; '.join(errors)[:2000]}"
 
 

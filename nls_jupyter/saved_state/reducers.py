@@ -60,18 +60,19 @@ def reduce_module(module: types.ModuleType) -> Any:
         raise UnsavableError(f"a module, {name}, that was made by hand", module)
     if name != "__main__" and (spec is None or (spec.origin is None and spec.submodule_search_locations is None)):
         raise UnsavableError(f"a module, {name}, that cannot be imported", module)
-    return load_module, (name, tuple(_submodules(name)))
+    return load_module, (name, _submodules(name) if "__path__" in vars(module) else ())
 
 
-def _submodules(package: str) -> list[str]:
+def _submodules(package: str) -> tuple[str, ...]:
+    """Thousands of modules are there, and every save asks for each package that a name holds: few are sorted."""
     prefix = package + "."
-    return [
+    beneath = sorted(name for name in tuple(sys.modules) if name.startswith(prefix))
+    return tuple(
         name
-        for name, module in sorted(sys.modules.items())
-        if name.startswith(prefix)
-        and not any(part.startswith("_") for part in name.split("."))
-        and getattr(getattr(module, "__spec__", None), "name", None) == name
-    ]
+        for name in beneath
+        if not any(part.startswith("_") for part in name.split("."))
+        and getattr(getattr(sys.modules.get(name), "__spec__", None), "name", None) == name
+    )
 
 
 def load_module(name: str, submodules: tuple[str, ...]) -> types.ModuleType:

@@ -52,8 +52,15 @@ def can_make_a_cgroup() -> bool:
 
 
 needs_cgroup = pytest.mark.skipif(not can_make_a_cgroup(), reason="this machine lets nobody make a cgroup")
-CASES = [*WITHOUT_CGROUP, *(pytest.param(killed, marks=needs_cgroup) for killed in IN_CGROUP)]
-IDS = ["+".join(killed) for killed in (*WITHOUT_CGROUP, *IN_CGROUP)]
+LONG = pytest.mark.long(
+    "guardians that are killed in all combinations: half of them are here, with the fewest and the most"
+)
+OFTEN = {("inner",), ("outer", "top"), ("daemon", "outer", "top"), ("daemon", "inner", "outer", "top")}
+CASES = [
+    pytest.param(killed, id="+".join(killed), marks=[*marks, *([] if killed in OFTEN else [LONG])])
+    for combinations, marks in ((WITHOUT_CGROUP, []), (IN_CGROUP, [needs_cgroup]))
+    for killed in combinations
+]
 
 
 def kill_at_once(killed: tuple[str, ...], family: HiddenFamily, daemon: DaemonProcess) -> None:
@@ -74,7 +81,7 @@ def nothing_is_left(family: HiddenFamily, made: list[Path], daemon: DaemonProces
     wait_until_none("cgroups", lambda: [cgroup for cgroup in made if cgroup.exists()])
 
 
-@pytest.mark.parametrize("killed", CASES, ids=IDS)
+@pytest.mark.parametrize("killed", CASES)
 def test_nothing_is_left_of_a_command(daemon: DaemonProcess, told: Path, killed: tuple[str, ...]) -> None:
     script = code(told, "import time; time.sleep(600)")
     running = daemon.start_nls("run", "--name", "hides", "--", sys.executable, "-c", script)
@@ -196,7 +203,7 @@ def test_a_cell_that_waited_for_the_next_daemon_has_its_variables(daemon: Daemon
     assert float(kernel.run("%%gpu\nprint(float(x.sum()))")) == 499500.0
 
 
-@pytest.mark.parametrize("killed", CASES, ids=IDS)
+@pytest.mark.parametrize("killed", CASES)
 def test_nothing_is_left_of_a_gpu_process(
     daemon: DaemonProcess, kernel: Kernel, told: Path, killed: tuple[str, ...]
 ) -> None:

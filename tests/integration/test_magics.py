@@ -55,6 +55,16 @@ def book(bench: Bench) -> Iterator[Book]:
     wait_until(lambda: bench.daemon.workload(opened.name) is None)
 
 
+@pytest.fixture(scope="class")
+def used(bench: Bench) -> Iterator[Book]:
+    """A notebook with a GPU, for cells that change nothing that another one of them sees."""
+    opened = bench.open()
+    opened.gpu("1")
+    yield opened
+    opened.close()
+    wait_until(lambda: bench.daemon.workload(opened.name) is None)
+
+
 def gpu_pid(book: Book) -> int:
     pid = book.entry(phase="running")["pid"]
     assert isinstance(pid, int)
@@ -80,21 +90,65 @@ def test_a_cell_that_neither_waited_nor_moved_shows_nothing_of_ours(book: Book) 
     assert book.run("Out[1], _1").result == "(42, 42)"
 
 
-def test_an_error_has_its_own_name_and_stops_nothing_else(book: Book) -> None:
-    book.gpu("x = 1")
-    failed = book.fails("%%gpu\n{}['missing']")
-    assert (failed.ename, failed.evalue) == ("KeyError", "'missing'")
-    assert failed.outputs.stderr == ""
-    assert "nls_jupyter" not in "".join(failed.outputs.document[0]["traceback"])
-    assert book.gpu("x").result == "1"
+class TestCellsThatLeaveTheNotebookAsItWas:
+    def test_an_error_has_its_own_name_and_stops_nothing_else(self, used: Book) -> None:
+        used.gpu("x = 1")
+        failed = used.fails("%%gpu\n{}['missing']")
+        assert (failed.ename, failed.evalue) == ("KeyError", "'missing'")
+        assert failed.outputs.stderr == ""
+        assert "nls_jupyter" not in "".join(failed.outputs.document[0]["traceback"])
+        assert used.gpu("x").result == "1"
 
+    def test_a_usage_error_of_ipython_is_shown_once_and_without_an_old_traceback(self, used: Book) -> None:
+        used.fails("%%gpu\n1/0")
+        failed = used.fails("%%gpu\n%nosuch")
+        assert (failed.ename, failed.outputs.stderr.count("`%nosuch` not found")) == ("UsageError", 1)
+        assert [output["output_type"] for output in failed.outputs.document] == ["stream"]
+        assert "not found" in used.gpu("get_ipython().run_cell('%nosuch2').success").stderr
 
-def test_a_usage_error_of_ipython_is_shown_once_and_without_an_old_traceback(book: Book) -> None:
-    book.fails("%%gpu\n1/0")
-    failed = book.fails("%%gpu\n%nosuch")
-    assert (failed.ename, failed.outputs.stderr.count("`%nosuch` not found")) == ("UsageError", 1)
-    assert [output["output_type"] for output in failed.outputs.document] == ["stream"]
-    assert "not found" in book.gpu("get_ipython().run_cell('%nosuch2').success").stderr
+    def test_the_status_is_text_and_html_and_json_of_the_same(self, used: Book) -> None:
+        used.gpu("1")
+        data = used.run("%gpu").document[0]["data"]
+        assert set(data) == {"text/plain", "text/html", "application/vnd.nls.status+json"}
+        own = data["application/vnd.nls.status+json"]["own"]
+        entry = next(w for w in data["application/vnd.nls.status+json"]["workloads"] if w["id"] == own)
+        assert (entry["name"], entry["phase"]) == (used.name, "running")
+        for form in ("text/plain", "text/html"):
+            assert f"This notebook is running on GPU 0: {entry['reason']}." in data[form]
+            assert used.name in data[form]
+            assert "128 MiB" in data[form]
+        assert data["text/plain"].startswith("Simulated GPUs. ")
+
+    def test_inside_the_gpu_process_the_magics_are_plain(self, used: Book) -> None:
+        assert used.gpu("%%gpu --no-wait\nx = 5\nx").result == "5"
+        assert used.gpu("%%time\n%%gpu\nx").result == "5"
+        assert used.gpu("%gpu auto").stdout == "Auto mode is off.\n"
+        assert "would wait for the end of the cell" in used.fails("%%gpu\n%gpu suspend").evalue
+
+    def test_input_of_a_gpu_cell_can_be_refused_and_says_so(self, used: Book) -> None:
+        assert "StdinNotImplementedError" in used.fails("%%gpu\ninput('name?')").ename
+        assert used.gpu("1").result == "1"
+
+    def test_what_a_cell_captures_is_captured(self, used: Book) -> None:
+        used.run("%%capture captured\nget_ipython().run_cell_magic('gpu', '', \"print('a'); display('b')\")")
+        assert used.run("captured.stdout, len(captured.outputs)").result == r"('a\n', 1)"
+
+    def test_a_stream_that_fails_ends_the_cell(self, used: Book) -> None:
+        failed = used.fails(
+            "import contextlib\n"
+            "class Broken:\n    def write(self, text): raise OSError('broken')\n    def flush(self): pass\n"
+            "with contextlib.redirect_stdout(Broken()):\n"
+            f"    get_ipython().run_cell_magic('gpu', '', {SLEEP!r})"
+        )
+        assert failed.ename in ("OSError", "KeyboardInterrupt")
+        assert used.gpu("1").result == "1"
+
+    @pytest.mark.parametrize(
+        ("line", "says"),
+        [("gen", "is no recipe"), ("1x: 2", "is no recipe"), ("x: 1 +", "is not an expression")],
+    )
+    def test_what_is_no_recipe_is_refused_with_a_sentence(self, used: Book, line: str, says: str) -> None:
+        assert says in used.fails(f"%gpu recompute {line}").evalue
 
 
 def test_what_this_version_of_ipykernel_lacks_is_told_before_the_first_gpu_cell_and_once(book: Book) -> None:
@@ -107,20 +161,6 @@ def test_what_this_version_of_ipykernel_lacks_is_told_before_the_first_gpu_cell_
     assert (told.stdout, told.stderr.count("GPU: ipykernel ")) == ("a\n", 1)
     assert book.gpu("print('b')").stderr == ""
     assert "has no IPythonKernel.do_debug_request" in book.run("%gpu log").stdout
-
-
-def test_the_status_is_text_and_html_and_json_of_the_same(book: Book) -> None:
-    book.gpu("1")
-    data = book.run("%gpu").document[0]["data"]
-    assert set(data) == {"text/plain", "text/html", "application/vnd.nls.status+json"}
-    own = data["application/vnd.nls.status+json"]["own"]
-    entry = next(w for w in data["application/vnd.nls.status+json"]["workloads"] if w["id"] == own)
-    assert (entry["name"], entry["phase"]) == (book.name, "running")
-    for form in ("text/plain", "text/html"):
-        assert f"This notebook is running on GPU 0: {entry['reason']}." in data[form]
-        assert book.name in data[form]
-        assert "128 MiB" in data[form]
-    assert data["text/plain"].startswith("Simulated GPUs. ")
 
 
 def test_a_request_says_what_it_wants_and_can_be_changed(book: Book) -> None:
@@ -374,13 +414,6 @@ def test_a_forked_child_of_the_kernel_neither_uses_nor_ends_the_gpu_process(book
     assert (book.gpu("x").result, gpu_pid(book)) == ("1", pid)
 
 
-def test_inside_the_gpu_process_the_magics_are_plain(book: Book) -> None:
-    assert book.gpu("%%gpu --no-wait\nx = 5\nx").result == "5"
-    assert book.gpu("%%time\n%%gpu\nx").result == "5"
-    assert book.gpu("%gpu auto").stdout == "Auto mode is off.\n"
-    assert "would wait for the end of the cell" in book.fails("%%gpu\n%gpu suspend").evalue
-
-
 @LONG
 def test_a_kernel_that_a_gpu_cell_starts_is_a_kernel_like_any_other(book: Book) -> None:
     outputs = book.gpu(
@@ -391,27 +424,6 @@ def test_a_kernel_that_a_gpu_cell_starts_is_a_kernel_like_any_other(book: Book) 
         "client.stop_channels(); manager.shutdown_kernel(now=True)"
     )
     assert "GpuMagics" in outputs.stdout
-
-
-def test_input_of_a_gpu_cell_can_be_refused_and_says_so(book: Book) -> None:
-    assert "StdinNotImplementedError" in book.fails("%%gpu\ninput('name?')").ename
-    assert book.gpu("1").result == "1"
-
-
-def test_what_a_cell_captures_is_captured(book: Book) -> None:
-    book.run("%%capture captured\nget_ipython().run_cell_magic('gpu', '', \"print('a'); display('b')\")")
-    assert book.run("captured.stdout, len(captured.outputs)").result == r"('a\n', 1)"
-
-
-def test_a_stream_that_fails_ends_the_cell(book: Book) -> None:
-    failed = book.fails(
-        "import contextlib\n"
-        "class Broken:\n    def write(self, text): raise OSError('broken')\n    def flush(self): pass\n"
-        "with contextlib.redirect_stdout(Broken()):\n"
-        f"    get_ipython().run_cell_magic('gpu', '', {SLEEP!r})"
-    )
-    assert failed.ename in ("OSError", "KeyboardInterrupt")
-    assert book.gpu("1").result == "1"
 
 
 def test_suspend_takes_the_variables_off_the_gpu_and_the_next_cell_brings_them_back(book: Book) -> None:
@@ -479,12 +491,12 @@ def test_what_could_not_be_restored_is_shown_kept_and_tried_again_until_it_is_fo
 
 
 @pytest.mark.parametrize("command", ["suspend", "resume", "save"])
-def test_without_a_gpu_there_is_nothing_to_suspend_resume_or_save(book: Book, command: str) -> None:
-    assert book.fails(f"%gpu {command}").ename == "GpuUnavailable"
+def test_without_a_gpu_there_is_nothing_to_suspend_resume_or_save(talker: Book, command: str) -> None:
+    assert talker.fails(f"%gpu {command}").ename == "GpuUnavailable"
 
 
-def test_doctor_names_findings(book: Book) -> None:
-    told = book.run("%gpu doctor").stdout
+def test_doctor_names_findings(talker: Book) -> None:
+    told = talker.run("%gpu doctor").stdout
     assert "socket" in told
     assert "shared memory" in told or "memfd" in told
 
@@ -504,12 +516,3 @@ def test_a_name_with_a_recipe_is_computed_again_when_the_process_comes_back(book
 def recipe_free(book) -> str:
     book.gpu("pass")
     return book.run("%gpu recompute").stdout
-
-
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [("gen", "is no recipe"), ("1x: 2", "is no recipe"), ("x: 1 +", "is not an expression")],
-)
-def test_what_is_no_recipe_is_refused_with_a_sentence(book, line, says):
-    book.gpu("pass")
-    assert says in book.fails(f"%gpu recompute {line}").evalue

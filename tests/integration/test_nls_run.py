@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon_process import NLS
+from leftovers import MARK
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -25,6 +26,14 @@ if TYPE_CHECKING:
     from daemon_process import DaemonProcess
 
 TELL_PID = "echo $$; exec sleep 600"
+
+
+@pytest.fixture
+def daemon(shared_daemon: DaemonProcess, mark: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[DaemonProcess]:
+    """One of all tests that end whatever they start; it is without a workload before and after each."""
+    monkeypatch.setitem(shared_daemon.environment, MARK, mark)
+    yield shared_daemon
+    wait_until(lambda: shared_daemon.status()["workloads"] == [])
 
 
 def gone(pid: int) -> bool:
@@ -234,7 +243,8 @@ def test_a_killed_guardian_takes_its_command_along_and_the_daemon_does_the_rest(
     wait_until(lambda: daemon.workload("victim") is None)
 
 
-def test_a_command_outlives_the_daemon(daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_a_command_outlives_the_daemon(one_gpu_daemon: DaemonProcess, tmp_path: Path) -> None:
+    daemon = one_gpu_daemon
     fifo = tmp_path / "go"
     os.mkfifo(fifo)
     running = daemon.start_nls("run", "--name", "survivor", "--", "sh", "-c", f"echo up; cat {fifo}; exit 4")
@@ -255,7 +265,7 @@ def test_an_evicted_command_is_told_why_and_starts_again_where_it_asked_for_that
     owner = daemon.nls("run", "--name", "owner", "--", "echo", "mine")
     assert (owner.returncode, owner.stdout) == (0, "mine\n")
     entries = daemon.request("GET", "/v1/history")[1]["entries"]
-    evicted = [entry for entry in entries if entry["event"] == "evicted"]
+    evicted = [entry for entry in entries if entry["event"] == "evicted" and entry["name"] in sweeps]
     assert [entry["cause"]["name"] for entry in evicted] == ["owner"]
     moved = sweeps[evicted[0]["name"]]
     assert moved.stdout is not None

@@ -7,11 +7,11 @@ import threading
 
 import pytest
 
+from gpu_simulation import CONTEXT, GIB, simulated_gpus
 from nls_jupyter import simulated_cupy as cupy
 from nls_jupyter.gpu_process.allocators import Answer, Asking, Follower
 from nls_jupyter.gpu_process.allocators.cupy_pool import CupyPool
 from nls_scheduler.processes.proc import CONTEXT_VARIABLE
-from simulation import CONTEXT, GIB, simulated_gpus
 
 OutOfMemoryError = cupy.cuda.memory.OutOfMemoryError
 

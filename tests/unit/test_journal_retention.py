@@ -10,6 +10,7 @@ from contextlib import closing
 import pytest
 
 from journals import Recording, counts, dull_steps, of_version_1
+from left_out import thinned
 from nls_scheduler.cli import main
 from nls_scheduler.daemon import journal as journal_module
 from nls_scheduler.daemon import journal_retention, journal_tables
@@ -141,7 +142,10 @@ def clock(monkeypatch):
     return offset
 
 
-@pytest.mark.parametrize("jump_s", [DAY_S, -DAY_S, 15 * DAY_S, A_YEAR_S, -A_YEAR_S, -1.7e9, 200 * A_YEAR_S])
+@pytest.mark.parametrize(
+    "jump_s",
+    thinned([A_YEAR_S, DAY_S, -A_YEAR_S, -DAY_S, 200 * A_YEAR_S, 15 * DAY_S, -1.7e9], 2, "jumps of the wall clock"),
+)
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_wall_clock_that_jumps_forth_and_back_costs_no_history_and_no_step(path, clock, capsys, jump_s, restarted):
     with closing(Journal(path)) as journal:

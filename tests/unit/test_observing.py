@@ -72,7 +72,7 @@ def test_an_observation_is_as_long_as_was_asked_for(tmp_path: Path) -> None:
 
 
 def test_who_stops_an_observation_waits_for_no_silent_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nls_scheduler.what_if.observing.servers.TIMEOUT_S", 60.0)
+    monkeypatch.setattr("nls_scheduler.what_if.observing.servers.TIMEOUT_S", 600.0)  # longer than a test may take
     with socket.create_server(("127.0.0.1", 0)) as listening:
         accepted: list[socket.socket] = []
 

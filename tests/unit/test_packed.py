@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import torch
 
+from gpu_simulation import simulated_gpus
 from nls_jupyter import xp
 from nls_jupyter.between import packed
 from nls_jupyter.between.packed import CannotCopy, pack, unpack
-from simulation import simulated_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,10 +21,10 @@ import numpy as np
 import pytest
 from test_saved_state_stops import MIB, StopAt, namespace, noise, restored, same
 
+from gpu_simulation import simulated_gpus
 from nls_jupyter.saved_state import Interpreter, Saver, SaveStoppedError, arena, aside, libraries, read_manifest, saver
 from nls_jupyter.saved_state.aside import DONE, FAILED, REFUSED, STOPPED, Aside, NotAsideError
 from nls_jupyter.saved_state.one_save import OneSave
-from simulation import simulated_gpus
 
 WITHIN_S = 60
 

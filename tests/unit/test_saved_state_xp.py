@@ -8,9 +8,9 @@ import os
 import numpy as np
 import pytest
 
+from gpu_simulation import GIB, simulated_gpus
 from nls_jupyter import xp
 from saved_state_roundtrip import Roundtrip, restore, saved
-from simulation import GIB, simulated_gpus
 
 
 @pytest.fixture(autouse=True)

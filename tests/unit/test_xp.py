@@ -9,9 +9,9 @@ import sys
 import numpy as np
 import pytest
 
+from gpu_simulation import CONTEXT, GIB, simulated_gpus
 from nls_jupyter import xp
 from nls_scheduler.drivers.simulated import SimulatedGpu
-from simulation import CONTEXT, GIB, simulated_gpus
 
 
 @pytest.fixture
