@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon_process import DaemonProcess
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,8 +32,14 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
         yield running
 
 
+def port_of(daemon: DaemonProcess) -> int:
+    """Told a moment after the socket answers."""
+    (port,) = wait_until(lambda: re.findall(r"/metrics at 127\.0\.0\.1, port (\d+)", daemon.log))
+    return int(port)
+
+
 def read(daemon: DaemonProcess, path: str) -> str:
-    (port,) = re.findall(r"/metrics at 127\.0\.0\.1, port (\d+)", daemon.log)
+    port = port_of(daemon)
     with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
         assert answer.status == 200
         return str(answer.read().decode())
@@ -44,23 +51,23 @@ def test_a_kubelet_finds_it_alive_and_ready(daemon: DaemonProcess) -> None:
 
 
 def test_idle_connections_keep_no_probe_from_its_answer(daemon: DaemonProcess) -> None:
-    (port,) = re.findall(r"/metrics at 127\.0\.0\.1, port (\d+)", daemon.log)
+    port = port_of(daemon)
     with ExitStack() as stack:
         for _ in range(100):
-            stack.enter_context(socket.create_connection(("127.0.0.1", int(port))))
+            stack.enter_context(socket.create_connection(("127.0.0.1", port)))
         assert "true" in read(daemon, "/livez")
 
 
 def test_who_connects_much_at_once_keeps_no_probe_from_its_answer(daemon: DaemonProcess) -> None:
     """All are accepted before a word of any is read: whoever has not asked yet was the one to go."""
-    (port,) = re.findall(r"/metrics at 127\.0\.0\.1, port (\d+)", daemon.log)
+    port = port_of(daemon)
     with ExitStack() as stack:
         os.kill(daemon.process.pid, signal.SIGSTOP)
         try:
-            probe = stack.enter_context(socket.create_connection(("127.0.0.1", int(port)), timeout=20))
+            probe = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
             probe.sendall(b"GET /livez HTTP/1.1\r\nHost: n\r\n\r\n")
             for _ in range(50):
-                stack.enter_context(socket.create_connection(("127.0.0.1", int(port)), timeout=20))
+                stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
         finally:
             os.kill(daemon.process.pid, signal.SIGCONT)
         assert probe.recv(12) == b"HTTP/1.1 200"
@@ -79,7 +86,7 @@ def test_the_gpus_are_those_of_the_topology(daemon: DaemonProcess) -> None:
 
 
 def test_a_port_that_is_taken_ends_the_second_daemon_with_a_sentence(daemon: DaemonProcess, tmp_path: Path) -> None:
-    (port,) = re.findall(r"/metrics at 127\.0\.0\.1, port (\d+)", daemon.log)
+    port = port_of(daemon)
     second = ("--socket", str(tmp_path / "nls.sock"), "up", "--simulate", "1x1GiB")
     done = daemon.nls(*second, "--set", f"observe_address=127.0.0.1:{port}")
     assert done.returncode == 3

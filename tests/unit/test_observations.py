@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 
 GIB = 2**30
+# Where files may not grow: half of a compiled module would be taken for a whole one by all that come after.
+NO_BYTECODE = {"PYTHONDONTWRITEBYTECODE": "1"}
 SESSIONS = [{"path": "work/a.ipynb", "kernel": {"id": "11111111-aaaa", "execution_state": "busy"}}]
 
 
@@ -175,7 +177,7 @@ def test_a_disk_that_is_full_ends_an_observation_with_a_sentence(url: str, tmp_p
             recorder.write(fact)
     command = ["bash", "-c", 'ulimit -f 1; exec "$@"', "bash", *NLS, "observe", "--to", str(path), "--names"]
     command += ["--server", url, "--every", "0.05s"]
-    environment = nls_environment(JUPYTER_TOKEN="secret")
+    environment = nls_environment(JUPYTER_TOKEN="secret", **NO_BYTECODE)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1, done.stderr
     assert f"the observation ends, with what was recorded by then: {path}: File too large." in done.stderr
@@ -186,7 +188,8 @@ def test_a_disk_that_is_full_ends_an_observation_with_a_sentence(url: str, tmp_p
 def test_a_part_of_a_key_is_not_left_behind(tmp_path: Path) -> None:
     """On a disk on which nothing more fits."""
     command = ["bash", "-c", 'ulimit -f 0; exec "$@"', "bash", *NLS, "observe", "--to", str(tmp_path / "o.jsonl")]
-    done = subprocess.run(command, env=nls_environment(), capture_output=True, text=True, timeout=60, check=False)
+    environment = nls_environment(**NO_BYTECODE)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2, done.stderr
     assert done.stderr == f"nls: {tmp_path / 'o.jsonl'}: File too large.\n"
     with Recorder(tmp_path / "o.jsonl", names=False) as recorder:

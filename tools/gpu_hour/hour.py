@@ -49,8 +49,8 @@ def main() -> int:
         parser.error(f"no such part or step: {', '.join(sorted(unknown))}")
     # Compiled once for all steps, whose starts are measured: the environment's own place may not take it.
     with tempfile.TemporaryDirectory(prefix="nls-bytecode-", ignore_cleanup_errors=True) as bytecode:
-        os.environ["PYTHONPYCACHEPREFIX"] = bytecode
-        found = play(chosen, options.out, time.monotonic() + 60 * options.minutes, simulated=options.simulate)
+        ends_at = time.monotonic() + 60 * options.minutes
+        found = play(chosen, options.out, ends_at, simulated=options.simulate, bytecode=bytecode)
     _say("\nhour: summary")
     for name, result in found.items():
         _say(f"  {result['outcome']:<12} {name:<24} {result['seconds']:6.1f} s  {result['told']}")
@@ -59,8 +59,13 @@ def main() -> int:
     return int(any(result["outcome"] != "ok" for result in found.values()))
 
 
-def play(steps: list[Step], out: Path, ends_at: float, *, simulated: bool) -> dict[str, dict[str, Any]]:
-    """Run `steps` until `ends_at`, a monotonic time. Returns what came of each."""
+def play(
+    steps: list[Step], out: Path, ends_at: float, *, simulated: bool, bytecode: str = ""
+) -> dict[str, dict[str, Any]]:
+    """Run `steps` until `ends_at`, a monotonic time; Python's bytecode is kept below `bytecode`.
+
+    Returns what came of each.
+    """
     found: dict[str, dict[str, Any]] = {}
     for step in steps:
         left_s = ends_at - time.monotonic() - _GOES_BY_ITSELF_S
@@ -71,9 +76,8 @@ def play(steps: list[Step], out: Path, ends_at: float, *, simulated: bool) -> di
             # Short, for the sockets in it; what steps leave there goes with it.
             with tempfile.TemporaryDirectory(prefix="h", dir="/tmp", ignore_cleanup_errors=True) as temporary:
                 try:
-                    found[step.name] = run(
-                        step, out, min(step.limit_s, left_s), simulated=simulated, temporary=temporary
-                    )
+                    own = {"TMPDIR": temporary, "PYTHONPYCACHEPREFIX": bytecode}
+                    found[step.name] = run(step, out, min(step.limit_s, left_s), simulated=simulated, **own)
                 except OSError as error:  # a disk is full, or nobody may write there
                     found[step.name] = _without_figures("failed", str(error))
         keep(found, out, simulated=simulated)
@@ -95,12 +99,12 @@ def _without_figures(outcome: str, told: str) -> dict[str, Any]:
     return {"outcome": outcome, "seconds": 0.0, "told": told, "figures": None}
 
 
-def run(step: Step, out: Path, limit_s: float, *, simulated: bool, temporary: str | None = None) -> dict[str, Any]:
-    """One step: its outcome, its seconds, what it found, and what it left running and was ended."""
+def run(step: Step, out: Path, limit_s: float, *, simulated: bool, **own: str) -> dict[str, Any]:
+    """One step, in an environment of its `own`: its outcome, its seconds, what it found, and what it left running."""
     out.mkdir(parents=True, exist_ok=True)
     xml, log, printed = (out / f"{step.name}.{kind}" for kind in ("xml", "txt", "out"))
     mark = f"{step.name}-{os.getpid()}-{time.monotonic_ns()}"
-    environment = {**os.environ, MARK: mark, "PYTHONFAULTHANDLER": "1", "TMPDIR": temporary or tempfile.gettempdir()}
+    environment = {**os.environ, MARK: mark, "PYTHONFAULTHANDLER": "1", **own}
     if simulated:
         environment[SIMULATED] = "simulated"
     began = time.monotonic()

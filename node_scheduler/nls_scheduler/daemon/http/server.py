@@ -163,7 +163,7 @@ def _reload(daemon: Daemon, reload: Callable[[Mapping[str, Any] | None], DaemonS
     """SIGHUP: other settings, or the old ones and the reason in the log and the status."""
     try:
         daemon.reconfigure(reload(daemon.cluster_values))
-    except (ValueError, Problem, SystemExit) as error:  # a file of Python may do anything
+    except (ValueError, Problem) as error:
         daemon.refused_configuration = f"The new configuration is refused and the old one stays: {error}"
         log.error("%s", daemon.refused_configuration)  # noqa: TRY400 - the sentence says it all
     else:
