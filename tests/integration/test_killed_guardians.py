@@ -184,11 +184,12 @@ def test_a_notebook_comes_back_once_the_memory_of_what_outlived_its_guardians_is
     cgroup = cgroups.cgroup_of(left, cgroups.root())
     if cgroup is not None and cgroup.name.startswith("nls-"):
         (cgroup.parent / "cgroup.procs").write_text(str(left))  # as if there had never been one
-    wait_until(lambda: daemon.status()["workloads"][0]["memory_used_bytes"] > 600 << 20)
+    (entry,) = wait_until(lambda: [w for w in daemon.status()["workloads"] if w["memory_used_bytes"] > 600 << 20])
     (outer, inner) = (pid for pid in guardian.descendants(kernel.pid) if guardian.is_guardian(pid))
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in (inner, outer):  # the outer one's death would wake the inner one
             os.kill(pid, number)
+    wait_until(lambda: look_up(entry["pid"]) is None)  # or the cell would begin in there
     assert kernel.run("%%gpu\nprint('again')") == "again\n"
     assert look_up(left) is None
     assert "has outlived its GPU process" in daemon.log

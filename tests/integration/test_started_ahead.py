@@ -42,8 +42,14 @@ def notebook(daemon: DaemonProcess, tmp_path: Path) -> Iterator[AutoKernel]:
 
 def processes_of(kernel: AutoKernel) -> list[int]:
     """The GPU processes below a kernel, whatever becomes of them."""
-    below = [pid for pid in descendants(kernel.pid) if not is_guardian(pid)]
-    return [pid for pid in below if b"nls_jupyter.gpu_process" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [pid for pid in descendants(kernel.pid) if not is_guardian(pid) and is_gpu_process(pid)]
+
+
+def is_gpu_process(pid: int) -> bool:
+    try:
+        return b"nls_jupyter.gpu_process" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False  # it has just ended
 
 
 def started_ahead(kernel: AutoKernel) -> int:
