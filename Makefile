@@ -10,8 +10,8 @@ ARGS ?=
 # Other versions than the newest of what the tests run on, such as 6 or 4.4.
 IPYKERNEL ?=
 JUPYTERLAB ?=
-# Side by side, each file in one process: three on two cores, as many a test waits for processes; eight at most.
-WORKERS ?= --numprocesses=$(shell nproc | awk '{n = int(1.5 * $$1 + 0.5); print (n < 8) ? n : 8}') --dist=loadfile --no-loadscope-reorder
+# Side by side, each file in one process.
+WORKERS ?= --numprocesses=$(shell nproc | awk '{print ($$1 < 8) ? $$1 : 8}') --dist=loadfile --no-loadscope-reorder
 # The tests start thousands of processes: compiled once, our modules are not compiled anew in each.
 unexport PYTHONDONTWRITEBYTECODE
 
