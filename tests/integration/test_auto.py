@@ -53,6 +53,11 @@ kernel.observe(lambda change: pauses.append(change.new), "_execute_sleep")
 """
 
 
+def until_there(path: Path) -> str:
+    """Code that waits for a file."""
+    return f"import pathlib, time\nwhile not pathlib.Path({str(path)!r}).exists(): time.sleep(0.01)"
+
+
 def gpu_pid(kernel: AutoKernel) -> int:
     pid: int = kernel.entry(phase="running")["pid"]
     return pid
@@ -176,9 +181,14 @@ def test_two_gpu_cells_in_one_cell_neither_lose_the_count_nor_complain(two_gpus:
         assert "In[3]" in "".join(kernel.run("%%gpu\n%tb").last("error")["traceback"]).replace("\x1b", "")
 
 
-def test_an_error_is_shown_once_with_its_own_traceback_and_drops_what_is_queued(steady: AutoKernel) -> None:
-    first = steady.client.execute("print('before')\n{}['missing']")
+def test_an_error_is_shown_once_with_its_own_traceback_and_drops_what_is_queued(
+    steady: AutoKernel, tmp_path: Path
+) -> None:
+    queued = tmp_path / "queued"
+    first = steady.client.execute(f"{until_there(queued)}\nprint('before')\n{{}}['missing']")
     second = steady.client.execute("print('not run')")
+    steady.ask("kernel_info_request", {}, "control")  # what was sent before has come by then
+    queued.touch()
     failed = steady.finish(first)
     assert failed.kinds() == ["execute_input", "stream", "error"]
     assert (failed.reply["ename"], failed.reply["evalue"]) == ("KeyError", "'missing'")
