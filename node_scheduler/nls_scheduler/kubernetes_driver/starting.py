@@ -45,8 +45,7 @@ def is_lent(state: NodeState, uuid: GpuUuid) -> bool:
     gpu = state.gpus.get(uuid)
     if gpu is None:
         return False
-    borrowers = (w for w in state.workloads.values() if uuid in w.current and uuid not in w.home)
-    return bool(gpu.releasing) or any(True for _ in borrowers)
+    return bool(gpu.releasing) or any(uuid not in workload.home for workload in state.on(uuid))
 
 
 def _is_crowded(state: NodeState, gpu: Gpu) -> bool:

@@ -5,12 +5,12 @@ So a plan is good for one more such newcomer: a burst of submissions to a full n
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.reasons import Reason
 from nls_scheduler.core.model.state import PlanEntry
+from nls_scheduler.core.model.values import updated
 from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.homes.assign import units_of
 from nls_scheduler.core.planning.homes.known import KnownHomes
@@ -58,10 +58,7 @@ def joined(state: NodeState, newcomer: Workload) -> Mapping[WorkloadId, PlanEntr
         return None
     placed = {key for key, entry in state.plan.items() if entry.target}
     places = places_in_line(state, _line(state, known.homes), placed)
-    plan = {
-        key: entry if entry.position == (place := places.get(key)) else replace(entry, position=place)
-        for key, entry in state.plan.items()
-    }
+    plan = {key: updated(entry, position=places.get(key)) for key, entry in state.plan.items()}
     holders = ((w.size_bytes, w.id) for w in state.workloads.values() if w.current or w.home)
     _, largest = max(holders, default=(0, None))
     plan[newcomer.id] = PlanEntry((), (), reason, largest, position=places[newcomer.id])

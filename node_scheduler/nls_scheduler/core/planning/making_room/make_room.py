@@ -64,14 +64,17 @@ def make_room(
     more it takes, where that is bounded.
     """
     slots = slots or {}
-    if budget or not whatever_moves:
-        if _is_hopeless(free, pieces, demand, whatever_moves=whatever_moves):
-            return None
-        ranked = sorted(pieces, key=lambda piece: (piece.cost, piece.rank))
-        answer = cheapest(free, ranked, *demand, slots, budget) if budget else None
-        if answer is not None or not whatever_moves:
-            return answer or _in_haste(free, ranked, demand, slots, budget)
-    return _placed_anew(free, pieces, demand, slots, attrgetter("request_bytes"))
+    if whatever_moves and not budget:
+        return _placed_anew(free, pieces, demand, slots, attrgetter("request_bytes"))
+    if _is_hopeless(free, pieces, demand, whatever_moves=whatever_moves):
+        return None
+    ranked = sorted(pieces, key=lambda piece: (piece.cost, piece.rank))
+    answer = cheapest(free, ranked, *demand, slots, budget) if budget else None
+    if answer is not None:
+        return answer
+    if whatever_moves:
+        return _placed_anew(free, pieces, demand, slots, attrgetter("request_bytes"))
+    return _in_haste(free, ranked, demand, slots, budget)
 
 
 def _in_haste(
