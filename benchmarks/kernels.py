@@ -34,7 +34,7 @@ async def daemon(simulate: str | None = "2x4GiB", *arguments: str) -> AsyncItera
 
     Yields the environment in which kernels find it, and nothing of the user's configuration.
     """
-    _compile_ours()
+    compile_ours()
     with tempfile.TemporaryDirectory() as directory:
         socket = locate.checked(Path(directory) / "nls.sock")
         own = {
@@ -56,7 +56,7 @@ async def daemon(simulate: str | None = "2x4GiB", *arguments: str) -> AsyncItera
             process.wait()
 
 
-def _compile_ours() -> None:
+def compile_ours() -> None:
     """As pip does when it installs: else a checkout where Python writes no bytecode pays for it at each start."""
     for package in (nls_jupyter, nls_scheduler):
         compileall.compile_dir(Path(package.__file__).parent, quiet=1)
