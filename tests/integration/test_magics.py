@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,22 +48,27 @@ def talker(bench: Bench) -> Iterator[Book]:
     book.close()
 
 
+@contextmanager
+def opened(bench: Bench) -> Iterator[Book]:
+    """Nothing of it is left at the daemon behind this."""
+    book = bench.open()
+    yield book
+    book.close()
+    wait_until(lambda: bench.daemon.workload(book.name) is None)
+
+
 @pytest.fixture
 def book(bench: Bench) -> Iterator[Book]:
-    opened = bench.open()
-    yield opened
-    opened.close()
-    wait_until(lambda: bench.daemon.workload(opened.name) is None)
+    with opened(bench) as book:
+        yield book
 
 
 @pytest.fixture(scope="class")
 def used(bench: Bench) -> Iterator[Book]:
     """A notebook with a GPU, for cells that change nothing that another one of them sees."""
-    opened = bench.open()
-    opened.gpu("1")
-    yield opened
-    opened.close()
-    wait_until(lambda: bench.daemon.workload(opened.name) is None)
+    with opened(bench) as book:
+        book.gpu("1")
+        yield book
 
 
 def gpu_pid(book: Book) -> int:
