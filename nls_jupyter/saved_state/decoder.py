@@ -123,11 +123,18 @@ def _decode_all(
     unpickler = _Unpickler(reader, namespace)
     made = []
     for saved in names:
-        [value] = unpickler.load()
+        [value] = _frame(unpickler)
         if saved.name in wanted:
             namespace[saved.name] = value
             made.append(saved.name)
     return made
+
+
+def _frame(unpickler: _Unpickler | _Tolerant) -> Any:
+    """What the next name leads to, in a list; a tuple before it has the words that this refers to."""
+    while type(frame := unpickler.load()) is tuple:
+        pass
+    return frame
 
 
 def _decode_what_can_be(
@@ -136,7 +143,7 @@ def _decode_what_can_be(
     unpickler = _Tolerant(reader, namespace)
     frames: list[Any] = []
     for saved in names:
-        frames.append(unpickler.load())
+        frames.append(_frame(unpickler))
         if type(frames[-1]) is list and saved.name in wanted:
             namespace[saved.name] = frames[-1][0]
     restored, missing = [], []

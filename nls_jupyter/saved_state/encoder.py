@@ -8,6 +8,7 @@ import types
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.saved_state import bulk
 from nls_jupyter.saved_state.arena import NoRoomError
 from nls_jupyter.saved_state.kinds import is_of, module_of, name_of, text_of
 from nls_jupyter.saved_state.manifest import ChangedName, MissingName, SavedName, Where, describe, type_name
@@ -16,7 +17,7 @@ from nls_jupyter.saved_state.regions import NAMESPACE, UnsavableError
 from nls_jupyter.saved_state.watchdog import SaveEndsError, StuckError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
     from nls_jupyter.saved_state.store import Scratch
 
@@ -44,10 +45,14 @@ class Encoded:
 
 
 class Encoder:
-    """Pickles a component name by name, leaving out those that fail."""
+    """Pickles a component name by name, leaving out those that fail.
 
-    def __init__(self, scratch: Scratch, rules: Rules, holders: list[Any]) -> None:
+    `flat` is a graph's, see there.
+    """
+
+    def __init__(self, scratch: Scratch, rules: Rules, holders: list[Any], flat: Container[int] = ()) -> None:
         self._scratch = scratch
+        self._flat = flat
         self._rules = rules
         self._regions = rules.regions
         self._holders = holders
@@ -60,11 +65,13 @@ class Encoder:
     def encode(self, names: Mapping[str, Any]) -> Encoded:
         """Pickle everything; what a class or function needs while objects are made comes first."""
         for name, value in sorted(names.items(), key=lambda item: rank(item[1])):
-            self._add(name, value)
+            words = bulk.words_of(value) if len(names) == 1 and id(value) in self._flat else None
+            self._add(name, value, words)
         self._encoded.keys, self._encoded.buffers = self._regions.keys, self._regions.buffers
         return self._encoded
 
-    def _add(self, name: str, value: Any) -> None:
+    def _add(self, name: str, value: Any, words: list[str | bytes] | None) -> None:
+        """Pickle one name; where there are `words` with no memo but of these, as nobody else leads to what it holds."""
         position, first_region = self._scratch.tell(), len(self._regions.sources)
         self._regions.met_gpu = False
         self._regions.notes = []
@@ -76,6 +83,9 @@ class Encoder:
         # A list of its own around each value: its place in the memo tells where this name began.
         frame = [content]
         try:
+            if words is not None:
+                self._pickler.dump((None, *words))
+                self._pickler.fast = True
             self._pickler.dump(frame)
         except SaveEndsError:
             raise
@@ -92,6 +102,8 @@ class Encoder:
         """Back to before a name that failed: objects pickled half must not be referred to."""
         self._scratch.rewind(position)
         self._regions.rewind(first_region)
+        if self._pickler.fast:
+            return  # it was the only one
         memo = self._pickler.memo.copy()
         begin = memo[id(frame)][0]
         memo = {key: entry for key, entry in memo.items() if entry[0] < begin}

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
+import random
 from types import SimpleNamespace
 
 import pytest
 
 from nls_jupyter.saved_state import Saver, SaveStoppedError, graph
-from nls_jupyter.saved_state.bulk import Bulk
+from nls_jupyter.saved_state.bulk import Bulk, words_of
+from nls_jupyter.saved_state.room import MachineRoom
 from saved_state_roundtrip import Roundtrip, restore
 
 COUNT = graph._MANY + 1
@@ -119,3 +122,88 @@ def test_a_look_can_be_stopped():
 
     with pytest.raises(SaveStoppedError):
         Bulk(stop, set()).digest_of(ROWS["dicts"]())
+
+
+TOWNS = [f"town {n}" for n in range(20)]
+SHARING = {
+    "in dicts": lambda town: [{"name": f"name {n}", "town": town()} for n in range(COUNT)],
+    "in dicts, by name": lambda town: {f"{n}.": {"name": f"name {n}", b"town": town()} for n in range(COUNT)},
+    "in lists": lambda town: [[f"name {n}", town(), n] for n in range(COUNT)],
+    "in tuples": lambda town: tuple((f"name {n}".encode(), town()) for n in range(COUNT)),
+    "alone": lambda town: [town() for _ in range(COUNT)],
+    "as values": lambda town: {n: town() for n in range(COUNT)},
+}
+
+
+def texts_in(rows):
+    """All texts, also those that are keys, as often as they are there; single characters are one object anyway."""
+    outer = [*rows, *rows.values()] if type(rows) is dict else rows
+    inner = (
+        part
+        for row in outer
+        for part in ((*row, *row.values()) if type(row) is dict else row if type(row) in {list, tuple} else (row,))
+    )
+    return [part for part in inner if type(part) in {str, bytes}]
+
+
+@pytest.mark.parametrize("make", SHARING.values(), ids=SHARING)
+def test_what_rows_share_they_share_again_and_the_rest_is_written_once(make):
+    drawn = random.Random(4)
+    rows = make(lambda: drawn.choice(TOWNS))
+    found = Roundtrip({"rows": rows})["rows"]
+    assert found == rows
+    assert repr(found) == repr(rows)
+    assert len(set(map(id, texts_in(found)))) == len(set(map(id, texts_in(rows))))
+    assert sorted(map(str, words_of(found))) == sorted(map(str, words_of(rows)))
+
+
+@pytest.mark.parametrize("make", SHARING.values(), ids=SHARING)
+def test_shared_texts_that_a_sample_cannot_tell_are_all_looked_for(make):
+    elsewhere = [f"town number {n}" for n in range(COUNT)]
+    left = iter(elsewhere)
+    rows = make(lambda: next(left))
+    assert words_of(rows) is None
+    again = iter([*elsewhere[: COUNT // 2]] * 3)
+    rows = make(lambda: next(again))
+    found = Roundtrip({"rows": rows})["rows"]
+    assert found == rows
+    assert len(set(map(id, texts_in(found)))) == len(set(map(id, texts_in(rows))))
+
+
+def test_one_word_and_none():
+    towns = ["the only one"] * COUNT
+    assert words_of(towns) == ["the only one"]
+    assert Roundtrip({"towns": towns})["towns"] == towns
+    names = [f"name {n}" for n in range(COUNT)]
+    assert words_of(names) == []
+    assert Roundtrip({"names": names})["names"] == names
+
+
+def test_rows_of_two_names_are_one_again_and_what_else_leads_to_them_too():
+    rows = ROWS["dicts"]()
+    held = SimpleNamespace(rows=ROWS["lists"]())
+    found = Roundtrip({"rows": rows, "again": rows, "held": held, "inside": held.rows, "box": {1: rows}})
+    assert found["rows"] is found["again"] is found["box"][1]
+    assert found["inside"] is found["held"].rows
+    assert found["rows"] == rows
+
+
+@pytest.mark.parametrize("now", [[], [5], [{}, *[{1: 1}] * COUNT, 5], {}])
+def test_a_container_that_another_thread_changes_meanwhile_has_no_words(now):
+    assert not words_of(now)
+
+
+def test_rows_that_are_read_in_come_back_untracked_by_the_collector_as_they_were():
+    rows = ROWS["dicts"]()
+    assert not any(map(gc.is_tracked, rows))
+    assert not any(map(gc.is_tracked, Roundtrip({"rows": rows})["rows"]))
+
+
+def test_rows_without_room_are_named_and_the_other_names_come_back():
+    rows = [{"text": str(n) * 400} for n in range(COUNT)]
+    with contextlib.closing(Saver(MachineRoom(memory_limit_bytes=1 << 20))) as saver:
+        manifest = saver.save({"rows": rows, "number": 5}, cell=None)
+        assert [missing.name for missing in manifest.missing] == ["rows"]
+        found = {}
+        restore(saver.descriptors(), found)
+        assert found == {"number": 5}
