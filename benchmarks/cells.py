@@ -49,18 +49,19 @@ async def flood(kernel: Kernel, code: str) -> float:
     return FLOOD_BYTES / 1e6 / (time.perf_counter() - began)
 
 
-async def memories(plain: Kernel, gpu: Kernel) -> dict[str, dict[str, float]]:
-    """Host memory of a notebook that has imported nothing, and of one with PyTorch, where a process stands by."""
-    found = {}
-    for name in ("nothing_imported", "pytorch") if find_spec("torch") else ("nothing_imported",):
-        if name == "pytorch":
-            await plain.run("import torch")
-            await gpu.run("%%gpu\nimport torch")
-            while (await gpu.run(_STANDS_BY))[1].strip() != "True":
-                await asyncio.sleep(_LOOK_EVERY_S)
-        plain_mib, gpu_mib = memory_mib([plain.pid]), memory_mib([gpu.pid])
-        found[name] = {"plain_mib": plain_mib, "gpu_mib": gpu_mib, "over_plain": round(gpu_mib / plain_mib, 2)}
-    return found
+async def with_pytorch(plain: Kernel, gpu: Kernel) -> dict[str, float]:
+    """Host memory of notebooks with PyTorch, where a process stands by."""
+    await plain.run("import torch")
+    await gpu.run("%%gpu\nimport torch")
+    while (await gpu.run(_STANDS_BY))[1].strip() != "True":
+        await asyncio.sleep(_LOOK_EVERY_S)
+    return memories(plain, gpu)
+
+
+def memories(plain: Kernel, gpu: Kernel) -> dict[str, float]:
+    """Host memory of a notebook, its GPU process and what belongs to that, beside a plain one's."""
+    plain_mib, gpu_mib = memory_mib([plain.pid]), memory_mib([gpu.pid])
+    return {"plain_mib": plain_mib, "gpu_mib": gpu_mib, "over_plain": round(gpu_mib / plain_mib, 2)}
 
 
 async def whole_notebooks(environment: dict[str, str], auto_name: str) -> dict[str, float]:
@@ -79,6 +80,10 @@ async def whole_notebooks(environment: dict[str, str], auto_name: str) -> dict[s
 async def measure(cells: int, auto_name: str | None) -> dict[str, Any]:
     async with daemon() as environment, Kernel(environment) as plain, Kernel(environment) as gpu:
         first_s, _ = await gpu.run("%%gpu\npass")
+        for _ in range(WARM_UP):
+            await plain.run("pass")
+            await gpu.run("%%gpu\npass")
+        memory = {"nothing_imported": memories(plain, gpu)}
         auto = None if auto_name is None else await Kernel(environment, auto_name).__aenter__()
         try:
             first_auto_s = None if auto is None else (await auto.run("pass"))[0]
@@ -86,7 +91,9 @@ async def measure(cells: int, auto_name: str | None) -> dict[str, Any]:
         finally:
             if auto is not None:
                 await auto.__aexit__()
-        memory = await memories(plain, gpu)
+        memory["after_all_cells"] = memories(plain, gpu)
+        if find_spec("torch"):
+            memory["pytorch"] = await with_pytorch(plain, gpu)
         notebooks = None if auto_name is None else await whole_notebooks(environment, auto_name)
         plain_mb_s, gpu_mb_s = await flood(plain, _FLOOD), await flood(gpu, f"%%gpu\n{_FLOOD}")
     return {
@@ -106,7 +113,7 @@ async def measure(cells: int, auto_name: str | None) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cells", type=int, default=300)
+    parser.add_argument("--cells", type=int, default=1000)
     parser.add_argument(
         "--auto", metavar="KERNEL", help="name of the kernelspec whose cells all run in the GPU process"
     )

@@ -206,13 +206,13 @@ class CellRunner:
         msg_id, reply = self._hand_over(
             ask.code, line, follow, run, label=ask.label, options=ask.options, meanwhile=ask.meanwhile
         )
-        content, call = reply["content"], self._relay.abandon(msg_id)
-        if content["status"] == "error" and content["ename"] == "UsageError" and (call is None or call.error is None):
+        content, shown = reply["content"], self._relay.abandon(msg_id)
+        if content["status"] == "error" and content["ename"] == "UsageError" and (shown is None or shown.error is None):
             # The GPU process leaves it to this kernel to print these; the traceback is that of an earlier error.
             self._shell.show_usage_error(UsageError(content["evalue"]))
             content = {**content, "traceback": []}
-        result = None if call is None or call.result is None else call.result["content"]["data"].get("text/plain")
-        showed = content["status"] != "ok" or line.showed or call is None or call.showed
+        result = None if shown is None or shown.result is None else shown.result["content"]["data"].get("text/plain")
+        showed = content["status"] != "ok" or line.showed or shown is None or shown.anything
         return Answer(content, result, showed)
 
     def run(
@@ -250,7 +250,7 @@ class CellRunner:
             wait_timeout_s=wait_timeout_s,
             options=options,
         )
-        return self._finish(msg_id, reply)
+        return self._relay.finish(msg_id, reply)
 
     def _hand_over(
         self,
@@ -340,14 +340,6 @@ class CellRunner:
         """In the supervisor's thread."""
         if self._supervisor.interrupt(call) == _INTERRUPTS_BEFORE_HINT:
             todo.put(lambda: _print("interrupted again; one more Ctrl-C leaves the cell alone in the GPU process."))
-
-    def _finish(self, msg_id: str, reply: Message) -> CellResult | None:
-        content = reply["content"]
-        call = self._relay.abandon(msg_id)
-        if content["status"] == "error" and content["ename"] == "UsageError" and (call is None or call.error is None):
-            # IPython prints these instead of a traceback; the traceback in such a reply is that of an earlier error.
-            raise UsageError(content["evalue"])
-        return self._relay.finish(msg_id, reply)
 
     def _own_answer(self, message: Message) -> Message:
         content = message["content"]

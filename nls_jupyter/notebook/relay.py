@@ -8,9 +8,10 @@ import sys
 import threading
 import uuid
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ipykernel.iostream import OutStream
+from IPython.core.error import UsageError
 
 from nls_jupyter.between.cell_result import CellResult
 from nls_jupyter.between.errors import GpuReclaimed
@@ -108,26 +109,52 @@ def show_once(shell: Any) -> None:
     SHOW_TRACEBACK.put(shell, show_traceback)
 
 
+class Shown(NamedTuple):
+    """What a call's outputs were, as far as it matters to who made it.
+
+    Attributes:
+        result: the `execute_result` message that was published, or is still to be.
+        error: as `result`; at most one of them.
+        anything: whether anything was published directly.
+    """
+
+    result: Message | None
+    error: Message | None
+    anything: bool
+
+
 class _Call:
-    """One cell on its way through the GPU process."""
+    """One cell on its way through the GPU process; remembered for late outputs, so it keeps no more than it needs."""
 
     def __init__(self, parent: Message, run_in_caller: Callable[[Callable[[], None]], object] | None) -> None:
-        self.parent = parent
+        # What is published belongs to the parent's header; the rest is the cell's whole code.
+        self.parent: Message = {"header": parent["header"]} if "header" in parent else {}
         self.run_in_caller = run_in_caller
         self.direct = run_in_caller is None
         self.in_caller = False
-        self.showed = False
+        self._is_over = False
+        self._showed = False
         # At most one of them: the last message, which may be what the cell ends with.
         self.result: Message | None = None
         self.error: Message | None = None
 
     def note(self, message: Message) -> None:
-        """Remember what was published directly, for those who look after the call."""
-        self.showed = True
+        """Remember what was published directly, for who made the call."""
+        self._showed = True
+        if self._is_over:
+            return
         if message["header"]["msg_type"] == "execute_result":
             self.result = message
         elif message["header"]["msg_type"] == "error":
             self.error = message
+
+    def end(self) -> Shown:
+        """What was shown until now; what comes yet is published directly."""
+        shown = Shown(self.result, self.error, self._showed)
+        self._is_over = True
+        self.result = self.error = self.run_in_caller = None
+        self.in_caller = False
+        return shown
 
 
 class OutputRelay:
@@ -198,23 +225,28 @@ class OutputRelay:
 
         Raises:
             RemoteError, RemoteInterrupt: the cell failed.
+            UsageError: it did, in a way that IPython says in a line.
         """
-        call = self.abandon(msg_id)
-        content = reply["content"]
+        call, shown = self._call(msg_id), self.abandon(msg_id)
+        content, error = reply["content"], None if shown is None else shown.error
+        if content["status"] == "error" and content["ename"] == "UsageError" and error is None:
+            # IPython prints these instead of a traceback; the traceback in such a reply is that of an earlier error.
+            raise UsageError(content["evalue"])
         for payload in content.get("payload", ()):
             # exit() of the GPU process ends that process, never this kernel.
             if payload.get("source") != "ask_exit":
                 self._kernel.shell.payload_manager.write_payload(payload)
-        result = None if call is None or call.result is None else _result_of(call.result)
+        result = None if shown is None or shown.result is None else _result_of(shown.result)
         if content["status"] == "error":
-            self._raise(call, content, result)
-        if call is not None and call.error is not None:
-            self._publish(call, call.error)  # shown by the user's own code (showtraceback), not raised
+            self._raise(call, content, result, error)
+        if call is not None and error is not None:
+            self._publish(call, error)  # shown by the user's own code (showtraceback), not raised
         return result
 
-    def _raise(self, call: _Call | None, content: Message, result: CellResult | None) -> NoReturn:
+    def _raise(
+        self, call: _Call | None, content: Message, result: CellResult | None, error: Message | None
+    ) -> NoReturn:
         """Fail the cell; its exception is shown by being raised, unless the GPU process has shown it in another way."""
-        error = None if call is None else call.error
         if call is None or (error is not None and error["content"]["ename"] == content["ename"]):
             raise remote_error(content)
         if error is not None:
@@ -223,18 +255,17 @@ class OutputRelay:
             _display(result)  # one of its forms failed, the others are there
         raise remote_error(content, shown=True)
 
-    def abandon(self, msg_id: str) -> _Call | None:
+    def abandon(self, msg_id: str) -> Shown | None:
         """End the call without a reply: late outputs of its threads still find their cell, published directly."""
+        call = self._call(msg_id)
+        return None if call is None else call.end()
+
+    def _call(self, msg_id: str) -> _Call | None:
         with self._lock:
-            call = self._calls.get(msg_id)
-        if call is not None:
-            call.run_in_caller = None
-            call.in_caller = False
-        return call
+            return self._calls.get(msg_id)
 
     def _call_of(self, message: Message) -> _Call | None:
-        with self._lock:
-            call = self._calls.get(message["parent_header"].get("msg_id", ""))
+        call = self._call(message["parent_header"].get("msg_id", ""))
         if call is None and message["header"]["msg_type"].startswith(("comm_", "debug_")):
             return _Call({}, None)  # a widget's or the debugger's message means the same in whichever cell
         return call

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import builtins
+import gc
 import io
 import sys
+import weakref
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -126,7 +128,7 @@ def test_outputs_go_to_the_calling_cell_in_order(kernel: Kernel, waiting: Waitin
     assert relay.finish(msg_id, reply()) is None
     assert kernel.kinds() == ["stream", "display_data", "stream"]
     assert kernel.sent[1][1]["transient"] == {"display_id": "x"}
-    assert all(parent is kernel.cell for _, _, parent in kernel.sent)
+    assert all(parent == kernel.cell for _, _, parent in kernel.sent)
     assert not waiting
 
 
@@ -382,11 +384,46 @@ def test_what_is_followed_directly_is_published_as_it_came(kernel: Kernel, open_
     relay.forward(message("error", msg_id, ename="Odd", evalue="", traceback=[]))
     assert kernel.kinds() == ["execute_result", "stream", "execute_result", "error"]
     assert [content["execution_count"] for kind, content, _ in kernel.sent if kind == "execute_result"] == [1, 1]
-    assert all(sent_under is parent for _, _, sent_under in kernel.sent)
-    call = relay.abandon(msg_id)
-    assert call is not None
-    assert call.result == result(msg_id, "2")
-    assert call.error is not None
+    assert all(sent_under == parent for _, _, sent_under in kernel.sent)
+    shown = relay.abandon(msg_id)
+    assert shown is not None
+    assert shown.anything
+    assert shown.result == result(msg_id, "2")
+    assert shown.error is not None
+
+
+class Large(dict[str, Any]):
+    """A message that can be asked whether it is still there."""
+
+
+@pytest.mark.parametrize("ends", ["direct", "finished", "failed", "abandoned"])
+def test_a_remembered_cell_holds_neither_its_code_nor_what_it_showed(
+    ends: str, kernel: Kernel, waiting: Waiting, open_relay: OpenRelay
+) -> None:
+    relay = open_relay()
+    kernel.cell = parent = Large({"header": {"msg_id": "cell"}, "content": {"code": "long"}})
+    msg_id = relay.follow_directly(parent) if ends == "direct" else relay.follow(waiting.append)
+    left = [weakref.ref(parent)]
+    for text in ("1", "late"):
+        error = message("error", msg_id, ename="Odd", evalue=text, traceback=[])
+        shown = Large(error if ends == "failed" else result(msg_id, text))
+        left.append(weakref.ref(shown))
+        relay.forward(shown)
+        if ends == "finished":
+            relay.finish(msg_id, reply())
+        elif ends == "failed":
+            with pytest.raises(RemoteError):
+                relay.finish(msg_id, reply("error", ename="Odd", evalue="", traceback=[]))
+        else:
+            relay.abandon(msg_id)
+    kernel.cell = {}
+    kernel.sent.clear()
+    waiting.clear()
+    del parent, shown, error
+    gc.collect()
+    assert [found() for found in left] == [None, None, None]
+    relay.forward(stream(msg_id, "later"))
+    assert kernel.sent == [("stream", {"name": "stdout", "text": "later"}, {"header": {"msg_id": "cell"}})]
 
 
 def test_the_debuggers_events_belong_to_no_cell_and_are_shown(kernel: Kernel, open_relay: OpenRelay) -> None:
