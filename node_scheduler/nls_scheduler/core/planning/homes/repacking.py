@@ -121,14 +121,12 @@ def _change_homes(paper: Paper, newcomer: Workload, change: _Change) -> None:
 def _packed_again(paper: Paper, newcomer: Workload, candidates: list[Workload]) -> _Change | None:
     """First the newcomer, then the candidates by decreasing size, each at its old home where that has room."""
     paper.looked_at.places = True
-    checkpoint = paper.on_paper.checkpoint()
-    change = _put_again(paper, newcomer, candidates)
-    paper.on_paper.roll_back(checkpoint)
-    return change
+    with paper.on_paper.trial():
+        return _put_again(paper, newcomer, candidates)
 
 
 def _put_again(paper: Paper, newcomer: Workload, candidates: list[Workload]) -> _Change | None:
-    """As `_packed_again`, on the paper itself: the caller takes it back."""
+    """As `_packed_again`, on the paper itself."""
     old = {workload.id: paper.on_paper.take(workload) for workload in candidates}
     new: dict[WorkloadId, tuple[GpuUuid, ...]] = {}
     home = paper.best_fit(newcomer)

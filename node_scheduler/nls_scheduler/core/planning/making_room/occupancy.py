@@ -7,10 +7,11 @@ requests on paper, what is planned, what is held in fact.
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
     from nls_scheduler.core.model.workload import Workload
@@ -70,6 +71,20 @@ class Occupancy:
             if left.get(uuid, -1) < measure(workload, uuid):
                 return False
         return True
+
+    @contextmanager
+    def trial(self) -> Iterator[None]:
+        """Whatever changes inside is taken back at its end, at once: for what moves most of all who are anywhere."""
+        left, places = [dict(bytes_left) for bytes_left in self.left], dict(self.places)
+        members, done = {uuid: dict(there) for uuid, there in self._members.items()}, len(self._done)
+        try:
+            yield
+        finally:
+            for now, before in zip((*self.left, self.places, self._members), (*left, places, members), strict=True):
+                now.clear()
+                now.update(before)
+            del self._done[done:]
+            self.version += 1
 
     def checkpoint(self) -> int:
         """What `roll_back` goes back to."""

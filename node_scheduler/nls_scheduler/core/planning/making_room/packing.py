@@ -92,6 +92,18 @@ def pack(
     return [names[where[number]] for number in range(len(items))]
 
 
+def has_no_way(
+    free: Mapping[GpuUuid, int], items: Sequence[Item], slots: Mapping[GpuUuid, int], budget: int = BUDGET
+) -> bool:
+    """Whether all ways were tried within the budget, and none is one. For the arguments see `pack`."""
+    if cannot_fit(free.values(), [item.size_bytes for item in items]):
+        return True
+    sizes = sorted(((item.size_bytes, item.gpus) for item in items), key=lambda size: -size[0])
+    packing = _Packing(free, sizes, slots, budget, thorough=True)
+    slack = sum(free.values()) - sum([size for size, _ in sizes])
+    return not packing.place(list(range(len(sizes))), frozenset(free), slack) and packing.budget > 0
+
+
 def _names(fillings: Mapping[GpuUuid, Sequence[Item]], alike: Sequence[Sequence[GpuUuid]]) -> dict[GpuUuid, GpuUuid]:
     """Which Gpu is to take what was put together on one that is alike."""
     names: dict[GpuUuid, GpuUuid] = {}
