@@ -29,6 +29,8 @@ from nls_scheduler.core.model.workload import Kind
 from nls_scheduler.core.simulator import GIB, SimulatedNode
 
 SEED = 7
+# As many new objects the daemon lets come before it collects garbage (`daemon/http/server.py`).
+MANY_OBJECTS = 10_000
 SIZES = ((1, 7), (2, 14), (4, 28), (8, 56), (16, 80), (16, 112))
 BOUNDS_MS = {(8, 56): 5.0, (16, 80): 10.0, (16, 112): 20.0}
 """What p99 may be at most."""
@@ -71,11 +73,15 @@ def history(
             node.settle()
         times.clear()
         gc.collect()
-        gc.freeze()  # as the daemon does when it has started
+        gc.freeze()
+        gc.disable()  # between steps, as in the daemon
         while sum(map(len, times.values())) < events:
             act(node, chance)
+            if gc.get_count()[0] > MANY_OBJECTS:
+                gc.collect()
     finally:
         simulator.step = real_step
+        gc.enable()
         gc.unfreeze()
     return times
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from itertools import product
 
+import pytest
 from effort import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
-from nls_scheduler.core.planning.making_room.cheapest_moves import Piece, cheapest
+from nls_scheduler.core.planning.making_room import make_room as making_room
+from nls_scheduler.core.planning.making_room.cheapest_moves import BUDGET, Piece, cheapest
+from nls_scheduler.core.planning.making_room.make_room import NOBODY, Demand, make_room
 
 GPUS = tuple(GpuUuid(f"GPU-{n}") for n in range(3))
 NEEDS = 8
@@ -120,3 +123,33 @@ def test_nobody_gives_way_to_what_is_held_above_a_request():
         small = Piece(WorkloadId("small"), second, 3, 3, 3, (0, 3), frozenset({third}))
         answer = cheapest({first: 2, second: 3, third: 3}, [small, burster], 6, [(first,)], {})
         assert (None if answer is None else answer.moves) == way
+
+
+@st.composite
+def crowds(draw):
+    """Three Gpus, perhaps too full, with pieces that hold more or less elsewhere, or may wait; what is asked for."""
+    free = {uuid: draw(st.integers(-4, 5)) for uuid in GPUS}
+    pieces = []
+    for number in range(draw(st.integers(0, 5))):
+        size, moved, request = (draw(st.integers(1, 6)) for _ in range(3))
+        gpu, others = draw(st.sampled_from(GPUS)), frozenset(draw(st.sets(st.sampled_from(GPUS))))
+        cost, may_wait = (draw(st.integers(0, 1)), draw(st.integers(0, 4))), draw(st.booleans())
+        pieces.append(
+            Piece(WorkloadId(f"w{number}"), gpu, size, moved, min(request, size), cost, others - {gpu}, may_wait)
+        )
+    sets = draw(st.sampled_from([[(g,) for g in GPUS], [(GPUS[0],)], [(GPUS[0], GPUS[1])]]))
+    demand = draw(st.just(NOBODY) | st.builds(Demand, st.integers(1, NEEDS), st.just(sets), st.just({})))
+    return free, pieces, demand, draw(st.dictionaries(st.sampled_from(GPUS), st.integers(-1, 3)))
+
+
+@settings(max_examples=examples(400), deadline=None)
+@given(crowds(), st.sampled_from([0, BUDGET]), st.booleans())
+def test_a_search_that_is_left_out_would_have_found_nothing(crowd, budget, whatever_moves) -> None:
+    def found(*, looked_at_first: bool):
+        with pytest.MonkeyPatch.context() as patched:
+            if not looked_at_first:
+                patched.setattr(making_room, "_is_hopeless", lambda *_, **__: False)
+            free, pieces, demand, slots = crowd
+            return make_room(free, pieces, demand, slots, budget, whatever_moves=whatever_moves)
+
+    assert found(looked_at_first=True) == found(looked_at_first=False)

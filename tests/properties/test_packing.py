@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nls_scheduler.core.model.ids import GpuUuid
-from nls_scheduler.core.planning.making_room.packing import Item, cannot_fit, pack
+from nls_scheduler.core.planning.making_room.packing import Item, cannot_fit, has_no_way, pack
 
 GPUS = tuple(GpuUuid(f"GPU-{number}") for number in range(3))
 
@@ -54,6 +54,18 @@ def test_what_is_packed_fits_and_what_fits_is_packed(problem):
         assert not any(holds(free, items, slots, tried) for tried in product(free, repeat=len(items)))
     else:
         assert holds(free, items, slots, places)
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(problems(), st.integers(1, 40))
+@example(FIVE_OF_NO_SIZE, 10**6)
+@example(NO_SIZE_BESIDE_ONE, 10**6)
+@example(ALIKE_BUT_FOR_THEIR_GPUS, 10**6)
+def test_where_no_way_is_said_to_be_there_is_none_and_with_time_enough_it_is_said(problem, budget):
+    free, items, slots = {uuid: max(0, room) for uuid, room in problem[0].items()}, *problem[1:]
+    fits = any(holds(free, items, slots, tried) for tried in product(free, repeat=len(items)))
+    assert not (fits and has_no_way(free, items, slots, budget))
+    assert has_no_way(free, items, slots, budget=10**6) == (not fits)
 
 
 @settings(max_examples=examples(300), deadline=None)

@@ -64,3 +64,34 @@ def test_it_is_as_if_counted_anew_after_each_change_and_each_way_back(steps: lis
                 )
                 for w in SOMEBODY
             ]
+
+
+def everything(occupancy: Occupancy) -> tuple[object, ...]:
+    """All that it says, in its order."""
+    left = [dict(bytes_left) for bytes_left in occupancy.left]
+    return left, list(occupancy.places.items()), [[w.id for w in occupancy.members(uuid)] for uuid in GPUS]
+
+
+@given(STEPS, STEPS)
+def test_a_trial_leaves_no_trace_but_another_version(before: list[object], tried: list[object]) -> None:
+    occupancy = Occupancy(CAPACITY, by_request, twice_on_b)
+
+    def change(steps: list[object]) -> None:
+        for workload, gpus in (step for step in steps if isinstance(step, tuple)):
+            if workload.id in occupancy.places:
+                occupancy.take(workload)
+            else:
+                occupancy.put(workload, gpus)
+
+    change(before)
+    (left, _), places = occupancy.left, occupancy.places
+    was, version, checkpoint = everything(occupancy), occupancy.version, occupancy.checkpoint()
+    with occupancy.trial():
+        change(tried)
+    assert everything(occupancy) == was
+    assert occupancy.left[0] is left
+    assert occupancy.places is places
+    assert occupancy.version > version
+    assert occupancy.checkpoint() == checkpoint
+    occupancy.roll_back(0)
+    assert not occupancy.places

@@ -38,6 +38,10 @@ READ_LIMIT_BYTES: Final = 64 * MAX_BODY_BYTES
 HEADER_LIMIT_BYTES: Final = 32 * 1024
 LOOK_S: Final = 1.0
 """How often the daemon looks whether its socket, its locks and its key are still there."""
+MANY_OBJECTS: Final = 10_000
+"""As many new objects are looked through for garbage at the next look: a few milliseconds."""
+LEFT_ALONE_S: Final = 60.0
+"""So long garbage is kept where there is less of it."""
 log = logging.getLogger(__name__)
 
 
@@ -109,12 +113,10 @@ async def _serve(
     )
     observed = Observed(daemon)
     await daemon.start()
-    # What is loaded and recovered is no garbage: a look through all of it would hold up one step in a hundred.
-    gc.collect()
-    gc.freeze()
     listening.open(server)
     keeping = asyncio.create_task(_keep(listening, server, owned, daemon))
     keeping.add_done_callback(lambda _: stopped.set())
+    collecting = asyncio.create_task(_collect_garbage())
     try:
         log.info("serving %s", listening.path)
         if settings.observe_address:
@@ -128,12 +130,35 @@ async def _serve(
         observed.stop()
         listening.remove()
         keeping.cancel()
+        collecting.cancel()
         await daemon.close()
         await server.close_all_connections()
         await observed.close_all_connections()
         log.info("ended")
         with suppress(asyncio.CancelledError):
+            await collecting
+        with suppress(asyncio.CancelledError):
             await keeping
+
+
+async def _collect_garbage() -> None:
+    """Between steps, and not in one of them, until this is cancelled: there it would hold up one in a hundred.
+
+    What is loaded and recovered by now is no garbage, and is not looked through.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    since_s = 0.0
+    try:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            since_s += LOOK_S
+            if gc.get_count()[0] > MANY_OBJECTS or since_s >= LEFT_ALONE_S:
+                gc.collect()
+                since_s = 0.0
+    finally:
+        gc.enable()
 
 
 async def _keep(listening: Listening, server: BoundedServer, owned: Sequence[Ownership], daemon: Daemon) -> None:

@@ -86,11 +86,12 @@ class Admission(Paper):
 
     def _still_fits(self, workload: Workload) -> tuple[GpuUuid, ...] | None:
         """Its home, or what is left of an elastic one's; `None`: it has none."""
-        left = tuple([uuid for uuid in workload.home if self.has_home_room(workload, uuid)])
-        if workload.spec.resizable:
-            return left[: workload.spec.gpu_counts[0]] if len(left) >= workload.spec.gpu_count else None
-        asked = len(left) in workload.spec.gpu_counts or workload.present
-        return left if left and left == workload.home and asked else None
+        spec, home = workload.spec, workload.home
+        if not spec.resizable:
+            asked = len(home) in spec.gpu_counts or workload.present
+            return home if asked and self.has_room_at(workload, home) else None
+        left = tuple([uuid for uuid in home if self.has_home_room(workload, uuid)])
+        return left[: spec.gpu_counts[0]] if len(left) >= spec.gpu_count else None
 
     def _follow_wish(self, workload: Workload) -> None:
         """Its home goes where its user wishes it to be, if it may be there beside all others'."""

@@ -257,7 +257,7 @@ class Paper:
             pool = self.ledger.pool_of_home(home)
             if pool is not None and self.ledger.obstacle(workload, pool, count=len(home)) is not None:
                 return False
-        return all(self.has_home_room(workload, uuid) for uuid in home)
+        return self.has_room_at(workload, home)
 
     def exchange(self, one: Workload, other: Workload) -> bool:
         """Each gets the other's home, if both may have it. False: nothing is changed."""
@@ -278,6 +278,13 @@ class Paper:
     def is_of_its_pool(self, home: tuple[GpuUuid, ...], uuid: GpuUuid) -> bool:
         """Whether a queue counts `uuid` where it counts `home`: then nothing changes for anybody's."""
         return self.ledger is None or self.ledger.pool_of_home(home) == self.ledger.pool_of_home((uuid,))
+
+    def has_room_at(self, workload: Workload, home: tuple[GpuUuid, ...]) -> bool:
+        """Whether its request may be counted on all of `home`."""
+        for uuid in home:  # noqa: SIM110 - asked so often that a generator would be felt
+            if not self.has_home_room(workload, uuid):
+                return False
+        return True
 
     def has_home_room(self, workload: Workload, uuid: GpuUuid) -> bool:
         """Whether its request may be counted on `uuid`; where more is promised, each must still fit in its turn."""

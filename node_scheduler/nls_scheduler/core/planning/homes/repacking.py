@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from nls_scheduler.core.model import topology
 from nls_scheduler.core.model.values import computed_once
 from nls_scheduler.core.model.workload import Kind
-from nls_scheduler.core.planning.homes.paper import admission_order, counts, pinned_to
+from nls_scheduler.core.planning.homes.paper import counts, pinned_to
 from nls_scheduler.core.planning.making_room.cheapest_moves import BUDGET, Piece
 from nls_scheduler.core.planning.making_room.make_room import Demand, make_room, without
 
@@ -133,16 +133,15 @@ def _put_again(paper: Paper, newcomer: Workload, candidates: list[Workload]) -> 
     if home is None:
         return None
     paper.on_paper.put(newcomer, home)
-    for workload in sorted(candidates, key=lambda w: (-w.spec.request_bytes, *admission_order(w))):
+    for workload in sorted(candidates, key=lambda w: -w.spec.request_bytes):  # of those alike, who came first
         own = old[workload.id]
-        fits = all(paper.has_home_room(workload, uuid) for uuid in own)
-        pools = () if fits else paper.pools_for(workload, counts(workload)[-1], own)
-        new_home = own if fits else paper.best_fit(workload, pools=pools)
-        if new_home is None:
-            return None
+        new_home = own
+        if not paper.has_room_at(workload, own):
+            elsewhere = paper.best_fit(workload, pools=paper.pools_for(workload, counts(workload)[-1], own))
+            if elsewhere is None:
+                return None
+            new_home = new[workload.id] = elsewhere
         paper.on_paper.put(workload, new_home)
-        if new_home != own:
-            new[workload.id] = new_home
     homes = {w.id: new[w.id] for w in candidates if w.id in new}
     return _Change(home, homes, homes.keys())
 

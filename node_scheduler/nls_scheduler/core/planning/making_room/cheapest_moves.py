@@ -152,14 +152,15 @@ class _Board:
 
     def _without_slot(self, draft: _Draft) -> Collection[int]:
         """The Gpus on which no more may be put."""
+        if not self._slots:
+            return ()
         left = dict(self._slots)
-        if left:
-            for number in self._touched(draft):
-                if (gpu := self._gpu[number]) in left:
-                    left[gpu] += 1
-            for _, gpu in draft.placed:
-                if gpu in left:
-                    left[gpu] -= 1
+        for number in self._touched(draft):
+            if (gpu := self._gpu[number]) in left:
+                left[gpu] += 1
+        for _, gpu in draft.placed:
+            if gpu in left:
+                left[gpu] -= 1
         return {gpu for gpu, more in left.items() if more <= 0}
 
     def first(self, goal: int, size_bytes: int, leaving: tuple[int, int]) -> _Draft:

@@ -109,9 +109,10 @@ def _is_hopeless(
         least = min(least, piece.request_bytes) if whatever_moves or piece.may_wait else least
         items.append(Item(least, piece.others | {piece.gpu}))
     room = {uuid: max(0, left) for uuid, left in without(free, pieces).items()}
-    if budget and all(len(gpus) <= 1 for gpus in demand.sets):
+    if budget and all(len(gpus) <= 1 for gpus in demand.sets) and not (slots and any(demand.sets)):
         wanted = [Item(demand.size_bytes, frozenset(chain.from_iterable(demand.sets)))] if any(demand.sets) else []
-        return has_no_way(room, [*items, *wanted], _slots_without(slots, pieces))
+        # Where more are than may be nobody has to go.
+        return has_no_way(room, [*items, *wanted], _slots_without({u: max(0, n) for u, n in slots.items()}, pieces))
     needed = [demand.size_bytes] * min((len(gpus) for gpus in demand.sets), default=0)
     return cannot_fit(room.values(), [*needed, *(item.size_bytes for item in items)])
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.workload import Workload
 
     Gpus = tuple[GpuUuid, ...]
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 
 class Occupancy:
@@ -80,9 +83,10 @@ class Occupancy:
         try:
             yield
         finally:
-            for now, before in zip((*self.left, self.places, self._members), (*left, places, members), strict=True):
-                now.clear()
-                now.update(before)
+            for now, before in zip(self.left, left, strict=True):
+                _become(now, before)
+            _become(self.places, places)
+            _become(self._members, members)
             del self._done[done:]
             self.version += 1
 
@@ -99,3 +103,9 @@ class Occupancy:
             else:
                 self.put(workload, gpus)
             self._done.pop()
+
+
+def _become(now: dict[Key, Value], before: dict[Key, Value]) -> None:
+    """The same object with the content of another, in its order."""
+    now.clear()
+    now.update(before)
