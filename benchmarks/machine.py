@@ -25,6 +25,7 @@ def machine() -> dict[str, Any]:
         "memory_gib": round(memory / 2**30, 1),
         "kernel": platform.release(),
         "python": platform.python_version(),
+        "python_build": " ".join(sys.version.partition("(")[2].replace(")", "").split()),
     }
 
 

@@ -15,6 +15,7 @@ from test_histories import Histories
 from test_queue_histories import QueueHistories
 
 from nls_scheduler.core import simulator
+from nls_scheduler.core.model.ids import WorkloadId
 from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.core.planning.homes import known
 from nls_scheduler.core.planning.homes.assign import assign_homes
@@ -31,7 +32,6 @@ from step_latency import departments, history
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from nls_scheduler.core.model.ids import WorkloadId
     from nls_scheduler.core.model.state import NodeState, PlanEntry
     from nls_scheduler.core.model.workload import Workload
 
@@ -179,6 +179,19 @@ def test_a_newcomer_keeps_room_free_in_time_although_who_asks_for_the_same_has_s
     stage.after(100)
     stage.notebook("dave", request=2.0, limit=2.0, priority=5)
     assert stage.node.state.timer_at == 160.0
+
+
+def test_only_behind_one_who_has_found_no_home_it_is_known_that_there_is_none() -> None:
+    """Room that is kept for that one is kept from those behind it."""
+    stage = Stage(1)
+    stage.notebook("alice", request=1.0)
+    stage.notebook("m", request=1.0)
+    state, waits = stage.node.state, stage.workload("m")
+    remembered = state.remembered
+    assert isinstance(remembered, known.KnownHomes)
+    assert remembered.why_in_vain(state, replace(waits, id=WorkloadId("z"))) == stage.reason("m")
+    for earlier in ({"id": WorkloadId("a")}, {"id": WorkloadId("z"), "submitted_at": waits.submitted_at - 1.0}):
+        assert remembered.why_in_vain(state, replace(waits, **earlier)) is None
 
 
 def test_a_newcomer_with_whom_its_queue_is_owed_more_helps_who_waits_before_it() -> None:
