@@ -113,6 +113,9 @@ async def _serve(
     )
     observed = Observed(daemon)
     await daemon.start()
+    # What is loaded and recovered is no garbage.
+    gc.collect()
+    gc.freeze()
     listening.open(server)
     keeping = asyncio.create_task(_keep(listening, server, owned, daemon))
     keeping.add_done_callback(lambda _: stopped.set())
@@ -142,12 +145,7 @@ async def _serve(
 
 
 async def _collect_garbage() -> None:
-    """Between steps, and not in one of them, until this is cancelled: there it would hold up one in a hundred.
-
-    What is loaded and recovered by now is no garbage, and is not looked through.
-    """
-    gc.collect()
-    gc.freeze()
+    """Between steps, and not in one of them, until this is cancelled: there it would hold up one in a hundred."""
     gc.disable()
     since_s = 0.0
     try:
