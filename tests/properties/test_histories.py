@@ -23,7 +23,10 @@ from nls_scheduler.core.model.reasons import Reason
 from nls_scheduler.core.model.topology import Link
 from nls_scheduler.core.model.workload import Kind, Phase, WorkloadSpec
 from nls_scheduler.core.simulator import GIB, SimulatedNode
-from nls_scheduler.requests import joining
+from nls_scheduler.core.step import step
+from nls_scheduler.requests import growing, joining
+from nls_scheduler.requests.queue_access import check_growth
+from nls_scheduler.wire.errors import Problem
 from properties.effort import examples
 
 if TYPE_CHECKING:
@@ -189,6 +192,21 @@ class Histories(RuleBasedStateMachine):
         workload = self.pick(choice, lambda s: s.process is not None)
         if workload is not None:
             self.node.kill(workload)
+
+    @rule(choice=st.integers(0, 50), request=quarters, burst=quarters)
+    def user_asks_for_another_size(self, choice, request, burst):
+        workload = self.pick(choice)
+        if workload is not None:
+            state, known = self.node.state, self.node.state.workloads[workload]
+            spec = replace(known.spec, request_bytes=request * GIB, limit_bytes=min(16, request + burst) * GIB)
+            event = ev.WorkloadRespecified(self.node.now, workload, spec)
+            try:
+                check_growth(state, known, spec)
+                growing.check(state, step(state, event)[0], workload)
+            except Problem:
+                return
+            self.node.workloads[workload].spec = spec
+            self.node.tell(event)
 
     @rule(choice=st.integers(0, 50))
     def release(self, choice):

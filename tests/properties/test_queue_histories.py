@@ -14,8 +14,6 @@ from nls_scheduler.core.model.pools import Pool
 from nls_scheduler.core.model.reasons import Reason
 from nls_scheduler.core.model.workload import Kind, Phase
 from nls_scheduler.core.simulator import GIB, SimulatedNode
-from nls_scheduler.core.step import step
-from nls_scheduler.requests import growing
 from nls_scheduler.requests.queue_access import check_growth
 from nls_scheduler.views.explain import explain
 from nls_scheduler.views.history import Recorder
@@ -85,21 +83,6 @@ class QueueHistories(Histories):
                 return
             self.node.workloads[workload].spec = spec
             self.node.tell(ev.WorkloadRespecified(self.node.now, workload, spec))
-
-    @rule(choice=st.integers(0, 50), request=quarters, burst=quarters)
-    def user_asks_for_another_size(self, choice, request, burst):
-        workload = self.pick(choice)
-        if workload is not None:
-            state, known = self.node.state, self.node.state.workloads[workload]
-            spec = replace(known.spec, request_bytes=request * GIB, limit_bytes=min(16, request + burst) * GIB)
-            event = ev.WorkloadRespecified(self.node.now, workload, spec)
-            try:
-                check_growth(state, known, spec)
-                growing.check(state, step(state, event)[0], workload)
-            except Problem:
-                return
-            self.node.workloads[workload].spec = spec
-            self.node.tell(event)
 
     @rule(policy=policies)
     def the_administrator_changes_the_rules(self, policy):

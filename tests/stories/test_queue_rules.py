@@ -247,6 +247,22 @@ def test_a_priority_that_changes_while_a_notebook_is_on_its_way_is_obeyed_afterw
     assert stage.phase("build") in ("queued", "suspended")
 
 
+def test_who_may_burst_from_now_on_while_it_leaves_for_another_queue_leaves_all_the_same() -> None:
+    stage = Stage(1, queues=(Queue("a", quota={"default": 1.0}), Queue("b")))
+    stage.notebook("bob", request=1.0, limit=1.0, queue="b")
+    stage._ids["alice"] = stage.node.submit(name="alice", request_bytes=TOTAL, limit_bytes=TOTAL, queue="a")
+    bob = stage.workload("bob")
+    assert stage.phase("bob") == "suspending"
+    spec = replace(bob.spec, request_bytes=TOTAL // 2)
+    assert spec.may_borrow
+    assert not bob.spec.may_borrow
+    stage.node.tell(ev.WorkloadRespecified(stage.node.now, bob.id, spec))
+    stage.completes("bob")
+    stage.node.settle()
+    assert stage.runs("alice")
+    assert stage.phase("bob") in ("queued", "suspended")
+
+
 def test_two_departments_and_a_new_pool() -> None:
     """Ten V100 each. B is idle, so A uses all; B comes back; then A100 arrive, in which nobody has a quota yet."""
     v100 = Pool("v100", ("Tesla V100*",), max_workloads_per_gpu=1)

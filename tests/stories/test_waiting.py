@@ -160,6 +160,20 @@ def test_a_workload_that_asks_for_less_is_admitted_then() -> None:
     assert stage.runs("book")
 
 
+def test_who_asks_for_less_where_it_runs_reads_that_it_may_burst_there() -> None:
+    stage = Stage(1)
+    stage.notebook("book", request=1.0, limit=1.0)
+    assert stage.reason("book") == stage.why(Reason.AT_HOME, gpus=[0], shares=[1.0])
+    for request, kind, share in ((0.5, Reason.AT_HOME_WITH_BURST, 1.0), (0.75, Reason.AT_HOME_WITH_BURST, 1.0)):
+        spec = replace(stage.workload("book").spec, request_bytes=int(request * TOTAL))
+        stage.node.tell(ev.WorkloadRespecified(stage.node.now, stage.workload("book").id, spec))
+        assert stage.reason("book") == stage.why(kind, gpus=[0], shares=[share])
+    for size in (1.0, 0.5):
+        spec = replace(stage.workload("book").spec, request_bytes=int(size * TOTAL), limit_bytes=int(size * TOTAL))
+        stage.node.tell(ev.WorkloadRespecified(stage.node.now, stage.workload("book").id, spec))
+        assert stage.reason("book") == stage.why(Reason.AT_HOME, gpus=[0], shares=[size])
+
+
 def test_who_is_released_while_it_waits_is_gone_at_once() -> None:
     stage = full_node()
     stage.notebook("book")

@@ -50,16 +50,20 @@ def _as_mostly(
     if not (before.target == current == draft.rooms.target.get(key, ())):
         return None
     if current:
-        stays = workload.phase is Phase.RUNNING and key not in told and before.reason.kind in _WHY_THERE
-        as_it_is = (None, None, draft.allowances[key])
-        return before if stays and (before.cause, before.position, before.allowance_bytes) == as_it_is else None
-    why = homes.waits.get(key)
-    if home or why is None or not workload.wants_gpu or workload.frozen is not None:
+        if workload.phase is not Phase.RUNNING or key in told:
+            return None
+        kind, size_bytes = _what_is_said(draft, workload, current, home)
+        as_it_is = (kind, (size_bytes,), None, None, draft.allowances[key])
+        why = before.reason
+        is_said = (why.kind, why.bytes, before.cause, before.position, before.allowance_bytes) == as_it_is
+        return before if is_said else None
+    waits = homes.waits.get(key)
+    if home or waits is None or not workload.wants_gpu or workload.frozen is not None:
         return None
     largest, position = draft.holders[0][1] if draft.holders else None, positions.get(key)
-    if (why, largest, position) == (before.reason, before.cause, before.position):
+    if (waits, largest, position) == (before.reason, before.cause, before.position):
         return before
-    return PlanEntry((), (), why, largest, position=position)
+    return PlanEntry((), (), waits, largest, position=position)
 
 
 def _as_it_is_now(
@@ -225,12 +229,7 @@ def _why_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) ->
             return Why(Reason.BEING_FREED, gpus=lacking)
         return Why(Reason.HELD, gpus=lacking, who=_mentions(draft, holder))
     home = draft.homes.homes[workload.id]
-    size_bytes = workload.spec.request_bytes
-    if not workload.spec.burstable:
-        kind = Reason.AT_HOME
-    else:
-        kind = Reason.AT_HOME_WITH_BURST if target == home else Reason.BORROWS
-        size_bytes = draft.allowances[workload.id]
+    kind, size_bytes = _what_is_said(draft, workload, target, home)
     before = draft.state.plan.get(workload.id)
     if before is not None:
         # Mostly it is the same reason, and then nobody has to compare it.
@@ -239,3 +238,12 @@ def _why_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) ->
             return why
     because = (Why(Reason.HOME, gpus=home),) if kind is Reason.BORROWS else ()
     return Why(kind, gpus=target, bytes=(size_bytes,), because=because)
+
+
+def _what_is_said(
+    draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], home: tuple[GpuUuid, ...]
+) -> tuple[Reason, int]:
+    """Why it is on `target` where nothing else is to be said, and how much it may use there."""
+    if not workload.spec.burstable:
+        return Reason.AT_HOME, workload.spec.request_bytes
+    return Reason.AT_HOME_WITH_BURST if target == home else Reason.BORROWS, draft.allowances[workload.id]

@@ -29,6 +29,8 @@ def chosen_together(state: NodeState, homes: Homes) -> dict[WorkloadId, GpuUuid]
         move = workload.move
         if move is None or not workload.spec.may_borrow or move.to == workload.current or workload.wish is not None:
             continue
+        if not move.to:
+            continue  # it lost its home when it might not borrow yet: nowhere was chosen for it
         if move.for_whom in state.workloads or workload.phase in (Phase.SUSPENDING, Phase.SUSPENDED):
             (bound[key],) = move.to
     return {key: uuid for key, uuid in (bound | homes.bound).items() if state.workloads[key].stands_on is None}
