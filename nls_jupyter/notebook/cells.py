@@ -206,7 +206,7 @@ class CellRunner:
         msg_id, reply = self._hand_over(
             ask.code, line, follow, run, label=ask.label, options=ask.options, meanwhile=ask.meanwhile
         )
-        content, shown = reply["content"], self._relay.abandon(msg_id)
+        content, shown = reply["content"], self._relay.finish_directly(msg_id)
         if content["status"] == "error" and content["ename"] == "UsageError" and (shown is None or shown.error is None):
             # The GPU process leaves it to this kernel to print these; the traceback is that of an earlier error.
             self._shell.show_usage_error(UsageError(content["evalue"]))

@@ -183,6 +183,7 @@ class GpuComms:
         except GpuProcessDied:
             self._lose(process)
         finally:
+            self._relay.finish_directly(msg_id)
             if orders is not None and msg_type != "nls_comm_close":
                 await orders.tell_cell_finished(msg_id)
 

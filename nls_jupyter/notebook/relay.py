@@ -132,7 +132,7 @@ class _Call:
         self.run_in_caller = run_in_caller
         self.direct = run_in_caller is None
         self.in_caller = False
-        self._is_over = False
+        self.is_over = False
         self._showed = False
         # At most one of them: the last message, which may be what the cell ends with.
         self.result: Message | None = None
@@ -141,7 +141,7 @@ class _Call:
     def note(self, message: Message) -> None:
         """Remember what was published directly, for who made the call."""
         self._showed = True
-        if self._is_over:
+        if self.is_over:
             return
         if message["header"]["msg_type"] == "execute_result":
             self.result = message
@@ -151,7 +151,7 @@ class _Call:
     def end(self) -> Shown:
         """What was shown until now; what comes yet is published directly."""
         shown = Shown(self.result, self.error, self._showed)
-        self._is_over = True
+        self.is_over = True
         self.result = self.error = self.run_in_caller = None
         self.in_caller = False
         return shown
@@ -186,7 +186,8 @@ class OutputRelay:
     def follow_directly(self, parent: Message) -> str:
         """Begin a call for a frontend's own message, a cell in auto mode or a widget's. Returns the `msg_id` for it.
 
-        Its outputs, result and error included, are published under `parent` as the GPU process made them.
+        Its outputs, result and error included, are published under `parent` as the GPU process made them. It ends with
+        `finish_directly`.
         """
         return self._remember(_Call(parent, None))
 
@@ -196,8 +197,11 @@ class OutputRelay:
         with self._lock:
             self._calls[msg_id] = call
             self._calls.move_to_end(msg_id)
-            while len(self._calls) > REMEMBERED_CELLS:
-                self._calls.popitem(last=False)
+            if len(self._calls) > REMEMBERED_CELLS:
+                # Whoever is not over yet shows more, however many widgets' messages came since.
+                oldest = next((key for key, call in self._calls.items() if call.is_over), None)
+                if oldest is not None:
+                    del self._calls[oldest]
         return msg_id
 
     def forward(self, message: Message) -> None:
@@ -227,7 +231,8 @@ class OutputRelay:
             RemoteError, RemoteInterrupt: the cell failed.
             UsageError: it did, in a way that IPython says in a line.
         """
-        call, shown = self._call(msg_id), self.abandon(msg_id)
+        call = self._call(msg_id)
+        shown = None if call is None else call.end()
         content, error = reply["content"], None if shown is None else shown.error
         if content["status"] == "error" and content["ename"] == "UsageError" and error is None:
             # IPython prints these instead of a traceback; the traceback in such a reply is that of an earlier error.
@@ -255,8 +260,18 @@ class OutputRelay:
             _display(result)  # one of its forms failed, the others are there
         raise remote_error(content, shown=True)
 
-    def abandon(self, msg_id: str) -> Shown | None:
-        """End the call without a reply: late outputs of its threads still find their cell, published directly."""
+    def abandon(self, msg_id: str) -> None:
+        """End the call without a reply: what was held back for that is shown, and late outputs find their cell."""
+        call = self._call(msg_id)
+        if call is None or call.is_over:
+            return
+        shown = call.end()
+        held_back = shown.result or shown.error
+        if held_back is not None and not call.direct:
+            self._publish(call, held_back)
+
+    def finish_directly(self, msg_id: str) -> Shown | None:
+        """End a call of `follow_directly`. Returns what it showed; `None`: it is not known any more."""
         call = self._call(msg_id)
         return None if call is None else call.end()
 

@@ -29,7 +29,7 @@ from nls_jupyter.saved_state.manifest import is_result
 from nls_jupyter.saved_state.watchdog import SaveEndsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 
 # Types in C whose references are all met.
 _PLAIN: frozenset[type] = frozenset(
@@ -92,7 +92,7 @@ class Counts:
         namespace: Mapping[str, Any],
         holders: Iterable[Mapping[str, Any]],
         results: Iterable[int],
-        flat: set[int],
+        flat: Set[int],
         tick: Callable[[], None],
     ) -> None:
         self._names = names

@@ -17,7 +17,7 @@ from nls_jupyter.saved_state.regions import NAMESPACE, UnsavableError
 from nls_jupyter.saved_state.watchdog import SaveEndsError, StuckError
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
+    from collections.abc import Mapping
 
     from nls_jupyter.saved_state.store import Scratch
 
@@ -50,7 +50,7 @@ class Encoder:
     `flat` is a graph's, see there.
     """
 
-    def __init__(self, scratch: Scratch, rules: Rules, holders: list[Any], flat: Container[int] = ()) -> None:
+    def __init__(self, scratch: Scratch, rules: Rules, holders: list[Any], flat: Mapping[int, int]) -> None:
         self._scratch = scratch
         self._flat = flat
         self._rules = rules
@@ -65,8 +65,8 @@ class Encoder:
     def encode(self, names: Mapping[str, Any]) -> Encoded:
         """Pickle everything; what a class or function needs while objects are made comes first."""
         for name, value in sorted(names.items(), key=lambda item: rank(item[1])):
-            words = bulk.words_of(value) if len(names) == 1 and id(value) in self._flat else None
-            self._add(name, value, words)
+            size_bytes = self._flat.get(id(value)) if len(names) == 1 else None
+            self._add(name, value, None if size_bytes is None else bulk.words_of(value, size_bytes))
         self._encoded.keys, self._encoded.buffers = self._regions.keys, self._regions.buffers
         return self._encoded
 
@@ -90,8 +90,12 @@ class Encoder:
         except SaveEndsError:
             raise
         except BaseException as error:  # noqa: BLE001 - the user is told which name, and why
-            self._encoded.missing.append(MissingName(name, type_name(value), reason_for(error, value)))
             self._forget(frame, position, first_region)
+            if words is not None and not is_of(error, NoRoomError):  # it is not as it was when it was looked at
+                self._pickler.fast = False
+                self._add(name, value, None)
+                return
+            self._encoded.missing.append(MissingName(name, type_name(value), reason_for(error, value)))
             return
         memory_bytes = self._scratch.tell() - position + self._regions.size_bytes(first_region)
         where = self._where.setdefault(id(value), "gpu" if self._regions.met_gpu else "host")
@@ -103,7 +107,8 @@ class Encoder:
         self._scratch.rewind(position)
         self._regions.rewind(first_region)
         if self._pickler.fast:
-            return  # it was the only one
+            self._pickler.clear_memo()  # it is the only name
+            return
         memo = self._pickler.memo.copy()
         begin = memo[id(frame)][0]
         memo = {key: entry for key, entry in memo.items() if entry[0] < begin}

@@ -95,7 +95,8 @@ class Graph:
     Attributes:
         memories: all memory that was met, by key.
         holders: the objects that show memory.
-        flat: big containers that alone hold what is in them, and nothing is behind that; by identity.
+        flat: the size of the pickle without a memo of big containers that alone hold what is in them, and nothing is
+            behind that; by identity.
         torn: names that show memory of a device which another library shows too; known after `components`.
     """
 
@@ -105,18 +106,17 @@ class Graph:
         leaves: tuple[type, ...],
         namespaces: Iterable[Mapping[str, Any]],
         tick: Callable[[], None],
-        plain: set[bytes] | None = None,
     ) -> None:
         self.memories: dict[object, Memory] = {}
         self.holders: list[Any] = []
-        self.flat: set[int] = set()
+        self.flat: dict[int, int] = {}
         self.torn: set[str] = set()
         self._lookers = {**looks.LOOKERS, **lookers}
         immutable = {kind for kind, looker in lookers.items() if looker is looks.ATOM}
         self._leaves = leaves
         self._namespaces = {id(namespace) for namespace in namespaces}
         self._tick = tick
-        self._bulk = Bulk(tick, set() if plain is None else plain)
+        self._bulk = Bulk(tick)
         self._atoms = looks.ATOMS | immutable
         # Shared by everybody and without content; never a reason to belong together.
         self._owner: dict[int, int] = dict.fromkeys((id(()), id(frozenset()), *self._namespaces), -1)
@@ -203,21 +203,18 @@ class Graph:
         return behind
 
     def _in_bulk(self, seen: _Name, container: Any) -> bool:
-        digest = self._bulk.digest_of(container) if len(container) > _MANY and type(container) in _BULKY else None
-        if digest is None:
+        flat = self._bulk.look_at(container) if len(container) > _MANY and type(container) in _BULKY else None
+        if flat is None:
             return False
-        seen.digest.update(digest)
+        seen.digest.update(flat.digest)
         seen.nodes += len(container)
-        self.flat.add(id(container))
+        self.flat[id(container)] = flat.size_bytes
         return True
 
     def _hold(self, number: int, seen: _Name, things: list[Any]) -> None:
         seen.held.append(things)
-        if len(things) > _MANY:
-            return  # that one of so many is a large text that somebody else has too is not worth the search
-        for thing in things:
-            if type(thing) in _STRINGS and len(thing) >= _LARGE_BYTES:
-                self._is_new(number, thing)
+        for large in [thing for thing in things if type(thing) in _STRINGS and len(thing) >= _LARGE_BYTES]:
+            self._is_new(number, large)
 
     def _new_among(self, number: int, things: list[Any]) -> list[Any]:
         if len(things) > _MANY:

@@ -50,7 +50,6 @@ class OneSave:
         before: the fingerprints of the save before.
         is_fresh: what need not be saved, because a new process has it anyway.
         held: what memory of Gpus held, for a copy of its process, which cannot read it.
-        plain: see `Bulk`; what is found is added.
     """
 
     def __init__(
@@ -62,9 +61,7 @@ class OneSave:
         before: Fingerprints,
         is_fresh: Callable[[Component], bool],
         held: Held | None = None,
-        plain: set[bytes] | None = None,
     ) -> None:
-        self._plain = plain
         self._names = namespace
         main = sys.modules.get("__main__")
         self._namespaces = (*function_globals, vars(main) if main is not None else namespace)
@@ -83,7 +80,7 @@ class OneSave:
         self.on_devices: set[str] = set()
         self.by_digest: dict[bytes, Part] = {}
         self.groups: list[tuple[list[str], int]] = []
-        self.flat: set[int] = set()
+        self.flat: dict[int, int] = {}
         self._walked = namespace
         self._left: dict[int, Part] = {}
 
@@ -103,7 +100,7 @@ class OneSave:
         Raises NoRoomError, OSError.
         """
         check = deadline(within_s)
-        graph = Graph(self._rules.lookers, self._rules.leaves, self._namespaces, check, self._plain)
+        graph = Graph(self._rules.lookers, self._rules.leaves, self._namespaces, check)
         for name, value in self._names.items():
             with contextlib.suppress(OverBudgetError):
                 check()
@@ -172,7 +169,7 @@ class OneSave:
         return {"components": components, "interpreter": interpreter}
 
     def _walk(self) -> Graph:
-        graph = Graph(self._rules.lookers, self._rules.leaves, self._namespaces, self._tick, self._plain)
+        graph = Graph(self._rules.lookers, self._rules.leaves, self._namespaces, self._tick)
         for name, value in self._walked.items():
             graph.add(name, value)
         return graph

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 #: How long an object's own code may do nothing.
 PATIENCE_S = 10.0
-# So many digests of contents are remembered.
-_MOST_PLAIN = 1000
 # What looks for memory of Gpus before a copy is made takes at most this.
 _LOOK_S = 0.02
 
@@ -77,8 +75,7 @@ class Saver:
         self.missed: set[str] = set()
         self._parts: dict[bytes, Part] = {}
         self._last: list[Part] = []
-        self._plain: set[bytes] = set()
-        self._to_look_at: tuple[list[tuple[list[str], int]], set[int]] | None = None
+        self._to_look_at: tuple[list[tuple[list[str], int]], dict[int, int]] | None = None
         self._fingerprints: Fingerprints = {}
         self._carried = Carried()
         self._recurring_s = 0.0
@@ -153,7 +150,7 @@ class Saver:
 
         Raises nothing: without it, that looks at everything. For the arguments see `save`.
         """
-        groups, flat = self._to_look_at or ([], set())
+        groups, flat = self._to_look_at or ([], {})
         self._to_look_at = None
         if not groups:
             return
@@ -166,7 +163,8 @@ class Saver:
                 names = self._names(namespace, function_globals)
                 main = function_globals or vars(sys.modules["__main__"])
                 shown = self._interpreter.shown() if self._interpreter is not None else []
-                counts = Counts(names.every, main, (*names.main_globals, main), shown, flat, stop or watchdog.progress)
+                holders, tick = (*names.main_globals, main), stop or watchdog.progress
+                counts = Counts(names.every, main, holders, shown, flat.keys(), tick)
                 self.touched.look(groups, names.every, main, counts)
         except (Exception, SaveEndsError, StuckError) as error:  # noqa: BLE001 - it was to make the next save cheaper, no more
             self.touched.anything(f"the look ended: {describe(error)}")
@@ -307,9 +305,7 @@ class Saver:
 
         with watchdog.watching(), without_a_trace():
             is_fresh = self._interpreter.is_fresh if self._interpreter is not None else _never
-            save = OneSave(
-                names.every, names.main_globals, committed, tick, self._fingerprints, is_fresh, held, self._plain
-            )
+            save = OneSave(names.every, names.main_globals, committed, tick, self._fingerprints, is_fresh, held)
             try:
                 save.write(self._parts, left)
                 save.keep_interpreter(captured())
@@ -340,8 +336,6 @@ class Saver:
         committed.commit(content, table)
         self._parts, self._last, self._fingerprints = save.by_digest, save.parts, save.fingerprints
         self._to_look_at = save.groups, save.flat
-        if len(self._plain) > _MOST_PLAIN:
-            self._plain.clear()
         self._recurring_s = save.recurring_s
         committed.keep_only([*save.chunks(), *self._carried.chunks()])
         return manifest

@@ -153,12 +153,45 @@ def test_only_so_many_cells_are_remembered(kernel: Kernel, waiting: Waiting, ope
     first = relay.follow(waiting.append)
     kernel.cell = {"header": {"msg_id": "second cell"}}
     second = relay.follow(waiting.append)
+    relay.finish(first, reply())
     for number in range(REMEMBERED_CELLS - 1):
         kernel.cell = {"header": {"msg_id": f"later cell {number}"}}
-        relay.follow(waiting.append)
+        relay.finish(relay.follow(waiting.append), reply())
     relay.forward(stream(first, "forgotten"))
     relay.forward(stream(second, "known"))
     assert [content["text"] for _, content, _ in kernel.sent] == ["known"]
+
+
+def test_a_cell_that_runs_is_not_forgotten_for_what_came_since(
+    kernel: Kernel, waiting: Waiting, open_relay: OpenRelay
+) -> None:
+    relay = open_relay()
+    msg_id = relay.follow(waiting.append)
+    for number in range(2 * REMEMBERED_CELLS):
+        slider = relay.follow_directly({"header": {"msg_id": f"a slider's {number}"}})
+        relay.finish_directly(slider)
+    relay.forward(stream(msg_id, "still there"))
+    relay.forward(result(msg_id, "5"))
+    assert kernel.kinds() == ["stream"]
+    assert repr(relay.finish(msg_id, reply())) == "5"
+    relay.forward(stream("a slider's 3", "forgotten"))
+    relay.forward(stream(slider, "late"))
+    assert [content["text"] for kind, content, _ in kernel.sent if kind == "stream"] == ["still there", "late"]
+
+
+@pytest.mark.parametrize("kind", ["error", "execute_result"])
+def test_what_was_held_back_for_the_reply_is_shown_where_none_comes(
+    kind: str, kernel: Kernel, waiting: Waiting, open_relay: OpenRelay
+) -> None:
+    relay = open_relay()
+    msg_id = relay.follow(waiting.append)
+    error = message("error", msg_id, ename="Odd", evalue="", traceback=[])
+    relay.forward(error if kind == "error" else result(msg_id, "5"))
+    assert not kernel.sent
+    relay.abandon(msg_id)
+    relay.forward(stream(msg_id, "late"))
+    relay.abandon(msg_id)
+    assert kernel.kinds() == [kind, "stream"]
 
 
 def test_output_that_no_cell_owns_is_not_shown_but_widgets_messages_are(kernel: Kernel, open_relay: OpenRelay) -> None:
@@ -385,7 +418,7 @@ def test_what_is_followed_directly_is_published_as_it_came(kernel: Kernel, open_
     assert kernel.kinds() == ["execute_result", "stream", "execute_result", "error"]
     assert [content["execution_count"] for kind, content, _ in kernel.sent if kind == "execute_result"] == [1, 1]
     assert all(sent_under == parent for _, _, sent_under in kernel.sent)
-    shown = relay.abandon(msg_id)
+    shown = relay.finish_directly(msg_id)
     assert shown is not None
     assert shown.anything
     assert shown.result == result(msg_id, "2")
@@ -411,6 +444,8 @@ def test_a_remembered_cell_holds_neither_its_code_nor_what_it_showed(
         relay.forward(shown)
         if ends == "finished":
             relay.finish(msg_id, reply())
+        elif ends == "direct":
+            relay.finish_directly(msg_id)
         elif ends == "failed":
             with pytest.raises(RemoteError):
                 relay.finish(msg_id, reply("error", ename="Odd", evalue="", traceback=[]))

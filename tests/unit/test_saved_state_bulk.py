@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nls_jupyter.saved_state import Saver, SaveStoppedError, graph
+from nls_jupyter.saved_state import Saver, SaveStoppedError, bulk, graph
 from nls_jupyter.saved_state.bulk import Bulk, words_of
 from nls_jupyter.saved_state.room import MachineRoom
 from saved_state_roundtrip import Roundtrip, restore
@@ -35,7 +35,11 @@ OTHERS = {
 
 
 def look(container):
-    return Bulk(int, set()).digest_of(container)
+    return Bulk(int).look_at(container)
+
+
+def words_in(container):
+    return words_of(container, look(container).size_bytes)
 
 
 @pytest.mark.parametrize("make", ROWS.values(), ids=ROWS)
@@ -110,10 +114,9 @@ def test_nobodys_code_runs_in_a_look():
             raise AssertionError
 
     rows = ROWS["dicts"]()
-    bulk = Bulk(int, set())
-    assert bulk.digest_of(rows) is not None
+    assert look(rows) is not None
     rows[3]["number"] = Loud()
-    assert bulk.digest_of(rows) is None
+    assert look(rows) is None
 
 
 def test_a_look_can_be_stopped():
@@ -121,7 +124,7 @@ def test_a_look_can_be_stopped():
         raise SaveStoppedError("stop")
 
     with pytest.raises(SaveStoppedError):
-        Bulk(stop, set()).digest_of(ROWS["dicts"]())
+        Bulk(stop).look_at(ROWS["dicts"]())
 
 
 TOWNS = [f"town {n}" for n in range(20)]
@@ -154,7 +157,7 @@ def test_what_rows_share_they_share_again_and_the_rest_is_written_once(make):
     assert found == rows
     assert repr(found) == repr(rows)
     assert len(set(map(id, texts_in(found)))) == len(set(map(id, texts_in(rows))))
-    assert sorted(map(str, words_of(found))) == sorted(map(str, words_of(rows)))
+    assert sorted(map(str, words_in(found))) == sorted(map(str, words_in(rows)))
 
 
 @pytest.mark.parametrize("make", SHARING.values(), ids=SHARING)
@@ -162,7 +165,7 @@ def test_shared_texts_that_a_sample_cannot_tell_are_all_looked_for(make):
     elsewhere = [f"town number {n}" for n in range(COUNT)]
     left = iter(elsewhere)
     rows = make(lambda: next(left))
-    assert words_of(rows) is None
+    assert words_in(rows) is None
     again = iter([*elsewhere[: COUNT // 2]] * 3)
     rows = make(lambda: next(again))
     found = Roundtrip({"rows": rows})["rows"]
@@ -172,10 +175,10 @@ def test_shared_texts_that_a_sample_cannot_tell_are_all_looked_for(make):
 
 def test_one_word_and_none():
     towns = ["the only one"] * COUNT
-    assert words_of(towns) == ["the only one"]
+    assert words_in(towns) == ["the only one"]
     assert Roundtrip({"towns": towns})["towns"] == towns
     names = [f"name {n}" for n in range(COUNT)]
-    assert words_of(names) == []
+    assert words_in(names) == []
     assert Roundtrip({"names": names})["names"] == names
 
 
@@ -188,9 +191,116 @@ def test_rows_of_two_names_are_one_again_and_what_else_leads_to_them_too():
     assert found["rows"] == rows
 
 
-@pytest.mark.parametrize("now", [[], [5], [{}, *[{1: 1}] * COUNT, 5], {}])
-def test_a_container_that_another_thread_changes_meanwhile_has_no_words(now):
-    assert not words_of(now)
+@pytest.mark.parametrize("now", [[], {}, [{}, *[{1: 1}] * COUNT, 5], [[[n]] for n in range(COUNT)]])
+def test_a_container_that_another_thread_has_changed_since_has_no_words(now):
+    assert words_of(now, 10**6) is None
+
+
+def test_a_container_that_shrinks_meanwhile_has_no_words(monkeypatch):
+    def shrinks(_, population, count):
+        raise ValueError("Sample larger than population")
+
+    monkeypatch.setattr(bulk.random.Random, "sample", shrinks)
+    assert words_of([1] * COUNT, COUNT) is None
+
+
+def same(rows):
+    found = Roundtrip({"rows": rows})["rows"]
+    assert found == rows
+    return found
+
+
+@pytest.mark.parametrize("character", ["\u25a1", b"x", "\xff", "x", "\U0001f600", "\ud800"])
+def test_single_characters_stay_as_many_as_they_were(character):
+    found = same([[character] * 5 for _ in range(COUNT)])
+    assert len({id(part) for row in found for part in row}) == 1
+    found = same([{character: n} for n in range(COUNT)])
+    assert len({id(part) for row in found for part in row}) == 1
+
+
+def test_a_few_large_texts_are_not_written_again_and_again():
+    documents = [f"document {n}" * 100 for n in range(COUNT)]
+    rows = [{**{f"column {k}": n * k % 7 for k in range(50)}, "text": documents[n // 5]} for n in range(5 * COUNT)]
+    assert words_in(rows) is None
+    assert len({id(row["text"]) for row in same(rows)}) == len({id(row["text"]) for row in rows})
+
+
+def test_large_texts_that_no_row_of_the_sample_has_are_not_written_again_and_again():
+    count, text = 20 * COUNT, "x" * 100_000
+    asked = {*random.Random(0).sample(range(count), bulk._ASKED)}
+    rows = [{"number": n, "text": None} for n in range(count)]
+    for number in [n for n in range(count) if n not in asked][::400]:
+        rows[number]["text"] = text
+    with contextlib.closing(Saver(MachineRoom(memory_limit_bytes=8 << 20))) as saver:
+        assert not saver.save({"rows": rows}, cell=None).missing
+
+
+def test_tuples_that_rows_share_are_not_multiplied():
+    labels = tuple(f"label {n}" for n in range(50))
+    gc.collect()  # it looks no more into a tuple of texts from now on, nor into dicts of those
+    rows = [{"number": n, "labels": labels} for n in range(COUNT)]
+    assert not any(map(gc.is_tracked, rows))
+    assert len({id(row["labels"]) for row in same(rows)}) == 1
+
+
+def nested(depth):
+    found = [1]
+    for _ in range(depth):
+        found = [found, found]
+    return found
+
+
+def deep_tuple(depth):
+    found = (1,)
+    for _ in range(depth):
+        found = (found, found)
+        gc.collect()
+    return found
+
+
+SHARED_INSIDE = {
+    "one in all rows": lambda: (lambda big: [(n, big) for n in range(COUNT)])(list(range(100_000))),
+    "in one row, twice and twice and twice": lambda: [[n] for n in range(COUNT)] + [[nested(60)]],
+    "in one dict, as tuples": lambda: [{"n": n} for n in range(COUNT)] + [{"n": deep_tuple(60)}],
+}
+
+
+@pytest.mark.parametrize("make", SHARED_INSIDE.values(), ids=SHARED_INSIDE)
+def test_what_rows_share_inside_is_not_written_out_to_look_at_it(make, monkeypatch):
+    monkeypatch.setattr(bulk, "resident_bytes", lambda: 1 << 24)
+    rows = make()
+    assert look(rows) is None
+    assert Roundtrip({"rows": rows}).manifest.memory_bytes < 4 << 20
+
+
+def test_one_text_in_all_rows_is_not_hashed_again_and_again(monkeypatch):
+    monkeypatch.setattr(bulk, "resident_bytes", lambda: 1 << 24)
+    text = "x" * 1_000_000
+    rows = [{"number": n, "text": text} for n in range(COUNT)]
+    assert look(rows) is None
+    assert Roundtrip({"rows": rows}).manifest.memory_bytes < 4 << 20
+
+
+def test_a_large_text_that_names_share_is_saved_once_however_much_is_beside_it():
+    text = "x" * 1_000_000
+    names = {f"name {n}": [*([k] for k in range(COUNT)), text, [[[n]]]] for n in range(4)}
+    found = Roundtrip(names)
+    assert found.manifest.memory_bytes < 2_000_000
+    assert len({id(found[name][COUNT]) for name in names}) == 1
+
+
+def test_what_another_name_changes_while_it_is_pickled_is_pickled_as_it_is_then():
+    rows = [[n] for n in range(COUNT)]
+
+    class Shares:
+        def __reduce__(self):
+            rows[1] = rows[0]
+            rows[3].append(rows[3])
+            return int, ()
+
+    names = Roundtrip({"other": Shares(), "rows": rows})
+    assert names["rows"][1] is names["rows"][0]
+    assert names["rows"][3][1] is names["rows"][3]
 
 
 def test_rows_that_are_read_in_come_back_untracked_by_the_collector_as_they_were():
