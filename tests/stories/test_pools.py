@@ -232,3 +232,16 @@ def test_who_waits_in_a_pool_that_is_configured_no_more_reads_that() -> None:
     assert stage.reason("waits") == stage.why(Reason.NO_POOL, names=["first"])
     stage.changes(pools=(Pool("first", ("0",)),))
     assert stage.runs("waits")
+
+
+def test_an_idle_suspend_that_failed_is_tried_again_without_any_other_event() -> None:
+    stage = Stage(1, idle_suspend_s=20.0)
+    stage.notebook("book")
+    stage.after(19)
+    stage.node.now += 2.0
+    stage.node.sample()
+    stage.completes("book", fail=True)
+    failed_at, at = stage.node.now, stage.node.state.timer_at
+    assert at == failed_at + stage.node.state.policy.cool_down_s
+    stage.after(at - failed_at + 1.0)
+    assert stage.phase("book") == "suspended"

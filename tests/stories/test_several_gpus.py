@@ -306,3 +306,57 @@ def test_who_has_a_home_and_asks_for_another_number_of_gpus_gets_another_home() 
     process.lingers = False
     stage.after(1)
     assert len(stage.gpus("double")) == 2
+
+
+ABOVE_REQUESTS = {
+    "each on two Gpus": ({"gpu_count": 2}, {"gpu_count": 2}),
+    "elastic": ({"gpu_count_max": 2}, {"gpu_count_max": 2}),
+    "elastic, and one that does not start again": ({"gpu_count_max": 2}, {"gpu_count": 2, "requeue": False}),
+}
+
+
+@pytest.mark.parametrize(("first", "second"), ABOVE_REQUESTS.values(), ids=ABOVE_REQUESTS)
+def test_commands_that_need_more_than_their_requests_do_not_stop_each_other_for_ever(
+    first: dict[str, object], second: dict[str, object]
+) -> None:
+    stage = Stage(2)
+    stage.command("one", 0.25, 1.0, **{"requeue": True, **first})
+    stage.allocates("one", 0.7)
+    stage.command("other", 0.5, 1.0, **{"requeue": True, **second})
+    if stage.runs("other"):
+        stage.allocates("other", 0.6)
+    ran = [name for name in ("one", "other") if stage.runs(name)]
+    assert ran
+    for name in {"one", "other"}.difference(ran):
+        assert stage.reason(name).kind is Reason.USED_ABOVE_REQUEST
+        stage.after(3600)
+        assert stage.runs(*ran)
+        stage.ends(ran[0])
+        assert stage.runs(name)
+
+
+def test_gangs_that_need_more_than_their_requests_do_not_stop_each_other_for_ever() -> None:
+    stage = Stage(2)
+    stage.gang("a", 2, request=0.25, limit=1.0, requeue=True)
+    for name in ("a-0", "a-1"):
+        stage.allocates(name, 0.7)
+    stage.gang("b", 2, request=0.5, limit=1.0, requeue=True)
+    for name in ("b-0", "b-1"):
+        if stage.runs(name):
+            stage.allocates(name, 0.6)
+    stage.after(3600)
+    ran = [stage.runs(f"{name}-0", f"{name}-1") for name in ("a", "b")]
+    assert sorted(ran) == [False, True]
+
+
+def test_a_command_that_needs_more_than_its_request_has_it_before_a_notebooks_burst() -> None:
+    stage = Stage(2)
+    stage.command("double", 0.5, 1.0, requeue=True, gpu_count=2)
+    stage.allocates("double", 0.8)
+    stage.command("firm", 0.5)
+    assert stage.phase("double") != "running"
+    stage.notebook("book", 0.125, 1.0)
+    stage.allocates("book", 0.5)
+    stage.ends("firm")
+    stage.after(3600)
+    assert stage.runs("double")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.entries import entries_of
 from nls_scheduler.core.planning.gangs import leave_together
 from nls_scheduler.core.planning.gangs import resting as resting_gangs
@@ -56,6 +57,11 @@ def make_plan(state: NodeState) -> Plan:
 
 
 def _wakes_of(state: NodeState, entries: Mapping[WorkloadId, PlanEntry]) -> list[float]:
-    """When the next rung of anybody's ladder follows."""
+    """When the next rung of anybody's ladder follows, or one is tried again."""
     deadlines = [entry.deadline_at for entry in entries.values() if entry.deadline_at is not None]
-    return [*deadlines, *map(state.policy.interrupt_at, deadlines), *freezing.wakes_at(state, entries)]
+    again = [
+        w.suspend_failed_at + state.policy.cool_down_s
+        for w in state.workloads.values()
+        if w.suspend_failed_at is not None and w.phase is Phase.RUNNING and entries[w.id].target != w.current
+    ]
+    return [*deadlines, *map(state.policy.interrupt_at, deadlines), *again, *freezing.wakes_at(state, entries)]

@@ -46,6 +46,9 @@ def _place(state: NodeState, homes: Homes, wanting: list[Workload], bound: dict[
     for workload in sorted(pinned, key=lambda w: (w.spec.can_take_turns, _line(draft, w))):
         if _stands_away(draft, workload):
             draft.over.append(workload)
+        elif not _comes_back_beside_others(draft, workload):
+            above = (workload.return_bytes, workload.spec.request_bytes)
+            draft.waits[workload.id] = Why(Reason.USED_ABOVE_REQUEST, bytes=above, because=(Why(Reason.NOBODY_YIELDS),))
         elif not workload.spec.can_take_turns or draft.rooms.is_owed(workload):
             _claim_home(draft, workload)
         else:
@@ -98,6 +101,21 @@ def _claim_home(draft: Draft, workload: Workload) -> None:
     draft.rooms.add(workload, home)
     for uuid in home:
         draft.claimants.setdefault(uuid, []).append(workload)
+
+
+def _comes_back_beside_others(draft: Draft, workload: Workload) -> bool:
+    """Whether a command that needs more than its request has room at home when only those yield who can move.
+
+    Those who cannot would stop for its burst, and it for theirs when they come back, for ever.
+    """
+    if workload.spec.movable or workload.present or workload.within_request:
+        return True
+    rooms = draft.rooms
+    for uuid in draft.homes.homes[workload.id]:
+        there = [w.spec.request_bytes if w.spec.movable else rooms.size_on(w, uuid) for w in rooms.members(uuid)]
+        if uuid in rooms.gpus and sum(there) + workload.return_bytes > rooms.gpus[uuid].capacity_bytes:
+            return False
+    return True
 
 
 def _stands_away(draft: Draft, workload: Workload) -> bool:
