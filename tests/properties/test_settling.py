@@ -96,11 +96,20 @@ class History:
             self.submit(Kind.COMMAND, **sizes, **wanted, requeue=True, from_start_bytes=uses)
         elif what < 0.85 or self.given:
             self.submit(Kind.COMMAND, **sizes, **wanted, requeue=chance.random() < 0.5)
-        elif what < 0.93:
-            for _ in range(2):
-                self.submit(Kind.COMMAND, **sizes, **wanted, gang=f"gang-{number}", gang_size=2, requeue=True)
         else:
-            self.submit(Kind.COMMAND, **sizes, **wanted, gpu_count_max=chance.choice((2, 3)), requeue=True)
+            uses = {"from_start_bytes": chance.choice((0, 6, 10, 14)) * GIB}
+            if chance.random() < 0.5:
+                sizes["limit_bytes"] = 16 * GIB
+            else:
+                uses = {}
+            several = {**sizes, **wanted, **uses, "requeue": True}
+            if what < 0.92:
+                for _ in range(2):
+                    self.submit(Kind.COMMAND, **several, gang=f"gang-{number}", gang_size=2)
+            elif what < 0.95:
+                self.submit(Kind.COMMAND, **several, gpu_count=2)
+            else:
+                self.submit(Kind.COMMAND, **several, gpu_count_max=chance.choice((2, 3)))
 
     def submit(self, kind: Kind, **wanted: object) -> None:
         home = (self.chance.choice(sorted(self.node.state.gpus)),) if self.given else None

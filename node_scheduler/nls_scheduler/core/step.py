@@ -372,7 +372,7 @@ def _starting(workload: Workload, entry: PlanEntry) -> Workload:
 def _suspending(state: NodeState, workload: Workload, entry: PlanEntry) -> Workload:
     """Without a target it stays off until its next cell; a move for burst alone starts the cool-down."""
     asked_for = workload.wish in entry.target
-    for_burst = bool(entry.target) and entry.cause is None and entry.deadline_at is None and not asked_for
+    for_burst = entry.bound is not None and entry.cause is None and entry.deadline_at is None and not asked_for
     return transition(
         workload,
         SuspendProcess,

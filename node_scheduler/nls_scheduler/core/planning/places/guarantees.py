@@ -42,13 +42,11 @@ def place_guarantees(state: NodeState, homes: Homes, wanting: list[Workload]) ->
 def _place(state: NodeState, homes: Homes, wanting: list[Workload], bound: dict[WorkloadId, GpuUuid]) -> Draft:
     draft = Draft(state, homes, Rooms(state, homes.homes), bound=bound)
     waiting = _keep_present(draft, wanting)
-    pinned = [w for w in waiting if not w.spec.may_borrow]
+    above = [w for w in waiting if not (w.spec.movable or w.present or w.within_request)]
+    pinned = [w for w in waiting if not w.spec.may_borrow and w not in above]
     for workload in sorted(pinned, key=lambda w: (w.spec.can_take_turns, _line(draft, w))):
         if _stands_away(draft, workload):
             draft.over.append(workload)
-        elif not _comes_back_beside_others(draft, workload):
-            above = (workload.return_bytes, workload.spec.request_bytes)
-            draft.waits[workload.id] = Why(Reason.USED_ABOVE_REQUEST, bytes=above, because=(Why(Reason.NOBODY_YIELDS),))
         elif not workload.spec.can_take_turns or draft.rooms.is_owed(workload):
             _claim_home(draft, workload)
         else:
@@ -59,8 +57,26 @@ def _place(state: NodeState, homes: Homes, wanting: list[Workload], bound: dict[
     queue.extendleft(reversed(displaced))
     while queue:
         queue.extendleft(reversed(_place_borrower(draft, queue.popleft())))
+    for workload in sorted(above, key=lambda w: _line(draft, w)):
+        _bring_back(draft, workload)
     _clear_sizes(draft)
     return draft
+
+
+def _bring_back(draft: Draft, workload: Workload) -> None:
+    """A command that needs more than its request comes back where others give up their burst for it, or waits.
+
+    Those who cannot move would stop for its burst, and it for theirs when they come back, for ever; so it would if it
+    sent somebody home who stops it there.
+    """
+    home, rooms = draft.homes.homes[workload.id], draft.rooms
+    for uuid in home:
+        there = sum(w.spec.request_bytes if w.spec.movable else rooms.size_on(w, uuid) for w in rooms.members(uuid))
+        if uuid in rooms.gpus and there + workload.return_bytes > rooms.gpus[uuid].capacity_bytes:
+            above = (workload.return_bytes, workload.spec.request_bytes)
+            draft.waits[workload.id] = Why(Reason.USED_ABOVE_REQUEST, bytes=above, because=(Why(Reason.NOBODY_YIELDS),))
+            return
+    _claim_home(draft, workload)
 
 
 def _line(draft: Draft, workload: Workload) -> tuple[bool, bool, float, int, float, str]:
@@ -101,21 +117,6 @@ def _claim_home(draft: Draft, workload: Workload) -> None:
     draft.rooms.add(workload, home)
     for uuid in home:
         draft.claimants.setdefault(uuid, []).append(workload)
-
-
-def _comes_back_beside_others(draft: Draft, workload: Workload) -> bool:
-    """Whether a command that needs more than its request has room at home when only those yield who can move.
-
-    Those who cannot would stop for its burst, and it for theirs when they come back, for ever.
-    """
-    if workload.spec.movable or workload.present or workload.within_request:
-        return True
-    rooms = draft.rooms
-    for uuid in draft.homes.homes[workload.id]:
-        there = [w.spec.request_bytes if w.spec.movable else rooms.size_on(w, uuid) for w in rooms.members(uuid)]
-        if uuid in rooms.gpus and sum(there) + workload.return_bytes > rooms.gpus[uuid].capacity_bytes:
-            return False
-    return True
 
 
 def _stands_away(draft: Draft, workload: Workload) -> bool:
