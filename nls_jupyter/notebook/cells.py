@@ -207,12 +207,11 @@ class CellRunner:
             ask.code, line, follow, run, label=ask.label, options=ask.options, meanwhile=ask.meanwhile
         )
         content, shown = reply["content"], self._relay.finish_directly(msg_id)
-        if content["status"] == "error" and content["ename"] == "UsageError" and (shown is None or shown.error is None):
-            # The GPU process leaves it to this kernel to print these; the traceback is that of an earlier error.
+        if shown.is_usage_error(content):
             self._shell.show_usage_error(UsageError(content["evalue"]))
             content = {**content, "traceback": []}
-        result = None if shown is None or shown.result is None else shown.result["content"]["data"].get("text/plain")
-        showed = content["status"] != "ok" or line.showed or shown is None or shown.anything
+        result = None if shown.result is None else shown.result["content"]["data"].get("text/plain")
+        showed = content["status"] != "ok" or line.showed or shown.anything
         return Answer(content, result, showed)
 
     def run(

@@ -122,6 +122,13 @@ class Shown(NamedTuple):
     error: Message | None
     anything: bool
 
+    def is_usage_error(self, content: Message) -> bool:
+        """Whether a reply's `content` is an error that the GPU process leaves to this kernel to show.
+
+        IPython prints these in a line; the traceback in such a reply is that of an earlier error.
+        """
+        return content["status"] == "error" and content["ename"] == "UsageError" and self.error is None
+
 
 class _Call:
     """One cell on its way through the GPU process; remembered for late outputs, so it keeps no more than it needs."""
@@ -231,28 +238,24 @@ class OutputRelay:
             RemoteError, RemoteInterrupt: the cell failed.
             UsageError: it did, in a way that IPython says in a line.
         """
-        call = self._call(msg_id)
-        shown = None if call is None else call.end()
-        content, error = reply["content"], None if shown is None else shown.error
-        if content["status"] == "error" and content["ename"] == "UsageError" and error is None:
-            # IPython prints these instead of a traceback; the traceback in such a reply is that of an earlier error.
+        call = self._going_on(msg_id)
+        shown, content = call.end(), reply["content"]
+        if shown.is_usage_error(content):
             raise UsageError(content["evalue"])
         for payload in content.get("payload", ()):
             # exit() of the GPU process ends that process, never this kernel.
             if payload.get("source") != "ask_exit":
                 self._kernel.shell.payload_manager.write_payload(payload)
-        result = None if shown is None or shown.result is None else _result_of(shown.result)
+        result = None if shown.result is None else _result_of(shown.result)
         if content["status"] == "error":
-            self._raise(call, content, result, error)
-        if call is not None and error is not None:
-            self._publish(call, error)  # shown by the user's own code (showtraceback), not raised
+            self._raise(call, content, result, shown.error)
+        if shown.error is not None:
+            self._publish(call, shown.error)  # shown by the user's own code (showtraceback), not raised
         return result
 
-    def _raise(
-        self, call: _Call | None, content: Message, result: CellResult | None, error: Message | None
-    ) -> NoReturn:
+    def _raise(self, call: _Call, content: Message, result: CellResult | None, error: Message | None) -> NoReturn:
         """Fail the cell; its exception is shown by being raised, unless the GPU process has shown it in another way."""
-        if call is None or (error is not None and error["content"]["ename"] == content["ename"]):
+        if error is not None and error["content"]["ename"] == content["ename"]:
             raise remote_error(content)
         if error is not None:
             self._publish(call, error)
@@ -262,25 +265,24 @@ class OutputRelay:
 
     def abandon(self, msg_id: str) -> None:
         """End the call without a reply: what was held back for that is shown, and late outputs find their cell."""
-        call = self._call(msg_id)
-        if call is None or call.is_over:
-            return
+        call = self._going_on(msg_id)
         shown = call.end()
         held_back = shown.result or shown.error
         if held_back is not None and not call.direct:
             self._publish(call, held_back)
 
-    def finish_directly(self, msg_id: str) -> Shown | None:
-        """End a call of `follow_directly`. Returns what it showed; `None`: it is not known any more."""
-        call = self._call(msg_id)
-        return None if call is None else call.end()
+    def finish_directly(self, msg_id: str) -> Shown:
+        """End a call of `follow_directly`. Returns what it showed."""
+        return self._going_on(msg_id).end()
 
-    def _call(self, msg_id: str) -> _Call | None:
+    def _going_on(self, msg_id: str) -> _Call:
+        """A call that is not over, and so is not forgotten."""
         with self._lock:
-            return self._calls.get(msg_id)
+            return self._calls[msg_id]
 
     def _call_of(self, message: Message) -> _Call | None:
-        call = self._call(message["parent_header"].get("msg_id", ""))
+        with self._lock:
+            call = self._calls.get(message["parent_header"].get("msg_id", ""))
         if call is None and message["header"]["msg_type"].startswith(("comm_", "debug_")):
             return _Call({}, None)  # a widget's or the debugger's message means the same in whichever cell
         return call

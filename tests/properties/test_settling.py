@@ -97,12 +97,9 @@ class History:
         elif what < 0.85 or self.given:
             self.submit(Kind.COMMAND, **sizes, **wanted, requeue=chance.random() < 0.5)
         else:
-            uses = {"from_start_bytes": chance.choice((0, 6, 10, 14)) * GIB}
+            uses, several = chance.choice((0, 6, 10, 14)) * GIB, {**sizes, **wanted, "requeue": True}
             if chance.random() < 0.5:
-                sizes["limit_bytes"] = 16 * GIB
-            else:
-                uses = {}
-            several = {**sizes, **wanted, **uses, "requeue": True}
+                several |= {"limit_bytes": 16 * GIB, "from_start_bytes": uses}
             if what < 0.92:
                 for _ in range(2):
                     self.submit(Kind.COMMAND, **several, gang=f"gang-{number}", gang_size=2)

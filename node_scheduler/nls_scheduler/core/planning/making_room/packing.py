@@ -100,8 +100,7 @@ def has_no_way(
         return True
     sizes = sorted(((item.size_bytes, item.gpus) for item in items), key=lambda size: -size[0])
     packing = _Packing(free, sizes, slots, budget, thorough=True)
-    slack = sum(free.values()) - sum([size for size, _ in sizes])
-    return not packing.place(list(range(len(sizes))), frozenset(free), slack) and packing.budget > 0
+    return not packing.place_all() and packing.budget > 0
 
 
 def _names(fillings: Mapping[GpuUuid, Sequence[Item]], alike: Sequence[Sequence[GpuUuid]]) -> dict[GpuUuid, GpuUuid]:
@@ -131,11 +130,9 @@ def _packed(
 ) -> tuple[_Gpus, tuple[_Gpus, ...]] | None:
     """As `pack`, for sizes in bytes, the largest first, each with the Gpus that it may have; and which are alike."""
     packing = _Packing(dict(free), sizes, dict(slots), budget)
-    slack = sum(room for _, room in free) - sum(size for size, _ in sizes)
-    everybody, everywhere = list(range(len(sizes))), frozenset(packing.free)
-    if not packing.place(everybody, everywhere, slack):
+    if not packing.place_all():
         packing.thorough = True
-        if packing.budget <= 0 or not packing.place(everybody, everywhere, slack):
+        if packing.budget <= 0 or not packing.place_all():
             return None
     return tuple(packing.where[number] for number in range(len(sizes))), packing.alike()
 
@@ -164,6 +161,11 @@ class _Packing:
         for uuid, kind in self.kind.items():
             kinds.setdefault(kind, []).append(uuid)
         return tuple(tuple(gpus) for gpus in kinds.values())
+
+    def place_all(self) -> bool:
+        """Place everybody on all Gpus."""
+        slack = sum(self.free.values()) - sum([size for size, _ in self.sizes])
+        return self.place(list(range(len(self.sizes))), frozenset(self.free), slack)
 
     def place(self, numbers: list[int], gpus: frozenset[GpuUuid], slack: int) -> bool:
         """Place the sizes of these `numbers`, the largest first, on `gpus`, which are empty."""
