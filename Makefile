@@ -25,7 +25,7 @@ FILES := node_scheduler/deploy/images
 MINUTES ?= 2
 SEED ?=
 
-.PHONY: demo gpu lab labextension test test-long cluster-test test-oldest test-prereleases test-browser simulate explore chaos soak corpus types mutants lint lint-workflows format docs site release-check conda pictures locks chart images containers publish-containers publish-chart version clean
+.PHONY: demo gpu lab labextension test test-long cluster-test test-oldest test-prereleases test-browser simulate explore histories chaos soak corpus types mutants lint lint-workflows format docs site release-check conda pictures locks chart images containers publish-containers publish-chart version clean
 
 demo: $(VENV)/.lab
 	$(BIN)/nls demo
@@ -96,6 +96,12 @@ simulate: $(VENV)/.base
 # Fresh examples for every property, which `make test` draws the same everywhere; ends with an error if one breaks.
 explore: $(VENV)/.test
 	$(BIN)/python tools/explore.py $(if $(SEED),--seed $(SEED),--minutes $(MINUTES)) $(ARGS)
+
+# Random histories of a node with everything in them, by their numbers: FROM 0 TO 1000000 takes a night on two cores.
+histories: FROM ?= 3000
+histories: TO ?= 6000
+histories: $(VENV)/.test
+	$(BIN)/python tools/histories.py --from $(FROM) --to $(TO) $(ARGS)
 
 # Objects of every type that can be imported are saved and restored, or named.
 types: $(VENV)/.test

@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.model.gangs import fellows
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.pools import Pool
 from nls_scheduler.core.model.reasons import Reason
 from nls_scheduler.core.model.workload import Kind, Phase
 from nls_scheduler.core.simulator import GIB, SimulatedNode
+from nls_scheduler.requests.joining import difference
 from nls_scheduler.requests.queue_access import check_growth
 from nls_scheduler.views.explain import explain
 from nls_scheduler.views.history import Recorder
@@ -24,7 +26,7 @@ from properties.test_shares import NAMES, queue_sets
 policies = st.builds(
     Policy,
     queues=st.one_of(queue_sets(), st.just(())),
-    pools=st.one_of(st.just(()), st.just((Pool("second", ("1", "3")),))),
+    pools=st.one_of(st.just(()), st.sampled_from([("1", "3"), ("0",), ("0", "2")]).map(lambda g: (Pool("second", g),))),
     **rules,
 )
 
@@ -77,6 +79,8 @@ class QueueHistories(Histories):
         if workload is not None:
             known = self.node.state.workloads[workload]
             spec = replace(known.spec, priority=priority, queue=queue)
+            if difference(spec, (other.spec for other in fellows(self.node.state, known))) is not None:
+                return
             try:
                 check_growth(self.node.state, known, spec)
             except Problem:

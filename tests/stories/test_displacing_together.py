@@ -6,11 +6,10 @@ import pytest
 
 from connections import sliced
 from nls_scheduler.core.model.queues import Queue
-from nls_scheduler.core.model.reasons import Reason
-from stage import Stage, bare
+from stage import Stage
 
 POOL = "default"
-QUEUES = (Queue("a", over_quota_weight={POOL: 0.0}), Queue("b", quota={POOL: 4.0}), Queue("c", quota={POOL: 1.0}))
+QUEUES = (Queue("a", over_quota_weight={POOL: 0.0}), Queue("b", quota={POOL: 4.0}), Queue("c", quota={POOL: 2.0}))
 
 
 def linger(stage: Stage, name: str) -> None:
@@ -21,13 +20,12 @@ def linger(stage: Stage, name: str) -> None:
     stage.ends(name)
 
 
-def waiting_gang(**second: object) -> Stage:
+def waiting_gang(**wanted: object) -> Stage:
     """`red` has homes on both Gpus and has not started: there is no room on GPU 0 yet."""
     stage = Stage(2, queues=QUEUES)
     stage.command("before", queue="b")
     linger(stage, "before")
-    stage.command("red-0", gang="red", gang_size=2, queue="a")
-    stage.command("red-1", **{"gang": "red", "gang_size": 2, "queue": "a", **second})
+    stage.gang("red", 2, **{"queue": "a", **wanted})
     assert sorted(stage.home("red-0") + stage.home("red-1")) == [0, 1]
     assert [stage.phase("red-0"), stage.phase("red-1")] == ["queued", "queued"]
     return stage
@@ -40,14 +38,7 @@ def test_a_gang_that_has_not_started_loses_all_its_homes_or_none() -> None:
     assert [stage.home("red-0"), stage.home("red-1")] == [[], []]
 
 
-def test_a_gang_goes_whole_though_one_of_it_counts_in_a_queue_that_is_owed_what_it_has() -> None:
-    stage = waiting_gang(queue="c")
-    stage.command("owner", queue="b")
-    assert stage.home("owner") == [0]
-    assert [stage.home("red-0"), stage.home("red-1")] == [[], []]
-
-
-def test_a_gang_with_a_member_that_is_not_preemptible_keeps_all_its_homes() -> None:
+def test_a_gang_that_is_not_preemptible_keeps_all_its_homes() -> None:
     stage = waiting_gang(queue="c", priority=100)
     stage.command("owner", queue="b")
     assert [stage.home("owner"), stage.phase("owner")] == [[], "queued"]
@@ -68,22 +59,10 @@ def test_a_gang_that_is_displaced_has_smaller_places_for_all_of_it_or_none(left:
     assert [stage.home("owner"), stage.home("red-0"), stage.home("red-1")] == [[0], *homes]
 
 
-def test_nobody_takes_a_home_from_its_own_gang() -> None:
-    """`red-1` goes first in its queue, and the only room is that of `red-0`."""
-    stage = Stage(2, queues=(Queue("a", quota={POOL: 1.0}),))
-    stage.command("other", queue="a", priority=100)
-    stage.command("red-0", 0.75, gang="red", gang_size=2, queue="a")
-    stage.command("red-1", 0.5, gang="red", gang_size=2, queue="a", priority=50)
-    assert [stage.home("red-0"), stage.home("red-1")] == [[], []]
-    assert bare(stage.reason("red-0")) == stage.why(Reason.NO_ROOM, shares=[0.75], numbers=[1, 2], names=["red"])
-
-
-@pytest.mark.parametrize(("other", "kept"), [(0, False), (75, True)])
-def test_a_priority_takes_from_a_gang_when_it_is_above_all_of_it(*, other: int, kept: bool) -> None:
+@pytest.mark.parametrize(("priority", "kept"), [(0, False), (75, True)])
+def test_a_priority_takes_from_a_gang_that_is_below_it(*, priority: int, kept: bool) -> None:
     stage = Stage(2, queues=(Queue("a"),))
-    for number, priority in enumerate((0, other)):
-        member = {"gang": "red", "gang_size": 2, "queue": "a", "requeue": True}
-        stage.command(f"red-{number}", priority=priority, **member)
+    stage.gang("red", 2, queue="a", requeue=True, priority=priority)
     stage.command("high", queue="a", priority=50)
     assert stage.runs("red-0", "red-1") == kept
     assert stage.runs("high") != kept

@@ -288,6 +288,23 @@ def test_a_gang_leaves_whole_for_a_guarantee_at_once_or_by_the_deadline(*, reque
         assert stage.orders(f"red-{number}")[:2] == ["start", "stop"]
 
 
+def test_members_that_are_still_starting_do_not_end_one_that_runs_and_would_not_start_again() -> None:
+    stage = Stage(2, queues=(Queue("a"), Queue("b", quota={"default": 2.0})), stop_grace_s=2.0)
+    for _ in range(2):
+        stage.node.submit(kind=Kind.COMMAND, request_bytes=TOTAL, limit_bytes=TOTAL, gang="g", gang_size=2, queue="a")
+    running, starting = (command.workload for command in stage.node.pending)
+    stage.node.complete(stage.node.pending[0])
+    owner = stage.node.submit(kind=Kind.COMMAND, request_bytes=TOTAL, limit_bytes=TOTAL, queue="b")
+    phases = {key: stage.node.state.workloads[key].phase for key in (running, starting)}
+    assert phases == {running: Phase.RUNNING, starting: Phase.STARTING}
+    stage.node.settle()
+    assert stage.node.state.plan[running].deadline_at == stage.node.state.plan[starting].deadline_at == 28.0
+    stage.after(27.0)
+    assert [stage.node.state.workloads[key].phase for key in (running, starting)] == [Phase.RUNNING] * 2
+    stage.after(2.0)
+    assert stage.node.state.workloads[owner].phase is Phase.RUNNING
+
+
 def test_two_members_on_one_gpu_start_when_there_is_room_for_both() -> None:
     stage = Stage(1)
     stage.command("leaver", 0.25)

@@ -146,10 +146,19 @@ def test_a_gang_that_asks_for_more_than_the_node_has_in_all_is_refused() -> None
     assert "can never fit" in refused
 
 
-def test_members_that_differ_in_the_gang_s_size_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("other", "differs"),
+    [
+        ({"gang_size": 3}, "the size 2, not 3"),
+        ({"queue": "b"}, "the queue default, not b"),
+        ({"priority": 75}, "the priority 0, not 75"),
+        ({"requeue": True}, "the --on-evict rule none, not requeue"),
+    ],
+)
+def test_members_that_differ_in_what_their_gang_has_as_a_whole_are_refused(other: dict[str, Any], differs: str) -> None:
     first = Workload(WorkloadId("a"), submit(kind="command", request="4GiB", gang="g", gang_size=2), 0.0)
-    other = submit(kind="command", request="4GiB", gang="g", gang_size=3)
-    assert joining.refusal(other, [first], GPUS) == "Gang g has 2 members, not 3: say the same size for all of them."
+    told = f"Gang g has {differs}: say the same for all of its members."
+    assert joining.refusal(replace(first.spec, **other), [first], GPUS) == told
 
 
 def test_a_change_keeps_what_it_does_not_name_and_a_guarantee_stays_one() -> None:

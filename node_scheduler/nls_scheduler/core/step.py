@@ -209,6 +209,8 @@ def _decide(state: NodeState, workload: Workload, entry: PlanEntry) -> Order | N
         case Phase.STARTING:
             if workload.frozen is not None:
                 return Order.STOP if _overdue(state, workload, entry) else None
+            if gangs.would_end(state, workload) and not entry.target:
+                return Order.STOP if _overdue(state, workload, entry) else None
             # What was saved stands, so that giving a start up loses nothing.
             return Order.STOP if entry.target != workload.current or _overdue(state, workload, entry) else None
         case Phase.SUSPENDING:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.core.model import events
 from nls_scheduler.core.model.commands import EndProcess, SetTimer, StartProcess, WorkloadCommand
+from nls_scheduler.core.model.gangs import fellows
 from nls_scheduler.core.model.ids import WorkloadId
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.state import NodeState
@@ -317,6 +318,8 @@ class Daemon:
         body, home = self._allotted(body, peer, workload.spec)
         spec = submission.respecification(body, workload.spec, gpus, self.state.policy, peer.who)
         submission.check_count(workload, spec)
+        if (differs := joining.difference(spec, (other.spec for other in fellows(self.state, workload)))) is not None:
+            raise impossible(differs)
         check_growth(self.state, workload, spec)
         if spec.demand != workload.spec.demand:
             check_limits(self.state, spec, workload)

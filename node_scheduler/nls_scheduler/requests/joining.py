@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.core.model.gangs import key_of
+from nls_scheduler.core.model.priorities import priority_word
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from nls_scheduler.core.model.gpu import Gpu
     from nls_scheduler.core.model.workload import Workload, WorkloadSpec
+
+_SAME_FOR_ALL: Final[tuple[tuple[str, Callable[[WorkloadSpec], object]], ...]] = (
+    ("size", lambda spec: spec.gang_size),
+    ("queue", lambda spec: spec.queue),
+    ("priority", lambda spec: priority_word(spec.priority)),
+    ("--on-evict rule", lambda spec: "requeue" if spec.requeue else "none"),
+)
+"""What a gang has as a whole, since it waits, leaves and comes back as a whole."""
+
+
+def difference(spec: WorkloadSpec, others: Iterable[WorkloadSpec]) -> str | None:
+    """What `spec` says otherwise than `others` of its gang; `None`: nothing."""
+    for other in others:
+        for what, value_of in _SAME_FOR_ALL:
+            if value_of(other) != value_of(spec):
+                theirs, own = value_of(other), value_of(spec)
+                return f"Gang {spec.gang} has the {what} {theirs}, not {own}: say the same for all of its members."
+    return None
 
 
 def refusal(spec: WorkloadSpec, workloads: Iterable[Workload], gpus: Iterable[Gpu]) -> str | None:
@@ -23,9 +42,8 @@ def refusal(spec: WorkloadSpec, workloads: Iterable[Workload], gpus: Iterable[Gp
     others = [w.spec for w in mine if w.release_reason is None]
     if spec.gang is None:
         return None
-    sizes = {other.gang_size for other in others} - {spec.gang_size}
-    if sizes:
-        return f"Gang {spec.gang} has {min(sizes)} members, not {spec.gang_size}: say the same size for all of them."
+    if (differs := difference(spec, others)) is not None:
+        return differs
     if len(others) + max((w.gang_done for w in mine), default=0) >= spec.gang_size:
         return f"Gang {spec.gang} has its {spec.gang_size} members already: choose another name for another gang."
     known = [*others, spec]

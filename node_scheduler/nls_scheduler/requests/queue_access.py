@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from nls_scheduler.core.model.gangs import key_of
 from nls_scheduler.core.model.priorities import parse_priority, priority_word
-from nls_scheduler.core.model.queues import DEFAULT, TOLERANCE, Tree
+from nls_scheduler.core.model.queues import DEFAULT, Tree
 from nls_scheduler.core.planning.homes.queue_ledger import Ledger
 from nls_scheduler.views.sentences import Names, sentence
 from nls_scheduler.wire.errors import Problem, impossible, malformed
@@ -111,15 +111,14 @@ def check_growth(state: NodeState, workload: Workload, spec: WorkloadSpec) -> No
     if not state.policy.queues or not workload.home:
         return
     ledger = Ledger(state)
-    pool = ledger.pool_of_home(workload.home)
-    if pool is None:
-        return
     for other in state.workloads.values():
         if other.id != workload.id:
             ledger.count(other, other.home)
-    grows = ledger.demand(spec, pool) > ledger.demand(workload.spec, pool) + TOLERANCE
     firmer = workload.spec.preemptible and not spec.preemptible
     elsewhere = ledger.tree.leaf(spec.queue) != ledger.leaf(workload)
-    obstacle = ledger.obstacle(workload, pool, spec)
-    if (grows or firmer or elsewhere) and obstacle is not None:
+    if not (spec.request_bytes > workload.spec.request_bytes or firmer or elsewhere):
+        return
+    obstacles = (ledger.obstacle(workload, pool, spec, gpus) for pool, gpus in ledger.pools_of(workload.home).items())
+    obstacle = next((each for each in obstacles if each is not None), None)
+    if obstacle is not None:
         raise impossible(f"The change is refused and nothing is changed: {sentence(obstacle.why, Names.of(state))}.")

@@ -131,7 +131,7 @@ def _queue(state: NodeState, workload: Workload) -> dict[str, Any] | None:
         return None
     ledger = ledger_of(state)
     leaf = ledger.leaf(workload)
-    pool = ledger.pool_of_home(workload.home) or workload.spec.pools[0]
+    pool = next(iter(ledger.pools_of(workload.home)), workload.spec.pools[0])
     return {
         "name": workload.spec.queue,
         "counts_in": leaf,

@@ -48,9 +48,13 @@ def who_has_to_leave_is_told_before(step: Step) -> Iterator[str]:
 
 
 def a_deadline_does_not_slide(step: Step) -> Iterator[str]:
-    """Who has been told to leave is not given longer than told, as long as nobody comes, goes, moves or is to."""
+    """Who has been told to leave is not given longer than told, as long as the same wait for the same to leave.
+
+    That is, as long as nobody comes, goes, moves or is to, nor uses more or less, who is told for whom is the same, and
+    the step before ordered nothing.
+    """
     was, state = step.before, step.state
-    if was.policy != state.policy or was.gpus.keys() != state.gpus.keys() or _who_is_where(was) != _who_is_where(state):
+    if not was.settled or was.policy != state.policy or _who_is_where(was) != _who_is_where(state):
         return
     for workload, entry in step.planned:
         told = was.plan.get(workload.id)
@@ -61,11 +65,33 @@ def a_deadline_does_not_slide(step: Step) -> Iterator[str]:
 
 
 def _who_is_where(state: NodeState) -> list[tuple[object, ...]]:
-    """Where everybody is and is to be: another claim on a Gpu has another deadline."""
-    pressed: list[tuple[object, ...]] = [(gpu.uuid, gpu.pressed_since) for gpu in state.gpus.values()]
-    targets = {key: entry.target for key, entry in state.plan.items()}
+    """Where everybody is and is to be, and for whom they leave: another claim on a Gpu has another deadline."""
+    pressed: list[tuple[object, ...]] = [
+        (
+            gpu.uuid,
+            gpu.healthy,
+            gpu.pressed_since,
+            gpu.memory_used_bytes,
+            gpu.confirmed_bytes,
+            gpu.owners,
+            gpu.releasing,
+        )
+        for gpu in state.gpus.values()
+    ]
+    told = {key: (entry.target, entry.cause) for key, entry in state.plan.items()}
     return pressed + [
-        (w.id, w.home, w.current, targets.get(w.id), w.phase, w.process, w.waiting_since)
+        (
+            w.id,
+            w.home,
+            w.current,
+            told.get(w.id),
+            w.phase,
+            w.process,
+            w.waiting_since,
+            w.home_since,
+            w.memory_used,
+            w.saved_bytes,
+        )
         for w in state.workloads.values()
     ]
 

@@ -43,18 +43,17 @@ def firm_use_is_within_quotas(step: Step) -> Iterator[str]:
 
 
 def _admissions(step: Step) -> Iterator[tuple[Workload, str, str]]:
-    """Whose home has grown by the planner's choice, in which pool, and each queue in which that counts."""
+    """Whose home has grown, by the planner's choice or its user's, in which pool, and each queue where that counts."""
     for workload in step.state.workloads.values() if step.state.policy.queues else ():
         was = step.before.workloads.get(workload.id)
         brought_back = was is None and workload.current and not is_ordered(workload, Order.START)
         if brought_back or workload.given_home is not None or not workload.home:
             continue
         had = () if was is None else was.home
-        if set(workload.home) <= set(had):
-            continue
-        before, now = _by_pool(step.before, had), _by_pool(step.state, workload.home)
+        asks_for_more = was is not None and workload.spec.request_bytes > was.spec.request_bytes
+        before, now = _by_pool(step.state, had), _by_pool(step.state, workload.home)  # as the pools are by now
         for pool in now:
-            if now[pool] > before.get(pool, 0):
+            if asks_for_more or now[pool] > before.get(pool, 0):
                 for queue in _chain(step.state, workload.spec.queue):
                     yield workload, pool, queue
 

@@ -39,8 +39,8 @@ def a_cell_is_interrupted_once_and_for_a_guarantee(step: Step) -> Iterator[str]:
         was = step.before.workloads.get(workload.id)
         if not isinstance(command, InterruptCell) or was is None:
             continue
-        once_before = was.interrupt is not None and was.cell_since == workload.cell_since
-        if entry.deadline_at is None or once_before:
+        same_cell = was.cell_since == workload.cell_since != step.state.at  # one that begins now may be the next one
+        if entry.deadline_at is None or (same_cell and was.interrupt is not None):
             yield f"{workload.id} is interrupted without a deadline, or twice in one cell"
         elif step.state.at < entry.deadline_at - to_be_told_s(step.state):
             yield f"{workload.id} is interrupted long before its deadline"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.reasons import Reason, Why
-from nls_scheduler.core.model.workload import Kind
+from nls_scheduler.core.model.workload import Kind, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -116,6 +116,12 @@ def runs(state: NodeState, workload: Workload) -> bool:
     key = key_of(workload.spec)
     mine = [w for w in state.workloads.values() if key_of(w.spec) == key]
     return key is not None and gangs_of(mine)[key].runs
+
+
+def would_end(state: NodeState, workload: Workload) -> bool:
+    """Whether somebody of its gang runs who would not start again, if `workload` gave its start up."""
+    others = [] if workload.spec.requeue else fellows(state, workload)
+    return any(other.phase is Phase.RUNNING for other in others) and runs(state, workload)
 
 
 def side_by_side(state: NodeState, whom: Collection[WorkloadId]) -> list[WorkloadId]:

@@ -33,19 +33,20 @@ def resting(gangs: Mapping[GangKey, Gang], homes: Mapping[WorkloadId, tuple[GpuU
 def leave_together(draft: Draft, gangs: Mapping[GangKey, Gang]) -> None:
     """Where one of a gang gets no place or loses it, the others have none either, for its cause and by its deadline."""
     for gang in gangs.values():
-        placed = [w for w in gang.members if w.id in draft.rooms.target]
         without = [w for w in gang.members if w.id not in draft.rooms.target]
-        if not placed or not without:
+        if not without:
             continue
-        first = without[0]
-        since = draft.claimed_since(first) if first.present else None
+        claims = {w.id: draft.claimed_since(w) for w in without if w.present}
+        first = min(without, key=lambda w: (claims.get(w.id) is None, claims.get(w.id) or 0.0))
+        since, cause = claims.get(first.id), draft.cause.get(first.id) or draft.claimant(first)
         why = Why(Reason.GANG_MEMBER_WITHOUT_PLACE, who=(first.mention,), names=(gang.name,))
-        for workload in placed:
-            draft.rooms.remove(workload)
-            draft.waits[workload.id] = why
-            if first.id in draft.cause and workload.present:
-                draft.cause[workload.id] = draft.cause[first.id]
-            if since is not None and workload.present:
+        for workload in gang.members:
+            if workload not in without:
+                draft.rooms.remove(workload)
+                draft.waits[workload.id] = why
+            if workload.present and cause is not None:
+                draft.cause.setdefault(workload.id, cause)
+            if workload.present and since is not None:
                 draft.since[workload.id] = since
 
 

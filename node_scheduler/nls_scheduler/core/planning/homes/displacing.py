@@ -77,7 +77,7 @@ class _Attempt:
         """Admit the newcomer if those who may be taken are enough; else leave a mess, for the caller to undo."""
         while (obstacle := self._ledger.obstacle(self._newcomer, self._pool)) is not None:
             queue = obstacle.queue
-            below = (u for u in self._left() if any(queue in self._ledger.tree.chain(self._ledger.leaf(w)) for w in u))
+            below = (unit for unit in self._left() if queue in self._ledger.tree.chain(self._ledger.leaf(unit[0])))
             victims = next(below, None)
             if victims is None:
                 return False
@@ -96,23 +96,15 @@ class _Attempt:
 
     def _is_there(self, victim: Workload) -> bool:
         """Whether its home is in the pool."""
-        return self._ledger.pool_of_home(self._admission.result.homes.get(victim.id, ())) == self._pool
+        return self._pool in self._ledger.pools_of(self._admission.result.homes.get(victim.id, ()))
 
     def _may(self, unit: Unit) -> bool:
-        """Whether one of `unit` may be displaced, and nobody of it is kept from leaving with that one.
-
-        Who shares a gang with one whose queue has too much leaves with it, whatever the own queue has.
-        """
-        newcomer, own = self._newcomer, self._ledger.leaf(self._newcomer)
-        if any(not w.spec.preemptible or w.given_home is not None for w in unit) or self._is_own_gang(unit):
+        """Whether all of `unit` may be displaced, and one of them is where that helps."""
+        if any(w.given_home is not None for w in unit):
             return False
-        may = {w.id: self._ledger.may_displace(newcomer, w, self._pool) for w in unit}
-        asked = any(may[w.id] and self._is_there(w) for w in unit)
-        return asked and all(may[w.id] for w in unit if self._ledger.leaf(w) == own)
-
-    def _is_own_gang(self, unit: Unit) -> bool:
-        key = key_of(self._newcomer.spec)
-        return key is not None and key == key_of(unit[0].spec)
+        return any(map(self._is_there, unit)) and all(
+            self._ledger.may_displace(self._newcomer, w, self._pool) for w in unit
+        )
 
     def _take(self, unit: Unit) -> None:
         self.taken.append((unit, [self._admission.take(victim) for victim in unit]))

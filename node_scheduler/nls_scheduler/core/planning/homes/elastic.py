@@ -90,10 +90,10 @@ def shrink(paper: Paper, newcomer: Workload) -> bool:
 def keep_within_limit(paper: Paper, newcomer: Workload) -> bool:
     """Elastic ones of its queues give back what these have above their limits with `newcomer`. Whether any had to."""
     ledger, homes = paper.ledger, paper.result.homes
-    pool = None if ledger is None else ledger.pool_of_home(homes[newcomer.id])
+    pool = None if ledger is None else next(iter(ledger.pools_of(homes[newcomer.id])), None)
     changed = False
     while ledger is not None and pool is not None and (queue := ledger.above_limit(newcomer, pool)) is not None:
-        there = {key: home for key, home in homes.items() if ledger.pool_of_home(home) == pool}
+        there = {key: home for key, home in homes.items() if pool in ledger.pools_of(home)}
         givers = _givers(paper.state.workloads, there, newcomer)
         giver = next((w for w in givers if queue in ledger.tree.chain(ledger.leaf(w))), None)
         if giver is None:

@@ -213,9 +213,9 @@ class Paper:
         """
         if self.ledger is None:
             return workload.spec.pools
-        own = self.ledger.pool_of_home(self.result.homes.get(workload.id, ()) if home is None else home)
-        if own is not None:
-            return [own]
+        own = self.ledger.pools_of(self.result.homes.get(workload.id, ()) if home is None else home)
+        if len(own) == 1:
+            return [*own]
         return [pool for pool in workload.spec.pools if self.ledger.obstacle(workload, pool, count=count) is None]
 
     def _best_fit_in(
@@ -254,8 +254,8 @@ class Paper:
     def may_return(self, workload: Workload, home: tuple[GpuUuid, ...]) -> bool:
         """As `may_have_home`, for a home that it had a moment ago: whatever its pools say by now."""
         if self.ledger is not None:
-            pool = self.ledger.pool_of_home(home)
-            if pool is not None and self.ledger.obstacle(workload, pool, count=len(home)) is not None:
+            pools = self.ledger.pools_of(home).items()
+            if any(self.ledger.obstacle(workload, pool, count=gpus) is not None for pool, gpus in pools):
                 return False
         return self.has_room_at(workload, home)
 
@@ -277,7 +277,7 @@ class Paper:
 
     def is_of_its_pool(self, home: tuple[GpuUuid, ...], uuid: GpuUuid) -> bool:
         """Whether a queue counts `uuid` where it counts `home`: then nothing changes for anybody's."""
-        return self.ledger is None or self.ledger.pool_of_home(home) == self.ledger.pool_of_home((uuid,))
+        return self.ledger is None or self.ledger.pools_of(home).keys() == self.ledger.pools_of((uuid,)).keys()
 
     def has_room_at(self, workload: Workload, home: tuple[GpuUuid, ...]) -> bool:
         """Whether its request may be counted on all of `home`."""

@@ -66,9 +66,19 @@ class Ledger:
 
     # What is counted
 
-    def pool_of_home(self, home: Sequence[GpuUuid]) -> str | None:
-        """The pool in which a home counts; `None` where its Gpus are gone."""
-        return next((self._pool_of[uuid].name for uuid in home if uuid in self._pool_of), None)
+    def pools_of(self, home: Sequence[GpuUuid]) -> dict[str, int]:
+        """The pools in which `home` counts, with as many of its Gpus: one, but after a reload that has divided it.
+
+        None where its Gpus are gone.
+        """
+        if len(home) == 1:  # as of most
+            return {self._pool_of[home[0]].name: 1} if home[0] in self._pool_of else {}
+        found: dict[str, int] = {}
+        for uuid in home:
+            if uuid in self._pool_of:
+                pool = self._pool_of[uuid].name
+                found[pool] = found.get(pool, 0) + 1
+        return found
 
     def demand(self, spec: WorkloadSpec, pool: str, count: int | None = None) -> float:
         """What `spec` asks for on `count` Gpus (its fewest), in Gpus of `pool`."""
@@ -80,28 +90,25 @@ class Ledger:
 
     def count(self, workload: Workload, home: Sequence[GpuUuid], sign: int = 1) -> None:
         """`workload` has `home` from now on, all of it, or (`sign` -1) no longer."""
-        pool = self.pool_of_home(home)
-        if pool is None:
-            return
-        amount = sign * self.demand(workload.spec, pool, len(home))
-        spare = sign * self.demand(workload.spec, pool, 1) * workload.spec.spare(len(home))
-        for queue in self.tree.chain(self.leaf(workload)):
-            key = (pool, queue.name)
-            self._used[key] = self._used.get(key, 0.0) + amount
-            self._spare[key] = self._spare.get(key, 0.0) + spare
-            if not workload.spec.preemptible:
-                self._firm[key] = self._firm.get(key, 0.0) + amount
+        for pool, gpus in self.pools_of(home).items():
+            amount = sign * self.demand(workload.spec, pool, gpus)
+            spare = sign * self.demand(workload.spec, pool, 1) * workload.spec.spare(gpus)
+            for queue in self.tree.chain(self.leaf(workload)):
+                key = (pool, queue.name)
+                self._used[key] = self._used.get(key, 0.0) + amount
+                self._spare[key] = self._spare.get(key, 0.0) + spare
+                if not workload.spec.preemptible:
+                    self._firm[key] = self._firm.get(key, 0.0) + amount
 
     def ask(self, workloads: Iterable[Workload], homes: Mapping[WorkloadId, tuple[GpuUuid, ...]]) -> None:
         """What everybody asks for: who has a home, in its pool; who waits, in each of the pools that it may use."""
         self._asked = {pool: {} for pool in self._largest}
         for workload in workloads:
-            home = homes.get(workload.id, ())
-            own = self.pool_of_home(home)
-            for pool in workload.spec.pools if own is None else (own,):
+            own = self.pools_of(homes.get(workload.id, ()))
+            for pool, gpus in (own or dict.fromkeys(workload.spec.pools, workload.spec.gpu_count)).items():
                 if pool in self._asked:
                     asked, leaf = self._asked[pool], self.leaf(workload)
-                    asked[leaf] = asked.get(leaf, 0.0) + self.demand(workload.spec, pool, len(home))
+                    asked[leaf] = asked.get(leaf, 0.0) + self.demand(workload.spec, pool, gpus)
         self._fair = {}
 
     def used(self, queue: str, pool: str) -> float:
@@ -170,12 +177,10 @@ class Ledger:
     def beyond_limits(self, specs: Sequence[WorkloadSpec]) -> tuple[Why, ...]:
         """Why the limits of its queues can never hold the first of `specs`, for each of its pools; empty: they can.
 
-        The others of its gang come with it: those in its queue count together. Of one alone that is not preemptible,
-        quotas are limits.
+        The others of its gang come with it. Of one alone that is not preemptible, quotas are limits.
         """
         first, gang = specs[0], () if specs[0].gang is None else (specs[0].gang,)
         leaf = self.tree.leaf(first.queue)
-        together = [spec for spec in specs if self.tree.leaf(spec.queue) == leaf]
         found, places = [], 0.0
         for pool in first.pools:
             limits = [(limit, q.name) for q in self.tree.chain(leaf) if (limit := q.limit_in(pool)) is not None]
@@ -183,14 +188,14 @@ class Ledger:
                 limits += [(quota, q.name) for q in self.tree.chain(leaf) if (quota := q.quota_in(pool)) is not None]
             if not limits:
                 return ()
-            demands, (limit, queue) = [self.demand(spec, pool) for spec in together], min(limits)
+            demands, (limit, queue) = [self.demand(spec, pool) for spec in specs], min(limits)
             all_fit = len(first.pools) > 1 or sum(demands) <= limit + TOLERANCE
             places += (limit + TOLERANCE) // min(demands) if all_fit else 0.0
             if limit == self.tree.queues[queue].limit_in(pool):
                 found.append(Why(Reason.QUEUE_TOO_SMALL, names=(queue, pool, *gang), numbers=(sum(demands), limit)))
             else:
                 found.append(Why(Reason.QUEUE_QUOTA, names=(queue, pool), numbers=(0.0, limit, first.priority)))
-        return tuple(found) if places < len(together) else ()
+        return tuple(found) if places < len(specs) else ()
 
     def above_limit(self, workload: Workload, pool: str) -> Queue | None:
         """The first of its queues that has more of `pool` than it may."""

@@ -31,12 +31,33 @@ def place_guarantees(state: NodeState, homes: Homes, wanting: list[Workload]) ->
     Where somebody at home leaves a Gpu and not who borrows it, the draft has other `homes`.
     """
     wanting, bound = sorted(wanting, key=admission_order), chosen_together(state, homes)
+    waits: dict[WorkloadId, Why] = {}
     while True:
         draft = _place(state, homes.copied(), wanting, dict(bound))
+        if wait := _apart(draft):
+            waits |= wait
+            wanting = [w for w in wanting if w.id not in wait]
+            continue
         stay = in_vain(draft)
         if not stay:
+            draft.waits |= waits
             return draft
         bound = {key: uuid for key, uuid in bound.items() if key not in stay}
+
+
+def _apart(draft: Draft) -> dict[WorkloadId, Why]:
+    """Who is of a gang that has not started and of which somebody finds no place, and why it waits.
+
+    Nobody leaves a Gpu for one of them.
+    """
+    wait: dict[WorkloadId, Why] = {}
+    for gang in draft.state.gangs.values():
+        without = [w for w in gang.members if w.id not in draft.rooms.target]
+        if not gang.started and 0 < len(without) < len(gang.members):
+            why = Why(Reason.GANG_MEMBER_WITHOUT_PLACE, who=(without[0].mention,), names=(gang.name,))
+            wait |= dict.fromkeys((w.id for w in gang.members), why)
+            wait |= {w.id: draft.waits[w.id] for w in without if w.id in draft.waits}
+    return wait
 
 
 def _place(state: NodeState, homes: Homes, wanting: list[Workload], bound: dict[WorkloadId, GpuUuid]) -> Draft:

@@ -1,0 +1,37 @@
+"""The first of the random histories with everything in them; `make histories` plays as many as one likes."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import pytest
+
+from left_out import thinned
+from mixed_histories import drawn, played, smallest
+from properties.effort import examples
+from properties.test_histories import Histories
+
+AT_ONCE = 50
+
+
+@pytest.mark.parametrize("first", thinned(range(0, examples(3000), AT_ONCE), 20, "histories with everything in them"))
+def test_every_sentence_holds_with_everything_mixed(first: int) -> None:
+    for number in range(first, first + AT_ONCE):
+        history = drawn(number)
+        finding = played(history)
+        if finding is not None:
+            least, finding = smallest(history, finding)
+            pytest.fail(f"history {number}, after event {finding.after}: {finding.told}\n{least}")
+
+
+def test_a_history_that_goes_wrong_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(machine: Histories, **arguments: object) -> NoReturn:
+        raise ValueError(f"planted in {type(machine).__name__}: {arguments}")
+
+    history = next(h for h in map(drawn, range(100)) if len([1 for name, _ in h.events if name == "release"]) > 1)
+    monkeypatch.setattr(Histories, "release", wrong)
+    finding = played(history)
+    assert finding is not None
+    least, same = smallest(history, finding)
+    assert [name for name, _ in least.events] == ["release"]
+    assert (same.kind, same.after) == (finding.kind, 1)
