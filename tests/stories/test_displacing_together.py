@@ -77,3 +77,16 @@ def test_who_is_owed_several_gpus_gets_no_slice() -> None:
         stage.cell_starts(name)
     stage.command("owner", gpu_count=2, queue="b")
     assert stage.home("owner") == [0, 1]
+
+
+def test_who_runs_and_cannot_be_started_again_takes_back_all_that_it_is_on_or_nothing() -> None:
+    """An elastic command that nobody may start again, on two GPUs; its queue is owed both when the owner has gone."""
+    queues = (Queue("a"), Queue("b", quota={POOL: 1.0}), Queue("c", over_quota_weight={POOL: 0.0}))
+    stage = Stage(2, queues=queues)
+    stage.command("job", gpu_count=1, gpu_count_max=2, queue="a")
+    stage.command("owner", queue="b")
+    stage.notebook("filler", 1.0, 1.0, queue="c")
+    assert stage.runs("job")
+    assert (stage.home("job"), stage.home("owner"), stage.home("filler")) == ([], [0], [1])
+    stage.ends("owner")
+    assert (stage.home("job"), stage.home("filler")) == ([0, 1], [])

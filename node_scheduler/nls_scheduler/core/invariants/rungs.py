@@ -119,15 +119,23 @@ def _is_due(state: NodeState, workload: Workload, entry: PlanEntry) -> bool:
 
 
 def _gang_stops(step: Step, workload: Workload) -> bool:
-    """Whether its gang is not whole, or somebody of it had no place on a Gpu already before this step's orders.
+    """Whether its gang is not whole, or somebody of it has no place on a Gpu but for this step's orders.
 
-    Who is ended because it disobeys was told to stop before.
+    Who is ended because it disobeys was told to stop before, and a start that takes too long is over.
     """
     told_now = {command.workload for command, _, _ in step.ordered if not isinstance(command, EndProcess)}
     if any(workload in gang.members and not gang.whole for gang in gangs(step.state)):
         return True
-    others = [w for w in fellows(step.state, workload) if w.id not in told_now]
-    return any(other.phase not in (Phase.STARTING, Phase.RUNNING) for other in others)
+    others = fellows(step.state, workload)
+    gone = any(other.phase not in (Phase.STARTING, Phase.RUNNING) for other in others if other.id not in told_now)
+    return gone or any(_started_too_long(step, other) for other in others)
+
+
+def _started_too_long(step: Step, workload: Workload) -> bool:
+    was = step.before.workloads.get(workload.id)
+    if was is None or was.phase is not Phase.STARTING or was.pending is None:
+        return False
+    return was.pending.deadline_at <= step.state.at
 
 
 SENTENCES = (

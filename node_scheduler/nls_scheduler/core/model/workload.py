@@ -364,6 +364,16 @@ class Workload:
         """Whether it takes room on `current` now."""
         return bool(self.current)
 
+    @property
+    def is_bound(self) -> bool:
+        """Whether its process keeps it where it is."""
+        return self.present and not (self.spec.movable or self.spec.resizable)
+
+    @property
+    def fewest_gpus(self) -> int:
+        """On how many Gpus its home is at least: who is bound has one on all that it is on."""
+        return len(self.current) if self.is_bound else self.spec.gpu_count
+
     @computed_once
     def stands_on(self) -> tuple[GpuUuid, ...] | None:
         """Where alone its process can be, which is frozen or about to be; `None`: it may be moved, or has none."""

@@ -11,7 +11,7 @@ from nls_scheduler.core.model.values import computed_once
 from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.homes import elastic, repacking
 from nls_scheduler.core.planning.homes.displacing import displace
-from nls_scheduler.core.planning.homes.paper import Paper, admission_order, counts, is_bound, pinned_to
+from nls_scheduler.core.planning.homes.paper import Paper, admission_order, counts, pinned_to
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,7 +55,7 @@ class Admission(Paper):
 
     def keep_given(self, ordered: list[Workload]) -> None:
         """The homes that a cluster's scheduler chose; where they are more than a Gpu has, the last ones wait."""
-        for workload in sorted(ordered, key=lambda w: (not is_bound(w), not w.home)):
+        for workload in sorted(ordered, key=lambda w: (not w.is_bound, not w.home)):
             home = workload.given_home or ()
             unknown = [uuid for uuid in home if uuid not in self.state.gpus]
             if not home or unknown:
@@ -63,7 +63,7 @@ class Admission(Paper):
                 self.result.waits[workload.id] = Why(kind, gpus=tuple(unknown[:1]))
                 continue
             full = [uuid for uuid in home if uuid in self.free and not self.has_home_room(workload, uuid)]
-            if full and not is_bound(workload):
+            if full and not workload.is_bound:
                 self.result.waits[workload.id] = Why(Reason.HOME_OVERFULL, gpus=tuple(full))
                 continue
             self.give(workload, home)
@@ -71,9 +71,9 @@ class Admission(Paper):
     def keep(self, ordered: list[Workload]) -> list[Workload]:
         """Keep the homes that still hold; return who has none. A process that cannot move keeps its own."""
         homeless, kept = [workload for workload in ordered if not workload.home], []
-        for workload in sorted((w for w in ordered if w.home), key=lambda w: not is_bound(w)):
+        for workload in sorted((w for w in ordered if w.home), key=lambda w: not w.is_bound):
             home = self._still_fits(workload)
-            bound = is_bound(workload) and all(u in self.state.gpus for u in workload.home)
+            bound = workload.is_bound and all(u in self.state.gpus for u in workload.home)
             if home is None and not bound:
                 homeless.append(workload)
                 self.looked_at.places = self.looked_at.costs = True
@@ -213,7 +213,7 @@ class Admission(Paper):
 
     def _admit(self, workload: Workload) -> bool:
         spec, pools = workload.spec, tuple(self.pools_for(workload))
-        kind: tuple[object, ...] = (spec.gpu_count, pools, spec.can_take_turns, pinned_to(workload), self.usable)
+        kind: tuple[object, ...] = (workload.fewest_gpus, pools, spec.can_take_turns, pinned_to(workload), self.usable)
         if pools and self._may_find_room(kind, spec.request_bytes):
             roomy = max(self.free.values(), default=0) >= spec.request_bytes
             if roomy and (repacking.settle_in(self, workload) or self.readmit(workload)):

@@ -121,7 +121,7 @@ class _Attempt:
         """As many Gpus as it spans, one after another the one that costs least; `None`: there are not enough."""
         chosen: list[GpuUuid] = []
         gpus = self._admission.open_gpus(self._newcomer, self._pool)
-        while len(chosen) < self._newcomer.spec.gpu_count:
+        while len(chosen) < self._newcomer.fewest_gpus:
             needs = [(uuid, self._needed_on(uuid)) for uuid in gpus if uuid not in chosen]
             options = [(self._cost(needed), uuid, needed) for uuid, needed in needs if needed is not None]
             if not options:

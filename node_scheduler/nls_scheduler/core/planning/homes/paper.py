@@ -56,21 +56,16 @@ admission_order: Final = attrgetter("precedence")
 waiting_order: Final = attrgetter("place_in_line")
 
 
-def is_bound(workload: Workload) -> bool:
-    """Whether its process keeps it where it is."""
-    return workload.present and not (workload.spec.movable or workload.spec.resizable)
-
-
 def pinned_to(workload: Workload) -> tuple[GpuUuid, ...] | None:
     """Where its home can only be: one that runs and cannot move stays; what stands still goes on only there."""
-    if is_bound(workload):
+    if workload.is_bound:
         return workload.current
     return None if workload.spec.may_borrow else workload.stands_on
 
 
 def counts(workload: Workload) -> Sequence[int]:
     """On how many Gpus its home can be, the most wanted first: one that runs and cannot move has as many as it has."""
-    return (len(workload.current),) if is_bound(workload) else workload.spec.gpu_counts
+    return (len(workload.current),) if workload.is_bound else workload.spec.gpu_counts
 
 
 @dataclass(slots=True)

@@ -105,7 +105,7 @@ class Ledger:
         self._asked = {pool: {} for pool in self._largest}
         for workload in workloads:
             own = self.pools_of(homes.get(workload.id, ()))
-            for pool, gpus in (own or dict.fromkeys(workload.spec.pools, workload.spec.gpu_count)).items():
+            for pool, gpus in (own or dict.fromkeys(workload.spec.pools, workload.fewest_gpus)).items():
                 if pool in self._asked:
                     asked, leaf = self._asked[pool], self.leaf(workload)
                     asked[leaf] = asked.get(leaf, 0.0) + self.demand(workload.spec, pool, gpus)
@@ -161,7 +161,7 @@ class Ledger:
                 they have above theirs (`above_limit`).
         """
         spec = spec or workload.spec
-        amount, firm = self.demand(spec, pool, count), not spec.preemptible
+        amount, firm = self.demand(spec, pool, count or workload.fewest_gpus), not spec.preemptible
         for queue in self.tree.chain(self.tree.leaf(spec.queue)):
             used, limit = self.used(queue.name, pool), queue.limit_in(pool)
             if count is None:
@@ -207,7 +207,7 @@ class Ledger:
 
     def reclaimable(self, newcomer: Workload, pool: str) -> set[str]:
         """The other leaf queues from which that of `newcomer` may take back, as things are."""
-        own, amount = self.leaf(newcomer), self.demand(newcomer.spec, pool)
+        own, amount = self.leaf(newcomer), self.demand(newcomer.spec, pool, newcomer.fewest_gpus)
         if self.used(own, pool) + amount > self.fair(own, pool) + TOLERANCE:
             return set()
         leaves = (name for name in self.tree.queues if self.tree.is_leaf(name) and name != own)
@@ -229,7 +229,7 @@ class Ledger:
         own, other = self.leaf(newcomer), self.leaf(victim)
         if own == other:
             return victim.spec.priority < newcomer.spec.priority and (comes_back(victim) or not victim.present)
-        return self._reclaims(own, other, self.demand(newcomer.spec, pool), pool)
+        return self._reclaims(own, other, self.demand(newcomer.spec, pool, newcomer.fewest_gpus), pool)
 
     # Whose turn it is
 

@@ -54,7 +54,7 @@ def settle_in(paper: Paper, newcomer: Workload) -> bool:
 
 def repack(paper: Paper, newcomer: Workload) -> bool:
     """Admit `newcomer` by giving others another home: the fewest bytes moved, or else whatever fits."""
-    needed = newcomer.spec.request_bytes * newcomer.spec.gpu_count
+    needed = newcomer.spec.request_bytes * newcomer.fewest_gpus
     if sum(room for room in paper.free.values() if room > 0) < needed:
         return False
     admitted = [w for w in paper.admitted() if w.given_home is None and not w.stands_at_home]
@@ -254,7 +254,7 @@ def _consolidate(paper: Paper, newcomer: Workload, there: _There) -> bool:
     budget = BUDGET if _has_just_come(paper, newcomer) else 0  # who waits may be searched a way for after every event
     for ranked in _clearable(paper, newcomer, there):
         by_link: dict[topology.Link, list[tuple[GpuUuid, ...]]] = {}
-        for link, gpus in topology.sets(ranked, newcomer.spec.gpu_count, paper.state.gpus):
+        for link, gpus in topology.sets(ranked, newcomer.fewest_gpus, paper.state.gpus):
             by_link.setdefault(link, []).append(gpus)
         leaving = {uuid: there.leaving(newcomer, uuid) for uuid in ranked}
         for sets in by_link.values():
@@ -275,7 +275,7 @@ def _packed_anew(paper: Paper, newcomer: Workload, there: _There) -> _Change | N
     """Everybody's home is chosen anew, whatever that moves: who is in the way is seen when it is."""
     if pinned_to(newcomer) is not None:
         return None
-    index, count = paper.state.gpus, newcomer.spec.gpu_count
+    index, count = paper.state.gpus, newcomer.fewest_gpus
     for ranked in _clearable(paper, newcomer, there):
         several = (gpus for _, gpus in islice(topology.sets(ranked, count, index), _SETS))
         sets = [(uuid,) for uuid in ranked] if count == 1 else list(several)
