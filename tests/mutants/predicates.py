@@ -115,7 +115,6 @@ PREDICATES = [
     *_of(
         "core/planning/homes/displacing.py",
         ("displace", "False", "A queue within its fair share takes room back."),
-        ("_Attempt._is_own_gang", "False", "Nobody takes a home from its own gang."),
     ),
     *_of(
         "core/planning/homes/elastic.py",

@@ -269,6 +269,16 @@ def test_a_queue_s_share_is_taken_back_from_a_whole_gang() -> None:
     assert stage.runs("red-0", "red-1")
 
 
+def test_a_gang_that_is_more_than_its_queue_s_share_takes_nothing_back() -> None:
+    """The first of it would be within the share, and the room that they make would do for all of it."""
+    stage = Stage(1, queues=(Queue("a"), Queue("b")))
+    stage.notebook("small", 0.3, 1.0, queue="b")
+    stage.command("large", 0.7, queue="b", requeue=True)
+    stage.gang("red", 4, request=0.25, queue="a")
+    assert stage.runs("small", "large")
+    assert [stage.phase(f"red-{n}") for n in range(4)] == ["queued"] * 4
+
+
 @pytest.mark.parametrize(("requeue", "after_s"), [(True, 0), (False, 28)])
 def test_a_gang_leaves_whole_for_a_guarantee_at_once_or_by_the_deadline(*, requeue: bool, after_s: float) -> None:
     """One member holds more than its request where a newcomer has its home; the other is not in anybody's way."""

@@ -141,3 +141,23 @@ def test_a_stop_that_found_no_process_does_not_end_the_start_after_it_when_it_is
     assert (stage.phase("alice"), stage.workload("alice").failures) == ("starting", 0)
     stage.node.settle()
     assert stage.runs("alice")
+
+
+def test_nobody_leaves_one_gpu_for_room_that_who_has_to_leave_another_makes_there() -> None:
+    """`wide` is in the way of `owner` on GPU 1, and with it gone `job` is in nobody's on GPU 0, where `guest` goes."""
+    stage = Stage(2)
+    stage.command("firm", 0.5)
+    stage.command("wide", 0.125, 0.7, gpu_count=2)
+    stage.command("big", 0.625)
+    stage.command("early", 0.25)
+    stage.command("job", 0.1875, 0.6, requeue=True)
+    stage.ends("early")
+    stage.notebook("guest", 0.1875, 0.4)
+    stage.holds("wide", 0.16)
+    stage.holds("job", 0.27)
+    assert (stage.home("guest"), stage.gpu("guest")) == ([0], 1)
+    stage.command("owner", 0.25)
+    assert stage.plan("wide").target == ()
+    stage.after(60.0)
+    assert stage.runs("owner", "guest", "job")
+    assert stage.orders("job") == ["start"]

@@ -120,9 +120,9 @@ def test_who_would_be_above_its_share_takes_nothing_back() -> None:
     for each in having:
         ledger.count(each, HOME)
     assert (ledger.fair("a", POOL), ledger.fair("b", POOL)) == (2.0, 2.0)
-    assert not ledger.may_displace(newcomer, having[0], POOL)
+    assert not ledger.may_displace(newcomer, having[0], POOL, 1.0)
     ledger.count(having[-1], HOME, -1)
-    assert ledger.may_displace(newcomer, having[0], POOL)
+    assert ledger.may_displace(newcomer, having[0], POOL, 1.0)
 
 
 def test_who_is_within_its_share_gives_nothing_although_it_would_be_harmed_less() -> None:

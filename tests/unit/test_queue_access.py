@@ -66,7 +66,7 @@ def test_one_that_is_not_preemptible_is_refused_where_the_quota_can_never_hold_i
         check_limits(node.state, replace(spec, gpu_count=2))
 
 
-def test_a_gang_counts_by_what_the_limits_of_all_its_pools_can_hold_in_its_own_queue() -> None:
+def test_a_gang_counts_by_what_the_limits_of_all_its_pools_can_hold() -> None:
     queues = (Queue("a", limit={"x": 1.0, "y": 0.5}), Queue("b"))
     policy = Policy(pools=(Pool("x", ("0", "1")), Pool("y", ("2", "3"))), queues=queues)
     node = SimulatedNode.of(4, policy=policy)
@@ -77,9 +77,6 @@ def test_a_gang_counts_by_what_the_limits_of_all_its_pools_can_hold_in_its_own_q
     whole = {"kind": Kind.COMMAND, "owner": 0, "request_bytes": 16 * GIB, "pools": spec.pools}
     node.submit(**whole, queue="a", gang="mixed", gang_size=2)
     check_limits(node.state, replace(spec, gang="mixed", gang_size=2))
-    for _ in range(4):
-        node.submit(**whole, queue="b", gang="two queues", gang_size=5)
-    check_limits(node.state, replace(spec, gang="two queues", gang_size=5))
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,8 @@ class _Attempt:
     def __init__(self, admission: Admission, ledger: Ledger, newcomer: Workload, pool: str) -> None:
         self._admission, self._ledger, self._newcomer, self._pool = admission, ledger, newcomer, pool
         self.taken: list[tuple[Unit, Homes]] = []
-        own, below = ledger.leaf(newcomer), ledger.reclaimable(newcomer, pool)
+        self._amount = self._takes()
+        own, below = ledger.leaf(newcomer), ledger.reclaimable(newcomer, pool, self._amount)
         there = [
             w
             for w in admission.admitted()
@@ -67,6 +68,14 @@ class _Attempt:
         ]
         units = {unit[0].id: unit for unit in map(self._unit, there)}
         self.candidates = sorted((unit for unit in units.values() if self._may(unit)), key=self._harm)
+
+    def _takes(self) -> float:
+        """What the newcomer takes of the pool, and all of its gang that has no homes yet: they have them together."""
+        newcomer, homes = self._newcomer, self._admission.result.homes
+        key = key_of(newcomer.spec)
+        gang = () if key is None else self._admission.state.gangs[key].members
+        others = (w for w in gang if w.id != newcomer.id and w.id not in homes and self._pool in w.spec.pools)
+        return sum(self._ledger.demand(w.spec, self._pool, w.fewest_gpus) for w in (newcomer, *others))
 
     def _unit(self, workload: Workload) -> Unit:
         """`workload`, or all of its gang that have homes: who of a gang has no place leaves none to the others."""
@@ -103,7 +112,7 @@ class _Attempt:
         if any(w.given_home is not None for w in unit):
             return False
         return any(map(self._is_there, unit)) and all(
-            self._ledger.may_displace(self._newcomer, w, self._pool) for w in unit
+            self._ledger.may_displace(self._newcomer, w, self._pool, self._amount) for w in unit
         )
 
     def _take(self, unit: Unit) -> None:

@@ -205,9 +205,9 @@ class Ledger:
                 return queue
         return None
 
-    def reclaimable(self, newcomer: Workload, pool: str) -> set[str]:
-        """The other leaf queues from which that of `newcomer` may take back, as things are."""
-        own, amount = self.leaf(newcomer), self.demand(newcomer.spec, pool, newcomer.fewest_gpus)
+    def reclaimable(self, newcomer: Workload, pool: str, amount: float) -> set[str]:
+        """The other leaf queues from which that of `newcomer` may take `amount` back, as things are."""
+        own = self.leaf(newcomer)
         if self.used(own, pool) + amount > self.fair(own, pool) + TOLERANCE:
             return set()
         leaves = (name for name in self.tree.queues if self.tree.is_leaf(name) and name != own)
@@ -218,8 +218,10 @@ class Ledger:
         within = all(self.used(q.name, pool) + amount <= self.fair(q.name, pool) + TOLERANCE for q in to_own)
         return within and all(self.used(q.name, pool) > self.fair(q.name, pool) + TOLERANCE for q in to_other)
 
-    def may_displace(self, newcomer: Workload, victim: Workload, pool: str) -> bool:
+    def may_displace(self, newcomer: Workload, victim: Workload, pool: str, amount: float) -> bool:
         """Whether `victim`, at home in `pool`, may have to make room for `newcomer`: KAI's preempt and reclaim.
+
+        `amount` is what `newcomer` and those that get homes with it take of `pool`.
 
         Within one queue the higher priority takes from the lower, but never stops a command that would not come back.
         Across queues, one that stays within its fair share takes from one that is above its own.
@@ -229,7 +231,7 @@ class Ledger:
         own, other = self.leaf(newcomer), self.leaf(victim)
         if own == other:
             return victim.spec.priority < newcomer.spec.priority and (comes_back(victim) or not victim.present)
-        return self._reclaims(own, other, self.demand(newcomer.spec, pool, newcomer.fewest_gpus), pool)
+        return self._reclaims(own, other, amount, pool)
 
     # Whose turn it is
 

@@ -204,18 +204,21 @@ def _place_borrower(draft: Draft, workload: Workload) -> list[Workload]:
 
 def _clear_sizes(draft: Draft) -> None:
     """Where what is held does not fit beside the requests, the bursters yield, in order of harm."""
+    left: dict[GpuUuid, list[Left]] = {}
     for uuid in list(draft.rooms.gpus):
         if not draft.rooms.sizes_exceed(uuid):
             continue
         draft.note_short(uuid)
         holders = sorted((w for w in draft.rooms.members(uuid) if _holds_burst(w, uuid)), key=draft.harm)
         # Commands that cannot come back are the very last to go, only for a guarantee.
-        left: list[Left] = []
         for holder in sorted(holders, key=lambda w: not w.spec.movable):
             if not draft.rooms.sizes_exceed(uuid):
                 break
-            left.append(draft.drive_out(holder, uuid))
-        for holder in _who_has_to_leave(draft, left):
+            left.setdefault(uuid, []).append(draft.drive_out(holder, uuid))
+    # Who leaves one Gpu may make room on another.
+    have_to = _who_has_to_leave(draft, [one for of_one in left.values() for one in of_one])
+    for uuid, of_one in left.items():
+        for holder in (one.workload for one in of_one if one.workload in have_to):
             _place_elsewhere(draft, holder, uuid)
 
 
