@@ -46,6 +46,7 @@ PREDICATES = [
         ("Gang.may_start", "True", "A gang starts again when all of it has stopped."),
         ("Gang.done", "0", "A gang of which some have ended well cannot start again whole."),
         ("key_of", "None", "A gang starts together or not at all."),
+        ("would_end", "False", "Members that are still starting end nobody who runs and would not start again."),
     ),
     *_of(
         "core/model/gpu.py",
@@ -56,6 +57,7 @@ PREDICATES = [
     *_of(
         "core/model/workload.py",
         ("Workload.stands_on", "None", "A cell that stands still goes on only on the Gpu where it was."),
+        ("Workload.is_bound", "False", "A process that cannot move keeps its home."),
         ("Workload.waits_away", "False", "A cell that stands still away from its home is owed nothing there."),
     ),
     *_of(
@@ -96,6 +98,10 @@ PREDICATES = [
     ),
     *_of("core/planning/claims.py", ("_expected", "()", "As many Gpus are kept free as devices are promised.")),
     *_of(
+        "core/planning/places/guarantees.py",
+        ("_apart", "{}", "Nobody leaves a Gpu for a gang of which somebody finds no place."),
+    ),
+    *_of(
         "core/planning/places/idleness.py",
         ("_leaves_cordoned", "{}", "Idle notebooks leave a cordoned node, one after another."),
         ("_cordoned_at", "None", "Idle notebooks leave a cordoned node, whoever is kept by its user later."),
@@ -115,6 +121,7 @@ PREDICATES = [
     *_of(
         "core/planning/homes/displacing.py",
         ("displace", "False", "A queue within its fair share takes room back."),
+        ("_Attempt._takes", "0.0", "A gang takes no more back than its queue's fair share in all."),
     ),
     *_of(
         "core/planning/homes/elastic.py",
@@ -129,7 +136,6 @@ PREDICATES = [
     ),
     *_of(
         "core/planning/homes/paper.py",
-        ("is_bound", "False", "A process that cannot move keeps its home."),
         ("Paper.has_home_room", "True", "Requests at home on a Gpu stay within it."),
         ("Paper.is_open", "True", "A workload stays within its pools."),
     ),

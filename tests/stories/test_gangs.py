@@ -8,6 +8,7 @@ from connections import pairs
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model import gangs
 from nls_scheduler.core.model.commands import EndProcess, StopProcess
+from nls_scheduler.core.model.pools import Pool
 from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.core.model.reasons import Reason, said
 from nls_scheduler.core.model.workload import Kind, Phase
@@ -277,6 +278,20 @@ def test_a_gang_that_is_more_than_its_queue_s_share_takes_nothing_back() -> None
     stage.gang("red", 4, request=0.25, queue="a")
     assert stage.runs("small", "large")
     assert [stage.phase(f"red-{n}") for n in range(4)] == ["queued"] * 4
+
+
+def test_a_gang_takes_back_what_is_its_queue_s_share_and_no_more_than_that_counts() -> None:
+    """Each of it counts once, and in its own pool."""
+    pools = (Pool("x", ("0", "1")), Pool("y", ("2",)))
+    stage = Stage(3, pools=pools, queues=(Queue("a"), Queue("b")))
+    for number in range(4):
+        stage.command(f"other-{number}", 0.5, queue="b", requeue=True, pools=("x",))
+    wanted = {"gang": "red", "gang_size": 3, "queue": "a"}
+    stage.command("red-0", 0.5, pools=("x",), **wanted)
+    stage.command("red-1", 0.5, pools=("x",), **wanted)
+    stage.command("red-2", 0.25, pools=("y",), **wanted)
+    assert stage.runs("red-0", "red-1", "red-2")
+    assert [stage.runs(f"other-{number}") for number in range(4)].count(True) == 2
 
 
 @pytest.mark.parametrize(("requeue", "after_s"), [(True, 0), (False, 28)])
