@@ -20,7 +20,7 @@ import sys
 import types
 import weakref
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from nls_jupyter.between.seams import ABC_CONTENT
 from nls_jupyter.saved_state import handles, looks
@@ -199,14 +199,23 @@ class Counts:
         return behind
 
 
+# With which NumPy and PyTorch run what a file says.
+UNPICKLES: Final = frozenset({"allow_pickle", "weights_only"})
+# What the body of every class says first.
+_CLASS_BEGINS: Final = ("__name__", "__module__", "__qualname__")
+
+
 def words_of(code: types.CodeType) -> set[str]:
     """The names that code says, and what is nested in it: globals, attributes, what it imports."""
-    words = {*code.co_names}
+    names = code.co_names
+    words = {*(names[len(_CLASS_BEGINS) :] if names[: len(_CLASS_BEGINS)] == _CLASS_BEGINS else names)}
     for constant in code.co_consts:
         if type(constant) is types.CodeType:
             words |= words_of(constant)
         elif type(constant) is str and MAIN in constant:
             words.add(MAIN)
+        elif type(constant) is tuple:
+            words |= UNPICKLES.intersection(each for each in constant if type(each) is str)  # names of arguments
     return words
 
 

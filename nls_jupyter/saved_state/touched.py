@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.saved_state import other_threads
-from nls_jupyter.saved_state.alone import MAIN, words_of
+from nls_jupyter.saved_state.alone import MAIN, UNPICKLES, words_of
 from nls_jupyter.saved_state.manifest import is_beside, is_result
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ _UNFOLLOWED = frozenset(
     gi_frame cr_frame ag_frame last_exc last_value last_traceback pdb breakpoint
     settrace setprofile monitoring gc __subclasses__ ctypes _ctypes cffi
     pickle _pickle Unpickler read_pickle cloudpickle dill joblib shelve jsonpickle
+    __name__ __module__ __code__ FunctionType get_type_hints cProfile
+    {" ".join(UNPICKLES)}
     """.split()
 )
 # What IPython calls values that cells showed.

@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from connections import joined, pairs
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import StopProcess
+from nls_scheduler.core.model.gangs import fellows
 from nls_scheduler.core.model.ids import GpuUuid
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.pools import Placement, Pool
@@ -346,7 +347,8 @@ class Histories(RuleBasedStateMachine):
         entry = state.plan[workload.id]
         assert entry.reason
         assert entry.position is not None
-        within = workload.return_bytes <= workload.spec.request_bytes
+        together = [workload, *fellows(state, workload)]
+        within = all(w.return_bytes <= w.spec.request_bytes for w in together)
         healthy = all(g in state.usable for g in entry.home)
         pools = [state.policy.pool_of(state.gpus[g]) for g in entry.home]
         free = all(pool.max_workloads_per_gpu is None and pool.oversubscribe == 1.0 for pool in pools)

@@ -79,6 +79,12 @@ def test_what_only_small_names_hold_is_looked_at_each_time():
         "run = eval",
         "e('a.append(1)')",
         "f()",
+        "import sys; sys.modules.get(__name__)",
+        "f.__code__ = f.__code__",
+        "import typing; typing.get_type_hints(f)",
+        "import cProfile",
+        "dict(weights_only=False)",
+        "dict(file=1, allow_pickle=True)",
     ],
 )
 def test_what_cannot_be_followed_may_touch_anything(notebook, cell):
@@ -87,6 +93,11 @@ def test_what_cannot_be_followed_may_touch_anything(notebook, cell):
     notebook.cell("b = 1")
     assert notebook.cell(cell) == set()
     assert notebook.cell("b = 2") >= {"a"} or "run" in notebook.names
+
+
+def test_a_cell_that_defines_a_class_touches_what_it_says(notebook):
+    notebook.cell("a = [1]\nb = [2]")
+    assert "a" in notebook.cell("class C:\n    b.append(3)\n    def m(self): return b")
 
 
 def test_a_name_with_a_recipe_and_without_it_again_is_looked_at(notebook):

@@ -121,14 +121,17 @@ def _is_due(state: NodeState, workload: Workload, entry: PlanEntry) -> bool:
 def _gang_stops(step: Step, workload: Workload) -> bool:
     """Whether its gang is not whole, or somebody of it has no place on a Gpu but for this step's orders.
 
-    Who is ended because it disobeys was told to stop before, and a start that takes too long is over.
+    Who is ended because it disobeys was told to stop before; a start that takes too long is over, and who is above its
+    limit stops by itself.
     """
     told_now = {command.workload for command, _, _ in step.ordered if not isinstance(command, EndProcess)}
     if any(workload in gang.members and not gang.whole for gang in gangs(step.state)):
         return True
     others = fellows(step.state, workload)
     gone = any(other.phase not in (Phase.STARTING, Phase.RUNNING) for other in others if other.id not in told_now)
-    return gone or any(_started_too_long(step, other) for other in others)
+    planned = step.state.plan
+    due = any(other.id in told_now and _is_due(step.state, other, planned[other.id]) for other in others)
+    return gone or due or any(_started_too_long(step, other) for other in others)
 
 
 def _started_too_long(step: Step, workload: Workload) -> bool:
