@@ -82,6 +82,7 @@ def _who_is_where(state: NodeState) -> list[tuple[object, ...]]:
     return pressed + [
         (
             w.id,
+            w.spec,
             w.home,
             w.current,
             told.get(w.id),
