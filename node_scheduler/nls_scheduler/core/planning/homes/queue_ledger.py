@@ -6,6 +6,7 @@ nothing else.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -58,6 +59,7 @@ class Ledger:
             if gpu.healthy:
                 own = self._pool_of[uuid]
                 self.capacity[own.name] += own.home_capacity_bytes(gpu) / self._largest[own.name]
+        self._pools_of: dict[tuple[GpuUuid, ...], Mapping[str, int]] = {}
         self._used: dict[tuple[str, str], float] = {}
         self._firm: dict[tuple[str, str], float] = {}
         self._spare: dict[tuple[str, str], float] = {}
@@ -66,18 +68,14 @@ class Ledger:
 
     # What is counted
 
-    def pools_of(self, home: Sequence[GpuUuid]) -> dict[str, int]:
+    def pools_of(self, home: tuple[GpuUuid, ...]) -> Mapping[str, int]:
         """The pools in which `home` counts, with as many of its Gpus: one, but after a reload that has divided it.
 
         None where its Gpus are gone.
         """
-        if len(home) == 1:  # as of most
-            return {self._pool_of[home[0]].name: 1} if home[0] in self._pool_of else {}
-        found: dict[str, int] = {}
-        for uuid in home:
-            if uuid in self._pool_of:
-                pool = self._pool_of[uuid].name
-                found[pool] = found.get(pool, 0) + 1
+        found = self._pools_of.get(home)
+        if found is None:
+            found = self._pools_of[home] = Counter(self._pool_of[uuid].name for uuid in home if uuid in self._pool_of)
         return found
 
     def demand(self, spec: WorkloadSpec, pool: str, count: int | None = None) -> float:
@@ -88,7 +86,7 @@ class Ledger:
         """The queue in which `workload` counts."""
         return self.tree.leaf(workload.spec.queue)
 
-    def count(self, workload: Workload, home: Sequence[GpuUuid], sign: int = 1) -> None:
+    def count(self, workload: Workload, home: tuple[GpuUuid, ...], sign: int = 1) -> None:
         """`workload` has `home` from now on, all of it, or (`sign` -1) no longer."""
         for pool, gpus in self.pools_of(home).items():
             amount = sign * self.demand(workload.spec, pool, gpus)
