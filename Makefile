@@ -98,8 +98,8 @@ explore: $(VENV)/.test
 	$(BIN)/python tools/explore.py $(if $(SEED),--seed $(SEED),--minutes $(MINUTES)) $(ARGS)
 
 # Random histories of a node with everything in them, by their numbers: FROM 0 TO 1000000 takes a night on two cores.
-histories: FROM ?= 3000
-histories: TO ?= 6000
+histories: FROM ?= 1500
+histories: TO ?= 4500
 histories: $(VENV)/.test
 	$(BIN)/python tools/histories.py --from $(FROM) --to $(TO) $(ARGS)
 

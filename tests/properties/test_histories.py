@@ -385,4 +385,4 @@ def tried(machine: type[Histories], usual: int, step_count: int) -> type[TestCas
 
 LONG = pytest.mark.long("random histories: some of them are played here")
 TestHistories = pytest.mark.timeout(300)(tried(Histories, 100, 50))
-TestManyHistories = LONG(pytest.mark.timeout(1200)(tried(Histories, 800, 50)))
+TestManyHistories = LONG(pytest.mark.timeout(1200)(tried(Histories, 400, 50)))

@@ -120,4 +120,4 @@ class QueueHistories(Histories):
 
 
 TestQueueHistories = pytest.mark.timeout(300)(tried(QueueHistories, 60, 40))
-TestManyQueueHistories = LONG(pytest.mark.timeout(1200)(tried(QueueHistories, 240, 40)))
+TestManyQueueHistories = LONG(pytest.mark.timeout(1200)(tried(QueueHistories, 120, 40)))
