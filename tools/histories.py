@@ -1,6 +1,6 @@
 """Plays random histories of a node, one after another by their numbers, and says what broke, made small.
 
-    python tools/histories.py --from 0 --to 1000000      # a night on two cores
+    python tools/histories.py --from 0 --to 1000000      # eighteen hours on two cores
     python tools/histories.py --from 1234                # this one alone
 
 `make test-long` plays the first of them; what is found becomes a story. Ends with 1 where something was found.

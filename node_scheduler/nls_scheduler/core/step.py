@@ -207,12 +207,10 @@ def _decide(state: NodeState, workload: Workload, entry: PlanEntry) -> Order | N
             fits = bool(entry.target) and all(has_room(state, workload, state.gpus[uuid]) for uuid in entry.target)
             return Order.START if fits and have_room(state, state.plan, workload) else None
         case Phase.STARTING:
-            if workload.frozen is not None:
-                return Order.STOP if _overdue(state, workload, entry) else None
-            if gangs.would_end(state, workload) and not entry.target:
-                return Order.STOP if _overdue(state, workload, entry) else None
-            # What was saved stands, so that giving a start up loses nothing.
-            return Order.STOP if entry.target != workload.current or _overdue(state, workload, entry) else None
+            # What was saved stands, so that giving a start up loses nothing, but for one that stands still or its gang.
+            costs = workload.frozen is not None or (not entry.target and gangs.would_end(state, workload))
+            gives_up = entry.target != workload.current and not costs
+            return Order.STOP if gives_up or _overdue(state, workload, entry) else None
         case Phase.SUSPENDING:
             return _hurry(state, workload, entry)
         case Phase.RUNNING if entry.target != workload.current:

@@ -111,13 +111,13 @@ def check_growth(state: NodeState, workload: Workload, spec: WorkloadSpec) -> No
     if not state.policy.queues or not workload.home:
         return
     ledger = Ledger(state)
-    for other in state.workloads.values():
-        if other.id != workload.id:
-            ledger.count(other, other.home)
     firmer = workload.spec.preemptible and not spec.preemptible
     elsewhere = ledger.tree.leaf(spec.queue) != ledger.leaf(workload)
     if not (spec.request_bytes > workload.spec.request_bytes or firmer or elsewhere):
         return
+    for other in state.workloads.values():
+        if other.id != workload.id:
+            ledger.count(other, other.home)
     obstacles = (ledger.obstacle(workload, pool, spec, gpus) for pool, gpus in ledger.pools_of(workload.home).items())
     obstacle = next((each for each in obstacles if each is not None), None)
     if obstacle is not None:
