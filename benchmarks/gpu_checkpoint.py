@@ -39,6 +39,8 @@ for _ in sys.stdin: print(int(words.sum()) == total, flush=True)
 import sys, torch
 words = torch.arange({words}, dtype=torch.int64, device="cuda") * 0x1E3779B97F4A7C15
 a = torch.ones(512, 512, device="cuda")
+b = a @ a  # cuBLAS does not begin in a capture
+torch.cuda.synchronize()
 graph = torch.cuda.CUDAGraph()
 with torch.cuda.graph(graph): b = a @ a
 total = int(words.sum())

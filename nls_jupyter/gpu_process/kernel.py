@@ -43,6 +43,7 @@ from nls_jupyter.gpu_process import warm_imports
 from nls_jupyter.gpu_process.allocators import Answer, Asking, Follower, explain_failed_allocations
 from nls_jupyter.gpu_process.freezable import Freezable
 from nls_jupyter.gpu_process.lane_end import LaneEnd, LaneSession
+from nls_jupyter.gpu_process.lost_gpu import why_lost
 from nls_jupyter.gpu_process.outputs import Outputs
 from nls_jupyter.gpu_process.reclaim import Reclaims
 from nls_jupyter.gpu_process.state_requests import StateRequests
@@ -255,6 +256,9 @@ class GpuProcessKernel(IPythonKernel):
             options["cell_meta"] = {key: value for key, value in told.items() if not key.startswith("nls_")}
         reply: dict[str, Any] = await super().do_execute(*args, **options)  # type: ignore[no-untyped-call]
         self._follower.look_again()
+        if reply["status"] == "error":
+            error = getattr(self.shell.last_execution_result, "error_in_exec", None)  # type: ignore[union-attr]
+            reply[saved_state.DEAD_GPU] = why_lost(error)
         return reply
 
     def save_point(self) -> bool:

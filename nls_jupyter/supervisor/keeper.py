@@ -278,6 +278,8 @@ class Keeper:
         try:
             asyncio.get_running_loop().call_soon(sent)  # another thread goes on with it: not while this one sends
             reply = await process.execute(code, **options)
+            if (why := reply["content"].pop(DEAD_GPU, None)) is not None:
+                await self._end_dead(process, why)  # before another cell can be sent there
             if answered is not None:
                 answered(reply)
             self.completed.ran(options["cell"])

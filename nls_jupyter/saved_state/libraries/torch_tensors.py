@@ -141,7 +141,9 @@ class TorchTensors:
 
 def _is_page_locked(storage: Any) -> bool:
     """Never initializes CUDA: to ask its driver about an address would (`CUDAHooks.cpp`, PyTorch 2.13)."""
-    return storage.device.type == "cpu" and bool(torch.cuda.is_initialized() and storage.is_pinned())
+    if storage.device.type != "cpu" or not torch.cuda.is_initialized():
+        return False
+    return bool(_as_bytes(storage).is_pinned())  # a storage's own asks in a way that is deprecated
 
 
 def _compiled_modules() -> list[type]:
