@@ -83,7 +83,7 @@ def _last() -> list[Step]:
     """May leave a process broken."""
     cases = [("cupy", 1, ()), ("cupy", 1, ("--masked",)), ("torch", 1, ("--masked",)), ("cupy", 10, ("--masked",))]
     return [
-        Step("gpu_freezing", 4, 120, "tests", _gpu_tests("checkpoints")),
+        Step("gpu_freezing", 4, 180, "tests", _gpu_tests("checkpoints", "standing")),
         *(Step(
             f"checkpoint_{library}_{gib}{'_masked' if masked else ''}", 4, 120, "figures",
             _program("benchmarks/gpu_checkpoint.py", "--library", library, "--gib", str(gib), *masked),
