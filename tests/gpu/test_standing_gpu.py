@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import SIMULATED
 
+from conftest import SIMULATED
 from notebooks import Bench
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
