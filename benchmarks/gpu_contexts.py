@@ -131,7 +131,7 @@ def measure(library: str, counted_mib: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--library", choices=PROGRAMS, default="torch")
-    parser.add_argument("--counted-mib", type=int, default=400)
+    parser.add_argument("--counted-mib", type=int, default=NvmlDriver.context_memory_bytes // MIB)
     options = parser.parse_args()
     if options.library != "none":
         require_gpu(*({options.library} - {"driver"}))

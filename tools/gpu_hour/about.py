@@ -17,7 +17,7 @@ PACKAGES = (
     "jupyter-client jupyter-server pyzmq"
 )
 FIELDS = (
-    "name,uuid,driver_version,memory.total,memory.reserved,memory.used,persistence_mode,mig.mode.current,"
+    "name,driver_version,memory.total,memory.reserved,memory.used,persistence_mode,mig.mode.current,"
     "pcie.link.gen.current,pcie.link.width.current"
 )
 
@@ -65,7 +65,9 @@ def about() -> dict[str, Any]:
         "memory_available_mib": memory("MemAvailable"),
         "first_import_s": {library: import_s(library) for library in ("torch", "cupy", "jax")},
         "second_import_s": {library: import_s(library) for library in ("torch", "cupy", "jax")},
-        "variables": {name: value for name, value in os.environ.items() if name.startswith(("CUDA", "PYTORCH", "XLA"))},
+        "variables": {
+            name: value for name, value in os.environ.items() if name.startswith(("CUDA_V", "PYTORCH", "XLA"))
+        },
     }
 
 

@@ -28,6 +28,7 @@ ROWS = {
     "saved state's speed": "memory",
     "from the first cell and from a suspend to a result": "first_cell",
     "the driver's own suspend of a process": "checkpoint",
+    "cells that stand still while a command has their GPU": "gpu_freezing",
 }
 
 

@@ -65,7 +65,7 @@ class NlsScheduler(Configurable):
     freeze_cells = Bool(
         _POLICY.freeze_cells,
         help="A running cell that must yield is frozen before it would be interrupted, where its GPU process's driver "
-        "can do that: it stands still, and goes on when its Gpu has room again. Never tried on a real GPU so far.",
+        "can do that: it stands still, and goes on when its Gpu has room again. So far tried on an H100 alone.",
     ).tag(config=True)
     freeze_timeout_s = Float(
         _POLICY.freeze_timeout_s,

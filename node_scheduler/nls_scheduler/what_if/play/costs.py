@@ -48,7 +48,7 @@ class Costs:
 
 SOURCES: Final = {
     "context_s": "cuInit and a context take 0.06 to 2.7 s, by node",
-    "context_bytes": "a context takes 300 to 400 MB; the daemon counts 400 MiB",
+    "context_bytes": "a context takes 300 to 520 MiB",
     "imports_s": "importing PyTorch: a few seconds; an assumption. Ours has a process that stands by with imports done",
     "restore_bytes_per_s": "memory that is not registered: 10 to 17 GB/s to an H200 (registered: 55)",
     "save_bytes_per_s": "as back; what was saved after the last cell is not saved again",
