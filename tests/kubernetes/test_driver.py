@@ -360,12 +360,14 @@ def test_what_a_claim_gives_is_known_without_the_kubelet_and_who_only_looks_owns
         server.put(PODS, claiming("exporter", "2"))
 
     async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
-        await until(lambda: host.owners() == {"1": (ONE,), "2": ()} and cluster._kubelet.allocations)
-        assert [owner.bytes for owner in host.state.gpus[ONE].owners] == [6 * GIB]
         assert isinstance(server, FakeApiServer)
-        asked = [path for _, path in server.requests if "resourceclaims" in path]
-        assert asked == ["/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"]
-        assert server.requests["GET", asked[0]] == 2, "each claim was read once"
+        claims = "GET", "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+        # A pod whose claim has not been read owns nothing either.
+        await until(lambda: server.requests[claims] >= 2 and cluster._kubelet.allocations)
+        await until(lambda: host.owners() == {"1": (ONE,), "2": ()})
+        assert [owner.bytes for owner in host.state.gpus[ONE].owners] == [6 * GIB]
+        asked = {path: times for (_, path), times in server.requests.items() if "resourceclaims" in path}
+        assert asked == {claims[1]: 2}, "each claim was read once"
 
     with FakeKubelet(tmp_path / "kubelet.sock") as kubelet:
         kubelet.claims = {"default/exporter": ["gpu-0", "gpu-1"]}
