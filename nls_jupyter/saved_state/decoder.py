@@ -91,13 +91,12 @@ def decode(
         wanted: those to put there; the others are only made.
     """
     try:
-        made = _decode_all(reader, namespace, names, wanted)
+        if not reader.hash_cycles:
+            return RestoreReport(tuple(_decode_all(reader, namespace, names, wanted)), ())
     except SaveEndsError:
         raise
     except BaseException:  # noqa: BLE001 - it happens again below, and is reported name by name
         _take_back(namespace, names, wanted)
-    else:
-        return RestoreReport(tuple(made), ())
     reader.progress()
     try:
         gc.collect()  # what was loaded so far, Gpu memory too, may lie in cycles

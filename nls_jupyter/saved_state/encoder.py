@@ -35,6 +35,7 @@ class Encoded:
         changed: those that come back otherwise.
         keys: of the regions, see `Regions`.
         buffers: see `Regions`.
+        hash_cycles: see the module of that name.
     """
 
     saved: list[SavedName] = field(default_factory=list)
@@ -42,6 +43,7 @@ class Encoded:
     changed: list[ChangedName] = field(default_factory=list)
     keys: list[object] = field(default_factory=list)
     buffers: list[int] = field(default_factory=list)
+    hash_cycles: bool = False
 
 
 class Encoder:

@@ -13,6 +13,7 @@ from nls_jupyter.saved_state.arena import NoRoomError
 from nls_jupyter.saved_state.blobs import Table, pieces_of
 from nls_jupyter.saved_state.encoder import Encoded, Encoder, reason_for
 from nls_jupyter.saved_state.graph import Component, Graph
+from nls_jupyter.saved_state.hash_cycles import has_hash_cycles
 from nls_jupyter.saved_state.manifest import ChangedName, Manifest, MissingName, type_name
 from nls_jupyter.saved_state.order import in_order
 from nls_jupyter.saved_state.part import Part
@@ -203,6 +204,8 @@ class OneSave:
         while True:
             scratch = Scratch(self._arena.fits, self._tick)
             encoded = Encoder(scratch, self._rules, graph.holders, graph.flat).encode(names)
+            if regions.hashes:
+                encoded.hash_cycles = has_hash_cycles(names.values(), self._namespaces, self._tick)
             failed: list[int] = []
             try:
                 placed = self._layout.put(regions.sources, regions.keys, failed.append)
@@ -213,7 +216,7 @@ class OneSave:
                     return self._nothing_of(component, error)
                 regions.refused[key] = NoRoomForError.maker(error, regions.sources[failed[0]].size_bytes)
                 continue
-            return Part(component, Stored(stream, placed, encoded.buffers), encoded)
+            return Part(component, Stored(stream, placed, encoded.buffers, encoded.hash_cycles), encoded)
 
     def _nothing_of(self, component: Component, error: NoRoomError) -> Part:
         """What is left of a component whose stream itself has no room."""

@@ -21,7 +21,9 @@ from nls_jupyter.saved_state import (
     widgets,
     wrappers,
 )
+from nls_jupyter.saved_state.hash_cycles import may_lead_back
 from nls_jupyter.saved_state.kinds import name_of
+from nls_jupyter.saved_state.late import hashes_in_python
 from nls_jupyter.saved_state.looks import home_of, importable
 from nls_jupyter.saved_state.regions import NAMESPACE, HostMemory, Regions, refuse
 from nls_jupyter.saved_state.watchdog import SaveEndsError
@@ -89,6 +91,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         self._unsavable = rules.unsavable
         self._families = rules.families
         self._note = rules.regions.note
+        self._regions = rules.regions
 
     def reducer_override(self, obj: Any) -> Any:
         """The pickler asks this for every object except those of the plain built-in types."""
@@ -98,7 +101,10 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         try:
             handler = self._handlers[kind]
         except KeyError:
-            handler = self._handlers[kind] = held.by_place(kind, self._find_handler(kind))
+            handler = held.by_place(kind, self._find_handler(kind))
+            if hashes_in_python(kind) and not issubclass(kind, type):
+                handler = functools.partial(_with_hash, self._regions, handler)
+            self._handlers[kind] = handler
         if handler is not None:
             return handler(obj)
         return self._reduce_class(obj) if issubclass(kind, type) else super().reducer_override(obj)
@@ -152,6 +158,11 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         slots["__closure__"] = None
         made_of = (code, base_globals, name, defaults, function.__closure__)
         return make_function, made_of, (fill, (attributes, slots)), None, None, fill_function
+
+
+def _with_hash(regions: Regions, handler: Callable[[Any], Any] | None, thing: Any) -> Any:
+    regions.hashes = regions.hashes or may_lead_back(thing)
+    return NotImplemented if handler is None else handler(thing)
 
 
 def _reduce_inline(layouts: inline.Layouts) -> Callable[[Any], Any]:

@@ -222,11 +222,13 @@ class Stored:
         stream: the pickle stream.
         regions: the memory that the stream refers to.
         buffers: which of the regions are its out-of-band buffers, in order.
+        hash_cycles: see the module of that name.
     """
 
     stream: Blob
     regions: Places
     buffers: Sequence[int]
+    hash_cycles: bool = False
 
     def chunks(self) -> list[Chunk]:
         """All that it consists of."""
@@ -241,7 +243,8 @@ class Stored:
         places = self.regions.places
         regions = [table.add(place) if isinstance(place, Blob) else [_PACK, *place] for place in places]
         pack = table.add(self.regions.pack)
-        return {"stream": table.add(self.stream), "buffers": self.buffers, "regions": regions, "pack": pack}
+        found = {"stream": table.add(self.stream), "buffers": self.buffers, "regions": regions, "pack": pack}
+        return {**found, "hash_cycles": True} if self.hash_cycles else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +269,8 @@ class Contents:
     def stored(self, entry: Mapping[str, Any]) -> Stored:
         """A component by its entry of the index."""
         places = [(place[1], place[2]) if place[0] == _PACK else self.blob(place) for place in entry["regions"]]
-        return Stored(self.blob(entry["stream"]), Places(places, self.blob(entry["pack"])), entry["buffers"])
+        regions = Places(places, self.blob(entry["pack"]))
+        return Stored(self.blob(entry["stream"]), regions, entry["buffers"], entry.get("hash_cycles", False))
 
 
 class Reader:
@@ -275,6 +279,7 @@ class Reader:
     Attributes:
         progress: called now and then while it is read.
         buffers: see `Stored`.
+        hash_cycles: see `Stored`.
     """
 
     def __init__(self, arena: Arena, stored: Stored, progress: Callable[[], None]) -> None:
@@ -284,6 +289,7 @@ class Reader:
         self._pack: memoryview | None = None
         self.progress = progress
         self.buffers = stored.buffers
+        self.hash_cycles = stored.hash_cycles
 
     def stream(self) -> io.BufferedReader:
         """The pickle stream from its beginning."""

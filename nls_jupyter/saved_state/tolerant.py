@@ -8,6 +8,7 @@ slower.
 from __future__ import annotations
 
 import gc
+import operator
 import pickle
 import types
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from nls_jupyter.between.seams import PYTHON_UNPICKLER
 from nls_jupyter.saved_state.arena import SavedStateDamagedError
 from nls_jupyter.saved_state.kinds import is_of, module_of, name_of, text_of
+from nls_jupyter.saved_state.late import Late, LeadsBackError, container
 from nls_jupyter.saved_state.looks import held_by_array, importable
 from nls_jupyter.saved_state.manifest import describe
 from nls_jupyter.saved_state.watchdog import SaveEndsError, StuckError
@@ -75,6 +77,14 @@ class TolerantUnpickler(_PythonUnpickler):  # type: ignore[misc]
         super().__init__(file, buffers=buffers)
         #: Objects that were made but not filled, by id (kept alive here), with the reason.
         self.broken: dict[int, tuple[Any, Why]] = {}
+        self._late = Late()
+
+    def load(self) -> Any:
+        """The next frame, with all that had to wait for the end of it."""
+        frame = super().load()
+        for target, error in self._late.settle():
+            self._break(target, why(error))
+        return frame
 
     def _attempt(self, make: Callable[[], Any], args: tuple[Any, ...] = ()) -> Any:
         for part in args:
@@ -93,37 +103,105 @@ class TolerantUnpickler(_PythonUnpickler):  # type: ignore[misc]
 
     def _load_reduce(self) -> None:
         args, function = self.stack.pop(), self.stack[-1]
-        self.stack[-1] = self._attempt(lambda: function(*args), (function, *args))
+        self.stack[-1] = self._attempt(lambda: self._made(function, args), (function, *args))
+
+    def _made(self, function: Any, args: tuple[Any, ...]) -> Any:
+        """What `function` makes of `args`: other people's code does not get to see a container that is to be filled."""
+        if _only_fills(function):
+            made = function(*args)
+            if args:
+                self._late.built(args[0])
+            return made
+        waits = self._late.among(args)
+        try:
+            if waits is None and not (args and type(args[0]) in {list, dict} and self._late.waits_for(args[0])):
+                made = function(*args)
+                self._late.made(made)
+                return made
+        except SaveEndsError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the members of a container may be what it is about
+            waits = error
+        if (empty := container(function, args)) is not None:
+            self._late.fill(*empty, waits)
+            return empty[0]
+        if waits is not None:
+            raise waits
+        return function(*args)
 
     def _load_newobj(self) -> None:
         args, kind = self.stack.pop(), self.stack.pop()
-        self.append(self._attempt(lambda: kind.__new__(kind, *args), (kind, *args)))
+        self._new(self._attempt(lambda: kind.__new__(kind, *args), (kind, *args)))
 
     def _load_newobj_ex(self) -> None:
         options, args, kind = self.stack.pop(), self.stack.pop(), self.stack.pop()
-        self.append(self._attempt(lambda: kind.__new__(kind, *args, **options), (kind, *args, *options.values())))
+        self._new(self._attempt(lambda: kind.__new__(kind, *args, **options), (kind, *args, *options.values())))
+
+    def _new(self, made: Any) -> None:
+        self._late.made(made)
+        self.append(made)
 
     def _load_build(self) -> None:
-        self._fill(super().load_build, self.stack[-2], self.stack[-1:])
+        state, target = self.stack[-1], self.stack[-2]
+        if self._late and type(target) is not Lost and hasattr(target, "__setstate__"):
+            self._late.state(target, lambda: target.__setstate__(state))
+            del self.stack[-1]
+        else:
+            self._fill(super().load_build, target, [state])
+            self._late.built(target)
 
     def _load_append(self) -> None:
         self._fill(super().load_append, self.stack[-2], self.stack[-1:])
 
     def _load_setitem(self) -> None:
-        self._fill(super().load_setitem, self.stack[-3], self.stack[-2:])
+        value, key = self.stack.pop(), self.stack.pop()
+        self._put([key], [value], lambda target: operator.setitem(target, key, value))
 
     def _load_appends(self) -> None:
         self._fill_marked(super().load_appends)
 
     def _load_setitems(self) -> None:
-        self._fill_marked(super().load_setitems)
+        items = self.pop_mark()
+
+        def fill(target: Any) -> None:
+            for key, value in zip(items[::2], items[1::2], strict=True):
+                target[key] = value
+
+        self._put(items[::2], items[1::2], fill)
 
     def _load_additems(self) -> None:
-        self._fill_marked(super().load_additems)
+        items = self.pop_mark()
+
+        def fill(target: Any) -> None:
+            for item in items:
+                target.add(item)
+
+        self._put(items, [], fill)
+
+    def _put(self, members: list[Any], values: list[Any], fill: Callable[[Any], None]) -> None:
+        """Put members into the container on the stack, now or late; it may be done again after it failed half-way."""
+        target = self.stack[-1]
+        if type(target) is Lost:
+            return
+        if self._late.holds(target) or self._late.waits_for(members):
+            self._late.fill(target, lambda: fill(target))
+            return
+        try:
+            fill(target)
+        except SaveEndsError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the reason is told with each name that leads here
+            if any(type(one) is Lost for one in (*members, *values)):
+                self._break(target, why(error, (*members, *values)))
+            else:
+                self._late.fill(target, lambda: fill(target), error)
 
     def _load_frozenset(self) -> None:
         items = self.pop_mark()
-        self.append(self._attempt(lambda: frozenset(items)))
+        made = self._attempt(lambda: frozenset(items))
+        if type(made) is frozenset and self._late.waits_for(items):
+            self._late.frozen(made, items)
+        self.append(made)
 
     def _load_readonly_buffer(self) -> None:
         buffer = self.stack[-1]
@@ -195,7 +273,9 @@ def losses(roots: list[Any], broken: dict[int, tuple[Any, Why]], namespace: dict
             reasons[id(node)] = node.why
         elif id(node) in broken:
             reasons[id(node)] = broken[id(node)][1]
-        for child in _children(node, namespace):
+        for child in children_of(node):
+            if child is namespace:
+                continue
             referrers.setdefault(id(child), []).append(id(node))
             todo.append(child)
     spreading = list(reasons)
@@ -208,8 +288,9 @@ def losses(roots: list[Any], broken: dict[int, tuple[Any, Why]], namespace: dict
     return [reasons.get(id(root)) for root in roots]
 
 
-def _children(node: Any, namespace: dict[str, Any]) -> Iterator[Any]:
-    if issubclass(type(node), (str, bytes, int, float, types.ModuleType, Lost)) or node is namespace:
+def children_of(node: Any) -> Iterator[Any]:
+    """What an object leads to, but for what is imported."""
+    if issubclass(type(node), (str, bytes, int, float, types.ModuleType, Lost)):
         return
     if issubclass(type(node), (type, types.FunctionType, types.BuiltinFunctionType)) and _importable(node):
         return
@@ -218,6 +299,11 @@ def _children(node: Any, namespace: dict[str, Any]) -> Iterator[Any]:
     for child in gc.get_referents(node):
         if child is not function_globals:
             yield child
+
+
+def _only_fills(function: Any) -> bool:
+    """Whether it is one of those by which an object that was made gets its attributes."""
+    return str(getattr(function, "__module__", "")).startswith(("nls_jupyter.saved_state.", "cloudpickle."))
 
 
 def _importable(node: Any) -> bool:
@@ -231,7 +317,7 @@ def _importable(node: Any) -> bool:
 
 def why(error: BaseException, involved: Iterable[Any] = ()) -> Why:
     """The error, or what was lost before and made this fail."""
-    if issubclass(type(error), (SavedStateDamagedError, StuckError)):
+    if issubclass(type(error), (SavedStateDamagedError, StuckError, LeadsBackError)):
         return Why(str(error))
     for part in involved:
         inside = part.values() if type(part) is dict else part if type(part) in {list, tuple} else (part,)
