@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 _OVER: tuple[dict[Any, Any], ...] = ({}, collections.OrderedDict())
 _GONE_OVER: tuple[Any, ...] = tuple(part for some in _OVER for part in (some, some.values(), some.items()))
+# Views of dicts, by their type: the kind of dict, and what its method for them is called.
+_VIEWS: dict[type, tuple[type, str]] = {
+    type(getattr(over, name)()): (type(over), name) for over in _OVER for name in ("keys", "values", "items")
+}
 _CACHED: type = type(functools.cache(len))
 # These find their place again only in the very object that they go over.
 _BARE_ITERATORS = (type(iter(set())), *(type(way(over)) for over in _GONE_OVER for way in (iter, reversed)))
@@ -51,6 +55,7 @@ def handlers(regions: Regions) -> dict[type, Callable[[Any], Any]]:
         types.MappingProxyType: lambda proxy: (types.MappingProxyType, tuple(gc.get_referents(proxy))),
         queue.SimpleQueue: lambda line: (queue.SimpleQueue, (), (_waiting_in(line),), None, None, _line_up),
         memoryview: functools.partial(_reduce_view, regions.note),
+        **dict.fromkeys(_VIEWS, functools.partial(_reduce_dict_view, regions.note)),
         **dict.fromkeys(_BARE_ITERATORS, functools.partial(_reduce_iterator, regions.note)),
     }
 
@@ -69,6 +74,7 @@ def lookers() -> dict[type, Callable[[Any], Look | None]]:
         weakref.WeakSet: lambda weak: Look(children=tuple(weak)),
         types.MappingProxyType: lambda proxy: Look(children=tuple(gc.get_referents(proxy))),
         queue.SimpleQueue: lambda line: Look(children=tuple(_waiting_in(line))),
+        **dict.fromkeys(_VIEWS, _look_at_dict_view),
         functools.cached_property: lambda found: Look(children=attributes_of(found)),
     }
 
@@ -143,6 +149,27 @@ def _reduce_cached_property(found: functools.cached_property[Any]) -> Any:
 def _reduce_iterator(note: Callable[[str], None], _: Any) -> Any:
     note("an iterator over a dict or a set comes back with a list of what it had before it")
     return NotImplemented
+
+
+def _is_of_code(view: Any) -> bool:
+    """Whether it is of the dict of a module or a class, which is not the notebook's."""
+    (owner,) = gc.get_referents(view)
+    return any(dict.__contains__(owner, name) for name in ("__module__", "__builtins__", "__spec__"))
+
+
+def _look_at_dict_view(view: Any) -> Look | None:
+    return None if _is_of_code(view) else Look(children=tuple(gc.get_referents(view)))
+
+
+def _reduce_dict_view(note: Callable[[str], None], view: Any) -> Any:
+    if _is_of_code(view):
+        note("a view of a module's or a class's names comes back with a list of them")
+        return NotImplemented
+    return _dict_view, (*_VIEWS[type(view)], *gc.get_referents(view))
+
+
+def _dict_view(kind: type, name: str, owner: Any) -> Any:
+    return getattr(kind, name)(owner)
 
 
 def _reduce_view(note: Callable[[str], None], view: memoryview) -> Any:

@@ -42,7 +42,8 @@ class NumpyArrays:
         """See `Library`."""
         subclasses = dict.fromkeys(_subclasses(), self._reduce_subclass)
         arrays = {np.ndarray: self._reduce, np.memmap: self._reduce_mapped}
-        return {**subclasses, **arrays, np.finfo: lambda limits: (np.finfo, (limits.dtype,))}
+        records = dict.fromkeys(_records(), self._reduce_record)
+        return {**subclasses, **arrays, **records, np.finfo: lambda limits: (np.finfo, (limits.dtype,))}
 
     def prepare(self, values: list[Any]) -> None:
         """Nothing needs to be known beforehand."""
@@ -50,14 +51,19 @@ class NumpyArrays:
     def lookers(self) -> Mapping[type, Looker]:
         """See `Library`."""
         subclasses = dict.fromkeys(_subclasses(), _look_at_subclass)
-        return {np.ndarray: _look, **subclasses, **dict.fromkeys(_immutable_types(), ATOM)}
+        records = dict.fromkeys(_records(), _look_at_record)
+        return {np.ndarray: _look, **subclasses, **records, **dict.fromkeys(_immutable_types(), ATOM)}
 
     def _reduce(self, array: Array) -> Any:
         root = self._root_of(array)
         if root is not array and (view := _as_view(array, root)) is not None:
             return view
         if array.dtype.hasobject or not array.dtype.itemsize:
-            return NotImplemented
+            if root is not array and array.size:
+                self._regions.note("an array that shows a part of another one's objects comes back apart from it")
+            return _by_fields(array) if array.dtype.names else NotImplemented
+        if root.dtype.hasobject:
+            self._regions.note("an array that shows a part of another one's objects comes back apart from it")
         if array is root and (tensor := _tensor_below(array)) is not None:
             return _numpy_of, (tensor,)
         if array is root and (over := _over_owner(array)) is not None:
@@ -72,6 +78,17 @@ class NumpyArrays:
         region = self._regions.add(HostMemory(flat.data, flat.nbytes), _key(array) if array is root else None, array)
         layout = "C" if array.flags.c_contiguous else "F" if array.flags.f_contiguous else array.strides
         return load_array, (READER, region, array.dtype, array.shape, layout, array.flags.writeable)
+
+    def _reduce_record(self, record: Any) -> Any:
+        """One that shows a row of an array goes on doing so."""
+        if type(record.base) is not np.ndarray and not issubclass(type(record.base), np.ndarray):
+            return NotImplemented  # its own
+        root = self._root_of(record.base)
+        place = _place_in(root, record)
+        if place is None:
+            self._regions.note("a record of an array comes back apart from it")
+            return NotImplemented
+        return load_record, (root, *place)
 
     def _root_of(self, array: Array) -> Array:
         """The plain array over all the memory that `array` shows."""
@@ -110,6 +127,10 @@ def _scalar_types() -> Iterator[type]:
             yield kind
 
 
+def _records() -> tuple[type, ...]:
+    return np.void, np.record
+
+
 def _subclasses() -> list[type]:
     """Subclasses whose arrays are memory, as any array's, and attributes."""
     ways = ("__reduce__", "__reduce_ex__", "__setstate__")
@@ -145,7 +166,11 @@ def _look(array: Array) -> Look | None:
     if array.dtype == root.dtype == np.dtype(object):
         token = repr((array.shape, array.strides, address(array) - address(root), array.flags.writeable)).encode()
         return Look(token, (root,) if root is not array else tuple(array.flat))
-    if array.dtype.hasobject or root.dtype.hasobject or not root.dtype.itemsize or not array.dtype.itemsize:
+    if array.dtype.hasobject or root.dtype.hasobject:
+        if root is array or _as_view(array, root) is None:
+            return None
+        return Look(repr((array.dtype, array.shape, array.strides, address(array) - address(root))).encode(), (root,))
+    if not root.dtype.itemsize or not array.dtype.itemsize:
         return None
     owner = owner_behind(root.base)
     if owner is not None and root is array and _over_owner(array) is not None:  # the content is the owner's
@@ -162,6 +187,22 @@ def _look(array: Array) -> Look | None:
     # The text of a type costs more than all else here.
     kind = array.dtype.char if array.dtype.isbuiltin == 1 else (array.dtype, array.dtype.metadata)
     return Look(repr((place, kind)).encode(), (array.base,), memory)
+
+
+def _look_at_record(record: Any) -> Look | None:
+    if not isinstance(record.base, np.ndarray) or (place := _place_in(root_of(record.base), record)) is None:
+        return None
+    return Look(repr(place).encode(), (record.base,))
+
+
+def _place_in(root: Array, record: Any) -> tuple[Any, ...] | None:
+    """Where in `root` a record's memory is, with its type; `None` where that cannot be told."""
+    offset = int(record.__array_interface__["data"][0]) - address(root)
+    if record.dtype.hasobject or root.dtype.hasobject or as_bytes(root) is None:
+        return None
+    if not 0 <= offset <= root.nbytes - record.nbytes:
+        return None
+    return record.dtype, offset, record.flags.writeable
 
 
 def _look_at_subclass(array: Array) -> Look | None:
@@ -210,12 +251,32 @@ def _as_view(array: Array, root: Array) -> Any:
     if not inside or not root.dtype.itemsize or not array.dtype.itemsize:
         return None
     if array.dtype.hasobject or root.dtype.hasobject:
-        if array.dtype != np.dtype(object) or root.dtype != array.dtype or not root.flags.forc:
+        if not root.flags.forc:
             return None
-        return load_object_view, (root, array.shape, array.strides, offset)
+        for field, at in _parts_of(root.dtype, array.dtype):
+            if not array.size or (offset - at) % root.itemsize == 0:
+                first = (offset - at) // root.itemsize if array.size else 0
+                return load_object_view, (root, array.shape, array.strides, first * root.itemsize, field)
+        return None
     if as_bytes(root) is None:
         return None
     return load_view, (root, array.dtype, array.shape, array.strides, offset, array.flags.writeable)
+
+
+def _parts_of(whole: np.dtype[Any], part: np.dtype[Any]) -> Iterator[tuple[str | None, int]]:
+    """The fields of `whole` that are a `part` each, and where in it they are; `None` for `whole` itself."""
+    if whole == part:
+        yield None, 0
+    for name, (kind, at, *_) in (whole.fields or {}).items():
+        if kind.base == part:
+            yield name, at
+
+
+def _by_fields(array: Array) -> Any:
+    """Objects among other fields; NumPy's own way has an array for each row of a field of several numbers."""
+    order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
+    fields = [(name, array[name].copy()) for name in array.dtype.names or ()]
+    return np.zeros, (array.shape, array.dtype, order), fields, None, None, fill_fields
 
 
 def _over_owner(array: Array) -> Any:
@@ -324,7 +385,21 @@ def load_over(
     return array
 
 
-def load_object_view(root: Array, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Array:
-    """A view of a restored array of objects, whose memory cannot be addressed as bytes."""
+def load_object_view(
+    root: Array, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, field: str | None = None
+) -> Array:
+    """A view of a restored array with objects, or of a field of it, whose memory cannot be addressed as bytes."""
     flat = root.reshape(-1) if root.flags.c_contiguous else root.T.reshape(-1)
-    return np.lib.stride_tricks.as_strided(flat[offset // flat.itemsize :], shape, strides)
+    part = flat[offset // flat.itemsize :]
+    return np.lib.stride_tricks.as_strided(part if field is None else part[field], shape, strides)
+
+
+def fill_fields(array: Array, fields: list[tuple[str, Array]]) -> None:
+    """Give an array the content of its fields."""
+    for name, content in fields:
+        array[name] = content
+
+
+def load_record(root: Array, dtype: np.dtype[Any], offset: int, writeable: bool) -> Any:  # noqa: FBT001 - as above
+    """A record that shows a row of a restored array."""
+    return load_view(root, dtype, (), (), offset, writeable)[()]
