@@ -146,7 +146,8 @@ def _decode_what_can_be(
         if type(frames[-1]) is list and saved.name in wanted:
             namespace[saved.name] = frames[-1][0]
     restored, missing = [], []
-    for saved, loss in zip(names, losses(frames, unpickler.broken, namespace), strict=True):
+    lost = [None] * len(names) if unpickler.whole else losses(frames, unpickler.broken, namespace)
+    for saved, loss in zip(names, lost, strict=True):
         if saved.name not in wanted:
             continue
         if loss is None:

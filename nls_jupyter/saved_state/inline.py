@@ -60,30 +60,44 @@ class Layouts:
             return None
         return layout.names, found
 
+    def forget_changed(self, kind: type) -> None:
+        """The class may have got other values under the names of attributes since."""
+        for count, layout in list(self._known.items()):
+            if layout is not None:
+                now = [(at, id(value)) for at, value in _defaults(kind, layout.names)]
+                if now != [(at, id(value)) for at, value in layout.defaults]:
+                    del self._known[count]
+
+
+def _defaults(kind: type, names: tuple[str, ...]) -> tuple[tuple[int, Any], ...]:
+    """What the class has under these names, by their place."""
+    found = ((at, inspect.getattr_static(kind, name, _NONE)) for at, name in enumerate(names))
+    return tuple((at, value) for at, value in found if value is not _NONE)
+
 
 def _learn(thing: Any, kind: type) -> _Layout | None:
     """The layout of this instance, unless it can only be asked for."""
     names = tuple(vars(thing))
     if not 0 < len(names) <= _MOST_ATTRIBUTES or not all(isinstance(name, str) and "." not in name for name in names):
         return None
-    defaults = [(at, inspect.getattr_static(kind, name, _NONE)) for at, name in enumerate(names)]
     # What only the class has under a name must not be taken for the instance's own.
-    own = tuple((at, value) for at, value in defaults if value is not _NONE)
+    own = _defaults(kind, names)
     if any(hasattr(type(value), "__set__") or hasattr(type(value), "__get__") for _, value in own):
         return None
     return _Layout(names, operator.attrgetter(*names), own)
 
 
-_layouts: weakref.WeakKeyDictionary[type, Layouts | None] = weakref.WeakKeyDictionary()
+_layouts: weakref.WeakKeyDictionary[type, Layouts] = weakref.WeakKeyDictionary()
 
 
 def layouts_of(kind: type) -> Layouts | None:
     """How to look at instances of a class; `None` for those that do more about attributes than to have them."""
-    if kind not in _layouts:
-        plain = not issubclass(kind, enum.Enum) and slots_of(kind) == () and kind.__dictoffset__ != 0
-        asks = hasattr(kind, "__getattr__") or hasattr(kind, "__setstate__")
-        _layouts[kind] = Layouts() if plain and not asks else None
-    return _layouts[kind]
+    plain = not issubclass(kind, enum.Enum) and slots_of(kind) == () and kind.__dictoffset__ != 0
+    if not plain or hasattr(kind, "__getattr__") or hasattr(kind, "__setstate__"):
+        return None
+    layouts = _layouts.setdefault(kind, Layouts())
+    layouts.forget_changed(kind)
+    return layouts
 
 
 def reduce(thing: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> Any:

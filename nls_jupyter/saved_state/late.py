@@ -6,8 +6,11 @@ defaults of their class, by which they are not found again, or taken for one ano
 
 from __future__ import annotations
 
+import functools
+import gc
 import types
 import weakref
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.saved_state.watchdog import SaveEndsError
@@ -15,7 +18,7 @@ from nls_jupyter.saved_state.watchdog import SaveEndsError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    Fill = Callable[[], object]
+    Work = Callable[[], object]
 
 # Kinds whose content can come in later, and what puts it in.
 _UPDATES: tuple[tuple[type, Callable[..., None]], ...] = (
@@ -23,7 +26,7 @@ _UPDATES: tuple[tuple[type, Callable[..., None]], ...] = (
     (dict, dict.update),  # a Counter's own would add up
     (weakref.WeakSet, weakref.WeakSet.update),
 )
-_HASH_OF_ALL: frozenset[type] = frozenset({tuple, frozenset})
+_MOST_LOOKED_AT = 10_000
 _LISTED: frozenset[type] = frozenset({list, tuple, dict})
 
 
@@ -31,18 +34,34 @@ class LeadsBackError(Exception):
     """What makes an object of others would see a container of which the members are not there yet."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Fill:
+    """Members that are to come into a container.
+
+    Attributes:
+        target: the container.
+        members: what has to have a hash for it.
+        source: a container from which they come, which may have to wait itself.
+        put: does it; it may be done again after it failed half-way.
+        why: what kept it from being done before.
+    """
+
+    target: Any
+    members: Iterable[Any]
+    source: Any
+    put: Work
+    why: BaseException
+
+
 class Late:
     """What waits for the end of a frame, in order."""
 
     def __init__(self) -> None:
-        self._fills: list[tuple[Any, Fill, BaseException]] = []
-        self._states: list[tuple[Any, Fill]] = []
+        self._fills: list[_Fill] = []
+        self._states: list[tuple[Any, Work]] = []
         self._filled_late: dict[int, BaseException] = {}
         self._unbuilt: dict[int, Any] = {}
         self._frozen: list[tuple[frozenset[Any], list[Any]]] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._fills)
 
     def made(self, thing: Any) -> None:
         """`thing` is there, and may get its attributes later."""
@@ -54,8 +73,8 @@ class Late:
         self._unbuilt.pop(id(thing), None)
 
     def waits_for(self, members: Iterable[Any]) -> bool:
-        """Whether the hash of any of them needs what is not there yet."""
-        return bool(self._unbuilt) and any(id(one) in self._unbuilt for one in hashed_with(members))
+        """Whether the hash of any of them may need what is not there yet, in it or in what it leads to."""
+        return bool(self._unbuilt) and any(hashes_in_python(type(one)) for one in hashed_with(members))
 
     def holds(self, target: Any) -> bool:
         """Whether some of what belongs into `target` is not in it."""
@@ -69,15 +88,32 @@ class Late:
         inside = [one for part in listed for one in part]
         return next((self._filled_late[id(one)] for one in (*parts, *inside) if self.holds(one)), None)
 
-    def fill(self, target: Any, fill: Fill, why: BaseException | None = None) -> None:
-        """Have `fill` put something into `target` later. It failed because of `why`, or may not be tried yet."""
+    def fill(
+        self, target: Any, members: Iterable[Any], put: Work, why: BaseException | None = None, source: Any = None
+    ) -> None:
+        """Have `put` put `members` into `target` later. It failed because of `why`, or may not be tried yet."""
         why = self._filled_late.setdefault(id(target), why or LeadsBackError("its members lead back to it"))
-        self._fills.append((target, fill, why))
+        self._fills.append(_Fill(target, members, source, put, why))
 
-    def state(self, target: Any, give: Fill) -> None:
-        """Have `give` give `target` its state in a way of its own, which may look at the containers."""
+    def state(self, target: Any, state: Any, give: Work) -> bool:
+        """Have `give` give `target` its state in a way of its own later, if that may look at what is not there yet."""
+        if not self._fills and not self._leads_to_unbuilt(state):
+            return False
         self._unbuilt[id(target)] = target
         self._states.append((target, give))
+        return True
+
+    def _leads_to_unbuilt(self, state: Any) -> bool:
+        """Whether code that gets `state` can come by something without attributes; also for far too much to tell."""
+        todo, seen = [state], set[int]()
+        while todo and self._unbuilt and len(seen) < _MOST_LOOKED_AT:
+            node = todo.pop()
+            if id(node) in self._unbuilt:
+                return True
+            if id(node) not in seen:
+                seen.add(id(node))
+                todo += [child for child in gc.get_referents(node) if not isinstance(child, (type, types.ModuleType))]
+        return bool(todo and self._unbuilt)
 
     def frozen(self, made: frozenset[Any], members: list[Any]) -> None:
         """A frozenset has these already: it is looked at again."""
@@ -95,10 +131,10 @@ class Late:
                 self.built(target)
                 failed += [(target, error) for error in _failure(give)]
             else:
-                failed += [(target, error) for target, _, error in self._fills]
+                failed += [(fill.target, fill.why) for fill in self._fills]
                 self._fills.clear()
         for made, members in self._frozen:
-            if len(made) < len(members) or not all(member in made for member in members):
+            if len(made) < len(members) or not all(frozenset.__contains__(made, member) for member in members):
                 failed.append((made, LeadsBackError("the members of a frozenset lead back to it")))
         self._filled_late.clear()
         self._unbuilt.clear()
@@ -106,20 +142,24 @@ class Late:
         return failed
 
     def _fill_some(self) -> bool:
-        """Each that can be filled now, if all before it for the same container could."""
-        left: list[tuple[Any, Fill, BaseException]] = []
+        """Each that can be filled now, if all before it for the same container, and for its source, could."""
+        left: list[_Fill] = []
         stuck: set[int] = set()
-        for target, fill, why in self._fills:
-            errors = [why] if id(target) in stuck else _failure(fill)
+        for fill in self._fills:
+            waits = {id(fill.target), id(fill.source)} & stuck or self._needs_state(fill.members)
+            errors = [fill.why] if waits else _failure(fill.put)
             if errors:
-                stuck.add(id(target))
-                left.append((target, fill, errors[0]))
+                stuck.add(id(fill.target))
+                left.append(replace(fill, why=errors[0]))
         done = len(left) < len(self._fills)
         self._fills = left
         return done
 
+    def _needs_state(self, members: Iterable[Any]) -> bool:
+        return bool(self._unbuilt) and any(id(one) in self._unbuilt for one in hashed_with(members))
 
-def _failure(work: Fill) -> list[BaseException]:
+
+def _failure(work: Work) -> list[BaseException]:
     """What it raised, if anything."""
     try:
         work()
@@ -137,23 +177,32 @@ def hashes_in_python(kind: type) -> bool:
 
 def hashed_with(members: Iterable[Any]) -> Iterator[Any]:
     """They, and what their hash is made of where they are tuples or frozensets."""
-    todo = list(members)
+    todo, seen = list(members), set[int]()
     while todo:
         member = todo.pop()
         yield member
-        if type(member) in _HASH_OF_ALL:
-            todo += member
+        own: Any = type(member).__hash__
+        kind: Any = next((base for base in (tuple, frozenset) if own is base.__hash__), None)
+        if kind is not None and id(member) not in seen:
+            seen.add(id(member))
+            todo += kind.__iter__(member)
 
 
-def container(kind: Any, args: Sequence[Any]) -> tuple[Any, Fill] | None:
-    """An empty container, and what fills it, for what makes a full one by `kind(*args)`; else `None`.
+def container(kind: Any, args: Sequence[Any]) -> tuple[Any, Any, Work, Any] | None:
+    """An empty container, its members, what puts them in and where they come from, for one made by `kind(*args)`.
 
-    Raises what `kind` raises.
+    `None` for what is no container. Raises what `kind` raises.
     """
     if not (isinstance(kind, type) and len(args) == 1 and type(args[0]) in {list, dict}):
         return None
     update = next((update for base, update in _UPDATES if issubclass(kind, base)), None)
     if update is None:
         return None
-    made = kind()
-    return made, lambda: update(made, args[0])
+    made, source = kind(), args[0]
+    return made, source, lambda: update(made, source), source
+
+
+#: What refers to its arguments, or shows them, and does not look into them.
+ONLY_REFERS = frozenset(
+    {getattr, functools.partial, types.MethodType, types.MappingProxyType, weakref.ref, weakref.proxy}
+)

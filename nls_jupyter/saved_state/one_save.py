@@ -20,10 +20,10 @@ from nls_jupyter.saved_state.part import Part
 from nls_jupyter.saved_state.pickler import Rules
 from nls_jupyter.saved_state.regions import NoRoomForError
 from nls_jupyter.saved_state.store import Layout, Places, Scratch, Stored
-from nls_jupyter.saved_state.watchdog import OverBudgetError, deadline
+from nls_jupyter.saved_state.watchdog import OverBudgetError, SaveEndsError, deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from nls_jupyter.saved_state.blobs import Blob, Chunk
     from nls_jupyter.saved_state.committed import Committed
@@ -205,7 +205,7 @@ class OneSave:
             scratch = Scratch(self._arena.fits, self._tick)
             encoded = Encoder(scratch, self._rules, graph.holders, graph.flat).encode(names)
             if regions.hashes:
-                encoded.hash_cycles = has_hash_cycles(names.values(), self._namespaces, self._tick)
+                encoded.hash_cycles = self._has_hash_cycles(names.values())
             failed: list[int] = []
             try:
                 placed = self._layout.put(regions.sources, regions.keys, failed.append)
@@ -217,6 +217,14 @@ class OneSave:
                 regions.refused[key] = NoRoomForError.maker(error, regions.sources[failed[0]].size_bytes)
                 continue
             return Part(component, Stored(stream, placed, encoded.buffers, encoded.hash_cycles), encoded)
+
+    def _has_hash_cycles(self, values: Iterable[Any]) -> bool:
+        try:
+            return has_hash_cycles(values, self._namespaces, self._tick)
+        except SaveEndsError:
+            raise
+        except BaseException:  # noqa: BLE001 - a class of somebody's raises where it is asked what it is
+            return True
 
     def _nothing_of(self, component: Component, error: NoRoomError) -> Part:
         """What is left of a component whose stream itself has no room."""

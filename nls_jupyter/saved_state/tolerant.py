@@ -11,13 +11,14 @@ import gc
 import operator
 import pickle
 import types
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from nls_jupyter.between.seams import PYTHON_UNPICKLER
 from nls_jupyter.saved_state.arena import SavedStateDamagedError
 from nls_jupyter.saved_state.kinds import is_of, module_of, name_of, text_of
-from nls_jupyter.saved_state.late import Late, LeadsBackError, container
+from nls_jupyter.saved_state.late import ONLY_REFERS, Late, LeadsBackError, container
 from nls_jupyter.saved_state.looks import held_by_array, importable
 from nls_jupyter.saved_state.manifest import describe
 from nls_jupyter.saved_state.watchdog import SaveEndsError, StuckError
@@ -77,6 +78,8 @@ class TolerantUnpickler(_PythonUnpickler):  # type: ignore[misc]
         super().__init__(file, buffers=buffers)
         #: Objects that were made but not filled, by id (kept alive here), with the reason.
         self.broken: dict[int, tuple[Any, Why]] = {}
+        #: Whether all was made and filled.
+        self.whole = True
         self._late = Late()
 
     def load(self) -> Any:
@@ -95,6 +98,7 @@ class TolerantUnpickler(_PythonUnpickler):  # type: ignore[misc]
         except SaveEndsError:
             raise
         except BaseException as error:  # noqa: BLE001 - the reason is told with each name that leads here
+            self.whole = False
             return Lost(why(error, args), args)
 
     def _load_stack_global(self) -> None:
@@ -112,22 +116,24 @@ class TolerantUnpickler(_PythonUnpickler):  # type: ignore[misc]
             if args:
                 self._late.built(args[0])
             return made
-        waits = self._late.among(args)
+        waits = None if _hashable(function) and function in ONLY_REFERS else self._late.among(args)
+        hashes = bool(args) and type(args[0]) in {list, dict} and self._late.waits_for(args[0])
         try:
-            if waits is None and not (args and type(args[0]) in {list, dict} and self._late.waits_for(args[0])):
+            if waits is None and not (hashes and _is_container(function)):
                 made = function(*args)
                 self._late.made(made)
+                if hashes and is_of(made, frozenset):
+                    self._late.frozen(made, args[0])
                 return made
         except SaveEndsError:
             raise
         except BaseException as error:  # noqa: BLE001 - the members of a container may be what it is about
             waits = error
-        if (empty := container(function, args)) is not None:
-            self._late.fill(*empty, waits)
-            return empty[0]
-        if waits is not None:
-            raise waits
-        return function(*args)
+        if (found := container(function, args)) is None:
+            raise waits or LeadsBackError("its members lead back to it")
+        empty, members, put, source = found
+        self._late.fill(empty, members, put, waits, source)
+        return empty
 
     def _load_newobj(self) -> None:
         args, kind = self.stack.pop(), self.stack.pop()
@@ -143,8 +149,8 @@ class TolerantUnpickler(_PythonUnpickler):  # type: ignore[misc]
 
     def _load_build(self) -> None:
         state, target = self.stack[-1], self.stack[-2]
-        if self._late and type(target) is not Lost and hasattr(target, "__setstate__"):
-            self._late.state(target, lambda: target.__setstate__(state))
+        own_way = type(target) is not Lost and type(state) is not Lost and hasattr(target, "__setstate__")
+        if own_way and self._late.state(target, state, lambda: target.__setstate__(state)):
             del self.stack[-1]
         else:
             self._fill(super().load_build, target, [state])
@@ -184,7 +190,7 @@ class TolerantUnpickler(_PythonUnpickler):  # type: ignore[misc]
         if type(target) is Lost:
             return
         if self._late.holds(target) or self._late.waits_for(members):
-            self._late.fill(target, lambda: fill(target))
+            self._late.fill(target, members, lambda: fill(target))
             return
         try:
             fill(target)
@@ -194,7 +200,7 @@ class TolerantUnpickler(_PythonUnpickler):  # type: ignore[misc]
             if any(type(one) is Lost for one in (*members, *values)):
                 self._break(target, why(error, (*members, *values)))
             else:
-                self._late.fill(target, lambda: fill(target), error)
+                self._late.fill(target, members, lambda: fill(target), error)
 
     def _load_frozenset(self) -> None:
         items = self.pop_mark()
@@ -236,6 +242,7 @@ class TolerantUnpickler(_PythonUnpickler):  # type: ignore[misc]
             self._break(target, why(error, operands))
 
     def _break(self, target: Any, why: Why) -> None:
+        self.whole = False
         self.broken.setdefault(id(target), (target, why))
 
     dispatch = _PythonUnpickler.dispatch | {
@@ -299,6 +306,14 @@ def children_of(node: Any) -> Iterator[Any]:
     for child in gc.get_referents(node):
         if child is not function_globals:
             yield child
+
+
+def _hashable(function: Any) -> bool:
+    return type(type(function).__hash__) is not types.FunctionType and type(function).__hash__ is not None
+
+
+def _is_container(function: Any) -> bool:
+    return isinstance(function, type) and issubclass(function, (set, dict, weakref.WeakSet))
 
 
 def _only_fills(function: Any) -> bool:

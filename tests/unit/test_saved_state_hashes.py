@@ -180,6 +180,103 @@ def test_a_cycle_counts_where_a_hash_is_in_it(made, found):
     assert has_hash_cycles([space["x"]], [space], lambda: None) is found
 
 
+STORIES = {
+    "a counter of one with a way of its own to its state": (
+        """
+class S(Node):
+    __hash__ = Node.__hash__
+    def __eq__(self, other): return type(other) is S and self.name == other.name
+    def __getstate__(self): return dict(self.__dict__)
+    def __setstate__(self, state): self.__dict__.update(state)
+x = S(1, None)
+x.near = collections.Counter({x: 3})
+""",
+        "len(x.near) == 1 and x.near[x] == 3",
+    ),
+    "a hash that goes through another": (
+        """
+@dataclasses.dataclass(unsafe_hash=True)
+class Author:
+    name: str = ""
+    books: set = dataclasses.field(default_factory=set, compare=False, repr=False)
+@dataclasses.dataclass(unsafe_hash=True)
+class Book:
+    author: Author
+    title: str
+x = Author("Ann")
+book = Book(x, "T")
+x.books.add(book)
+""",
+        "book in x.books and len(x.books) == 1",
+    ),
+    "a named tuple": (
+        """
+from typing import NamedTuple
+class P(NamedTuple):
+    n: object
+    k: int
+x = Default("a")
+x.near = {P(x, 1): "v"}
+""",
+        "x.near[P(x, 1)] == 'v'",
+    ),
+    "a state that is a list of pairs": (
+        """
+class Bag:
+    def __init__(self): self.d = {}
+    def __getstate__(self): return list(self.d.items())
+    def __setstate__(self, pairs): self.d = dict(pairs)
+x = Default("a")
+x.near = Bag()
+x.near.d[x] = 1
+""",
+        "x.near.d[x] == 1",
+    ),
+    "what refers to a dict": (
+        """
+import functools, types
+x = Node("a", {})
+x.near[x] = 5
+x.get, x.shown = x.near.get, types.MappingProxyType(x.near)
+x.bound, x.views = types.MethodType(dict.__len__, x.near), [x.near.items(), functools.partial(len, x.near)]
+""",
+        "x.get(x) == 5 and x.shown[x] == 5 and x.bound() == 1 and len(x.views[0]) == 1 and x.views[1]() == 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("which", STORIES)
+def test_whatever_the_hash_needs_is_there(which):
+    made, holds = STORIES[which]
+    space = cells(NODES + made)
+    assert eval(holds, space)
+    result = Roundtrip(space)
+    assert not result.report.missing
+    assert eval(holds, result.namespace)
+
+
+def test_a_frozenset_of_a_class_of_its_own_is_named_too():
+    result = Roundtrip(cells(f"{NODES}\nclass FS(frozenset): pass\nx, y = Default('a'), 5\nx.near = FS([x])"))
+    assert [name.name for name in result.report.missing] == ["x"]
+    assert result["y"] == 5
+
+
+def test_what_is_deep_or_broken_costs_no_save():
+    space = cells(f"""{NODES}
+deep = frozenset()
+for _ in range(60): deep = deep | {{deep}}
+a = Node(1, [deep])
+b = Node(2, set())
+b.near.add(b)
+b.odd = [weakref.WeakSet.__new__(weakref.WeakSet), {{1: deep}}]
+y = 5
+""")
+    result = Roundtrip(space)
+    assert result["y"] == 5
+    assert result["a"].near[0] is result["deep"]  # to compare them would take an eternity
+    assert {name.name for name in (*result.manifest.missing, *result.report.missing)} <= {"b"}
+
+
 def test_pickle_itself_loses_them():
     """Else all of this could go."""
     space = circle("Node", "set()")

@@ -97,3 +97,13 @@ def test_neither_a_save_nor_a_restore_makes_a_dict_for_each_instance():
         assert not restore(saver.descriptors(), again).missing
     for some in (names["points"], again["points"]):
         assert sum(type(each) is dict for point in some for each in gc.get_referents(point)) <= 1
+
+
+def test_a_class_that_gets_an_attribute_later_is_looked_at_anew():
+    space = cells("class C: pass\ni = C(); i.a = 1; i.b = None\nj = C(); j.a = 1; j.b = None")
+    with contextlib.closing(Saver()) as saver:
+        saver.save(space, cell=None)
+        exec("C.b = None; z = C(); z.a = 1; z.c = None", space)
+        saver.save(space, cell=None)
+        restore(saver.descriptors(), found := {})
+    assert vars(found["z"]) == {"a": 1, "c": None}
