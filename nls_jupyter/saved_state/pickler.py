@@ -12,6 +12,7 @@ import cloudpickle
 from nls_jupyter.between.seams import FUNCTION_REDUCE, TORCH_FUNCTION_FROM
 from nls_jupyter.saved_state import (
     classes,
+    containers,
     handles,
     held,
     inline,
@@ -123,6 +124,10 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
             return functools.partial(
                 reducers.reduce_instance, self._note, functools.partial(wrappers.reduce_error, self._note)
             )
+        if kind not in self.dispatch_table and (base := containers.base_of(kind)) is not None:
+            reduce = functools.partial(containers.reduce, base)
+            with_attributes = functools.partial(reducers.reduce_instance, self._note, reduce)
+            return with_attributes if reducers.has_attributes(kind) else reduce
         if kind not in self.dispatch_table and reducers.has_attributes(kind):
             layouts = inline.layouts_of(kind)
             plain = reducers.reduce_delegating if reducers.delegates(kind) else None

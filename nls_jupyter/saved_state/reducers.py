@@ -192,6 +192,10 @@ def _share_attributes(thing: Any, content: tuple[Callable[..., Any] | None, Any,
     object.__setattr__(thing, "__dict__", attributes)
 
 
+#: What gives an instance the attributes that others hold, after what another way of filling it does.
+SHARES = _share_attributes
+
+
 def _reduce_cell(cell: types.CellType) -> Any:
     """A closure's cell, which several functions may share; it may lead back to itself."""
     try:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from nls_jupyter.between.seams import PYTHON_UNPICKLER
+from nls_jupyter.saved_state import containers, reducers
 from nls_jupyter.saved_state.arena import SavedStateDamagedError
 from nls_jupyter.saved_state.kinds import is_of, module_of, name_of, text_of
 from nls_jupyter.saved_state.late import ONLY_REFERS, Late, LeadsBackError, container
@@ -111,9 +112,17 @@ class TolerantUnpickler(_PythonUnpickler):  # type: ignore[misc]
 
     def _made(self, function: Any, args: tuple[Any, ...]) -> Any:
         """What `function` makes of `args`: other people's code does not get to see a container that is to be filled."""
+        if function is containers.fill and self._fills_late(*args):
+            return None
+        if function is reducers.SHARES and args[1][0] is containers.fill and self._fills_late(args[0], args[1][1]):
+            return function(args[0], (None, None, args[1][2]))
         if _only_fills(function):
             made = function(*args)
-            if args:
+            if function is containers.new and args[2] is not None and self._late.waits_for(args[2]):
+                self._late.frozen(made, args[2])
+            elif function is containers.new:
+                self._late.made(made)
+            elif args:
                 self._late.built(args[0])
             return made
         waits = None if _hashable(function) and function in ONLY_REFERS else self._late.among(args)
@@ -134,6 +143,19 @@ class TolerantUnpickler(_PythonUnpickler):  # type: ignore[misc]
         empty, members, put, source = found
         self._late.fill(empty, members, put, waits, source)
         return empty
+
+    def _fills_late(self, thing: Any, content: tuple[Any, list[Any], Any]) -> bool:
+        """Whether an instance that is a container has got its attributes now, and its members have to wait."""
+        base, items, state = content
+        members = [key for key, _ in items] if base is dict else [] if base is list else items
+        if not self._late.waits_for(members):
+            return False
+        self._late.fill(thing, members, lambda: containers.put(base, thing, items))
+        own_way = hasattr(thing, "__setstate__")
+        if not own_way or not self._late.state(thing, state, lambda: containers.give(thing, state)):
+            containers.give(thing, state)
+            self._late.built(thing)
+        return True
 
     def _load_newobj(self) -> None:
         args, kind = self.stack.pop(), self.stack.pop()
@@ -302,6 +324,8 @@ def children_of(node: Any) -> Iterator[Any]:
     if issubclass(type(node), (type, types.FunctionType, types.BuiltinFunctionType)) and _importable(node):
         return
     function_globals = node.__globals__ if is_of(node, types.FunctionType) else None
+    if issubclass(type(node), weakref.ref):
+        yield weakref.ref.__call__(node)  # whoever refers to what is lost has lost it, too
     yield from held_by_array(node)
     for child in gc.get_referents(node):
         if child is not function_globals:

@@ -209,6 +209,15 @@ x.books.add(book)
 """,
         "book in x.books and len(x.books) == 1",
     ),
+    "a dict of a class of its own whose attributes somebody holds": (
+        """
+x = Default("a")
+x.near = Table({x: 1})
+x.near.more = 2
+held = vars(x.near)
+""",
+        "x.near[x] == 1 and x.near.more == 2 and vars(x.near) is held",
+    ),
     "a named tuple": (
         """
 from typing import NamedTuple

@@ -1,0 +1,69 @@
+"""Instances of classes of somebody's that are a dict, a list or a set: what is in them comes back as it is.
+
+pickle puts it in by the class's own methods, which may do something else with it: count, change or drop it, or take the
+members for another argument. Here it is read and put in past them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PUT: Final[dict[Any, Callable[[Any, Any], object]]] = {
+    dict: dict.update,
+    list: lambda made, items: list.__iadd__(made, items),
+    set: set.update,
+    frozenset: lambda _, __: None,
+}
+_WAYS = ("__reduce__", "__reduce_ex__", "__getnewargs__", "__getnewargs_ex__")
+
+
+def base_of(kind: type) -> Any:
+    """Which container a class of somebody's is, if it leaves it to pickle how that is saved; else `None`."""
+    for base in _PUT:
+        if issubclass(kind, base) and kind is not base:
+            plain = all(getattr(kind, way, None) is getattr(base, way, None) for way in _WAYS)
+            return base if plain else None
+    return None
+
+
+def reduce(base: Any, thing: Any) -> Any:
+    """As pickle would, but for how its content is read, and put in again."""
+    reduced = thing.__reduce_ex__(5)
+    state = reduced[2] if len(reduced) > 2 else None
+    items = list((base.items if base is dict else base.__iter__)(thing))
+    made_of = items if base is frozenset else None
+    return new, (base, type(thing), made_of), (base, [] if base is frozenset else items, state), None, None, fill
+
+
+def new(base: Any, kind: type, items: list[Any] | None) -> Any:
+    """An empty one, past whatever its class wants to make one; a frozenset gets its members at once."""
+    return base.__new__(kind) if items is None else base.__new__(kind, items)
+
+
+def fill(thing: Any, content: tuple[Any, list[Any], Any]) -> None:
+    """What is in it, then its attributes, as pickle gives them."""
+    base, items, state = content
+    put(base, thing, items)
+    give(thing, state)
+
+
+def put(base: Any, thing: Any, items: list[Any]) -> None:
+    """Members only; it may be done again after it failed half-way, but for a list."""
+    _PUT[base](thing, items)
+
+
+def give(thing: Any, state: Any) -> None:
+    """Attributes only."""
+    if state is None:
+        return
+    if hasattr(thing, "__setstate__"):
+        thing.__setstate__(state)
+        return
+    attributes, slots = state if isinstance(state, tuple) and len(state) == 2 else (state, None)
+    if attributes:
+        vars(thing).update(attributes)
+    for name, value in (slots or {}).items():
+        setattr(thing, name, value)
