@@ -279,7 +279,11 @@ class Keeper:
             asyncio.get_running_loop().call_soon(sent)  # another thread goes on with it: not while this one sends
             reply = await process.execute(code, **options)
             if (why := reply["content"].pop(DEAD_GPU, None)) is not None:
-                await self._end_dead(process, why)  # before another cell can be sent there
+                # Before another cell can be sent there. That this one is over is told first: it did not die with it.
+                self.usable = False
+                await then()
+                then = _nothing
+                await self._end_dead(process, why)
             if answered is not None:
                 answered(reply)
             self.completed.ran(options["cell"])
@@ -467,6 +471,10 @@ class Keeper:
         if self.process is process and self.ordered_end is None:
             self.process, self.usable = None, False
             await self._on_own_end(process, self._with_why(process, status))
+
+
+async def _nothing() -> None:
+    """Has been done."""
 
 
 def _take_note(task: asyncio.Task[Any]) -> None:

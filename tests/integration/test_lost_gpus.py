@@ -69,3 +69,19 @@ def test_an_illegal_access_is_told_and_the_next_process_has_what_was_saved_befor
         assert "as its GPU answers it no more since an error (an illegal memory access was encountered)" in again.stderr
         assert "cell [3] ran after it and is not in it" in again.stderr
         assert not Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.long("errors that cost a process its GPU, in real notebooks: one is above")
+def test_who_tries_again_and_again_is_not_given_up(script: Path) -> None:
+    folder = script.parent
+    variables = {"LD_LIBRARY_PATH": str(built(folder).parent), SCRIPT_VARIABLE: str(script)}
+    with Bench(folder, "1x256MiB", **variables) as bench:
+        book = bench.open()
+        book.gpu(f"import sys; sys.path.insert(0, {str(folder)!r})\nimport cupy\nx = 41")
+        book.run("%gpu save")
+        for _ in range(5):
+            script.write_text("")
+            failed = book.fails("%%gpu\nx += 1\ncupy.launch_what_reads_elsewhere()")
+            assert "an illegal memory access" in failed.evalue
+        script.write_text("")
+        assert book.gpu("x").result == "41"
