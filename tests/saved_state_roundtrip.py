@@ -64,7 +64,11 @@ def cells(source: str) -> dict[str, Any]:
 
 def roundtrip(source: str) -> Roundtrip:
     """Run lines as cells, save the user's names, restore them."""
-    namespace = cells(source)
+    return of_user(cells(source))
+
+
+def of_user(namespace: dict[str, Any]) -> Roundtrip:
+    """Save and restore the user's names; builtins are there too, in which libraries put what nobody can save."""
     return Roundtrip(saved_state.user_names(namespace, {}), function_globals=namespace)
 
 

@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from nls_jupyter.saved_state.hash_cycles import has_hash_cycles
-from saved_state_roundtrip import Roundtrip, cells
+from saved_state_roundtrip import Roundtrip, cells, of_user, roundtrip
 
 NODES = """
 import collections, dataclasses, weakref
@@ -69,7 +69,7 @@ def found_again(space: Roundtrip) -> None:
 def test_members_that_lead_back_to_what_they_are_in_are_found_again(kind, container):
     if kind == "Slots" and "Weak" in container:
         pytest.skip("nothing refers to it weakly")
-    result = Roundtrip(circle(kind, container))
+    result = of_user(circle(kind, container))
     assert not result.manifest.missing
     assert not result.report.missing
     found_again(result)
@@ -81,7 +81,7 @@ def test_members_that_lead_back_to_what_they_are_in_are_found_again(kind, contai
 )
 @pytest.mark.parametrize("kind", ["Node", "Default"])
 def test_dicts_of_other_kinds_have_their_keys_in_order_and_stay_what_they_are(kind, container):
-    result = Roundtrip(circle(kind, container))
+    result = of_user(circle(kind, container))
     assert not result.report.missing
     found_again(result)
     near = result["a"].near
@@ -97,7 +97,7 @@ def test_a_hundred_in_a_ring_are_found_again():
     ring = space["ring"]
     for number, node in enumerate(ring):
         node.near[ring[number - 1]] = number
-    result = Roundtrip(space)
+    result = of_user(space)
     assert not result.report.missing
     assert all(node.near == {result["ring"][number - 1]: number} for number, node in enumerate(result["ring"]))
 
@@ -113,7 +113,7 @@ a.near.add(a)
 a.near.add(Node("b", a.near))
 index = Index(a.near)
 """)
-    result = Roundtrip(space)
+    result = of_user(space)
     assert not result.report.missing
     assert result["index"].count == 2
     assert result["index"].nodes is result["a"].near
@@ -123,7 +123,7 @@ index = Index(a.near)
 def test_what_nobody_can_change_is_named(kind):
     space = cells(f"{NODES}\na, b = {kind}('a', None), {kind}('b', None)")
     space["a"].near, space["b"].near = (frozenset([space[other]]) for other in "ba")
-    result = Roundtrip(space)
+    result = of_user(space)
     told = {name.name for name in result.report.missing}
     assert told
     for name in {"a", "b"} - told:
@@ -144,7 +144,7 @@ x = 5
 a = Never("b", set())
 a.near.add(a)
 """)
-    result = Roundtrip(space)
+    result = of_user(space)
     assert [name.name for name in result.report.missing] == ["a"]
     assert "never again" in result.report.missing[0].reason
     assert result["x"] == 5
@@ -156,7 +156,7 @@ edges = {{}}
 a, b = Default("a", edges), Default("b", edges)
 edges[a, b], edges[b, (a, b)] = 1, 2
 """)
-    result = Roundtrip(space)
+    result = of_user(space)
     assert not result.report.missing
     a, b, edges = result["a"], result["b"], result["edges"]
     assert a.near is edges
@@ -259,13 +259,13 @@ def test_whatever_the_hash_needs_is_there(which):
     made, holds = STORIES[which]
     space = cells(NODES + made)
     assert eval(holds, space)
-    result = Roundtrip(space)
+    result = of_user(space)
     assert not result.report.missing
     assert eval(holds, result.namespace)
 
 
 def test_a_frozenset_of_a_class_of_its_own_is_named_too():
-    result = Roundtrip(cells(f"{NODES}\nclass FS(frozenset): pass\nx, y = Default('a'), 5\nx.near = FS([x])"))
+    result = roundtrip(f"{NODES}\nclass FS(frozenset): pass\nx, y = Default('a'), 5\nx.near = FS([x])")
     assert [name.name for name in result.report.missing] == ["x"]
     assert result["y"] == 5
 
@@ -280,7 +280,7 @@ b.near.add(b)
 b.odd = [weakref.WeakSet.__new__(weakref.WeakSet), {{1: deep}}]
 y = 5
 """)
-    result = Roundtrip(space)
+    result = of_user(space)
     assert result["y"] == 5
     assert result["a"].near[0] is result["deep"]  # to compare them would take an eternity
     assert {name.name for name in (*result.manifest.missing, *result.report.missing)} <= {"b"}

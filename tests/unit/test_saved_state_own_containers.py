@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from saved_state_roundtrip import Roundtrip, cells
+from saved_state_roundtrip import cells, of_user
 
 CASES = {
     "a set that is made with a name": (
@@ -92,7 +92,7 @@ def test_it_holds_what_it_held(which):
     made, holds = CASES[which]
     space = cells(made)
     assert eval(holds, space)
-    result = Roundtrip(space)
+    result = of_user(space)
     assert not result.manifest.missing
     assert not result.report.missing
     assert eval(holds, result.namespace)
@@ -108,6 +108,6 @@ class R:
 class X: pass
 n = X(); n.r = R(); w = weakref.ref(n); y = 5
 """)
-    result = Roundtrip(space)
+    result = of_user(space)
     assert {name.name for name in result.report.missing} == {"n", "w"}
     assert result["y"] == 5
