@@ -40,15 +40,13 @@ class _Fill:
 
     Attributes:
         target: the container.
-        members: what has to have a hash for it.
-        source: a container from which they come, which may have to wait itself.
+        members: what has to have a hash for it; of another container, that itself, which may have to wait too.
         put: does it; it may be done again after it failed half-way.
         why: what kept it from being done before.
     """
 
     target: Any
     members: Iterable[Any]
-    source: Any
     put: Work
     why: BaseException
 
@@ -88,12 +86,10 @@ class Late:
         inside = [one for part in listed for one in part]
         return next((self._filled_late[id(one)] for one in (*parts, *inside) if self.holds(one)), None)
 
-    def fill(
-        self, target: Any, members: Iterable[Any], put: Work, why: BaseException | None = None, source: Any = None
-    ) -> None:
+    def fill(self, target: Any, members: Iterable[Any], put: Work, why: BaseException | None = None) -> None:
         """Have `put` put `members` into `target` later. It failed because of `why`, or may not be tried yet."""
         why = self._filled_late.setdefault(id(target), why or LeadsBackError("its members lead back to it"))
-        self._fills.append(_Fill(target, members, source, put, why))
+        self._fills.append(_Fill(target, members, put, why))
 
     def state(self, target: Any, state: Any, give: Work) -> bool:
         """Have `give` give `target` its state in a way of its own later, if that may look at what is not there yet."""
@@ -142,11 +138,11 @@ class Late:
         return failed
 
     def _fill_some(self) -> bool:
-        """Each that can be filled now, if all before it for the same container, and for its source, could."""
+        """Each that can be filled now, if all before it for the same container, and for its members', could."""
         left: list[_Fill] = []
         stuck: set[int] = set()
         for fill in self._fills:
-            waits = {id(fill.target), id(fill.source)} & stuck or self._needs_state(fill.members)
+            waits = {id(fill.target), id(fill.members)} & stuck or self._needs_state(fill.members)
             errors = [fill.why] if waits else _failure(fill.put)
             if errors:
                 stuck.add(id(fill.target))
@@ -188,21 +184,27 @@ def hashed_with(members: Iterable[Any]) -> Iterator[Any]:
             todo += kind.__iter__(member)
 
 
-def container(kind: Any, args: Sequence[Any]) -> tuple[Any, Any, Work, Any] | None:
-    """An empty container, its members, what puts them in and where they come from, for one made by `kind(*args)`.
+def _update_of(kind: Any) -> Callable[..., None] | None:
+    bases = kind.__mro__ if isinstance(kind, type) else ()
+    return next((update for base, update in _UPDATES if base in bases), None)
 
-    `None` for what is no container. Raises what `kind` raises.
+
+def is_container(kind: Any) -> bool:
+    """Whether it is a class whose instances can be filled later."""
+    return _update_of(kind) is not None
+
+
+def container(kind: Any, args: Sequence[Any]) -> tuple[Any, Work] | None:
+    """An empty container, and what puts `args[0]` into it, in place of `kind(*args)`; `None` for what is none.
+
+    Raises what `kind` raises.
     """
-    if not (isinstance(kind, type) and len(args) == 1 and type(args[0]) in {list, dict}):
+    update = _update_of(kind)
+    if update is None or len(args) != 1 or type(args[0]) not in {list, dict}:
         return None
-    update = next((update for base, update in _UPDATES if issubclass(kind, base)), None)
-    if update is None:
-        return None
-    made, source = kind(), args[0]
-    return made, source, lambda: update(made, source), source
+    made = kind()
+    return made, lambda: update(made, args[0])
 
 
 #: What refers to its arguments, or shows them, and does not look into them.
-ONLY_REFERS = frozenset(
-    {getattr, functools.partial, types.MethodType, types.MappingProxyType, weakref.ref, weakref.proxy}
-)
+ONLY_REFERS = (getattr, functools.partial, types.MethodType, types.MappingProxyType, weakref.ref, weakref.proxy)

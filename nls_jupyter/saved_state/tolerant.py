@@ -19,7 +19,7 @@ from nls_jupyter.between.seams import PYTHON_UNPICKLER
 from nls_jupyter.saved_state import containers, reducers
 from nls_jupyter.saved_state.arena import SavedStateDamagedError
 from nls_jupyter.saved_state.kinds import is_of, module_of, name_of, text_of
-from nls_jupyter.saved_state.late import ONLY_REFERS, Late, LeadsBackError, container
+from nls_jupyter.saved_state.late import ONLY_REFERS, Late, LeadsBackError, container, is_container
 from nls_jupyter.saved_state.looks import held_by_array, importable
 from nls_jupyter.saved_state.manifest import describe
 from nls_jupyter.saved_state.watchdog import SaveEndsError, StuckError
@@ -125,10 +125,10 @@ class TolerantUnpickler(_PythonUnpickler):  # type: ignore[misc]
             elif args:
                 self._late.built(args[0])
             return made
-        waits = None if _hashable(function) and function in ONLY_REFERS else self._late.among(args)
+        waits = None if any(function is one for one in ONLY_REFERS) else self._late.among(args)
         hashes = bool(args) and type(args[0]) in {list, dict} and self._late.waits_for(args[0])
         try:
-            if waits is None and not (hashes and _is_container(function)):
+            if waits is None and not (hashes and is_container(function)):
                 made = function(*args)
                 self._late.made(made)
                 if hashes and is_of(made, frozenset):
@@ -140,8 +140,8 @@ class TolerantUnpickler(_PythonUnpickler):  # type: ignore[misc]
             waits = error
         if (found := container(function, args)) is None:
             raise waits or LeadsBackError("its members lead back to it")
-        empty, members, put, source = found
-        self._late.fill(empty, members, put, waits, source)
+        empty, put = found
+        self._late.fill(empty, args[0], put, waits)
         return empty
 
     def _fills_late(self, thing: Any, content: tuple[Any, list[Any], Any]) -> bool:
@@ -330,14 +330,6 @@ def children_of(node: Any) -> Iterator[Any]:
     for child in gc.get_referents(node):
         if child is not function_globals:
             yield child
-
-
-def _hashable(function: Any) -> bool:
-    return type(type(function).__hash__) is not types.FunctionType and type(function).__hash__ is not None
-
-
-def _is_container(function: Any) -> bool:
-    return isinstance(function, type) and issubclass(function, (set, dict, weakref.WeakSet))
 
 
 def _only_fills(function: Any) -> bool:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from contract.cuda_contract import SCRIPT_VARIABLE, built
-from notebooks import Bench
+from notebooks import Bench, Book
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # As much of CuPy as saved state asks whether the Gpu answers, on the driver below it; in its own words.
 CUPY = """
@@ -51,37 +55,37 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.long("an error that costs a process its GPU, in a real notebook: its parts are unit tests")
-def test_an_illegal_access_is_told_and_the_next_process_has_what_was_saved_before(script: Path) -> None:
+@pytest.fixture
+def book(script: Path) -> Iterator[Book]:
+    """A notebook on that driver, which has saved `x = 41`."""
     folder = script.parent
     variables = {"LD_LIBRARY_PATH": str(built(folder).parent), SCRIPT_VARIABLE: str(script)}
     with Bench(folder, "1x256MiB", **variables) as bench:
         book = bench.open()
         book.gpu(f"import sys; sys.path.insert(0, {str(folder)!r})\nimport cupy\nx = 41")
         book.run("%gpu save")
-        pid = book.entry()["pid"]
-        failed = book.fails("%%gpu\nx = 42\ncupy.launch_what_reads_elsewhere()")
-        assert "an illegal memory access" in failed.evalue
-        script.write_text("")
-        again = book.gpu("x")
-        assert book.entry()["pid"] not in {pid, None}
-        assert again.result == "41"
-        assert "as its GPU answers it no more since an error (an illegal memory access was encountered)" in again.stderr
-        assert "cell [3] ran after it and is not in it" in again.stderr
-        assert not Path(f"/proc/{pid}").exists()
+        yield book
+
+
+@pytest.mark.long("an error that costs a process its GPU, in a real notebook: its parts are unit tests")
+def test_an_illegal_access_is_told_and_the_next_process_has_what_was_saved_before(script: Path, book: Book) -> None:
+    pid = book.entry()["pid"]
+    failed = book.fails("%%gpu\nx = 42\ncupy.launch_what_reads_elsewhere()")
+    assert "an illegal memory access" in failed.evalue
+    script.write_text("")
+    again = book.gpu("x")
+    assert book.entry()["pid"] not in {pid, None}
+    assert again.result == "41"
+    assert "as its GPU answers it no more since an error (an illegal memory access was encountered)" in again.stderr
+    assert "cell [3] ran after it and is not in it" in again.stderr
+    assert not Path(f"/proc/{pid}").exists()
 
 
 @pytest.mark.long("errors that cost a process its GPU, in real notebooks: one is above")
-def test_who_tries_again_and_again_is_not_given_up(script: Path) -> None:
-    folder = script.parent
-    variables = {"LD_LIBRARY_PATH": str(built(folder).parent), SCRIPT_VARIABLE: str(script)}
-    with Bench(folder, "1x256MiB", **variables) as bench:
-        book = bench.open()
-        book.gpu(f"import sys; sys.path.insert(0, {str(folder)!r})\nimport cupy\nx = 41")
-        book.run("%gpu save")
-        for _ in range(5):
-            script.write_text("")
-            failed = book.fails("%%gpu\nx += 1\ncupy.launch_what_reads_elsewhere()")
-            assert "an illegal memory access" in failed.evalue
+def test_who_tries_again_and_again_is_not_given_up(script: Path, book: Book) -> None:
+    for _ in range(5):
         script.write_text("")
-        assert book.gpu("x").result == "41"
+        failed = book.fails("%%gpu\nx += 1\ncupy.launch_what_reads_elsewhere()")
+        assert "an illegal memory access" in failed.evalue
+    script.write_text("")
+    assert book.gpu("x").result == "41"
