@@ -22,8 +22,8 @@ class Ahead:
     Args:
         fd: the file.
         window: reaches to `end` already.
-        start: on a page.
-        end: on a page.
+        start: where a huge page may begin.
+        end: as well.
     """
 
     def __init__(self, fd: int, window: Window, start: int, end: int) -> None:
@@ -44,9 +44,10 @@ class Ahead:
     def _run(self) -> None:
         while self._done < self._end and not self._stopped.is_set():
             size_bytes = min(_STEP_BYTES, self._end - self._done)
-            try:
-                os.posix_fallocate(self._fd, self._done, size_bytes)
-            except OSError:
-                return  # the save that needs it meets the same, and names what has no room
-            self._window.populate(self._done, size_bytes)
+            if not self._window.allocate_huge(self._done, size_bytes):
+                try:
+                    os.posix_fallocate(self._fd, self._done, size_bytes)
+                except OSError:
+                    return  # the save that needs it meets the same, and names what has no room
+                self._window.populate(self._done, size_bytes)
             self._done += size_bytes

@@ -13,6 +13,7 @@ import ctypes
 import errno
 import os
 import struct
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import xxhash
 
 from nls_jupyter.saved_state.ahead import Ahead
-from nls_jupyter.saved_state.window import Window
+from nls_jupyter.saved_state.window import HUGE_BYTES, Window
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,6 +41,10 @@ MEMORY, SPILL = 0, 1
 
 #: Every chunk but a blob's last has this size. Fits a processor's second-level cache: hashed and copied in one go.
 CHUNK_BYTES = 1 << 20
+
+# What is allocated at once where the system has huge pages: at most this, and this part of what the save has taken.
+_STRETCH_BYTES = 1 << 24
+_STRETCH_SHARE = 4
 
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -75,10 +80,17 @@ class Extent(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a part will lie; `is_there`: its memory is allocated."""
+    """Where a part will lie.
+
+    Attributes:
+        extent: is the part's.
+        is_there: its memory is allocated.
+        stretch_bytes: so much is to be allocated from there on, as huge pages; the part is the first of it.
+    """
 
     extent: Extent
     is_there: bool
+    stretch_bytes: int = 0
 
 
 class Room(Protocol):
@@ -115,6 +127,8 @@ class _Tail:
 class Arena:
     """One saved state at a time, and the next one while it is written.
 
+    Several threads may `fill` at once, while one at a time does anything else.
+
     The descriptors are its own until `close`; `descriptors()` are for others to copy.
     """
 
@@ -126,6 +140,8 @@ class Arena:
         self._room = room
         self._tails = [_Tail(), _Tail(0)]
         self._budget_bytes = 0
+        self._taken_bytes = 0
+        self._counting = threading.Lock()
         self._sequence = 0
 
     @classmethod
@@ -197,21 +213,25 @@ class Arena:
         small save.
         """
         self._settle()
-        if spare := self._tails[MEMORY].spare:
-            self._window.reach(max(spare) + CHUNK_BYTES)
+        self._taken_bytes = 0
         now = time.monotonic()
         if self._budget_bytes < _PLENTY_BYTES or now - self._asked_at > _ANSWER_HOLDS_S:
             self._budget_bytes = self._room.memory_bytes(os.fstat(self.descriptors()[MEMORY]).st_blocks * 512)
             self._asked_at = now
+        tail = self._tails[MEMORY]
+        if not self._window.reach(tail.end + max(self._budget_bytes, 0)) and tail.spare:
+            self._window.reach(max(tail.spare) + CHUNK_BYTES)
 
     def prepare(self, size_bytes: int) -> None:
         """Allocate memory for so much more, as far as there is room, while nobody waits; until the next `begin`."""
         tail = self._tails[MEMORY]
-        chunks = min(size_bytes, self._budget_bytes) // CHUNK_BYTES - len(tail.spare)
+        more_bytes = min(size_bytes, self._budget_bytes) - len(tail.spare) * CHUNK_BYTES
         fd = self._fds[MEMORY]
-        end = tail.end + max(chunks, 0) * CHUNK_BYTES
-        if chunks > 0 and fd is not None and self._window.reach(end):
-            self._ahead = Ahead(fd, self._window, tail.end, end)
+        start = _aligned(tail.end)
+        end = start + max(more_bytes, 0) // HUGE_BYTES * HUGE_BYTES
+        if end > start and fd is not None and self._window.reach(end):
+            tail.end = start
+            self._ahead = Ahead(fd, self._window, start, end)
 
     def _settle(self) -> None:
         """Take what was allocated ahead."""
@@ -258,20 +278,44 @@ class Arena:
         if size_bytes == CHUNK_BYTES and tail.spare:
             return Place(Extent(MEMORY, tail.spare.pop(), size_bytes), is_there=True)
         taken = _pages(size_bytes)
-        if not must and taken > self._budget_bytes:
+        stretch = self._stretch_bytes() if size_bytes == CHUNK_BYTES else 0
+        if stretch:
+            taken, tail.end = stretch, _aligned(tail.end)
+        elif not must and taken > self._budget_bytes:
             return None
-        self._budget_bytes -= taken
+        with self._counting:
+            self._budget_bytes -= taken
+        self._taken_bytes += taken
         extent = Extent(MEMORY, tail.end, size_bytes)
         tail.end += taken
-        return Place(extent, is_there=False)
+        return Place(extent, is_there=False, stretch_bytes=stretch)
+
+    def _stretch_bytes(self) -> int:
+        """How much may be allocated at once as huge pages; 0 where the system has none, or no room is left."""
+        if not self._window.has_huge:
+            return 0
+        stretch = max(min(_STRETCH_BYTES, self._taken_bytes // _STRETCH_SHARE) // HUGE_BYTES, 1) * HUGE_BYTES
+        end = _aligned(self._tails[MEMORY].end) + stretch
+        return stretch if stretch <= self._budget_bytes and self._window.holds(end) else 0
 
     def fill(self, place: Place, content: memoryview) -> None:
         """Write what a place was reserved for; several threads may at once. Raises OSError when the system refuses."""
         file, position, size_bytes = place.extent
-        if place.is_there and self._window.holds(position + size_bytes):
+        is_there = place.is_there or (place.stretch_bytes > 0 and self._allocated(position, place.stretch_bytes))
+        if is_there and self._window.holds(position + size_bytes):
             self._window.write(position, content)
         else:
             self._write(file, position, content)
+
+    def _allocated(self, position: int, stretch_bytes: int) -> bool:
+        """Allocate a stretch as huge pages; what follows its first part is spare then, or a hole."""
+        made = self._window.allocate_huge(position, stretch_bytes)
+        rest = range(position + CHUNK_BYTES, position + stretch_bytes, CHUNK_BYTES)
+        if made:
+            self._tails[MEMORY].spare += reversed(rest)  # the first one is used first
+        else:
+            self._punch(MEMORY, rest.start, rest.stop - rest.start)
+        return made
 
     def _append_to_spill(self, content: memoryview) -> Extent:
         size_bytes = content.nbytes
@@ -304,8 +348,7 @@ class Arena:
         """Give back what was kept to be overwritten, but for `spare_bytes`, or half of it if that is more."""
         for file, tail in enumerate(self._tails):
             keep = max(spare_bytes // CHUNK_BYTES, len(tail.spare) // 2)
-            for position in tail.spare[keep:]:
-                self._punch(file, position, CHUNK_BYTES)
+            self._give_back(Extent(file, position, CHUNK_BYTES) for position in tail.spare[keep:])
             del tail.spare[keep:]
 
     def release(self, extents: Iterable[Extent], spare_bytes: int = 0) -> None:
@@ -313,12 +356,27 @@ class Arena:
 
         Up to `spare_bytes` stay, to be overwritten: new memory costs three times what memory costs that is there.
         """
+        given_back = []
         for extent in extents:
             spare = self._tails[extent.file].spare
             if extent.size_bytes == CHUNK_BYTES and CHUNK_BYTES * (len(spare) + 1) <= spare_bytes:
                 spare.append(extent.position)
             else:
-                self._punch(extent.file, extent.position, _pages(extent.size_bytes))
+                given_back.append(extent)
+        self._give_back(given_back)
+
+    def _give_back(self, extents: Iterable[Extent]) -> None:
+        """What lies side by side goes at once: a huge page, of which a part stays, is taken apart."""
+        runs: list[list[int]] = []
+        for file, position, size_bytes in sorted(extents):
+            if file == MEMORY:
+                self._window.forget(position)
+            if runs and runs[-1][0] == file and runs[-1][2] == position:
+                runs[-1][2] += _pages(size_bytes)
+            else:
+                runs.append([file, position, position + _pages(size_bytes)])
+        for file, position, end in runs:
+            self._punch(file, position, end - position)
 
     def release_all_but(self, live: Iterable[Extent]) -> None:
         """Give back whatever lies between extents in use, such as what a killed process left."""
@@ -355,12 +413,17 @@ class Arena:
         if _libc.fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, position, size_bytes) and ctypes.get_errno() != errno.EOPNOTSUPP:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         if file == MEMORY:
-            self._window.forget(position)
-            self._budget_bytes += size_bytes
+            with self._counting:
+                self._budget_bytes += size_bytes
 
 
 def _pages(size_bytes: int) -> int:
     return -(-size_bytes // _PAGE_BYTES) * _PAGE_BYTES
+
+
+def _aligned(position: int) -> int:
+    """Where the next huge page may begin."""
+    return -(-position // HUGE_BYTES) * HUGE_BYTES
 
 
 def _pwrite(fd: int, content: memoryview, position: int) -> None:

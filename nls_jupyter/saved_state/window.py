@@ -2,26 +2,46 @@
 
 A page that the file lacks would be allocated at the first touch, and a machine without room for it answers with SIGBUS.
 So only places that were allocated before are written to here, and nothing is read.
+
+Where the system can, what is new to the file is allocated as huge pages: a third of what small ones cost, and whoever
+reads the file later copies twice as fast, too.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
+import math
 import mmap
 import os
 import threading
+import time
+from pathlib import Path
 from typing import Final
 
 _SMALLEST_BYTES = 1 << 26
-_MAYMOVE = 1
+_MAYMOVE, _FIXED = 1, 2
+_MAP_FIXED, _MAP_NORESERVE = 0x10, 0x4000
 # From Linux 5.14: page tables for a whole range in one call. Earlier ones refuse it, and each page costs a fault.
 _POPULATE_WRITE = 23
+# From Linux 6.1, for memory files too, whatever the host has set for others: "[it] ignores any sysfs setting".
+# Source: https://man7.org/linux/man-pages/man2/madvise.2.html
+_COLLAPSE = 25
+#: A huge page of this kind of processor; with others the small ones are used.
+HUGE_BYTES: Final = 1 << 21
+_HAS_NONE: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.EPERM})
+_PMD_SIZE = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
+# One takes 0.1 to 0.4 ms, and saves as much. Where memory is in pieces, the system moves others first, which may take
+# longer than that is worth; it may also fail, now and then or each time. Processor time, as waiting tells nothing.
+_WORTH_S = 0.004
+_FAILURE_S = 0.02
+_AT_FIRST_S = 0.1
 _FAILED: Final = ctypes.c_void_p(-1).value
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = _libc.mremap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
-_libc.mremap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
+_libc.mremap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
@@ -56,7 +76,8 @@ def address_of(content: memoryview) -> int:
 class Window:
     """A shared mapping of a memory file, which grows as the file does.
 
-    Several threads may `write`, each to a place of its own, while none calls `reach` or `close`; any may `populate`.
+    Several threads may `write` and `allocate_huge`, each a place of its own, while none calls `reach` or `close`; any
+    may `populate`.
     """
 
     def __init__(self, fd: int) -> None:
@@ -67,6 +88,7 @@ class Window:
         # Places that this process has page tables of: to ask for them again takes a fifth of the copy's time.
         self._written: set[int] = set()
         self._process = os.getpid()
+        self._huge_left_s = _AT_FIRST_S if _has_huge_pages() else -math.inf
 
     def reach(self, end: int) -> bool:
         """Map at least the first `end` bytes; False where the system refuses, as under a limit of address space."""
@@ -74,12 +96,15 @@ class Window:
             return True
         size_bytes = max(_SMALLEST_BYTES, 1 << (end - 1).bit_length())  # beyond the file's end it costs nothing
         with self._moving:
+            if (address := _reserved(size_bytes)) is None:
+                return False
             if self._address is None:
                 protection = mmap.PROT_READ | mmap.PROT_WRITE
-                address = _libc.mmap(None, size_bytes, protection, mmap.MAP_SHARED, self._fd, 0)
+                mapped = _libc.mmap(address, size_bytes, protection, mmap.MAP_SHARED | _MAP_FIXED, self._fd, 0)
             else:
-                address = _libc.mremap(self._address, self._size_bytes, size_bytes, _MAYMOVE)
-            if address == _FAILED:
+                mapped = _libc.mremap(self._address, self._size_bytes, size_bytes, _MAYMOVE | _FIXED, address)
+            if mapped == _FAILED:
+                _libc.munmap(address, size_bytes)
                 return False
             self._address, self._size_bytes = address, size_bytes
         return True
@@ -101,7 +126,7 @@ class Window:
         ctypes.memmove(target, address_of(content), content.nbytes)
 
     def forget(self, position: int) -> None:
-        """The file has given up the place that begins there."""
+        """The file gives up the place that begins there."""
         self._written.discard(position)
 
     def populate(self, position: int, size_bytes: int) -> None:
@@ -110,9 +135,57 @@ class Window:
             if self._address is not None and position + size_bytes <= self._size_bytes:
                 _libc.madvise(self._address + position, size_bytes, _POPULATE_WRITE)
 
+    @property
+    def has_huge(self) -> bool:
+        """Whether the system makes huge pages, and fast enough, as far as it has been asked."""
+        return self._huge_left_s > 0
+
+    def allocate_huge(self, position: int, size_bytes: int) -> bool:
+        """Allocate a place that was reached, as huge pages; False where the system does not make all of them.
+
+        Args:
+            position: a multiple of `HUGE_BYTES`, in a part that the file lacks.
+            size_bytes: as well.
+        """
+        if self._address is None or not self.has_huge or not self.holds(position + size_bytes):
+            return False
+        began = time.thread_time()
+        try:
+            for end in range(position + HUGE_BYTES, position + size_bytes + 1, HUGE_BYTES):
+                os.pwrite(self._fd, b"\0", end - 1)  # there has to be something of it
+        except OSError:
+            return False
+        if _libc.madvise(self._address + position, size_bytes, _COLLAPSE):
+            self._huge_left_s -= math.inf if ctypes.get_errno() in _HAS_NONE else _FAILURE_S
+            return False
+        worth_s = _WORTH_S * (size_bytes // HUGE_BYTES)
+        self._huge_left_s = min(self._huge_left_s + worth_s - (time.thread_time() - began), _AT_FIRST_S)
+        return True
+
     def close(self) -> None:
         """Unmap. Idempotent."""
         with self._moving:
             if self._address is not None:
                 _libc.munmap(self._address, self._size_bytes)
             self._address, self._size_bytes = None, 0
+
+
+def _has_huge_pages() -> bool:
+    try:
+        return int(_PMD_SIZE.read_text()) == HUGE_BYTES
+    except (OSError, ValueError):
+        return False
+
+
+def _reserved(size_bytes: int) -> int | None:
+    """Addresses that nothing lies at, from where a huge page may begin; `None` where the system refuses."""
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+    found = _libc.mmap(None, size_bytes + HUGE_BYTES, 0, flags, -1, 0)
+    if found == _FAILED:
+        return None
+    address: int = -(-found // HUGE_BYTES) * HUGE_BYTES
+    before = address - found
+    if before:
+        _libc.munmap(found, before)
+    _libc.munmap(address + size_bytes, HUGE_BYTES - before)
+    return address

@@ -39,6 +39,7 @@ class DyingAfter:
         for owner, name in (
             (arena, "_pwrite"),
             (Window, "write"),
+            (Window, "allocate_huge"),
             (arena.Arena, "_punch"),
             (arena.os, "ftruncate"),
         ):
