@@ -161,3 +161,22 @@ def test_whatever_users_wish_the_node_comes_to_rest(setting: dict[str, bool], se
     ordered = orders(history.node)
     history.node.advance(2 * HOUR_S)
     assert orders(history.node) == ordered
+
+
+@pytest.mark.parametrize("first", thinned(list(range(0, examples(2000), 100)), 10, "crowds that come at once"))
+def test_a_crowd_that_comes_at_once_comes_to_rest_where_more_is_promised_than_there_is(first: int) -> None:
+    for seed in range(first, first + 100):
+        chance = random.Random(seed)
+        policy = Policy(oversubscribe=chance.choice((1.5, 2.0)), min_gain=chance.choice((0.0, 0.1)))
+        node = SimulatedNode.of(chance.choice((2, 2, 3)), 16 * GIB, policy)
+        for _ in range(chance.randint(4, 6)):
+            request = chance.randint(3, 16)
+            node.submit(request_bytes=request * GIB, limit_bytes=min(16, request + chance.randint(0, 8)) * GIB)
+        node.settle()
+        for workload in node.workloads:
+            node.start_cell(workload)
+        node.settle()
+        node.advance(HOUR_S)
+        ordered = orders(node)
+        node.advance(2 * HOUR_S)
+        assert orders(node) == ordered, seed

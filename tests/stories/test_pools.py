@@ -7,6 +7,7 @@ import pytest
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.pools import Placement, Pool
 from nls_scheduler.core.model.reasons import Reason, Why
+from nls_scheduler.core.simulator import GIB, SimulatedNode
 from nls_scheduler.requests.pool_config import complaint, parse_pools
 from stage import Stage, bare
 
@@ -178,6 +179,27 @@ def test_a_command_has_its_request_in_fact_where_more_is_promised_and_a_notebook
     stage.ends("train")
     stage.cell_starts("bob")
     assert stage.runs("bob")
+
+
+@pytest.mark.parametrize(
+    "requests_and_limits",
+    [
+        [(4, 10), (6, 12), (15, 16), (11, 12)],
+        [(5, 12), (10, 16), (14, 16), (11, 16)],
+        [(6, 11), (8, 9), (14, 16), (10, 16)],
+    ],
+)
+def test_nobody_leaves_a_home_for_burst_alone_while_another_waits_for_it(
+    requests_and_limits: list[tuple[int, int]],
+) -> None:
+    node = SimulatedNode.of(2, 16 * GIB, Policy(oversubscribe=2.0))
+    for request, limit in requests_and_limits:
+        node.submit(request_bytes=request * GIB, limit_bytes=limit * GIB)
+    node.settle()
+    placed = {workload.id: workload.current for workload in node.state.workloads.values()}
+    node.advance(31)
+    assert {workload.id: workload.current for workload in node.state.workloads.values()} == placed
+    assert any(placed.values())
 
 
 def test_a_request_above_a_gpu_has_no_home_however_much_is_promised() -> None:

@@ -34,8 +34,9 @@ _LEAST_GAIN: Final = 0.0002
 
 def place_together(draft: Draft) -> None:
     """Those who are on no Gpu yet, and were placed one after another, once more all at once; nobody leaves for it."""
-    for_whom = set(draft.cause.values())
+    for_whom, awaited = set(draft.cause.values()), _awaited_homes(draft)
     coming = [w for w in _coming(draft) if w.spec.may_borrow and not w.wish and w.id not in for_whom | {*draft.bound}]
+    coming = [w for w in coming if not _is_at_home(draft, w, awaited)]
     if len(coming) < 2:
         return
     for key, uuid in _exchange(draft, coming, _PART * draft.state.policy.min_gain, lambda _: 0).items():
@@ -51,6 +52,22 @@ def _coming(draft: Draft) -> list[Workload]:
     return [w for key in draft.rooms.target if (w := draft.state.workloads[key]).phase in on_no_gpu]
 
 
+def _awaited_homes(draft: Draft) -> set[GpuUuid]:
+    """Homes of those who wait for their turn because others are at home there: these do not leave for burst alone.
+
+    Else the home would be owed to whoever waits, who would send back the one that came in exchange.
+    """
+    waiting = [w for w in draft.over if w.id not in draft.rooms.target]
+    homes = {uuid for w in waiting for uuid in draft.homes.homes[w.id] if uuid in draft.rooms.pools}
+    return {uuid for uuid in homes if draft.rooms.pools[uuid].oversubscribe > 1.0}
+
+
+def _is_at_home(draft: Draft, workload: Workload, gpus: set[GpuUuid]) -> bool:
+    """Whether it is to be on one of `gpus`, and at home there."""
+    home = draft.homes.homes.get(workload.id, ())
+    return draft.rooms.target[workload.id] == home and not gpus.isdisjoint(home)
+
+
 def spread(draft: Draft) -> Moves:
     """Move idle bursters to where everybody's share grows by at least `min_gain`. Returns who moves where.
 
@@ -60,8 +77,9 @@ def spread(draft: Draft) -> Moves:
     if _coming(draft):
         return {}
     singles: Moves = {}
-    states, held_bytes = draft.state.workloads, _held_until_a_cell_ends(draft)
+    states, held_bytes, awaited = draft.state.workloads, _held_until_a_cell_ends(draft), _awaited_homes(draft)
     movable = [states[key] for key, gpus in draft.rooms.target.items() if _may_move_for_burst(draft, states[key], gpus)]
+    movable = [w for w in movable if not _is_at_home(draft, w, awaited)]
     if draft.state.claims.cordoned:
         return _go_home(draft, movable, held_bytes)
     while len(singles) < len(draft.rooms.gpus) and (best := _best_move(draft, movable, held_bytes)) is not None:
