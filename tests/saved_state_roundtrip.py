@@ -9,6 +9,8 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+import cloudpickle
+
 from nls_jupyter import saved_state
 
 if TYPE_CHECKING:
@@ -42,9 +44,23 @@ def taken(lock: Any = None) -> Any:
 
 
 def restore(descriptors: Sequence[int], namespace: dict[str, Any]) -> saved_state.RestoreReport:
-    """As a new process would."""
-    with contextlib.closing(saved_state.Saver()) as saver:
+    """As a new process would, which knows none of the classes."""
+    with contextlib.closing(saved_state.Saver()) as saver, _no_class_is_known():
         return saver.restore(descriptors, namespace)
+
+
+@contextlib.contextmanager
+def _no_class_is_known() -> Iterator[None]:
+    """Else cloudpickle takes a class that it has saved, with all that it has, for the one that it is to make."""
+    names = "_DYNAMIC_CLASS_TRACKER_BY_ID", "_DYNAMIC_CLASS_TRACKER_BY_CLASS"
+    before = {name: getattr(cloudpickle.cloudpickle, name) for name in names}
+    for name, known in before.items():
+        setattr(cloudpickle.cloudpickle, name, type(known)())
+    try:
+        yield
+    finally:
+        for name, known in before.items():
+            setattr(cloudpickle.cloudpickle, name, known)
 
 
 @contextlib.contextmanager

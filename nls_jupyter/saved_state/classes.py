@@ -1,4 +1,9 @@
-"""Classes of cells: they come back as they were written, and a save leaves no trace in any class."""
+"""Classes of cells: they come back as they were written, and a save leaves no trace in any class.
+
+What a class has may lead to its own instances: a registry, or what a decorator remembers of each. They are made when
+the class is there in part only. So it has its methods first: what tells them apart and finds them again, and gives
+them their attributes.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,8 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between.seams import ABC_CONTENT, CLASS_TRACKER, SLOT_NAMES
-from nls_jupyter.saved_state.looks import importable
+from nls_jupyter.saved_state.kinds import is_of
+from nls_jupyter.saved_state.looks import ATOMS, importable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,6 +26,8 @@ _FOUND = "__slotnames__"
 _HEARD = "__init_subclass__"
 _PLAIN = (type, abc.ABCMeta, object)
 _MADE_LATER = ("__abstractmethods__", ABC_CONTENT.name)
+# What `typing` asks a generic class when another one is made of it.
+_OF_GENERICS = ("__parameters__", "__orig_bases__")
 _MADE_BY_PYTHON = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
 
@@ -42,7 +50,47 @@ def as_written(kind: type, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
         make, made_of = _make, (make, (meta, name, bases, body, *rest))
     names = sorted(state, key=lambda name: places.get(name, len(places)))
     state = {name: state[name] for name in names if name != _FOUND and not _is_made_by_python(kind, state[name])}
-    return make, made_of, (state, slots), *more
+    if issubclass(kind, enum.Enum):
+        return make, made_of, (state, slots), *more
+    *items, give = more
+    first = {name: value for name, value in state.items() if _comes_first(name, value)}
+    then = {name: value for name, value in state.items() if name not in first and hasattr(value, "__get__")}
+    last = {name: value for name, value in state.items() if name not in first and name not in then}
+    if type(kind) in _PLAIN:
+        first = {
+            name: first.get(name) for name in state if name in first or name not in vars(type)
+        }  # each in its place
+    return make, made_of, (give, _Given(give, kind, first), _Given(give, kind, then), (last, slots)), *items, _complete
+
+
+class _Given:
+    """Stands for a part of what a class has: it is given to the class where the unpickler comes by."""
+
+    def __init__(self, give: Callable[..., Any], kind: type, part: dict[str, Any]) -> None:
+        self._reduced: tuple[Any, ...] = give, (kind, (part, {}))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._reduced
+
+
+def _complete(kind: type, state: tuple[Any, ...]) -> type:
+    """Give a class what it has besides; called by the unpickler."""
+    give, *_, rest = state
+    made: type = give(kind, rest)
+    return made
+
+
+def _comes_first(name: str, value: Any) -> bool:
+    """Whether it leads to no instance, or is one of Python's own methods: these are what others are made by."""
+    if is_of(value, types.FunctionType):
+        own = name.startswith("__") and name.endswith("__")
+        return own or not (value.__closure__ or value.__dict__ or _parts(value.__defaults__, value.__kwdefaults__))
+    return type(value) in ATOMS or name in _OF_GENERICS
+
+
+def _parts(defaults: tuple[Any, ...] | None, by_name: Mapping[str, Any] | None) -> list[Any]:
+    """Defaults that are not plain values."""
+    return [one for one in (*(defaults or ()), *(by_name or {}).values()) if type(one) not in ATOMS]
 
 
 def _is_inherited(kind: type, name: str) -> bool:

@@ -26,7 +26,7 @@ _AT_ONCE = 1 << 10
 def may_lead_back(thing: Any) -> bool:
     """Whether an instance has more than plain values, so that a cycle can go through it."""
     parts = [part for part in gc.get_referents(thing) if part is not type(thing)]
-    inside = chain.from_iterable(part.values() if type(part) is dict else (part,) for part in parts)
+    inside = chain.from_iterable(chain(part, part.values()) if type(part) is dict else (part,) for part in parts)
     return not all(type(part) in ATOMS for part in inside)
 
 
