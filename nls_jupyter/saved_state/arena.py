@@ -42,9 +42,9 @@ MEMORY, SPILL = 0, 1
 #: Every chunk but a blob's last has this size. Fits a processor's second-level cache: hashed and copied in one go.
 CHUNK_BYTES = 1 << 20
 
-# What is allocated at once where the system has huge pages: at most this, and this part of what the save has taken.
+# What a thread allocates at once where the system has huge pages: at most this, and this part of what the save took.
 _STRETCH_BYTES = 1 << 24
-_STRETCH_SHARE = 4
+_STRETCH_SHARE = 32
 
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -213,6 +213,7 @@ class Arena:
         small save.
         """
         self._settle()
+        self._window.begin()
         self._taken_bytes = 0
         now = time.monotonic()
         if self._budget_bytes < _PLENTY_BYTES or now - self._asked_at > _ANSWER_HOLDS_S:
@@ -281,7 +282,7 @@ class Arena:
         stretch = self._stretch_bytes() if size_bytes == CHUNK_BYTES else 0
         if stretch:
             taken, tail.end = stretch, _aligned(tail.end)
-        elif not must and taken > self._budget_bytes:
+        elif not must and taken > self._budget_bytes and not self._has_made_room(taken):
             return None
         with self._counting:
             self._budget_bytes -= taken
@@ -290,13 +291,22 @@ class Arena:
         tail.end += taken
         return Place(extent, is_there=False, stretch_bytes=stretch)
 
+    def _has_made_room(self, size_bytes: int) -> bool:
+        """Give back what is kept to be overwritten, for a part that does not fit there."""
+        spare = self._tails[MEMORY].spare
+        chunks = -(-(size_bytes - self._budget_bytes) // CHUNK_BYTES)
+        if chunks > len(spare):
+            return False
+        self._give_back(Extent(MEMORY, position, CHUNK_BYTES) for position in spare[:chunks])  # the last to be used
+        del spare[:chunks]
+        return True
+
     def _stretch_bytes(self) -> int:
-        """How much may be allocated at once as huge pages; 0 where the system has none, or no room is left."""
-        if not self._window.has_huge:
+        """How much may be allocated at once as huge pages: nothing where room is scarce, or the system has none."""
+        stretch = min(_STRETCH_BYTES, self._taken_bytes // _STRETCH_SHARE) // HUGE_BYTES * HUGE_BYTES
+        if not stretch or self._budget_bytes < _PLENTY_BYTES or not self._window.has_huge:
             return 0
-        stretch = max(min(_STRETCH_BYTES, self._taken_bytes // _STRETCH_SHARE) // HUGE_BYTES, 1) * HUGE_BYTES
-        end = _aligned(self._tails[MEMORY].end) + stretch
-        return stretch if stretch <= self._budget_bytes and self._window.holds(end) else 0
+        return stretch if self._window.holds(_aligned(self._tails[MEMORY].end) + stretch) else 0
 
     def fill(self, place: Place, content: memoryview) -> None:
         """Write what a place was reserved for; several threads may at once. Raises OSError when the system refuses."""

@@ -31,11 +31,11 @@ _COLLAPSE = 25
 HUGE_BYTES: Final = 1 << 21
 _HAS_NONE: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.EPERM})
 _PMD_SIZE = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
-# One takes 0.1 to 0.4 ms, and saves as much. Where memory is in pieces, the system moves others first, which may take
-# longer than that is worth; it may also fail, now and then or each time. Processor time, as waiting tells nothing.
-_WORTH_S = 0.004
+# One takes 0.1 to 0.4 ms, and saves as much.
+_WORTH_S = 0.001
 _FAILURE_S = 0.02
-_AT_FIRST_S = 0.1
+_AT_MOST_S = 0.05
+_AGAIN_S, _PAUSE_S = 0.02, 30.0
 _FAILED: Final = ctypes.c_void_p(-1).value
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -73,6 +73,33 @@ def address_of(content: memoryview) -> int:
     return address or 0
 
 
+class _Patience:
+    """For how long it is worth trying to get huge pages.
+
+    Where memory is in pieces, the system moves others first, and where a hypervisor has taken back what was free, it
+    gives that anew: both may take longer than a huge page is worth. It may also fail, now and then or each time.
+    """
+
+    def __init__(self) -> None:
+        self._left_s = _AT_MOST_S if _has_huge_pages() else -math.inf
+        self._again_at, self._pause_s = math.inf, _PAUSE_S
+
+    @property
+    def is_left(self) -> bool:
+        return self._left_s > 0
+
+    def lose(self, seconds: float) -> None:
+        """So much more was spent than it was worth; less than nothing: patience grows, up to a bound."""
+        was_left, self._left_s = self.is_left, min(self._left_s - seconds, _AT_MOST_S)
+        if was_left and not self.is_left:
+            self._again_at, self._pause_s = time.monotonic() + self._pause_s, 2 * self._pause_s
+
+    def begin(self) -> None:
+        """Some patience again, where the last try was some time ago; twice as long as the one before."""
+        if -math.inf < self._left_s <= 0 and time.monotonic() >= self._again_at:
+            self._left_s = _AGAIN_S
+
+
 class Window:
     """A shared mapping of a memory file, which grows as the file does.
 
@@ -88,7 +115,7 @@ class Window:
         # Places that this process has page tables of: to ask for them again takes a fifth of the copy's time.
         self._written: set[int] = set()
         self._process = os.getpid()
-        self._huge_left_s = _AT_FIRST_S if _has_huge_pages() else -math.inf
+        self._patience = _Patience()
 
     def reach(self, end: int) -> bool:
         """Map at least the first `end` bytes; False where the system refuses, as under a limit of address space."""
@@ -138,7 +165,11 @@ class Window:
     @property
     def has_huge(self) -> bool:
         """Whether the system makes huge pages, and fast enough, as far as it has been asked."""
-        return self._huge_left_s > 0
+        return self._patience.is_left
+
+    def begin(self) -> None:
+        """A new save: what was too slow some time ago is tried again."""
+        self._patience.begin()
 
     def allocate_huge(self, position: int, size_bytes: int) -> bool:
         """Allocate a place that was reached, as huge pages; False where the system does not make all of them.
@@ -149,17 +180,16 @@ class Window:
         """
         if self._address is None or not self.has_huge or not self.holds(position + size_bytes):
             return False
-        began = time.thread_time()
+        began = time.monotonic()
         try:
             for end in range(position + HUGE_BYTES, position + size_bytes + 1, HUGE_BYTES):
                 os.pwrite(self._fd, b"\0", end - 1)  # there has to be something of it
         except OSError:
             return False
         if _libc.madvise(self._address + position, size_bytes, _COLLAPSE):
-            self._huge_left_s -= math.inf if ctypes.get_errno() in _HAS_NONE else _FAILURE_S
+            self._patience.lose(math.inf if ctypes.get_errno() in _HAS_NONE else _FAILURE_S)
             return False
-        worth_s = _WORTH_S * (size_bytes // HUGE_BYTES)
-        self._huge_left_s = min(self._huge_left_s + worth_s - (time.thread_time() - began), _AT_FIRST_S)
+        self._patience.lose(time.monotonic() - began - _WORTH_S * (size_bytes // HUGE_BYTES))
         return True
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from nls_jupyter import saved_state
-from nls_jupyter.saved_state import window
+from nls_jupyter.saved_state import arena, window
 from nls_jupyter.saved_state.parallel import SWITCH
 from nls_jupyter.saved_state.window import HUGE_BYTES, Window
 from saved_state_roundtrip import restore
@@ -98,32 +98,57 @@ def drawn(seed):
 def test_a_large_state_lies_in_huge_pages(monkeypatch):
     if reason := why_no_huge_pages():
         pytest.skip(f"this system makes no huge pages of memory files: {reason}")
-    monkeypatch.setattr(window, "_AT_FIRST_S", 1e9)  # however slow it is just now
-    names = {"a": noise(64 * MIB)}
+    monkeypatch.setattr(window, "_AT_MOST_S", 1e9)  # however slow it is just now
+    names = {"a": noise(200 * MIB)}
     with contextlib.closing(saved_state.Saver()) as saver:
         saver.save(names, cell=None)
-        assert huge_bytes() >= 60 * MIB
-        assert memory_bytes(saver) < 84 * MIB
+        assert huge_bytes() >= 100 * MIB
+        assert memory_bytes(saver) < 240 * MIB
         names["a"] += 1
         saver.save(names, cell=None)
-        assert huge_bytes() >= 120 * MIB
+        assert huge_bytes() >= 200 * MIB
         again = {}
         assert not restore(saver.descriptors(), again).missing
     assert np.array_equal(again["a"], names["a"])
     assert huge_bytes() == 0
 
 
-def test_a_small_state_takes_no_more_than_a_huge_page_beside_it():
+@pytest.mark.parametrize("size_bytes", [1000, MIB + 5, 20 * MIB])
+def test_a_small_state_takes_nothing_beside_it(size_bytes):
     with contextlib.closing(saved_state.Saver()) as saver:
-        saver.save({"a": noise(MIB + 5)}, cell=None)
-        assert memory_bytes(saver) <= 2 * MIB + 64 * 1024
-    with contextlib.closing(saved_state.Saver()) as saver:
-        saver.save({"a": [1, 2], "b": noise(1000)}, cell=None)
-        assert memory_bytes(saver) <= 64 * 1024
+        saver.save({"a": noise(size_bytes)}, cell=None)
+        assert memory_bytes(saver) <= size_bytes + 64 * 1024
+
+
+@pytest.fixture
+def eager(monkeypatch):
+    """Huge pages for whatever takes a chunk, wherever there is room."""
+    monkeypatch.setattr(arena, "_STRETCH_SHARE", 1)
+    monkeypatch.setattr(arena, "_PLENTY_BYTES", 0)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_fits_is_saved_in_memory_where_room_is_scarce(monkeypatch, seed):
+    monkeypatch.setenv(SWITCH, "4")
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(4)))
+    generator = random.Random(seed)
+    names, size_bytes = {}, 0
+    while size_bytes < 40 * MIB:
+        names[f"v{len(names)}"] = array = noise(int(generator.choice([0.3, 0.9, 1.5, 3.7, 9.9]) * MIB), seed=len(names))
+        size_bytes += array.nbytes
+    room = saved_state.MachineRoom(memory_limit_bytes=int(size_bytes * generator.uniform(1.02, 1.1)) + MIB)
+    with contextlib.closing(saved_state.Saver(room)) as saver:
+        for _ in range(3):
+            assert saver.save(names, cell=None).missing == ()
+            first = names.pop(next(iter(names)))
+            saver.save(names, cell=None)
+            names = {"other": first[: first.nbytes // 2] + 1, **names, "more": first[first.nbytes // 2 :] + 1}
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.EAGAIN, errno.ENOMEM])
+@pytest.mark.usefixtures("eager")
 def test_a_system_that_makes_none_is_not_asked_again_and_again(monkeypatch, number):
+    monkeypatch.setattr(window, "_AT_MOST_S", 0.1)
     refusing = Refusing(monkeypatch, number, always())
     names = {"a": noise(40 * MIB)}
     with contextlib.closing(saved_state.Saver()) as saver:
@@ -147,10 +172,11 @@ def extents(saver):
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.usefixtures("eager")
 def test_whatever_the_system_makes_no_place_is_given_twice_and_none_is_lost(monkeypatch, seed):
     monkeypatch.setenv(SWITCH, "4")
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(4)))
-    Refusing(monkeypatch, errno.EAGAIN, drawn(seed))
+    refusing = Refusing(monkeypatch, errno.EAGAIN, drawn(seed))
     monkeypatch.setattr(window, "_FAILURE_S", 0.0)
     generator = random.Random(seed)
     names = {}
@@ -170,6 +196,28 @@ def test_whatever_the_system_makes_no_place_is_given_twice_and_none_is_lost(monk
             assert not restore(saver.descriptors(), again).missing
             assert names.keys() == again.keys()
             assert all(np.array_equal(value, again[key]) for key, value in names.items())
+    assert refusing.refused or why_no_huge_pages()
+
+
+def test_a_system_that_takes_long_is_left_alone_for_longer_and_longer(monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(window.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(window, "_has_huge_pages", lambda: True)
+    patience = window._Patience()
+    assert patience.is_left
+    for _ in range(100):
+        patience.lose(-0.01)  # fast for long, which is no reason to wait for longer now
+    patience.lose(0.2)
+    assert not patience.is_left
+    for pause_s in (window._PAUSE_S, 2 * window._PAUSE_S, 4 * window._PAUSE_S):
+        now[0] += 0.9 * pause_s
+        patience.begin()
+        assert not patience.is_left
+        now[0] += 0.2 * pause_s
+        patience.begin()
+        assert patience.is_left
+        patience.lose(0.03)
+        assert not patience.is_left
 
 
 def test_a_window_that_grows_keeps_what_was_written_and_begins_where_a_huge_page_may():
