@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.core.model.pools import Placement
@@ -55,6 +56,16 @@ class Rooms:
     def remove(self, workload: Workload) -> None:
         """Take `workload` out of the draft."""
         self._forget_shares(self._planned.take(workload))
+
+    @contextmanager
+    def less_on_paper(self, taken: Mapping[GpuUuid, int]) -> Iterator[None]:
+        """Meanwhile so much less is left beside the requests."""
+        for sign in (-1, 1):
+            for uuid, size_bytes in taken.items():
+                self._left_on_paper[uuid] += sign * size_bytes
+            self._forget_shares(tuple(taken))
+            if sign < 0:
+                yield
 
     def _forget_shares(self, gpus: tuple[GpuUuid, ...]) -> None:
         self._known_shares = None

@@ -42,6 +42,7 @@ class Draft:
         homeward: who goes home for nobody's sake, and why: its home has room, or nothing is lent.
         wake_at: when time alone may change the plan.
         bound: who is on the way to which Gpu as one of several that were chosen together.
+        leaving: what those count for at home who are to leave it for what they hold: while they are there, they do.
         short: since when what is held on a Gpu leaves too little room for who is to be there.
         trim_since: who gives caches back for that, and since when there is reason to.
         roomier: where there is room for what a workload was refused.
@@ -61,6 +62,7 @@ class Draft:
     bound: dict[WorkloadId, GpuUuid] = field(default_factory=dict)
     over: list[Workload] = field(default_factory=list)
     claimants: dict[GpuUuid, list[Workload]] = field(default_factory=dict)
+    leaving: dict[GpuUuid, int] = field(default_factory=dict)
     short: dict[GpuUuid, float] = field(default_factory=dict)
     trim_since: dict[WorkloadId, float] = field(default_factory=dict)
     roomier: dict[WorkloadId, GpuUuid] = field(default_factory=dict)

@@ -220,6 +220,8 @@ def _clear_sizes(draft: Draft) -> None:
     for uuid, of_one in left.items():
         for holder in (one.workload for one in of_one if one.workload in have_to):
             _place_elsewhere(draft, holder, uuid)
+            for home in draft.homes.homes[holder.id] if holder.id not in draft.rooms.target else ():
+                draft.leaving[home] = draft.leaving.get(home, 0) + holder.spec.request_bytes
 
 
 def _holds_burst(workload: Workload, uuid: GpuUuid) -> bool:

@@ -44,6 +44,11 @@ def take_turns(draft: Draft) -> None:
             w.id,
         ),
     )
+    with draft.rooms.less_on_paper(draft.leaving):
+        _place_waiters(draft, order)
+
+
+def _place_waiters(draft: Draft, order: list[Workload]) -> None:
     for waiter in order:
         best = draft.rooms.best_for(waiter)
         if best is not None:
