@@ -4,8 +4,8 @@
 
 Saved state goes by way of a page-locked piece for each thread. Its parts are taken alone (`down`, `digest`, `store` of
 a save, `load` or `look`, `digest`, `up` of a restore) and together (`save`, `restore`), by the size of the pieces and
-the number of threads; so is what new pages of the file cost (`populate`), and copies straight to and from pages of it
-that the driver was told of (`direct`), which the project does not do.
+the number of threads; so is what new pages of the file cost (`populate`, `huge`), and copies straight to and from pages
+of it that the driver was told of (`direct`), which the project does not do.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ MIB, GIB = 1 << 20, 1 << 30
 THREADS = (1, 4, 8)
 PIECES_MIB = (1, 8)
 DIRECT_MIB = (1, 4, 64)
-POPULATE_WRITE = 23
+POPULATE_WRITE, COLLAPSE, FIXED = 23, 25, 0x10
+HUGE = 2 * MIB
 ROUNDS = 2
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -105,10 +106,13 @@ class Ways:
         self.staging = [cuda.page_locked(max(PIECES_MIB) * MIB) for _ in range(max(THREADS))]
         self.fd, self.file = self._mapped()
 
-    def _mapped(self) -> tuple[int, int]:
+    def _mapped(self, begins_at: int = mmap.PAGESIZE) -> tuple[int, int]:
+        """A new file, and where it is mapped: at a multiple of `begins_at`."""
         fd = os.memfd_create("nls-ways", os.MFD_CLOEXEC)
         os.ftruncate(fd, self.size)
-        return fd, _libc.mmap(None, self.size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd, 0) or 0
+        anywhere = _libc.mmap(None, self.size + begins_at, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0) or 0
+        file = -(-anywhere // begins_at) * begins_at
+        return fd, _libc.mmap(file, self.size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | FIXED, fd, 0) or 0
 
     def rate(self, threads: int, piece: int, work: Work) -> float:
         """The best of some rounds."""
@@ -137,6 +141,24 @@ class Ways:
         piece = 16 * MIB
         took = seconds(threads, self.size, piece, lambda _, at: _libc.madvise(file + at, piece, POPULATE_WRITE))
         return round(self.size / took / GIB, 2)
+
+    def huge(self) -> dict[int, float | None]:
+        """New pages as saved state has them where the system makes huge ones; `None` where it refuses."""
+        return {threads: self._collapsed(threads) for threads in THREADS}
+
+    def _collapsed(self, threads: int) -> float | None:
+        fd, file = self._mapped(HUGE)
+        refused = 0
+
+        def make(_: int, at: int) -> None:
+            nonlocal refused
+            os.pwrite(fd, b"\0", at)
+            refused += _libc.madvise(file + at, HUGE, COLLAPSE) != 0
+
+        took = seconds(threads, self.size, HUGE, make)
+        _libc.munmap(file, self.size)
+        os.close(fd)
+        return None if refused else round(self.size / took / GIB, 2)
 
     def staged(self, piece: int) -> dict[str, dict[int, float]]:
         """By way of page-locked pieces of that size, by the number of threads."""
@@ -187,7 +209,7 @@ def main() -> None:
     options = parser.parse_args()
     require_gpu()
     ways = Ways(Cuda(), options.gib * GIB)
-    figures = {"gib": options.gib, "copies": ways.peers(), "populate": ways.populate()}
+    figures = {"gib": options.gib, "copies": ways.peers(), "populate": ways.populate(), "huge": ways.huge()}
     figures |= {f"pieces_of_{mib}_mib": ways.staged(mib * MIB) for mib in PIECES_MIB}
     report("gpu_ways", {**figures, "direct": ways.direct()}, machine())
 
