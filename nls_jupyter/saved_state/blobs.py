@@ -13,15 +13,18 @@ from itertools import accumulate, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from nls_jupyter.saved_state.arena import CHUNK_BYTES, Arena, Extent, NoRoomError, SavedStateDamagedError, digest_of
-from nls_jupyter.saved_state.parallel import Part, for_each
+from nls_jupyter.saved_state.parallel import DEVICE_THREADS, HOST_THREADS, Part, for_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
 _ROW = struct.Struct("<16sIIQ")  # digest, file, size, position
 _ZERO_FILE = 2
-# What a thread reads at once.
+# What a thread reads at once, of a host's memory and of a device's: a bus takes large pieces better.
 _CHUNKS_AT_ONCE = 4
+_DEVICE_CHUNKS_AT_ONCE = 8
+#: Memory that a thread needs between a device and the arena, at most.
+STAGING_BYTES = _DEVICE_CHUNKS_AT_ONCE * CHUNK_BYTES
 _ZERO_CHUNK = digest_of(bytes(CHUNK_BYTES))
 
 
@@ -84,31 +87,47 @@ class BlobWriter:
 
     def put_memory(self, content: memoryview, tick: Callable[[], None]) -> Blob:
         """Store host memory, as `put` stores its pieces; several threads share the work."""
-        pieces = list(pieces_of(content))
-        return self.put_each([None] * len(pieces), pieces.__getitem__, tick)
+        flat = content.cast("B")
+
+        def piece(first: int, count: int) -> memoryview:
+            return flat[first * CHUNK_BYTES : (first + count) * CHUNK_BYTES]
+
+        known = [None] * -(-flat.nbytes // CHUNK_BYTES)
+        return self._put_each(known, piece, tick, _CHUNKS_AT_ONCE, HOST_THREADS)
 
     def put_each(
-        self, known: Sequence[Chunk | None], piece: Callable[[int], memoryview], tick: Callable[[], None]
+        self, known: Sequence[Chunk | None], piece: Callable[[int, int], memoryview], tick: Callable[[], None]
     ) -> Blob:
-        """Store a content whose pieces are asked for by their numbers, in several threads at once.
+        """Store a device's memory, whose chunks are asked for by their numbers, in several threads at once.
 
         Args:
-            known: for each piece a chunk of the committed state that is the same, or `None`: then it is asked for.
-            piece: as those of `put`; valid until the same thread asks for the next one.
-            tick: as `put`'s.
+            known: for each chunk one of the committed state that is the same, or `None`: then it is asked for.
+            piece: gives some chunks side by side, of `STAGING_BYTES` at most: from the first one on, so many; valid
+                until the same thread asks for the next ones.
+            tick: called after each piece; what it raises stops the save.
 
         Raises:
             NoRoomError: nothing of it stays, so that others find the room.
             OSError: the system refuses.
         """
-        found = {number: chunk for number, chunk in enumerate(known) if chunk is not None}
-        wanted = [number for number in range(len(known)) if number not in found]
+        return self._put_each(known, piece, tick, _DEVICE_CHUNKS_AT_ONCE, DEVICE_THREADS)
 
-        def store(numbers: Sequence[int]) -> None:
-            found.update({number: self.put_chunk(piece(number)) for number in numbers})
+    def _put_each(
+        self,
+        known: Sequence[Chunk | None],
+        piece: Callable[[int, int], memoryview],
+        tick: Callable[[], None],
+        at_once: int,
+        threads: int,
+    ) -> Blob:
+        found = {number: chunk for number, chunk in enumerate(known) if chunk is not None}
+
+        def store(run: range) -> None:
+            chunks = pieces_of(piece(run.start, len(run)))
+            found.update({number: self.put_chunk(chunk) for number, chunk in zip(run, chunks, strict=True)})
 
         with self._all_or_nothing():
-            for_each(_bunches(wanted), store, tick)
+            for_each(_runs([number not in found for number in range(len(known))], at_once), store, tick, threads)
         chunks = tuple(found[number] for number in range(len(known)))
         return Blob(sum(chunk.size_bytes for chunk in chunks), chunks)
 
@@ -161,9 +180,20 @@ class BlobWriter:
         self._arena.release([extent for extent in dead if extent is not None], spare_bytes)
 
 
-def _bunches(parts: Sequence[Part]) -> list[Sequence[Part]]:
+def _bunches(parts: Sequence[Part], at_once: int = _CHUNKS_AT_ONCE) -> list[Sequence[Part]]:
     """What a thread does at once."""
-    return [parts[first : first + _CHUNKS_AT_ONCE] for first in range(0, len(parts), _CHUNKS_AT_ONCE)]
+    return [parts[first : first + at_once] for first in range(0, len(parts), at_once)]
+
+
+def _runs(wanted: Sequence[bool], at_once: int) -> list[range]:
+    """Numbers side by side of which each is wanted, so many at most."""
+    runs: list[range] = []
+    for number in (number for number, is_wanted in enumerate(wanted) if is_wanted):
+        if runs and runs[-1].stop == number and len(runs[-1]) < at_once:
+            runs[-1] = range(runs[-1].start, number + 1)
+        else:
+            runs.append(range(number, number + 1))
+    return runs
 
 
 def pieces_of(content: memoryview) -> Iterator[memoryview]:
@@ -213,10 +243,10 @@ def read_each(
     write: Callable[[int, memoryview], None],
     progress: Callable[[], None],
 ) -> None:
-    """Hand a blob's chunks to `write`, in several threads at once, each with its offset.
+    """Hand a blob to a device's `write`, in several threads at once, piece by piece with its offset.
 
-    `staging` makes memory for one chunk: each thread has its own, which holds what it hands out until the next one.
-    Raises SavedStateDamagedError.
+    `staging` makes `STAGING_BYTES`, or as much as the blob has: each thread has its own, which holds what it hands out
+    until the next piece. Raises SavedStateDamagedError.
     """
     own = threading.local()
     places = accumulate((chunk.size_bytes for chunk in blob.chunks), initial=0)
@@ -224,12 +254,13 @@ def read_each(
     def read(bunch: Sequence[tuple[Chunk, int]]) -> None:
         if not hasattr(own, "buffer"):
             own.buffer = staging()
+        (_, first), (last, at) = bunch[0], bunch[-1]
         for chunk, offset in bunch:
-            content = own.buffer[: chunk.size_bytes]
-            read_chunk(arena, chunk, content)
-            write(offset, content)
+            read_chunk(arena, chunk, own.buffer[offset - first : offset - first + chunk.size_bytes])
+        write(first, own.buffer[: at - first + last.size_bytes])
 
-    for_each(_bunches(list(zip(blob.chunks, places, strict=False))), read, progress)
+    bunches = _bunches(list(zip(blob.chunks, places, strict=False)), _DEVICE_CHUNKS_AT_ONCE)
+    for_each(bunches, read, progress, DEVICE_THREADS)
 
 
 class Table:

@@ -51,8 +51,8 @@ class OnDevice(Source, Protocol):
     def fingerprints(self) -> list[bytes] | None:
         """One for each piece; `None` if it cannot tell now."""
 
-    def piece(self, number: int) -> memoryview:
-        """One of `pieces`, for each of several threads at once; valid until the same thread's next one."""
+    def piece(self, first: int, count: int = 1) -> memoryview:
+        """Some of `pieces` side by side, of `STAGING_BYTES` at most; valid until the same thread's next ones."""
 
 
 #: What memory looked like on its device when it was saved, by its key, and what was saved of it.
@@ -317,7 +317,7 @@ class Reader:
         """Hand a region's content to `write`, piece by piece with its offset, for memory that only a device can write.
 
         `write` is called in several threads; a piece lies in memory that `staging` made for its thread, of
-        `CHUNK_BYTES` or the region's size if that is less, until the next one. Raises SavedStateDamagedError.
+        `STAGING_BYTES` or the region's size if that is less, until the next one. Raises SavedStateDamagedError.
         """
         self.progress()
         place = self._regions.places[region]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.saved_state import device_hash
 from nls_jupyter.saved_state.arena import CHUNK_BYTES
+from nls_jupyter.saved_state.blobs import STAGING_BYTES
 from nls_jupyter.saved_state.libraries.blocks import block_behind, is_array_with_a_block
 from nls_jupyter.saved_state.looks import Look, Memory
 from nls_jupyter.saved_state.regions import Regions, refuse
@@ -125,16 +126,17 @@ class DeviceMemory:
         for number in range(-(-self.size_bytes // CHUNK_BYTES)):
             yield self.piece(number)
 
-    def piece(self, number: int) -> memoryview:
-        """One piece of a real block. Valid until the same thread's next one."""
-        start = number * CHUNK_BYTES
-        count = min(CHUNK_BYTES, self.size_bytes - start)
+    def piece(self, first: int, count: int = 1) -> memoryview:
+        """See `OnDevice`; of a real block."""
+        start = first * CHUNK_BYTES
+        size_bytes = min(count * CHUNK_BYTES, self.size_bytes - start)
         with self._module.cuda.Device(self._memory.device_id):
             if not hasattr(self._own, "buffer"):
                 self._module.cuda.runtime.deviceSynchronize()
                 self._own.buffer = _staging(self._module, self.size_bytes)
-            buffer: memoryview = self._own.buffer[:count]
-            self._module.cuda.MemoryPointer(self._memory, self._offset + start).copy_to_host(_address(buffer), count)
+            buffer: memoryview = self._own.buffer[:size_bytes]
+            pointer = self._module.cuda.MemoryPointer(self._memory, self._offset + start)
+            pointer.copy_to_host(_address(buffer), size_bytes)
         return buffer
 
     def fingerprints(self) -> list[bytes] | None:
@@ -152,7 +154,7 @@ class DeviceMemory:
 
 def _staging(module: Any, size_bytes: int) -> memoryview:
     """Host memory for one piece, page-locked: the way through ordinary memory is several times slower."""
-    return memoryview(module.cuda.alloc_pinned_memory(min(CHUNK_BYTES, size_bytes))).cast("B")
+    return memoryview(module.cuda.alloc_pinned_memory(min(STAGING_BYTES, size_bytes))).cast("B")
 
 
 def _touched(memory: Any) -> Iterator[memoryview | None]:

@@ -17,7 +17,7 @@ import torch
 from nls_jupyter.between import seams
 from nls_jupyter.saved_state import device_hash
 from nls_jupyter.saved_state.arena import CHUNK_BYTES
-from nls_jupyter.saved_state.blobs import pieces_of
+from nls_jupyter.saved_state.blobs import STAGING_BYTES, pieces_of
 from nls_jupyter.saved_state.buffers import span_of
 from nls_jupyter.saved_state.libraries.blocks import is_array_with_a_block, whole_block
 from nls_jupyter.saved_state.looks import ATOM, Look, Memory
@@ -225,16 +225,16 @@ class TensorMemory:
         for number in range(-(-self.size_bytes // CHUNK_BYTES)):
             yield self.piece(number)
 
-    def piece(self, number: int) -> memoryview:
-        """One piece of memory on a device. Valid until the same thread's next one."""
+    def piece(self, first: int, count: int = 1) -> memoryview:
+        """See `OnDevice`."""
         if not hasattr(self._own, "buffer"):
             if self._storage.device.type == "cuda":
                 torch.cuda.synchronize(self._storage.device)
             self._own.buffer = _staging(self._storage.device, self.size_bytes)
-        buffer, start = self._own.buffer, number * CHUNK_BYTES
-        count = min(CHUNK_BYTES, self.size_bytes - start)
-        buffer[:count].copy_(_as_bytes(self._storage)[start : start + count])
-        return memoryview(_at(buffer.data_ptr(), count))
+        buffer, start = self._own.buffer, first * CHUNK_BYTES
+        size_bytes = min(count * CHUNK_BYTES, self.size_bytes - start)
+        buffer[:size_bytes].copy_(_as_bytes(self._storage)[start : start + size_bytes])
+        return memoryview(_at(buffer.data_ptr(), size_bytes))
 
     def fingerprints(self) -> list[bytes] | None:
         """See `device_hash`; `None` where the device has no room for it, or the storage does not begin at a word."""
@@ -249,7 +249,8 @@ class TensorMemory:
 def _staging(device: Any, size_bytes: int) -> Any:
     """Host memory for one piece, page-locked for CUDA: the way through ordinary memory is several times slower."""
     # Not on the user's default device.
-    return torch.empty(min(CHUNK_BYTES, size_bytes), dtype=torch.uint8, device="cpu", pin_memory=device.type == "cuda")
+    size_bytes = min(STAGING_BYTES, size_bytes)
+    return torch.empty(size_bytes, dtype=torch.uint8, device="cpu", pin_memory=device.type == "cuda")
 
 
 def _at(address: int, size_bytes: int) -> ctypes.Array[ctypes.c_ubyte]:
