@@ -188,6 +188,26 @@ def test_cells_that_follow_each_other_at_once_are_one_to_the_daemon(
     play(tmp_path / "s", story)
 
 
+def test_a_death_behind_cells_that_were_one_to_the_daemon_comes_after_the_end_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deaths count in a row unless a cell has ended between them."""
+    monkeypatch.setattr(module, "GO_FIRST_S", FOR_LONG)
+
+    async def story(server: Server, link: SupervisorLink) -> None:
+        for event in ("cell_started", "cell_finished", "cell_started"):
+            await link.send(event)
+        await link.send("process_exited", reason="it ended")
+        await link.send("cell_finished")
+        await link.send("process_exited", reason="it ended while no cell ran")
+        link.hurry()
+        told = [(await server.heard.get())["event"] for _ in range(6)]
+        once = ["cell_started", "cell_finished", "cell_started", "process_exited", "cell_finished", "process_exited"]
+        assert told == once
+
+    play(tmp_path / "s", story)
+
+
 def test_what_happens_between_two_cells_is_told_between_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "GO_FIRST_S", FOR_LONG)
 

@@ -122,7 +122,7 @@ class SupervisorLink:
         self._outgoing: deque[str] = deque()
         self._to_send = asyncio.Event()
         self._waits: asyncio.TimerHandle | None = None
-        self._wished = self._ends_wish = self._follows = self._ended_short = False
+        self._wished = self._ends_wish = self._follows = self._ended_short = self._untold_end = False
         self._all_sent = asyncio.Event()
         self._all_sent.set()
         self._report = report
@@ -176,16 +176,21 @@ class SupervisorLink:
         """Report a fact; returns once it is on its way or kept for the next connection. Raises Problem if malformed."""
         text = encode_event(event, fields)
         if event == "cell_started":
-            self._follows = self._take_back_the_end()
+            self._follows = self._untold_end = self._take_back_the_end()
             if self._follows and not self._ended_short:
                 return
             self._wished, self._ends_wish = False, self._wished
         elif event == "cell_finished":
-            self._ended_short = self._was_short()
+            self._ended_short, self._untold_end = self._was_short(), False
             if self._ended_short:
                 self._outgoing.pop()
         elif event == "memory_wanted":
             self._wished = True
+        elif event == "process_exited" and self._untold_end:
+            # Deaths count in a row unless a cell has ended between them.
+            self._untold_end = False
+            for told in (_FINISHED, _STARTED):
+                self._post(told, within_s=0.0)
         if fields.get("command_id") == self._last_order:
             self._answers.append(text)
         if event == "process_exited" or (event != "process_started" and "command_id" in fields):
