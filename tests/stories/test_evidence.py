@@ -10,7 +10,7 @@ from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.allocations import MemoryAnswer, Wanted
 from nls_scheduler.core.model.ids import CommandId, ProcessId
 from nls_scheduler.core.model.reasons import Reason, Why
-from nls_scheduler.core.model.workload import Order, Pending, Workload
+from nls_scheduler.core.model.workload import Order, Pending, Phase, Workload
 from nls_scheduler.core.simulator import GIB
 from stage import TOTAL, Stage
 
@@ -70,6 +70,8 @@ def test_a_sample_from_before_a_process_was_ready_does_not_measure_it() -> None:
     assert stage.workload("alice").size_bytes == TOTAL * 3 // 4
     sampled(stage, at=11.0)
     assert stage.workload("alice").size_bytes == TOTAL // 4
+    # Nor does it take more on its way out, whatever it needs to come back.
+    assert replace(stage.workload("alice"), phase=Phase.SUSPENDING).size_bytes == TOTAL // 4
 
 
 @pytest.mark.parametrize("unplaced", [None, {ProcessId(1, 1): None}])

@@ -99,9 +99,12 @@ def brings_bytes(workload: Workload) -> int:
 
 
 def takes_bytes(workload: Workload, uuid: GpuUuid) -> int:
-    """The room that it takes where it is: its request or what was sampled there; before a sample, what it brings."""
+    """The room that it takes where it is: its request or what was sampled there; before a sample, what it brings.
+
+    Who is on its way out takes what it took.
+    """
     sampled = workload.memory_used.get(uuid, 0)
-    if workload.phase is Phase.RUNNING and workload.measured:
+    if workload.phase in (Phase.RUNNING, Phase.SUSPENDING) and workload.measured:
         return max(workload.spec.request_bytes, sampled)
     return max(brings_bytes(workload), sampled)
 

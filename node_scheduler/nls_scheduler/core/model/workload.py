@@ -455,8 +455,11 @@ class Workload:
 
     @computed_once
     def size_bytes(self) -> int:
-        """The room it takes on each of its Gpus: its request, or what it holds there where that is more."""
-        if self.phase is Phase.RUNNING and self.measured:
+        """The room it takes on each of its Gpus: its request, or what it holds there where that is more.
+
+        Until it is measured there, what it brings. On its way out it takes no more than before.
+        """
+        if self.phase in (Phase.RUNNING, Phase.SUSPENDING) and self.measured:
             largest = self.spec.request_bytes
             for used in self.memory_used.values():
                 largest = max(largest, used)
