@@ -1,8 +1,8 @@
 """Classes of cells: they come back as they were written, and a save leaves no trace in any class.
 
 What a class has may lead to its own instances: a registry, or what a decorator remembers of each. They are made when
-the class is there in part only. So it has its methods first: what tells them apart and finds them again, and gives
-them their attributes.
+the class is there in part only. So it has first whatever does not lead to them: what tells them apart and finds them
+again, and gives them their attributes.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between.seams import ABC_CONTENT, CLASS_TRACKER, SLOT_NAMES
-from nls_jupyter.saved_state.kinds import is_of
+from nls_jupyter.saved_state import enumerations
+from nls_jupyter.saved_state.kinds import content_of
 from nls_jupyter.saved_state.looks import ATOMS, importable
+from nls_jupyter.saved_state.tolerant import children_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,8 +28,8 @@ _FOUND = "__slotnames__"
 _HEARD = "__init_subclass__"
 _PLAIN = (type, abc.ABCMeta, object)
 _MADE_LATER = ("__abstractmethods__", ABC_CONTENT.name)
-# What `typing` asks a generic class when another one is made of it.
-_OF_GENERICS = ("__parameters__", "__orig_bases__")
+_MRO: Any = type.__dict__["__mro__"]
+_MOST_LOOKED_AT = 10_000
 _MADE_BY_PYTHON = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
 
@@ -38,10 +40,13 @@ def as_written(kind: type, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
     made with every name in its place. What its user's own bases and metaclass do when a class is made, they have done:
     that comes back with them, and is not done again.
     """
+    if issubclass(kind, enum.Enum):
+        return enumerations.as_written(kind, reduced)
     make, made_of, (state, slots), *more = reduced
+    state.pop(_FOUND, None)
     places = {name: place for place, name in enumerate(vars(kind))}
-    # Enumerations are made in another way, and so is what stands for other bases than it has (`typing.NamedTuple`).
-    if not issubclass(kind, enum.Enum) and types.resolve_bases(made_of[2]) == kind.__bases__:
+    # What stands for other bases than it has (`typing.NamedTuple`) is made in another way.
+    if types.resolve_bases(made_of[2]) == kind.__bases__:
         state = {**{name: value for name, value in vars(kind).items() if _is_inherited(kind, name)}, **state}
         meta, name, bases, body, *rest = made_of
         makers = (*(maker for maker in meta.__mro__ if maker not in _PLAIN), *_told(kind.__bases__))
@@ -49,48 +54,83 @@ def as_written(kind: type, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
             body = _body(kind, body, state)
         make, made_of = _make, (make, (meta, name, bases, body, *rest))
     names = sorted(state, key=lambda name: places.get(name, len(places)))
-    state = {name: state[name] for name in names if name != _FOUND and not _is_made_by_python(kind, state[name])}
-    if issubclass(kind, enum.Enum):
-        return make, made_of, (state, slots), *more
+    state = {name: state[name] for name in names if not _is_made_by_python(kind, state[name])}
     *items, give = more
-    first = {name: value for name, value in state.items() if _comes_first(name, value)}
-    then = {name: value for name, value in state.items() if name not in first and hasattr(value, "__get__")}
-    last = {name: value for name, value in state.items() if name not in first and name not in then}
-    if type(kind) in _PLAIN:
-        first = {
-            name: first.get(name) for name in state if name in first or name not in vars(type)
-        }  # each in its place
-    return make, made_of, (give, _Given(give, kind, first), _Given(give, kind, then), (last, slots)), *items, _complete
+    later = _leading_to_instances(kind, state)
+    methods = {name: value for name, value in state.items() if name in later and _has(value, "__get__")}
+    first = _Given(
+        _begin, kind, give, *((name, name in later, None if name in later else state[name]) for name in state)
+    )
+    # What is made meanwhile may have changed what the class had already; a metaclass would hear of it twice.
+    left_out = {name: value for name, value in state.items() if name in later and name not in methods}
+    last = state if type(kind) in _PLAIN else left_out
+    return make, made_of, (give, first, _Given(_go_on, kind, give, *methods.items()), (last, slots)), *items, _complete
 
 
 class _Given:
-    """Stands for a part of what a class has: it is given to the class where the unpickler comes by."""
+    """Stands for a part of what a class has: the unpickler calls `give(kind, *parts)` where it comes by."""
 
-    def __init__(self, give: Callable[..., Any], kind: type, part: dict[str, Any]) -> None:
-        self._reduced: tuple[Any, ...] = give, (kind, (part, {}))
+    def __init__(self, give: Callable[..., type], kind: type, *parts: Any) -> None:
+        self._reduced: tuple[Any, ...] = give, (kind, *parts)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return self._reduced
 
 
+def _begin(kind: type, give: Callable[..., Any], *parts: tuple[str, bool, Any]) -> type:
+    """Give an empty class all its names in their order, those whose values come later without a value."""
+    for name, comes_later, value in parts:
+        if not comes_later:
+            give(kind, ({name: value}, {}))
+        elif not any(name in vars(base) and _is_data(vars(base)[name]) for base in _MRO.__get__(type(kind))):
+            type.__setattr__(kind, name, None)
+    return kind
+
+
+def _go_on(kind: type, give: Callable[..., Any], *parts: tuple[str, Any]) -> type:
+    """Give a class some of what was left out."""
+    give(kind, (dict(parts), {}))
+    return kind
+
+
 def _complete(kind: type, state: tuple[Any, ...]) -> type:
-    """Give a class what it has besides; called by the unpickler."""
-    give, *_, rest = state
+    """Give a class the rest. Raises TypeError where a part before could not be given."""
+    give, *given, rest = state
+    if any(part is not kind for part in given):
+        raise TypeError("a part of the class could not be made")
     made: type = give(kind, rest)
     return made
 
 
-def _comes_first(name: str, value: Any) -> bool:
-    """Whether it leads to no instance, or is one of Python's own methods: these are what others are made by."""
-    if is_of(value, types.FunctionType):
-        own = name.startswith("__") and name.endswith("__")
-        return own or not (value.__closure__ or value.__dict__ or _parts(value.__defaults__, value.__kwdefaults__))
-    return type(value) in ATOMS or name in _OF_GENERICS
+def _has(value: Any, name: str) -> bool:
+    """Whether its type has it, without asking anybody's code."""
+    return any(name in content_of(base) for base in _MRO.__get__(type(value)))
 
 
-def _parts(defaults: tuple[Any, ...] | None, by_name: Mapping[str, Any] | None) -> list[Any]:
-    """Defaults that are not plain values."""
-    return [one for one in (*(defaults or ()), *(by_name or {}).values()) if type(one) not in ATOMS]
+def _is_data(found: Any) -> bool:
+    return _has(found, "__set__")
+
+
+def _leading_to_instances(kind: type, state: Mapping[str, Any]) -> set[str]:
+    """The names of what leads to an instance of a class, past what that class itself has."""
+    left, instances = _MOST_LOOKED_AT, dict[type, bool]()
+    names: set[str] = set()
+    for name, value in state.items():
+        todo, seen = [value], {id(kind)}
+        while todo:
+            node = todo.pop()
+            if id(node) in seen or type(node) in ATOMS:
+                continue
+            seen.add(id(node))
+            left -= 1
+            known = instances.get(type(node))
+            if known is None:
+                known = instances[type(node)] = any(base is kind for base in _MRO.__get__(type(node)))
+            if known or left < 0:
+                names.add(name)
+                break
+            todo += children_of(node)
+    return names
 
 
 def _is_inherited(kind: type, name: str) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from left_out import thinned
 from nls_jupyter import saved_state
-from saved_state_roundtrip import cells, check_in_a_new_process, saved
+from saved_state_roundtrip import cells, check_in_a_new_process, of_user, saved
 
 CLASSES = {
     "methods and values": """
@@ -292,3 +292,111 @@ def test_modules_that_pickle_has_are_as_before():
         assert copyreg._slotnames is before
     assert copyreg._slotnames is before
     assert sys.modules["copyreg"] is copyreg
+
+
+WITH_INSTANCES = {
+    "hashed by more than plain values": (
+        """
+class Point:
+    salt = (7,)
+    def __init__(self, n): self.n = n
+    def __eq__(self, other): return self.n == other.n
+    def __hash__(self): return hash((self.n, self.salt))
+Point.known = {Point(n): n for n in range(3)}
+""",
+        "[Point(n) in Point.known for n in range(4)], len(Point.known)",
+    ),
+    "hashed by a property, beside a decorator that remembers": (
+        """
+def remembers(function):
+    known = {}
+    def asked(self): return known.setdefault(self, function(self))
+    asked.known = known
+    return asked
+class Point:
+    fields = ("n",)
+    def __init__(self, n): self.n = n
+    @property
+    def key(self): return tuple(getattr(self, field) for field in self.fields or ())
+    def __eq__(self, other): return self.key == other.key
+    def __hash__(self): return hash(self.key)
+    @remembers
+    def twice(self): return 2 * self.n
+twos = [Point(n).twice() for n in range(3)]
+""",
+        "[Point(n) in Point.twice.known for n in range(4)], len(Point.twice.known)",
+    ),
+    "that get their state by what the class has": (
+        """
+class Point:
+    version, count = (2, 0), 0
+    def __new__(cls, *_):
+        cls.count += 1
+        return object.__new__(cls)
+    def __init__(self, n): self.n = n
+    def __getstate__(self): return self.n
+    def __setstate__(self, state): self.n, self.made_for = state, self.version
+Point.origin = Point(1)
+""",
+        "Point.origin.n, Point.version, Point.count, getattr(Point.origin, 'made_for', Point.version)",
+    ),
+    "that its own methods find": (
+        """
+from typing import Generic, TypeVar
+T = TypeVar("T")
+class Point(Generic[T]):
+    def __init__(self, n, known=set()):
+        self.n = n
+        known.add(self)
+    def __eq__(self, other): return self.n == other.n
+    def __hash__(self): return hash(self.n)
+points = [Point(n) for n in range(3)]
+""",
+        "[point in Point.__init__.__defaults__[0] for point in points]",
+    ),
+}
+
+
+@pytest.mark.parametrize(("source", "shown"), WITH_INSTANCES.values(), ids=WITH_INSTANCES)
+def test_a_class_is_found_to_have_its_instances(source, shown):
+    space = cells(source)
+    before = repr(eval(f"({shown})", space))
+    result = of_user(space)
+    assert not result.manifest.missing
+    assert not result.report.missing
+    assert repr(eval(f"({shown})", result.namespace)) == before
+    assert "__slotnames__" not in vars(result["Point"])
+
+
+def test_a_part_of_a_class_that_cannot_be_given_names_the_class():
+    source = """
+class Meta(type):
+    @property
+    def size(cls): return 1
+class Shape(metaclass=Meta):
+    locals()["size"] = 5
+    side = 2
+    def area(self): return self.side
+it = Shape()
+"""
+    result = of_user(cells(source))
+    assert {missing.name for missing in result.report.missing} == {"Shape", "it"}
+    assert "no setter" in result.report.missing[0].reason or "can't set" in result.report.missing[0].reason
+
+
+def test_what_a_class_has_is_not_asked_for_anything():
+    source = """
+class Lazy:
+    def __init__(self): self.__dict__["asked"] = []
+    def __getattr__(self, name):
+        self.asked.append(name)
+        raise RuntimeError("not connected")
+class Client:
+    connection = Lazy()
+it = Client()
+"""
+    space = cells(source)
+    result = of_user(space)
+    assert not result.manifest.missing
+    assert not result.report.missing
+    assert space["Client"].connection.asked == result["Client"].connection.asked == []

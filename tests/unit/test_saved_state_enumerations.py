@@ -1,0 +1,149 @@
+"""Enumerations of cells come back with what their members hold and have, whatever made them."""
+
+from __future__ import annotations
+
+import pytest
+
+from saved_state_roundtrip import cells, check_in_a_new_process, of_user
+
+ENUMERATIONS = {
+    "with attributes from its __init__": (
+        """
+class Planet(Enum):
+    MERCURY = (3.3e23, 2.4e6)
+    EARTH = (5.9e24, 6.3e6)
+    def __init__(self, mass, radius):
+        self.mass, self.radius = mass, radius
+    @property
+    def gravity(self): return self.mass / self.radius ** 2
+it = Planet.EARTH
+""",
+        "it.mass, it.gravity, [planet.radius for planet in Planet], it is Planet.EARTH, Planet((5.9e24, 6.3e6)) is it",
+    ),
+    "with content and attributes from its __new__": (
+        """
+class Axis(bytes, Enum):
+    def __new__(cls, value, label, unit):
+        it = bytes.__new__(cls, [value])
+        it._value_, it.label, it.unit = value, label, unit
+        return it
+    X = 0, "x", "km"
+    Y = 1, "y", "km"
+it = Axis.Y
+""",
+        "it.label, it.unit, it[0], len(it), Axis(1) is it, [axis.label for axis in Axis], it is Axis['Y']",
+    ),
+    "numbered by a base of its own": (
+        """
+class Numbered(Enum):
+    def __new__(cls):
+        it = object.__new__(cls)
+        it._value_ = len(cls.__members__) + 1
+        return it
+class Color(Numbered):
+    RED = ()
+    GREEN = ()
+it = Color.GREEN
+""",
+        "it.value, Color(2) is it, [color.name for color in Color]",
+    ),
+    "with second names": (
+        """
+class Shape(Enum):
+    SQUARE, ROUND, ALSO_SQUARE = 2, 3, 2
+it = Shape.ALSO_SQUARE
+""",
+        "list(Shape.__members__), it is Shape.SQUARE, it is Shape['ALSO_SQUARE'], [shape.name for shape in Shape]",
+    ),
+    "of a dataclass": (
+        """
+@dataclass
+class Size:
+    text: str
+    legs: int
+class Creature(Size, Enum):
+    BEETLE = "small", 6
+    DOG = "medium", 4
+it = Creature.DOG
+""",
+        "it.text, it.legs, it is Creature.DOG, [creature.legs for creature in Creature]",
+    ),
+    "of flags, some of several bits": (
+        """
+class Right(Flag):
+    READ, WRITE = auto(), auto()
+    BOTH = READ | WRITE
+class Mode(IntFlag, boundary=KEEP):
+    A, B = 1, 4
+it, more = Right.READ | Right.WRITE, Mode(7)
+""",
+        (
+            "it is Right.BOTH, 'BOTH' in Right.__members__, [right.name for right in Right], Right(1) in it, "
+            "int(more), ~Mode.A"
+        ),
+    ),
+    "of words and numbers": (
+        """
+class Word(str, Enum):
+    ONE = "one"
+    def shout(self): return self.upper()
+class Level(IntEnum):
+    LOW, HIGH = 1, 5
+class Part(float, Enum):
+    HALF = 0.5
+it = [Word.ONE, Level.HIGH, Part.HALF]
+""",
+        "it, [str.__str__(it[0]), int(it[1]), float(it[2])], it[0].shout(), it[1] > Level.LOW, {it[0]: 1}['one']",
+    ),
+    "with what was given to a member later": (
+        """
+class Step(Enum):
+    FIRST, LAST = 1, 2
+Step.FIRST.then, Step.LAST.notes, Step.known = Step.LAST, [Step.FIRST], {Step.FIRST: "a"}
+it = Step.LAST
+""",
+        "Step.FIRST.then is it, it.notes[0] is Step.FIRST, Step.known[Step.FIRST]",
+    ),
+    "whose code would count": (
+        """
+made = []
+class Counted(Enum):
+    def __new__(cls, value):
+        made.append(value)
+        it = object.__new__(cls)
+        it._value_ = value
+        return it
+    def __init__(self, value): made.append(-value)
+    ONE, TWO = 1, 2
+it = Counted.TWO
+""",
+        "made, it.value, Counted(2) is it",
+    ),
+}
+HEAD = "from dataclasses import dataclass\nfrom enum import KEEP, Enum, Flag, IntEnum, IntFlag, auto\n"
+
+
+@pytest.mark.parametrize(("source", "shown"), ENUMERATIONS.values(), ids=ENUMERATIONS)
+def test_its_members_come_back_with_all_that_they_are(source: str, shown: str) -> None:
+    space = cells(HEAD + source)
+    before = repr(eval(f"({shown})", space))
+    for _ in range(3):
+        result = of_user(space)
+        assert not result.manifest.missing
+        assert not result.report.missing
+        space = result.namespace
+        assert repr(eval(f"({shown})", space)) == before
+
+
+def test_it_does_so_in_a_process_that_never_saw_it() -> None:
+    source, _ = ENUMERATIONS["with attributes from its __init__"]
+    check_in_a_new_process(HEAD + source, "assert it is Planet.EARTH and it.mass == 5.9e24 and Planet(it.value) is it")
+
+
+def test_what_it_has_besides_comes_back_in_its_order() -> None:
+    source = "class Kind(Enum):\n    z = 1\n    def b(self): return 1\n    def a(self): return 2\nKind.late = 3"
+    space = cells(HEAD + source)
+    kind = of_user(space)["Kind"]
+    own = ("b", "a", "late")
+    assert [name for name in vars(kind) if name in own] == [name for name in vars(space["Kind"]) if name in own]
+    assert vars(kind).keys() == vars(space["Kind"]).keys()
