@@ -29,6 +29,9 @@ SETTINGS = {
     "with rules": {},
     "with queues and pools": {"queues": True},
     "beside a cluster": {"given": True},
+    "where more is promised": {"promised": True},
+    "with queues and pools, where more is promised": {"queues": True, "promised": True},
+    "beside a cluster, where more is promised": {"given": True, "promised": True},
 }
 POOLS = [("p",), ("default",), ("p", "default"), ("default", "p")]
 
@@ -61,13 +64,17 @@ class History:
     """Users of one node who come, run cells, wish to be elsewhere, and go.
 
     `queues`: with departments and pools; `given`: a cluster's scheduler says where homes are; `plain`: with the rules
-    that are there without any configuration.
+    that are there without any configuration; `promised`: every home is promised more than once.
     """
 
-    def __init__(self, seed: int, *, queues: bool = False, given: bool = False, plain: bool = False) -> None:
+    def __init__(
+        self, seed: int, *, queues: bool = False, given: bool = False, plain: bool = False, promised: bool = False
+    ) -> None:
         self.chance = random.Random(seed)
         self.queues, self.given = queues, given
         policy = Policy() if plain else rules(self.chance, queues=queues)
+        if promised:
+            policy = replace(policy, oversubscribe=self.chance.choice((1.25, 1.5, 2.0, 3.0)))
         self.node = SimulatedNode.of(self.chance.choice((1, 2, 3, 4)), 16 * GIB, policy)
 
     def live(self) -> None:

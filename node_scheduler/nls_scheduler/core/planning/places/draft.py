@@ -42,7 +42,7 @@ class Draft:
         homeward: who goes home for nobody's sake, and why: its home has room, or nothing is lent.
         wake_at: when time alone may change the plan.
         bound: who is on the way to which Gpu as one of several that were chosen together.
-        leaving: what those count for at home who are to leave it for what they hold: while they are there, they do.
+        leaving: what those count for who are to leave a Gpu on which more is promised than there is, until they have.
         short: since when what is held on a Gpu leaves too little room for who is to be there.
         trim_since: who gives caches back for that, and since when there is reason to.
         roomier: where there is room for what a workload was refused.

@@ -77,11 +77,28 @@ def _place(state: NodeState, homes: Homes, wanting: list[Workload], bound: dict[
     queue = deque(sorted((w for w in waiting if w.spec.may_borrow), key=lambda w: _line(draft, w)))
     queue.extendleft(reversed(displaced))
     while queue:
-        queue.extendleft(reversed(_place_borrower(draft, queue.popleft())))
+        queue.extendleft(reversed(_place_borrower(draft, queue.popleft(), wanting)))
     for workload in sorted(above, key=lambda w: _line(draft, w)):
         _bring_back(draft, workload)
     _clear_sizes(draft)
+    draft.leaving = _leaving(draft, wanting)
     return draft
+
+
+def _leaving(draft: Draft, wanting: list[Workload]) -> dict[GpuUuid, int]:
+    """The requests of those who are to leave a Gpu on which more is promised than there is.
+
+    Whoever came there to borrow before they have left would be sent away again while they are still there.
+    """
+    leaving: dict[GpuUuid, int] = {}
+    pools, target = draft.rooms.pools, draft.rooms.target
+    if all(pool.oversubscribe <= 1.0 for pool in pools.values()):
+        return leaving
+    for workload in wanting:
+        for uuid in set(workload.current).difference(target.get(workload.id, ())) if workload.stays else ():
+            if uuid in pools and pools[uuid].oversubscribe > 1.0:
+                leaving[uuid] = leaving.get(uuid, 0) + workload.spec.request_bytes
+    return leaving
 
 
 def _bring_back(draft: Draft, workload: Workload) -> None:
@@ -182,13 +199,14 @@ def _who_has_to_leave(draft: Draft, left: list[Left]) -> list[Workload]:
     return have_to[::-1]
 
 
-def _place_borrower(draft: Draft, workload: Workload) -> list[Workload]:
+def _place_borrower(draft: Draft, workload: Workload, wanting: list[Workload]) -> list[Workload]:
     """A place for one that may borrow: where it bursts most, else its home. Returns whom that drives out."""
     if not workload.within_request:
         # Burst comes after every guarantee.
         draft.over.append(workload)
         return []
-    best = draft.rooms.best_for(workload)
+    with draft.rooms.less_on_paper(_leaving(draft, wanting)):
+        best = draft.rooms.best_for(workload)
     if best is not None:
         draft.rooms.add(workload, (best,))
         draft.claimants.setdefault(best, []).append(workload)
@@ -220,8 +238,6 @@ def _clear_sizes(draft: Draft) -> None:
     for uuid, of_one in left.items():
         for holder in (one.workload for one in of_one if one.workload in have_to):
             _place_elsewhere(draft, holder, uuid)
-            for home in draft.homes.homes[holder.id] if holder.id not in draft.rooms.target else ():
-                draft.leaving[home] = draft.leaving.get(home, 0) + holder.spec.request_bytes
 
 
 def _holds_burst(workload: Workload, uuid: GpuUuid) -> bool:

@@ -39,7 +39,9 @@ def place_together(draft: Draft) -> None:
     coming = [w for w in coming if not _is_at_home(draft, w, awaited)]
     if len(coming) < 2:
         return
-    for key, uuid in _exchange(draft, coming, _PART * draft.state.policy.min_gain, lambda _: 0).items():
+    with draft.rooms.less_on_paper(draft.leaving):
+        found = _exchange(draft, coming, _PART * draft.state.policy.min_gain, lambda _: 0)
+    for key, uuid in found.items():
         workload = draft.state.workloads[key]
         if workload in draft.claimants.get(draft.rooms.target[key][0], ()):
             draft.claimants.setdefault(uuid, []).append(workload)
