@@ -24,7 +24,7 @@ _MAYMOVE, _FIXED = 1, 2
 _MAP_FIXED, _MAP_NORESERVE = 0x10, 0x4000
 # From Linux 5.14: page tables for a whole range in one call. Earlier ones refuse it, and each page costs a fault.
 _POPULATE_WRITE = 23
-# From Linux 6.1, for memory files too, whatever the host has set for others: "[it] ignores any sysfs setting".
+# From Linux 6.1, for memory files too, "independent of any sysfs setting".
 # Source: https://man7.org/linux/man-pages/man2/madvise.2.html
 _COLLAPSE = 25
 #: A huge page of this kind of processor; with others the small ones are used.
