@@ -71,6 +71,13 @@ def classes(one: Any, other: Any, seen: set[tuple[int, int]]) -> bool:
     return one is other or (one.__qualname__, one.__mro__[-1]) == (other.__qualname__, other.__mro__[-1])
 
 
+def sets(one: Any, other: Any, seen: set[tuple[int, int]]) -> bool:
+    if one == other:
+        return True
+    pairs = [[same(member, there, {*seen}) for there in other] for member in one]
+    return len(one) == len(other) and all(map(any, pairs)) and all(map(any, zip(*pairs, strict=True)))
+
+
 def arrays(one: Any, other: Any, seen: set[tuple[int, int]]) -> bool:
     import numpy as np
 
@@ -201,6 +208,6 @@ COMPARISONS = (
     (lambda v: isinstance(v, collections.deque), lambda a, b, s: a.maxlen == b.maxlen and sequences(a, b, s)),
     (lambda v: isinstance(v, (dict, types.MappingProxyType)), mappings),
     (lambda v: isinstance(v, (list, tuple)), sequences),
-    (lambda v: isinstance(v, (set, frozenset)), lambda a, b, _: a == b),
+    (lambda v: isinstance(v, (set, frozenset)), sets),
     (dataclasses.is_dataclass, records),
 )
