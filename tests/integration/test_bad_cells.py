@@ -88,7 +88,7 @@ def lives(book: Book) -> bool:
     return book.run("cpu").result == "1" and book.run("%%gpu --timeout 30\n6 * 7").result == "42"
 
 
-@pytest.mark.parametrize(("code", "text"), thinned(DEADLY.values(), 4, "cells that do harm"), ids=DEADLY)
+@pytest.mark.parametrize(("code", "text"), thinned(DEADLY.values(), 6, "cells that do harm"), ids=DEADLY)
 def test_a_cell_that_ends_its_own_process(book: Book, code: str, text: str) -> None:
     book.run("cpu = 1")
     book.gpu("kept = 5")
@@ -100,7 +100,7 @@ def test_a_cell_that_ends_its_own_process(book: Book, code: str, text: str) -> N
     assert lives(book)
 
 
-@pytest.mark.parametrize(("code", "ename"), thinned(HARMLESS.values(), 4, "cells that do harm"), ids=HARMLESS)
+@pytest.mark.parametrize(("code", "ename"), thinned(HARMLESS.values(), 6, "cells that do harm"), ids=HARMLESS)
 def test_a_cell_that_breaks_only_itself(book: Book, code: str, ename: str | None) -> None:
     book.run("cpu = 1")
     book.gpu("1")

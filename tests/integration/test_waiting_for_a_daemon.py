@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from left_out import thinned
 from nls_scheduler.client import daemon_client
 from nls_scheduler.client.daemon_client import DaemonClient
 from nls_scheduler.wire.errors import DaemonUnreachable
@@ -122,7 +123,10 @@ def test_the_longest_wait_ends_though_the_daemon_is_stopped(daemon: DaemonProces
     assert "queued" not in {entry["event"] for entry in daemon.request("GET", "/v1/history")[1]["entries"]}
 
 
-@pytest.mark.parametrize("words", [("status",), ("history",), ("explain", "any"), ("release", "any")])
+ASKING = [(words,) for words in (("status",), ("history",), ("explain", "any"), ("release", "any"))]
+
+
+@pytest.mark.parametrize("words", thinned(ASKING, 3, "commands that ask a stopped daemon"))
 def test_who_asks_a_stopped_daemon_is_told_soon(daemon: DaemonProcess, words: tuple[str, ...]) -> None:
     assert daemon.process is not None
     held_up(daemon, signal.SIGSTOP)

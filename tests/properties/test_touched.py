@@ -223,13 +223,13 @@ def every_component_by_itself(monkeypatch):
 PROGRAMS = st.lists(cells(), min_size=1, max_size=12)
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(PROGRAMS)
 def test_nothing_that_can_be_followed_is_missed(texts):
     nothing_is_missed(texts)
 
 
-@pytest.mark.long("random programs: a fifth of them is tried here")
+@pytest.mark.long("random programs: as many as an eighth of them are tried here")
 @settings(max_examples=examples(300), deadline=None)
 @given(PROGRAMS)
 def test_nothing_that_can_be_followed_is_missed_in_many_programs(texts):
