@@ -78,6 +78,11 @@ def spread(draft: Draft) -> Moves:
     """
     if _coming(draft):
         return {}
+    with draft.rooms.less_on_paper(draft.leaving):
+        return _spread(draft)
+
+
+def _spread(draft: Draft) -> Moves:
     singles: Moves = {}
     states, held_bytes, awaited = draft.state.workloads, _held_until_a_cell_ends(draft), _awaited_homes(draft)
     movable = [states[key] for key, gpus in draft.rooms.target.items() if _may_move_for_burst(draft, states[key], gpus)]
