@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between.seams import ABC_CONTENT, CLASS_TRACKER, SLOT_NAMES
 from nls_jupyter.saved_state import enumerations
-from nls_jupyter.saved_state.kinds import content_of
+from nls_jupyter.saved_state.kinds import content_of, line_of
 from nls_jupyter.saved_state.looks import ATOMS, importable
 from nls_jupyter.saved_state.tolerant import children_of
 
@@ -28,7 +28,6 @@ _FOUND = "__slotnames__"
 _HEARD = "__init_subclass__"
 _PLAIN = (type, abc.ABCMeta, object)
 _MADE_LATER = ("__abstractmethods__", ABC_CONTENT.name)
-_MRO: Any = type.__dict__["__mro__"]
 _MOST_LOOKED_AT = 10_000
 _MADE_BY_PYTHON = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
@@ -64,7 +63,7 @@ def as_written(kind: type, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
     # What is made meanwhile may have changed what the class had already; a metaclass would hear of it twice.
     left_out = {name: value for name, value in state.items() if name in later and name not in methods}
     last = state if type(kind) in _PLAIN else left_out
-    return make, made_of, (give, first, _Given(_go_on, kind, give, *methods.items()), (last, slots)), *items, _complete
+    return make, made_of, (give, first, _Given(give, kind, (methods, {})), (last, slots)), *items, _complete
 
 
 class _Given:
@@ -82,14 +81,8 @@ def _begin(kind: type, give: Callable[..., Any], *parts: tuple[str, bool, Any]) 
     for name, comes_later, value in parts:
         if not comes_later:
             give(kind, ({name: value}, {}))
-        elif not any(name in vars(base) and _is_data(vars(base)[name]) for base in _MRO.__get__(type(kind))):
+        elif not any(name in vars(base) and _is_data(vars(base)[name]) for base in line_of(type(kind))):
             type.__setattr__(kind, name, None)
-    return kind
-
-
-def _go_on(kind: type, give: Callable[..., Any], *parts: tuple[str, Any]) -> type:
-    """Give a class some of what was left out."""
-    give(kind, (dict(parts), {}))
     return kind
 
 
@@ -104,7 +97,7 @@ def _complete(kind: type, state: tuple[Any, ...]) -> type:
 
 def _has(value: Any, name: str) -> bool:
     """Whether its type has it, without asking anybody's code."""
-    return any(name in content_of(base) for base in _MRO.__get__(type(value)))
+    return any(name in content_of(base) for base in line_of(type(value)))
 
 
 def _is_data(found: Any) -> bool:
@@ -125,7 +118,7 @@ def _leading_to_instances(kind: type, state: Mapping[str, Any]) -> set[str]:
             left -= 1
             known = instances.get(type(node))
             if known is None:
-                known = instances[type(node)] = any(base is kind for base in _MRO.__get__(type(node)))
+                known = instances[type(node)] = any(base is kind for base in line_of(type(node)))
             if known or left < 0:
                 names.add(name)
                 break

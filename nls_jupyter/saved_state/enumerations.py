@@ -6,7 +6,8 @@ a member would be lost, and so would be second names of a member, and flags of s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between.seams import CLASS_TRACKER
 from nls_jupyter.saved_state.kinds import content_of, is_of
@@ -29,18 +30,15 @@ _GIVEN = frozenset({"_value_", "_name_", "__objclass__", "_sort_order_"})
 _FOR_A_MOMENT = ("__init__", "__new_member__")
 
 
-class _Member(NamedTuple):
-    """What a member is made of: its value, and what it is as one of a plain type, if it is."""
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """What a member is made of: its value, and what it is as one of a plain type, if it is.
+
+    No tuple, which the enumeration's own hands would take apart.
+    """
 
     value: Any
     content: Any
-
-
-class _Wrapped:
-    """Goes through the enumeration's own hands as it is, which take tuples apart."""
-
-    def __init__(self, member: _Member) -> None:
-        self.member = member
 
 
 def as_written(kind: type[enum.Enum], reduced: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -71,7 +69,7 @@ def make(
     body = meta.__prepare__(name, bases)
     body["__new__"], body["__init__"] = _new, _nothing
     for key, member in members:
-        body[key] = _Wrapped(member)
+        body[key] = member
     made = meta.__new__(meta, name, bases, body)
     for own in _FOR_A_MOMENT:
         if own in content_of(made):
@@ -82,13 +80,12 @@ def make(
 
 
 def _new(kind: Any, given: Any) -> Any:
-    wrapped = given[0] if type(given) is tuple else given
-    value, content = wrapped.member
-    holds = kind._member_type_
+    made_of: _Member = given[0] if type(given) is tuple else given
+    holds, value = kind._member_type_, made_of.value
     member: Any
-    if content is not None:
+    if made_of.content is not None:
         base: Any = next(base for base, _ in _CONTENTS if issubclass(kind, base))
-        member = base.__new__(kind, content)
+        member = base.__new__(kind, made_of.content)
     elif holds.__new__ is object.__new__:
         member = object.__new__(kind)
     else:

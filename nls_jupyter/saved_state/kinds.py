@@ -17,6 +17,7 @@ _T = TypeVar("_T")
 _MODULE: Any = type.__dict__["__module__"]
 _QUALNAME: Any = type.__dict__["__qualname__"]
 _CONTENT: Any = type.__dict__["__dict__"]
+_MRO: Any = type.__dict__["__mro__"]
 
 
 def is_of(thing: object, kind: type[_T]) -> TypeGuard[_T]:
@@ -43,6 +44,12 @@ def content_of(kind: type) -> Mapping[str, Any]:
     """What a class itself has, by name."""
     content: Mapping[str, Any] = _CONTENT.__get__(kind)
     return content
+
+
+def line_of(kind: type) -> tuple[type, ...]:
+    """A class and those that it inherits from, in the order in which they are asked."""
+    line: tuple[type, ...] = _MRO.__get__(kind)
+    return line
 
 
 def text_of(error: BaseException) -> str:

@@ -60,6 +60,9 @@ class Rooms:
     @contextmanager
     def less_on_paper(self, taken: Mapping[GpuUuid, int]) -> Iterator[None]:
         """Meanwhile so much less is left beside the requests."""
+        if not taken:
+            yield
+            return
         for sign in (-1, 1):
             for uuid, size_bytes in taken.items():
                 self._left_on_paper[uuid] += sign * size_bytes
