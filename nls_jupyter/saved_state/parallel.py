@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -21,24 +22,40 @@ HOST_THREADS, DEVICE_THREADS = 4, 8
 def for_each(
     parts: Sequence[Part], work: Callable[[Part], None], progress: Callable[[], None], most: int = HOST_THREADS
 ) -> None:
-    """Do `work` on each part, several at a time; over when all are. Raises what the first that failed raised.
+    """Do `work` on each part, several at a time; over when all are. Raises what one that failed raised.
 
     Args:
         parts: in any order.
-        work: called in threads of its own.
-        progress: called in this thread after each part; what it raises keeps the parts that have not begun from it.
+        work: called in this thread and in others: who only waited for them would take time from them at each part.
+        progress: called in this thread after each part that it did; what it raises keeps the parts that have not begun
+            from it.
         most: threads, where the user has not set it.
     """
     threads = min(int(os.environ.get(SWITCH, most)), len(os.sched_getaffinity(0)), len(parts))
-    if threads < 2:
-        for part in parts:
-            work(part)
-            progress()
-        return
-    with ThreadPoolExecutor(threads, "nls-saved-state") as pool:
-        try:
-            for _ in pool.map(work, parts):
+    left = deque(parts)
+
+    def share(progress: Callable[[], None]) -> None:
+        while True:
+            try:
+                part = left.popleft()
+            except IndexError:
+                return
+            try:
+                work(part)
                 progress()
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+            except BaseException:
+                left.clear()
+                raise
+
+    if threads < 2:
+        share(progress)
+        return
+    with ThreadPoolExecutor(threads - 1, "nls-saved-state") as pool:
+        others = [pool.submit(share, _nothing) for _ in range(threads - 1)]
+        share(progress)
+        for other in others:
+            other.result()
+
+
+def _nothing() -> None:
+    """Only one thread tells of progress."""
