@@ -33,6 +33,8 @@ SETTINGS = {
     "with queues and pools, where more is promised": {"queues": True, "promised": True},
     "beside a cluster, where more is promised": {"given": True, "promised": True},
 }
+#: Histories that once went on without end.
+FOUND = [("beside a cluster", 60476)]
 POOLS = [("p",), ("default",), ("p", "default"), ("default", "p")]
 
 
@@ -161,7 +163,16 @@ def orders(node: SimulatedNode) -> list[WorkloadCommand]:
 @pytest.mark.parametrize("seed", thinned(list(range(examples(100))), 10, "histories with wishes"))
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
 def test_whatever_users_wish_the_node_comes_to_rest(setting: dict[str, bool], seed: int) -> None:
-    history = History(seed, **setting)
+    comes_to_rest(History(seed, **setting))
+
+
+@pytest.mark.parametrize(("setting", "seed"), FOUND)
+def test_histories_that_once_went_on_without_end_come_to_rest(setting: str, seed: int) -> None:
+    comes_to_rest(History(seed, **SETTINGS[setting]))
+
+
+def comes_to_rest(history: History) -> None:
+    """Once nothing happens any more, nothing is ordered any more."""
     history.live()
     history.node.settle()
     history.node.advance(HOUR_S)  # what has been put off: deadlines, turns, cool-downs

@@ -293,15 +293,17 @@ def owed_bytes(
     target_of: Callable[[WorkloadId], tuple[GpuUuid, ...]],
     to_come: Collection[Workload],
 ) -> int:
-    """What those wait for on `gpu` who are owed it, if one of `to_come` brings more than its request: theirs is first.
+    """What those wait for on `gpu` who come before one of `to_come`.
 
-    `target_of` says where somebody is to be.
+    Who is owed its request comes before who brings more, and at home before who borrows: that one would be sent away
+    again for it. `target_of` says where somebody is to be.
     """
-    if all(workload.within_request for workload in to_come):
+    above = any(not workload.within_request for workload in to_come)
+    if not above and all(gpu in workload.home for workload in to_come if gpu in target_of(workload.id)):
         return 0
     coming = {workload.id for workload in to_come}
     others = (w for w in state.workloads.values() if not w.present and w.within_request and w.id not in coming)
-    return sum(w.return_bytes for w in others if gpu in target_of(w.id))
+    return sum(w.return_bytes for w in others if gpu in target_of(w.id) and (above or gpu in w.home))
 
 
 def borrows_beside_a_stranger(workload: Workload, gpu: Gpu) -> bool:
