@@ -292,8 +292,8 @@ class SimulatedNode:
     def hold(self, workload_id: WorkloadId, held_bytes: int, cached_bytes: int = 0) -> None:
         """The workload's process holds `held_bytes` from now on, which is saved, and caches `cached_bytes` besides."""
         workload = self.workloads[workload_id]
-        workload.held_bytes = held_bytes
         if workload.process is not None:
+            workload.held_bytes = held_bytes
             workload.process.held_bytes, workload.process.cached_bytes = held_bytes + cached_bytes, cached_bytes
             if workload.spec.kind is Kind.NOTEBOOK:
                 workload.saved = True

@@ -109,12 +109,28 @@ def _bring_back(draft: Draft, workload: Workload) -> None:
     """
     home, rooms = draft.homes.homes[workload.id], draft.rooms
     for uuid in home:
-        there = sum(w.spec.request_bytes if w.spec.movable else rooms.size_on(w, uuid) for w in rooms.members(uuid))
-        if uuid in rooms.gpus and there + workload.return_bytes > rooms.gpus[uuid].capacity_bytes:
+        if uuid in rooms.gpus and not _has_room_beside_requests(draft, workload, uuid):
             above = (workload.return_bytes, workload.spec.request_bytes)
             draft.waits[workload.id] = Why(Reason.USED_ABOVE_REQUEST, bytes=above, because=(Why(Reason.NOBODY_YIELDS),))
             return
     _claim_home(draft, workload)
+
+
+def _has_room_beside_requests(draft: Draft, workload: Workload, uuid: GpuUuid) -> bool:
+    """Whether it fits on `uuid` where who can move has its request; who would come to borrow goes home, if it can."""
+    rooms = draft.rooms
+    left_bytes = rooms.gpus[uuid].capacity_bytes - workload.return_bytes
+    members = rooms.members(uuid)
+    left_bytes -= sum(w.spec.request_bytes if w.spec.movable else rooms.size_on(w, uuid) for w in members)
+    for other in members:
+        if left_bytes >= 0:
+            return True
+        home = draft.homes.homes[other.id]
+        if other.spec.may_borrow and uuid not in (*home, *other.current) and rooms.fits(other, home[0]):
+            rooms.remove(other)
+            rooms.add(other, home)
+            left_bytes += other.spec.request_bytes
+    return left_bytes >= 0
 
 
 def _line(draft: Draft, workload: Workload) -> tuple[bool, bool, float, int, float, str]:
@@ -171,6 +187,7 @@ def _clear_requests(draft: Draft, gpus: list[GpuUuid]) -> list[Workload]:
         members, homes = draft.rooms.members(uuid), draft.homes.homes
         leavers = sorted((w for w in members if w.spec.may_borrow and uuid not in homes[w.id]), key=draft.harm)
         if draft.rooms.pools[uuid].oversubscribe > 1.0:
+            leavers.sort(key=lambda w: uuid in w.current)
             turns = (w for w in members if w.spec.can_take_turns and w not in leavers)
             leavers += sorted(turns, key=draft.harm)
         left: list[Left] = []
