@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _NOT_THE_USERS = ("CUDA_VISIBLE_DEVICES", "NLS_")
+_OF_A_CONTEXT = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
 
 
 def of_process() -> tuple[Aspect, ...]:
@@ -117,8 +118,16 @@ def _set_filters(filters: list[Any]) -> None:
 def _decimal_context() -> Any:
     decimal = sys.modules["decimal"]
     context = decimal.getcontext()
-    return context if repr(context) != repr(decimal.DefaultContext) else None
+    if repr(context) == repr(decimal.DefaultContext):
+        return None
+    return {name: getattr(context, name) for name in _OF_A_CONTEXT}, dict(context.flags), dict(context.traps)
 
 
-def _set_decimal_context(context: Any) -> None:
-    sys.modules["decimal"].setcontext(context)
+def _set_decimal_context(content: tuple[dict[str, Any], dict[Any, bool], dict[Any, bool]]) -> None:
+    """In the one that is there: names of the user's may lead to it."""
+    context = sys.modules["decimal"].getcontext()
+    numbers, flags, traps = content
+    for name, value in numbers.items():
+        setattr(context, name, value)
+    context.flags.update(flags)
+    context.traps.update(traps)

@@ -217,6 +217,32 @@ def test_what_a_library_holds_once_is_the_librarys_under_a_name_of_the_users_too
     assert carried_on(before, after) == []
 
 
+def test_what_is_seeded_or_set_through_a_name_of_the_users_is_so_for_everybody():
+    before = (
+        "import decimal, logging, numpy as np\n"
+        "context, state = decimal.getcontext(), np.random.rand.__self__\ncontext.prec = 9\n"
+        "mine = {'context': decimal.Context(prec=4), 'state': np.random.RandomState(1)}\n"
+        "drawn = mine['state'].rand()\nmanager, last = logging.root.manager, logging.lastResort\n"
+    )
+    after = (
+        "assert context is decimal.getcontext() is not mine['context'] and context.prec == 9\n"
+        "context.prec = 3; assert str(decimal.Decimal(1) / 3) == '0.333' and mine['context'].prec == 4\n"
+        "np.random.seed(3); first = state.rand(); np.random.seed(3); assert first == np.random.rand()\n"
+        "state = np.random.RandomState(1); state.rand(); assert mine['state'].rand() == state.rand()\n"
+        "assert manager is logging.Logger.manager and last is logging.lastResort\n"
+    )
+    assert carried_on(before, after) == []
+
+
+def test_a_context_of_the_users_for_decimal_numbers_is_the_one_that_counts():
+    before = "import decimal\ncontext = decimal.Context(prec=4, traps=[decimal.Inexact]); decimal.setcontext(context)\n"
+    after = (
+        "assert context is decimal.getcontext() and context.prec == 4\n"
+        "assert [kind for kind, on in context.traps.items() if on] == [decimal.Inexact]\n"
+    )
+    assert carried_on(before, after) == []
+
+
 def test_what_cells_set_on_modules_and_classes_of_libraries_is_set_again():
     before = (
         "import math, pandas as pd\nrows = [1]\n"

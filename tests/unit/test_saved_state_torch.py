@@ -229,3 +229,10 @@ def test_gradients_and_tied_weights_that_come_about_between_saves_are_kept():
         restore(saver.descriptors(), namespace)
     assert namespace["other"].weight is namespace["net"].weight is namespace["weight"]
     assert namespace["weight"].grad is namespace["grad"]
+
+
+def test_the_generator_of_all_is_nobody_s_copy():
+    own = torch.Generator().manual_seed(7)
+    result = Roundtrip({"all": torch.default_generator, "own": own})
+    assert result["all"] is torch.default_generator
+    assert result["own"].initial_seed() == 7
