@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from nls_scheduler.core.model.commands import Command
     from nls_scheduler.core.model.events import Event
+    from nls_scheduler.core.model.reasons import Why
     from nls_scheduler.core.model.workload import Workload
 
 GIB = 2**30
@@ -328,17 +329,15 @@ class SimulatedNode:
         """Its GPU process is killed from outside, as by the OOM killer."""
         workload = self.workloads[workload_id]
         if workload.process is not None:
-            process = self._end(workload)
             self.pending = [p for p in self.pending if p.workload != workload_id]
-            self.tell(ev.ProcessExited(self.now, workload_id, process.id, "killed by SIGKILL"))
+            self._exits(workload, "killed by SIGKILL")
 
     def end_well(self, workload_id: WorkloadId) -> None:
         """A command has done its work and exits with code 0."""
         workload = self.workloads[workload_id]
         if workload.process is not None:
-            process = self._end(workload)
             self.pending = [p for p in self.pending if p.workload != workload_id]
-            self.tell(ev.ProcessExited(self.now, workload_id, process.id, "exited with code 0", code=0))
+            self._exits(workload, "exited with code 0", code=0)
 
     def complete(self, command: WorkloadCommand, *, fail: bool = False) -> None:
         """Answer one pending command."""
@@ -368,8 +367,7 @@ class SimulatedNode:
                     workload.process.cached_bytes = 0
                 self.tell(ev.MemoryTrimmed(self.now, workload.id, command.command_id))
             case StopProcess() | EndProcess():
-                process = self._end(workload).id if workload.process else None
-                self.tell(ev.ProcessExited(self.now, workload.id, process, command.reason))
+                self._exits(workload, command.reason)
 
     def _complete_start(self, workload: SimulatedWorkload, command: StartProcess, *, fail: bool) -> None:
         if fail:
@@ -411,6 +409,14 @@ class SimulatedNode:
         workload.saved = True
         self._end(workload)
         self.tell(ev.ProcessSuspended(self.now, workload.id, command.command_id, workload.held_bytes))
+
+    def _exits(self, workload: SimulatedWorkload, reason: str | Why, code: int | None = None) -> None:
+        """Its process is gone, if it had one; the cell that ran in it ends with an error."""
+        in_a_cell = workload.executing and workload.process is not None
+        process = self._end(workload).id if workload.process else None
+        self.tell(ev.ProcessExited(self.now, workload.id, process, reason, code))
+        if in_a_cell:
+            self.finish_cell(workload.id)
 
     def _end(self, workload: SimulatedWorkload) -> SimulatedProcess:
         process = workload.process
