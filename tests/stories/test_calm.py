@@ -89,6 +89,17 @@ def test_a_move_that_was_put_off_waits_for_the_first_of_the_hour_not_for_the_las
     assert may_move_from(stage.node.state, stage.workload("bob")) == pytest.approx(3600, abs=1)
 
 
+def test_where_nobody_ever_moves_for_burst_nobody_wakes_up_for_it() -> None:
+    stage = Stage(2, max_moves_per_hour=0)
+    stage.command("blocker", 1.0)
+    stage.notebook("alice", 0.25, 1.0)
+    stage.notebook("bob", 0.25, 1.0)
+    stage.ends("blocker")
+    stage.after(60)
+    assert stage.gpu("alice") == stage.gpu("bob")
+    assert stage.node.state.timer_at is None or stage.node.state.timer_at <= stage.node.now
+
+
 def test_nobody_moves_for_burst_to_where_one_leaves_only_when_its_cell_has_ended() -> None:
     stage = Stage(2)
     stage.command("blocker")

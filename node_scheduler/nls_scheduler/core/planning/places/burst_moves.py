@@ -17,15 +17,9 @@ def moves_of_last_hour(moves: tuple[float, ...], at: float) -> tuple[float, ...]
 
 
 def may_move_from(state: NodeState, workload: Workload) -> float:
-    """From when on `workload` may move for burst alone; not later than now where it may at once."""
-    policy = state.policy
-    never = workload.moved_at is None and workload.suspend_failed_at is None and not workload.burst_moves
-    if never and policy.max_moves_per_hour:
-        return state.at
-    times = [t + policy.cool_down_s for t in (workload.moved_at, workload.suspend_failed_at) if t is not None]
-    recent = moves_of_last_hour(workload.burst_moves, state.at)
-    if not policy.max_moves_per_hour:
-        times.append(state.at + HOUR_S)
-    elif len(recent) >= policy.max_moves_per_hour:
-        times.append(recent[-policy.max_moves_per_hour] + HOUR_S)
+    """From when on `workload` may move for burst alone, where anybody may; not later than now where it may at once."""
+    times = [t + state.policy.cool_down_s for t in (workload.moved_at, workload.suspend_failed_at) if t is not None]
+    recent, most = moves_of_last_hour(workload.burst_moves, state.at), state.policy.max_moves_per_hour
+    if len(recent) >= most:
+        times.append(recent[-most] + HOUR_S)
     return max(times, default=state.at)

@@ -180,7 +180,7 @@ def _may_move_for_burst(draft: Draft, workload: Workload, gpus: tuple[GpuUuid, .
         return False
     if gpus != workload.current or workload.wish:
         return False
-    if draft.keeps(workload) or workload.id not in draft.homes.homes:
+    if not draft.state.policy.max_moves_per_hour or draft.keeps(workload) or workload.id not in draft.homes.homes:
         return False
     cooled_at = may_move_from(draft.state, workload)
     if cooled_at > draft.state.at:
