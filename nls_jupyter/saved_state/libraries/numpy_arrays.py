@@ -163,30 +163,35 @@ def _look(array: Array) -> Look | None:
     root = root_of(array)
     if type(root) is not np.ndarray:
         root = as_plain(root)
+    start = address(root)  # to ask for it costs
+    first = start if root is array else address(array)
     if array.dtype == root.dtype == np.dtype(object):
-        token = repr((array.shape, array.strides, address(array) - address(root), array.flags.writeable)).encode()
+        token = repr((array.shape, array.strides, first - start, array.flags.writeable)).encode()
         return Look(token, (root,) if root is not array else tuple(array.flat))
     if array.dtype.hasobject or root.dtype.hasobject:
         if root is array or _as_view(array, root) is None:
             return None
-        return Look(repr((array.dtype, array.shape, array.strides, address(array) - address(root))).encode(), (root,))
+        return Look(repr((array.dtype, array.shape, array.strides, first - start)).encode(), (root,))
     if not root.dtype.itemsize or not array.dtype.itemsize:
         return None
     owner = owner_behind(root.base)
     if owner is not None and root is array and _over_owner(array) is not None:  # the content is the owner's
-        over = (address(array) - span_of(owner)[0], array.shape, array.strides, array.flags.writeable)
+        over = (first - span_of(owner)[0], array.shape, array.strides, array.flags.writeable)
         return Look(repr((over, array.dtype, array.dtype.metadata)).encode(), (owner,))
-    flat = as_bytes(root)
-    if flat is None or (root is not array and _as_view(array, root) is None):
+    if not _is_dense(root) or (root is not array and not _is_within(array, first, start, root.nbytes)):
         return None
-    start = address(root)
     key = ("host", start, root.nbytes)
-    memory = Memory("host", start, root.nbytes, key, lambda: HostMemory(flat.data, flat.nbytes))
-    first = start if root is array else address(array)
+    memory = Memory("host", start, root.nbytes, key, functools.partial(_memory_of, root))
     place = (first, start, array.shape, array.strides, array.flags.writeable, root.shape, root.strides)
     # The text of a type costs more than all else here.
     kind = array.dtype.char if array.dtype.isbuiltin == 1 else (array.dtype, array.dtype.metadata)
     return Look(repr((place, kind)).encode(), (array.base,), memory)
+
+
+def _memory_of(root: Array) -> HostMemory:
+    flat = as_bytes(root)
+    assert flat is not None  # noqa: S101 - it was looked at
+    return HostMemory(flat.data, flat.nbytes)
 
 
 def _look_at_record(record: Any) -> Look | None:
@@ -243,12 +248,24 @@ def as_bytes(array: Array) -> NDArray[np.uint8] | None:
     return dense.reshape(-1).view(np.uint8) if dense.flags.c_contiguous else None
 
 
+def _is_dense(array: Array) -> bool:
+    return array.flags.forc or as_bytes(array) is not None
+
+
+def _is_within(array: Array, first: int, start: int, size_bytes: int) -> bool:
+    """Whether an array, whose first element is at `first`, lies in the memory that begins at `start`."""
+    if not array.size:
+        return True
+    dense = array.flags.forc
+    low, high = (first, first + array.nbytes) if dense else np.lib.array_utils.byte_bounds(array)
+    return start <= low and high <= start + size_bytes
+
+
 def _as_view(array: Array, root: Array) -> Any:
     """How `array` is made of `root`, or `None` when it is no plain view of it."""
-    offset = address(array) - address(root) if array.size else 0
-    low, high = np.lib.array_utils.byte_bounds(array) if array.size else (0, 0)
-    inside = not array.size or (address(root) <= low and high <= address(root) + root.nbytes)
-    if not inside or not root.dtype.itemsize or not array.dtype.itemsize:
+    start, first = address(root), address(array)
+    offset = first - start if array.size else 0
+    if not _is_within(array, first, start, root.nbytes) or not root.dtype.itemsize or not array.dtype.itemsize:
         return None
     if array.dtype.hasobject or root.dtype.hasobject:
         if not root.flags.forc:
@@ -258,7 +275,7 @@ def _as_view(array: Array, root: Array) -> Any:
                 first = (offset - at) // root.itemsize if array.size else 0
                 return load_object_view, (root, array.shape, array.strides, first * root.itemsize, field)
         return None
-    if as_bytes(root) is None:
+    if not _is_dense(root):
         return None
     return load_view, (root, array.dtype, array.shape, array.strides, offset, array.flags.writeable)
 
