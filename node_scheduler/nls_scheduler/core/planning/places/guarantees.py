@@ -109,15 +109,18 @@ def _bring_back(draft: Draft, workload: Workload) -> None:
     """
     home, rooms = draft.homes.homes[workload.id], draft.rooms
     for uuid in home:
-        if uuid in rooms.gpus and not _has_room_beside_requests(draft, workload, uuid):
+        if uuid in rooms.gpus and not _makes_room_beside_requests(draft, workload, uuid):
             above = (workload.return_bytes, workload.spec.request_bytes)
             draft.waits[workload.id] = Why(Reason.USED_ABOVE_REQUEST, bytes=above, because=(Why(Reason.NOBODY_YIELDS),))
             return
     _claim_home(draft, workload)
 
 
-def _has_room_beside_requests(draft: Draft, workload: Workload, uuid: GpuUuid) -> bool:
-    """Whether it fits on `uuid` where who can move has its request; who would come to borrow goes home, if it can."""
+def _makes_room_beside_requests(draft: Draft, workload: Workload, uuid: GpuUuid) -> bool:
+    """Send home who would come to `uuid` to borrow, as far as that is needed and they fit there; False: not enough.
+
+    Whoever can move counts with its request.
+    """
     rooms = draft.rooms
     left_bytes = rooms.gpus[uuid].capacity_bytes - workload.return_bytes
     members = rooms.members(uuid)
