@@ -131,7 +131,7 @@ def _makes_room_beside_requests(draft: Draft, workload: Workload, uuid: GpuUuid)
         home = draft.homes.homes[other.id]
         if other.spec.may_borrow and uuid not in (*home, *other.current) and rooms.fits(other, home[0]):
             rooms.remove(other)
-            rooms.add(other, home)
+            _claim_home(draft, other)
             left_bytes += other.spec.request_bytes
     return left_bytes >= 0
 
