@@ -68,6 +68,9 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
     for workload_id in gangs.side_by_side(state, whom) if whom else ():
         entry, workload = plan.entries[workload_id], state.workloads[workload_id]
         decided = _decide(state, workload, entry) or _keep_limit(workload) or trims.order(workload, entry)
+        if decided is Order.START and not _would_stay(state, workload, entry):
+            waits = replace(entry, reason=Why(Reason.BEING_FREED, gpus=entry.target))
+            decided, state = None, replace(state, plan={**state.plan, workload_id: waits})
         refused = None if decided is None else refusal(state, workload, entry, decided)
         if refused != workload.refused:
             workload = replace(workload, refused=refused)
@@ -217,6 +220,18 @@ def _decide(state: NodeState, workload: Workload, entry: PlanEntry) -> Order | N
             return _leave(state, workload, entry)
         case _:
             return None
+
+
+def _would_stay(state: NodeState, workload: Workload, entry: PlanEntry) -> bool:
+    """Whether the plan that follows its start leaves it there.
+
+    Where more is promised than there is, who is there may be what decides whose turn it is elsewhere, and then on whom
+    it is to leave: it would be started and stopped without end.
+    """
+    if workload.spec.gang is not None or all(state.pools[uuid].oversubscribe <= 1.0 for uuid in entry.target):
+        return True
+    started, _ = _order(state, workload, entry, Order.START)
+    return make_plan(started).entries[workload.id].target == entry.target
 
 
 def _hurry(state: NodeState, workload: Workload, entry: PlanEntry) -> Order | None:
