@@ -40,6 +40,7 @@ FOUND = [
     ("beside a cluster, where more is promised", 62102),
     ("beside a cluster, where more is promised", 62907),
     ("where more is promised", 62528),
+    ("with queues and pools, where more is promised", 62900),
 ]
 POOLS = [("p",), ("default",), ("p", "default"), ("default", "p")]
 

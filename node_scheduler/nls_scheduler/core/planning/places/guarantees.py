@@ -107,16 +107,23 @@ def _bring_back(draft: Draft, workload: Workload) -> None:
     Those who cannot move would stop for its burst, and it for theirs when they come back, for ever; so it would if it
     sent somebody home who stops it there.
     """
-    home, rooms = draft.homes.homes[workload.id], draft.rooms
-    for uuid in home:
-        if uuid in rooms.gpus and not _makes_room_beside_requests(draft, workload, uuid):
+    sent_home: list[tuple[Workload, tuple[GpuUuid, ...]]] = []
+    for uuid in draft.homes.homes[workload.id]:
+        if uuid in draft.rooms.gpus and not _makes_room_beside_requests(draft, workload, uuid, sent_home):
+            for other, gpus in sent_home:
+                draft.rooms.remove(other)
+                draft.rooms.add(other, gpus)
             above = (workload.return_bytes, workload.spec.request_bytes)
             draft.waits[workload.id] = Why(Reason.USED_ABOVE_REQUEST, bytes=above, because=(Why(Reason.NOBODY_YIELDS),))
             return
+    for other, _ in sent_home:
+        draft.claimants.setdefault(draft.rooms.target[other.id][0], []).append(other)
     _claim_home(draft, workload)
 
 
-def _makes_room_beside_requests(draft: Draft, workload: Workload, uuid: GpuUuid) -> bool:
+def _makes_room_beside_requests(
+    draft: Draft, workload: Workload, uuid: GpuUuid, sent_home: list[tuple[Workload, tuple[GpuUuid, ...]]]
+) -> bool:
     """Send home who would come to `uuid` to borrow, as far as that is needed and they fit there; False: not enough.
 
     Whoever can move counts with its request.
@@ -130,8 +137,9 @@ def _makes_room_beside_requests(draft: Draft, workload: Workload, uuid: GpuUuid)
             return True
         home = draft.homes.homes[other.id]
         if other.spec.may_borrow and uuid not in (*home, *other.current) and rooms.fits(other, home[0]):
+            sent_home.append((other, rooms.target[other.id]))
             rooms.remove(other)
-            _claim_home(draft, other)
+            rooms.add(other, home)
             left_bytes += other.spec.request_bytes
     return left_bytes >= 0
 
