@@ -183,7 +183,7 @@ def comes_to_rest(history: History) -> None:
     history.live()
     history.node.settle()
     history.node.sample()  # who has lost a home to a stranger is seen to borrow from the next one on
-    history.node.advance(HOUR_S)  # what has been put off: deadlines, turns, cool-downs
+    history.node.advance(4 * HOUR_S)  # what has been put off: deadlines, turns, moves of which an hour has only so many
     ordered = orders(history.node)
     history.node.advance(2 * HOUR_S)
     assert orders(history.node) == ordered
