@@ -223,15 +223,20 @@ def _decide(state: NodeState, workload: Workload, entry: PlanEntry) -> Order | N
 
 
 def _would_stay(state: NodeState, workload: Workload, entry: PlanEntry) -> bool:
-    """Whether the plan that follows its start leaves it there.
+    """Whether the plan that follows its start leaves it there, for one that has just been sent away.
 
-    Where more is promised than there is, who is there may be what decides whose turn it is elsewhere, and then on whom
-    it is to leave: it would be started and stopped without end.
+    Who is there may be what decides whose turn it is elsewhere, and then on whom it is to leave: it would be started
+    and sent away without end.
     """
-    if workload.spec.gang is not None or all(state.pools[uuid].oversubscribe <= 1.0 for uuid in entry.target):
+    if not workload.sent_off_early or workload.spec.gang is not None:
         return True
     started, _ = _order(state, workload, entry, Order.START)
     return make_plan(started).entries[workload.id].target == entry.target
+
+
+def _has_just_come(state: NodeState, workload: Workload) -> bool:
+    since = workload.resident_since
+    return workload.phase is Phase.STARTING or (since is not None and state.at < since + state.policy.min_residency_s)
 
 
 def _hurry(state: NodeState, workload: Workload, entry: PlanEntry) -> Order | None:
@@ -324,6 +329,8 @@ def _order(state: NodeState, workload: Workload, entry: PlanEntry, order: Order)
         case Order.END:
             command = EndProcess(*head, process=workload.process)
             changed, timeout_s = transition(workload, EndProcess, Phase.SUSPENDING), state.policy.stop_timeout_s
+    if order in (Order.SUSPEND, Order.STOP) and workload.phase is not Phase.SUSPENDING:
+        changed = replace(changed, sent_off_early=_has_just_come(state, workload))
     deadline_at = state.at + timeout_s
     if order is Order.SUSPEND and entry.deadline_at is not None:
         deadline_at = min(deadline_at, entry.deadline_at)

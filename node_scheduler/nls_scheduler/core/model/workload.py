@@ -239,6 +239,7 @@ class Workload:
         waiting_since: since when it wants a Gpu and has none.
         resident_since: since when its process is ready on `current`.
         idle_since: end of its last cell (or when it became ready).
+        sent_off_early: whether it was sent away last before it had been there for `min_residency_s`.
         last_move_s: what its last way off and onto a Gpu took, seconds.
         moved_at: when it last moved for burst alone; a cool-down follows.
         burst_moves: when it did so within the last hour, oldest first.
@@ -291,6 +292,7 @@ class Workload:
     waiting_since: float | None = None
     resident_since: float | None = None
     idle_since: float | None = None
+    sent_off_early: bool = False
     last_move_s: float = 0.0
     moved_at: float | None = None
     suspend_failed_at: float | None = None
