@@ -348,6 +348,7 @@ TORCH_SHARED_STORAGE: Final = Seam(
 )
 TORCH_STORAGE: Final = Seam("torch:UntypedStorage", "_cdata", _TORCH, _NO_TENSORS)
 TORCH_HOOKS: Final = Seam("torch:Tensor", "_backward_hooks", _TORCH, _NO_TENSORS)
+TORCH_GRADIENT_HOOKS: Final = Seam("torch:Tensor", "_post_accumulate_grad_hooks", _TORCH, _NO_TENSORS)
 TORCH_NEGATED: Final = Seam("torch", "_neg_view", _TORCH, "tensors that PyTorch is still to negate do not come back")
 TORCH_PRINTING: Final = Seam(
     "torch._tensor_str", "PRINT_OPTS", _TORCH, "what torch.set_printoptions has set does not come back"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nls_jupyter.saved_state import Interpreter, Saver, user_names
-from saved_state_roundtrip import Roundtrip, cells, restore
+from saved_state_roundtrip import Roundtrip, cells, of_user, restore
 
 torch = pytest.importorskip("torch")
 
@@ -136,6 +136,46 @@ def test_hooks_work_again():
     again = Roundtrip({"t": tensor})["t"]
     (again * 2).sum().backward()
     assert again.grad.tolist() == [20, 20]
+
+
+IN_BACKWARD = """
+import torch
+net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 1))
+def in_backward(net):
+    optimizers = {p: torch.optim.SGD([p], lr=0.1, momentum=0.9) for p in net.parameters()}
+    def step(p):
+        optimizers[p].step()
+        p.grad = None
+    return optimizers, [p.register_post_accumulate_grad_hook(step) for p in net.parameters()]
+optimizers, handles = in_backward(net)
+net(torch.ones(1, 2)).sum().backward()
+"""
+
+
+def test_an_optimizer_that_steps_within_backward_goes_on_until_its_handle_removes_it():
+    names = cells(IN_BACKWARD)
+    result = of_user(names)
+    assert not result.unsaved
+    assert not result.report.missing
+    for handle in (names["handles"][0], result["handles"][0]):
+        handle.remove()
+    for net in (names["net"], result["net"]):
+        net(torch.ones(1, 2)).sum().backward()
+        assert [p.grad is None for p in net.parameters()] == [False, True, True, True]
+    assert all(map(torch.equal, names["net"].parameters(), result["net"].parameters()))
+    assert list(map(id, result["optimizers"])) == list(map(id, result["net"].parameters()))
+
+
+def test_a_hook_that_is_given_between_saves_is_kept():
+    weight, given = torch.ones(2, requires_grad=True), []
+    with contextlib.closing(Saver()) as saver:
+        saver.save({"weight": weight, "given": given}, cell=None)
+        weight.register_post_accumulate_grad_hook(given.append)
+        saver.save({"weight": weight, "given": given}, cell=None)
+        namespace = {}
+        restore(saver.descriptors(), namespace)
+    namespace["weight"].sum().backward()
+    assert namespace["given"][0] is namespace["weight"]
 
 
 LOOP = """

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from types import ModuleType
 
+    from nls_jupyter.between.seams import Seam
     from nls_jupyter.saved_state.libraries import Handler, Looker
     from nls_jupyter.saved_state.manifest import Where
     from nls_jupyter.saved_state.regions import Regions
@@ -101,8 +102,8 @@ class TorchTensors:
             self._regions.note("a tensor with autograd history comes back detached")
         plain = tensor.detach()
         state = {} if recorded or tensor.grad is None else {"grad": tensor.grad}
-        hooks = seams.TORCH_HOOKS.of(tensor)
-        state |= {"hooks": hooks} if hooks and not recorded else {}
+        if not recorded:
+            state |= {name: hooks for name, seam in _hooks().items() if (hooks := seam.of(tensor))}
         state |= {"attributes": dict(vars(tensor))} if vars(tensor) else {}
         return (
             load_tensor,
@@ -137,6 +138,11 @@ class TorchTensors:
         return self._regions.storage(
             _key(storage), lambda: TensorMemory(storage), load_storage, str(storage.device), culprit=culprit
         )
+
+
+def _hooks() -> dict[str, Seam]:
+    """What a tensor tells of its gradients to, by what the state calls it."""
+    return {"hooks": seams.TORCH_HOOKS, "gradient hooks": seams.TORCH_GRADIENT_HOOKS}
 
 
 def _is_page_locked(storage: Any) -> bool:
@@ -178,7 +184,7 @@ def _look(tensor: Any) -> Look | None:
     token = repr((place, kind, tensor.grad_fn is not None)).encode()
     memory = _memory(storage)
     grad = tensor.grad if tensor.is_leaf else None
-    return Look(token, (grad, seams.TORCH_HOOKS.of(tensor), vars(tensor)), memory)
+    return Look(token, (grad, *(seam.of(tensor) for seam in _hooks().values()), vars(tensor)), memory)
 
 
 def _look_at_storage(storage: Any) -> Look:
@@ -328,6 +334,7 @@ def set_tensor_state(tensor: Any, state: dict[str, Any]) -> None:
     """The gradient, hooks and attributes that the user set."""
     if "grad" in state:
         tensor.grad = state["grad"]
-    if "hooks" in state:
-        seams.TORCH_HOOKS.put(tensor, state["hooks"])
+    for name, seam in _hooks().items():
+        if name in state:
+            seam.put(tensor, state[name])
     vars(tensor).update(state.get("attributes", {}))
