@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nls_jupyter.saved_state import Interpreter, Saver, user_names
-from saved_state_roundtrip import Roundtrip, cells, of_user, restore
+from saved_state_roundtrip import Roundtrip, cells, check_in_a_new_process, of_user, restore, roundtrip
 
 torch = pytest.importorskip("torch")
 
@@ -178,6 +178,125 @@ def test_a_hook_that_is_given_between_saves_is_kept():
     assert namespace["given"][0] is namespace["weight"]
 
 
+TOLD = """
+import torch
+said = []
+class Careful(torch.optim.Optimizer):
+    def __init__(self, params, lr):
+        super().__init__(params, {"lr": lr})
+    def step(self):
+        said.append("careful")
+net = torch.nn.Linear(2, 1)
+optimizer = KIND(net.parameters(), lr=0.1)
+optimizer.note = said
+def register(name):
+    return getattr(optimizer, "register_" + name)(lambda *_: said.append(name))
+handles = {name: register(name) for name in NAMES}
+def steps():
+    said.clear()
+    optimizer.step()
+    optimizer.load_state_dict(optimizer.state_dict())
+    return list(said)
+"""
+MOMENTS = [
+    *("step_pre_hook", "step_post_hook", "state_dict_pre_hook", "state_dict_post_hook"),
+    *("load_state_dict_pre_hook", "load_state_dict_post_hook"),
+]
+
+
+@pytest.mark.parametrize("kind", ["torch.optim.SGD", "torch.optim.Adam", "Careful"])
+def test_hooks_and_attributes_of_an_optimizer_come_back_with_their_handles(kind):
+    source = TOLD.replace("KIND", kind).replace("NAMES", str(MOMENTS))
+    careful = ["careful"] if kind == "Careful" else []
+    check = f"""
+assert optimizer.note is said
+assert steps() == {[MOMENTS[0], *careful, *MOMENTS[1:]]}, said
+for handle in handles.values():
+    handle.remove()
+assert steps() == {careful}, said
+"""
+    exec(check, cells(source))
+    check_in_a_new_process(source, check)
+
+
+SCHEDULED = """
+import torch
+net = torch.nn.Linear(2, 1)
+counted = []
+optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
+optimizer.register_step_post_hook(lambda *_: counted.append(1))
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.1)
+def epochs(count):
+    for _ in range(count):
+        optimizer.step()
+        scheduler.step()
+    return scheduler.last_epoch, round(optimizer.param_groups[0]["lr"], 9), len(counted)
+epochs(BEFORE)
+"""
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("before", [0, 1, 3])
+def test_a_scheduler_and_its_optimizer_go_on_counting_without_a_warning(before):
+    source = SCHEDULED.replace("BEFORE", str(before))
+    check = f"""
+import warnings
+warnings.simplefilter("error")
+assert epochs({4 - before}) == (4, 0.01, 4), epochs(0)
+assert scheduler.optimizer is optimizer
+"""
+    exec(check, cells(source))
+    check_in_a_new_process(source, check)
+
+
+STEP_OF_ONES_OWN = """
+import torch
+net = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
+said = []
+def counting(step):
+    def counts(*args):
+        said.append("step")
+        return step(*args)
+    return counts
+optimizer.step = counting(optimizer.step)
+optimizer.register_step_pre_hook(lambda *_: said.append("hook"))
+"""
+
+
+def test_a_step_that_a_cell_gave_to_an_optimizer_goes_on_calling_the_one_before():
+    check_in_a_new_process(STEP_OF_ONES_OWN, "optimizer.step(); assert said == ['step', 'hook'], said")
+
+
+def test_an_optimizer_that_remembers_its_parameters_otherwise_goes_on():
+    net = torch.nn.Linear(2, 1)
+    result = Roundtrip({"net": net, "optimizer": torch.optim.LBFGS(net.parameters())})
+    weight = result["net"].weight.detach().clone()
+    result["optimizer"].step(lambda: _loss_of(result["net"]))
+    assert not torch.equal(result["net"].weight, weight)
+
+
+def _loss_of(net):
+    loss = net(torch.ones(1, 2)).square().sum()
+    loss.backward()
+    return loss
+
+
+OWN_WAY = """
+import torch
+class Forgets(torch.optim.SGD):
+    def __getstate__(self):
+        return super().__getstate__() | {"note": "by its own way"}
+optimizer = Forgets([torch.nn.Parameter(torch.ones(2))], lr=0.1)
+optimizer.note = optimizer.left = "an attribute"
+"""
+
+
+def test_an_optimizer_with_a_way_of_its_own_keeps_it():
+    result = roundtrip(OWN_WAY)
+    assert (result["optimizer"].note, hasattr(result["optimizer"], "left")) == ("by its own way", False)
+
+
 LOOP = """
 import torch
 from torch import nn
@@ -201,8 +320,6 @@ def epoch():
 """
 
 
-# A scheduler cannot tell a restored optimizer from one whose `step` somebody replaced, until its first step.
-@pytest.mark.filterwarnings("ignore:Seems like `optimizer.step")
 def test_a_training_loop_goes_on_to_the_same_losses_whichever_cell_it_was_moved_behind():
     def trained(moves):
         names = cells(LOOP)
