@@ -315,7 +315,9 @@ CUPY_RANDOM: Final = Seam(
 
 # -- PyTorch ----------------------------------------------------------------------------------------------------------
 _TORCH = "2.13"
+_TORCH_MODULES, _TORCH_OPTIMIZERS = "torch.nn.modules.module", "torch.optim.optimizer"
 _NO_TENSORS = "PyTorch's tensors are not saved"
+_NO_HOOKS = "hooks of all modules and optimizers of PyTorch do not come back with the GPU process"
 
 TORCH_WHEN_READY: Final = Seam(
     "torch.cuda", "_lazy_call", _TORCH, "PyTorch is not held to this notebook's share of the GPU"
@@ -349,6 +351,18 @@ TORCH_SHARED_STORAGE: Final = Seam(
 TORCH_STORAGE: Final = Seam("torch:UntypedStorage", "_cdata", _TORCH, _NO_TENSORS)
 TORCH_HOOKS: Final = Seam("torch:Tensor", "_backward_hooks", _TORCH, _NO_TENSORS)
 TORCH_GRADIENT_HOOKS: Final = Seam("torch:Tensor", "_post_accumulate_grad_hooks", _TORCH, _NO_TENSORS)
+TORCH_FORWARD_PRE_HOOKS: Final = Seam(_TORCH_MODULES, "_global_forward_pre_hooks", _TORCH, _NO_HOOKS)
+TORCH_FORWARD_HOOKS: Final = Seam(_TORCH_MODULES, "_global_forward_hooks", _TORCH, _NO_HOOKS)
+TORCH_HOOKS_WITH_KEYWORDS: Final = Seam(_TORCH_MODULES, "_global_forward_hooks_with_kwargs", _TORCH, _NO_HOOKS)
+TORCH_HOOKS_ALWAYS_CALLED: Final = Seam(_TORCH_MODULES, "_global_forward_hooks_always_called", _TORCH, _NO_HOOKS)
+TORCH_BACKWARD_PRE_HOOKS: Final = Seam(_TORCH_MODULES, "_global_backward_pre_hooks", _TORCH, _NO_HOOKS)
+TORCH_BACKWARD_HOOKS: Final = Seam(_TORCH_MODULES, "_global_backward_hooks", _TORCH, _NO_HOOKS)
+TORCH_BACKWARD_IS_FULL: Final = Seam(_TORCH_MODULES, "_global_is_full_backward_hook", _TORCH, _NO_HOOKS)
+TORCH_BUFFER_HOOKS: Final = Seam(_TORCH_MODULES, "_global_buffer_registration_hooks", _TORCH, _NO_HOOKS)
+TORCH_SUBMODULE_HOOKS: Final = Seam(_TORCH_MODULES, "_global_module_registration_hooks", _TORCH, _NO_HOOKS)
+TORCH_PARAMETER_HOOKS: Final = Seam(_TORCH_MODULES, "_global_parameter_registration_hooks", _TORCH, _NO_HOOKS)
+TORCH_STEP_PRE_HOOKS: Final = Seam(_TORCH_OPTIMIZERS, "_global_optimizer_pre_hooks", _TORCH, _NO_HOOKS)
+TORCH_STEP_POST_HOOKS: Final = Seam(_TORCH_OPTIMIZERS, "_global_optimizer_post_hooks", _TORCH, _NO_HOOKS)
 TORCH_NEGATED: Final = Seam("torch", "_neg_view", _TORCH, "tensors that PyTorch is still to negate do not come back")
 TORCH_PRINTING: Final = Seam(
     "torch._tensor_str", "PRINT_OPTS", _TORCH, "what torch.set_printoptions has set does not come back"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from nls_jupyter.between import seams
 from nls_jupyter.saved_state.reducers import load_exported
 
 if TYPE_CHECKING:
@@ -16,6 +17,13 @@ if TYPE_CHECKING:
 
     Reduce = Callable[[Any], Any]
 
+# To these lead the handles of hooks that all modules and optimizers call.
+_HOOKS: Final = (
+    *(seams.TORCH_FORWARD_PRE_HOOKS, seams.TORCH_FORWARD_HOOKS, seams.TORCH_HOOKS_WITH_KEYWORDS),
+    *(seams.TORCH_HOOKS_ALWAYS_CALLED, seams.TORCH_BACKWARD_PRE_HOOKS, seams.TORCH_BACKWARD_HOOKS),
+    *(seams.TORCH_BUFFER_HOOKS, seams.TORCH_SUBMODULE_HOOKS, seams.TORCH_PARAMETER_HOOKS),
+    *(seams.TORCH_STEP_PRE_HOOKS, seams.TORCH_STEP_POST_HOOKS),
+)
 _HELD: Final = (
     ("os", ("environ", "environb")),
     ("matplotlib", ("rcParams", "rcParamsDefault", "rcParamsOrig", "colormaps", "color_sequences")),
@@ -24,6 +32,7 @@ _HELD: Final = (
     ("plotly.io", ("renderers", "templates")),
     ("altair", ("renderers", "data_transformers")),
     ("jax", ("config",)),
+    *((seam.module, (seam.name,)) for seam in _HOOKS),
 )
 
 

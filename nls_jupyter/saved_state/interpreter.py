@@ -23,6 +23,7 @@ from nls_jupyter.saved_state import (
     process_objects,
     process_settings,
     running,
+    torch_hooks,
 )
 from nls_jupyter.saved_state.hidden_names import HiddenNames
 from nls_jupyter.saved_state.manifest import MissingName, describe
@@ -49,8 +50,8 @@ class Interpreter:
         self._shell = shell
         self._modules = UserModules()
         logs = logging_settings.Logging()
-        self._aspects = [*process_settings.of_process(), *logs.aspects()]
-        places = [*process_objects.of_process(), *logs.places(), library_settings.sympy_printers()]
+        self._aspects = [*process_settings.of_process(), *logs.aspects(), torch_hooks.numbers()]
+        places = [*process_objects.of_process(), *logs.places(), library_settings.sympy_printers(), torch_hooks.place()]
         if shell is not None:
             hidden = HiddenNames(shell)
             self._aspects += [*ipython_session.of_shell(shell), *pictures.of_shell(shell), hidden.aspect()]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from nls_jupyter.saved_state import Interpreter, Saver, user_names
+from saved_state_processes import carried, carried_on
 from saved_state_roundtrip import Roundtrip, cells, check_in_a_new_process, of_user, restore, roundtrip
 
 torch = pytest.importorskip("torch")
@@ -295,6 +296,58 @@ optimizer.note = optimizer.left = "an attribute"
 def test_an_optimizer_with_a_way_of_its_own_keeps_it():
     result = roundtrip(OWN_WAY)
     assert (result["optimizer"].note, hasattr(result["optimizer"], "left")) == ("by its own way", False)
+
+
+OF_ALL_MODULES = """
+import torch
+from torch.nn.modules import module as of_all
+from torch.optim import optimizer as of_optimizers
+said = []
+def teller(name):
+    def tell(*_, **options):
+        said.append(name)
+    return tell
+names = ["forward_pre_hook", "forward_hook", "full_backward_hook", "full_backward_pre_hook",
+         "parameter_registration_hook"]
+handles = [getattr(of_all, f"register_module_{name}")(teller(name)) for name in names]
+handles.append(of_all.register_module_forward_hook(lambda module, args, options, out: said.append(options),
+                                                   with_kwargs=True, always_call=True))
+handles.append(of_optimizers.register_optimizer_step_post_hook(lambda optimizer, *_: said.append("step")))
+class Doubles(torch.nn.Module):
+    def forward(self, x, *, times=1):
+        return x * times
+net = torch.nn.Sequential(Doubles(), Doubles())
+def steps():
+    said.clear()
+    weight = torch.nn.Parameter(torch.ones(2))
+    net[0](torch.ones(2) * weight, times=3).sum().backward()
+    net.weight = weight
+    torch.optim.SGD([weight], lr=0.1).step()
+    return list(said)
+"""
+SAID_BY_ALL = [
+    *("forward_pre_hook", "forward_hook", {"times": 3}, "full_backward_pre_hook", "full_backward_hook"),
+    *("parameter_registration_hook", "step"),
+]
+
+
+def test_hooks_of_all_modules_and_optimizers_come_back_with_their_handles():
+    check = f"""
+assert steps() == {SAID_BY_ALL}, said
+for handle in handles:
+    handle.remove()
+assert steps() == [], said
+"""
+    exec(OF_ALL_MODULES + check, {"__name__": "__main__"})
+    assert carried_on(OF_ALL_MODULES, check) == []
+
+
+def test_a_hook_that_is_given_after_a_restore_takes_no_others_place():
+    before = (
+        "import torch; net = torch.nn.Linear(1, 1); said = []; net.register_forward_hook(lambda *_: said.append(1));"
+    )
+    after = "net.register_forward_hook(lambda *_: said.append(2)); net(torch.ones(1)); assert said == [1, 2], said"
+    assert carried(before, after) == []
 
 
 LOOP = """
