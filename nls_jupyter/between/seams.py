@@ -284,11 +284,14 @@ WIDGETS_BY_ID: Final = Seam(
 _PANDAS, _SYMPY = "2.1 to 3.1", "1.11 to 1.14"
 _PANDAS_CONFIG = "pandas._config.config"
 _NO_OPTIONS = "pandas' options do not come back with the GPU process"
+_NO_FIGURES = "figures that only pyplot has do not come back, and another one may be its current one"
 _NO_PRINTING = "what sympy.init_printing has set does not come back with the GPU process"
 
 MATPLOTLIB_BACKEND: Final = Seam(
     "matplotlib.pyplot", "_backend_mod", "3.8 to 3.11", "matplotlib's backend does not come back with the GPU process"
 )
+PYPLOT_FIGURES: Final = Seam("matplotlib._pylab_helpers:Gcf", "figs", "3.8 to 3.11", _NO_FIGURES)
+PYPLOT_ADOPT: Final = Seam("matplotlib._pylab_helpers:Gcf", "_set_new_active_manager", "3.8 to 3.11", _NO_FIGURES)
 PANDAS_OPTIONS: Final = Seam(_PANDAS_CONFIG, "_registered_options", _PANDAS, _NO_OPTIONS)
 PANDAS_VALUES: Final = Seam(_PANDAS_CONFIG, "_global_config", _PANDAS, _NO_OPTIONS)
 PANDAS_DEPRECATED: Final = Seam(_PANDAS_CONFIG, "_deprecated_options", _PANDAS, _NO_OPTIONS)

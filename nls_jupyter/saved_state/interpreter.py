@@ -51,7 +51,8 @@ class Interpreter:
         self._modules = UserModules()
         logs = logging_settings.Logging()
         self._aspects = [*process_settings.of_process(), *logs.aspects(), torch_hooks.numbers()]
-        places = [*process_objects.of_process(), *logs.places(), library_settings.sympy_printers(), torch_hooks.place()]
+        places = [*process_objects.of_process(), *logs.places(), library_settings.sympy_printers()]
+        places += [torch_hooks.place(), pictures.pyplot_figures()]
         if shell is not None:
             hidden = HiddenNames(shell)
             self._aspects += [*ipython_session.of_shell(shell), *pictures.of_shell(shell), hidden.aspect()]
