@@ -290,6 +290,20 @@ _NO_PRINTING = "what sympy.init_printing has set does not come back with the GPU
 MATPLOTLIB_BACKEND: Final = Seam(
     "matplotlib.pyplot", "_backend_mod", "3.8 to 3.11", "matplotlib's backend does not come back with the GPU process"
 )
+COLORMAPS: Final = Seam(
+    "matplotlib.cm:ColormapRegistry",
+    "_cmaps",
+    "3.8 to 3.11",
+    "colormaps that cells register do not come back with the GPU process",
+    set_in="__init__",
+)
+COLOR_SEQUENCES: Final = Seam(
+    "matplotlib.colors:ColorSequenceRegistry",
+    "_color_sequences",
+    "3.8 to 3.11",
+    "color sequences that cells register do not come back with the GPU process",
+    set_in="__init__",
+)
 PYPLOT_FIGURES: Final = Seam("matplotlib._pylab_helpers:Gcf", "figs", "3.8 to 3.11", _NO_FIGURES)
 PYPLOT_ADOPT: Final = Seam("matplotlib._pylab_helpers:Gcf", "_set_new_active_manager", "3.8 to 3.11", _NO_FIGURES)
 PANDAS_OPTIONS: Final = Seam(_PANDAS_CONFIG, "_registered_options", _PANDAS, _NO_OPTIONS)

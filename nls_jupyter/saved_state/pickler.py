@@ -79,7 +79,7 @@ class Rules:
 
 
 def _own_handlers(regions: Regions) -> dict[type, Callable[[Any], Any] | None]:
-    return {**reducers.HANDLERS, **wrappers.handlers(regions)}
+    return {**reducers.HANDLERS, **wrappers.handlers(regions), **figures.handlers(regions)}
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types

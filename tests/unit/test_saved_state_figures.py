@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from saved_state_processes import carried_on
-from saved_state_roundtrip import Roundtrip
+from saved_state_processes import carried, carried_on
+from saved_state_roundtrip import Roundtrip, roundtrip
 
 pytest.importorskip("matplotlib")
 
@@ -56,3 +56,56 @@ def test_axes_that_are_new_after_a_restore_are_the_current_ones():
     assert result["figure"].gca() is result["second"]
     again = Roundtrip({"figure": figure})["figure"]
     assert again.add_subplot(3, 1, 3) is again.gca()
+
+
+REGISTERED = """
+import matplotlib, sys, types
+from matplotlib.colors import LinearSegmentedColormap, ListedColormap
+class Mine(ListedColormap):
+    pass
+matplotlib.colormaps.register(ListedColormap(["red", "blue"], name="two"))
+matplotlib.colormaps.register(Mine(["red", "green"]), name="mine")
+ramp = {"red": lambda x: x, "green": lambda x: x, "blue": lambda x: x}
+matplotlib.colormaps.register(LinearSegmentedColormap("by function", ramp))
+matplotlib.colormaps.register(ListedColormap(["red"], name="gone"))
+matplotlib.colormaps.unregister("gone")
+matplotlib.color_sequences.register("three", ["r", "g", "b"])
+"""
+
+
+def test_colormaps_and_sequences_that_cells_register_are_known_in_the_next_process_but_one():
+    after = """
+from matplotlib import color_sequences, colormaps
+assert colormaps["two"](0) == (1, 0, 0, 1) and type(colormaps["mine"]) is Mine and colormaps["mine"].name == "mine"
+assert colormaps["by function"](255)[:3] == (1, 1, 1) and color_sequences["three"] == ["r", "g", "b"]
+assert not {"gone"} & {*colormaps}
+colormaps.unregister("mine"); color_sequences.unregister("three")
+"""
+    assert carried_on(REGISTERED, after) == []
+
+
+def test_a_colormap_that_a_library_registers_comes_with_its_import(tmp_path):
+    (tmp_path / "registers_a_map.py").write_text(
+        "import matplotlib.colors\n"
+        "matplotlib.colormaps.register(matplotlib.colors.ListedColormap(['red'], name='of a library'))\n"
+    )
+    path = f"import sys; sys.path.append({str(tmp_path)!r})\n"
+    after = "import registers_a_map; assert 'of a library' in matplotlib.colormaps"
+    assert carried(path + "import matplotlib, registers_a_map; del registers_a_map", after) == []
+
+
+CALLED_BACK = """
+from matplotlib.figure import Figure
+plain, clicked, zoomed = Figure(), Figure(), Figure()
+plain.subplots(1, 2, sharex=True)
+def tell(*_): pass
+clicked.canvas.mpl_connect("button_press_event", tell)
+zoomed.subplots().callbacks.connect("xlim_changed", tell)
+"""
+
+
+def test_callbacks_that_matplotlib_leaves_out_are_named():
+    changed = {(changed.name, changed.change) for changed in roundtrip(CALLED_BACK).manifest.changed}
+    assert changed == {
+        (name, "matplotlib leaves out what a cell has connected to it") for name in ("clicked", "zoomed")
+    }
