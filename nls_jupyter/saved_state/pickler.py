@@ -14,6 +14,7 @@ from nls_jupyter.saved_state import (
     classes,
     containers,
     figures,
+    foreign_types,
     handles,
     held,
     inline,
@@ -126,6 +127,10 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
             return functools.partial(
                 reducers.reduce_instance, self._note, functools.partial(wrappers.reduce_error, self._note)
             )
+        if foreign_types.has_memory(kind):
+            reduce = functools.partial(foreign_types.reduce_memory, self._note)
+            with_attributes = functools.partial(reducers.reduce_instance, self._note, reduce)
+            return with_attributes if reducers.has_attributes(kind) else reduce
         if kind not in self.dispatch_table and (base := containers.base_of(kind)) is not None:
             reduce = functools.partial(containers.reduce, base)
             with_attributes = functools.partial(reducers.reduce_instance, self._note, reduce)
@@ -139,7 +144,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         return None
 
     def _reduce_class(self, kind: type) -> Any:
-        importable(kind)  # cloudpickle refers only to what somebody has imported
+        # cloudpickle refers only to what somebody has imported.
+        if not importable(kind) and (made := foreign_types.reduce(kind)) is not None:
+            return made
         reduced = super().reducer_override(kind)
         if type(reduced) is not tuple or len(reduced) <= 2:
             return reduced
