@@ -350,6 +350,23 @@ def test_a_hook_that_is_given_after_a_restore_takes_no_others_place():
     assert carried(before, after) == []
 
 
+def test_tensors_of_inference_mode_stay_tensors_of_it():
+    with torch.inference_mode():
+        base = torch.arange(4.0)
+        names = {"base": base, "part": base[1:], "weight": torch.nn.Parameter(base), "turned": (base * 1j).conj()}
+    names["ordinary"] = torch.ones(2)
+    result = Roundtrip(names)
+    assert {name: tensor.is_inference() for name, tensor in result.namespace.items()} == {
+        name: tensor.is_inference() for name, tensor in names.items()
+    }
+    with torch.inference_mode():
+        result["base"].fill_(7)
+    assert result["part"].tolist() == [7, 7, 7]
+    assert torch.equal(result["turned"], names["turned"])
+    with pytest.raises(RuntimeError, match="Inference tensors cannot be saved for backward"):
+        result["base"] * torch.ones(4, requires_grad=True)
+
+
 LOOP = """
 import torch
 from torch import nn

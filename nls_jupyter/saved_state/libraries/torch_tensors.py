@@ -7,6 +7,7 @@ would let `backward()` succeed and leave the parameters without a gradient.
 from __future__ import annotations
 
 import array
+import contextlib
 import ctypes
 import sys
 import threading
@@ -116,6 +117,7 @@ class TorchTensors:
                 (tensor.is_conj(), tensor.is_neg()),
                 type(tensor) is torch.nn.Parameter,
                 tensor.requires_grad and not recorded,
+                tensor.is_inference(),
             ),
             state or None,
             None,
@@ -318,16 +320,18 @@ def load_tensor(
     lazy: tuple[bool, bool],
     is_parameter: bool,  # noqa: FBT001 - called by the unpickler
     requires_grad: bool,  # noqa: FBT001
+    is_inference: bool = False,  # noqa: FBT001, FBT002
 ) -> Any:
     """A tensor over a restored storage. `lazy`: PyTorch's pending conjugation and negation."""
-    tensor = torch.empty(0, dtype=dtype, device=storage.device).set_(storage, offset, shape, strides)
-    if lazy[0]:
-        tensor = tensor.conj()
-    if lazy[1]:
-        tensor = seams.TORCH_NEGATED.of(torch)(tensor)
-    if is_parameter:
-        return torch.nn.Parameter(tensor, requires_grad)
-    return tensor.requires_grad_(requires_grad) if requires_grad else tensor
+    with torch.inference_mode() if is_inference else contextlib.nullcontext():
+        tensor = torch.empty(0, dtype=dtype, device=storage.device).set_(storage, offset, shape, strides)
+        if lazy[0]:
+            tensor = tensor.conj()
+        if lazy[1]:
+            tensor = seams.TORCH_NEGATED.of(torch)(tensor)
+        if is_parameter:
+            return torch.nn.Parameter(tensor, requires_grad)
+        return tensor.requires_grad_(requires_grad) if requires_grad else tensor
 
 
 def set_tensor_state(tensor: Any, state: dict[str, Any]) -> None:
