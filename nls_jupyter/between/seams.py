@@ -380,6 +380,7 @@ TORCH_SUBMODULE_HOOKS: Final = Seam(_TORCH_MODULES, "_global_module_registration
 TORCH_PARAMETER_HOOKS: Final = Seam(_TORCH_MODULES, "_global_parameter_registration_hooks", _TORCH, _NO_HOOKS)
 TORCH_STEP_PRE_HOOKS: Final = Seam(_TORCH_OPTIMIZERS, "_global_optimizer_pre_hooks", _TORCH, _NO_HOOKS)
 TORCH_STEP_POST_HOOKS: Final = Seam(_TORCH_OPTIMIZERS, "_global_optimizer_post_hooks", _TORCH, _NO_HOOKS)
+TORCH_PAST_CLASSES: Final = Seam("torch._C", "DisableTorchFunctionSubclass", _TORCH, _NO_TENSORS)
 TORCH_NEGATED: Final = Seam("torch", "_neg_view", _TORCH, "tensors that PyTorch is still to negate do not come back")
 TORCH_PRINTING: Final = Seam(
     "torch._tensor_str", "PRINT_OPTS", _TORCH, "what torch.set_printoptions has set does not come back"

@@ -367,6 +367,76 @@ def test_tensors_of_inference_mode_stay_tensors_of_it():
         result["base"] * torch.ones(4, requires_grad=True)
 
 
+OTHER_TENSORS = """
+import torch
+said = []
+def tell(gradient):
+    said.append(1)
+def used(leaf):
+    leaf.register_hook(tell)
+    (leaf * 2).to_dense().sum().backward()
+    leaf.note = "mine"
+    return leaf
+class Marked(torch.Tensor):
+    pass
+class Weight(torch.nn.Parameter):
+    pass
+sparse = used(torch.eye(2).to_sparse().requires_grad_())
+sparse_weight = used(torch.nn.Parameter(torch.eye(2).to_sparse()))
+marked = used(torch.ones(2).as_subclass(Marked).requires_grad_())
+weight = used(Weight(torch.ones(2)))
+said.clear()
+"""
+
+
+@pytest.mark.parametrize("name", ["sparse", "sparse_weight", "marked", "weight"])
+def test_other_tensors_are_leaves_with_their_gradients_and_hooks_again(name):
+    names = cells(OTHER_TENSORS)
+    result = of_user(names)
+    assert not result.manifest.changed
+    again = result[name]
+    assert type(again).__name__ == type(names[name]).__name__
+    assert (again.is_leaf, again.requires_grad, again.note) == (True, True, "mine")
+    (again * 2).to_dense().sum().backward()
+    (names[name] * 2).to_dense().sum().backward()
+    assert torch.equal(again.grad.to_dense().detach(), names[name].grad.to_dense().detach())
+    assert result["said"] == [1]
+
+
+class Marked(torch.Tensor):
+    pass
+
+
+def test_tensors_of_classes_of_ones_own_share_their_storage_and_what_is_recorded_is_named():
+    base = torch.zeros(4)
+    leaf = base.as_subclass(Marked)[1:]
+    result = Roundtrip({"base": base, "leaf": leaf, "recorded": leaf.clone().requires_grad_() * 2})
+    result["base"].fill_(7)
+    assert type(result["leaf"]) is Marked
+    assert result["leaf"].tolist() == [7, 7, 7]
+    assert {changed.name for changed in result.manifest.changed} == {"recorded"}
+    assert not result["recorded"].requires_grad
+
+
+class Guarded(Marked):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func is torch.Tensor.grad.__get__:
+            raise ValueError("nobody asks for it")
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+@pytest.mark.filterwarnings("ignore:backward hook")
+def test_what_a_class_of_tensors_with_a_way_of_its_own_may_leave_out_is_named():
+    plain, hooked = (torch.ones(2).as_subclass(Guarded).requires_grad_() for _ in range(2))
+    hooked.register_hook(lambda gradient: gradient)
+    lazy = torch.nn.LazyLinear(3).weight
+    result = Roundtrip({"plain": plain, "hooked": hooked, "lazy": lazy})
+    assert not result.unsaved
+    assert type(result["hooked"]) is Guarded
+    assert {changed.name for changed in result.manifest.changed} == {"hooked"}
+
+
 LOOP = """
 import torch
 from torch import nn
