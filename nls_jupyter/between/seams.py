@@ -284,11 +284,28 @@ WIDGETS_BY_ID: Final = Seam(
 _PANDAS, _SYMPY = "2.1 to 3.1", "1.11 to 1.14"
 _PANDAS_CONFIG = "pandas._config.config"
 _NO_OPTIONS = "pandas' options do not come back with the GPU process"
+_NO_FIGURES = "figures that only pyplot has do not come back, and another one may be its current one"
 _NO_PRINTING = "what sympy.init_printing has set does not come back with the GPU process"
 
 MATPLOTLIB_BACKEND: Final = Seam(
     "matplotlib.pyplot", "_backend_mod", "3.8 to 3.11", "matplotlib's backend does not come back with the GPU process"
 )
+COLORMAPS: Final = Seam(
+    "matplotlib.cm:ColormapRegistry",
+    "_cmaps",
+    "3.8 to 3.11",
+    "colormaps that cells register do not come back with the GPU process",
+    set_in="__init__",
+)
+COLOR_SEQUENCES: Final = Seam(
+    "matplotlib.colors:ColorSequenceRegistry",
+    "_color_sequences",
+    "3.8 to 3.11",
+    "color sequences that cells register do not come back with the GPU process",
+    set_in="__init__",
+)
+PYPLOT_FIGURES: Final = Seam("matplotlib._pylab_helpers:Gcf", "figs", "3.8 to 3.11", _NO_FIGURES)
+PYPLOT_ADOPT: Final = Seam("matplotlib._pylab_helpers:Gcf", "_set_new_active_manager", "3.8 to 3.11", _NO_FIGURES)
 PANDAS_OPTIONS: Final = Seam(_PANDAS_CONFIG, "_registered_options", _PANDAS, _NO_OPTIONS)
 PANDAS_VALUES: Final = Seam(_PANDAS_CONFIG, "_global_config", _PANDAS, _NO_OPTIONS)
 PANDAS_DEPRECATED: Final = Seam(_PANDAS_CONFIG, "_deprecated_options", _PANDAS, _NO_OPTIONS)
@@ -315,7 +332,9 @@ CUPY_RANDOM: Final = Seam(
 
 # -- PyTorch ----------------------------------------------------------------------------------------------------------
 _TORCH = "2.13"
+_TORCH_MODULES, _TORCH_OPTIMIZERS = "torch.nn.modules.module", "torch.optim.optimizer"
 _NO_TENSORS = "PyTorch's tensors are not saved"
+_NO_HOOKS = "hooks of all modules and optimizers of PyTorch do not come back with the GPU process"
 
 TORCH_WHEN_READY: Final = Seam(
     "torch.cuda", "_lazy_call", _TORCH, "PyTorch is not held to this notebook's share of the GPU"
@@ -348,6 +367,20 @@ TORCH_SHARED_STORAGE: Final = Seam(
 )
 TORCH_STORAGE: Final = Seam("torch:UntypedStorage", "_cdata", _TORCH, _NO_TENSORS)
 TORCH_HOOKS: Final = Seam("torch:Tensor", "_backward_hooks", _TORCH, _NO_TENSORS)
+TORCH_GRADIENT_HOOKS: Final = Seam("torch:Tensor", "_post_accumulate_grad_hooks", _TORCH, _NO_TENSORS)
+TORCH_FORWARD_PRE_HOOKS: Final = Seam(_TORCH_MODULES, "_global_forward_pre_hooks", _TORCH, _NO_HOOKS)
+TORCH_FORWARD_HOOKS: Final = Seam(_TORCH_MODULES, "_global_forward_hooks", _TORCH, _NO_HOOKS)
+TORCH_HOOKS_WITH_KEYWORDS: Final = Seam(_TORCH_MODULES, "_global_forward_hooks_with_kwargs", _TORCH, _NO_HOOKS)
+TORCH_HOOKS_ALWAYS_CALLED: Final = Seam(_TORCH_MODULES, "_global_forward_hooks_always_called", _TORCH, _NO_HOOKS)
+TORCH_BACKWARD_PRE_HOOKS: Final = Seam(_TORCH_MODULES, "_global_backward_pre_hooks", _TORCH, _NO_HOOKS)
+TORCH_BACKWARD_HOOKS: Final = Seam(_TORCH_MODULES, "_global_backward_hooks", _TORCH, _NO_HOOKS)
+TORCH_BACKWARD_IS_FULL: Final = Seam(_TORCH_MODULES, "_global_is_full_backward_hook", _TORCH, _NO_HOOKS)
+TORCH_BUFFER_HOOKS: Final = Seam(_TORCH_MODULES, "_global_buffer_registration_hooks", _TORCH, _NO_HOOKS)
+TORCH_SUBMODULE_HOOKS: Final = Seam(_TORCH_MODULES, "_global_module_registration_hooks", _TORCH, _NO_HOOKS)
+TORCH_PARAMETER_HOOKS: Final = Seam(_TORCH_MODULES, "_global_parameter_registration_hooks", _TORCH, _NO_HOOKS)
+TORCH_STEP_PRE_HOOKS: Final = Seam(_TORCH_OPTIMIZERS, "_global_optimizer_pre_hooks", _TORCH, _NO_HOOKS)
+TORCH_STEP_POST_HOOKS: Final = Seam(_TORCH_OPTIMIZERS, "_global_optimizer_post_hooks", _TORCH, _NO_HOOKS)
+TORCH_PAST_CLASSES: Final = Seam("torch._C", "DisableTorchFunctionSubclass", _TORCH, _NO_TENSORS)
 TORCH_NEGATED: Final = Seam("torch", "_neg_view", _TORCH, "tensors that PyTorch is still to negate do not come back")
 TORCH_PRINTING: Final = Seam(
     "torch._tensor_str", "PRINT_OPTS", _TORCH, "what torch.set_printoptions has set does not come back"

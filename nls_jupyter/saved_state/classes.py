@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from nls_jupyter.between.seams import ABC_CONTENT, CLASS_TRACKER, SLOT_NAMES
 from nls_jupyter.saved_state import enumerations
 from nls_jupyter.saved_state.kinds import content_of, line_of
-from nls_jupyter.saved_state.looks import ATOMS, importable
+from nls_jupyter.saved_state.looks import ATOMS, importable, is_written_in_python
 from nls_jupyter.saved_state.tolerant import children_of
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _make(make: Callable[..., type], made_of: tuple[Any, ...]) -> type:
     try:
         for kind, _ in kept:
             setattr(kind, _HEARD, classmethod(_unheard))
-        if meta in _PLAIN or importable(meta):
+        if meta in _PLAIN or importable(meta) or not is_written_in_python(meta):
             return make(*made_of)
         maker = next(kind for kind in meta.__mro__ if kind in _PLAIN or importable(kind))
         made: type = CLASS_TRACKER.here()(tracker, maker.__new__(meta, name, bases, dict(body)))

@@ -22,7 +22,9 @@ from nls_jupyter.saved_state import (
     pictures,
     process_objects,
     process_settings,
+    registered_colors,
     running,
+    torch_hooks,
 )
 from nls_jupyter.saved_state.hidden_names import HiddenNames
 from nls_jupyter.saved_state.manifest import MissingName, describe
@@ -49,8 +51,10 @@ class Interpreter:
         self._shell = shell
         self._modules = UserModules()
         logs = logging_settings.Logging()
-        self._aspects = [*process_settings.of_process(), *logs.aspects()]
+        self._aspects = [*process_settings.of_process(), *logs.aspects(), torch_hooks.numbers()]
         places = [*process_objects.of_process(), *logs.places(), library_settings.sympy_printers()]
+        colors = registered_colors.RegisteredColors()
+        places += [torch_hooks.place(), pictures.pyplot_figures(), *colors.places()]
         if shell is not None:
             hidden = HiddenNames(shell)
             self._aspects += [*ipython_session.of_shell(shell), *pictures.of_shell(shell), hidden.aspect()]
@@ -64,6 +68,7 @@ class Interpreter:
         if shell is not None:
             self._modules.follow()
             logs.follow()
+            colors.follow()
             self._look_at_fresh_ones()
 
     def capture(self) -> tuple[bytes, list[MissingName]]:

@@ -13,11 +13,14 @@ from nls_jupyter.between.seams import FUNCTION_REDUCE, TORCH_FUNCTION_FROM
 from nls_jupyter.saved_state import (
     classes,
     containers,
+    figures,
+    foreign_types,
     handles,
     held,
     inline,
     ipython_parts,
     libraries,
+    optimizers,
     reducers,
     widgets,
     wrappers,
@@ -46,7 +49,7 @@ class Rules:
         self.namespaces = {id(namespace) for namespace in namespaces}
         self.libraries = libraries.loaded(self.regions)
         self.unsavable = tuple(reducers.unsavable_types())
-        self.families = (*widgets.families(), *handles.families())
+        self.families = (*widgets.families(), *handles.families(), *optimizers.families(), *figures.families())
         self.handlers: dict[type, Callable[[Any], Any] | None] = _own_handlers(self.regions)
         self.lookers: dict[type, Looker] = wrappers.lookers()
         for library in self.libraries:
@@ -77,7 +80,7 @@ class Rules:
 
 
 def _own_handlers(regions: Regions) -> dict[type, Callable[[Any], Any] | None]:
-    return {**reducers.HANDLERS, **wrappers.handlers(regions)}
+    return {**reducers.HANDLERS, **wrappers.handlers(regions), **figures.handlers(regions)}
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
@@ -124,6 +127,10 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
             return functools.partial(
                 reducers.reduce_instance, self._note, functools.partial(wrappers.reduce_error, self._note)
             )
+        if foreign_types.has_memory(kind):
+            reduce = functools.partial(foreign_types.reduce_memory, self._note)
+            with_attributes = functools.partial(reducers.reduce_instance, self._note, reduce)
+            return with_attributes if reducers.has_attributes(kind) else reduce
         if kind not in self.dispatch_table and (base := containers.base_of(kind)) is not None:
             reduce = functools.partial(containers.reduce, base)
             with_attributes = functools.partial(reducers.reduce_instance, self._note, reduce)
@@ -137,7 +144,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         return None
 
     def _reduce_class(self, kind: type) -> Any:
-        importable(kind)  # cloudpickle refers only to what somebody has imported
+        # cloudpickle refers only to what somebody has imported.
+        if not importable(kind) and (made := foreign_types.reduce(kind)) is not None:
+            return made
         reduced = super().reducer_override(kind)
         if type(reduced) is not tuple or len(reduced) <= 2:
             return reduced

@@ -1,15 +1,18 @@
-"""What shows matplotlib's pictures: the backend, as `%matplotlib` or an import chose it, and its settings."""
+"""What shows matplotlib's pictures: the backend, as `%matplotlib` or an import chose it, settings, pyplot's figures."""
 
 from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING, Any
 
-from nls_jupyter.between.seams import MATPLOTLIB_BACKEND
+from nls_jupyter.between.seams import MATPLOTLIB_BACKEND, PYPLOT_ADOPT, PYPLOT_FIGURES
 from nls_jupyter.saved_state.aspect import Aspect
+from nls_jupyter.saved_state.places import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Hashable, Iterator, Mapping
+
+    from nls_jupyter.saved_state.places import Entry
 
 _INLINE_TRAITS = ("rc", "figure_formats", "print_figure_kwargs", "close_figures")
 
@@ -86,3 +89,33 @@ def _rc_params() -> dict[str, Any] | None:
 
 def _set_rc_params(changed: Mapping[str, Any]) -> None:
     sys.modules["matplotlib"].rcParams.update(changed)
+
+
+def pyplot_figures() -> Place:
+    """With or without a name of the user's, in the order in which they became the current one."""
+    numbers: dict[int, int] = {}
+
+    def entries() -> Iterator[tuple[Hashable, Entry]]:
+        for position, (number, manager) in enumerate(list(PYPLOT_FIGURES.here({}).items())):
+            yield number, (position, number, manager.canvas.figure)
+
+    def put(position: int, number: int, figure: Any) -> None:
+        _set_number(figure.canvas.manager, number)
+        numbers[position] = number
+        for at in sorted(numbers):
+            sys.modules["matplotlib.pyplot"].figure(numbers[at])
+
+    return Place("pyplot figure", entries, put)
+
+
+def _set_number(manager: Any, number: int) -> None:
+    """Another figure of that number gets the one that this figure has had."""
+    figures = PYPLOT_FIGURES.here()
+    if manager.num == number:
+        return
+    del figures[manager.num]
+    if (other := figures.pop(number, None)) is not None:
+        other.num = manager.num
+        PYPLOT_ADOPT.here()(other)
+    manager.num = number
+    PYPLOT_ADOPT.here()(manager)

@@ -104,13 +104,18 @@ def name_of(thing: Any) -> str:
     return name.replace("<locals>.", "")
 
 
-def asked_by_a_cell() -> bool:
-    """Whether the caller is called by the user's code, and not by an import, which a new process does again."""
+def asked_by_a_cell(*, no_import_of_theirs: bool = False) -> bool:
+    """Whether the caller is called by the user's code, and not by an import, which a new process does again.
+
+    Nor by that of a module of the user's, if it is to be so.
+    """
     frame: types.FrameType | None = sys._getframe(1)
     the_users = vars(sys.modules["__main__"])
     while frame is not None:
         name = frame.f_globals.get("__name__")
-        if frame.f_globals is the_users or (name != "__main__" and name in sys.modules and is_the_users_module(name)):
+        if frame.f_globals is the_users:
+            return True
+        if not no_import_of_theirs and name != "__main__" and name in sys.modules and is_the_users_module(name):
             return True
         if frame.f_code.co_filename == IMPORTING:
             return False

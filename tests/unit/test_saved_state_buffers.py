@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from nls_jupyter.saved_state import Saver
-from saved_state_roundtrip import Roundtrip, restore
+from saved_state_roundtrip import Roundtrip, check_in_a_new_process, restore
 
 OWNERS = {
     "bytearray": lambda: bytearray(range(64)),
@@ -124,3 +124,44 @@ def test_arrays_with_gaps_that_were_restored_once_are_not_named_the_next_time():
     result = Roundtrip(Roundtrip({"gaps": gaps}).namespace)
     assert result["gaps"].strides == gaps.strides
     assert not result.manifest.changed
+
+
+OF_CTYPES = """
+import ctypes
+three, text = (ctypes.c_int * 3)(1, 2, 3), ctypes.create_string_buffer(b"hi")
+Square, square = ctypes.c_double * 2 * 2, ((ctypes.c_double * 2) * 2)((1, 2), (3, 4))
+To, Call = ctypes.POINTER(ctypes.c_int * 3), ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_double)
+class Count(ctypes.c_int):
+    def next(self):
+        return self.value + 1
+count, counts = Count(3), (Count * 2)(1, 2)
+swapped, pair = ctypes.c_int.__ctype_be__(258), (ctypes.c_short.__ctype_be__ * 2)(1, 2)
+"""
+
+
+def test_arrays_of_ctypes_come_back_and_are_of_the_types_that_ctypes_knows():
+    check_in_a_new_process(
+        OF_CTYPES,
+        """
+assert type(three) is ctypes.c_int * 3 and list(three) == [1, 2, 3]
+assert type(text) is ctypes.c_char * 3 and text.value == b"hi"
+assert Square is type(square) is ctypes.c_double * 2 * 2 and [list(row) for row in square] == [[1, 2], [3, 4]]
+assert To is ctypes.POINTER(ctypes.c_int * 3) and Call is ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_double)
+assert type(count) is Count and count.next() == 4
+assert type(swapped) is ctypes.c_int.__ctype_be__ and bytes(swapped) == b"\\0\\0\\1\\2" and list(pair) == [1, 2]
+assert type(counts) is Count * 2 and [one.next() for one in counts] == [2, 3]
+""",
+    )
+
+
+def test_what_ctypes_shares_and_classes_of_its_arrays_are_named():
+    buffer = bytearray(8)
+    square = (ctypes.c_int * 2 * 2)()
+
+    class Two(ctypes.Array):
+        _type_, _length_ = ctypes.c_int, 2
+
+    names = {"buffer": buffer, "over": (ctypes.c_int * 2).from_buffer(buffer), "square": square, "row": square[1]}
+    result = Roundtrip(names | {"alone": ctypes.c_int(3), "own": Two()})
+    assert {changed.name for changed in result.manifest.changed} == {"over", "row"}
+    assert result.unsaved == {"own": "it holds a class of arrays of ctypes"}

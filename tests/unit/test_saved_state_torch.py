@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from nls_jupyter.saved_state import Interpreter, Saver, user_names
-from saved_state_roundtrip import Roundtrip, cells, restore
+from saved_state_processes import carried, carried_on
+from saved_state_roundtrip import Roundtrip, cells, check_in_a_new_process, of_user, restore, roundtrip
 
 torch = pytest.importorskip("torch")
 
@@ -138,6 +139,304 @@ def test_hooks_work_again():
     assert again.grad.tolist() == [20, 20]
 
 
+IN_BACKWARD = """
+import torch
+net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 1))
+def in_backward(net):
+    optimizers = {p: torch.optim.SGD([p], lr=0.1, momentum=0.9) for p in net.parameters()}
+    def step(p):
+        optimizers[p].step()
+        p.grad = None
+    return optimizers, [p.register_post_accumulate_grad_hook(step) for p in net.parameters()]
+optimizers, handles = in_backward(net)
+net(torch.ones(1, 2)).sum().backward()
+"""
+
+
+def test_an_optimizer_that_steps_within_backward_goes_on_until_its_handle_removes_it():
+    names = cells(IN_BACKWARD)
+    result = of_user(names)
+    assert not result.unsaved
+    assert not result.report.missing
+    for handle in (names["handles"][0], result["handles"][0]):
+        handle.remove()
+    for net in (names["net"], result["net"]):
+        net(torch.ones(1, 2)).sum().backward()
+        assert [p.grad is None for p in net.parameters()] == [False, True, True, True]
+    assert all(map(torch.equal, names["net"].parameters(), result["net"].parameters()))
+    assert list(map(id, result["optimizers"])) == list(map(id, result["net"].parameters()))
+
+
+def test_a_hook_that_is_given_between_saves_is_kept():
+    weight, given = torch.ones(2, requires_grad=True), []
+    with contextlib.closing(Saver()) as saver:
+        saver.save({"weight": weight, "given": given}, cell=None)
+        weight.register_post_accumulate_grad_hook(given.append)
+        saver.save({"weight": weight, "given": given}, cell=None)
+        namespace = {}
+        restore(saver.descriptors(), namespace)
+    namespace["weight"].sum().backward()
+    assert namespace["given"][0] is namespace["weight"]
+
+
+TOLD = """
+import torch
+said = []
+class Careful(torch.optim.Optimizer):
+    def __init__(self, params, lr):
+        super().__init__(params, {"lr": lr})
+    def step(self):
+        said.append("careful")
+net = torch.nn.Linear(2, 1)
+optimizer = KIND(net.parameters(), lr=0.1)
+optimizer.note = said
+def register(name):
+    return getattr(optimizer, "register_" + name)(lambda *_: said.append(name))
+handles = {name: register(name) for name in NAMES}
+def steps():
+    said.clear()
+    optimizer.step()
+    optimizer.load_state_dict(optimizer.state_dict())
+    return list(said)
+"""
+MOMENTS = [
+    *("step_pre_hook", "step_post_hook", "state_dict_pre_hook", "state_dict_post_hook"),
+    *("load_state_dict_pre_hook", "load_state_dict_post_hook"),
+]
+
+
+@pytest.mark.parametrize("kind", ["torch.optim.SGD", "torch.optim.Adam", "Careful"])
+def test_hooks_and_attributes_of_an_optimizer_come_back_with_their_handles(kind):
+    source = TOLD.replace("KIND", kind).replace("NAMES", str(MOMENTS))
+    careful = ["careful"] if kind == "Careful" else []
+    check = f"""
+assert optimizer.note is said
+assert steps() == {[MOMENTS[0], *careful, *MOMENTS[1:]]}, said
+for handle in handles.values():
+    handle.remove()
+assert steps() == {careful}, said
+"""
+    exec(check, cells(source))
+    check_in_a_new_process(source, check)
+
+
+SCHEDULED = """
+import torch
+net = torch.nn.Linear(2, 1)
+counted = []
+optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
+optimizer.register_step_post_hook(lambda *_: counted.append(1))
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.1)
+def epochs(count):
+    for _ in range(count):
+        optimizer.step()
+        scheduler.step()
+    return scheduler.last_epoch, round(optimizer.param_groups[0]["lr"], 9), len(counted)
+epochs(BEFORE)
+"""
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("before", [0, 1, 3])
+def test_a_scheduler_and_its_optimizer_go_on_counting_without_a_warning(before):
+    source = SCHEDULED.replace("BEFORE", str(before))
+    check = f"""
+import warnings
+warnings.simplefilter("error")
+assert epochs({4 - before}) == (4, 0.01, 4), epochs(0)
+assert scheduler.optimizer is optimizer
+"""
+    exec(check, cells(source))
+    check_in_a_new_process(source, check)
+
+
+STEP_OF_ONES_OWN = """
+import torch
+net = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
+said = []
+def counting(step):
+    def counts(*args):
+        said.append("step")
+        return step(*args)
+    return counts
+optimizer.step = counting(optimizer.step)
+optimizer.register_step_pre_hook(lambda *_: said.append("hook"))
+"""
+
+
+def test_a_step_that_a_cell_gave_to_an_optimizer_goes_on_calling_the_one_before():
+    check_in_a_new_process(STEP_OF_ONES_OWN, "optimizer.step(); assert said == ['step', 'hook'], said")
+
+
+def test_an_optimizer_that_remembers_its_parameters_otherwise_goes_on():
+    net = torch.nn.Linear(2, 1)
+    result = Roundtrip({"net": net, "optimizer": torch.optim.LBFGS(net.parameters())})
+    weight = result["net"].weight.detach().clone()
+    result["optimizer"].step(lambda: _loss_of(result["net"]))
+    assert not torch.equal(result["net"].weight, weight)
+
+
+def _loss_of(net):
+    loss = net(torch.ones(1, 2)).square().sum()
+    loss.backward()
+    return loss
+
+
+OWN_WAY = """
+import torch
+class Forgets(torch.optim.SGD):
+    def __getstate__(self):
+        return super().__getstate__() | {"note": "by its own way"}
+optimizer = Forgets([torch.nn.Parameter(torch.ones(2))], lr=0.1)
+optimizer.note = optimizer.left = "an attribute"
+"""
+
+
+def test_an_optimizer_with_a_way_of_its_own_keeps_it():
+    result = roundtrip(OWN_WAY)
+    assert (result["optimizer"].note, hasattr(result["optimizer"], "left")) == ("by its own way", False)
+
+
+OF_ALL_MODULES = """
+import torch
+from torch.nn.modules import module as of_all
+from torch.optim import optimizer as of_optimizers
+said = []
+def teller(name):
+    def tell(*_, **options):
+        said.append(name)
+    return tell
+names = ["forward_pre_hook", "forward_hook", "full_backward_hook", "full_backward_pre_hook",
+         "parameter_registration_hook"]
+handles = [getattr(of_all, f"register_module_{name}")(teller(name)) for name in names]
+handles.append(of_all.register_module_forward_hook(lambda module, args, options, out: said.append(options),
+                                                   with_kwargs=True, always_call=True))
+handles.append(of_optimizers.register_optimizer_step_post_hook(lambda optimizer, *_: said.append("step")))
+class Doubles(torch.nn.Module):
+    def forward(self, x, *, times=1):
+        return x * times
+net = torch.nn.Sequential(Doubles(), Doubles())
+def steps():
+    said.clear()
+    weight = torch.nn.Parameter(torch.ones(2))
+    net[0](torch.ones(2) * weight, times=3).sum().backward()
+    net.weight = weight
+    torch.optim.SGD([weight], lr=0.1).step()
+    return list(said)
+"""
+SAID_BY_ALL = [
+    *("forward_pre_hook", "forward_hook", {"times": 3}, "full_backward_pre_hook", "full_backward_hook"),
+    *("parameter_registration_hook", "step"),
+]
+
+
+def test_hooks_of_all_modules_and_optimizers_come_back_with_their_handles():
+    check = f"""
+assert steps() == {SAID_BY_ALL}, said
+for handle in handles:
+    handle.remove()
+assert steps() == [], said
+"""
+    exec(OF_ALL_MODULES + check, {"__name__": "__main__"})
+    assert carried_on(OF_ALL_MODULES, check) == []
+
+
+def test_a_hook_that_is_given_after_a_restore_takes_no_others_place():
+    before = (
+        "import torch; net = torch.nn.Linear(1, 1); said = []; net.register_forward_hook(lambda *_: said.append(1));"
+    )
+    after = "net.register_forward_hook(lambda *_: said.append(2)); net(torch.ones(1)); assert said == [1, 2], said"
+    assert carried(before, after) == []
+
+
+def test_tensors_of_inference_mode_stay_tensors_of_it():
+    with torch.inference_mode():
+        base = torch.arange(4.0)
+        names = {"base": base, "part": base[1:], "weight": torch.nn.Parameter(base), "turned": (base * 1j).conj()}
+    names["ordinary"] = torch.ones(2)
+    result = Roundtrip(names)
+    assert {name: tensor.is_inference() for name, tensor in result.namespace.items()} == {
+        name: tensor.is_inference() for name, tensor in names.items()
+    }
+    with torch.inference_mode():
+        result["base"].fill_(7)
+    assert result["part"].tolist() == [7, 7, 7]
+    assert torch.equal(result["turned"], names["turned"])
+    with pytest.raises(RuntimeError, match="Inference tensors cannot be saved for backward"):
+        result["base"] * torch.ones(4, requires_grad=True)
+
+
+OTHER_TENSORS = """
+import torch
+said = []
+def tell(gradient):
+    said.append(1)
+def used(leaf):
+    leaf.register_hook(tell)
+    (leaf * 2).to_dense().sum().backward()
+    leaf.note = "mine"
+    return leaf
+class Marked(torch.Tensor):
+    pass
+class Weight(torch.nn.Parameter):
+    pass
+sparse = used(torch.eye(2).to_sparse().requires_grad_())
+sparse_weight = used(torch.nn.Parameter(torch.eye(2).to_sparse()))
+marked = used(torch.ones(2).as_subclass(Marked).requires_grad_())
+weight = used(Weight(torch.ones(2)))
+said.clear()
+"""
+
+
+@pytest.mark.parametrize("name", ["sparse", "sparse_weight", "marked", "weight"])
+def test_other_tensors_are_leaves_with_their_gradients_and_hooks_again(name):
+    names = cells(OTHER_TENSORS)
+    result = of_user(names)
+    assert not result.manifest.changed
+    again = result[name]
+    assert type(again).__name__ == type(names[name]).__name__
+    assert (again.is_leaf, again.requires_grad, again.note) == (True, True, "mine")
+    (again * 2).to_dense().sum().backward()
+    (names[name] * 2).to_dense().sum().backward()
+    assert torch.equal(again.grad.to_dense().detach(), names[name].grad.to_dense().detach())
+    assert result["said"] == [1]
+
+
+class Marked(torch.Tensor):
+    pass
+
+
+def test_tensors_of_classes_of_ones_own_share_their_storage_and_what_is_recorded_is_named():
+    base = torch.zeros(4)
+    leaf = base.as_subclass(Marked)[1:]
+    result = Roundtrip({"base": base, "leaf": leaf, "recorded": leaf.clone().requires_grad_() * 2})
+    result["base"].fill_(7)
+    assert type(result["leaf"]) is Marked
+    assert result["leaf"].tolist() == [7, 7, 7]
+    assert {changed.name for changed in result.manifest.changed} == {"recorded"}
+    assert not result["recorded"].requires_grad
+
+
+class Guarded(Marked):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func is torch.Tensor.grad.__get__:
+            raise ValueError("nobody asks for it")
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+@pytest.mark.filterwarnings("ignore:backward hook")
+def test_what_a_class_of_tensors_with_a_way_of_its_own_may_leave_out_is_named():
+    plain, hooked = (torch.ones(2).as_subclass(Guarded).requires_grad_() for _ in range(2))
+    hooked.register_hook(lambda gradient: gradient)
+    lazy = torch.nn.LazyLinear(3).weight
+    result = Roundtrip({"plain": plain, "hooked": hooked, "lazy": lazy})
+    assert not result.unsaved
+    assert type(result["hooked"]) is Guarded
+    assert {changed.name for changed in result.manifest.changed} == {"hooked"}
+
+
 LOOP = """
 import torch
 from torch import nn
@@ -161,8 +460,6 @@ def epoch():
 """
 
 
-# A scheduler cannot tell a restored optimizer from one whose `step` somebody replaced, until its first step.
-@pytest.mark.filterwarnings("ignore:Seems like `optimizer.step")
 def test_a_training_loop_goes_on_to_the_same_losses_whichever_cell_it_was_moved_behind():
     def trained(moves):
         names = cells(LOOP)

@@ -7,6 +7,7 @@ would let `backward()` succeed and leave the parameters without a gradient.
 from __future__ import annotations
 
 import array
+import contextlib
 import ctypes
 import sys
 import threading
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from types import ModuleType
 
+    from nls_jupyter.between.seams import Seam
     from nls_jupyter.saved_state.libraries import Handler, Looker
     from nls_jupyter.saved_state.manifest import Where
     from nls_jupyter.saved_state.regions import Regions
@@ -39,7 +41,7 @@ def library(module: ModuleType, regions: Regions) -> TorchTensors:
 
 
 class TorchTensors:
-    """Reduces exact `Tensor`s and `Parameter`s; subclasses and layouts without strides pickle themselves."""
+    """Reduces tensors; what is in layouts without strides, and subclasses with ways of their own, pickle themselves."""
 
     def __init__(self, _: ModuleType, regions: Regions) -> None:
         self._regions = regions
@@ -52,6 +54,8 @@ class TorchTensors:
         return {
             torch.Tensor: self._reduce_tensor,
             torch.nn.Parameter: self._reduce_tensor,
+            **dict.fromkeys(_subclasses(), self._reduce_tensor),
+            **dict.fromkeys(_subclasses(with_ways=True), self._reduce_by_its_class),
             **dict.fromkeys(_compiled_modules(), self._reduce_compiled),
             torch.UntypedStorage: lambda storage: (_itself, (self._storage(storage, storage),)),
             torch.cuda.Stream: refuse("a CUDA stream"),
@@ -64,6 +68,7 @@ class TorchTensors:
             torch.UntypedStorage: _look_at_storage,
             torch.Tensor: _look,
             torch.nn.Parameter: _look,
+            **dict.fromkeys(_subclasses(), _look_at_subclass),
             **dict.fromkeys(_compiled_modules(), _look_at_compiled),
             **dict.fromkeys(_ATOMS, ATOM),
         }
@@ -94,33 +99,46 @@ class TorchTensors:
         return torch.compile, (seams.TORCH_COMPILED_FROM.of(module),)
 
     def _reduce_tensor(self, tensor: Any) -> Any:
-        if not _is_plain(tensor):
+        is_plain = _is_plain(tensor)
+        if not is_plain and type(tensor) not in {torch.Tensor, torch.nn.Parameter}:
             return NotImplemented
         recorded = tensor.grad_fn is not None
         if recorded:
             self._regions.note("a tensor with autograd history comes back detached")
-        plain = tensor.detach()
+        requires_grad = tensor.requires_grad and not recorded
         state = {} if recorded or tensor.grad is None else {"grad": tensor.grad}
-        hooks = seams.TORCH_HOOKS.of(tensor)
-        state |= {"hooks": hooks} if hooks and not recorded else {}
+        if not recorded:
+            state |= {name: hooks for name, seam in _hooks().items() if (hooks := seam.of(tensor))}
         state |= {"attributes": dict(vars(tensor))} if vars(tensor) else {}
-        return (
-            load_tensor,
-            (
-                self._storage(plain.untyped_storage(), tensor),
-                tensor.dtype,
-                tuple(tensor.shape),
-                tensor.stride(),
-                tensor.storage_offset(),
-                (tensor.is_conj(), tensor.is_neg()),
-                type(tensor) is torch.nn.Parameter,
-                tensor.requires_grad and not recorded,
-            ),
-            state or None,
-            None,
-            None,
-            set_tensor_state,
+        load = load_tensor if is_plain else load_other_tensor
+        made_of = (
+            self._made_of(tensor, requires_grad)
+            if is_plain
+            else (tensor.detach().__reduce_ex__(5), type(tensor), requires_grad)
         )
+        return load, made_of, state or None, None, None, set_tensor_state
+
+    def _made_of(self, tensor: Any, requires_grad: bool) -> tuple[Any, ...]:  # noqa: FBT001 - as `load_tensor` gets it
+        is_parameter = type(tensor) is torch.nn.Parameter
+        return (
+            self._storage(tensor.detach().untyped_storage(), tensor),
+            tensor.dtype,
+            tuple(tensor.shape),
+            tensor.stride(),
+            tensor.storage_offset(),
+            (tensor.is_conj(), tensor.is_neg()),
+            is_parameter,
+            requires_grad,
+            tensor.is_inference(),
+            None if is_parameter or type(tensor) is torch.Tensor else type(tensor),
+        )
+
+    def _reduce_by_its_class(self, tensor: Any) -> Any:
+        with seams.TORCH_PAST_CLASSES.here()():
+            gradient = tensor.grad if tensor.grad_fn is None else None
+            if gradient is not None or any(seam.of(tensor) for seam in _hooks().values()):
+                self._regions.note("a tensor is saved as its class does it, which may leave out gradient and hooks")
+        return NotImplemented
 
     def _storage(self, storage: Any, culprit: Any) -> object:
         place = seams.TORCH_STORAGE.of(storage)
@@ -137,6 +155,30 @@ class TorchTensors:
         return self._regions.storage(
             _key(storage), lambda: TensorMemory(storage), load_storage, str(storage.device), culprit=culprit
         )
+
+
+# What a class of tensors has that knows better how it is pickled, or comes between its tensors and PyTorch.
+_WAYS = (
+    *("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__deepcopy__", "__slots__"),
+    *("__torch_function__", "__torch_dispatch__", "__getattribute__", "__setattr__"),
+)
+
+
+def _subclasses(*, with_ways: bool = False) -> Iterator[type]:
+    """Those of tensors without ways of their own, or those that have some."""
+    todo = type.__subclasses__(torch.Tensor)
+    while todo:
+        kind = todo.pop()
+        todo += type.__subclasses__(kind)
+        base = torch.nn.Parameter if issubclass(kind, torch.nn.Parameter) else torch.Tensor
+        added = {name for one in {*kind.__mro__} - {*base.__mro__} for name in vars(one)}
+        if kind is not base and with_ways != added.isdisjoint(_WAYS):
+            yield kind
+
+
+def _hooks() -> dict[str, Seam]:
+    """What a tensor tells of its gradients to, by what the state calls it."""
+    return {"hooks": seams.TORCH_HOOKS, "gradient hooks": seams.TORCH_GRADIENT_HOOKS}
 
 
 def _is_page_locked(storage: Any) -> bool:
@@ -178,7 +220,12 @@ def _look(tensor: Any) -> Look | None:
     token = repr((place, kind, tensor.grad_fn is not None)).encode()
     memory = _memory(storage)
     grad = tensor.grad if tensor.is_leaf else None
-    return Look(token, (grad, seams.TORCH_HOOKS.of(tensor), vars(tensor)), memory)
+    return Look(token, (grad, *(seam.of(tensor) for seam in _hooks().values()), vars(tensor)), memory)
+
+
+def _look_at_subclass(tensor: Any) -> Look | None:
+    look = _look(tensor)
+    return None if look is None else look._replace(children=(type(tensor), *look.children))
 
 
 def _look_at_storage(storage: Any) -> Look:
@@ -312,14 +359,28 @@ def load_tensor(
     lazy: tuple[bool, bool],
     is_parameter: bool,  # noqa: FBT001 - called by the unpickler
     requires_grad: bool,  # noqa: FBT001
+    is_inference: bool = False,  # noqa: FBT001, FBT002
+    kind: type | None = None,
 ) -> Any:
     """A tensor over a restored storage. `lazy`: PyTorch's pending conjugation and negation."""
-    tensor = torch.empty(0, dtype=dtype, device=storage.device).set_(storage, offset, shape, strides)
-    if lazy[0]:
-        tensor = tensor.conj()
-    if lazy[1]:
-        tensor = seams.TORCH_NEGATED.of(torch)(tensor)
-    if is_parameter:
+    with torch.inference_mode() if is_inference else contextlib.nullcontext():
+        tensor = torch.empty(0, dtype=dtype, device=storage.device).set_(storage, offset, shape, strides)
+        if lazy[0]:
+            tensor = tensor.conj()
+        if lazy[1]:
+            tensor = seams.TORCH_NEGATED.of(torch)(tensor)
+        if is_parameter:
+            return torch.nn.Parameter(tensor, requires_grad)
+        if kind is not None:
+            tensor = tensor.as_subclass(kind)
+        return tensor.requires_grad_(requires_grad) if requires_grad else tensor
+
+
+def load_other_tensor(made: tuple[Any, ...], kind: type, requires_grad: bool) -> Any:  # noqa: FBT001 - see `load_tensor`
+    """A tensor in a layout without strides, by what PyTorch makes it of."""
+    make, args = made
+    tensor = make(*args)
+    if kind is torch.nn.Parameter:
         return torch.nn.Parameter(tensor, requires_grad)
     return tensor.requires_grad_(requires_grad) if requires_grad else tensor
 
@@ -328,6 +389,7 @@ def set_tensor_state(tensor: Any, state: dict[str, Any]) -> None:
     """The gradient, hooks and attributes that the user set."""
     if "grad" in state:
         tensor.grad = state["grad"]
-    if "hooks" in state:
-        seams.TORCH_HOOKS.put(tensor, state["hooks"])
+    for name, seam in _hooks().items():
+        if name in state:
+            seam.put(tensor, state[name])
     vars(tensor).update(state.get("attributes", {}))

@@ -1,0 +1,56 @@
+"""matplotlib's figures, whose own way of pickling forgets the order of their axes and what is to be called."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+from nls_jupyter.saved_state.looks import home_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from nls_jupyter.saved_state.regions import Regions
+
+
+def families() -> Iterator[tuple[type, Callable[[Any], Any]]]:
+    """The base class of figures and the reducer of all of them, if matplotlib's are imported."""
+    if (found := sys.modules.get("matplotlib.figure")) is not None:
+        yield found.Figure, _reduce
+
+
+def _reduce(figure: Any) -> Any:
+    make, args, *rest = figure.__reduce_ex__(5)
+    if len(rest) != 3:  # a way of somebody's own
+        return NotImplemented
+    return make, args, *rest, set_figure_state
+
+
+def set_figure_state(figure: Any, state: Any) -> None:
+    """As its class does it, but for axes that become current later: they come after those that are.
+
+    matplotlib gives the next ones the place that the current ones have (`_AxesStack.__getstate__`, matplotlib 3.11).
+    """
+    figure.__setstate__(state)
+    if figure.axes:
+        figure.sca(figure.gca())
+
+
+def handlers(regions: Regions) -> Mapping[type, Callable[[Any], Any]]:
+    """The reducer of what figures, axes and artists call, if matplotlib is imported."""
+    found = sys.modules.get("matplotlib.cbook")
+    return {} if found is None else {found.CallbackRegistry: functools.partial(_reduce_callbacks, regions.note)}
+
+
+def _reduce_callbacks(note: Callable[[str], None], registry: Any) -> Any:
+    connected = (refer() for by_number in registry.callbacks.values() for refer in by_number.values())
+    if any(map(_is_of_a_cell, connected)):
+        note("matplotlib leaves out what a cell has connected to it")
+    return NotImplemented
+
+
+def _is_of_a_cell(called: Any) -> bool:
+    function = getattr(called, "__func__", called)
+    return isinstance(function, types.FunctionType) and home_of(function) is None
