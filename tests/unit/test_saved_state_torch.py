@@ -9,9 +9,11 @@ import pytest
 
 from nls_jupyter.saved_state import Interpreter, Saver, user_names
 from saved_state_processes import carried, carried_on
+from left_out import thinned
 from saved_state_roundtrip import Roundtrip, cells, check_in_a_new_process, of_user, restore, roundtrip
 
 torch = pytest.importorskip("torch")
+IMPORTED = "PyTorch is imported by each process"
 
 
 def test_views_share_their_storage():
@@ -205,7 +207,7 @@ MOMENTS = [
 ]
 
 
-@pytest.mark.parametrize("kind", ["torch.optim.SGD", "torch.optim.Adam", "Careful"])
+@pytest.mark.parametrize("kind", thinned(["Careful", "torch.optim.SGD", "torch.optim.Adam"], 3, IMPORTED))
 def test_hooks_and_attributes_of_an_optimizer_come_back_with_their_handles(kind):
     source = TOLD.replace("KIND", kind).replace("NAMES", str(MOMENTS))
     careful = ["careful"] if kind == "Careful" else []
@@ -237,7 +239,7 @@ epochs(BEFORE)
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("before", [0, 1, 3])
+@pytest.mark.parametrize("before", thinned([0, 1, 3], 3, IMPORTED))
 def test_a_scheduler_and_its_optimizer_go_on_counting_without_a_warning(before):
     source = SCHEDULED.replace("BEFORE", str(before))
     check = f"""
@@ -331,6 +333,7 @@ SAID_BY_ALL = [
 ]
 
 
+@pytest.mark.long(f"{IMPORTED}: what takes whose place is here")
 def test_hooks_of_all_modules_and_optimizers_come_back_with_their_handles():
     check = f"""
 assert steps() == {SAID_BY_ALL}, said
