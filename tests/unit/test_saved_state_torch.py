@@ -7,9 +7,9 @@ import contextlib
 import numpy as np
 import pytest
 
+from left_out import thinned
 from nls_jupyter.saved_state import Interpreter, Saver, user_names
 from saved_state_processes import carried, carried_on
-from left_out import thinned
 from saved_state_roundtrip import Roundtrip, cells, check_in_a_new_process, of_user, restore, roundtrip
 
 torch = pytest.importorskip("torch")
