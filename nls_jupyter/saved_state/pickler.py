@@ -13,6 +13,7 @@ from nls_jupyter.between.seams import FUNCTION_REDUCE, TORCH_FUNCTION_FROM
 from nls_jupyter.saved_state import (
     classes,
     containers,
+    exceptions,
     handles,
     held,
     inline,
@@ -122,7 +123,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
                 return with_attributes if reducers.has_attributes(kind) else reduce
         if issubclass(kind, BaseException):
             return functools.partial(
-                reducers.reduce_instance, self._note, functools.partial(wrappers.reduce_error, self._note)
+                reducers.reduce_instance, self._note, functools.partial(exceptions.reduce, self._note)
             )
         if kind not in self.dispatch_table and (base := containers.base_of(kind)) is not None:
             reduce = functools.partial(containers.reduce, base)
