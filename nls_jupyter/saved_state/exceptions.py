@@ -35,7 +35,7 @@ def reduce(note: Callable[[str], None], error: BaseException) -> Any:
         note("an error of an attribute comes back without the object that it was looked for in")
     maker: Any = maker_of(kind)
     made_of = (error.message, error.exceptions) if isinstance(error, BaseExceptionGroup) else ()
-    state = _args_of(error), list(_fields(error)), vars(error)
+    state = _args_of(error), list(_fields(error)), dict(vars(error))
     return maker.__new__, (kind, *made_of), state, None, None, fill
 
 

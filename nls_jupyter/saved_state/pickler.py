@@ -19,6 +19,7 @@ from nls_jupyter.saved_state import (
     inline,
     ipython_parts,
     libraries,
+    making,
     reducers,
     widgets,
     wrappers,
@@ -129,13 +130,22 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
             reduce = functools.partial(containers.reduce, base)
             with_attributes = functools.partial(reducers.reduce_instance, self._note, reduce)
             return with_attributes if reducers.has_attributes(kind) else reduce
-        if kind not in self.dispatch_table and reducers.has_attributes(kind):
-            layouts = inline.layouts_of(kind)
-            plain = reducers.reduce_delegating if reducers.delegates(kind) else None
-            return functools.partial(
-                reducers.reduce_instance, self._note, plain if layouts is None else _reduce_inline(layouts)
-            )
-        return None
+        if kind in self.dispatch_table:
+            return None
+        handler = self._plain_handler(kind)
+        if (maker := making.base_of(kind)) is not None:
+            handler = functools.partial(making.reduce, maker, handler)
+        if reducers.has_attributes(kind):
+            return functools.partial(reducers.reduce_instance, self._note, handler)
+        return handler
+
+    def _plain_handler(self, kind: type) -> Callable[[Any], Any] | None:
+        if not reducers.has_attributes(kind):
+            return None
+        layouts = inline.layouts_of(kind)
+        if layouts is not None:
+            return _reduce_inline(layouts)
+        return reducers.reduce_delegating if reducers.delegates(kind) else None
 
     def _reduce_class(self, kind: type) -> Any:
         importable(kind)  # cloudpickle refers only to what somebody has imported
