@@ -21,6 +21,7 @@ from nls_jupyter.saved_state import (
     libraries,
     making,
     reducers,
+    typing_constructs,
     widgets,
     wrappers,
 )
@@ -79,7 +80,7 @@ class Rules:
 
 
 def _own_handlers(regions: Regions) -> dict[type, Callable[[Any], Any] | None]:
-    return {**reducers.HANDLERS, **wrappers.handlers(regions)}
+    return {**reducers.HANDLERS, **typing_constructs.handlers(), **wrappers.handlers(regions)}
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
@@ -172,6 +173,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
             base_globals, slots["__globals__"] = reducers.GlobalsOf(home), {}
         # The cells themselves, not their values: functions of one scope go on sharing its variables.
         slots["__closure__"] = None
+        if variables := getattr(function, "__type_params__", ()):  # since Python 3.12
+            slots["__type_params__"] = variables
         made_of = (code, base_globals, name, defaults, function.__closure__)
         return make_function, made_of, (fill, (attributes, slots)), None, None, fill_function
 
