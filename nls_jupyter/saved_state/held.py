@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _HELD: Final = (
     ("os", ("environ", "environb")),
+    ("logging", ("lastResort",)),
     ("matplotlib", ("rcParams", "rcParamsDefault", "rcParamsOrig", "colormaps", "color_sequences")),
     ("numpy", ("s_", "index_exp", "r_", "c_", "mgrid", "ogrid")),
     ("pandas", ("options",)),

@@ -19,6 +19,7 @@ from nls_jupyter.saved_state import (
     inline,
     ipython_parts,
     libraries,
+    log_handlers,
     making,
     reducers,
     typing_constructs,
@@ -49,7 +50,7 @@ class Rules:
         self.namespaces = {id(namespace) for namespace in namespaces}
         self.libraries = libraries.loaded(self.regions)
         self.unsavable = tuple(reducers.unsavable_types())
-        self.families = (*widgets.families(), *handles.families())
+        self.families = (*widgets.families(), *handles.families(), *log_handlers.families())
         self.handlers: dict[type, Callable[[Any], Any] | None] = _own_handlers(self.regions)
         self.lookers: dict[type, Looker] = wrappers.lookers()
         for library in self.libraries:
