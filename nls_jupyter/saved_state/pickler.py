@@ -142,9 +142,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         return handler
 
     def _plain_handler(self, kind: type) -> Callable[[Any], Any] | None:
-        if not reducers.has_attributes(kind):
-            return None
-        layouts = inline.layouts_of(kind)
+        layouts = inline.layouts_of(kind) if reducers.has_attributes(kind) else None
         if layouts is not None:
             return _reduce_inline(layouts)
         return reducers.reduce_delegating if reducers.delegates(kind) else None
@@ -154,6 +152,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         reduced = super().reducer_override(kind)
         if type(reduced) is not tuple or len(reduced) <= 2:
             return reduced
+        reducers.refuse_mapped(kind)
         if name_of(kind) != kind.__name__:
             reduced[2][0].setdefault("__qualname__", name_of(kind))
         return classes.as_written(kind, reduced)

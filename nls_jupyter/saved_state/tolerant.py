@@ -172,7 +172,7 @@ class TolerantUnpickler(_PythonUnpickler):  # type: ignore[misc]
 
     def _load_build(self) -> None:
         state, target = self.stack[-1], self.stack[-2]
-        own_way = type(target) is not Lost and type(state) is not Lost and hasattr(target, "__setstate__")
+        own_way = type(target) is not Lost and type(state) is not Lost and _has_own_way(target)
         if own_way and self._late.state(target, state, lambda: target.__setstate__(state)):
             del self.stack[-1]
         else:
@@ -331,6 +331,16 @@ def children_of(node: Any) -> Iterator[Any]:
     for child in gc.get_referents(node):
         if child is not function_globals:
             yield child
+
+
+def _has_own_way(target: Any) -> bool:
+    """Whether it takes its state itself; one whose own code fails when it is asked is asked once more, under guard."""
+    try:
+        return hasattr(target, "__setstate__")
+    except SaveEndsError:
+        raise
+    except BaseException:  # noqa: BLE001 - the same again is what is told
+        return False
 
 
 def _only_fills(function: Any) -> bool:

@@ -307,6 +307,31 @@ x = T(name="n")
 """,
         "x.name == 'n' and x.a == 'na'",
     ),
+    "slots that are asked for others": (
+        """
+class T:
+    __slots__ = ("_parts",)
+    def __init__(self): self._parts = {"a": 1}
+    def __getattr__(self, name):
+        if name in self._parts: return self._parts[name]
+        raise AttributeError(name)
+x = T()
+""",
+        "x.a == 1",
+    ),
+    "slots and attributes that are asked for others": (
+        """
+class S:
+    __slots__ = ("_parts",)
+class T(S):
+    def __init__(self): self._parts = {"a": 1}; self.b = 2
+    def __getattr__(self, name):
+        if name in self._parts: return self._parts[name]
+        raise AttributeError(name)
+x = T()
+""",
+        "x.a == 1 and x.b == 2",
+    ),
     "one with a way of its own": (
         """
 class T(float):
@@ -369,3 +394,17 @@ def test_what_a_class_makes_works_in_a_new_process():
         CASES["a number with a unit"][0] + "y = {x: [x]}",
         "assert y[3.5][0] is x and type(x) is Temp and x.unit == 'C' and Temp(1, 'K').unit == 'K'",
     )
+
+
+def test_one_that_fails_when_it_is_asked_costs_only_the_names_that_lead_to_it():
+    result = roundtrip("""
+class Endless:
+    def __init__(self): self.parts = {}
+    def __getattr__(self, name): return self.parts[name]
+    def __reduce__(self): return object.__new__, (type(self),), {"parts": {}}
+x = Endless()
+shared = [1]
+both = [x, shared]
+""")
+    assert {missing.name for missing in result.report.missing} == {"x", "both"}
+    assert result["shared"] == [1]
