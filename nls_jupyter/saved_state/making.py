@@ -14,6 +14,7 @@ import decimal
 import fractions
 import pathlib
 import random
+import sys
 import types
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,15 +40,25 @@ _ARGS_OF_NAMED: Any = content_of(collections.namedtuple("_ARGS_OF_NAMED", ""))["
 
 def base_of(kind: type) -> type | None:
     """By which type instances of a class are to be made, if not by the class; a class with a way of its own is not."""
-    base = next(base for base in line_of(kind) if base in _BUILT_ON)
+    base = next(base for base in line_of(kind) if base in _BUILT_ON or _is_numpys_number(base))
     if base is kind or kind in copyreg.dispatch_table or not all(_is_left_to(base, kind, way) for way in _WAYS):
         return None
     if base is object:
         return base if _wants_more(kind) else None
-    adds = base in _WITHOUT_ATTRIBUTES or any(
+    adds = _loses_attributes(base) or any(
         owner_of(kind, name) is not owner_of(base, name) for name in ("__new__", "__init__")
     )
     return base if adds and maker_of(kind) is maker_of(base) else None
+
+
+def _is_numpys_number(kind: type) -> bool:
+    """Whether it is one of NumPy's types, which pickles an instance of a class of somebody's as one of its own."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and issubclass(kind, numpy.number) and kind in numpy.sctypeDict.values()
+
+
+def _loses_attributes(base: type) -> bool:
+    return base in _WITHOUT_ATTRIBUTES or _is_numpys_number(base)
 
 
 def _is_left_to(base: type, kind: type, way: str) -> bool:
@@ -85,12 +96,14 @@ def reduce(base: Any, handler: Callable[[Any], Any] | None, thing: Any) -> Any:
     kind = type(thing)
     if make is copyreg.__newobj__:  # type: ignore[attr-defined]
         args = base.__getnewargs__(thing) if hasattr(base, "__getnewargs__") else args[1:]
+    elif _is_numpys_number(base):
+        args = (make(*args),)
     elif make is not kind:
         return reduced
     if type(state) is dict:
         state = dict(state)  # its own would look as if somebody held it
     made_of = base, kind, *args
-    if base in _WITHOUT_ATTRIBUTES:
+    if _loses_attributes(base):
         return new, made_of, (state, _added(base, thing)), items, pairs, fill
     return new, made_of, state, items, pairs, setter
 

@@ -307,6 +307,15 @@ x = T(name="n")
 """,
         "x.name == 'n' and x.a == 'na'",
     ),
+    "a number of NumPy's with a unit": (
+        """
+import numpy as np
+class T(np.float64):
+    def __new__(cls, value, unit): made = super().__new__(cls, value); made.unit = unit; return made
+x = T(1.5, "m")
+""",
+        "x == 1.5 and x.unit == 'm' and type(x).__name__ == 'T'",
+    ),
     "slots that are asked for others": (
         """
 class T:
