@@ -15,7 +15,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between.seams import ABC_CONTENT, CLASS_TRACKER, SLOT_NAMES
-from nls_jupyter.saved_state import enumerations
+from nls_jupyter.saved_state import enumerations, typing_constructs
 from nls_jupyter.saved_state.kinds import content_of, line_of
 from nls_jupyter.saved_state.looks import ATOMS, importable, is_written_in_python
 from nls_jupyter.saved_state.tolerant import children_of
@@ -44,8 +44,11 @@ def as_written(kind: type, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
     make, made_of, (state, slots), *more = reduced
     state.pop(_FOUND, None)
     places = {name: place for place, name in enumerate(vars(kind))}
+    if typing_constructs.is_typed_dict(kind):
+        meta, name, _, body, tracker, *_ = made_of
+        make, made_of = typing_constructs.make_typed_dict, (meta, name, kind.__bases__, body, tracker)
     # What stands for other bases than it has (`typing.NamedTuple`) is made in another way.
-    if types.resolve_bases(made_of[2]) == kind.__bases__:
+    elif types.resolve_bases(made_of[2]) == kind.__bases__:
         state = {**{name: value for name, value in vars(kind).items() if _is_inherited(kind, name)}, **state}
         meta, name, bases, body, *rest = made_of
         makers = (*(maker for maker in meta.__mro__ if maker not in _PLAIN), *_told(kind.__bases__))

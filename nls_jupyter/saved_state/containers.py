@@ -6,17 +6,32 @@ members for another argument. Here it is read and put in past them.
 
 from __future__ import annotations
 
+import collections
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+
+def _put_in_order(made: Any, items: list[Any]) -> None:
+    for key, value in items:
+        collections.OrderedDict.__setitem__(made, key, value)
+
+
 _PUT: Final[dict[Any, Callable[[Any, Any], object]]] = {
+    collections.OrderedDict: _put_in_order,
+    collections.defaultdict: dict.update,
+    collections.Counter: dict.update,
+    collections.deque: collections.deque.extend,
     dict: dict.update,
     list: lambda made, items: list.__iadd__(made, items),
     set: set.update,
     frozenset: lambda _, __: None,
 }
+# What they are made with beside their members: the factory, the bound.
+_MADE_WITH: Final = (collections.defaultdict, collections.deque)
+# Whose members need no hash.
+LINES: Final = (list, collections.deque)
 _WAYS = ("__reduce__", "__reduce_ex__", "__getnewargs__", "__getnewargs_ex__")
 
 
@@ -33,9 +48,13 @@ def reduce(base: Any, thing: Any) -> Any:
     """As pickle would, but for how its content is read, and put in again."""
     reduced = thing.__reduce_ex__(5)
     state = reduced[2] if len(reduced) > 2 else None
-    items = list((base.items if base is dict else base.__iter__)(thing))
+    if state is None and issubclass(base, dict):  # some are pickled without their attributes
+        state = object.__getstate__(thing)
+    items = list((base.items if issubclass(base, dict) else base.__iter__)(thing))
     made_of = items if base is frozenset else None
-    return new, (base, type(thing), made_of), (base, [] if base is frozenset else items, state), None, None, fill
+    made_with = reduced[1] if base in _MADE_WITH else ()
+    content = (base, [] if base is frozenset else items, state, made_with)
+    return new, (base, type(thing), made_of), content, None, None, fill
 
 
 def new(base: Any, kind: type, items: list[Any] | None) -> Any:
@@ -43,11 +62,18 @@ def new(base: Any, kind: type, items: list[Any] | None) -> Any:
     return base.__new__(kind) if items is None else base.__new__(kind, items)
 
 
-def fill(thing: Any, content: tuple[Any, list[Any], Any]) -> None:
+def fill(thing: Any, content: tuple[Any, list[Any], Any, tuple[Any, ...]]) -> None:
     """What is in it, then its attributes, as pickle gives them."""
-    base, items, state = content
+    base, items, state, made_with = content
+    begin(thing, base, made_with)
     put(base, thing, items)
     give(thing, state)
+
+
+def begin(thing: Any, base: Any, made_with: tuple[Any, ...]) -> None:
+    """Before there is anything in it."""
+    if made_with:
+        base.__init__(thing, *made_with)
 
 
 def put(base: Any, thing: Any, items: list[Any]) -> None:

@@ -6,6 +6,7 @@ code; each of them may raise anything. What looks at objects that it does not kn
 
 from __future__ import annotations
 
+import types
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from nls_jupyter.saved_state.watchdog import SaveEndsError
@@ -18,6 +19,7 @@ _MODULE: Any = type.__dict__["__module__"]
 _QUALNAME: Any = type.__dict__["__qualname__"]
 _CONTENT: Any = type.__dict__["__dict__"]
 _MRO: Any = type.__dict__["__mro__"]
+_BASE: Any = type.__dict__["__base__"]
 
 
 def is_of(thing: object, kind: type[_T]) -> TypeGuard[_T]:
@@ -50,6 +52,18 @@ def line_of(kind: type) -> tuple[type, ...]:
     """A class and those that it inherits from, in the order in which they are asked."""
     line: tuple[type, ...] = _MRO.__get__(kind)
     return line
+
+
+def maker_of(kind: type) -> type:
+    """The one of those that it inherits from, or itself, whose `__new__` is written in C, and makes all instances."""
+    while type(content_of(kind).get("__new__")) is not types.BuiltinFunctionType:
+        kind = _BASE.__get__(kind)
+    return kind
+
+
+def owner_of(kind: type, name: str) -> type | None:
+    """Who gives a class what it has under this name; nobody where it has nothing."""
+    return next((base for base in line_of(kind) if name in content_of(base)), None)
 
 
 def text_of(error: BaseException) -> str:

@@ -8,6 +8,7 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.saved_state import log_handlers
 from nls_jupyter.saved_state.aspect import Aspect
 from nls_jupyter.saved_state.places import Place, asked_by_a_cell, is_librarys_object, name_of
 
@@ -27,6 +28,7 @@ class Logging:
     def __init__(self) -> None:
         self._loggers: set[str] = set()
         self._handlers: list[tuple[str, logging.Handler]] = []
+        self._put_back: list[logging.Handler] = []
         self._filters: list[tuple[str, Any]] = []
 
     def follow(self) -> None:
@@ -66,7 +68,7 @@ class Logging:
     def places(self) -> tuple[Place, ...]:
         """Objects."""
         return (
-            Place("log handler", self._entries, self._put, lambda _, parts: f"{name_of(parts[1])} of {parts[0]}"),
+            Place("log handler", self._entries, self._put, lambda _, parts: f"{name_of(type(parts[1]))} of {parts[0]}"),
             Place("log filter", self._filtering, self._filter, lambda _, parts: f"{name_of(parts[1])} of {parts[0]}"),
             Place("logging", _makers, _set_maker, comes_by_itself=is_librarys_object),
         )
@@ -87,9 +89,9 @@ class Logging:
             self._note(logger)
 
     def _entries(self) -> Iterator[tuple[Hashable, Entry]]:
-        for name, handler in self._handlers:
+        for name, handler in dict.fromkeys(self._handlers):
             if handler in _named(name).handlers:
-                yield (name, id(handler)), (name, *_described(handler))
+                yield (name, id(handler)), (name, handler)
 
     def _filtering(self) -> Iterator[tuple[Hashable, Entry]]:
         for name, accepts in self._filters:
@@ -100,18 +102,22 @@ class Logging:
         _named(name).addFilter(accepts)
         self._filters.append((name, accepts))
 
-    def _put(self, name: str, kind: type[Any], level: int, formatter: logging.Formatter | None, *others: Any) -> None:
-        *filters, target = others
+    def _put(self, name: str, handler: logging.Handler) -> None:
         logger = _named(name)
-        if any(type(there) is kind and _described(there)[-1] == target for there in logger.handlers):
-            return  # a module of the user's has asked for it again
-        handler = target if isinstance(target, logging.Handler) else _made(kind, target)
-        handler.setLevel(level)
-        handler.setFormatter(formatter)
-        for accepts in filters:
-            handler.addFilter(accepts)
-        logger.addHandler(handler)
+        if handler not in logger.handlers:
+            asked_for = [there for whose, there in self._handlers if whose == name and there in logger.handlers]
+            if (again := next((there for there in asked_for if self._is_made_again(there, handler)), None)) is not None:
+                logger.removeHandler(again)
+                again.close()
+                log_handlers.register(handler)
+            logger.addHandler(handler)
+        self._put_back.append(handler)
         self._note(logger, handler)
+
+    def _is_made_again(self, there: logging.Handler, handler: logging.Handler) -> bool:
+        """Whether a module of the user's has asked for it again, when it was imported."""
+        ours = any(there is one for one in self._put_back)
+        return not ours and type(there) is type(handler) and _writes_to(there) == _writes_to(handler) != ""
 
 
 def _names_of_levels() -> dict[int, str]:
@@ -140,16 +146,9 @@ def _named(name: str) -> logging.Logger:
     return logging.getLogger(None if name == logging.root.name else name)
 
 
-def _described(handler: logging.Handler) -> Entry:
-    """How to make one like it; of those that only their owner can make, the handler itself, for its reason."""
+def _writes_to(handler: logging.Handler) -> str:
+    """The file or stream, where it is one that every process has; empty for all else."""
+    if isinstance(handler, logging.FileHandler):
+        return handler.baseFilename
     stream = getattr(handler, "stream", None)
-    target: object = handler
-    if type(handler) is logging.StreamHandler and stream is not None:
-        target = next((name for name in _STREAMS if getattr(sys, name) is stream), handler)
-    elif type(handler) is logging.FileHandler:
-        target = handler.baseFilename
-    return type(handler), handler.level, handler.formatter, *handler.filters, target
-
-
-def _made(kind: type[Any], target: str) -> Any:
-    return kind(getattr(sys, target) if target in _STREAMS else target)
+    return next((name for name in _STREAMS if stream is not None and getattr(sys, name) is stream), "")

@@ -166,7 +166,8 @@ def look_at_function(namespaces: set[int], function: types.FunctionType) -> Look
         return None
     names = (function.__name__, function.__qualname__, function.__module__, function.__doc__)
     parts = (function.__code__, function.__defaults__, function.__kwdefaults__, vars(function), function.__closure__)
-    return Look(children=(*names, *parts, function.__annotations__))
+    variables = getattr(function, "__type_params__", ())  # since Python 3.12
+    return Look(children=(*names, *parts, function.__annotations__, *variables))
 
 
 def look_at_class(kind: type) -> Look:

@@ -13,6 +13,7 @@ from nls_jupyter.between.seams import FUNCTION_REDUCE, TORCH_FUNCTION_FROM
 from nls_jupyter.saved_state import (
     classes,
     containers,
+    exceptions,
     figures,
     foreign_types,
     handles,
@@ -20,8 +21,11 @@ from nls_jupyter.saved_state import (
     inline,
     ipython_parts,
     libraries,
+    log_handlers,
+    making,
     optimizers,
     reducers,
+    typing_constructs,
     widgets,
     wrappers,
 )
@@ -49,7 +53,8 @@ class Rules:
         self.namespaces = {id(namespace) for namespace in namespaces}
         self.libraries = libraries.loaded(self.regions)
         self.unsavable = tuple(reducers.unsavable_types())
-        self.families = (*widgets.families(), *handles.families(), *optimizers.families(), *figures.families())
+        of_kinds = (widgets, handles, log_handlers, optimizers, figures)
+        self.families = tuple(family for of_kind in of_kinds for family in of_kind.families())
         self.handlers: dict[type, Callable[[Any], Any] | None] = _own_handlers(self.regions)
         self.lookers: dict[type, Looker] = wrappers.lookers()
         for library in self.libraries:
@@ -80,7 +85,9 @@ class Rules:
 
 
 def _own_handlers(regions: Regions) -> dict[type, Callable[[Any], Any] | None]:
-    return {**reducers.HANDLERS, **wrappers.handlers(regions), **figures.handlers(regions)}
+
+    of_regions = {**wrappers.handlers(regions), **figures.handlers(regions)}
+    return {**reducers.HANDLERS, **typing_constructs.handlers(), **of_regions}
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
@@ -125,7 +132,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
                 return with_attributes if reducers.has_attributes(kind) else reduce
         if issubclass(kind, BaseException):
             return functools.partial(
-                reducers.reduce_instance, self._note, functools.partial(wrappers.reduce_error, self._note)
+                reducers.reduce_instance, self._note, functools.partial(exceptions.reduce, self._note)
             )
         if foreign_types.has_memory(kind):
             reduce = functools.partial(foreign_types.reduce_memory, self._note)
@@ -135,13 +142,20 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
             reduce = functools.partial(containers.reduce, base)
             with_attributes = functools.partial(reducers.reduce_instance, self._note, reduce)
             return with_attributes if reducers.has_attributes(kind) else reduce
-        if kind not in self.dispatch_table and reducers.has_attributes(kind):
-            layouts = inline.layouts_of(kind)
-            plain = reducers.reduce_delegating if reducers.delegates(kind) else None
-            return functools.partial(
-                reducers.reduce_instance, self._note, plain if layouts is None else _reduce_inline(layouts)
-            )
-        return None
+        if kind in self.dispatch_table:
+            return None
+        handler = self._plain_handler(kind)
+        if (maker := making.base_of(kind)) is not None:
+            handler = functools.partial(making.reduce, maker, handler)
+        if reducers.has_attributes(kind):
+            return functools.partial(reducers.reduce_instance, self._note, handler)
+        return handler
+
+    def _plain_handler(self, kind: type) -> Callable[[Any], Any] | None:
+        layouts = inline.layouts_of(kind) if reducers.has_attributes(kind) else None
+        if layouts is not None:
+            return _reduce_inline(layouts)
+        return reducers.reduce_delegating if reducers.delegates(kind) else None
 
     def _reduce_class(self, kind: type) -> Any:
         # cloudpickle refers only to what somebody has imported.
@@ -150,6 +164,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         reduced = super().reducer_override(kind)
         if type(reduced) is not tuple or len(reduced) <= 2:
             return reduced
+        reducers.refuse_mapped(kind)
         if name_of(kind) != kind.__name__:
             reduced[2][0].setdefault("__qualname__", name_of(kind))
         return classes.as_written(kind, reduced)
@@ -170,6 +185,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
             base_globals, slots["__globals__"] = reducers.GlobalsOf(home), {}
         # The cells themselves, not their values: functions of one scope go on sharing its variables.
         slots["__closure__"] = None
+        if variables := getattr(function, "__type_params__", ()):  # since Python 3.12
+            slots["__type_params__"] = variables
         made_of = (code, base_globals, name, defaults, function.__closure__)
         return make_function, made_of, (fill, (attributes, slots)), None, None, fill_function
 

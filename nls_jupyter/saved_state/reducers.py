@@ -52,6 +52,12 @@ def unsavable_types() -> Iterator[tuple[type, str]]:
             yield kind, what
 
 
+def refuse_mapped(kind: type) -> None:
+    """Raises UnsavableError for a class of cells that SQLAlchemy has mapped: it does that when a class is made."""
+    if "sqlalchemy.orm" in sys.modules and sys.modules["sqlalchemy"].inspect(kind, raiseerr=False) is not None:
+        raise UnsavableError("a class that SQLAlchemy has mapped to a table", kind)
+
+
 def reduce_module(module: types.ModuleType) -> Any:
     """By name, with the submodules that the process imported beside it (`import urllib.request`)."""
     name = module.__name__
@@ -148,21 +154,26 @@ def delegates(kind: type) -> bool:
     """Whether its instances are asked for attributes that they lack, and are pickled like any other object."""
     ways = ("__reduce__", "__reduce_ex__")
     plain = all(getattr(kind, way) is getattr(object, way) for way in ways)
-    return plain and hasattr(kind, "__getattr__") and not hasattr(kind, "__setstate__")
+    asks = hasattr(kind, "__getattr__") and not hasattr(kind, "__setstate__")
+    return plain and asks and not issubclass(kind, type)
 
 
 def reduce_delegating(thing: Any) -> Any:
     """One whose `__getattr__` may need attributes that it gets only now: nobody asks it for `__setstate__`."""
     reduced = thing.__reduce_ex__(5)
-    if type(reduced) is tuple and len(reduced) > 2 and type(reduced[2]) is dict and reduced[0] is copyreg.__newobj__:  # type: ignore[attr-defined]
+    if type(reduced) is tuple and len(reduced) > 2 and reduced[2] and reduced[0] is copyreg.__newobj__:  # type: ignore[attr-defined]
         make, args, state, items, pairs = (*reduced, None, None)[:5]
         return make, args, state, items, pairs, set_attributes
     return reduced
 
 
-def set_attributes(thing: Any, state: dict[str, Any]) -> None:
+def set_attributes(thing: Any, state: dict[str, Any] | tuple[dict[str, Any] | None, dict[str, Any]]) -> None:
     """As pickle does it for an object that has no way of its own."""
-    vars(thing).update(state)
+    attributes, slots = state if isinstance(state, tuple) else (state, {})
+    if attributes:
+        vars(thing).update(attributes)
+    for name, value in slots.items():
+        setattr(thing, name, value)
 
 
 def attributes_are_held(function: types.FunctionType) -> bool:

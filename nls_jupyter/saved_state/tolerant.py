@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from nls_jupyter.between.seams import PYTHON_UNPICKLER
-from nls_jupyter.saved_state import containers, reducers
+from nls_jupyter.saved_state import containers, making, reducers
 from nls_jupyter.saved_state.arena import SavedStateDamagedError
 from nls_jupyter.saved_state.kinds import is_of, module_of, name_of, text_of
 from nls_jupyter.saved_state.late import ONLY_REFERS, Late, LeadsBackError, container, is_container
@@ -120,7 +120,7 @@ class TolerantUnpickler(_PythonUnpickler):  # type: ignore[misc]
             made = function(*args)
             if function is containers.new and args[2] is not None and self._late.waits_for(args[2]):
                 self._late.frozen(made, args[2])
-            elif function is containers.new:
+            elif function in {containers.new, making.new}:
                 self._late.made(made)
             elif args:
                 self._late.built(args[0])
@@ -144,12 +144,13 @@ class TolerantUnpickler(_PythonUnpickler):  # type: ignore[misc]
         self._late.fill(empty, args[0], put, waits)
         return empty
 
-    def _fills_late(self, thing: Any, content: tuple[Any, list[Any], Any]) -> bool:
+    def _fills_late(self, thing: Any, content: tuple[Any, list[Any], Any, tuple[Any, ...]]) -> bool:
         """Whether an instance that is a container has got its attributes now, and its members have to wait."""
-        base, items, state = content
-        members = [key for key, _ in items] if base is dict else [] if base is list else items
+        base, items, state, made_with = content
+        members = [key for key, _ in items] if issubclass(base, dict) else [] if base in containers.LINES else items
         if not self._late.waits_for(members):
             return False
+        containers.begin(thing, base, made_with)
         self._late.fill(thing, members, lambda: containers.put(base, thing, items))
         own_way = hasattr(thing, "__setstate__")
         if not own_way or not self._late.state(thing, state, lambda: containers.give(thing, state)):
@@ -171,7 +172,7 @@ class TolerantUnpickler(_PythonUnpickler):  # type: ignore[misc]
 
     def _load_build(self) -> None:
         state, target = self.stack[-1], self.stack[-2]
-        own_way = type(target) is not Lost and type(state) is not Lost and hasattr(target, "__setstate__")
+        own_way = type(target) is not Lost and type(state) is not Lost and _has_own_way(target)
         if own_way and self._late.state(target, state, lambda: target.__setstate__(state)):
             del self.stack[-1]
         else:
@@ -330,6 +331,16 @@ def children_of(node: Any) -> Iterator[Any]:
     for child in gc.get_referents(node):
         if child is not function_globals:
             yield child
+
+
+def _has_own_way(target: Any) -> bool:
+    """Whether it takes its state itself; one whose own code fails when it is asked is asked once more, under guard."""
+    try:
+        return hasattr(target, "__setstate__")
+    except SaveEndsError:
+        raise
+    except BaseException:  # noqa: BLE001 - the same again is what is told
+        return False
 
 
 def _only_fills(function: Any) -> bool:

@@ -189,10 +189,3 @@ def _view(owner: bytes | bytearray, readonly: bool) -> memoryview:  # noqa: FBT0
 def _cast_view(content: bytes | bytearray, view_format: str, shape: list[int]) -> memoryview:
     whole = memoryview(content)
     return whole if view_format == "B" and len(shape) == 1 else whole.cast(view_format, shape)  # type: ignore[call-overload]
-
-
-def reduce_error(note: Callable[[str], None], error: BaseException) -> Any:
-    """Pickle keeps an exception's class, arguments and attributes."""
-    if (error.__traceback__, error.__cause__, error.__context__) != (None, None, None):
-        note("an exception comes back without its traceback and without what caused it")
-    return NotImplemented
