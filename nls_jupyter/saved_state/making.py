@@ -12,6 +12,7 @@ import copyreg
 import datetime
 import decimal
 import fractions
+import inspect
 import pathlib
 import random
 import sys
@@ -19,8 +20,9 @@ import types
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_jupyter.saved_state import containers
-from nls_jupyter.saved_state.kinds import content_of, line_of, maker_of, owner_of
+from nls_jupyter.saved_state.kinds import content_of, line_of, maker_of, module_of, owner_of
 from nls_jupyter.saved_state.looks import importable
+from nls_jupyter.saved_state.origins import is_the_users_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,12 +45,12 @@ def base_of(kind: type) -> type | None:
     base = next(base for base in line_of(kind) if base in _BUILT_ON or _is_numpys_number(base))
     if base is kind or kind in copyreg.dispatch_table or not all(_is_left_to(base, kind, way) for way in _WAYS):
         return None
+    if maker_of(kind) is not maker_of(base):
+        return None
     if base is object:
         return base if _wants_more(kind) else None
-    adds = _loses_attributes(base) or any(
-        owner_of(kind, name) is not owner_of(base, name) for name in ("__new__", "__init__")
-    )
-    return base if adds and maker_of(kind) is maker_of(base) else None
+    adds = any(owner_of(kind, name) is not owner_of(base, name) for name in ("__new__", "__init__"))
+    return base if _loses_attributes(base) or (adds and not _may_hand_out(base, kind)) else None
 
 
 def _is_numpys_number(kind: type) -> bool:
@@ -74,15 +76,31 @@ def _wants_more(kind: type) -> bool:
 
     One of a library's may hand out what that has already.
     """
+    owner, function = _own_new(kind)
+    return function is not None and not (importable(owner) and _takes(function, 0))
+
+
+def _may_hand_out(base: type, kind: type) -> bool:
+    """Whether it is a library's class that can be called with what it is pickled with."""
+    owner, function = _own_new(kind)
+    if function is None or not importable(owner) or is_the_users_module(module_of(owner)):
+        return False
+    named = owner_of(kind, "__getnewargs__") is not owner_of(base, "__getnewargs__")
+    return _takes(function, len(kind._fields) if named else 2 if base is complex else 1)  # type: ignore[attr-defined]
+
+
+def _own_new(kind: type) -> tuple[Any, types.FunctionType | None]:
+    """Who has written the `__new__` of a class in Python, and that, if somebody has."""
     owner = owner_of(kind, "__new__")
-    if owner is None or maker_of(kind) is not object or owner is object:
-        return False
-    function = getattr(content_of(owner)["__new__"], "__func__", None)
-    if type(function) is not types.FunctionType:
-        return False
-    code, options = function.__code__, function.__kwdefaults__ or {}
-    wanted = code.co_argcount - len(function.__defaults__ or ()) > 1 or code.co_kwonlyargcount > len(options)
-    return wanted or not importable(owner)
+    function = getattr(content_of(owner)["__new__"], "__func__", None) if owner is not None else None
+    return owner, function if type(function) is types.FunctionType else None
+
+
+def _takes(function: types.FunctionType, count: int) -> bool:
+    """Whether a `__new__` can be called with a class and so many arguments."""
+    code, defaults, options = function.__code__, function.__defaults__ or (), function.__kwdefaults__ or {}
+    most = sys.maxsize if code.co_flags & inspect.CO_VARARGS else code.co_argcount
+    return code.co_argcount - len(defaults) <= count + 1 <= most and code.co_kwonlyargcount <= len(options)
 
 
 def reduce(base: Any, handler: Callable[[Any], Any] | None, thing: Any) -> Any:

@@ -8,15 +8,12 @@ own affair.
 from __future__ import annotations
 
 import enum
-import functools
 import importlib
 import sys
-import sysconfig
 import types
 from dataclasses import dataclass, field
 from importlib.abc import MetaPathFinder
 from importlib.machinery import SourceFileLoader
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between.after_import import found_behind
@@ -26,6 +23,7 @@ from nls_jupyter.saved_state import looks
 from nls_jupyter.saved_state.graph import Graph
 from nls_jupyter.saved_state.kinds import content_of, is_of, module_of, name_of
 from nls_jupyter.saved_state.manifest import MissingName, describe, type_name
+from nls_jupyter.saved_state.origins import is_the_users
 from nls_jupyter.saved_state.pickler import Probe, Rules
 from nls_jupyter.saved_state.watchdog import SaveEndsError
 
@@ -35,12 +33,6 @@ if TYPE_CHECKING:
 
     from nls_jupyter.saved_state.graph import Component
 
-_INSTALLED = tuple(
-    {str(Path(path).resolve()) for key, path in sysconfig.get_paths().items() if key not in {"data", "scripts"}}
-)
-_PACKAGES = {"site-packages", "dist-packages"}
-_NO_FILES = (None, "built-in", "frozen")
-_OURS = ("nls_jupyter", "nls_jupyter_server", "nls_scheduler")
 # Of a class: what Python makes of its source, and what others note there.
 _NOT_CONTENT = frozenset({"__dict__", "__weakref__", "__slotnames__", "__doc__", "__module__", ABC_CONTENT.name})
 # What is replaced as a whole, never changed.
@@ -224,12 +216,3 @@ class _Finder(MetaPathFinder):
             self._modules.imported(module)
 
         return exec_module
-
-
-@functools.cache
-def is_the_users(name: str, origin: str | None) -> bool:
-    """Whether a module of this name from this file is of the user's own, not an installed one."""
-    if origin in _NO_FILES or name.partition(".")[0] in _OURS:
-        return False
-    path = Path(str(origin)).resolve()
-    return not _PACKAGES.intersection(path.parts) and not str(path).startswith(_INSTALLED)

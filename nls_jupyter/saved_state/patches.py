@@ -11,7 +11,8 @@ import re
 import types
 from typing import TYPE_CHECKING, Any, Final
 
-from nls_jupyter.saved_state.places import Place, is_the_users_module
+from nls_jupyter.saved_state.origins import is_the_users_module
+from nls_jupyter.saved_state.places import Place
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping

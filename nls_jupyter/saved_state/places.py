@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.saved_state.looks import ATOMS, importable
 from nls_jupyter.saved_state.manifest import MissingName, describe, type_name
-from nls_jupyter.saved_state.modules import is_the_users
+from nls_jupyter.saved_state.origins import is_the_users_module
 from nls_jupyter.saved_state.watchdog import IMPORTING, StuckError
 
 if TYPE_CHECKING:
@@ -150,13 +150,6 @@ def is_librarys_object(thing: Any) -> bool:
 
 def _is_the_users_code(thing: Any) -> bool:
     return isinstance(thing, types.FunctionType) and is_the_users_module(thing.__module__)
-
-
-def is_the_users_module(name: str | None) -> bool:
-    """Whether it is the notebook itself, or a module that is not installed."""
-    if name is None or name == "__main__" or name not in sys.modules:
-        return True
-    return is_the_users(name, getattr(getattr(sys.modules[name], "__spec__", None), "origin", None))
 
 
 def _same(one: Entry, other: Entry) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between.seams import THREAD_TARGET
 from nls_jupyter.saved_state.aspect import Aspect
-from nls_jupyter.saved_state.places import is_the_users_module
+from nls_jupyter.saved_state.origins import is_the_users_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -49,13 +49,17 @@ def _is_found(thing: Any) -> bool:
 def _reduce_variable(found: Any) -> Any:
     if _is_found(found):
         return NotImplemented
-    options = {name: True for name in _VARIANCE if getattr(found, f"__{name}__", False)}
+    kind: Any = type(found)
+    options: dict[str, Any] = {name: True for name in _VARIANCE if getattr(found, f"__{name}__", False)}
     if (bound := getattr(found, "__bound__", None)) is not None:
         options["bound"] = bound
-    if getattr(found, "has_default", bool)():  # since Python 3.13
-        options["default"] = found.__default__
+    if hasattr(found, "has_default"):
+        if sys.version_info < (3, 13):  # that has given it one
+            kind = getattr(sys.modules["typing_extensions"], kind.__name__)
+        if found.has_default():
+            options["default"] = found.__default__
     constraints = getattr(found, "__constraints__", ())
-    return make_variable, (type(found), found.__name__, constraints, options, found.__module__)
+    return make_variable, (kind, found.__name__, constraints, options, found.__module__)
 
 
 def make_variable(kind: Any, name: str, constraints: tuple[Any, ...], options: dict[str, Any], module: str) -> Any:

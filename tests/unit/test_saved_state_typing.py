@@ -187,6 +187,22 @@ P = typing.ParamSpec("P")
     assert result["x"] == [result["has_type_names"].UserId, result["has_type_names"].P]
 
 
+def test_a_default_that_typing_extensions_has_given_comes_back():
+    pytest.importorskip("typing_extensions")
+    result = of_user(
+        cells("""
+import typing_extensions
+T = typing_extensions.TypeVar("T", default=int)
+P = typing_extensions.ParamSpec("P", default=[int, str])
+class G(typing.Generic[T]): pass
+""")
+    )
+    assert not result.unsaved
+    assert not result.report.missing
+    assert (result["T"].__default__, result["P"].__default__) == (int, [int, str])
+    assert result["G"].__parameters__ == (result["T"],)
+
+
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="there are no aliases")
 def test_an_alias_that_leads_nowhere_or_to_itself_with_variables_is_named():
     result = of_user(cells("type Late = NotThere | int\ntype R[T] = T | list[R[T]]"))
