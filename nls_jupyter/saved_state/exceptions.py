@@ -34,7 +34,8 @@ def reduce(note: Callable[[str], None], error: BaseException) -> Any:
     if issubclass(kind, AttributeError) and _read(*_NOT_KEPT, error) is not None:
         note("an error of an attribute comes back without the object that it was looked for in")
     maker: Any = maker_of(kind)
-    made_of = (error.message, error.exceptions) if isinstance(error, BaseExceptionGroup) else ()
+    of_groups = ("message", "exceptions") if issubclass(kind, BaseExceptionGroup) else ()
+    made_of = (_read(BaseExceptionGroup, name, error) for name in of_groups)
     state = _args_of(error), list(_fields(error)), dict(vars(error))
     return maker.__new__, (kind, *made_of), state, None, None, fill
 
@@ -82,7 +83,7 @@ def fill(error: BaseException, state: tuple[tuple[Any, ...], list[Field], dict[s
             content_of(base)[name].__set__(error, value)
     if owner_of(type(error), "__setstate__") is BaseException:
         vars(error).update(attributes)
-    else:
+    elif attributes:
         error.__setstate__(attributes)
 
 

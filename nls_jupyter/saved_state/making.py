@@ -86,7 +86,7 @@ def _may_hand_out(base: type, kind: type) -> bool:
     if function is None or not importable(owner) or is_the_users_module(module_of(owner)):
         return False
     named = owner_of(kind, "__getnewargs__") is not owner_of(base, "__getnewargs__")
-    return _takes(function, len(kind._fields) if named else 2 if base is complex else 1)  # type: ignore[attr-defined]
+    return _takes(function, len(kind.__match_args__) if named else 2 if base is complex else 1)  # type: ignore[attr-defined]
 
 
 def _own_new(kind: type) -> tuple[Any, types.FunctionType | None]:

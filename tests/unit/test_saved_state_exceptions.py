@@ -109,6 +109,12 @@ class E(ExceptionGroup):
     def __init__(self, errors): self.code = 3
 x = E([ValueError(1), TypeError(2)])
 """,
+    "a group that says something else of itself": """
+class E(ExceptionGroup):
+    message = property(lambda self: "else")
+    def __init__(self, text, errors): self.text = text
+x = E("text", [ValueError(1)])
+""",
     "notes, no cause to be shown, changed arguments": """
 class E(UnicodeDecodeError):
     def __init__(self, content): super().__init__("utf-8", content, 0, 1, "bad")
