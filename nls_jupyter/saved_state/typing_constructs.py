@@ -43,7 +43,8 @@ def _is_found(thing: Any) -> bool:
     """Whether a module that can be imported has it under its name."""
     if thing.__module__ in {"__main__", None}:
         return False
-    return getattr(sys.modules.get(thing.__module__), thing.__name__, None) is thing
+    module = sys.modules.get(thing.__module__)
+    return module is not None and vars(module).get(thing.__name__) is thing
 
 
 def _reduce_variable(found: Any) -> Any:
