@@ -135,6 +135,14 @@ def _difference(one: str, two: str) -> str:
     return f"{one.partition(':')[0]}: {only[0][:300]} | {only[1][:300]}"
 
 
+def _seen(names: dict[str, Any]) -> list[str]:
+    """The portrait; what all of a process draw from begins anew for it: settings of the process are not kept here."""
+    for module, seed in (("numpy.random", "seed"), ("torch", "manual_seed")):
+        if module in sys.modules:
+            getattr(sys.modules[module], seed)(0)
+    return portrait(names)
+
+
 def _save(name: str, kind: type, channel: socket.socket) -> Any:
     try:
         thing = zoo.make(name, kind)
@@ -154,8 +162,8 @@ def _save(name: str, kind: type, channel: socket.socket) -> Any:
         "missing": {lost.name: _CHANGING.sub("", lost.reason) for lost in manifest.missing},
         "changed": changed,
         "kept": list(kept),
-        "portrait": portrait(kept),
-        "alone": portrait({"x": thing}),
+        "portrait": _seen(kept),
+        "alone": _seen({"x": thing}),
     }
 
 
@@ -165,8 +173,8 @@ def _restore(descriptors: list[int], changed: dict[str, str]) -> Any:
         report = saver.restore(descriptors, names)
     return {
         "missing": {lost.name: _CHANGING.sub("", lost.reason) for lost in report.missing},
-        "portrait": portrait({name: value for name, value in names.items() if name not in changed}),
-        "alone": portrait({"x": names.get("x")}),
+        "portrait": _seen({name: value for name, value in names.items() if name not in changed}),
+        "alone": _seen({"x": names.get("x")}),
     }
 
 
@@ -178,9 +186,9 @@ def _plainly(name: str, kind: type, kept: Sequence[str]) -> Any:
     found: dict[str, Any] = {}
     with contextlib.suppress(Exception):
         again = pickle.loads(pickle.dumps(thing, 5))
-        portrait(dict.fromkeys(("again", "x"), again))  # iterators are as far on as the others
-        found["pickled"] = portrait({"x": again})
-    return {**found, "made": portrait({each: names[each] for each in kept})}
+        _seen(dict.fromkeys(("again", "x"), again))  # iterators are as far on as the others
+        found["pickled"] = _seen({"x": again})
+    return {**found, "made": _seen({each: names[each] for each in kept})}
 
 
 def _in_a_process(work: Callable[[socket.socket], Any]) -> tuple[Any, list[int]]:
