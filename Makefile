@@ -161,7 +161,7 @@ version:
 
 # The screenshots in docs/images, taken by the tests in the browser.
 pictures: $(VENV)/.test labextension
-	NLS_PICTURES=true $(BIN)/python -m pytest tests/ui/test_story_in_the_browser.py
+	NLS_PICTURES=true $(BIN)/python -m pytest -m "long or not long" tests/ui/test_story_in_the_browser.py
 
 # What the images install, by hashes; ARGS=--upgrade for the newest versions.
 locks: $(VENV)/.base
