@@ -128,28 +128,27 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
                 return refuse(what)
         for base, reduce in self._families:
             if issubclass(kind, base):
-                with_attributes = functools.partial(reducers.reduce_instance, self._note, reduce)
-                return with_attributes if reducers.has_attributes(kind) else reduce
+                return self._with_attributes(kind, reduce)
         if issubclass(kind, BaseException):
-            return functools.partial(
-                reducers.reduce_instance, self._note, functools.partial(exceptions.reduce, self._note)
-            )
+            return self._with_attributes(kind, functools.partial(exceptions.reduce, self._note))
         if foreign_types.has_memory(kind):
-            reduce = functools.partial(foreign_types.reduce_memory, self._note)
-            with_attributes = functools.partial(reducers.reduce_instance, self._note, reduce)
-            return with_attributes if reducers.has_attributes(kind) else reduce
-        if kind not in self.dispatch_table and (base := containers.base_of(kind)) is not None:
-            reduce = functools.partial(containers.reduce, base)
-            with_attributes = functools.partial(reducers.reduce_instance, self._note, reduce)
-            return with_attributes if reducers.has_attributes(kind) else reduce
+            return self._with_attributes(kind, functools.partial(foreign_types.reduce_memory, self._note))
         if kind in self.dispatch_table:
             return None
+        if (base := containers.base_of(kind)) is not None:
+            return self._with_attributes(kind, functools.partial(containers.reduce, base))
         handler = self._plain_handler(kind)
         if (maker := making.base_of(kind)) is not None:
             handler = functools.partial(making.reduce, maker, handler)
-        if reducers.has_attributes(kind):
-            return functools.partial(reducers.reduce_instance, self._note, handler)
-        return handler
+        return self._with_attributes(kind, handler)
+
+    def _with_attributes(self, kind: type, handler: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
+        """The handler, for instances whose attributes somebody else may hold."""
+        return (
+            functools.partial(reducers.reduce_instance, self._note, handler)
+            if reducers.has_attributes(kind)
+            else handler
+        )
 
     def _plain_handler(self, kind: type) -> Callable[[Any], Any] | None:
         layouts = inline.layouts_of(kind) if reducers.has_attributes(kind) else None
