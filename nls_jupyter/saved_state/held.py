@@ -10,20 +10,13 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from nls_jupyter.between import seams
+from nls_jupyter.saved_state.torch_hooks import HOOKS, MARKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     Reduce = Callable[[Any], Any]
 
-# To these lead the handles of hooks that all modules and optimizers call.
-_HOOKS: Final = (
-    *(seams.TORCH_FORWARD_PRE_HOOKS, seams.TORCH_FORWARD_HOOKS, seams.TORCH_HOOKS_WITH_KEYWORDS),
-    *(seams.TORCH_HOOKS_ALWAYS_CALLED, seams.TORCH_BACKWARD_PRE_HOOKS, seams.TORCH_BACKWARD_HOOKS),
-    *(seams.TORCH_BUFFER_HOOKS, seams.TORCH_SUBMODULE_HOOKS, seams.TORCH_PARAMETER_HOOKS),
-    *(seams.TORCH_STEP_PRE_HOOKS, seams.TORCH_STEP_POST_HOOKS),
-)
 #: Modules, and what each holds: attributes of attributes, and what a function without arguments gives.
 _HELD: Final = (
     ("os", ("environ", "environb")),
@@ -37,7 +30,7 @@ _HELD: Final = (
     ("altair", ("renderers", "data_transformers")),
     ("jax", ("config",)),
     ("torch", ("default_generator",)),
-    *((seam.module, (seam.name,)) for seam in _HOOKS),
+    *((seam.module, (seam.name,)) for seam in (*HOOKS.values(), *MARKS)),  # handles of hooks lead to these
 )
 
 

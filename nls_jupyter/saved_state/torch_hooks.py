@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from nls_jupyter.between.seams import Seam
     from nls_jupyter.saved_state.places import Entry
 
-# What the user reads of a hook, and who has those of its kind.
-_HOOKS: Final[Mapping[str, Seam]] = {
+#: What the user reads of a hook, and who has those of its kind.
+HOOKS: Final[Mapping[str, Seam]] = {
     "forward pre-hook": seams.TORCH_FORWARD_PRE_HOOKS,
     "forward hook": seams.TORCH_FORWARD_HOOKS,
     "backward pre-hook": seams.TORCH_BACKWARD_PRE_HOOKS,
@@ -28,8 +28,8 @@ _HOOKS: Final[Mapping[str, Seam]] = {
     "hook before steps": seams.TORCH_STEP_PRE_HOOKS,
     "hook after steps": seams.TORCH_STEP_POST_HOOKS,
 }
-# Which of the hooks of `forward` want keywords, and which are called in any case.
-_MARKS: Final = (seams.TORCH_HOOKS_WITH_KEYWORDS, seams.TORCH_HOOKS_ALWAYS_CALLED)
+#: Which of the hooks of `forward` want keywords, and which are called in any case.
+MARKS: Final = (seams.TORCH_HOOKS_WITH_KEYWORDS, seams.TORCH_HOOKS_ALWAYS_CALLED)
 
 
 def place() -> Place:
@@ -51,16 +51,16 @@ def _set_next(number: int) -> None:
 
 
 def _entries() -> Iterator[tuple[Hashable, Entry]]:
-    for what, seam in _HOOKS.items():
+    for what, seam in HOOKS.items():
         is_full = seams.TORCH_BACKWARD_IS_FULL.here(None) if seam is seams.TORCH_BACKWARD_HOOKS else None
         for number, hook in seam.here({}).items():
-            yield (what, number), (what, number, *(number in mark.here({}) for mark in _MARKS), is_full, hook)
+            yield (what, number), (what, number, *(number in mark.here({}) for mark in MARKS), is_full, hook)
 
 
 def _put(what: str, number: int, *marks_and_hook: Any) -> None:
     """Raises RuntimeError where another hook has its number, or hooks are there that go with none of its kind."""
     *marks, is_full, hook = marks_and_hook
-    seam = _HOOKS[what]
+    seam = HOOKS[what]
     module = importlib.import_module(seam.module)
     if is_full is not None and seams.TORCH_BACKWARD_IS_FULL.here() not in {None, is_full}:
         raise RuntimeError("PyTorch has full and other backward hooks of all modules only apart")
@@ -68,6 +68,6 @@ def _put(what: str, number: int, *marks_and_hook: Any) -> None:
         raise RuntimeError("another hook has its place: run its cell again")
     if is_full is not None:
         seams.TORCH_BACKWARD_IS_FULL.put(module, is_full)
-    for mark, is_marked in zip(_MARKS, marks, strict=True):
+    for mark, is_marked in zip(MARKS, marks, strict=True):
         if is_marked:
             mark.here()[number] = True
