@@ -37,6 +37,7 @@ SETTINGS = {
 #: Histories that once went on without end.
 FOUND = [
     ("beside a cluster", 60476),
+    ("beside a cluster", 63820),
     ("beside a cluster, where more is promised", 62102),
     ("beside a cluster, where more is promised", 62907),
     ("where more is promised", 62528),

@@ -27,6 +27,7 @@ from nls_scheduler.core.model.gpu import Releasing
 from nls_scheduler.core.model.ids import CommandId, ProcessId
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.queues import Queue
+from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.workload import Frozen, Order, Pending, Phase
 from stage import TOTAL, Stage
 
@@ -102,13 +103,16 @@ RECORDS = {
     "suspending without a command": lambda s: record(s, "alice", phase=Phase.SUSPENDING),
     "since when is not known": lambda s: record(s, "alice", phase=Phase.SUSPENDED, current=(), process=None),
     "has one Gpu twice": lambda s: record(s, "alice", current=(s.uuid(0), s.uuid(0))),
-    "has no reason": lambda s: entry(s, "alice", reason=""),
+    "has no reason": lambda s: entry(s, "alice", reason=None),
     "without being admitted": lambda s: entry(s, "alice", home=()),
     "allowance outside its request and limit": lambda s: entry(s, "alice", allowance_bytes=TOTAL + 1),
     "more requests on GPU 0 than": lambda s: replace(
         spec(s, "bob", request_bytes=TOTAL), plan=entry(s, "bob", target=(s.uuid(0),)).plan
     ),
     "allowances on GPU 0 are more": lambda s: entry(s, "bob", target=(s.uuid(0),)),
+    "would move for burst, and take from who has less": lambda s: entry(
+        s, "bob", target=(s.uuid(0),), reason=Why(Reason.MORE_ROOM)
+    ),
     "has a deadline, and no guarantee waits": lambda s: entry(s, "alice", deadline_at=100.0),
     "is to leave by 9.0, and was told at 0.0": lambda s: replace(
         record(s, "alice", told_since=0.0), plan=entry(s, "alice", deadline_at=9.0).plan

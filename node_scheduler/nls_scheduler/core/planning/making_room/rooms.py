@@ -215,6 +215,20 @@ class Rooms:
             others = (known for known, other in shares if other not in (uuid, where))
             yield uuid, min(share, least_there, next(others, 1.0)), round(total + left + added, _DIGITS)
 
+    def takes_from_nobody_with_less(self, workload: Workload, gpu: GpuUuid) -> bool:
+        """Whether all shares, compared from the smallest on, are no worse with `workload` on `gpu` and not where it is.
+
+        So every move for burst, of one or of several, goes the same way, and none undoes another.
+        """
+        (where,) = self.target[workload.id]
+        before: list[float] = []
+        after: list[float] = []
+        for uuid, sign in ((where, -1), (gpu, 1)):
+            share, bursters, _ = self._spread[uuid] or self._spread_on(uuid)
+            before += [share] * bursters
+            after += [self._with(uuid, workload, sign)[0]] * (bursters + sign * workload.spec.may_borrow)
+        return sorted(after) >= sorted(before)
+
     def _with(self, uuid: GpuUuid, workload: Workload, sign: int) -> tuple[float, float]:
         """If `workload` came to `uuid`, or left: the share there (1.0 without anybody) and how the sum of all grows."""
         spec, (share, bursters, burst) = workload.spec, self._spread[uuid] or self._spread_on(uuid)

@@ -109,11 +109,12 @@ def _go_home(draft: Draft, movable: list[Workload], held_bytes: Mapping[GpuUuid,
         home = workload.given_home
         if not home or draft.homes.homes[workload.id] != home or draft.rooms.target[workload.id] == home:
             continue
-        before = draft.rooms.value()
-        ((_, *there),) = draft.rooms.values_with(workload, home)
+        _, before = draft.rooms.value()
+        ((_, _, there),) = draft.rooms.values_with(workload, home)
         fits = draft.rooms.fits(workload, home[0], beside_bytes=held_bytes.get(home[0], 0))
         packed = draft.rooms.pools[draft.rooms.target[workload.id][0]].placement is Placement.BINPACK
-        if fits and (packed or all(new >= old for new, old in zip(there, before, strict=True))):
+        as_good = there >= before and draft.rooms.takes_from_nobody_with_less(workload, home[0])
+        if fits and (packed or as_good):
             _put(draft, workload, home[0])
             moves[workload.id] = home[0]
             draft.homeward[workload.id] = Reason.HOME if packed else Reason.GOES_HOME
@@ -165,6 +166,8 @@ def _best_move(
             grows = smallest - smallest_before, total - total_before
             if grows[0] >= gain or (grows[0] >= 0 and grows[1] >= gain):
                 rank = (-smallest, -total, workload.return_bytes, -workload.submitted_at, workload.id)
+                if not rooms.takes_from_nobody_with_less(workload, first):
+                    continue
                 fits = [u for u in alike[first] if rooms.fits(workload, u, beside_bytes=held_bytes.get(u, 0))]
                 options += [(*rank, rooms.gpus[u].index, u) for u in fits]
     if not options:
