@@ -126,9 +126,9 @@ def _makes_room_beside_requests(
 ) -> bool:
     """Send home who would come to `uuid` to borrow, as far as that is needed and they fit there; False: not enough.
 
-    Whoever can move counts with its request.
+    Whoever can move counts with its request. Nobody is sent to another of the Gpus to which `workload` comes.
     """
-    rooms = draft.rooms
+    rooms, comes_to = draft.rooms, draft.homes.homes[workload.id]
     left_bytes = rooms.gpus[uuid].capacity_bytes - workload.return_bytes
     members = rooms.members(uuid)
     left_bytes -= sum(w.spec.request_bytes if w.spec.movable else rooms.size_on(w, uuid) for w in members)
@@ -136,7 +136,8 @@ def _makes_room_beside_requests(
         if left_bytes >= 0:
             return True
         home = draft.homes.homes[other.id]
-        if other.spec.may_borrow and uuid not in (*home, *other.current) and rooms.fits(other, home[0]):
+        comes_to_borrow = other.spec.may_borrow and uuid not in (*home, *other.current)
+        if comes_to_borrow and home[0] not in comes_to and rooms.fits(other, home[0]):
             sent_home.append((other, rooms.target[other.id]))
             rooms.remove(other)
             rooms.add(other, home)
