@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from at_rest import comes_to_rest
 from connections import joined, pairs
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import StopProcess
@@ -335,10 +336,7 @@ class Histories(RuleBasedStateMachine):
             assert workload.wanted is None, f"{workload} has not been answered"
             assert workload.phase not in (Phase.STARTING, Phase.SUSPENDING), f"{workload} did not settle"
             self.waits_only_with_a_reason(workload)
-        used = len([1 for _, c in node.history for _ in c])
-        node.settle()
-        node.sample()
-        assert used == len([1 for _, c in node.history for _ in c]), "a settled node stays still"
+        comes_to_rest(node)
 
     def waits_only_with_a_reason(self, workload):
         state = self.node.state

@@ -12,19 +12,17 @@ from dataclasses import replace
 import pytest
 from effort import examples
 
+from at_rest import comes_to_rest
 from left_out import thinned
 from nls_scheduler.core.model import events as ev
-from nls_scheduler.core.model.commands import WorkloadCommand
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.pools import Placement, Pool
 from nls_scheduler.core.model.queues import Queue
-from nls_scheduler.core.model.reasons import Reason
 from nls_scheduler.core.model.workload import Kind
 from nls_scheduler.core.simulator import GIB, SimulatedNode
 
 EVENTS = 200
 MOST = 14
-HOUR_S = 3600.0
 SETTINGS = {
     "without configuration": {"plain": True},
     "with rules": {},
@@ -164,33 +162,20 @@ class History:
                 node.advance(chance.choice((1, 10, 40)))
 
 
-def orders(node: SimulatedNode) -> list[WorkloadCommand]:
-    """All that was ever ordered."""
-    return [each for _, commands in node.history for each in commands if isinstance(each, WorkloadCommand)]
-
-
 @pytest.mark.parametrize("seed", thinned(list(range(examples(100))), 10, "histories with wishes"))
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
 def test_whatever_users_wish_the_node_comes_to_rest(setting: dict[str, bool], seed: int) -> None:
-    comes_to_rest(History(seed, **setting))
+    lives_and_rests(History(seed, **setting))
 
 
 @pytest.mark.parametrize(("setting", "seed"), FOUND)
 def test_histories_that_once_did_not_come_to_rest_do(setting: str, seed: int) -> None:
-    comes_to_rest(History(seed, **SETTINGS[setting]))
+    lives_and_rests(History(seed, **SETTINGS[setting]))
 
 
-def comes_to_rest(history: History) -> None:
-    """Once nothing happens any more, nothing is ordered any more, and nobody waits for what is to be ordered."""
+def lives_and_rests(history: History) -> None:
     history.live()
-    history.node.settle()
-    history.node.sample()  # who has lost a home to a stranger is seen to borrow from the next one on
-    history.node.advance(4 * HOUR_S)  # what has been put off: deadlines, turns, moves of which an hour has only so many
-    ordered = orders(history.node)
-    history.node.advance(2 * HOUR_S)
-    assert orders(history.node) == ordered
-    plan = history.node.state.plan
-    assert not [key for key, entry in plan.items() if entry.reason.kind is Reason.BEING_FREED], "nobody leaves any more"
+    comes_to_rest(history.node)
 
 
 @pytest.mark.parametrize("first", thinned(list(range(0, examples(2000), 100)), 10, "crowds that come at once"))
@@ -205,8 +190,4 @@ def test_a_crowd_that_comes_at_once_comes_to_rest_where_more_is_promised_than_th
         node.settle()
         for workload in node.workloads:
             node.start_cell(workload)
-        node.settle()
-        node.advance(HOUR_S)
-        ordered = orders(node)
-        node.advance(2 * HOUR_S)
-        assert orders(node) == ordered, seed
+        comes_to_rest(node)
