@@ -71,6 +71,10 @@ class Gang:
             return Why(Reason.GANG_CANNOT_RESTART, numbers=(self.done,), names=(self.name,))
         return Why(Reason.GANG_STARTS_AGAIN, names=(self.name,), because=trouble)
 
+    def why_not_without(self, member: Workload) -> Why:
+        """Why it has no Gpu now where `member` has no place."""
+        return Why(Reason.GANG_MEMBER_WITHOUT_PLACE, who=(member.mention,), names=(self.name,))
+
 
 def key_of(spec: WorkloadSpec) -> GangKey | None:
     """Names are an owner's own, and a tenant's where users share an id: two users' gangs of one name are two gangs."""

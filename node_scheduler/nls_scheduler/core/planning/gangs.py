@@ -39,7 +39,7 @@ def leave_together(draft: Draft, gangs: Mapping[GangKey, Gang]) -> None:
         claims = {w.id: draft.claimed_since(w) for w in without if w.present}
         first = min(without, key=lambda w: (claims.get(w.id) is None, claims.get(w.id) or 0.0))
         since, cause = claims.get(first.id), draft.cause.get(first.id) or draft.claimant(first)
-        why = Why(Reason.GANG_MEMBER_WITHOUT_PLACE, who=(first.mention,), names=(gang.name,))
+        why = gang.why_not_without(first)
         for workload in gang.members:
             if workload not in without:
                 draft.rooms.remove(workload)

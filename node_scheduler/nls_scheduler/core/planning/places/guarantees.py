@@ -54,8 +54,7 @@ def _apart(draft: Draft) -> dict[WorkloadId, Why]:
     for gang in draft.state.gangs.values():
         without = [w for w in gang.members if w.id not in draft.rooms.target]
         if not gang.started and 0 < len(without) < len(gang.members):
-            why = Why(Reason.GANG_MEMBER_WITHOUT_PLACE, who=(without[0].mention,), names=(gang.name,))
-            wait |= dict.fromkeys((w.id for w in gang.members), why)
+            wait |= dict.fromkeys((w.id for w in gang.members), gang.why_not_without(without[0]))
             wait |= {w.id: draft.waits[w.id] for w in without if w.id in draft.waits}
     return wait
 
