@@ -14,9 +14,10 @@ from nls_scheduler.core.model.ids import WorkloadId
 from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.core.model.workload import Kind, WorkloadSpec
 from nls_scheduler.core.step import step
-from nls_scheduler.daemon.daemon import Daemon, DaemonSettings
+from nls_scheduler.daemon.daemon import Daemon
 from nls_scheduler.daemon.journal import Journal
 from nls_scheduler.daemon.peers import Peer
+from nls_scheduler.daemon.settings import DaemonSettings
 from nls_scheduler.drivers.simulated import SimulatedDriver, SimulationSpec
 from nls_scheduler.requests.growing import check
 from nls_scheduler.wire.errors import Problem

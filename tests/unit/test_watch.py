@@ -15,8 +15,9 @@ from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import ReportRefusal, SetTimer, StopProcess
 from nls_scheduler.core.model.workload import Order
 from nls_scheduler.daemon import watch as watching
-from nls_scheduler.daemon.daemon import Daemon, DaemonSettings
+from nls_scheduler.daemon.daemon import Daemon
 from nls_scheduler.daemon.journal import Journal
+from nls_scheduler.daemon.settings import DaemonSettings
 from nls_scheduler.daemon.watch import AT_ONCE_S, FOR_ORDERS_S, PART_OF_A_CORE, TOLD_AGAIN_AFTER_S, Watch
 from nls_scheduler.drivers.simulated import SimulatedDriver, SimulationSpec
 from nls_scheduler.views.metrics import Metrics

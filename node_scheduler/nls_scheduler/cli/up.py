@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from nls_scheduler.cli.types import Subparsers
     from nls_scheduler.daemon.cluster import Cluster
-    from nls_scheduler.daemon.daemon import DaemonSettings
     from nls_scheduler.daemon.ports import Driver
+    from nls_scheduler.daemon.settings import DaemonSettings
 
 _EPILOG = """examples:
   nls up                                       serve this machine's GPUs for this user

@@ -16,9 +16,9 @@ from traitlets.config.loader import ConfigFileNotFound, JSONFileConfigLoader, Py
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.pools import Placement
 from nls_scheduler.daemon.bounds import Bounds
-from nls_scheduler.daemon.daemon import DaemonSettings
 from nls_scheduler.daemon.http.observed import parse_address
 from nls_scheduler.daemon.poller import PollRates
+from nls_scheduler.daemon.settings import DaemonSettings
 from nls_scheduler.requests.pool_config import check_rules, parse_pools
 from nls_scheduler.requests.queue_config import parse_queues
 from nls_scheduler.requests.submission import Defaults

@@ -1,33 +1,24 @@
-"""The daemon's one loop: it owns the state, applies events one by one, and carries out what `step` commands."""
+"""What users, administrators and supervisors ask of the daemon, each checked before it becomes an event."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import secrets
-import time
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from nls_scheduler.core.model import events
-from nls_scheduler.core.model.commands import EndProcess, SetTimer, StartProcess, WorkloadCommand
+from nls_scheduler.core.model.commands import EndProcess, StartProcess, WorkloadCommand
 from nls_scheduler.core.model.gangs import fellows
 from nls_scheduler.core.model.ids import WorkloadId
-from nls_scheduler.core.model.policy import Policy
-from nls_scheduler.core.model.state import NodeState
 from nls_scheduler.core.model.workload import Kind
 from nls_scheduler.core.planning.making_room.rooms import out_of_service
 from nls_scheduler.core.step import outstanding, step
-from nls_scheduler.daemon.bounds import Bounds, Turnstile
-from nls_scheduler.daemon.connected import Connected, viewer_of
-from nls_scheduler.daemon.journal import boot_id
-from nls_scheduler.daemon.passports import Passports
-from nls_scheduler.daemon.peers import Leases
-from nls_scheduler.daemon.poller import Poller, PollRates
-from nls_scheduler.daemon.reaper import Reaper
+from nls_scheduler.daemon.bounds import Turnstile
+from nls_scheduler.daemon.connected import viewer_of
+from nls_scheduler.daemon.loop import Loop
 from nls_scheduler.daemon.start_environment import start_environment
-from nls_scheduler.daemon.state_folder import KEY_NAME
-from nls_scheduler.daemon.watch import Watch
 from nls_scheduler.processes.proc import (
     CONTEXT_VARIABLE,
     MARK_VARIABLE,
@@ -35,27 +26,20 @@ from nls_scheduler.processes.proc import (
     alive,
     look_up,
     named_like,
-    workloads_on,
 )
 from nls_scheduler.requests import adoption, growing, joining, migration, pool_config, queue_config, submission
 from nls_scheduler.requests.queue_access import check_growth, check_limits
-from nls_scheduler.requests.submission import Defaults
 from nls_scheduler.units.clock import boottime_s
-from nls_scheduler.views.entries import as_record, entry_view, restored
 from nls_scheduler.views.explain import explain
-from nls_scheduler.views.history import History, Recorder
 from nls_scheduler.views.kept import KeptEntries
-from nls_scheduler.views.metrics import Metrics
 from nls_scheduler.views.sentences import Names, sentence
 from nls_scheduler.views.status import cause_of, gpu_view, node_view, workload_view
-from nls_scheduler.views.veil import Access, Viewer
 from nls_scheduler.wire.errors import Problem, impossible, malformed, unknown_gpu, unknown_workload
 from nls_scheduler.wire.protocol import CLOSE_ENDED, Cause, encode_command, parse_event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Mapping
 
-    from nls_scheduler.core.model.commands import Command
     from nls_scheduler.core.model.ids import GpuUuid, ProcessId
     from nls_scheduler.core.model.workload import Workload, WorkloadSpec
     from nls_scheduler.daemon.cluster import Cluster
@@ -63,42 +47,20 @@ if TYPE_CHECKING:
     from nls_scheduler.daemon.peers import Peer
     from nls_scheduler.daemon.ports import Driver
     from nls_scheduler.daemon.sessions import Session
+    from nls_scheduler.daemon.settings import DaemonSettings
     from nls_scheduler.views.entries import Entry
+    from nls_scheduler.views.veil import Viewer
 
-# After these a Gpu's memory has changed, and somebody may wait for what the driver shows.
-_WORTH_A_SAMPLE: Final = (
-    events.MemoryTrimmed,
-    events.MemoryWanted,
-    events.ProcessExited,
-    events.ProcessFrozen,
-    events.ProcessReady,
-    events.ProcessSuspended,
-    events.ProcessThawed,
-    events.StartFailed,
-    events.SupervisorLost,
-    events.ThawFailed,
-    events.WorkloadAdopted,
-    events.WorkloadSubmitted,
-)
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class DaemonSettings:
-    """What the daemon is told at its start, checked by `config`."""
+class Daemon(Loop):
+    """The loop, and all that may be asked of it: everything but the sockets. The API's handlers call it.
 
-    policy: Policy = field(default_factory=Policy)
-    defaults: Defaults = field(default_factory=Defaults)
-    rates: PollRates = field(default_factory=PollRates)
-    access: Access = field(default_factory=Access)
-    max_connections: int = 800
-    bounds: Bounds = field(default_factory=Bounds)
-    client_timeout_s: float = 30.0
-    observe_address: str = ""
-
-
-class Daemon:
-    """Everything but the sockets. All methods run in the loop's thread; the API's handlers call them."""
+    Attributes:
+        refused_configuration: why the last reload changed nothing, for the status.
+        cluster_values: the cluster's own settings, which stay when the configuration is read again.
+    """
 
     def __init__(
         self,
@@ -109,62 +71,28 @@ class Daemon:
         settings_with: Callable[[Mapping[str, Any] | None], DaemonSettings] | None = None,
     ) -> None:
         """`cluster`: whose scheduler decides on homes here; `settings_with` makes settings of its values."""
-        self.state = NodeState(policy=settings.policy)
-        self.history = History()
-        self.active_at = boottime_s()
-        """When somebody last asked for something; the idle exit counts from it."""
-        self.access = settings.access
-        self._bounds = settings.bounds
-        self._turnstile = Turnstile()
-        self.metrics = Metrics(lambda: self.state)
-        self._watch = Watch(self.metrics)
-        self.recovered_at: float | None = None
+        super().__init__(driver, settings, journal, cluster)
         self.refused_configuration: str | None = None
-        """Why the last reload changed nothing, for the status."""
+        self.cluster_values: Mapping[str, Any] | None = None
         self._simulated = driver.simulated
         self._context_memory_bytes = driver.context_memory_bytes
-        self._journal = journal
-        self._passports = Passports(journal.path.with_name(KEY_NAME))
         self._defaults = settings.defaults
-        self._recorder = Recorder()
-        self._connected = Connected()
+        self._bounds = settings.bounds
+        self._turnstile = Turnstile()
         self._entries = KeptEntries()
-        self._leases = Leases(self._on_holder_ended)
-        self._reaper = Reaper(self.apply_or_tell)
-        self._timer: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._poller = Poller(driver, settings.rates, lambda: self.state, self.apply_or_tell)
-        self._poller.on_poll = self.metrics.polled
-        self._cluster = cluster
         self._settings_with = settings_with
-        self.cluster_values: Mapping[str, Any] | None = None
-        """The cluster's own settings, which stay when the configuration is read again."""
-        if cluster is not None:
-            self._poller.tell_tenants_by(cluster.tenant_of)
-        self._defect: str | None = None
 
     async def start(self) -> None:
-        """Recover what the journal knows, find the Gpus, take the first sample, and go on sampling."""
+        """Begin to follow the cluster, then go on as `Loop.start` does."""
         if self._cluster is not None:
             await self._cluster.start(self)
-        self._recover()
-        await self._poller.poll()
-        await self._notice_who_is_forgotten()
-        self._spawn(self._poller.run())
+        await super().start()
 
     async def close(self) -> None:
-        """End the daemon's own work. No GPU process is touched."""
-        self.history.close()
+        """Follow the cluster no longer, and end the rest."""
         if self._cluster is not None:
             await self._cluster.close()
-        self._leases.close()
-        if self._timer is not None:
-            self._timer.cancel()
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._poller.close()
-        self._journal.close()
+        await super().close()
 
     # What the API asks -------------------------------------------------------------------------------------------
 
@@ -472,138 +400,6 @@ class Daemon:
         return encode_command(
             command, reason, None if cause is None else Cause(cause.id, viewer.calls(cause)), environment
         )
-
-    # The loop ----------------------------------------------------------------------------------------------------
-
-    def apply(self, event: events.Event) -> None:
-        """One event, one step. Raises Problem when `step` failed: the state is then as before."""
-        before, began = self.state, time.perf_counter()
-        try:
-            self.state, commands = step(before, event)
-        except Exception as error:
-            log.exception("DEFECT: this event could not be applied and is ignored: %r", event)
-            self._defect = f"A defect of the daemon, please report it with its log: {type(error).__name__}: {error}"
-            raise Problem(500, "Defect of the daemon", self._defect, "server") from error
-        self.metrics.stepped(before, self.state, commands, time.perf_counter() - began)
-        # In the journal before anybody hears of them.
-        self._journal.record(event, before, self.state, commands)
-        for command in commands:
-            self._carry_out(command)
-        for ended in before.workloads.keys() - self.state.workloads.keys():
-            self._forget(ended)
-        for entry in self._recorder.entries(before, event, self.state, commands):
-            self._tell(entry)
-        self._connected.show(self.state, boottime_s(), self.access)
-        if self._cluster is not None:
-            self._cluster.stepped()
-        if isinstance(event, _WORTH_A_SAMPLE) and not self._waits_anyway(event):
-            self._poller.hurry()
-        if isinstance(event, events.MemorySampled):
-            self._reaper.end_remains(self.state)
-        self._watch.look(event, before, self.state, commands)
-
-    def _waits_anyway(self, event: events.Event) -> bool:
-        """Whether a newcomer has to wait on a node that is sampled often as it is."""
-        if not isinstance(event, events.WorkloadSubmitted) or len(self.state.workloads) == 1:
-            return False
-        entry = self.state.plan.get(event.workload)
-        return entry is not None and not entry.home
-
-    def _tell(self, entry: Entry) -> None:
-        view = entry_view(entry)
-        log.info("%(name)s (%(workload)s) %(event)s: %(reason)s", view)
-        self.history.add(entry)
-        self.metrics.told(view)
-        self._journal.record_history(as_record(entry))
-        if self._cluster is not None and entry.workload is not None:
-            self._cluster.told(view, entry.about.tenant)
-
-    def apply_or_tell(self, event: events.Event) -> None:
-        """`apply` for callers that have nobody to tell a problem to; the log and the status have it."""
-        try:
-            self.apply(event)
-        except Problem as problem:
-            log.warning("ignored: %s", problem)
-
-    def _carry_out(self, command: Command) -> None:
-        if isinstance(command, SetTimer):
-            self._arm(command.at)
-        elif isinstance(command, EndProcess):
-            self._spawn(self._reaper.end_disobedient(self.state.workloads[command.workload], command))
-        elif isinstance(command, WorkloadCommand):
-            self._connected.order(command)
-
-    def _arm(self, at: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        delay_s = max(0.0, at - boottime_s())
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer, at)
-
-    def _on_timer(self, at: float) -> None:
-        # The loop's clock does not count the time asleep and may round: too early is armed again, too late is fine.
-        if boottime_s() < at:
-            self._arm(at)
-        else:
-            self.apply_or_tell(events.TimerFired(boottime_s()))
-
-    def _forget(self, workload_id: WorkloadId) -> None:
-        self.active_at = boottime_s()
-        self._drop_lease(workload_id)
-        self._connected.end(workload_id)
-
-    def _on_holder_ended(self, workload_id: WorkloadId) -> None:
-        workload = self.state.workloads.get(workload_id)
-        if workload is not None:
-            self._spawn(self._reaper.end_abandoned(workload))
-
-    def _recover(self) -> None:
-        """Begin where the daemon before this one ended; after a boot none of its processes lives."""
-        recovered, boot = self._journal.recover(), boot_id()
-        if recovered is not None:
-            entries = list(restored(recovered.history))
-            self.history.restore(entries)
-            self._recorder.go_on_after(entries)
-            self.state = replace(self.state, next_command=recovered.state.next_command)
-        if recovered is not None and recovered.boot_id == boot:
-            self.state = replace(recovered.state, policy=self.state.policy)
-            self.recovered_at = recovered.state.at
-        self._journal.begin(
-            self.state, boot, recovered.leases if recovered is not None and self.state.workloads else None
-        )
-        forgetful = self._journal.set_aside is not None or self._journal.trouble is not None
-        if self.state.workloads or forgetful:
-            log.info("recovered %d workloads", len(self.state.workloads))
-            self.apply_or_tell(events.DaemonRestarted(boottime_s(), forgetful))
-        if recovered is None:
-            return
-        for workload in tuple(self.state.workloads.values()):
-            holder = recovered.leases.get(workload.id)
-            if holder is None or not self._leases.retake(workload.id, holder):
-                self._on_holder_ended(workload.id)
-
-    async def _notice_who_is_forgotten(self) -> None:
-        """A journal that is gone, and one of a machine where nothing ran yet, look the same: what runs here tells."""
-        if self.state.settling or not self.state.gpus:
-            return
-        named = await asyncio.to_thread(workloads_on, tuple(self.state.gpus))
-        # Anybody may set a variable.
-        running = {w for w, mark in named if adoption.ID_PATTERN.fullmatch(w) and self._passports.made(mark, w)}
-        if forgotten := running - self.state.workloads.keys():
-            log.warning("the journal knows nothing of %s: it was lost, or its end was", ", ".join(sorted(forgotten)))
-            self.apply_or_tell(events.DaemonRestarted(boottime_s(), forgetful=True))
-
-    def _take_lease(self, workload_id: WorkloadId, peer: Peer) -> None:
-        self._leases.take(workload_id, peer)
-        self._journal.record_lease(workload_id, peer.process)
-
-    def _drop_lease(self, workload_id: WorkloadId) -> None:
-        self._leases.drop(workload_id)
-        self._journal.record_lease(workload_id, None)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     def _known(self, workload_id: WorkloadId) -> Workload:
         workload = self.state.workloads.get(workload_id)

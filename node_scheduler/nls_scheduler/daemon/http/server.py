@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nls_scheduler.daemon.cluster import Cluster
-    from nls_scheduler.daemon.daemon import DaemonSettings
     from nls_scheduler.daemon.ports import Driver
+    from nls_scheduler.daemon.settings import DaemonSettings
 
 # The handlers refuse bodies above MAX_BODY_BYTES with a problem object; beyond this tornado hangs up.
 READ_LIMIT_BYTES: Final = 64 * MAX_BODY_BYTES
