@@ -165,7 +165,9 @@ class Histories(RuleBasedStateMachine):
 
     @rule(choice=st.integers(0, 50), wanted=quarters, cached=st.integers(0, 8))
     def hold(self, choice, wanted, cached):
-        """Allocate as far as the allowance and the Gpu go, or give back."""
+        """Allocate as far as the allowance and the Gpu go, or give back; what is due by now has been said before."""
+        if self.node.state.timer_at is not None and self.node.now >= self.node.state.timer_at:
+            self.timer()
         workload = self.pick(choice, lambda s: s.process is not None)
         if workload is None:
             return
