@@ -240,6 +240,37 @@ def test_where_nothing_is_lent_any_more_whoever_borrows_goes_home_when_it_is_idl
     assert {stage.gpu("alice"), stage.gpu("bob")} == {0, 1}
 
 
+def test_who_borrows_goes_home_where_that_takes_nothing_from_anybody() -> None:
+    stage = alice_and_bob()
+    away = borrower(stage)
+    stage.ends("alice" if away == "bob" else "bob")
+    stage.after(60)
+    assert stage.gpu(away) == 0
+    assert stage.orders(away) == ["start", "suspend", "start"]
+
+
+def test_nobody_comes_or_moves_to_where_that_takes_from_who_has_less() -> None:
+    """The sum of the shares would grow: whom it leaves would have the Gpu alone."""
+    stage = Stage(3)
+    gpus = [at_home(stage.uuid(gpu)) for gpu in range(3)]
+    stage.command("full", 0.25, **gpus[0])
+    stage.command("for now", **gpus[1])
+    stage.command("and here", **gpus[2])
+    stage.notebook("none", 0.75, **gpus[0])
+    stage.cell_starts("none")
+    stage.ends("and here")
+    stage.command("fuller", 0.2, **gpus[2])
+    stage.notebook("less", 0.75, **gpus[2])
+    stage.cell_starts("less")
+    stage.ends("for now")
+    stage.notebook("more", 0.5, **gpus[1])
+    stage.cell_starts("more")
+    stage.notebook("comes", 0.05, **gpus[1])
+    stage.after(200)
+    assert [stage.gpu(name) for name in ("none", "more", "less", "comes")] == [0, 1, 2, 1]
+    assert stage.orders("comes") == ["start"]
+
+
 def test_where_nothing_is_lent_nobody_leaves_home_for_memory_that_was_refused() -> None:
     stage = Stage(2, placement=Placement.BINPACK)
     for name in ("alice", "bob"):

@@ -259,9 +259,10 @@ class Rooms:
         return self._known_shares
 
     def best_for(self, workload: Workload) -> GpuUuid | None:
-        """The Gpu that takes `workload` in full and leaves everybody the most burst; its home among equals.
+        """The Gpu that takes `workload` in full and leaves those there the largest share; its home among equals.
 
-        Where its user wishes it to be goes before all that.
+        So the shares of all, compared from the smallest on, are the best that they can be. Where its user wishes it to
+        be goes before all that.
         """
         fitting = [uuid for uuid in self.gpus if self.fits(workload, uuid)]
         if not fitting:
@@ -270,16 +271,17 @@ class Rooms:
             return workload.wish
         home = self._homes.get(workload.id, ())
 
-        def rank(value: tuple[GpuUuid, float, float]) -> tuple[float, float, bool, bool, int, int]:
-            uuid, smallest, total = value
+        def rank(uuid: GpuUuid) -> tuple[float, float, bool, bool, int, int]:
+            share, added = self._with(uuid, workload, 1)
             if self.pools[uuid].placement is Placement.BINPACK:
                 # No share counts here: at home first, then where most is used already.
-                smallest, total = float(uuid in home), float(self.gpus[uuid].capacity_bytes - self._left_on_paper[uuid])
+                share, added = float(uuid in home), float(self.gpus[uuid].capacity_bytes - self._left_on_paper[uuid])
             name, pools = self.pools[uuid].name, workload.spec.pools
             wanted = pools.index(name) if name in pools else 0
-            return (-smallest, -total, uuid not in workload.current, uuid not in home, wanted, self.gpus[uuid].index)
+            there = uuid not in workload.current, uuid not in home, wanted, self.gpus[uuid].index
+            return (-share, -round(added, _DIGITS), *there)
 
-        return min(self.values_with(workload, fitting), key=rank)[0]
+        return min(fitting, key=rank)
 
 
 def out_of_service(state: NodeState) -> dict[GpuUuid, Why]:
