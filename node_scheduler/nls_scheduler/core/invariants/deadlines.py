@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def only_a_guarantee_sets_a_deadline(step: Step) -> Iterator[str]:
-    """Only a guarantee sets a deadline: somebody within their request, or a Gpu that is pressed from outside.
+    """Only a guarantee sets a deadline: somebody within their request who comes home, or a Gpu pressed from outside.
 
     A gang leaves whole, by the deadline of the one that is in the way.
     """
@@ -33,7 +33,8 @@ def only_a_guarantee_sets_a_deadline(step: Step) -> Iterator[str]:
             arrives = other.phase is not Phase.RUNNING or other.current != claim.target
             stands = None if other.id in told_now else stands_on(other)  # planned before it was told so
             owed = brings_bytes(other) == other.spec.request_bytes and stands in (None, other.home)
-            claimed |= other.id not in leaving and arrives and owed and not left.isdisjoint(claim.target)
+            comes_home = left.intersection(claim.target, claim.home)
+            claimed |= other.id not in leaving and arrives and owed and bool(comes_home)
         if not pressed and not claimed:
             yield f"{workload.id} has a deadline, and no guarantee waits for it to leave"
 

@@ -261,17 +261,19 @@ class Rooms:
     def best_for(self, workload: Workload) -> GpuUuid | None:
         """The Gpu that takes `workload` in full and leaves those there the largest share; its home among equals.
 
-        So the shares of all, compared from the smallest on, are the best that they can be. Where its user wishes it to
-        be goes before all that.
+        So the shares of all, compared from the smallest on, are the best that they can be. Where nobody has to leave
+        first goes before that, and where its user wishes it to be before everything. Away from home nobody waits for
+        the end of another's cell.
         """
-        fitting = [uuid for uuid in self.gpus if self.fits(workload, uuid)]
+        home = self._homes.get(workload.id, ())
+        waits = {uuid: self.waits_for(workload, uuid) for uuid in self.gpus if self.fits(workload, uuid)}
+        fitting = [u for u, leavers in waits.items() if u in home or not any(w.executing for w in leavers)]
         if not fitting:
             return None
         if workload.wish in fitting:
             return workload.wish
-        home = self._homes.get(workload.id, ())
 
-        def rank(uuid: GpuUuid) -> tuple[float, float, bool, bool, int, int]:
+        def rank(uuid: GpuUuid) -> tuple[object, ...]:
             share, added = self._with(uuid, workload, 1)
             if self.pools[uuid].placement is Placement.BINPACK:
                 # No share counts here: at home first, then where most is used already.
@@ -279,9 +281,16 @@ class Rooms:
             name, pools = self.pools[uuid].name, workload.spec.pools
             wanted = pools.index(name) if name in pools else 0
             there = uuid not in workload.current, uuid not in home, wanted, self.gpus[uuid].index
-            return (-share, -round(added, _DIGITS), *there)
+            return (bool(waits[uuid]), -share, -round(added, _DIGITS), *there)
 
         return min(fitting, key=rank)
+
+    def waits_for(self, workload: Workload, uuid: GpuUuid) -> list[Workload]:
+        """Who is on `uuid`, is not to be there, and leaves no room in fact for `workload` before it has left."""
+        target = self.target
+        leavers = [w for w in self._state.on(uuid) if uuid not in target.get(w.id, ()) and w.id != workload.id]
+        held_bytes = sum(self.size_on(w, uuid) for w in leavers)
+        return leavers if self._left[uuid] - held_bytes < self.size_on(workload, uuid) else []
 
 
 def out_of_service(state: NodeState) -> dict[GpuUuid, Why]:

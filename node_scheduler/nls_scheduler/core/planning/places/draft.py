@@ -106,7 +106,7 @@ class Draft:
         return [
             self._waits_since(claimant, claimant.waiting_since)
             for gpu in gpus
-            for claimant in self._who_comes(gpu.uuid)
+            for claimant in self._who_is_owed(gpu.uuid)
             if claimant.waiting_since is not None and not has_room(self.state, claimant, gpu)
         ]
 
@@ -131,11 +131,11 @@ class Draft:
         return [claim for uuid in workload.current for claim in self._claims_on(uuid, workload)]
 
     def _claims_on(self, uuid: GpuUuid, victim: Workload) -> list[tuple[float, WorkloadId]]:
-        """Who comes to `uuid` and finds no room there beside those who have waited longer: for them nobody leaves."""
+        """Who is owed room on `uuid` and finds none beside those who have waited longer: for these nobody leaves."""
         if (gpu := self.state.gpus.get(uuid)) is None:
             return []
         claims, come_bytes = [], 0
-        for since, key in sorted({(self.claim_since(c, victim), c.id) for c in self._who_comes(uuid)}):
+        for since, key in sorted({(self.claim_since(c, victim), c.id) for c in self._who_is_owed(uuid)}):
             claimant = self.state.workloads[key]
             if key == victim.id:
                 continue
@@ -150,6 +150,11 @@ class Draft:
         targets = self.rooms.target
         return [claimant for claimant in self.claimants.get(gpu, ()) if gpu in targets.get(claimant.id, ())]
 
+    def _who_is_owed(self, gpu: GpuUuid) -> list[Workload]:
+        """Those of them to whom room is guaranteed there: at home, and within their requests."""
+        homes = self.homes.homes
+        return [c for c in self._who_comes(gpu) if gpu in homes.get(c.id, ()) and c.within_request]
+
     def note_short(self, gpu: GpuUuid) -> None:
         """What is held on `gpu` is too much: since the first wait for it, or since it is so."""
         times = [self._waits_since(c, c.waiting_since) for c in self._who_comes(gpu) if c.waiting_since is not None]
@@ -162,12 +167,16 @@ class Draft:
         left = Left(victim, self.rooms.target[victim.id], self.cause.get(victim.id), self.since.get(victim.id))
         self.rooms.remove(victim)
         claims = self._claims_on(gpu, victim) or [
-            (self.claim_since(c, victim), c.id) for c in self._who_comes(gpu) if c.id != victim.id
+            (self.claim_since(c, victim), c.id) for c in self._who_is_owed(gpu) if c.id != victim.id
         ]
         if claims:
             since, self.cause[victim.id] = min(claims)
             if gpu in victim.current:
                 self.since[victim.id] = since
+            return left
+        comes = [(self.claim_since(c, victim), c.id) for c in self._who_comes(gpu) if c.id != victim.id]
+        if comes:
+            self.cause[victim.id] = min(comes)[1]
             return left
         # Whoever claimed the room is there already; who was there before it has claimed nothing.
         came = [w for w in self.rooms.members(gpu) if (w.resident_since or 0.0) >= (victim.resident_since or 0.0)]

@@ -65,9 +65,9 @@ def _place(state: NodeState, homes: Homes, wanting: list[Workload], bound: dict[
     above = [w for w in waiting if not (w.spec.movable or w.present or w.within_request)]
     pinned = [w for w in waiting if not w.spec.may_borrow and w not in above]
     for workload in sorted(pinned, key=lambda w: (w.spec.can_take_turns, _line(draft, w))):
-        if _stands_away(draft, workload):
-            draft.over.append(workload)
-        elif not workload.spec.can_take_turns or draft.rooms.is_owed(workload):
+        takes_turns = workload.spec.can_take_turns
+        is_owed = not takes_turns or (workload.within_request and draft.rooms.is_owed(workload))
+        if is_owed and not _stands_away(draft, workload):
             _claim_home(draft, workload)
         else:
             draft.over.append(workload)

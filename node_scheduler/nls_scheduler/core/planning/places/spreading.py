@@ -6,6 +6,7 @@ share everywhere, or, where that search finds no way, everybody placed anew.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.core.model.pools import Placement
@@ -40,12 +41,21 @@ def place_together(draft: Draft) -> None:
     if len(coming) < 2:
         return
     with draft.rooms.less_on_paper(draft.leaving):
-        found = _exchange(draft, coming, _PART * draft.state.policy.min_gain, lambda _: 0)
+        found = _exchange(draft, coming, _PART * draft.state.policy.min_gain, lambda _: 0, partial(_as_soon, draft))
     for key, uuid in found.items():
         workload = draft.state.workloads[key]
         if workload in draft.claimants.get(draft.rooms.target[key][0], ()):
             draft.claimants.setdefault(uuid, []).append(workload)
         _put(draft, workload, uuid)
+
+
+def _as_soon(draft: Draft, workload: Workload) -> frozenset[GpuUuid]:
+    """Where one that is coming may be as well, and has to wait for nobody to leave if it has not where it is to be."""
+    rooms, (uuid,) = draft.rooms, draft.rooms.target[workload.id]
+    may_be = rooms.open_to(workload)
+    return (
+        may_be if rooms.waits_for(workload, uuid) else frozenset(u for u in may_be if not rooms.waits_for(workload, u))
+    )
 
 
 def _coming(draft: Draft) -> list[Workload]:
@@ -198,15 +208,22 @@ def _exchange_idle(draft: Draft, idle: list[Workload], moves: Moves) -> Moves:
     idle = [*idle, *(states[key] for key in moves)]
     if not idle:
         return {}
-    found = _exchange(draft, idle, draft.state.policy.min_gain, lambda w: 0 if w.id in moves else w.moved_bytes)
+    gain, open_to = draft.state.policy.min_gain, draft.rooms.open_to
+    found = _exchange(draft, idle, gain, lambda w: 0 if w.id in moves else w.moved_bytes, open_to)
     for key, uuid in found.items():
         _put(draft, states[key], uuid)
     return found
 
 
-def _exchange(draft: Draft, movable: list[Workload], gain: float, bytes_of: Callable[[Workload], int]) -> Moves:
+def _exchange(
+    draft: Draft,
+    movable: list[Workload],
+    gain: float,
+    bytes_of: Callable[[Workload], int],
+    open_to: Callable[[Workload], frozenset[GpuUuid]],
+) -> Moves:
     """Who of `movable` goes where so that the smallest share grows by at least `gain`, as far as it can."""
-    board, gain = _Board(draft, movable, bytes_of), max(gain, _LEAST_GAIN)
+    board, gain = _Board(draft, movable, bytes_of, open_to), max(gain, _LEAST_GAIN)
     smallest, possible = board.smallest(gain), board.possible()
     low = smallest + gain
     found = board.with_share(low) if low <= possible else None
@@ -222,9 +239,15 @@ def _exchange(draft: Draft, movable: list[Workload], gain: float, bytes_of: Call
 class _Board:
     """The Gpus on which a share can grow at all, who stays there and who may be moved between them."""
 
-    def __init__(self, draft: Draft, movable: list[Workload], bytes_of: Callable[[Workload], int]) -> None:
+    def __init__(
+        self,
+        draft: Draft,
+        movable: list[Workload],
+        bytes_of: Callable[[Workload], int],
+        open_to: Callable[[Workload], frozenset[GpuUuid]],
+    ) -> None:
         rooms = draft.rooms
-        self._draft, self._bytes_of = draft, bytes_of
+        self._draft, self._bytes_of, self._open_to = draft, bytes_of, open_to
         self._gpus = {u for u in rooms.gpus if rooms.pools[u].placement is Placement.SPREAD}
         on_board = (w for w in movable if rooms.target[w.id][0] in self._gpus)
         self._movable = {w.id: w for w in on_board}
@@ -275,7 +298,7 @@ class _Board:
         (uuid,) = self._draft.rooms.target[workload.id]
         size, elsewhere = self._size(workload, uuid, share), self._size(workload, None, share)
         cost, rank = (0, self._bytes_of(workload)), (-workload.submitted_at, workload.id)
-        others = (self._draft.rooms.open_to(workload) & self._gpus) - {uuid}
+        others = (self._open_to(workload) & self._gpus) - {uuid}
         return Piece(workload.id, uuid, size, elsewhere, elsewhere, cost, others, rank=rank)
 
     def _size(self, workload: Workload, uuid: GpuUuid | None, share: float) -> int:

@@ -118,7 +118,9 @@ def _cause_of_leaving(draft: Draft, bound: Workload) -> WorkloadId | None:
 
 def _is_awaited(draft: Draft, bound: Workload) -> bool:
     """Whether a guarantee comes in this draft to where `bound` still is."""
+    there, homes = set(bound.current), draft.homes.homes
     others = ((draft.state.workloads[key], gpus) for key, gpus in draft.rooms.target.items() if key != bound.id)
     return any(
-        set(gpus) & set(bound.current) and gpus != other.current and other.within_request for other, gpus in others
+        there.intersection(gpus, homes.get(other.id, ())) and gpus != other.current and other.within_request
+        for other, gpus in others
     )
