@@ -32,6 +32,19 @@ def test_a_cell_after_which_its_user_wants_no_gpu_is_not_stopped_for_who_would_b
     assert goes_on(stage, "xenia")
 
 
+def test_nobody_moves_for_burst_to_where_a_cell_still_runs() -> None:
+    stage = with_a_cell(2)
+    stage.notebook("other")
+    stage.notebook("bob")
+    assert (stage.gpu("other"), stage.gpu("bob")) == (1, 1)
+    stage.user_suspends("xenia")
+    stage.after(120)
+    assert stage.orders("other") == stage.orders("bob") == ["start"]
+    stage.cell_ends("xenia")
+    stage.after(120)
+    assert {stage.gpu("other"), stage.gpu("bob")} == {0, 1}
+
+
 def test_a_cell_after_which_its_user_wants_another_gpu_is_not_stopped_for_who_would_borrow_its_gpu() -> None:
     stage = with_a_cell(3)
     stage.user_migrates("xenia", 1)
@@ -89,8 +102,6 @@ def test_a_cell_is_not_stopped_for_who_brings_a_little_more_than_a_request_that_
     stage.after(120)
     assert stage.runs("bob")
     assert "interrupt" not in stage.orders("bob")
-    stage.cell_ends("bob")
-    assert stage.orders("alice") == ["start", "suspend", "start"]
 
 
 def test_who_has_room_at_home_does_not_wait_for_a_gpu_that_is_still_being_left() -> None:

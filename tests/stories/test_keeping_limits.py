@@ -133,6 +133,17 @@ def test_a_trim_that_is_not_answered_counts_as_done_after_its_time(node):
     assert isinstance(commands[0], StopProcess)
 
 
+def test_a_command_that_is_above_its_limit_each_time_it_starts_is_given_up_beside_others_as_well(node):
+    node.submit(request_bytes=10 * GIB, limit_bytes=10 * GIB)
+    train = node.submit(kind=Kind.COMMAND, requeue=True, request_bytes=6 * GIB, limit_bytes=6 * GIB)
+    for _ in range(2 * node.state.policy.max_failures):
+        node.settle()
+        if node.workloads[train].process is not None:
+            sampled_with(node, train, 8 * GIB)
+    assert node.where(train) == "failed"
+    assert [type(c) for _, given in node.history for c in given].count(StopProcess) == node.state.policy.max_failures
+
+
 def test_a_command_above_its_limit_is_stopped_and_does_not_come_back(node):
     command = node.submit(kind=Kind.COMMAND, request_bytes=4 * GIB, limit_bytes=6 * GIB)
     node.settle()

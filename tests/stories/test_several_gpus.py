@@ -349,6 +349,23 @@ def test_gangs_that_need_more_than_their_requests_do_not_stop_each_other_for_eve
     assert sorted(ran) == [False, True]
 
 
+@pytest.mark.parametrize("requeue", [True, False])
+def test_a_gang_that_needs_more_than_its_requests_does_not_start_again_and_again_beside_a_notebook(
+    *, requeue: bool
+) -> None:
+    stage = Stage(1)
+    stage.notebook("alice", 0.5, 0.5)
+    stage.cell_starts("alice")
+    stage.gang("g", 2, request=0.25, limit=0.5, requeue=requeue)
+    for _ in range(5):
+        for name in ("g-0", "g-1"):
+            if stage.runs(name):
+                stage.allocates(name, 0.3)
+        stage.after(60)
+    assert stage.orders("g-0").count("start") == 1
+    assert Reason.USED_ABOVE_REQUEST in [stage.reason(name).kind for name in ("g-0", "g-1")]
+
+
 def test_a_command_that_needs_more_than_its_request_has_it_before_a_notebooks_burst() -> None:
     stage = Stage(2)
     stage.command("double", 0.5, 1.0, requeue=True, gpu_count=2)

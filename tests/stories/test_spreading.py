@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -10,6 +11,14 @@ from nls_scheduler.core.model.pools import Placement, Pool
 from nls_scheduler.core.model.reasons import Reason
 from nls_scheduler.core.model.workload import Order
 from stage import TOTAL, Stage, bare
+
+if TYPE_CHECKING:
+    from nls_scheduler.core.model.gpu import Gpu
+
+
+def with_a_larger_gpu(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+    """The last one has half as much again."""
+    return (*gpus[:-1], replace(gpus[-1], memory_total_bytes=TOTAL * 3 // 2))
 
 
 def two_notebooks(**policy: object) -> Stage:
@@ -139,6 +148,19 @@ def test_no_gpu_takes_more_workloads_than_allowed() -> None:
     assert bare(stage.reason("e")) == stage.why(Reason.GPUS_FULL, shares=[0.1])
     stage.ends("a")
     assert stage.runs("e")
+
+
+def test_nobody_moves_to_where_as_many_as_are_allowed_are_until_a_cell_has_ended() -> None:
+    stage = Stage(3, max_workloads_per_gpu=1, connect=with_a_larger_gpu)
+    stage.notebook("working", 0.5, 1.5)
+    stage.notebook("idle", 0.125, 1.5)
+    assert stage.gpu("working") == 2
+    stage.cell_starts("working")
+    stage.user_migrates("working", 1)
+    stage.after(7200)
+    assert stage.orders("idle") == ["start"]
+    stage.cell_ends("working")
+    assert stage.gpu("working") == 1
 
 
 def test_a_started_process_gets_the_gpu_that_the_plan_names() -> None:

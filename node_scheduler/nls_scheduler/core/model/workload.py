@@ -114,6 +114,11 @@ class WorkloadSpec:
         return self.priority < FIRM_FROM
 
     @computed_once
+    def starts_again(self) -> bool:
+        """Whether a command that was stopped comes back from the beginning: alone if it may, in a gang always."""
+        return self.requeue or self.gang is not None
+
+    @computed_once
     def movable(self) -> bool:
         """Whether its GPU process may be taken away and brought back: never one of several Gpus or of a gang."""
         single = self.gpu_count == 1 and not self.elastic and self.gang is None

@@ -426,8 +426,14 @@ def _ended(
     if workload.spec.kind is Kind.COMMAND and not (asked and workload.spec.requeue):
         # A command that ended has nothing to come back for.
         return _without(state, workload.id)
-    failures = workload.failures + (0 if asked and not above_limit(workload) else 1)
+    failures = workload.failures + (0 if asked and not _was_at_fault(workload) else 1)
     return _off(state, workload, at, trigger, failures, reason)
+
+
+def _was_at_fault(workload: Workload) -> bool:
+    """Whether it was above its limit when it was told to end, for whatever reason: a command in one sample already."""
+    seen_above = workload.spec.kind is Kind.COMMAND and workload.over_limit_polls > 0
+    return above_limit(workload) or seen_above
 
 
 def _member_ended(
@@ -436,7 +442,7 @@ def _member_ended(
     """What ended well is done; a death is counted in the whole gang; a stop is no death, unless for its own fault."""
     if well and not _told_to_end(workload):
         return _without(of_a_gang.after_a_success(state, workload), workload.id)
-    if _told_to_end(workload) and not above_limit(workload):
+    if _told_to_end(workload) and not _was_at_fault(workload):
         return _off(state, workload, at, trigger, workload.failures, workload.gang_trouble or reason)
     failures = of_a_gang.failures_with(state, workload, at)
     trouble = of_a_gang.death_of(workload, reason)

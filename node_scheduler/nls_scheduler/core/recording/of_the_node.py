@@ -121,7 +121,7 @@ def _measured(workload: Workload, used: dict[GpuUuid, int], at: float) -> Worklo
     # Its libraries keep to the limit by what a context takes about; they cannot know what it takes.
     tolerated_bytes = workload.context_bytes if spec.kind is Kind.NOTEBOOK else 0
     above = workload.phase is Phase.RUNNING and most > spec.limit_bytes + tolerated_bytes
-    remembers = above or workload.over_limit_polls or workload.trimmed or spec.requeue
+    remembers = above or workload.over_limit_polls or workload.trimmed or spec.starts_again
     if workload.measured and used == workload.memory_used and not remembers:
         return workload
     since_ready = workload.resident_since is not None and at >= workload.resident_since
@@ -131,7 +131,7 @@ def _measured(workload: Workload, used: dict[GpuUuid, int], at: float) -> Worklo
         memory_used=used,
         measured=workload.measured or since_ready,
         # Nobody tells a command what it may use: what it used once it will use again.
-        needed_bytes=max(workload.needed_bytes, min(most, spec.limit_bytes)) if spec.requeue else 0,
+        needed_bytes=max(workload.needed_bytes, min(most, spec.limit_bytes)) if spec.starts_again else 0,
         over_limit_polls=polls,
         trimmed=workload.trimmed and polls > 0,
     )

@@ -93,10 +93,10 @@ class Rooms:
         """Whether what is held on `uuid`, each counted with at least its request, is more than it has."""
         return self._left[uuid] < 0
 
-    def is_full(self, uuid: GpuUuid) -> bool:
-        """Whether `uuid` has as many workloads as its pool allows."""
+    def is_full(self, uuid: GpuUuid, beside: int = 0) -> bool:
+        """Whether `uuid` has, with so many more, as many workloads as its pool allows."""
         cap = self.pools[uuid].max_workloads_per_gpu
-        return cap is not None and len(self._planned.members(uuid)) >= cap
+        return cap is not None and len(self._planned.members(uuid)) + beside >= cap
 
     def may_stay(self, workload: Workload) -> bool:
         """Whether `workload` may be where it is: at home, or where everybody is looked after by us.
@@ -143,9 +143,11 @@ class Rooms:
                 return False
         return True
 
-    def fits(self, workload: Workload, uuid: GpuUuid, beside_bytes: int = 0) -> bool:
-        """Whether `uuid` takes `workload` with all that it brings, beside everybody in the draft and so much more."""
-        left = self._left[uuid] - beside_bytes
+    def fits(self, workload: Workload, uuid: GpuUuid, beside: Sequence[Workload] = ()) -> bool:
+        """Whether `uuid` takes `workload` with all that it brings, beside those in the draft and who is still there."""
+        if beside and self.is_full(uuid, len(beside)):
+            return False
+        left = self._left[uuid] - sum(other.size_bytes for other in beside)
         return self.fits_on_paper(workload, uuid) and left >= self.size_on(workload, uuid)
 
     def has_room_again(self, workload: Workload, uuid: GpuUuid) -> bool:

@@ -19,7 +19,7 @@ from nls_scheduler.core.planning.places.burst_moves import may_move_from
 from nls_scheduler.core.planning.places.failed_allocations import roomier
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
     from nls_scheduler.core.model.workload import Workload
@@ -94,21 +94,21 @@ def spread(draft: Draft) -> Moves:
 
 def _spread(draft: Draft) -> Moves:
     singles: Moves = {}
-    states, held_bytes, awaited = draft.state.workloads, _held_until_a_cell_ends(draft), _awaited_homes(draft)
+    states, still_there, awaited = draft.state.workloads, _there_until_a_cell_ends(draft), _awaited_homes(draft)
     movable = [states[key] for key, gpus in draft.rooms.target.items() if _may_move_for_burst(draft, states[key], gpus)]
     movable = [w for w in movable if not _is_at_home(draft, w, awaited)]
     if draft.state.claims.cordoned:
-        return _go_home(draft, movable, held_bytes)
-    while len(singles) < len(draft.rooms.gpus) and (best := _best_move(draft, movable, held_bytes)) is not None:
+        return _go_home(draft, movable, still_there)
+    while len(singles) < len(draft.rooms.gpus) and (best := _best_move(draft, movable, still_there)) is not None:
         workload, uuid = best
         _put(draft, workload, uuid)
         singles[workload.id] = uuid
         movable.remove(workload)
-    moves = singles | ({} if held_bytes else _exchange_idle(draft, movable, singles))
-    return moves or _go_home(draft, movable, held_bytes)
+    moves = singles | ({} if still_there else _exchange_idle(draft, movable, singles))
+    return moves or _go_home(draft, movable, still_there)
 
 
-def _go_home(draft: Draft, movable: list[Workload], held_bytes: Mapping[GpuUuid, int]) -> Moves:
+def _go_home(draft: Draft, movable: list[Workload], still_there: Mapping[GpuUuid, Sequence[Workload]]) -> Moves:
     """Whoever borrows, and takes nothing from anybody by being at home, goes home: the next owner need not wait for it.
 
     Where nothing is lent (any more) no share counts. Only where a cluster's scheduler has given the home: elsewhere
@@ -121,7 +121,7 @@ def _go_home(draft: Draft, movable: list[Workload], held_bytes: Mapping[GpuUuid,
             continue
         _, before = draft.rooms.value()
         ((_, _, there),) = draft.rooms.values_with(workload, home)
-        fits = draft.rooms.fits(workload, home[0], beside_bytes=held_bytes.get(home[0], 0))
+        fits = draft.rooms.fits(workload, home[0], still_there.get(home[0], ()))
         packed = draft.rooms.pools[draft.rooms.target[workload.id][0]].placement is Placement.BINPACK
         as_good = there >= before and draft.rooms.takes_from_nobody_with_less(workload, home[0])
         if fits and (packed or as_good):
@@ -131,15 +131,14 @@ def _go_home(draft: Draft, movable: list[Workload], held_bytes: Mapping[GpuUuid,
     return moves
 
 
-def _held_until_a_cell_ends(draft: Draft) -> dict[GpuUuid, int]:
-    """What those hold on a Gpu who are to be elsewhere when their cells have ended: it is not to be had before."""
-    held: dict[GpuUuid, int] = {}
-    for key, gpus in draft.rooms.target.items():
-        workload = draft.state.workloads[key]
-        if gpus != workload.current and workload.executing:
-            for uuid in workload.current:
-                held[uuid] = held.get(uuid, 0) + workload.size_bytes
-    return held
+def _there_until_a_cell_ends(draft: Draft) -> dict[GpuUuid, list[Workload]]:
+    """Who is on a Gpu and is not to be there when its cell has ended: its room is not to be had before."""
+    still_there: dict[GpuUuid, list[Workload]] = {}
+    for workload in draft.state.workloads.values():
+        if workload.executing:
+            for uuid in set(workload.current).difference(draft.rooms.target.get(workload.id, ())):
+                still_there.setdefault(uuid, []).append(workload)
+    return still_there
 
 
 def follow_wishes(draft: Draft, wanting: list[Workload]) -> Moves:
@@ -159,7 +158,7 @@ def _put(draft: Draft, workload: Workload, uuid: GpuUuid) -> None:
 
 
 def _best_move(
-    draft: Draft, movable: list[Workload], held_bytes: Mapping[GpuUuid, int]
+    draft: Draft, movable: list[Workload], still_there: Mapping[GpuUuid, Sequence[Workload]]
 ) -> tuple[Workload, GpuUuid] | None:
     gain, rooms = max(draft.state.policy.min_gain, _LEAST_GAIN), draft.rooms
     smallest_before, total_before = rooms.value()
@@ -178,7 +177,7 @@ def _best_move(
                 rank = (-smallest, -total, workload.return_bytes, -workload.submitted_at, workload.id)
                 if not rooms.takes_from_nobody_with_less(workload, first):
                     continue
-                fits = [u for u in alike[first] if rooms.fits(workload, u, beside_bytes=held_bytes.get(u, 0))]
+                fits = [u for u in alike[first] if rooms.fits(workload, u, still_there.get(u, ()))]
                 options += [(*rank, rooms.gpus[u].index, u) for u in fits]
     if not options:
         return None
