@@ -219,3 +219,20 @@ def test_a_trim_that_is_answered_after_it_was_given_up_is_not_another_one() -> N
     before = stage.workload("alice")
     stage.node.tell(ev.MemoryTrimmed(stage.node.now, before.id, CommandId(7)))
     assert stage.workload("alice") == before
+
+
+def test_what_a_dead_process_still_holds_on_another_gpu_is_not_held_against_the_next_one() -> None:
+    stage = Stage(2)
+    stage.node.deaf = True
+    stage.notebook("alice", 0.25)
+    stage.cell_starts("alice")
+    stage.allocates("alice", 0.9)
+    left = stage.gpu("alice")
+    stage.lingers("alice")
+    stage.dies("alice")
+    stage.cell_starts("alice")
+    assert stage.runs("alice")
+    assert stage.gpu("alice") != left
+    stage.after(120)
+    assert stage.orders("alice") == ["start", "start"]
+    assert stage.workload("alice").size_bytes == stage.workload("alice").spec.request_bytes

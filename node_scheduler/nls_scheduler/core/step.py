@@ -378,8 +378,7 @@ def _left_to_freeze_s(state: NodeState, deadline_at: float | None) -> float:
 
 def _reason(workload: Workload, entry: PlanEntry, order: Order) -> Why:
     if workload.release_reason is None and order in (Order.TRIM, Order.STOP) and above_limit(workload):
-        used_bytes = max(workload.memory_used.values())
-        return Why(Reason.ABOVE_LIMIT, bytes=(used_bytes, workload.spec.limit_bytes))
+        return Why(Reason.ABOVE_LIMIT, bytes=(workload.held_bytes, workload.spec.limit_bytes))
     if order is Order.END and workload.pending is not None:
         return workload.pending.reason
     if order is Order.TRIM:

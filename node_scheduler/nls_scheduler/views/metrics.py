@@ -140,7 +140,7 @@ def why_it_leaves(state: NodeState, workload: Workload) -> str:
         return "user"
     if any(uuid in state.gpus and not state.gpus[uuid].healthy for uuid in workload.current):
         return "unhealthy"
-    if any(used > workload.spec.limit_bytes for used in workload.memory_used.values()):
+    if workload.held_bytes > workload.spec.limit_bytes:
         return "limit"
     if entry is None:
         return "other"

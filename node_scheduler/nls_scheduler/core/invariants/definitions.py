@@ -94,7 +94,7 @@ def brings_bytes(workload: Workload) -> int:
         if workload.frozen is not None:
             needs.append(workload.frozen.bytes)
         if workload.phase is Phase.RUNNING and workload.unsaved:
-            needs.extend(workload.memory_used.values())
+            needs.extend(workload.memory_used.get(uuid, 0) for uuid in workload.current)
     return max(needs)
 
 

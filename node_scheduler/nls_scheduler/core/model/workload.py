@@ -438,12 +438,21 @@ class Workload:
         return self.memory_used.get(gpu, 0)
 
     @computed_once
+    def held_bytes(self) -> int:
+        """The most that was sampled on one of its Gpus: what a process has left on another is on its way back there."""
+        most = 0
+        for gpu, used in self.memory_used.items():
+            if used > most and gpu in self.current:
+                most = used
+        return most
+
+    @computed_once
     def return_bytes(self) -> int:
         """The room it needs on a Gpu to come back: its request, or its saved state, or what it needs, where more."""
         if self.spec.kind is not Kind.NOTEBOOK:
             return max(self.spec.request_bytes, self.needed_bytes)
         # What a cell has changed since is not saved yet: what it uses is the best that is known.
-        unsaved = max(self.memory_used.values(), default=0) if self.phase is Phase.RUNNING and self.unsaved else 0
+        unsaved = self.held_bytes if self.phase is Phase.RUNNING and self.unsaved else 0
         saved = 0 if self.saved_bytes is None else self.saved_bytes + self.context_bytes
         frozen = 0 if self.frozen is None else self.frozen.bytes
         return max(self.spec.request_bytes, saved, unsaved, frozen)
@@ -458,7 +467,7 @@ class Workload:
         """What a move carries, about: what is saved of what it holds on a Gpu, or all of that as long as nothing is."""
         if self.saved_bytes is not None and not self.unsaved:
             return self.saved_bytes
-        return max(self.memory_used.values(), default=self.saved_bytes or 0)
+        return self.held_bytes or self.saved_bytes or 0
 
     @computed_once
     def size_bytes(self) -> int:
@@ -467,10 +476,7 @@ class Workload:
         Until it is measured there, what it brings. On its way out it takes no more than before.
         """
         if self.phase in (Phase.RUNNING, Phase.SUSPENDING) and self.measured:
-            largest = self.spec.request_bytes
-            for used in self.memory_used.values():
-                largest = max(largest, used)
-            return largest
+            return max(self.spec.request_bytes, self.held_bytes)
         return self.return_bytes
 
     @property

@@ -117,7 +117,7 @@ def _(event: ev.MemorySampled, state: NodeState) -> NodeState:
 def _measured(workload: Workload, used: dict[GpuUuid, int], at: float) -> Workload:
     if not (used or workload.current or workload.memory_used or workload.over_limit_polls or workload.trimmed):
         return workload
-    most, spec = max(used.values(), default=0), workload.spec
+    most, spec = max((used[uuid] for uuid in workload.current if uuid in used), default=0), workload.spec
     # Its libraries keep to the limit by what a context takes about; they cannot know what it takes.
     tolerated_bytes = workload.context_bytes if spec.kind is Kind.NOTEBOOK else 0
     above = workload.phase is Phase.RUNNING and most > spec.limit_bytes + tolerated_bytes
