@@ -377,3 +377,18 @@ def test_who_begins_to_wait_goes_before_who_is_on_its_way_out_at_once_and_later(
     for later_s in (0.0, 1.0):
         entries = make_plan(replace(stage.node.state, at=stage.node.now + later_s)).entries
         assert [bool(entries[key].target) for key in (first, second)] == [False, True]
+
+
+@pytest.mark.parametrize("limit", [1.0, 0.9])
+def test_who_may_not_borrow_has_its_turn_in_line_as_well(limit: float) -> None:
+    stage = Stage(1, oversubscribe=2.0)
+    stage.notebook("alice", 0.9, limit)
+    stage.notebook("bob")
+    stage.cell_starts("alice")
+    stage.after(5)
+    stage.cell_starts("bob")
+    stage.node.finish_cell(stage.workload("alice").id)
+    stage.node.tell(ev.CellStarted(stage.node.now, stage.workload("alice").id))  # it waits for who is being suspended
+    stage.node.settle()
+    stage.after(5)
+    assert stage.runs("bob")

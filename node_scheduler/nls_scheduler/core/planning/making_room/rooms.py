@@ -263,13 +263,14 @@ class Rooms:
     def best_for(self, workload: Workload) -> GpuUuid | None:
         """The Gpu that takes `workload` in full and leaves those there the largest share; its home among equals.
 
-        So the shares of all, compared from the smallest on, are the best that they can be. Where nobody has to leave
-        first goes before that, and where its user wishes it to be before everything. Away from home nobody waits for
-        the end of another's cell.
+        So the shares of all, compared from the smallest on, are the best that they can be. Where there is room in fact
+        goes before that, and where its user wishes it to be before everything. Away from home nobody waits for the end
+        of another's cell.
         """
         home = self._homes.get(workload.id, ())
-        waits = {uuid: self.waits_for(workload, uuid) for uuid in self.gpus if self.fits(workload, uuid)}
-        fitting = [u for u, leavers in waits.items() if u in home or not any(w.executing for w in leavers)]
+        fitting = [uuid for uuid in self.gpus if self.fits(workload, uuid)]
+        waits = {uuid: self.waits_on(workload, uuid) for uuid in fitting}
+        fitting = [u for u in fitting if not waits[u] or u in home or not self._cell_is_in_the_way(workload, u)]
         if not fitting:
             return None
         if workload.wish in fitting:
@@ -283,16 +284,20 @@ class Rooms:
             name, pools = self.pools[uuid].name, workload.spec.pools
             wanted = pools.index(name) if name in pools else 0
             there = uuid not in workload.current, uuid not in home, wanted, self.gpus[uuid].index
-            return (bool(waits[uuid]), -share, -round(added, _DIGITS), *there)
+            return (waits[uuid], -share, -round(added, _DIGITS), *there)
 
         return min(fitting, key=rank)
 
-    def waits_for(self, workload: Workload, uuid: GpuUuid) -> list[Workload]:
-        """Who is on `uuid`, is not to be there, and leaves no room in fact for `workload` before it has left."""
+    def waits_on(self, workload: Workload, uuid: GpuUuid) -> bool:
+        """Whether what is on `uuid`, or on its way back there, leaves no room for `workload` in fact."""
+        return room_bytes(self._state, workload, self.gpus[uuid]) < workload.return_bytes
+
+    def _cell_is_in_the_way(self, workload: Workload, uuid: GpuUuid) -> bool:
+        """Whether it fits on `uuid` only when somebody has left who is to leave when a cell has ended."""
         target = self.target
-        leavers = [w for w in self._state.on(uuid) if uuid not in target.get(w.id, ()) and w.id != workload.id]
-        held_bytes = sum(self.size_on(w, uuid) for w in leavers)
-        return leavers if self._left[uuid] - held_bytes < self.size_on(workload, uuid) else []
+        leavers = (w for w in self._state.on(uuid) if w.executing and uuid not in target.get(w.id, ()))
+        held_bytes = sum(self.size_on(w, uuid) for w in leavers if w.id != workload.id)
+        return self._left[uuid] - held_bytes < self.size_on(workload, uuid)
 
 
 def out_of_service(state: NodeState) -> dict[GpuUuid, Why]:

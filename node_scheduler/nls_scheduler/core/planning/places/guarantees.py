@@ -63,7 +63,8 @@ def _place(state: NodeState, homes: Homes, wanting: list[Workload], bound: dict[
     draft = Draft(state, homes, Rooms(state, homes.homes), bound=bound)
     waiting = _keep_present(draft, wanting)
     above = [w for w in waiting if not (w.spec.movable or w.present or w.within_request)]
-    pinned = [w for w in waiting if not w.spec.may_borrow and w not in above]
+    by_turns = [w for w in waiting if not w.spec.may_borrow and _is_promised_by_turns(draft, w)]
+    pinned = [w for w in waiting if not w.spec.may_borrow and w not in above and w not in by_turns]
     for workload in sorted(pinned, key=lambda w: (w.spec.can_take_turns, _line(draft, w))):
         takes_turns = workload.spec.can_take_turns
         is_owed = not takes_turns or (workload.within_request and draft.rooms.is_owed(workload))
@@ -73,7 +74,7 @@ def _place(state: NodeState, homes: Homes, wanting: list[Workload], bound: dict[
             draft.over.append(workload)
     waiting = send_on(draft, waiting)
     displaced = _clear_requests(draft, list(state.gpus))
-    queue = deque(sorted((w for w in waiting if w.spec.may_borrow), key=lambda w: _line(draft, w)))
+    queue = deque(sorted((w for w in waiting if w.spec.may_borrow or w in by_turns), key=lambda w: _line(draft, w)))
     queue.extendleft(reversed(displaced))
     while queue:
         queue.extendleft(reversed(_place_borrower(draft, queue.popleft(), wanting)))
@@ -144,10 +145,15 @@ def _makes_room_beside_requests(
     return left_bytes >= 0
 
 
+def _is_promised_by_turns(draft: Draft, workload: Workload) -> bool:
+    """Whether it takes turns with others to whom its home is promised, too."""
+    pools = [draft.rooms.pools[uuid] for uuid in draft.homes.homes[workload.id] if uuid in draft.rooms.pools]
+    return workload.spec.can_take_turns and any(pool.oversubscribe > 1.0 for pool in pools)
+
+
 def _line(draft: Draft, workload: Workload) -> tuple[bool, bool, float, int, float, str]:
     """By priority and arrival; after that, where more is promised than there is, who takes turns by its wait."""
-    pools = [draft.rooms.pools[uuid] for uuid in draft.homes.homes[workload.id] if uuid in draft.rooms.pools]
-    if not workload.spec.can_take_turns or all(pool.oversubscribe <= 1.0 for pool in pools):
+    if not _is_promised_by_turns(draft, workload):
         return (False, False, 0.0, *admission_order(workload))
     return (True, not workload.active or workload.present, workload.in_line_since, *admission_order(workload))
 

@@ -50,12 +50,10 @@ def place_together(draft: Draft) -> None:
 
 
 def _as_soon(draft: Draft, workload: Workload) -> frozenset[GpuUuid]:
-    """Where one that is coming may be as well, and has to wait for nobody to leave if it has not where it is to be."""
+    """Where one that is coming may be as well: where it need not wait, if it need not where it is to be."""
     rooms, (uuid,) = draft.rooms, draft.rooms.target[workload.id]
     may_be = rooms.open_to(workload)
-    return (
-        may_be if rooms.waits_for(workload, uuid) else frozenset(u for u in may_be if not rooms.waits_for(workload, u))
-    )
+    return may_be if rooms.waits_on(workload, uuid) else frozenset(u for u in may_be if not rooms.waits_on(workload, u))
 
 
 def _coming(draft: Draft) -> list[Workload]:
