@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.model.commands import StartProcess, TrimMemory
 from nls_scheduler.core.model.reasons import Reason, Why, said
 from nls_scheduler.core.planning.plan import make_plan
 from stage import TOTAL, Stage
@@ -392,3 +393,39 @@ def test_who_may_not_borrow_has_its_turn_in_line_as_well(limit: float) -> None:
     stage.node.settle()
     stage.after(5)
     assert stage.runs("bob")
+
+
+def test_whose_residency_ends_first_is_replaced_then_and_named_before() -> None:
+    stage = Stage(1)
+    for name, share in (("bob", 0.45), ("alice", 0.4), ("carol", 0.5)):
+        stage.notebook(name, 0.0625)
+        stage.holds(name, share)
+        stage.user_suspends(name)
+    stage.after(100)
+    for name, moves_for_s in (("bob", 10), ("alice", 1)):
+        stage.node.tell(ev.ResumeRequested(stage.node.now, stage.workload(name).id))
+        stage.node.now += moves_for_s
+        stage.node.settle()
+    came = stage.node.now
+    stage.cell_starts("carol")
+    assert stage.cause("carol") == "alice"
+    stage.after(2 * stage.node.state.policy.residency_per_move)
+    assert stage.runs("carol", "bob")
+    *_, start = [at.at for at, given in stage.node.history for c in given if isinstance(c, StartProcess)]
+    assert came < start <= came + stage.node.state.policy.residency_per_move * 1.01
+
+
+def test_a_suspend_for_a_turn_that_failed_is_tried_again() -> None:
+    stage = Stage(1, max_moves_per_hour=0)
+    stage.notebook("carol", 0.0625)
+    stage.holds("carol", 0.5)
+    stage.user_suspends("carol")
+    stage.notebook("bob", 0.0625)
+    stage.holds("bob", 0.6)
+    stage.after(60)
+    stage.node.start_cell(stage.workload("carol").id)
+    while isinstance(stage.pending("bob"), TrimMemory):
+        stage.completes("bob")
+    stage.completes("bob", fail=True)
+    stage.after(stage.node.state.policy.cool_down_s)
+    assert stage.runs("carol")

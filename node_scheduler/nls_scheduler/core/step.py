@@ -30,7 +30,7 @@ from nls_scheduler.core.planning.claims import settle_claims
 from nls_scheduler.core.planning.gangs import have_room
 from nls_scheduler.core.planning.line import joined
 from nls_scheduler.core.planning.making_room.rooms import borrows_beside_a_stranger, has_room
-from nls_scheduler.core.planning.making_room.victims import suspend_failed_lately
+from nls_scheduler.core.planning.making_room.victims import may_be_suspended_from
 from nls_scheduler.core.planning.places import freezing, trims
 from nls_scheduler.core.planning.places.burst_moves import moves_of_last_hour
 from nls_scheduler.core.planning.places.failed_allocations import answer_wanted
@@ -283,7 +283,7 @@ def _leave(state: NodeState, workload: Workload, entry: PlanEntry) -> Order | No
     in_doubt = any(borrows_beside_a_stranger(workload, state.gpus[uuid]) for uuid in entry.target)
     if in_doubt and entry.deadline_at is None:
         return None
-    return None if suspend_failed_lately(state, workload) else Order.SUSPEND
+    return Order.SUSPEND if may_be_suspended_from(state, workload) <= state.at else None
 
 
 def _interrupt_is_due(state: NodeState, workload: Workload, entry: PlanEntry) -> bool:

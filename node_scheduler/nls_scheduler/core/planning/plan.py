@@ -10,6 +10,7 @@ from nls_scheduler.core.planning.entries import entries_of
 from nls_scheduler.core.planning.gangs import leave_together
 from nls_scheduler.core.planning.gangs import resting as resting_gangs
 from nls_scheduler.core.planning.homes.known import homes_of
+from nls_scheduler.core.planning.making_room.victims import may_be_suspended_from
 from nls_scheduler.core.planning.places import freezing, trims
 from nls_scheduler.core.planning.places.failed_allocations import trim_for_wanted
 from nls_scheduler.core.planning.places.guarantees import grant_wishes, place_guarantees, place_guests
@@ -60,7 +61,7 @@ def _wakes_of(state: NodeState, entries: Mapping[WorkloadId, PlanEntry]) -> list
     """When the next rung of anybody's ladder follows, or one is tried again."""
     deadlines = [entry.deadline_at for entry in entries.values() if entry.deadline_at is not None]
     again = [
-        w.suspend_failed_at + state.policy.cool_down_s
+        may_be_suspended_from(state, w)
         for w in state.workloads.values()
         if w.suspend_failed_at is not None and w.phase is Phase.RUNNING and entries[w.id].target != w.current
     ]

@@ -26,10 +26,9 @@ def harm(workload: Workload, at: float) -> tuple[bool, int, int, int, float, flo
     )
 
 
-def suspend_failed_lately(state: NodeState, workload: Workload) -> bool:
-    """Whether a suspend of it failed so recently that none is tried for somebody's burst."""
-    failed_at = workload.suspend_failed_at
-    return failed_at is not None and state.at < failed_at + state.policy.cool_down_s
+def may_be_suspended_from(state: NodeState, workload: Workload) -> float:
+    """From when on a suspend of it is tried for somebody's burst: not just after one has failed."""
+    return state.at if workload.suspend_failed_at is None else workload.suspend_failed_at + state.policy.cool_down_s
 
 
 def keeps_until(state: NodeState, workload: Workload) -> float:

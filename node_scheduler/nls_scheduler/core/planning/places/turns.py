@@ -8,11 +8,12 @@ each leaves when it can, and nobody else gets its room. A notebook without a wai
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.workload import Kind, Phase
-from nls_scheduler.core.planning.making_room.victims import keeps_until, suspend_failed_lately
+from nls_scheduler.core.planning.making_room.victims import keeps_until, may_be_suspended_from
 
 if TYPE_CHECKING:
     from nls_scheduler.core.model.ids import GpuUuid
@@ -75,9 +76,6 @@ def _replace_holders(draft: Draft, waiter: Workload) -> None:
         _name_a_holder(draft, waiter)
         return
     option = min(options, key=lambda o: o.rank)
-    # Whose residency ends first may be the one to replace then, on whichever Gpu.
-    residencies = (keeps_until(draft.state, holder) for option in options for holder in option.later)
-    draft.wake_at += (at for at in residencies if at > draft.state.at)
     if waiter.waiting_since is not None:
         draft.short.setdefault(option.uuid, waiter.waiting_since)
     starves = _starves(draft, waiter)
@@ -113,7 +111,10 @@ def _option(draft: Draft, waiter: Workload, uuid: GpuUuid) -> _Option | None:
     if not rooms.may_use(waiter, uuid):
         return None
     holders = sorted((w for w in rooms.members(uuid) if _may_yield(draft, w, uuid)), key=draft.harm)
-    holders.sort(key=lambda w: not _yields_now(draft, w))
+    # Whose residency ends first is the one to replace then.
+    residencies = {w.id: max(draft.state.at, keeps_until(draft.state, w)) for w in holders if not w.executing}
+    holders.sort(key=lambda w: residencies.get(w.id, inf))
+    draft.wake_at += residencies.values()
     removed: list[Workload] = []
     for holder in holders:
         if rooms.fits(waiter, uuid):
@@ -139,7 +140,10 @@ def _may_yield(draft: Draft, holder: Workload, uuid: GpuUuid) -> bool:
     """Idle notebooks yield, unless their users hold them; a running cell only where it holds more than its request."""
     if holder.spec.kind is not Kind.NOTEBOOK or not holder.spec.movable or holder.phase is not Phase.RUNNING:
         return False
-    if holder.current != (uuid,) or suspend_failed_lately(draft.state, holder):
+    if holder.current != (uuid,):
+        return False
+    if (again_at := may_be_suspended_from(draft.state, holder)) > draft.state.at:
+        draft.wake_at.append(again_at)
         return False
     if draft.keeps(holder):
         return False
