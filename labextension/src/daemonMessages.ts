@@ -45,7 +45,6 @@ export const daemonMessages = (trans: ITranslate): string[] => [
   trans.__('another user\'s command'),
   trans.__('another user\'s notebook'),
   trans.__('another user\'s pod'),
-  trans.__('as many workloads as allowed are on every GPU that has %1; %2'),
   trans.__('at home on %1, %2 guaranteed'),
   trans.__('at home on %1, may use up to %2'),
   trans.__('borrows %1 to burst up to %2; %3'),

@@ -350,9 +350,8 @@ class Histories(RuleBasedStateMachine):
         together = [workload, *fellows(state, workload)]
         within = all(w.return_bytes <= w.spec.request_bytes for w in together)
         healthy = all(g in state.usable for g in entry.home)
-        pools = [state.policy.pool_of(state.gpus[g]) for g in entry.home]
-        free = all(pool.max_workloads_per_gpu is None and pool.oversubscribe == 1.0 for pool in pools)
-        if entry.home and within and healthy and free:
+        promised_once = all(state.policy.pool_of(state.gpus[g]).oversubscribe == 1.0 for g in entry.home)
+        if entry.home and within and healthy and promised_once:
             raise AssertionError(f"admitted, within its request, and not running: {workload} {entry}")
         if not entry.home and workload.spec.gpu_count == 1 and workload.spec.gang is None:
             passed_by = entry.reason.kind is Reason.RESERVED

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from nls_scheduler.core.model import events as ev
@@ -147,3 +149,31 @@ def test_nobody_is_said_to_need_the_gpu_where_a_newcomer_uses_more_than_is_left(
     assert isinstance(order, StopProcess)
     assert order.reason == stage.why(Reason.BURST_NEEDED_BY_REQUESTS, gpus=[0])
     assert stage.cause("batch") is None
+
+
+@pytest.mark.parametrize("request_share", [0.5, 1.0])
+def test_who_has_filled_a_gpu_to_the_brim_comes_back_to_it(request_share: float) -> None:
+    """A context is counted as more than it takes, and with that what is saved would be more than the Gpu has."""
+    stage = Stage(1)
+    stage.notebook("alice", request_share)
+    counted = replace(stage.workload("alice"), context_bytes=TOTAL // 30)
+    stage.node.state = replace(stage.node.state, workloads={counted.id: counted})
+    stage.holds("alice", 0.99)
+    stage.user_suspends("alice")
+    stage.cell_starts("alice")
+    assert stage.runs("alice")
+
+
+def test_who_stands_still_away_from_home_is_not_said_to_have_used_more_than_its_request() -> None:
+    stage = Stage(2, freeze_cells=True)
+    stage.node.freezes = stage.node.deaf = True
+    stage.command("other", 0.5)
+    stage.notebook("bob")
+    stage.holds("bob", 0.25)
+    stage.cell_starts("bob")
+    stage.after(10)
+    stage.command("train")
+    stage.after(40)
+    why = stage.reason("bob")
+    assert why.kind is Reason.STANDS_STILL
+    assert [each.kind for each in why.because] == [Reason.NOBODY_YIELDS]

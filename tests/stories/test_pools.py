@@ -80,10 +80,11 @@ def test_a_burst_waits_for_a_turn_in_its_own_pool_though_another_pool_s_holder_c
 
 def test_a_pool_has_a_cap_of_its_own() -> None:
     stage = Stage(2, pools=(Pool("one at a time", ("0",), max_workloads_per_gpu=1),))
-    for name in ("first", "second"):
-        stage.notebook(name, 0.4, pools=("one at a time",))
-    assert stage.runs("first")
-    assert stage.phase("second") == "queued"
+    for name in "abcd":
+        stage.notebook(name, 0.2, pools=("default", "one at a time"))
+    assert sorted(stage.gpu(name) for name in "abcd") == [0, 1, 1, 1]
+    stage.notebook("at home", 0.2, pools=("one at a time",))
+    assert stage.gpu("at home") == 0
 
 
 def test_binpack_keeps_everybody_at_home() -> None:

@@ -138,16 +138,14 @@ def test_a_command_with_two_gpus_has_both_or_waits() -> None:
     assert stage.gpus("double") == [0, 1]
 
 
-def test_no_gpu_takes_more_workloads_than_allowed() -> None:
-    stage = Stage(2, max_workloads_per_gpu=2)
-    for name in ("a", "b", "c", "d", "e"):
+def test_no_gpu_takes_more_workloads_than_allowed_but_those_that_are_at_home_there() -> None:
+    stage = Stage(3, max_workloads_per_gpu=2)
+    for name in "abcdef":
         stage.notebook(name, 0.1)
-    assert sorted(stage.gpu(name) for name in "abcd") == [0, 0, 1, 1]
-    assert stage.phase("e") == "queued"
-    assert stage.home("e") == [0]
-    assert bare(stage.reason("e")) == stage.why(Reason.GPUS_FULL, shares=[0.1])
-    stage.ends("a")
-    assert stage.runs("e")
+    assert sorted(stage.gpu(name) for name in "abcdef") == [0, 0, 1, 1, 2, 2]
+    stage.notebook("g", 0.1)
+    assert stage.home("g") == [0] == [stage.gpu("g")]
+    assert stage.reason("g").kind is Reason.AT_HOME_WITH_BURST
 
 
 def test_nobody_moves_to_where_as_many_as_are_allowed_are_until_a_cell_has_ended() -> None:

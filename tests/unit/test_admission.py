@@ -11,7 +11,7 @@ from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.pools import Pool
 from nls_scheduler.core.model.workload import Phase, Workload, WorkloadSpec
 from nls_scheduler.requests import joining
-from nls_scheduler.requests.submission import Defaults, check_count, no_gpu, respecification, submission
+from nls_scheduler.requests.submission import Defaults, check_count, check_saved, no_gpu, respecification, submission
 from nls_scheduler.wire.errors import Problem
 
 GIB = 2**30
@@ -190,3 +190,15 @@ def test_who_runs_keeps_the_number_of_gpus_and_who_waits_may_change_it() -> None
                 check_count(running, changed)
         else:
             check_count(running, changed)
+
+
+@pytest.mark.parametrize(("limit", "unsaved"), [(5, False), (3, True), (3, False)])
+def test_no_limit_may_be_below_what_has_to_come_back_within_it(limit: int, *, unsaved: bool) -> None:
+    spec = submit(kind="notebook", request="2GiB", limit="12GiB")
+    workload = Workload(WorkloadId("w1"), spec, 0.0, saved_bytes=5 * GIB, unsaved=unsaved)
+    changed = replace(spec, limit_bytes=limit * GIB)
+    if limit == 5 or unsaved:
+        check_saved(workload, changed)
+    else:
+        with pytest.raises(Problem, match="saved state of 5 GiB would not come back within a limit of 3 GiB"):
+            check_saved(workload, changed)

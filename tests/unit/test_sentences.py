@@ -143,11 +143,6 @@ TABLE = [
         Why(Reason.ON_DEMAND, bytes=(8 * GIB,), because=(YIELDS_NOT,)),
         "its 8 GiB are there on demand only, and others use them; nobody who holds a GPU can yield that much",
     ),
-    (
-        Why(Reason.GPUS_FULL, bytes=(8 * GIB,), because=(Why(Reason.COMES_BACK),)),
-        ("as many workloads as allowed are on every GPU that has 8 GiB; "
-        "it comes back when there is room or its next cell runs"),
-    ),
     (Why(Reason.COMES_BACK), "it comes back when there is room or its next cell runs"),
     (YIELDS_NOT, "nobody who holds a GPU can yield that much"),
     (Why(Reason.KEPT_FOR, gpus=(A,), who=(BOB,)), "GPU 0 is kept for bob, whose cell has waited longer"),

@@ -118,6 +118,16 @@ def check_context(spec: WorkloadSpec, context_bytes: int) -> None:
         )
 
 
+def check_saved(workload: Workload, changed: WorkloadSpec) -> None:
+    """Raises Problem where what `workload` has saved could not come back within the limit that it would have."""
+    saved_bytes = 0 if workload.unsaved else workload.saved_bytes or 0
+    if changed.limit_bytes < min(saved_bytes, workload.spec.limit_bytes):
+        raise impossible(
+            f"Its saved state of {format_bytes(saved_bytes)} would not come back within a limit of "
+            f"{format_bytes(changed.limit_bytes)}: delete variables of the GPU process first, or ask for more."
+        )
+
+
 def check_count(workload: Workload, changed: WorkloadSpec) -> None:
     """Raises Problem where `workload` runs on another number of Gpus than it would ask for: a process keeps its own."""
     count = len(workload.current)

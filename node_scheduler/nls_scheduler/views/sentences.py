@@ -59,7 +59,6 @@ _SENTENCES: Final[Mapping[Reason, str]] = {
     ),
     Reason.USED_ABOVE_REQUEST: "it used {w.at_least[0]}, more than its request of {w.sizes[1]}; {w.because}",
     Reason.ON_DEMAND: "its {w.sizes[0]} are there on demand only, and others use them; {w.because}",
-    Reason.GPUS_FULL: "as many workloads as allowed are on every GPU that has {w.sizes[0]}; {w.because}",
     Reason.COMES_BACK: "it comes back when there is room or its next cell runs",
     Reason.NOBODY_YIELDS: "nobody who holds a GPU can yield that much",
     Reason.KEPT_FOR: "{w.gpus} is kept for {w.who}, whose cell has waited longer",

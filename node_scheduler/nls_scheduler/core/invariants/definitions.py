@@ -90,7 +90,8 @@ def brings_bytes(workload: Workload) -> int:
     needs = [workload.spec.request_bytes]
     if workload.spec.kind is Kind.NOTEBOOK:
         if workload.saved_bytes is not None:
-            needs.append(workload.saved_bytes + workload.context_bytes)
+            with_context = workload.saved_bytes + workload.context_bytes
+            needs.append(min(with_context, max(workload.saved_bytes, workload.spec.limit_bytes)))
         if workload.frozen is not None:
             needs.append(workload.frozen.bytes)
         if workload.phase is Phase.RUNNING and workload.unsaved:

@@ -55,7 +55,6 @@ class Reason(StrEnum):
     SAVED_ABOVE_REQUEST = "saved-state-above-request"
     USED_ABOVE_REQUEST = "use-above-request"
     ON_DEMAND = "on-demand-only"
-    GPUS_FULL = "gpus-full"
     COMES_BACK = "comes-back-with-room-or-cell"
     NOBODY_YIELDS = "nobody-can-yield"
     KEPT_FOR = "gpu-kept-for-longer-wait"

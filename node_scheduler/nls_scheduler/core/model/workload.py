@@ -453,7 +453,10 @@ class Workload:
             return max(self.spec.request_bytes, self.needed_bytes)
         # What a cell has changed since is not saved yet: what it uses is the best that is known.
         unsaved = self.held_bytes if self.phase is Phase.RUNNING and self.unsaved else 0
-        saved = 0 if self.saved_bytes is None else self.saved_bytes + self.context_bytes
+        saved = 0
+        if self.saved_bytes is not None:
+            # Its libraries keep to the limit with whatever its context takes, and so does what comes back.
+            saved = max(self.saved_bytes, min(self.saved_bytes + self.context_bytes, self.spec.limit_bytes))
         frozen = 0 if self.frozen is None else self.frozen.bytes
         return max(self.spec.request_bytes, saved, unsaved, frozen)
 

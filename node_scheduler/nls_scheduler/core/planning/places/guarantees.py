@@ -245,13 +245,11 @@ def _place_borrower(draft: Draft, workload: Workload, wanting: list[Workload]) -
         draft.rooms.add(workload, (best,))
         draft.claimants.setdefault(best, []).append(workload)
         return []
-    home = draft.homes.homes[workload.id]
-    full = home[0] in draft.rooms.gpus and draft.rooms.is_full(home[0])
-    if full or _stands_away(draft, workload) or not draft.rooms.is_owed(workload):
+    if _stands_away(draft, workload) or not draft.rooms.is_owed(workload):
         draft.over.append(workload)
         return []
     _claim_home(draft, workload)
-    return _clear_requests(draft, list(home))
+    return _clear_requests(draft, list(draft.homes.homes[workload.id]))
 
 
 def _clear_sizes(draft: Draft) -> None:

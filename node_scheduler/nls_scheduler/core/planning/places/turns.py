@@ -55,7 +55,7 @@ def _place_waiters(draft: Draft, order: list[Workload]) -> None:
         if best is not None:
             draft.rooms.add(waiter, (best,))
         elif not _waits_actively(waiter):
-            draft.waits[waiter.id] = _why_over(draft, waiter, Why(Reason.COMES_BACK))
+            draft.waits[waiter.id] = _why_over(waiter, Why(Reason.COMES_BACK))
         else:
             _replace_holders(draft, waiter)
 
@@ -72,7 +72,7 @@ def _replace_holders(draft: Draft, waiter: Workload) -> None:
         why = Why(Reason.NOBODY_YIELDS)
         if kept is not None:
             why = Why(Reason.KEPT_FOR, gpus=(kept[0],), who=(draft.state.workloads[kept[1]].mention,))
-        draft.waits[waiter.id] = _why_over(draft, waiter, why)
+        draft.waits[waiter.id] = _why_over(waiter, why)
         _name_a_holder(draft, waiter)
         return
     option = min(options, key=lambda o: o.rank)
@@ -90,7 +90,7 @@ def _replace_holders(draft: Draft, waiter: Workload) -> None:
     if starves:
         draft.rooms.kept_for[option.uuid] = waiter.id
     turn = Why(Reason.TURN_OF, gpus=(option.uuid,), who=tuple(w.mention for w in option.later))
-    draft.waits[waiter.id] = _why_over(draft, waiter, turn)
+    draft.waits[waiter.id] = _why_over(waiter, turn)
     draft.cause[waiter.id] = option.later[0].id
     for holder in option.later:
         draft.yields.setdefault(holder.id, waiter.id)
@@ -163,12 +163,12 @@ def _name_a_holder(draft: Draft, waiter: Workload) -> None:
         draft.cause[waiter.id] = max(others, key=lambda w: (w.size_bytes, w.id)).id
 
 
-def _why_over(draft: Draft, waiter: Workload, because: Why) -> Why:
+def _why_over(waiter: Workload, because: Why) -> Why:
     """Why its request alone does not get it a place."""
     request_bytes = waiter.spec.request_bytes
-    if not waiter.within_request:
+    if waiter.return_bytes > request_bytes:
         saved = waiter.spec.kind is Kind.NOTEBOOK and waiter.frozen is None
         kind = Reason.SAVED_ABOVE_REQUEST if saved else Reason.USED_ABOVE_REQUEST
         return Why(kind, bytes=(waiter.return_bytes, request_bytes), because=(because,))
-    kind = Reason.GPUS_FULL if draft.rooms.is_owed(waiter) else Reason.ON_DEMAND
-    return Why(kind, bytes=(request_bytes,), because=(because,))
+    # One that stands still says so itself, and for whom.
+    return because if waiter.waits_away else Why(Reason.ON_DEMAND, bytes=(request_bytes,), because=(because,))
