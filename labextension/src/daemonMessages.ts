@@ -17,6 +17,7 @@ export const daemonMessages = (trans: ITranslate): string[] => [
   trans.__('%1 are held by %2'),
   trans.__('%1 are out of service'),
   trans.__('%1 for each of the %2 members of gang %3 at once'),
+  trans.__('%1 for the one member of gang %2'),
   trans.__('%1 has more room to burst'),
   trans.__('%1 holds %2 with a request of %3'),
   trans.__('%1 is being freed'),
@@ -33,7 +34,8 @@ export const daemonMessages = (trans: ITranslate): string[] => [
   trans.__('%1 on each of %2 GPUs'),
   trans.__('%1 on one GPU'),
   trans.__('%1 or %2'),
-  trans.__('%1 takes %2 GPUs of pool %3 at once, and queue %4 may have %5 at most: as things are it never gets them'),
+  trans.__('%1 takes %2 GPU of pool %3 at once, and queue %4 may have %5 at most: as things are it never gets that'),
+  trans.__('%1 takes %2 GPUs of pool %3 at once, and queue %4 may have %5 at most: as things are it never gets that'),
   trans.__('%1 takes its standing cell back'),
   trans.__('%1 would lose its guarantee'),
   trans.__('%1, %2'),
@@ -87,7 +89,9 @@ export const daemonMessages = (trans: ITranslate): string[] => [
   trans.__('not all of gang %1 have room'),
   trans.__('other processes (%1)'),
   trans.__('processes that nobody placed hold %1'),
+  trans.__('queue %1 has %2 GPU of pool %3, its fair share is %4'),
   trans.__('queue %1 has %2 GPUs of pool %3, its fair share is %4'),
+  trans.__('queue %1 has %2 of the %3 GPU of pool %4 that it may have'),
   trans.__('queue %1 has %2 of the %3 GPUs of pool %4 that it may have'),
   trans.__('room is reserved for %1, which has waited longer'),
   trans.__('stays on %1 while nobody needs it: %2'),
@@ -102,6 +106,7 @@ export const daemonMessages = (trans: ITranslate): string[] => [
   trans.__('waits for %1 of %2 members of gang %3'),
   trans.__('waits for %1 of %2 members of gang %3: %4'),
   trans.__('waits for a GPU'),
+  trans.__('with priority %1 it is not preemptible, which only a quota allows: queue %2 has %3 of its %4 GPU of pool %5 in such use'),
   trans.__('with priority %1 it is not preemptible, which only a quota allows: queue %2 has %3 of its %4 GPUs of pool %5 in such use'),
-  trans.__('yields %1 to %2 when its cell ends')
+  trans.__('yields %1 to %2 when its turn ends')
 ];

@@ -99,7 +99,7 @@ TABLE = [
     (Why(Reason.LEFT_TO, gpus=(A,), who=(BOB,)), "it left GPU 0 to bob; its next cell brings it back"),
     (Why(Reason.BURST_NEEDED, gpus=(A,), who=(BOB,)), "its burst on GPU 0 was needed for bob"),
     (Why(Reason.BURST_NEEDED_BY_REQUESTS, gpus=(A,)), "its burst on GPU 0 was needed for what is guaranteed there"),
-    (Why(Reason.YIELDS, gpus=(A,), who=(BOB,)), "yields GPU 0 to bob when its cell ends"),
+    (Why(Reason.YIELDS, gpus=(A,), who=(BOB,)), "yields GPU 0 to bob when its turn ends"),
     (Why(Reason.IDLE, numbers=(600.0,)), "idle for 10 min"),
     (Why(Reason.CORDONED, numbers=(30.0,)), "this node is about to be emptied, and it was idle for 30 s"),
     (Why(Reason.ABOVE_LIMIT, bytes=(13 * GIB, 12 * GIB)), "it used 13 GiB, above its limit of 12 GiB"),
@@ -122,6 +122,10 @@ TABLE = [
         Why(Reason.NO_ROOM, bytes=(8 * GIB,), numbers=(2, 3), names=("red",), because=(Why(Reason.NO_GPU), SHARE)),
         ("no room for 8 GiB on each of 2 GPUs for each of the 3 members of gang red at once: "
         "this node has no GPU in service; queue 'a' has 2 GPUs of pool 'default', its fair share is 1.5"),
+    ),
+    (
+        Why(Reason.NO_ROOM, bytes=(8 * GIB,), numbers=(1, 1), names=("red",), because=(HELD,)),
+        "no room for 8 GiB on one GPU for the one member of gang red: GPU 0 is held by alice and bob",
     ),
     (HELD, "GPU 0 is held by alice and bob"),
     (
@@ -150,11 +154,11 @@ TABLE = [
     (Why(Reason.NO_HOME), "its request fits on no GPU on paper"),
     (
         Why(Reason.QUEUE_TOO_SMALL, names=("a", "default"), numbers=(3.0, 2.0)),
-        "it takes 3 GPUs of pool 'default' at once, and queue 'a' may have 2 at most: as things are it never gets them",
+        "it takes 3 GPUs of pool 'default' at once, and queue 'a' may have 2 at most: as things are it never gets that",
     ),
     (
         Why(Reason.QUEUE_TOO_SMALL, names=("a", "v", "red"), numbers=(3.0, 2.0)),
-        "gang red takes 3 GPUs of pool 'v' at once, and queue 'a' may have 2 at most: as things are it never gets them",
+        "gang red takes 3 GPUs of pool 'v' at once, and queue 'a' may have 2 at most: as things are it never gets that",
     ),
     (
         Why(Reason.JOURNAL_LOST, numbers=(3.0,)),
@@ -180,6 +184,24 @@ TABLE = [
         "queue 'a' has 1 of its 1.25 GPUs of pool 'default' in such use"),
     ),
     (SHARE, "queue 'a' has 2 GPUs of pool 'default', its fair share is 1.5"),
+    (
+        Why(Reason.QUEUE_SHARE, names=("a", "default"), numbers=(1.0, 1.5)),
+        "queue 'a' has 1 GPU of pool 'default', its fair share is 1.5",
+    ),
+    (
+        Why(Reason.QUEUE_LIMIT, names=("a", "default"), numbers=(0.5, 1.0)),
+        "queue 'a' has 0.5 of the 1 GPU of pool 'default' that it may have",
+    ),
+    (
+        Why(Reason.QUEUE_TOO_SMALL, names=("a", "default"), numbers=(1.0, 0.5)),
+        ("it takes 1 GPU of pool 'default' at once, and queue 'a' may have 0.5 at most: "
+        "as things are it never gets that"),
+    ),
+    (
+        Why(Reason.QUEUE_QUOTA, names=("a", "default"), numbers=(0.5, 1.0, 125)),
+        ("with priority 125 it is not preemptible, which only a quota allows: "
+        "queue 'a' has 0.5 of its 1 GPU of pool 'default' in such use"),
+    ),
     (Why(Reason.GANG_INCOMPLETE, numbers=(1, 4), names=("red",)), "waits for 1 of 4 members of gang red"),
     (
         Why(Reason.GANG_INCOMPLETE, numbers=(1, 4), names=("red",), because=(DIED,)),

@@ -66,6 +66,12 @@ def format_bytes_up(size_bytes: int) -> str:
     return f"{ceil(size_bytes * 100 / factor) / 100:g} {unit}"
 
 
+def format_bytes_down(size_bytes: int) -> str:
+    """As `format_bytes`, to the hundredth, and never more than it is: `8 GiB`, `1.04 GiB`."""
+    factor, unit = _unit(size_bytes)
+    return f"{size_bytes * 100 // factor / 100:g} {unit}"
+
+
 def _unit(size_bytes: int) -> tuple[int, str]:
     for unit, factor in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if size_bytes >= factor:

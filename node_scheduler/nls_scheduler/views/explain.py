@@ -15,7 +15,7 @@ from nls_scheduler.core.planning.homes.admission import Admission
 from nls_scheduler.core.planning.homes.queue_ledger import ledger_of
 from nls_scheduler.core.planning.making_room.rooms import Rooms, has_room, out_of_service, room_bytes
 from nls_scheduler.core.planning.places.freezing import freeze_at, may_freeze
-from nls_scheduler.units.sizes import format_bytes, format_seconds
+from nls_scheduler.units.sizes import format_bytes, format_bytes_down, format_bytes_up, format_seconds
 from nls_scheduler.views.queues import pool_figures
 from nls_scheduler.views.sentences import Names, sentence
 from nls_scheduler.views.veil import SEES_ALL
@@ -153,7 +153,7 @@ def _smaller(workload: Workload, admission: Admission) -> list[str]:
     chosen = next(chosen for chosen in best if chosen[-1][0] == largest)
     if not all(admission.has_home_room(smaller, uuid) for _, uuid in chosen):
         return []
-    return [f"There is room for a request of {format_bytes(largest)} now."]
+    return [f"There is room for a request of {format_bytes_down(largest)} now."]
 
 
 def _gpu(state: NodeState, workload: Workload, gpu: Gpu, admission: Admission, rooms: Rooms) -> dict[str, Any]:
@@ -260,7 +260,8 @@ def _advice(state: NodeState, workload: Workload, entry: PlanEntry, admission: A
     if workload.stands_on is not None:
         return [f"Its cell goes on when {state.label(workload.stands_on)} has room: nowhere else can it."]
     if not workload.within_request:
-        return [f"With a request of {format_bytes(workload.return_bytes)} it need not wait for others' burst."]
+        enough = format_bytes_up(workload.return_bytes)
+        return [f"With a request of {enough}, once there is room for that, it need not wait for others' burst."]
     cause = None if entry.cause is None else state.plan.get(entry.cause)
     if cause is not None and cause.deadline_at is not None:
         left = format_seconds(round(max(0.0, cause.deadline_at - state.at), 1))

@@ -44,7 +44,7 @@ _SENTENCES: Final[Mapping[Reason, str]] = {
     Reason.LEFT_TO: "it left {w.gpus} to {w.who}; its next cell brings it back",
     Reason.BURST_NEEDED: "its burst on {w.gpus} was needed for {w.who}",
     Reason.BURST_NEEDED_BY_REQUESTS: "its burst on {w.gpus} was needed for what is guaranteed there",
-    Reason.YIELDS: "yields {w.gpus} to {w.who} when its cell ends",
+    Reason.YIELDS: "yields {w.gpus} to {w.who} when its turn ends",
     Reason.IDLE: "idle for {w.seconds}",
     Reason.CORDONED: "this node is about to be emptied, and it was idle for {w.seconds}",
     Reason.ABOVE_LIMIT: "it used {w.at_least[0]}, above its limit of {w.sizes[1]}",
@@ -77,18 +77,18 @@ _SENTENCES: Final[Mapping[Reason, str]] = {
     Reason.GOES_ON: "{w.gpus} takes its standing cell back",
     Reason.HELD_BACK: "{w.because}",
     Reason.QUEUE_LIMIT: (
-        "queue {w.names[0]!r} has {w.amounts[0]} of the {w.amounts[1]} GPUs of pool {w.names[1]!r} that it may have"
+        "queue {w.names[0]!r} has {w.amounts[0]} of the {w.gpu_amounts[1]} of pool {w.names[1]!r} that it may have"
     ),
     Reason.QUEUE_TOO_SMALL: (
-        "{w.taker} takes {w.amounts[0]} GPUs of pool {w.names[1]!r} at once, and queue {w.names[0]!r} may have "
-        "{w.amounts[1]} at most: as things are it never gets them"
+        "{w.taker} takes {w.gpu_amounts[0]} of pool {w.names[1]!r} at once, and queue {w.names[0]!r} may have "
+        "{w.amounts[1]} at most: as things are it never gets that"
     ),
     Reason.QUEUE_QUOTA: (
         "with priority {w.counts[2]} it is not preemptible, which only a quota allows: queue {w.names[0]!r} has "
-        "{w.amounts[0]} of its {w.amounts[1]} GPUs of pool {w.names[1]!r} in such use"
+        "{w.amounts[0]} of its {w.gpu_amounts[1]} of pool {w.names[1]!r} in such use"
     ),
     Reason.QUEUE_SHARE: (
-        "queue {w.names[0]!r} has {w.amounts[0]} GPUs of pool {w.names[1]!r}, its fair share is {w.amounts[1]}"
+        "queue {w.names[0]!r} has {w.gpu_amounts[0]} of pool {w.names[1]!r}, its fair share is {w.amounts[1]}"
     ),
     Reason.GANG_INCOMPLETE: "waits for {w.counts[0]} of {w.counts[1]} members of gang {w.names[0]}{w.colon}",
     Reason.GANG_CANNOT_RESTART: (
@@ -296,6 +296,10 @@ class _Words:
         return [format_amount(number) for number in self._why.numbers]
 
     @property
+    def gpu_amounts(self) -> list[Parts]:
+        return [Parts("%1 GPU" if amount == "1" else "%1 GPUs", (amount,), spliced=True) for amount in self.amounts]
+
+    @property
     def any_name(self) -> str | Parts:
         return _joined(" or ", [repr(name) for name in self.names])
 
@@ -347,7 +351,10 @@ class _Words:
         size = self.sizes[0]
         wanted = Parts("%1 on one GPU", (size,)) if gpus == "1" else Parts("%1 on each of %2 GPUs", (size, gpus))
         for name in self.names:
-            wanted = Parts("%1 for each of the %2 members of gang %3 at once", (wanted, members, name))
+            if members == "1":
+                wanted = Parts("%1 for the one member of gang %2", (wanted, name))
+            else:
+                wanted = Parts("%1 for each of the %2 members of gang %3 at once", (wanted, members, name))
         return wanted
 
     def _inner(self) -> list[Parts]:
