@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nls_scheduler.core.model import events as ev
-from nls_scheduler.core.model.commands import FreezeProcess, StopProcess, ThawProcess
+from nls_scheduler.core.model.commands import FreezeProcess, StopProcess, SuspendProcess, ThawProcess, TrimMemory
 from nls_scheduler.core.model.pools import Pool
 from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.core.model.reasons import Reason, Why
@@ -436,3 +436,17 @@ def test_one_that_lost_its_home_to_another_queue_while_it_stood_still_says_so_fo
     stage.cell_ends("bob")
     stage.after(5)
     assert stage.reason("alice") == told
+
+
+def test_a_cell_that_began_while_its_process_was_to_be_suspended_stands_still_as_any_other() -> None:
+    stage = a_stage()
+    stage.notebook("alice")
+    stage.holds("alice", 0.9)
+    stage.node.submit(name="bob", request_bytes=TOTAL // 2, limit_bytes=TOTAL)
+    while isinstance(stage.pending("alice"), TrimMemory):
+        stage.completes("alice")
+    assert isinstance(stage.pending("alice"), SuspendProcess)
+    stage.node.now += 11.0
+    stage.node.start_cell(stage.workload("alice").id)
+    stage.completes("alice")
+    assert isinstance(stage.pending("alice"), FreezeProcess)

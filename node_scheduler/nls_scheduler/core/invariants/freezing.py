@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nls_scheduler.core.invariants.definitions import pool_of, stands_on, to_be_told_s
+from nls_scheduler.core.invariants.definitions import is_ordered, pool_of, stands_on, to_be_told_s
 from nls_scheduler.core.model.commands import EndProcess, FreezeProcess, ThawProcess
-from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.model.workload import Kind, Order, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,8 @@ def only_a_running_cell_is_frozen(step: Step) -> Iterator[str]:
         was = step.before.workloads.get(workload.id)
         if not isinstance(command, FreezeProcess) or was is None:
             continue
-        if workload.spec.kind is not Kind.NOTEBOOK or was.phase is not Phase.RUNNING or workload.cell_since is None:
+        ran = was.phase is Phase.RUNNING or is_ordered(was, Order.SUSPEND)  # that has just failed
+        if workload.spec.kind is not Kind.NOTEBOOK or not ran or workload.cell_since is None:
             yield f"{workload.id} is frozen, and runs no cell"
         if entry.deadline_at is None or step.state.at >= entry.deadline_at - to_be_told_s(step.state):
             yield f"{workload.id} is frozen without a deadline, or when its cell was to be interrupted"
