@@ -96,7 +96,7 @@ def moves_for_burst_are_rare(step: Step) -> Iterator[str]:
     """Nobody moves for burst alone more often in an hour than `max_moves_per_hour`."""
     for _, workload, _ in step.ordered:
         was = step.before.workloads.get(workload.id)
-        recent = [at for at in workload.burst_moves if at > step.state.at - HOUR_S]
+        recent = [at for at in workload.burst_moves if at + HOUR_S > step.state.at]
         moved_now = was is not None and not set(workload.burst_moves) <= set(was.burst_moves)
         if moved_now and len(recent) > step.state.policy.max_moves_per_hour:
             yield f"{workload.id} has moved {len(recent)} times for burst alone within an hour"

@@ -13,7 +13,7 @@ HOUR_S: Final = 3600.0
 
 def moves_of_last_hour(moves: tuple[float, ...], at: float) -> tuple[float, ...]:
     """Those of `moves` that count against the bound at `at`."""
-    return tuple(moved_at for moved_at in moves if moved_at > at - HOUR_S)
+    return tuple(moved_at for moved_at in moves if moved_at + HOUR_S > at)
 
 
 def may_move_from(state: NodeState, workload: Workload) -> float:

@@ -289,7 +289,18 @@ class _Board:
         # Where nothing costs anything no way is cheaper than another.
         budget = BUDGET if any(piece.cost[1] for piece in pieces) else 0
         answer = make_room(free, pieces, slots=slots, budget=budget, whatever_moves=True)
-        return None if answer is None else {k: u for k, u in answer.moves.items() if rooms.target[k] != (u,)}
+        moves = {} if answer is None else {k: u for k, u in answer.moves.items() if rooms.target[k] != (u,)}
+        return moves if answer is not None and self._fits(moves, share) else None
+
+    def _fits(self, moves: Moves, share: float) -> bool:
+        """Whether there is room beside those who stay: where all were placed anew they count as if they moved."""
+        rooms = self._draft.rooms
+        left = {uuid: rooms.gpus[uuid].capacity_bytes for uuid in self._gpus}
+        for uuid in self._gpus:
+            left[uuid] -= sum(self._size(w, uuid, share) for w in rooms.members(uuid) if w.id not in moves)
+        for key, uuid in moves.items():
+            left[uuid] -= self._size(self._movable[key], None, share)
+        return all(left_bytes >= 0 for left_bytes in left.values())
 
     def _piece(self, workload: Workload, share: float) -> Piece:
         (uuid,) = self._draft.rooms.target[workload.id]
