@@ -26,6 +26,7 @@ MOST = 14
 SETTINGS = {
     "without configuration": {"plain": True},
     "with rules": {},
+    "where allocators cache": {"caches": True},
     "with queues and pools": {"queues": True},
     "beside a cluster": {"given": True},
     "where more is promised": {"promised": True},
@@ -39,6 +40,7 @@ FOUND = [
     ("beside a cluster, where more is promised", 62102),
     ("beside a cluster, where more is promised", 62907),
     ("where more is promised", 62528),
+    ("where allocators cache", 231),
     ("with rules", 64507),
     ("with queues and pools, where more is promised", 62900),
 ]
@@ -73,14 +75,22 @@ class History:
     """Users of one node who come, run cells, wish to be elsewhere, and go.
 
     `queues`: with departments and pools; `given`: a cluster's scheduler says where homes are; `plain`: with the rules
-    that are there without any configuration; `promised`: every home is promised more than once.
+    that are there without any configuration; `promised`: every home is promised more than once; `caches`: processes
+    hold more than is saved of them.
     """
 
     def __init__(
-        self, seed: int, *, queues: bool = False, given: bool = False, plain: bool = False, promised: bool = False
+        self,
+        seed: int,
+        *,
+        queues: bool = False,
+        given: bool = False,
+        plain: bool = False,
+        promised: bool = False,
+        caches: bool = False,
     ) -> None:
         self.chance = random.Random(seed)
-        self.queues, self.given = queues, given
+        self.queues, self.given, self.caches = queues, given, caches
         policy = Policy() if plain else rules(self.chance, queues=queues)
         if promised:
             policy = replace(policy, oversubscribe=self.chance.choice((1.25, 1.5, 2.0, 3.0)))
@@ -155,7 +165,7 @@ class History:
         elif what < 0.67:
             node.tell(ev.KeepRequested(node.now, key, node.now + chance.choice((10, 100))))
         elif what < 0.7:
-            node.hold(key, chance.choice((1, 4, 8)) * GIB)
+            node.hold(key, chance.choice((1, 4, 8)) * GIB, chance.choice((0, 2, 6)) * GIB if self.caches else 0)
         else:
             node.settle()
             if what > 0.85:

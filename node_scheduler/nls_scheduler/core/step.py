@@ -68,7 +68,7 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
     for workload_id in gangs.side_by_side(state, whom) if whom else ():
         entry, workload = plan.entries[workload_id], state.workloads[workload_id]
         decided = _decide(state, workload, entry) or _keep_limit(workload) or trims.order(workload, entry)
-        if decided is Order.START and not _would_stay(state, workload, entry):
+        if decided is Order.START and workload.sent_off_early and not _would_stay(state, workload):
             waits = replace(entry, reason=Why(Reason.BEING_FREED, gpus=entry.target))
             decided, state = None, replace(state, plan={**state.plan, workload_id: waits})
         refused = None if decided is None else refusal(state, workload, entry, decided)
@@ -222,16 +222,17 @@ def _decide(state: NodeState, workload: Workload, entry: PlanEntry) -> Order | N
             return None
 
 
-def _would_stay(state: NodeState, workload: Workload, entry: PlanEntry) -> bool:
-    """Whether the plan that follows its start leaves it there, for one that has just been sent away.
+def _would_stay(state: NodeState, workload: Workload) -> bool:
+    """Whether a plan leaves it where it is to start, with all of its gang, once it runs there.
 
     Who is there may be what decides whose turn it is elsewhere, and then on whom it is to leave: it would be started
     and sent away without end.
     """
-    if not workload.sent_off_early or workload.spec.gang is not None:
-        return True
-    started, _ = _order(state, workload, entry, Order.START)
-    return make_plan(started).entries[workload.id].target == entry.target
+    plan, off = state.plan, (Phase.QUEUED, Phase.SUSPENDED, Phase.STARTING)
+    coming = [w for w in (*gangs.fellows(state, workload), workload) if w.phase in off and plan[w.id].target]
+    now = {"phase": Phase.RUNNING, "pending": None, "resident_since": state.at, "idle_since": state.at}
+    entries = make_plan(state.having(*(replace(w, current=plan[w.id].target, **now) for w in coming))).entries
+    return all(entries[w.id].target == plan[w.id].target for w in coming)
 
 
 def _has_just_come(state: NodeState, workload: Workload) -> bool:
