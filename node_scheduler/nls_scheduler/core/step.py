@@ -223,7 +223,7 @@ def _decide(state: NodeState, workload: Workload, entry: PlanEntry) -> Order | N
 
 
 def _would_stay(state: NodeState, workload: Workload) -> bool:
-    """Whether a plan leaves it where it is to start, with all of its gang, once it runs there.
+    """Whether a plan leaves it where it is to start, with all of its gang, once it runs there, or moves it for burst.
 
     Who is there may be what decides whose turn it is elsewhere, and then on whom it is to leave: it would be started
     and sent away without end.
@@ -232,7 +232,8 @@ def _would_stay(state: NodeState, workload: Workload) -> bool:
     coming = [w for w in (*gangs.fellows(state, workload), workload) if w.phase in off and plan[w.id].target]
     now = {"phase": Phase.RUNNING, "pending": None, "resident_since": state.at, "idle_since": state.at}
     entries = make_plan(state.having(*(replace(w, current=plan[w.id].target, **now) for w in coming))).entries
-    return all(entries[w.id].target == plan[w.id].target for w in coming)
+    for_burst = {key for key, entry in entries.items() if entry.bound is not None and entry.cause is None}
+    return all(entries[w.id].target == plan[w.id].target or w.id in for_burst for w in coming)
 
 
 def _has_just_come(state: NodeState, workload: Workload) -> bool:
