@@ -42,6 +42,7 @@ FOUND = [
     ("where more is promised", 62528),
     ("where allocators cache", 231),
     ("with rules", 64507),
+    ("with rules", 66703),
     ("with queues and pools, where more is promised", 62900),
 ]
 POOLS = [("p",), ("default",), ("p", "default"), ("default", "p")]

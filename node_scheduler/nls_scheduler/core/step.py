@@ -21,6 +21,7 @@ from nls_scheduler.core.model.commands import (
     ThawProcess,
     TrimMemory,
 )
+from nls_scheduler.core.model.events import ProcessReady
 from nls_scheduler.core.model.ids import CommandId
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.transitions import transition
@@ -230,8 +231,12 @@ def _would_stay(state: NodeState, workload: Workload) -> bool:
     """
     plan, off = state.plan, (Phase.QUEUED, Phase.SUSPENDED, Phase.STARTING)
     coming = [w for w in (*gangs.fellows(state, workload), workload) if w.phase in off and plan[w.id].target]
-    now = {"phase": Phase.RUNNING, "pending": None, "resident_since": state.at, "idle_since": state.at}
-    entries = make_plan(state.having(*(replace(w, current=plan[w.id].target, **now) for w in coming))).entries
+    for one in coming:
+        if one.phase is not Phase.STARTING:
+            state, _ = _order(state, one, plan[one.id], Order.START)
+        pending = state.workloads[one.id].pending
+        state = state if pending is None else record(state, ProcessReady(state.at, one.id, pending.command_id))
+    entries = make_plan(state).entries
     for_burst = {key for key, entry in entries.items() if entry.bound is not None and entry.cause is None}
     return all(entries[w.id].target == plan[w.id].target or w.id in for_burst for w in coming)
 

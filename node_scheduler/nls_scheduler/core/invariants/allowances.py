@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from nls_scheduler.core.invariants.definitions import Step
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
 
-_ROUNDED: Final = 1e-6
+_ROUNDED: Final = 1e-4
 
 
 def an_allowance_is_between_request_and_limit(step: Step) -> Iterator[str]:

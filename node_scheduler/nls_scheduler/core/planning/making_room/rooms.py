@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
 
+_ALIKE: Final = 1e-4
+"""Shares that differ by less are equal: they are found no more exactly than that."""
 _DIGITS: Final = 9
 """Sums of shares that differ by less are equal: they are added up in different orders."""
 
@@ -229,7 +231,9 @@ class Rooms:
             share, bursters, _ = self._spread[uuid] or self._spread_on(uuid)
             before += [share] * bursters
             after += [self._with(uuid, workload, sign)[0]] * (bursters + sign * workload.spec.may_borrow)
-        return sorted(after) >= sorted(before)
+        pairs = zip(sorted(after), sorted(before), strict=True)
+        differs = next((new - old for new, old in pairs if abs(new - old) > _ALIKE), 0.0)
+        return differs >= 0.0
 
     def _with(self, uuid: GpuUuid, workload: Workload, sign: int) -> tuple[float, float]:
         """If `workload` came to `uuid`, or left: the share there (1.0 without anybody) and how the sum of all grows."""
