@@ -164,7 +164,7 @@ PREDICATES = [
     ),
     *_of(
         "core/planning/making_room/victims.py",
-        ("suspend_failed_lately", "False", "None is suspended for a burst soon after a suspend of it has failed."),
+        ("may_be_suspended_from", "state.at", "None is suspended for a burst soon after a suspend of it has failed."),
     ),
     *_of(
         "core/planning/places/burst_moves.py",
