@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import pickle
-import re
 import types
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.saved_state import bulk
 from nls_jupyter.saved_state.arena import NoRoomError
-from nls_jupyter.saved_state.kinds import is_of, module_of, name_of, text_of
-from nls_jupyter.saved_state.manifest import ChangedName, MissingName, SavedName, Where, describe, type_name
+from nls_jupyter.saved_state.kinds import is_of, module_of
+from nls_jupyter.saved_state.manifest import ChangedName, MissingName, SavedName, Where, type_name
 from nls_jupyter.saved_state.pickler import Pickler, Probe, Rules
-from nls_jupyter.saved_state.regions import NAMESPACE, UnsavableError
-from nls_jupyter.saved_state.watchdog import SaveEndsError, StuckError
+from nls_jupyter.saved_state.reasons import reason_for
+from nls_jupyter.saved_state.regions import NAMESPACE
+from nls_jupyter.saved_state.watchdog import SaveEndsError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from nls_jupyter.saved_state.store import Scratch
-
-# What pickle says of types that give it no way.
-_REFUSED = re.compile(r"can(?:not|'t) pickle '?([\w.]+)'?")
 
 
 @dataclass(slots=True)
@@ -79,8 +75,8 @@ class Encoder:
         self._regions.notes = []
         # `everything = globals()` is the new process's.
         content = NAMESPACE if id(value) in self._rules.namespaces else value
-        if self._probe is not None and (error := self._probe.error(content)) is not None:
-            self._encoded.missing.append(MissingName(name, type_name(value), reason_for(error, value)))
+        if self._probe is not None and (reason := self._probe.why_not(content)) is not None:
+            self._encoded.missing.append(MissingName(name, type_name(value), reason))
             return
         # A list of its own around each value: its place in the memo tells where this name began.
         frame = [content]
@@ -129,19 +125,3 @@ def rank(value: Any) -> int:
     if issubclass(type(value), (type, types.FunctionType)):
         return 1
     return 2 if module_of(type(value)) != "builtins" else 3
-
-
-def reason_for(error: BaseException, value: Any) -> str:
-    """Why `value` is not saved, for the user."""
-    if is_of(error, UnsavableError):
-        return error.reason_for(value)
-    if is_of(error, NoRoomError):
-        return f"it does not fit in what is left for saved state ({error.why_no_spill})"
-    if issubclass(type(error), (RecursionError, pickle.PicklingError)) and "recursion" in text_of(error):
-        return "it is nested too deeply to be saved"
-    if is_of(error, StuckError):
-        return str(error)
-    if (refused := _REFUSED.search(text_of(error))) is not None:
-        inside, own = (name.rpartition(".")[2] for name in (refused[1], name_of(type(value))))
-        return f"it{'' if inside == own else f' holds a {inside}, which'} cannot be pickled"
-    return f"it cannot be pickled ({describe(error)})"

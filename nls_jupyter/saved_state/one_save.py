@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 from nls_jupyter.saved_state import other_threads
 from nls_jupyter.saved_state.arena import NoRoomError
 from nls_jupyter.saved_state.blobs import Table, pieces_of
-from nls_jupyter.saved_state.encoder import Encoded, Encoder, reason_for
+from nls_jupyter.saved_state.encoder import Encoded, Encoder
 from nls_jupyter.saved_state.graph import Component, Graph
 from nls_jupyter.saved_state.hash_cycles import has_hash_cycles
 from nls_jupyter.saved_state.manifest import ChangedName, Manifest, MissingName, type_name
 from nls_jupyter.saved_state.order import in_order
 from nls_jupyter.saved_state.part import Part
 from nls_jupyter.saved_state.pickler import Rules
+from nls_jupyter.saved_state.reasons import reason_for
 from nls_jupyter.saved_state.regions import NoRoomForError
 from nls_jupyter.saved_state.store import Layout, Places, Scratch, Stored
 from nls_jupyter.saved_state.watchdog import OverBudgetError, SaveEndsError, deadline

@@ -33,6 +33,7 @@ from nls_jupyter.saved_state.hash_cycles import may_lead_back
 from nls_jupyter.saved_state.kinds import name_of
 from nls_jupyter.saved_state.late import hashes_in_python
 from nls_jupyter.saved_state.looks import home_of, importable
+from nls_jupyter.saved_state.reasons import reason_for
 from nls_jupyter.saved_state.regions import NAMESPACE, HostMemory, Regions, refuse
 from nls_jupyter.saved_state.watchdog import SaveEndsError
 
@@ -254,14 +255,15 @@ class Probe:
             library.prepare(holders)
         self._alive: list[dict[int, Any]] = [known]  # an id means its object only while that lives
 
-    def error(self, value: Any) -> BaseException | None:
+    def why_not(self, value: Any) -> str | None:
         """Why `value` cannot be pickled, or `None`; what it consists of is known from then on."""
         try:
             self._pickler.dump([value])
         except SaveEndsError:
             raise
         except BaseException as error:  # noqa: BLE001 - any object may raise anything; the user is told which and why
-            return error
+            # The error itself would keep all frames below its caller's, and be kept by that one.
+            return reason_for(error, value)
         else:
             made = self._pickler.memo.copy()
             self._pickler.known.update(made)
