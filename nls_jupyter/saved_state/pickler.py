@@ -13,6 +13,7 @@ from nls_jupyter.between.seams import FUNCTION_REDUCE, TORCH_FUNCTION_FROM
 from nls_jupyter.saved_state import (
     classes,
     containers,
+    copy_on_write,
     exceptions,
     figures,
     foreign_types,
@@ -113,7 +114,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         try:
             handler = self._handlers[kind]
         except KeyError:
-            handler = held.by_place(kind, self._find_handler(kind))
+            handler = held.by_place(kind, copy_on_write.with_shares(kind, self._find_handler(kind)))
             if hashes_in_python(kind) and not issubclass(kind, type):
                 handler = functools.partial(_with_hash, self._regions, handler)
             self._handlers[kind] = handler
