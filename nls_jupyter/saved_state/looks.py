@@ -259,11 +259,17 @@ def is_registered(logger: logging.Logger) -> bool:
     return logging.getLogger(logger.name) is logger
 
 
+def is_array(kind: type) -> bool:
+    """Whether it is a type of NumPy's arrays, or of records of one."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and issubclass(kind, (numpy.ndarray, numpy.void))
+
+
 def held_by_array(thing: Any) -> list[Any]:
     """What an array of objects of NumPy's holds; the garbage collector does not see into it. Nothing for all else."""
-    numpy = sys.modules.get("numpy")
-    if numpy is None or not issubclass(type(thing), (numpy.ndarray, numpy.void)):
+    if not is_array(type(thing)):
         return []
+    numpy = sys.modules["numpy"]
     kind = numpy.ndarray if issubclass(type(thing), numpy.ndarray) else numpy.generic
     dtype = kind.dtype.__get__(thing)
     if not dtype.hasobject:

@@ -24,7 +24,7 @@ from nls_jupyter.saved_state.store import Layout, Places, Scratch, Stored
 from nls_jupyter.saved_state.watchdog import OverBudgetError, SaveEndsError, deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from nls_jupyter.saved_state.blobs import Blob, Chunk
     from nls_jupyter.saved_state.committed import Committed
@@ -219,9 +219,9 @@ class OneSave:
                 continue
             return Part(component, Stored(stream, placed, encoded.buffers, encoded.hash_cycles), encoded)
 
-    def _has_hash_cycles(self, values: Iterable[Any]) -> bool:
+    def _has_hash_cycles(self, values: Collection[Any]) -> bool:
         try:
-            return has_hash_cycles(values, self._namespaces, self._tick)
+            return has_hash_cycles(values, self._namespaces, self._tick, self._rules.handlers)
         except SaveEndsError:
             raise
         except BaseException:  # noqa: BLE001 - a class of somebody's raises where it is asked what it is

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 
+_LEAD_NOWHERE = (str, bytes, int, float, types.ModuleType, Lost)
+_CODE = (type, types.FunctionType, types.BuiltinFunctionType)
+
+
 class _NoUnpickler:
     """In the place of Python's own where there is none: whoever wants one is told."""
 
@@ -285,11 +289,15 @@ def losses(roots: list[Any], broken: dict[int, tuple[Any, Why]], namespace: dict
     return [reasons.get(id(root)) for root in roots]
 
 
+#: Types of which `children_of` does not just say what the garbage collector does; beside NumPy's arrays.
+ONE_BY_ONE = (*_LEAD_NOWHERE, *_CODE, weakref.ref)
+
+
 def children_of(node: Any) -> Iterator[Any]:
     """What an object leads to, but for what is imported."""
-    if issubclass(type(node), (str, bytes, int, float, types.ModuleType, Lost)):
+    if issubclass(type(node), _LEAD_NOWHERE):
         return
-    if issubclass(type(node), (type, types.FunctionType, types.BuiltinFunctionType)) and _importable(node):
+    if issubclass(type(node), _CODE) and _importable(node):
         return
     function_globals = node.__globals__ if is_of(node, types.FunctionType) else None
     if issubclass(type(node), weakref.ref):

@@ -12,6 +12,7 @@ from saved_state_roundtrip import Roundtrip, cells, of_user, roundtrip
 
 NODES = """
 import collections, dataclasses, weakref
+import numpy as np
 
 class Node:
     def __init__(self, name, near): self.name, self.near = name, near
@@ -173,11 +174,17 @@ edges[a, b], edges[b, (a, b)] = 1, 2
         ("a\na.near.append({1: a, 'x': {2: a}})", False),
         ("a\na.near.append(weakref.WeakSet([a]))", True),
         ("a\na.near.append(Table({a: a}))", True),
+        ("a\na.near.append(Several([(2, frozenset([a]))]))", True),
+        ("a\na.near.append(lambda: 1)\na.near[0].of = {a}", True),
+        ("a\na.near.append(weakref.ref(a)); b = Node('b', {a}); a.near.append(weakref.ref(b))", True),
+        ("[np.array([{a}, 1], dtype=object), a]\na.near.append(x[0][:1])", True),
     ],
 )
 def test_a_cycle_counts_where_a_hash_is_in_it(made, found):
     space = cells(f"{NODES}\na = Node('a', [])\nx = {made}")
-    assert has_hash_cycles([space["x"]], [space], lambda: None) is found
+    met = {space[kind] for kind in KINDS}
+    assert has_hash_cycles([space["x"]], [space], lambda: None, met) is found
+    assert not has_hash_cycles([space["x"]], [space], lambda: None, set())
 
 
 STORIES = {
