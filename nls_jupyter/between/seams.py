@@ -305,6 +305,13 @@ COLOR_SEQUENCES: Final = Seam(
     "color sequences that cells register do not come back with the GPU process",
     set_in="__init__",
 )
+CALLBACK_NUMBERS: Final = Seam(
+    "matplotlib.cbook:CallbackRegistry",
+    "_cid_gen",
+    "3.8 to 3.11",
+    "figures are written again by each save",
+    set_in="__init__",
+)
 PYPLOT_FIGURES: Final = Seam("matplotlib._pylab_helpers:Gcf", "figs", "3.8 to 3.11", _NO_FIGURES)
 PYPLOT_ADOPT: Final = Seam("matplotlib._pylab_helpers:Gcf", "_set_new_active_manager", "3.8 to 3.11", _NO_FIGURES)
 PANDAS_OPTIONS: Final = Seam(_PANDAS_CONFIG, "_registered_options", _PANDAS, _NO_OPTIONS)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 import types
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.between.seams import CALLBACK_NUMBERS
 from nls_jupyter.saved_state.looks import home_of
 
 if TYPE_CHECKING:
@@ -48,7 +50,15 @@ def _reduce_callbacks(note: Callable[[str], None], registry: Any) -> Any:
     connected = (refer() for by_number in registry.callbacks.values() for refer in by_number.values())
     if any(map(_is_of_a_cell, connected)):
         note("matplotlib leaves out what a cell has connected to it")
-    return NotImplemented
+    if type(numbers := CALLBACK_NUMBERS.of(registry, None)) is not itertools.count:
+        return NotImplemented
+    # matplotlib takes a number each time, and what is not changed would never be pickled as before. Who else has its
+    # attributes gives that number; only its text tells which one is next.
+    kind: Any = type(registry)
+    stand_in = kind.__new__(kind)
+    vars(stand_in).update(vars(registry))
+    CALLBACK_NUMBERS.put(stand_in, itertools.count(int(repr(numbers).removeprefix("count(").removesuffix(")"))))
+    return stand_in.__reduce_ex__(5)
 
 
 def _is_of_a_cell(called: Any) -> bool:
