@@ -31,7 +31,7 @@ class Encoded:
         changed: those that come back otherwise.
         keys: of the regions, see `Regions`.
         buffers: see `Regions`.
-        hash_cycles: see the module of that name.
+        hashed: how many types there are of which a hash may be in a cycle; see `Regions`.
     """
 
     saved: list[SavedName] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Encoded:
     changed: list[ChangedName] = field(default_factory=list)
     keys: list[object] = field(default_factory=list)
     buffers: list[int] = field(default_factory=list)
-    hash_cycles: bool = False
+    hashed: int = 0
 
 
 class Encoder:
@@ -66,6 +66,7 @@ class Encoder:
             size_bytes = self._flat.get(id(value)) if len(names) == 1 else None
             self._add(name, value, None if size_bytes is None else bulk.words_of(value, size_bytes))
         self._encoded.keys, self._encoded.buffers = self._regions.keys, self._regions.buffers
+        self._encoded.hashed = len(self._regions.hashed)
         return self._encoded
 
     def _add(self, name: str, value: Any, words: list[str | bytes] | None) -> None:

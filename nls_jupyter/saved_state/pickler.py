@@ -193,7 +193,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
 
 
 def _with_hash(regions: Regions, handler: Callable[[Any], Any] | None, thing: Any) -> Any:
-    regions.hashes = regions.hashes or may_lead_back(thing)
+    if type(thing) not in regions.hashed and may_lead_back(thing):
+        regions.hashed.add(type(thing))
     return NotImplemented if handler is None else handler(thing)
 
 

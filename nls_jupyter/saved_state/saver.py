@@ -307,7 +307,7 @@ class Saver:
             is_fresh = self._interpreter.is_fresh if self._interpreter is not None else _never
             save = OneSave(names.every, names.main_globals, committed, tick, self._fingerprints, is_fresh, held)
             try:
-                save.write(self._parts, left)
+                save.write(self._parts, self._last, left)
                 save.keep_interpreter(captured())
             except OverBudgetError:
                 self._recurring_s = save.recurring_s
