@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import sys
 import weakref
+from typing import ClassVar
 
 import pytest
 
 from nls_jupyter.saved_state import Saver
+from nls_jupyter.saved_state.watchdog import SaveStoppedError
 from saved_state_roundtrip import restore, saved, taken
 
 
@@ -141,3 +144,33 @@ def test_what_is_deleted_after_a_restore_is_gone_at_once(what):
     gone = weakref.ref(namespace["model"])
     namespace.clear()
     assert gone() is None
+
+
+class Telling:
+    """Tells whether garbage is collected while it is pickled."""
+
+    told: ClassVar = []
+
+    def __reduce__(self):
+        self.told.append(gc.isenabled())
+        return Telling, ()
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_garbage_waits_until_a_save_is_over_or_stopped(is_on):
+    def stop():
+        if Telling.told:
+            raise SaveStoppedError
+
+    Telling.told.clear()
+    with contextlib.closing(Saver()) as saver:
+        (gc.enable if is_on else gc.disable)()
+        try:
+            saver.save({"telling": Telling()}, cell=None)
+            assert gc.isenabled() == is_on
+            with pytest.raises(SaveStoppedError):
+                saver.save({"telling": Telling()}, cell=None, stop=stop)
+            assert gc.isenabled() == is_on
+        finally:
+            gc.enable()
+    assert set(Telling.told) == {False}
