@@ -312,11 +312,26 @@ CALLBACK_NUMBERS: Final = Seam(
     "figures are written again by each save",
     set_in="__init__",
 )
+MATPLOTLIB_SCALES: Final = Seam(
+    "matplotlib.scale",
+    "_scale_mapping",
+    "3.8 to 3.11",
+    "scales that cells register do not come back with the GPU process",
+)
 PYPLOT_FIGURES: Final = Seam("matplotlib._pylab_helpers:Gcf", "figs", "3.8 to 3.11", _NO_FIGURES)
 PYPLOT_ADOPT: Final = Seam("matplotlib._pylab_helpers:Gcf", "_set_new_active_manager", "3.8 to 3.11", _NO_FIGURES)
 PANDAS_OPTIONS: Final = Seam(_PANDAS_CONFIG, "_registered_options", _PANDAS, _NO_OPTIONS)
 PANDAS_VALUES: Final = Seam(_PANDAS_CONFIG, "_global_config", _PANDAS, _NO_OPTIONS)
 PANDAS_DEPRECATED: Final = Seam(_PANDAS_CONFIG, "_deprecated_options", _PANDAS, _NO_OPTIONS)
+PANDAS_ACCESSORS: Final = Seam(
+    "pandas:DataFrame", "_accessors", _PANDAS, "accessors that cells register do not come back with the GPU process"
+)
+PANDAS_DATA_TYPES: Final = Seam(
+    "pandas.core.dtypes.base",
+    "_registry",
+    _PANDAS,
+    "data types that cells register do not come back with the GPU process",
+)
 PANDAS_SHARES: Final = Seam("pandas._libs.internals", "BlockValuesRefs", _PANDAS, _NO_SHARES)
 PANDAS_BLOCK: Final = Seam("pandas.core.internals.blocks", "Block", _PANDAS, _NO_SHARES)
 PANDAS_SERIES: Final = Seam("pandas.core.internals.managers", "SingleBlockManager", _PANDAS, _NO_SHARES)
