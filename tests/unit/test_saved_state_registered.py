@@ -20,9 +20,16 @@ extensions.register_index_accessor("by_function")(lambda index: index[::-1])
 class Whole(extensions.ExtensionDtype):
     name, type = "whole", int
     @classmethod
-    def construct_array_type(cls): return None
+    def construct_array_type(cls): return Wholes
+class Wholes(extensions.ExtensionArray):
+    def __init__(self, numbers): self.numbers = numbers
+    def __len__(self): return len(self.numbers)
+    def __getitem__(self, place): return self.numbers[place]
+    def copy(self): return Wholes([*self.numbers])
+    dtype = property(lambda self: Whole())
 frame = pd.DataFrame({"a": [1, 2]})
-del extensions, Whole
+wholes = pd.Series(Wholes([3, 4]))
+del extensions
 """
 
 
@@ -31,7 +38,7 @@ def test_accessors_and_data_types_that_cells_register_are_known_in_the_next_proc
     after = """
 assert (frame.counted.rows(), frame["a"].counted.rows(), frame.index.by_function.tolist()) == (2, 2, [1, 0])
 assert pd.DataFrame.counted is Counted and type(frame.counted) is Counted
-assert pd.api.types.pandas_dtype("whole").type is int
+assert type(pd.api.types.pandas_dtype("whole")) is Whole is type(wholes.dtype) and wholes.iloc[1] == 4
 assert {"counted"} < {*dir(frame)} and not hasattr(frame.index, "counted")
 """
     assert carried_on(IN_PANDAS, after) == []
