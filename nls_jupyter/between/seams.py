@@ -318,6 +318,13 @@ MATPLOTLIB_SCALES: Final = Seam(
     "3.8 to 3.11",
     "scales that cells register do not come back with the GPU process",
 )
+TRANSFORM_PARENTS: Final = Seam(
+    "matplotlib.transforms:TransformNode",
+    "_parents",
+    "3.8 to 3.11",
+    "figures take longer to be looked at",
+    set_in="__init__",
+)
 PYPLOT_FIGURES: Final = Seam("matplotlib._pylab_helpers:Gcf", "figs", "3.8 to 3.11", _NO_FIGURES)
 PYPLOT_ADOPT: Final = Seam("matplotlib._pylab_helpers:Gcf", "_set_new_active_manager", "3.8 to 3.11", _NO_FIGURES)
 PANDAS_OPTIONS: Final = Seam(_PANDAS_CONFIG, "_registered_options", _PANDAS, _NO_OPTIONS)

@@ -8,8 +8,10 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
-from nls_jupyter.between.seams import CALLBACK_NUMBERS
-from nls_jupyter.saved_state.looks import home_of
+from nls_jupyter.between.seams import CALLBACK_NUMBERS, TRANSFORM_PARENTS
+from nls_jupyter.saved_state.kinds import module_of, owner_of
+from nls_jupyter.saved_state.looks import Look, home_of
+from nls_jupyter.saved_state.reducers import attributes_are_held
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -38,6 +40,24 @@ def set_figure_state(figure: Any, state: Any) -> None:
     figure.__setstate__(state)
     if figure.axes:
         figure.sca(figure.gca())
+
+
+def looker(kind: type) -> Callable[[Any], Look | None] | None:
+    """How a walk sees matplotlib's own transformations, of which a figure has hundreds; `None` for all else."""
+    found = sys.modules.get("matplotlib.transforms")
+    if found is None or not issubclass(kind, found.TransformNode) or not module_of(kind).startswith("matplotlib."):
+        return None
+    ways = (("__getstate__", found.TransformNode), ("__reduce_ex__", object), ("__reduce__", object))
+    return _look_at_transform if all(owner_of(kind, way) is owner for way, owner in ways) else None
+
+
+def _look_at_transform(transform: Any) -> Look | None:
+    """Without what is called when a transformation that depends on it goes away: that one makes it anew."""
+    if attributes_are_held(transform):
+        return None
+    attributes = dict(vars(transform))
+    dependent = attributes.pop(TRANSFORM_PARENTS.name, {})
+    return Look(children=(*attributes.values(), *(refer() for refer in dependent.values())), is_opaque=True)
 
 
 def handlers(regions: Regions) -> Mapping[type, Callable[[Any], Any]]:

@@ -59,11 +59,13 @@ class Look(NamedTuple):
         token: changes when the object does, apart from what its children and its memory hold.
         children: objects that it leads to, in a fixed order.
         memory: memory that it shows.
+        is_opaque: whether only its pickle tells if it has changed.
     """
 
     token: bytes = b""
     children: tuple[Any, ...] = ()
     memory: Memory | None = None
+    is_opaque: bool = False
 
 
 def ATOM(_: Any) -> None:  # noqa: N802 - a constant in a table of functions
