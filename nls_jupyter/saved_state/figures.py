@@ -72,8 +72,8 @@ def _reduce_callbacks(note: Callable[[str], None], registry: Any) -> Any:
         note("matplotlib leaves out what a cell has connected to it")
     if type(numbers := CALLBACK_NUMBERS.of(registry, None)) is not itertools.count:
         return NotImplemented
-    # matplotlib takes a number each time, and what is not changed would never be pickled as before. Who else has its
-    # attributes gives that number; only its text tells which one is next.
+    # matplotlib takes a number each time: a figure that is not changed would never be pickled as before. So one that
+    # has all that this one has gives it. Which number is next only the text of a count tells without taking it.
     kind: Any = type(registry)
     stand_in = kind.__new__(kind)
     vars(stand_in).update(vars(registry))
