@@ -284,6 +284,7 @@ WIDGETS_BY_ID: Final = Seam(
 _PANDAS, _SYMPY = "2.1 to 3.1", "1.11 to 1.14"
 _PANDAS_CONFIG = "pandas._config.config"
 _NO_OPTIONS = "pandas' options do not come back with the GPU process"
+_NO_SHARES = "a write to a table of pandas that has come back changes others that show its memory, too"
 _NO_FIGURES = "figures that only pyplot has do not come back, and another one may be its current one"
 _NO_PRINTING = "what sympy.init_printing has set does not come back with the GPU process"
 
@@ -304,11 +305,45 @@ COLOR_SEQUENCES: Final = Seam(
     "color sequences that cells register do not come back with the GPU process",
     set_in="__init__",
 )
+CALLBACK_NUMBERS: Final = Seam(
+    "matplotlib.cbook:CallbackRegistry",
+    "_cid_gen",
+    "3.8 to 3.11",
+    "figures are written again by each save",
+    set_in="__init__",
+)
+MATPLOTLIB_SCALES: Final = Seam(
+    "matplotlib.scale",
+    "_scale_mapping",
+    "3.8 to 3.11",
+    "scales that cells register do not come back with the GPU process",
+)
+TRANSFORM_PARENTS: Final = Seam(
+    "matplotlib.transforms:TransformNode",
+    "_parents",
+    "3.8 to 3.11",
+    "figures take longer to be looked at",
+    set_in="__init__",
+)
 PYPLOT_FIGURES: Final = Seam("matplotlib._pylab_helpers:Gcf", "figs", "3.8 to 3.11", _NO_FIGURES)
 PYPLOT_ADOPT: Final = Seam("matplotlib._pylab_helpers:Gcf", "_set_new_active_manager", "3.8 to 3.11", _NO_FIGURES)
 PANDAS_OPTIONS: Final = Seam(_PANDAS_CONFIG, "_registered_options", _PANDAS, _NO_OPTIONS)
 PANDAS_VALUES: Final = Seam(_PANDAS_CONFIG, "_global_config", _PANDAS, _NO_OPTIONS)
 PANDAS_DEPRECATED: Final = Seam(_PANDAS_CONFIG, "_deprecated_options", _PANDAS, _NO_OPTIONS)
+PANDAS_ACCESSORS: Final = Seam(
+    "pandas:DataFrame", "_accessors", _PANDAS, "accessors that cells register do not come back with the GPU process"
+)
+PANDAS_DATA_TYPES: Final = Seam(
+    "pandas.core.dtypes.base",
+    "_registry",
+    _PANDAS,
+    "data types that cells register do not come back with the GPU process",
+)
+PANDAS_SHARES: Final = Seam("pandas._libs.internals", "BlockValuesRefs", _PANDAS, _NO_SHARES)
+PANDAS_BLOCK: Final = Seam("pandas.core.internals.blocks", "Block", _PANDAS, _NO_SHARES)
+PANDAS_SERIES: Final = Seam("pandas.core.internals.managers", "SingleBlockManager", _PANDAS, _NO_SHARES)
+PANDAS_INDEX: Final = Seam("pandas.core.indexes.base", "Index", _PANDAS, _NO_SHARES)
+PANDAS_INDEX_SHARES: Final = Seam("pandas:Index", "_references", _PANDAS, _NO_SHARES)
 SYMPY_SETTINGS: Final = Seam("sympy.printing.printer:Printer", "_global_settings", _SYMPY, _NO_PRINTING)
 SYMPY_PRINTABLE: Final = Seam("sympy.core._print_helpers", "Printable", _SYMPY, _NO_PRINTING)
 SYMPY_NOT_SHOWN: Final = Seam("sympy.core._print_helpers:Printable", "_repr_disabled", _SYMPY, _NO_PRINTING)

@@ -7,9 +7,10 @@ import pickle
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.saved_state.lost import why
 from nls_jupyter.saved_state.manifest import MissingName
 from nls_jupyter.saved_state.regions import resolve
-from nls_jupyter.saved_state.tolerant import TolerantUnpickler, losses, why
+from nls_jupyter.saved_state.tolerant import TolerantUnpickler, losses
 from nls_jupyter.saved_state.watchdog import SaveEndsError
 
 if TYPE_CHECKING:

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import pickle
-import re
 import types
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.saved_state import bulk
 from nls_jupyter.saved_state.arena import NoRoomError
-from nls_jupyter.saved_state.kinds import is_of, module_of, name_of, text_of
-from nls_jupyter.saved_state.manifest import ChangedName, MissingName, SavedName, Where, describe, type_name
+from nls_jupyter.saved_state.kinds import is_of, module_of
+from nls_jupyter.saved_state.manifest import ChangedName, MissingName, SavedName, Where, type_name
 from nls_jupyter.saved_state.pickler import Pickler, Probe, Rules
-from nls_jupyter.saved_state.regions import NAMESPACE, UnsavableError
-from nls_jupyter.saved_state.watchdog import SaveEndsError, StuckError
+from nls_jupyter.saved_state.reasons import reason_for
+from nls_jupyter.saved_state.regions import NAMESPACE
+from nls_jupyter.saved_state.watchdog import SaveEndsError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from nls_jupyter.saved_state.store import Scratch
-
-# What pickle says of types that give it no way.
-_REFUSED = re.compile(r"can(?:not|'t) pickle '?([\w.]+)'?")
 
 
 @dataclass(slots=True)
@@ -35,7 +31,7 @@ class Encoded:
         changed: those that come back otherwise.
         keys: of the regions, see `Regions`.
         buffers: see `Regions`.
-        hash_cycles: see the module of that name.
+        hashed: how many types there are of which a hash may be in a cycle; see `Regions`.
     """
 
     saved: list[SavedName] = field(default_factory=list)
@@ -43,7 +39,7 @@ class Encoded:
     changed: list[ChangedName] = field(default_factory=list)
     keys: list[object] = field(default_factory=list)
     buffers: list[int] = field(default_factory=list)
-    hash_cycles: bool = False
+    hashed: int = 0
 
 
 class Encoder:
@@ -70,6 +66,7 @@ class Encoder:
             size_bytes = self._flat.get(id(value)) if len(names) == 1 else None
             self._add(name, value, None if size_bytes is None else bulk.words_of(value, size_bytes))
         self._encoded.keys, self._encoded.buffers = self._regions.keys, self._regions.buffers
+        self._encoded.hashed = len(self._regions.hashed)
         return self._encoded
 
     def _add(self, name: str, value: Any, words: list[str | bytes] | None) -> None:
@@ -79,8 +76,8 @@ class Encoder:
         self._regions.notes = []
         # `everything = globals()` is the new process's.
         content = NAMESPACE if id(value) in self._rules.namespaces else value
-        if self._probe is not None and (error := self._probe.error(content)) is not None:
-            self._encoded.missing.append(MissingName(name, type_name(value), reason_for(error, value)))
+        if self._probe is not None and (reason := self._probe.why_not(content)) is not None:
+            self._encoded.missing.append(MissingName(name, type_name(value), reason))
             return
         # A list of its own around each value: its place in the memo tells where this name began.
         frame = [content]
@@ -129,19 +126,3 @@ def rank(value: Any) -> int:
     if issubclass(type(value), (type, types.FunctionType)):
         return 1
     return 2 if module_of(type(value)) != "builtins" else 3
-
-
-def reason_for(error: BaseException, value: Any) -> str:
-    """Why `value` is not saved, for the user."""
-    if is_of(error, UnsavableError):
-        return error.reason_for(value)
-    if is_of(error, NoRoomError):
-        return f"it does not fit in what is left for saved state ({error.why_no_spill})"
-    if issubclass(type(error), (RecursionError, pickle.PicklingError)) and "recursion" in text_of(error):
-        return "it is nested too deeply to be saved"
-    if is_of(error, StuckError):
-        return str(error)
-    if (refused := _REFUSED.search(text_of(error))) is not None:
-        inside, own = (name.rpartition(".")[2] for name in (refused[1], name_of(type(value))))
-        return f"it{'' if inside == own else f' holds a {inside}, which'} cannot be pickled"
-    return f"it cannot be pickled ({describe(error)})"

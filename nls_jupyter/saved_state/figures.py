@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 import types
 from typing import TYPE_CHECKING, Any
 
-from nls_jupyter.saved_state.looks import home_of
+from nls_jupyter.between.seams import CALLBACK_NUMBERS, TRANSFORM_PARENTS
+from nls_jupyter.saved_state.kinds import module_of, owner_of
+from nls_jupyter.saved_state.looks import Look, home_of
+from nls_jupyter.saved_state.reducers import attributes_are_held
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -38,6 +42,24 @@ def set_figure_state(figure: Any, state: Any) -> None:
         figure.sca(figure.gca())
 
 
+def looker(kind: type) -> Callable[[Any], Look | None] | None:
+    """How a walk sees matplotlib's own transformations, of which a figure has hundreds; `None` for all else."""
+    found = sys.modules.get("matplotlib.transforms")
+    if found is None or not issubclass(kind, found.TransformNode) or not module_of(kind).startswith("matplotlib."):
+        return None
+    ways = (("__getstate__", found.TransformNode), ("__reduce_ex__", object), ("__reduce__", object))
+    return _look_at_transform if all(owner_of(kind, way) is owner for way, owner in ways) else None
+
+
+def _look_at_transform(transform: Any) -> Look | None:
+    """Without what is called when a transformation that depends on it goes away: that one makes it anew."""
+    if attributes_are_held(transform):
+        return None
+    attributes = dict(vars(transform))
+    dependent = attributes.pop(TRANSFORM_PARENTS.name, {})
+    return Look(children=(*attributes.values(), *(refer() for refer in dependent.values())), is_opaque=True)
+
+
 def handlers(regions: Regions) -> Mapping[type, Callable[[Any], Any]]:
     """The reducer of what figures, axes and artists call, if matplotlib is imported."""
     found = sys.modules.get("matplotlib.cbook")
@@ -48,7 +70,15 @@ def _reduce_callbacks(note: Callable[[str], None], registry: Any) -> Any:
     connected = (refer() for by_number in registry.callbacks.values() for refer in by_number.values())
     if any(map(_is_of_a_cell, connected)):
         note("matplotlib leaves out what a cell has connected to it")
-    return NotImplemented
+    if type(numbers := CALLBACK_NUMBERS.of(registry, None)) is not itertools.count:
+        return NotImplemented
+    # matplotlib takes a number each time: a figure that is not changed would never be pickled as before. So one that
+    # has all that this one has gives it. Which number is next only the text of a count tells without taking it.
+    kind: Any = type(registry)
+    stand_in = kind.__new__(kind)
+    vars(stand_in).update(vars(registry))
+    CALLBACK_NUMBERS.put(stand_in, itertools.count(int(repr(numbers).removeprefix("count(").removesuffix(")"))))
+    return stand_in.__reduce_ex__(5)
 
 
 def _is_of_a_cell(called: Any) -> bool:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from nls_jupyter.saved_state import handles, inline, looks, widgets
+from nls_jupyter.saved_state import figures, handles, inline, looks, widgets
 from nls_jupyter.saved_state.bulk import Bulk
 from nls_jupyter.saved_state.kinds import module_of
 from nls_jupyter.saved_state.looks import held_by_array
@@ -250,6 +250,7 @@ class Graph:
         if look is None:
             seen.opaque = True
             return self._behind(thing)
+        seen.opaque |= look.is_opaque
         self._alive.append(look)  # what was made for the look must not lose its identity to the next one
         seen.digest.update(look.token + len(look.children).to_bytes(4, "little"))
         if look.memory is not None:
@@ -269,7 +270,8 @@ class Graph:
         if kind is types.FunctionType:
             self._references[kind] = looks.importable
             return functools.partial(looks.look_at_function, self._namespaces)  # never `self`: a cycle keeps all it met
-        if not issubclass(kind, self._leaves) and (looker := widgets.looker(kind)) is not None:
+        looker = None if issubclass(kind, self._leaves) else widgets.looker(kind) or figures.looker(kind)
+        if looker is not None:
             return looker
         if issubclass(kind, enum.Enum) and looks.importable(kind):
             self._atoms |= {kind}

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.saved_state.kinds import is_of
 from nls_jupyter.saved_state.late import hashed_with, hashes_in_python
-from nls_jupyter.saved_state.looks import ATOMS
-from nls_jupyter.saved_state.tolerant import children_of
+from nls_jupyter.saved_state.looks import ATOMS, is_array
+from nls_jupyter.saved_state.tolerant import ONE_BY_ONE, children_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 
 _CONTAINERS: tuple[Any, ...] = (set, frozenset, dict)
 _WEAK = (weakref.WeakSet, weakref.WeakKeyDictionary)
+_HASHES_OF_PARTS: tuple[Any, ...] = (tuple.__hash__, frozenset.__hash__)
 _AT_ONCE = 1 << 10
 
 
@@ -30,23 +31,73 @@ def may_lead_back(thing: Any) -> bool:
     return not all(type(part) in ATOMS for part in inside)
 
 
-def has_hash_cycles(roots: Iterable[Any], namespaces: Iterable[Mapping[str, Any]], tick: Callable[[], None]) -> bool:
+def has_hash_cycles(
+    roots: Collection[Any],
+    namespaces: Iterable[Mapping[str, Any]],
+    tick: Callable[[], None],
+    met: Container[type],
+) -> bool:
     """Whether any container that the roots lead to is in a cycle with what the hash of a member of it is made of.
 
     Args:
         roots: a component's values.
         namespaces: the user's, which are not looked into.
         tick: called now and then; what it raises ends the look.
+        met: the types of what is pickled; of others there is nothing in a stream that could be hashed.
     """
-    groups = _Groups(namespaces, tick)
+    left_out = {id(namespace) for namespace in namespaces}
+    if not _leads_to_hashed(roots, left_out, tick, met):
+        return False
+    groups = _Groups(left_out, tick)
     for root in roots:
         groups.walk(root)
     return any(
         groups.of(node) == groups.of(member)
         for node in groups.containers
         for member in hashed_with(_members(node))
-        if hashes_in_python(type(member))
+        if _is_hashed(type(member), met)
     )
+
+
+def _leads_to_hashed(
+    roots: Iterable[Any], left_out: Container[int], tick: Callable[[], None], met: Container[type]
+) -> bool:
+    """Whether there is any container with such a member: most objects are looked at together, and few one by one."""
+    seen: dict[int, Any] = {}
+    todo = list(roots)
+    while todo:
+        tick()
+        some = todo[-_AT_ONCE:]
+        del todo[-_AT_ONCE:]
+        found = {id(thing): thing for thing in some if type(thing) not in ATOMS and id(thing) not in left_out}
+        fresh = [thing for number, thing in found.items() if number not in seen]
+        seen.update(found)
+        kinds = set(map(type, fresh))
+        hashing = {kind for kind in kinds if kind in _WEAK or issubclass(kind, _CONTAINERS)}
+        if hashing and _have_hashed([thing for thing in fresh if type(thing) in hashing], met):
+            return True
+        alone = {kind for kind in kinds if kind in _WEAK or issubclass(kind, ONE_BY_ONE) or is_array(kind)}
+        todo += gc.get_referents(*(thing for thing in fresh if type(thing) not in alone))
+        todo += chain.from_iterable(_children(thing) for thing in fresh if type(thing) in alone)
+    return False
+
+
+def _have_hashed(containers: list[Any], met: Container[type]) -> bool:
+    """Whether any of these has a member whose hash may be made of its attributes."""
+    members = [*chain.from_iterable(map(_members, containers))]
+    kinds = set(map(type, members))
+    of_parts = {kind for kind in kinds if any(kind.__hash__ is of_parts for of_parts in _HASHES_OF_PARTS)}
+    parts = hashed_with(member for member in members if type(member) in of_parts) if of_parts else ()
+    return any(_is_hashed(kind, met) for kind in chain(kinds, map(type, parts)))
+
+
+def _is_hashed(kind: type, met: Container[type]) -> bool:
+    """Whether instances may be hashed by their attributes when they are made again: of those met, or of a metaclass."""
+    return hashes_in_python(kind) and (kind in met or issubclass(kind, type))
+
+
+def _children(node: Any) -> Iterator[Any]:
+    return chain(children_of(node), list(node)) if type(node) in _WEAK else children_of(node)
 
 
 def _members(node: Any) -> list[Any]:
@@ -57,8 +108,8 @@ def _members(node: Any) -> list[Any]:
 class _Groups:
     """Which objects lead to each other: strongly connected components, by Tarjan's algorithm without recursion."""
 
-    def __init__(self, namespaces: Iterable[Mapping[str, Any]], tick: Callable[[], None]) -> None:
-        self._left_out = {id(namespace) for namespace in namespaces}
+    def __init__(self, left_out: Container[int], tick: Callable[[], None]) -> None:
+        self._left_out = left_out
         self._tick = tick
         self._number: dict[int, int] = {}
         self._lowest: dict[int, int] = {}
@@ -95,11 +146,9 @@ class _Groups:
         self._alive.append(node)
         if len(self._alive) % _AT_ONCE == 0:
             self._tick()
-        weak = type(node) in _WEAK
-        if weak or issubclass(type(node), _CONTAINERS):
+        if type(node) in _WEAK or issubclass(type(node), _CONTAINERS):
             self.containers.append(node)
-        children = chain(children_of(node), list(node) if weak else ())
-        return (child for child in children if type(child) not in ATOMS and id(child) not in self._left_out)
+        return (child for child in _children(node) if type(child) not in ATOMS and id(child) not in self._left_out)
 
     def _leave(self, node: Any, parent: Any) -> None:
         lowest = self._lowest[id(node)]

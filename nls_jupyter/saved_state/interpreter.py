@@ -23,6 +23,7 @@ from nls_jupyter.saved_state import (
     process_objects,
     process_settings,
     registered_colors,
+    registered_types,
     running,
     torch_hooks,
 )
@@ -54,7 +55,7 @@ class Interpreter:
         self._aspects = [*process_settings.of_process(), *logs.aspects(), torch_hooks.numbers()]
         places = [*process_objects.of_process(), *logs.places(), library_settings.sympy_printers()]
         colors = registered_colors.RegisteredColors()
-        places += [torch_hooks.place(), pictures.pyplot_figures(), *colors.places()]
+        places += [torch_hooks.place(), pictures.pyplot_figures(), *colors.places(), *registered_types.places()]
         if shell is not None:
             hidden = HiddenNames(shell)
             self._aspects += [*ipython_session.of_shell(shell), *pictures.of_shell(shell), hidden.aspect()]

@@ -13,6 +13,7 @@ import weakref
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.saved_state.lost import Why, why
 from nls_jupyter.saved_state.watchdog import SaveEndsError
 
 if TYPE_CHECKING:
@@ -28,10 +29,9 @@ _UPDATES: tuple[tuple[type, Callable[..., None]], ...] = (
 )
 _MOST_LOOKED_AT = 10_000
 _LISTED: frozenset[type] = frozenset({list, tuple, dict})
-
-
-class LeadsBackError(Exception):
-    """What makes an object of others would see a container of which the members are not there yet."""
+#: What makes an object of others would see a container of which the members are not there yet.
+LEADS_BACK = Why("its members lead back to it")
+_FROZEN_LEADS_BACK = Why("the members of a frozenset lead back to it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class _Fill:
     target: Any
     members: Iterable[Any]
     put: Work
-    why: BaseException
+    why: Why
 
 
 class Late:
@@ -57,7 +57,7 @@ class Late:
     def __init__(self) -> None:
         self._fills: list[_Fill] = []
         self._states: list[tuple[Any, Work]] = []
-        self._filled_late: dict[int, BaseException] = {}
+        self._filled_late: dict[int, Why] = {}
         self._unbuilt: dict[int, Any] = {}
         self._frozen: list[tuple[frozenset[Any], list[Any]]] = []
 
@@ -78,7 +78,7 @@ class Late:
         """Whether some of what belongs into `target` is not in it."""
         return id(target) in self._filled_late
 
-    def among(self, parts: Sequence[Any]) -> BaseException | None:
+    def among(self, parts: Sequence[Any]) -> Why | None:
         """Why a container that is among `parts`, or in one of them, is not filled; `None` without."""
         if not self._fills:
             return None
@@ -86,10 +86,10 @@ class Late:
         inside = [one for part in listed for one in part]
         return next((self._filled_late[id(one)] for one in (*parts, *inside) if self.holds(one)), None)
 
-    def fill(self, target: Any, members: Iterable[Any], put: Work, why: BaseException | None = None) -> None:
-        """Have `put` put `members` into `target` later. It failed because of `why`, or may not be tried yet."""
-        why = self._filled_late.setdefault(id(target), why or LeadsBackError("its members lead back to it"))
-        self._fills.append(_Fill(target, members, put, why))
+    def fill(self, target: Any, members: Iterable[Any], put: Work, reason: Why | None = None) -> None:
+        """Have `put` put `members` into `target` later. It failed for `reason`, or may not be tried yet."""
+        reason = self._filled_late.setdefault(id(target), reason or LEADS_BACK)
+        self._fills.append(_Fill(target, members, put, reason))
 
     def state(self, target: Any, state: Any, give: Work) -> bool:
         """Have `give` give `target` its state in a way of its own later, if that may look at what is not there yet."""
@@ -115,9 +115,9 @@ class Late:
         """A frozenset has these already: it is looked at again."""
         self._frozen.append((made, members))
 
-    def settle(self) -> list[tuple[Any, BaseException]]:
+    def settle(self) -> list[tuple[Any, Why]]:
         """Do it all, as everything has its attributes. Returns what failed, and why."""
-        failed: list[tuple[Any, BaseException]] = []
+        failed: list[tuple[Any, Why]] = []
         self._unbuilt = {id(target): target for target, _ in self._states}
         while self._fills or self._states:
             if self._fill_some():
@@ -125,13 +125,13 @@ class Late:
             if self._states:
                 target, give = self._states.pop(0)
                 self.built(target)
-                failed += [(target, error) for error in _failure(give)]
+                failed += [(target, reason) for reason in _failure(give)]
             else:
                 failed += [(fill.target, fill.why) for fill in self._fills]
                 self._fills.clear()
         for made, members in self._frozen:
             if len(made) < len(members) or not all(frozenset.__contains__(made, member) for member in members):
-                failed.append((made, LeadsBackError("the members of a frozenset lead back to it")))
+                failed.append((made, _FROZEN_LEADS_BACK))
         self._filled_late.clear()
         self._unbuilt.clear()
         self._frozen.clear()
@@ -143,10 +143,10 @@ class Late:
         stuck: set[int] = set()
         for fill in self._fills:
             waits = {id(fill.target), id(fill.members)} & stuck or self._needs_state(fill.members)
-            errors = [fill.why] if waits else _failure(fill.put)
-            if errors:
+            reasons = [fill.why] if waits else _failure(fill.put)
+            if reasons:
                 stuck.add(id(fill.target))
-                left.append(replace(fill, why=errors[0]))
+                left.append(replace(fill, why=reasons[0]))
         done = len(left) < len(self._fills)
         self._fills = left
         return done
@@ -155,14 +155,14 @@ class Late:
         return bool(self._unbuilt) and any(id(one) in self._unbuilt for one in hashed_with(members))
 
 
-def _failure(work: Work) -> list[BaseException]:
-    """What it raised, if anything."""
+def _failure(work: Work) -> list[Why]:
+    """Why it failed, if it did."""
     try:
         work()
     except SaveEndsError:
         raise
     except BaseException as error:  # noqa: BLE001 - the reason is told with each name that leads here
-        return [error]
+        return [why(error)]
     return []
 
 

@@ -59,11 +59,13 @@ class Look(NamedTuple):
         token: changes when the object does, apart from what its children and its memory hold.
         children: objects that it leads to, in a fixed order.
         memory: memory that it shows.
+        is_opaque: whether only its pickle tells if it has changed.
     """
 
     token: bytes = b""
     children: tuple[Any, ...] = ()
     memory: Memory | None = None
+    is_opaque: bool = False
 
 
 def ATOM(_: Any) -> None:  # noqa: N802 - a constant in a table of functions
@@ -259,11 +261,17 @@ def is_registered(logger: logging.Logger) -> bool:
     return logging.getLogger(logger.name) is logger
 
 
+def is_array(kind: type) -> bool:
+    """Whether it is a type of NumPy's arrays, or of records of one."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and issubclass(kind, (numpy.ndarray, numpy.void))
+
+
 def held_by_array(thing: Any) -> list[Any]:
     """What an array of objects of NumPy's holds; the garbage collector does not see into it. Nothing for all else."""
-    numpy = sys.modules.get("numpy")
-    if numpy is None or not issubclass(type(thing), (numpy.ndarray, numpy.void)):
+    if not is_array(type(thing)):
         return []
+    numpy = sys.modules["numpy"]
     kind = numpy.ndarray if issubclass(type(thing), numpy.ndarray) else numpy.generic
     dtype = kind.dtype.__get__(thing)
     if not dtype.hasobject:

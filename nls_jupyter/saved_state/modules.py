@@ -91,7 +91,7 @@ class UserModules:
             fresh.held += component.held
             if component.digest is None:
                 probe = Probe({}, rules, [])
-                fresh.unsavable |= {name for name in component.names if probe.error(values[name]) is not None}
+                fresh.unsavable |= {name for name in component.names if probe.why_not(values[name]) is not None}
 
     def names(self) -> dict[str, Any]:
         """What may have to be saved of the modules, by label; `is_fresh` tells what need not be."""

@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING, Any
 from nls_jupyter.saved_state import other_threads
 from nls_jupyter.saved_state.arena import NoRoomError
 from nls_jupyter.saved_state.blobs import Table, pieces_of
-from nls_jupyter.saved_state.encoder import Encoded, Encoder, reason_for
+from nls_jupyter.saved_state.encoder import Encoded, Encoder
 from nls_jupyter.saved_state.graph import Component, Graph
 from nls_jupyter.saved_state.hash_cycles import has_hash_cycles
 from nls_jupyter.saved_state.manifest import ChangedName, Manifest, MissingName, type_name
 from nls_jupyter.saved_state.order import in_order
 from nls_jupyter.saved_state.part import Part
 from nls_jupyter.saved_state.pickler import Rules
+from nls_jupyter.saved_state.reasons import reason_for
 from nls_jupyter.saved_state.regions import NoRoomForError
 from nls_jupyter.saved_state.store import Layout, Places, Scratch, Stored
 from nls_jupyter.saved_state.watchdog import OverBudgetError, SaveEndsError, deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 
     from nls_jupyter.saved_state.blobs import Blob, Chunk
     from nls_jupyter.saved_state.committed import Committed
@@ -84,6 +85,7 @@ class OneSave:
         self.flat: dict[int, int] = {}
         self._walked = namespace
         self._left: dict[int, Part] = {}
+        self._last_found: dict[tuple[Hashable, ...], bool] = {}
 
     @property
     def fingerprints(self) -> Fingerprints:
@@ -110,11 +112,12 @@ class OneSave:
         found = {key: memory.source() for key, memory in graph.memories.items() if memory.space != "host"}
         return {key: self._layout.hold(source, key) for key, source in found.items() if source.size_bytes}
 
-    def write(self, known: Mapping[bytes, Part], left: Sequence[Part] = ()) -> None:
+    def write(self, known: Mapping[bytes, Part], last: Sequence[Part], left: Sequence[Part] = ()) -> None:
         """Look at everything and store what is not among the parts that are `known` from the save before.
 
-        Those that are `left` are right as they are, and nobody looks at their names.
+        Those that are `left` are right as they are, and nobody looks at their names. `last` are all of that save.
         """
+        self._last_found = {_seen_in(part.stored.stream, part.encoded.hashed): part.stored.hash_cycles for part in last}
         self._left = {id(part.component): part for part in left}
         unchanged = {name for part in left for name in part.component.names}
         self._walked = {name: value for name, value in self._names.items() if name not in unchanged}
@@ -204,8 +207,6 @@ class OneSave:
         while True:
             scratch = Scratch(self._arena.fits, self._tick)
             encoded = Encoder(scratch, self._rules, graph.holders, graph.flat).encode(names)
-            if regions.hashes:
-                encoded.hash_cycles = self._has_hash_cycles(names.values())
             failed: list[int] = []
             try:
                 placed = self._layout.put(regions.sources, regions.keys, failed.append)
@@ -216,11 +217,17 @@ class OneSave:
                     return self._nothing_of(component, error)
                 regions.refused[key] = NoRoomForError.maker(error, regions.sources[failed[0]].size_bytes)
                 continue
-            return Part(component, Stored(stream, placed, encoded.buffers, encoded.hash_cycles), encoded)
+            hash_cycles = self._has_hash_cycles(names.values(), stream, encoded.hashed)
+            return Part(component, Stored(stream, placed, encoded.buffers, hash_cycles), encoded)
 
-    def _has_hash_cycles(self, values: Iterable[Any]) -> bool:
+    def _has_hash_cycles(self, values: Collection[Any], stream: Blob, hashed: int) -> bool:
+        """As the last save found it, where it pickled the same: a restore sees no more than the stream."""
+        if not hashed:
+            return False
+        if (known := self._last_found.get(_seen_in(stream, hashed))) is not None:
+            return known
         try:
-            return has_hash_cycles(values, self._namespaces, self._tick)
+            return has_hash_cycles(values, self._namespaces, self._tick, self._rules.handlers)
         except SaveEndsError:
             raise
         except BaseException:  # noqa: BLE001 - a class of somebody's raises where it is asked what it is
@@ -232,6 +239,10 @@ class OneSave:
         values = {name: self._names[name] for name in component.names}
         missing = [MissingName(name, type_name(value), reason_for(error, value)) for name, value in values.items()]
         return Part(component, Stored(nothing, Places([], nothing), ()), Encoded(missing=missing))
+
+
+def _seen_in(stream: Blob, hashed: int) -> tuple[Hashable, ...]:
+    return stream.size_bytes, hashed, *(chunk.digest for chunk in stream.chunks)
 
 
 def _torn(name: str, value: object) -> ChangedName:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from nls_jupyter.saved_state.arena import digest_of
 from nls_jupyter.saved_state.encoder import rank
 from nls_jupyter.saved_state.graph import Component
+from nls_jupyter.saved_state.looks import ATOMS
+from nls_jupyter.saved_state.manifest import is_beside
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,7 +25,7 @@ def in_order(components: Sequence[Component], namespace: Mapping[str, Any]) -> l
     sizes = dict.fromkeys((True, False), 0)
     found: list[tuple[int, Component]] = []
     for component in components:
-        order = max(rank(namespace[name]) for name in component.names)
+        order = max(_rank(name, namespace[name]) for name in component.names)
         if is_large(component):
             found.append((order, component))
             continue
@@ -35,6 +37,13 @@ def in_order(components: Sequence[Component], namespace: Mapping[str, Any]) -> l
             sizes[is_code] = 0
     found += [(0 if is_code else _OTHERS_RANK, _together(bunch)) for is_code, bunch in small.items()]
     return [component for _, component in sorted(found, key=lambda pair: pair[0])]
+
+
+def _rank(name: str, value: Any) -> int:
+    """That of what lies in a place of its own beside the names: classes and functions of it come with the others."""
+    if not is_beside(name) or type(value) is not tuple:
+        return rank(value)
+    return max((rank(part) for part in value if type(part) not in ATOMS), default=0)
 
 
 def is_large(component: Component) -> bool:

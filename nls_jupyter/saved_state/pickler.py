@@ -13,6 +13,7 @@ from nls_jupyter.between.seams import FUNCTION_REDUCE, TORCH_FUNCTION_FROM
 from nls_jupyter.saved_state import (
     classes,
     containers,
+    copy_on_write,
     exceptions,
     figures,
     foreign_types,
@@ -33,6 +34,7 @@ from nls_jupyter.saved_state.hash_cycles import may_lead_back
 from nls_jupyter.saved_state.kinds import name_of
 from nls_jupyter.saved_state.late import hashes_in_python
 from nls_jupyter.saved_state.looks import home_of, importable
+from nls_jupyter.saved_state.reasons import reason_for
 from nls_jupyter.saved_state.regions import NAMESPACE, HostMemory, Regions, refuse
 from nls_jupyter.saved_state.watchdog import SaveEndsError
 
@@ -112,7 +114,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         try:
             handler = self._handlers[kind]
         except KeyError:
-            handler = held.by_place(kind, self._find_handler(kind))
+            handler = held.by_place(kind, copy_on_write.with_shares(kind, self._find_handler(kind)))
             if hashes_in_python(kind) and not issubclass(kind, type):
                 handler = functools.partial(_with_hash, self._regions, handler)
             self._handlers[kind] = handler
@@ -191,7 +193,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
 
 
 def _with_hash(regions: Regions, handler: Callable[[Any], Any] | None, thing: Any) -> Any:
-    regions.hashes = regions.hashes or may_lead_back(thing)
+    if type(thing) not in regions.hashed and may_lead_back(thing):
+        regions.hashed.add(type(thing))
     return NotImplemented if handler is None else handler(thing)
 
 
@@ -254,14 +257,15 @@ class Probe:
             library.prepare(holders)
         self._alive: list[dict[int, Any]] = [known]  # an id means its object only while that lives
 
-    def error(self, value: Any) -> BaseException | None:
+    def why_not(self, value: Any) -> str | None:
         """Why `value` cannot be pickled, or `None`; what it consists of is known from then on."""
         try:
             self._pickler.dump([value])
         except SaveEndsError:
             raise
         except BaseException as error:  # noqa: BLE001 - any object may raise anything; the user is told which and why
-            return error
+            # The error itself would keep all frames below its caller's, and be kept by that one.
+            return reason_for(error, value)
         else:
             made = self._pickler.memo.copy()
             self._pickler.known.update(made)

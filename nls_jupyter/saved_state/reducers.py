@@ -176,9 +176,9 @@ def set_attributes(thing: Any, state: dict[str, Any] | tuple[dict[str, Any] | No
         setattr(thing, name, value)
 
 
-def attributes_are_held(function: types.FunctionType) -> bool:
-    """Whether somebody holds a function's dict of attributes."""
-    return bool(vars(function)) and _holders(function) > _ALONE
+def attributes_are_held(thing: Any) -> bool:
+    """Whether somebody holds the dict of attributes of a function or an instance."""
+    return bool(vars(thing)) and _holders(thing) > _ALONE
 
 
 def _holders(thing: Any) -> int:

@@ -136,8 +136,8 @@ class Regions:
         #: What comes back otherwise than it was.
         self.notes: list[str] = []
         self.met_gpu = False
-        #: Whether there are objects that may be in a cycle with a container that needs their hash.
-        self.hashes = False
+        #: Types of objects that may be in a cycle with a container that needs their hash.
+        self.hashed: set[type] = set()
         self._storages: dict[object, Storage] = {}
 
     def add(self, source: Source, key: object = None, culprit: object = None) -> int:

@@ -15,6 +15,7 @@ from nls_jupyter.saved_state.blobs import Table
 from nls_jupyter.saved_state.bringing_back import BringingBack
 from nls_jupyter.saved_state.carried import Carried
 from nls_jupyter.saved_state.classes import without_a_trace
+from nls_jupyter.saved_state.collector import no_collections
 from nls_jupyter.saved_state.committed import Committed
 from nls_jupyter.saved_state.copies import Copies
 from nls_jupyter.saved_state.manifest import describe
@@ -303,11 +304,11 @@ class Saver:
             if stop is not None:
                 stop()
 
-        with watchdog.watching(), without_a_trace():
+        with watchdog.watching(), without_a_trace(), no_collections():
             is_fresh = self._interpreter.is_fresh if self._interpreter is not None else _never
             save = OneSave(names.every, names.main_globals, committed, tick, self._fingerprints, is_fresh, held)
             try:
-                save.write(self._parts, left)
+                save.write(self._parts, self._last, left)
                 save.keep_interpreter(captured())
             except OverBudgetError:
                 self._recurring_s = save.recurring_s

@@ -12,52 +12,22 @@ import operator
 import pickle
 import types
 import weakref
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from nls_jupyter.between.seams import PYTHON_UNPICKLER
 from nls_jupyter.saved_state import containers, making, reducers
-from nls_jupyter.saved_state.arena import SavedStateDamagedError
-from nls_jupyter.saved_state.kinds import is_of, module_of, name_of, text_of
-from nls_jupyter.saved_state.late import ONLY_REFERS, Late, LeadsBackError, container, is_container
+from nls_jupyter.saved_state.kinds import is_of
+from nls_jupyter.saved_state.late import LEADS_BACK, ONLY_REFERS, Late, container, is_container
 from nls_jupyter.saved_state.looks import held_by_array, importable
-from nls_jupyter.saved_state.manifest import describe
-from nls_jupyter.saved_state.watchdog import SaveEndsError, StuckError
+from nls_jupyter.saved_state.lost import Lost, NotMadeError, Why, why
+from nls_jupyter.saved_state.watchdog import SaveEndsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-# What CuPy and PyTorch tell of CUDA where it is not their own allocator that found no room: a context, a library's
-# workspace, a graph.
-_NO_ROOM = (
-    "CUDA error: out of memory",
-    "CUDA error: CUBLAS_STATUS_ALLOC_FAILED",
-    "cudaErrorMemoryAllocation",
-    "CUDA_ERROR_OUT_OF_MEMORY",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
-)
 
-
-@dataclass(frozen=True, slots=True)
-class Why:
-    """What an object could not be made for.
-
-    Attributes:
-        reason: one clause.
-        lacks_memory: it could be made where more Gpu memory is free.
-    """
-
-    reason: str
-    lacks_memory: bool = False
-
-
-class Lost:
-    """Stands where an object could not be made."""
-
-    def __init__(self, why: Why, args: tuple[Any, ...] = ()) -> None:
-        self.why = why
-        self.args = args
+_LEAD_NOWHERE = (str, bytes, int, float, types.ModuleType, Lost)
+_CODE = (type, types.FunctionType, types.BuiltinFunctionType)
 
 
 class _NoUnpickler:
@@ -86,8 +56,8 @@ class TolerantUnpickler(_PythonUnpickler):  # type: ignore[misc]
     def load(self) -> Any:
         """The next frame, with all that had to wait for the end of it."""
         frame = super().load()
-        for target, error in self._late.settle():
-            self._break(target, why(error))
+        for target, reason in self._late.settle():
+            self._break(target, reason)
         return frame
 
     def _attempt(self, make: Callable[[], Any], args: tuple[Any, ...] = ()) -> Any:
@@ -137,9 +107,9 @@ class TolerantUnpickler(_PythonUnpickler):  # type: ignore[misc]
         except SaveEndsError:
             raise
         except BaseException as error:  # noqa: BLE001 - the members of a container may be what it is about
-            waits = error
+            waits = why(error, args)
         if (found := container(function, args)) is None:
-            raise waits or LeadsBackError("its members lead back to it")
+            raise NotMadeError(waits or LEADS_BACK)
         empty, put = found
         self._late.fill(empty, args[0], put, waits)
         return empty
@@ -220,10 +190,11 @@ class TolerantUnpickler(_PythonUnpickler):  # type: ignore[misc]
         except SaveEndsError:
             raise
         except BaseException as error:  # noqa: BLE001 - the reason is told with each name that leads here
+            reason = why(error, (*members, *values))
             if any(type(one) is Lost for one in (*members, *values)):
-                self._break(target, why(error, (*members, *values)))
+                self._break(target, reason)
             else:
-                self._late.fill(target, members, lambda: fill(target), error)
+                self._late.fill(target, members, lambda: fill(target), reason)
 
     def _load_frozenset(self) -> None:
         items = self.pop_mark()
@@ -318,11 +289,15 @@ def losses(roots: list[Any], broken: dict[int, tuple[Any, Why]], namespace: dict
     return [reasons.get(id(root)) for root in roots]
 
 
+#: Types of which `children_of` does not just say what the garbage collector does; beside NumPy's arrays.
+ONE_BY_ONE = (*_LEAD_NOWHERE, *_CODE, weakref.ref)
+
+
 def children_of(node: Any) -> Iterator[Any]:
     """What an object leads to, but for what is imported."""
-    if issubclass(type(node), (str, bytes, int, float, types.ModuleType, Lost)):
+    if issubclass(type(node), _LEAD_NOWHERE):
         return
-    if issubclass(type(node), (type, types.FunctionType, types.BuiltinFunctionType)) and _importable(node):
+    if issubclass(type(node), _CODE) and _importable(node):
         return
     function_globals = node.__globals__ if is_of(node, types.FunctionType) else None
     if issubclass(type(node), weakref.ref):
@@ -355,25 +330,3 @@ def _importable(node: Any) -> bool:
         raise
     except BaseException:  # noqa: BLE001 - whoever raises when asked where it is from is looked into
         return False
-
-
-def why(error: BaseException, involved: Iterable[Any] = ()) -> Why:
-    """The error, or what was lost before and made this fail."""
-    if issubclass(type(error), (SavedStateDamagedError, StuckError, LeadsBackError)):
-        return Why(str(error))
-    for part in involved:
-        inside = part.values() if type(part) is dict else part if type(part) in {list, tuple} else (part,)
-        for candidate in inside:
-            if type(candidate) is Lost:
-                return candidate.why
-    return Why(describe(error), _lacks_memory(error))
-
-
-def _lacks_memory(error: BaseException) -> bool:
-    """Whether a library says that the Gpu has no room: by its own type, or by the driver's word in another one."""
-    library, text = module_of(type(error)).partition(".")[0], text_of(error)
-    if library in {"jax", "jaxlib", "tensorflow"}:
-        return text.startswith("RESOURCE_EXHAUSTED") or name_of(type(error)) == "ResourceExhaustedError"
-    if library in {"cupy", "nls_jupyter", "torch"} and name_of(type(error)) == "OutOfMemoryError":
-        return True
-    return library in {"builtins", "cupy", "cupy_backends", "torch"} and text.startswith(_NO_ROOM)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from left_out import thinned
+from nls_jupyter.saved_state import Saver
 from saved_state_processes import carried, carried_on
-from saved_state_roundtrip import Roundtrip, roundtrip
+from saved_state_roundtrip import Roundtrip, restore, roundtrip
 
 pytest.importorskip("matplotlib")
 
@@ -114,3 +117,49 @@ def test_callbacks_that_matplotlib_leaves_out_are_named():
     assert changed == {
         (name, "matplotlib leaves out what a cell has connected to it") for name in ("clicked", "zoomed")
     }
+
+
+def test_figures_are_pickled_as_before_and_give_the_numbers_that_they_would_have_given():
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    figure.subplots(2, 2)[0, 0].plot([1, 2])
+    names = {"figure": figure, "ticks": figure.axes[0].xaxis.get_major_ticks()}
+    again = {}
+    with contextlib.closing(Saver()) as saver:
+        for _ in range(3):
+            saver.save(names, cell=None)
+        assert saver._committed.blobs.written_bytes == 0
+        restore(saver.descriptors(), again)
+    connected = [found["figure"].canvas.mpl_connect("close_event", print) for found in (names, again)]
+    new = Figure()
+    new.subplots(2, 2)[0, 0].plot([1, 2])
+    assert connected == [new.canvas.mpl_connect("close_event", print)] * 2
+
+
+def test_transformations_go_on_sharing_what_they_consist_of_and_what_depends_on_them():
+    from matplotlib.transforms import Affine2D, Bbox, TransformedBbox
+
+    box, moved = Bbox.from_bounds(0, 0, 1, 1), Affine2D()
+    shown, attributes = TransformedBbox(box, moved), vars(moved)
+    result = Roundtrip(
+        {"box": box, "moved": moved, "shown": shown, "points": box.get_points(), "attributes": attributes}
+    )
+    assert shown.x0 == result["shown"].x0 == 0
+    result["moved"].translate(2, 0)
+    assert result["shown"].x0 == 2
+    result["box"].x0 = 1
+    assert result["shown"].x0 == 3
+    result["points"][0, 0] = 5
+    assert result["box"].x0 == 5
+    assert vars(result["moved"]) is result["attributes"]
+
+
+def test_what_depends_on_a_transformation_comes_back_with_it():
+    from matplotlib.transforms import Affine2D
+
+    first = Affine2D()
+    result = Roundtrip({"first": first, "both": first + Affine2D().scale(2)})
+    assert result["both"].transform((1, 1)).tolist() == [2, 2]
+    result["first"].translate(1, 0)
+    assert result["both"].transform((1, 1)).tolist() == [4, 2]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import pickle
 
 import pytest
 
+from nls_jupyter.saved_state import Saver, one_save
 from nls_jupyter.saved_state.hash_cycles import has_hash_cycles
-from saved_state_roundtrip import Roundtrip, cells, of_user, roundtrip
+from saved_state_roundtrip import Roundtrip, cells, of_user, restore, roundtrip
 
 NODES = """
 import collections, dataclasses, weakref
+import numpy as np
 
 class Node:
     def __init__(self, name, near): self.name, self.near = name, near
@@ -173,11 +176,41 @@ edges[a, b], edges[b, (a, b)] = 1, 2
         ("a\na.near.append({1: a, 'x': {2: a}})", False),
         ("a\na.near.append(weakref.WeakSet([a]))", True),
         ("a\na.near.append(Table({a: a}))", True),
+        ("a\na.near.append(Several([(2, frozenset([a]))]))", True),
+        ("a\na.near.append(lambda: 1)\na.near[0].of = {a}", True),
+        ("a\na.near.append(weakref.ref(a)); b = Node('b', {a}); a.near.append(weakref.ref(b))", True),
+        ("[np.array([{a}, 1], dtype=object), a]\na.near.append(x[0][:1])", True),
     ],
 )
 def test_a_cycle_counts_where_a_hash_is_in_it(made, found):
     space = cells(f"{NODES}\na = Node('a', [])\nx = {made}")
-    assert has_hash_cycles([space["x"]], [space], lambda: None) is found
+    met = {space[kind] for kind in KINDS}
+    assert has_hash_cycles([space["x"]], [space], lambda: None, met) is found
+    assert not has_hash_cycles([space["x"]], [space], lambda: None, set())
+
+
+OPAQUE = f"""{NODES}
+class Opaque(Node):
+    def __reduce_ex__(self, protocol): return object.__reduce_ex__(self, protocol)
+a = Opaque("a", [])
+b = {{a}}
+"""
+
+
+def test_only_what_is_pickled_otherwise_than_before_is_looked_at_again(monkeypatch):
+    looked = []
+    monkeypatch.setattr(one_save, "has_hash_cycles", lambda *args: looked.append(has_hash_cycles(*args)) or looked[-1])
+    space = cells(OPAQUE)
+    names = {name: space[name] for name in ("a", "b")}
+    steps = [([], [False])] * 2 + [([names["b"]], [False, True])] * 2 + [([], [False, True, False])]
+    with contextlib.closing(Saver()) as saver:
+        for near, found in steps:
+            names["a"].near[:] = near
+            saver.save(names, cell=None, function_globals=space)
+            assert looked == found
+            restored = {}
+            restore(saver.descriptors(), restored)
+            assert restored["a"] in restored["b"]
 
 
 STORIES = {

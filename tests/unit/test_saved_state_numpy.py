@@ -41,6 +41,16 @@ def test_views_of_one_array_stay_views_of_it(order):
     assert all(result[f"view{number}"].base is result["base"] for number in views)
 
 
+def test_views_with_gaps_are_views_without_what_numpy_has_only_since_its_second_version(monkeypatch):
+    monkeypatch.delattr(np.lib, "array_utils", raising=False)
+    base, over = np.arange(12.0).reshape(3, 4), bytearray(24)
+    result = Roundtrip({"base": base, "view": base[:, ::-2], "over": over, "shown": np.frombuffer(over, "i4")[::-3]})
+    assert not result.manifest.missing
+    assert np.shares_memory(result["base"], result["view"])
+    result["base"][0, 3], result["over"][20] = 7, 5
+    assert (result["view"][0, 0], result["shown"][0]) == (7, 5)
+
+
 def test_a_view_whose_base_has_no_name_stays_a_view():
     base = np.arange(10)
     result = Roundtrip({"low": base[:5], "all": base[:]})

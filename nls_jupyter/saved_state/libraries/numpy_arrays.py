@@ -257,8 +257,15 @@ def _is_within(array: Array, first: int, start: int, size_bytes: int) -> bool:
     if not array.size:
         return True
     dense = array.flags.forc
-    low, high = (first, first + array.nbytes) if dense else np.lib.array_utils.byte_bounds(array)
+    low, high = (first, first + array.nbytes) if dense else _bounds(array, first)
     return start <= low and high <= start + size_bytes
+
+
+def _bounds(array: Array, first: int) -> tuple[int, int]:
+    """The ends of the memory of an array with elements, of which the first is at `first`."""
+    reaches = [(count - 1) * stride for count, stride in zip(array.shape, array.strides, strict=True)]
+    below = sum(reach for reach in reaches if reach < 0)
+    return first + below, first + sum(reaches) - below + array.itemsize
 
 
 def _as_view(array: Array, root: Array) -> Any:
@@ -302,7 +309,7 @@ def _over_owner(array: Array) -> Any:
     if owner is None or array.dtype.hasobject or not array.nbytes:
         return None
     start, size_bytes = span_of(owner)
-    low, high = np.lib.array_utils.byte_bounds(array)
+    low, high = _bounds(array, address(array))
     if low < start or high > start + size_bytes:
         return None
     return load_over, (owner, array.dtype, array.shape, array.strides, address(array) - start, array.flags.writeable)

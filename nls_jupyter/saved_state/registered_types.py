@@ -1,0 +1,92 @@
+"""Classes that cells have given to pandas and matplotlib: `df.mine`, `dtype="mine"`, `projection="mine"`.
+
+What a library's own class is registered for comes back with the import of that library.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from nls_jupyter.between import seams
+from nls_jupyter.saved_state.places import Place, is_librarys_object, name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator
+
+    from nls_jupyter.saved_state.places import Entry
+
+_WITH_ACCESSORS = {"DataFrame": "dataframe", "Series": "series", "Index": "index"}
+
+
+def places() -> tuple[Place, ...]:
+    """Each registry of classes."""
+    return (
+        Place("accessor", _accessors, _put_accessor, comes_by_itself=is_librarys_object),
+        Place("data type", _data_types, _put_data_type, lambda _, parts: name_of(parts[-1]), is_librarys_object),
+        Place("projection", _projections, _put_projection, comes_by_itself=is_librarys_object),
+        Place("scale", _scales, _put_scale, comes_by_itself=is_librarys_object),
+        Place("unit", _units, _put_unit, lambda _, parts: name_of(parts[0])),
+    )
+
+
+def _accessors() -> Iterator[tuple[Hashable, Entry]]:
+    if (pandas := sys.modules.get("pandas")) is None:
+        return
+    for owner in _WITH_ACCESSORS:
+        table = getattr(pandas, owner)
+        for name in sorted(seams.PANDAS_ACCESSORS.of(table)):
+            if (accessor := getattr(table, name, None)) is not None:
+                yield f"{owner}.{name}", (owner, name, accessor)
+
+
+def _put_accessor(owner: str, name: str, accessor: Any) -> None:
+    pandas = importlib.import_module("pandas")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # whoever has registered it was told what it takes the place of
+        getattr(pandas.api.extensions, f"register_{_WITH_ACCESSORS[owner]}_accessor")(name)(accessor)
+
+
+def _data_types() -> Iterator[tuple[Hashable, Entry]]:
+    if (registry := seams.PANDAS_DATA_TYPES.here(None)) is not None:
+        for kind in registry.dtypes:
+            yield id(kind), (kind,)
+
+
+def _put_data_type(kind: type) -> None:
+    extensions = importlib.import_module("pandas.api.extensions")
+    if not any(known is kind for known in seams.PANDAS_DATA_TYPES.here().dtypes):
+        extensions.register_extension_dtype(kind)
+
+
+def _projections() -> Iterator[tuple[Hashable, Entry]]:
+    if (projections := sys.modules.get("matplotlib.projections")) is not None:
+        for name in projections.get_projection_names():
+            yield name, (projections.get_projection_class(name),)
+
+
+def _put_projection(kind: type) -> None:
+    importlib.import_module("matplotlib.projections").register_projection(kind)
+
+
+def _scales() -> Iterator[tuple[Hashable, Entry]]:
+    for name, kind in seams.MATPLOTLIB_SCALES.here({}).items():
+        yield name, (kind,)
+
+
+def _put_scale(kind: type) -> None:
+    importlib.import_module("matplotlib.scale").register_scale(kind)
+
+
+def _units() -> Iterator[tuple[Hashable, Entry]]:
+    """Of types of the user's, or with converters of the user's."""
+    if (units := sys.modules.get("matplotlib.units")) is not None:
+        for kind, converter in list(units.registry.items()):
+            if not (is_librarys_object(kind) and is_librarys_object(converter)):
+                yield kind, (kind, converter)
+
+
+def _put_unit(kind: type, converter: Any) -> None:
+    importlib.import_module("matplotlib.units").registry[kind] = converter

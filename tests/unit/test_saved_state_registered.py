@@ -1,0 +1,91 @@
+"""What cells register in libraries is known to these in the next process, too."""
+
+from __future__ import annotations
+
+import pytest
+
+from saved_state_processes import carried_on
+
+IN_PANDAS = """
+import sys, types
+import pandas as pd
+from pandas.api import extensions
+class Counted:
+    def __init__(self, table): self.table = table
+    def rows(self): return len(self.table)
+extensions.register_dataframe_accessor("counted")(Counted)
+extensions.register_series_accessor("counted")(Counted)
+extensions.register_index_accessor("by_function")(lambda index: index[::-1])
+@extensions.register_extension_dtype
+class Whole(extensions.ExtensionDtype):
+    name, type = "whole", int
+    @classmethod
+    def construct_array_type(cls): return Wholes
+class Wholes(extensions.ExtensionArray):
+    def __init__(self, numbers): self.numbers = numbers
+    def __len__(self): return len(self.numbers)
+    def __getitem__(self, place): return self.numbers[place]
+    def copy(self): return Wholes([*self.numbers])
+    dtype = property(lambda self: Whole())
+frame = pd.DataFrame({"a": [1, 2]})
+wholes = pd.Series(Wholes([3, 4]))
+del extensions
+"""
+
+
+def test_accessors_and_data_types_that_cells_register_are_known_in_the_next_process_but_one():
+    pytest.importorskip("pandas")
+    after = """
+assert (frame.counted.rows(), frame["a"].counted.rows(), frame.index.by_function.tolist()) == (2, 2, [1, 0])
+assert pd.DataFrame.counted is Counted and type(frame.counted) is Counted
+assert type(pd.api.types.pandas_dtype("whole")) is Whole is type(wholes.dtype) and wholes.iloc[1] == 4
+assert {"counted"} < {*dir(frame)} and not hasattr(frame.index, "counted")
+"""
+    assert carried_on(IN_PANDAS, after) == []
+
+
+IN_MATPLOTLIB = """
+import matplotlib; matplotlib.use("agg")
+import matplotlib.pyplot as plt
+from matplotlib import axes, projections, scale, units
+class Bare(axes.Axes):
+    name = "bare"
+class Doubled(scale.LinearScale):
+    name = "doubled"
+    def __init__(self): pass
+class Metres:
+    def __init__(self, number): self.number = number
+class ToNumbers(units.ConversionInterface):
+    @staticmethod
+    def convert(value, unit, axis): return [one.number for one in value] if hasattr(value, "__len__") else value.number
+projections.register_projection(Bare)
+scale.register_scale(Doubled)
+units.registry[Metres] = ToNumbers()
+del Bare, Doubled, ToNumbers
+"""
+
+
+def test_projections_scales_and_units_that_cells_register_are_known_in_the_next_process_but_one():
+    pytest.importorskip("matplotlib")
+    after = """
+bare = plt.figure().add_subplot(projection="bare")
+assert type(bare).__name__ == "Bare" and bare.name == "bare"
+bare.set_xscale("doubled")
+assert type(bare.xaxis._scale).__name__ == "Doubled"
+[line] = bare.plot([Metres(1), Metres(2)])
+assert line.get_ydata(orig=False).tolist() == [1, 2]
+"""
+    assert carried_on(IN_MATPLOTLIB, after) == []
+
+
+def test_what_a_library_registers_comes_with_its_import(tmp_path):
+    pytest.importorskip("pandas")
+    (tmp_path / "registers_an_accessor.py").write_text(
+        "import pandas\n"
+        "@pandas.api.extensions.register_dataframe_accessor('of_a_module')\n"
+        "class Accessor:\n"
+        "    def __init__(self, frame): self.frame = frame\n"
+    )
+    path = f"import sys; sys.path.append({str(tmp_path)!r})\n"
+    after = "import pandas, registers_an_accessor as mine\nassert pandas.DataFrame.of_a_module is mine.Accessor"
+    assert carried_on(path + "import registers_an_accessor; del registers_an_accessor", after) == []
