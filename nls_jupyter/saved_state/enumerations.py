@@ -28,6 +28,8 @@ _CONTENTS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
 # What the enumeration itself gives each member.
 _GIVEN = frozenset({"_value_", "_name_", "__objclass__", "_sort_order_"})
 _FOR_A_MOMENT = ("__init__", "__new_member__")
+# What numbers the members of those that inherit from it; cloudpickle leaves it out.
+_NUMBERS = "_generate_next_value_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ def as_written(kind: type[enum.Enum], reduced: tuple[Any, ...]) -> tuple[Any, ..
     """What cloudpickle makes of an enumeration, with all names of its members, and what these have."""
     _, (bases, name, qualname, _, module, tracker, _), (state, slots), *items, give = reduced
     members: Mapping[str, Any] = content_of(kind)["_member_map_"]
+    state |= {key: content_of(kind)[key] for key in (_NUMBERS,) if key in content_of(kind)}
     state = {key: state[key] for key in (*content_of(kind), *state) if key in state and key not in members}
     parts = [(key, _Member(member._value_, _content(member))) for key, member in members.items()]
     had = [(key, {k: v for k, v in vars(member).items() if k not in _GIVEN}) for key, member in members.items()]

@@ -147,3 +147,75 @@ def test_what_it_has_besides_comes_back_in_its_order() -> None:
     own = ("b", "a", "late")
     assert [name for name in vars(kind) if name in own] == [name for name in vars(space["Kind"]) if name in own]
     assert vars(kind).keys() == vars(space["Kind"]).keys()
+
+
+BASES = {
+    "whose numbers are names": (
+        """
+class Named(StrEnum):
+    @staticmethod
+    def _generate_next_value_(name, start, count, last): return "col_" + name.lower()
+""",
+        "class Column(Named): PRICE = auto()\nit = Column.PRICE.value",
+    ),
+    "whose numbers are names, as the documentation has it": (
+        """
+class Named(Enum):
+    def _generate_next_value_(name, start, count, last): return name
+class Between(Named): pass
+""",
+        "class Ordinal(Between): NORTH = auto()\nit = Ordinal.NORTH.value",
+    ),
+    "whose numbers are those of flags, from a number on": (
+        """
+class Bits(IntFlag):
+    @staticmethod
+    def _generate_next_value_(name, start, count, last): return 1 << (count + 4)
+""",
+        "class Mode(Bits): A, B = auto(), auto()\nit = [mode.value for mode in Mode]",
+    ),
+    "with members for what it does not have": (
+        """
+class Known(Enum):
+    @classmethod
+    def _missing_(cls, value): return cls[value.upper()]
+""",
+        "class Color(Known): RED = 1\nit = Color('red').name",
+    ),
+    "that ignores some of its names": (
+        """
+class Plain(Enum):
+    _ignore_ = ["part"]
+    part = 3
+    def whole(self): return self.value * 2
+""",
+        "class Later(Plain): A = 4\nit = Later.A.whole(), hasattr(Plain, 'part')",
+    ),
+    "of flags that keep what they do not know": (
+        "class Kept(Flag, boundary=KEEP): pass",
+        "class Mode(Kept): A = 1\nit = Mode(5).value, Mode._boundary_",
+    ),
+    "that makes its members of two arguments": (
+        """
+class Two(Enum):
+    def __new__(cls, value, label):
+        it = object.__new__(cls)
+        it._value_, it.label = value, label
+        return it
+""",
+        "class Axis(Two): X = 0, 'x'\nit = Axis(0).label",
+    ),
+    "that shows its numbers in another way": (
+        "class Shown(IntFlag):\n    _numeric_repr_ = hex",
+        "class Mode(Shown, boundary=KEEP): A = 1\nit = repr(Mode(32))",
+    ),
+}
+
+
+@pytest.mark.parametrize(("source", "later"), BASES.values(), ids=BASES)
+def test_enumerations_that_are_made_of_it_later_are_as_they_would_have_been(source: str, later: str) -> None:
+    head = HEAD + "from enum import StrEnum\n"
+    expected = cells(head + source + "\n" + later)["it"]
+    for space in (cells(head + source), of_user(cells(head + source)).namespace):
+        exec("from enum import *\n" + later, space)
+        assert space["it"] == expected
