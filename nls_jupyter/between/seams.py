@@ -162,6 +162,18 @@ CLASS_TRACKER: Final = Seam(
     _CLOUDPICKLE,
     "classes of cells with a metaclass of their own do not come back",
 )
+CLASS_BY_REFERENCE: Final = Seam(
+    "cloudpickle.cloudpickle", "_should_pickle_by_reference", _CLOUDPICKLE, "enumerations of cells are not saved"
+)
+CLASS_CONTENT: Final = Seam(
+    "cloudpickle.cloudpickle", "_class_getstate", _CLOUDPICKLE, "enumerations of cells are not saved"
+)
+CLASS_NUMBER: Final = Seam(
+    "cloudpickle.cloudpickle", "_get_or_create_tracker_id", _CLOUDPICKLE, "enumerations of cells are not saved"
+)
+GIVE_TO_CLASS: Final = Seam(
+    "cloudpickle.cloudpickle", "_class_setstate", _CLOUDPICKLE, "enumerations of cells are not saved"
+)
 
 # -- IPython ----------------------------------------------------------------------------------------------------------
 _IPYTHON = "8.10 to 9.18"

@@ -10,12 +10,11 @@ from __future__ import annotations
 import abc
 import contextlib
 import copyreg
-import enum
 import types
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between.seams import ABC_CONTENT, CLASS_TRACKER, SLOT_NAMES
-from nls_jupyter.saved_state import enumerations, typing_constructs
+from nls_jupyter.saved_state import typing_constructs
 from nls_jupyter.saved_state.kinds import content_of, line_of
 from nls_jupyter.saved_state.looks import ATOMS, importable, is_written_in_python
 from nls_jupyter.saved_state.tolerant import children_of
@@ -39,8 +38,6 @@ def as_written(kind: type, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
     made with every name in its place. What its user's own bases and metaclass do when a class is made, they have done:
     that comes back with them, and is not done again.
     """
-    if issubclass(kind, enum.Enum):
-        return enumerations.as_written(kind, reduced)
     make, made_of, (state, slots), *more = reduced
     state.pop(_FOUND, None)
     places = {name: place for place, name in enumerate(vars(kind))}

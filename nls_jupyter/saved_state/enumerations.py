@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from nls_jupyter.between.seams import CLASS_TRACKER
-from nls_jupyter.saved_state.kinds import content_of, is_of
+from nls_jupyter.between.seams import CLASS_BY_REFERENCE, CLASS_CONTENT, CLASS_NUMBER, CLASS_TRACKER, GIVE_TO_CLASS
+from nls_jupyter.saved_state.kinds import content_of, is_of, line_of, module_of, name_of
+from nls_jupyter.saved_state.looks import importable
 
 if TYPE_CHECKING:
     import enum
@@ -28,8 +29,8 @@ _CONTENTS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
 # What the enumeration itself gives each member.
 _GIVEN = frozenset({"_value_", "_name_", "__objclass__", "_sort_order_"})
 _FOR_A_MOMENT = ("__init__", "__new_member__")
-# What numbers the members of those that inherit from it; cloudpickle leaves it out.
-_NUMBERS = "_generate_next_value_"
+# What it has as soon as it is made.
+_MADE_WITH_IT = frozenset({"__module__", "_member_names_", "_member_map_", "_member_type_", "_value2member_map_"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +44,24 @@ class _Member:
     content: Any
 
 
-def as_written(kind: type[enum.Enum], reduced: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What cloudpickle makes of an enumeration, with all names of its members, and what these have."""
-    _, (bases, name, qualname, _, module, tracker, _), (state, slots), *items, give = reduced
-    members: Mapping[str, Any] = content_of(kind)["_member_map_"]
-    state |= {key: content_of(kind)[key] for key in (_NUMBERS,) if key in content_of(kind)}
-    state = {key: state[key] for key in (*content_of(kind), *state) if key in state and key not in members}
+def reduce(kind: type[enum.Enum]) -> Any:
+    """How an enumeration of cells is made: with all names of its members, and what these have.
+
+    Its metaclass, which may be somebody's own, is not asked what is in it.
+    """
+    if CLASS_BY_REFERENCE.here()(kind):
+        return NotImplemented
+    state, slots = CLASS_CONTENT.here()(kind)
+    content = content_of(kind)
+    members: Mapping[str, Any] = content["_member_map_"]
+    left_out = {*members, *_MADE_WITH_IT}
+    state = {key: state[key] for key in (*content, *state) if key in state and key not in left_out}
     parts = [(key, _Member(member._value_, _content(member))) for key, member in members.items()]
     had = [(key, {k: v for k, v in vars(member).items() if k not in _GIVEN}) for key, member in members.items()]
-    made_of = bases, name, qualname, module, tracker, parts
-    return make, made_of, (give, state, slots, [(key, has) for key, has in had if has]), *items, complete
+    names = kind.__name__, name_of(kind), module_of(kind)
+    made_of = type(kind), kind.__bases__, names, CLASS_NUMBER.here()(kind), parts
+    give = GIVE_TO_CLASS.here()
+    return make, made_of, (give, state, slots, [(key, has) for key, has in had if has]), None, None, complete
 
 
 def _content(member: Any) -> Any:
@@ -60,26 +69,32 @@ def _content(member: Any) -> Any:
 
 
 def make(
+    meta: type[enum.EnumType],
     bases: tuple[Any, ...],
-    name: str,
-    qualname: str,
-    module: str,
+    names: tuple[str, str, str],
     tracker: Any,
     members: Sequence[tuple[str, _Member]],
 ) -> type:
-    """An enumeration that has its members and nothing else; called by the unpickler."""
-    meta: Any = type(bases[-1])
-    body = meta.__prepare__(name, bases)
+    """An enumeration that has its members and nothing else; called by the unpickler.
+
+    By a library's metaclass, which the enumeration's own inherits from, if that is of cells.
+    """
+    name, qualname, module = names
+    body = _of_a_library(meta, "__prepare__").__get__(None, meta)(name, bases)
     body["__new__"], body["__init__"] = _new, _nothing
     for key, member in members:
         body[key] = member
-    made = meta.__new__(meta, name, bases, body)
+    made = _of_a_library(meta, "__new__").__get__(None, meta)(meta, name, bases, body)
     for own in _FOR_A_MOMENT:
         if own in content_of(made):
             type.__delattr__(made, own)
     made.__module__, made.__qualname__ = module, qualname
     known: type = CLASS_TRACKER.here()(tracker, made)
     return known
+
+
+def _of_a_library(meta: type, method: str) -> Any:
+    return next(content_of(base)[method] for base in line_of(meta) if method in content_of(base) and importable(base))
 
 
 def _new(kind: Any, given: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import enum
 import functools
 import types
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from nls_jupyter.between.seams import FUNCTION_REDUCE, TORCH_FUNCTION_FROM
 from nls_jupyter.saved_state import (
     classes,
     containers,
+    enumerations,
     exceptions,
     figures,
     foreign_types,
@@ -160,6 +162,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         # cloudpickle refers only to what somebody has imported.
         if not importable(kind) and (made := foreign_types.reduce(kind)) is not None:
             return made
+        if issubclass(kind, enum.Enum):
+            return enumerations.reduce(kind)
         reduced = super().reducer_override(kind)
         if type(reduced) is not tuple or len(reduced) <= 2:
             return reduced

@@ -219,3 +219,87 @@ def test_enumerations_that_are_made_of_it_later_are_as_they_would_have_been(sour
     for space in (cells(head + source), of_user(cells(head + source)).namespace):
         exec("from enum import *\n" + later, space)
         assert space["it"] == expected
+
+
+OF_METACLASSES = {
+    "that answers for it": (
+        """
+class Meta(EnumType):
+    def __contains__(cls, value): return value in cls._value2member_map_
+    def __getitem__(cls, name): return super().__getitem__(name.upper())
+    def names(cls): return list(cls._member_names_)
+class Mode(Enum, metaclass=Meta):
+    TRAIN, TEST = "t", "e"
+""",
+        "type(Mode) is Meta, 't' in Mode, 'z' in Mode, Mode['train'].name, Mode.names()",
+    ),
+    "that hands out values": (
+        """
+class Meta(EnumType):
+    def __iter__(cls): return (member.value for member in super().__iter__())
+    def __len__(cls): return 0
+class Mode(Enum, metaclass=Meta):
+    A, B, AB = 1, 2, 3
+""",
+        "list(Mode), len(Mode), Mode.AB.name, list(Mode.__members__)",
+    ),
+    "that remembers all that it makes": (
+        """
+made = []
+class Meta(EnumType):
+    @classmethod
+    def __prepare__(meta, name, bases, note=None):
+        made.append(note)
+        return super().__prepare__(name, bases)
+    def __new__(meta, name, bases, body, note=None):
+        made.append(name)
+        return super().__new__(meta, name, bases, body)
+    def __init__(cls, name, bases, body, note=None):
+        super().__init__(name, bases, body)
+        cls.note = note
+class Mode(Enum, metaclass=Meta, note="a"):
+    A = 1
+""",
+        "made, Mode.note, Mode.A.value, isinstance(Mode, Meta)",
+    ),
+    "of abstract classes, too": (
+        """
+from abc import ABC, ABCMeta, abstractmethod
+class Meta(ABCMeta, EnumType): pass
+class Shape(ABC):
+    @abstractmethod
+    def sides(self): ...
+class Kind(Shape, Enum, metaclass=Meta):
+    SQUARE = 4
+    def sides(self): return self.value
+@Kind.register
+class Other: pass
+it = Kind.SQUARE
+""",
+        "Kind.SQUARE.sides(), type(Kind) is Meta, isinstance(it, Shape), Kind(4) is it, issubclass(Other, Kind)",
+    ),
+    "of an own base": (
+        """
+class Meta(EnumType):
+    def first(cls): return cls._member_names_[0]
+class Base(Enum, metaclass=Meta): pass
+class Mixin:
+    def twice(self): return self.value * 2
+class Mode(Mixin, Base):
+    A = 2
+""",
+        "Mode.first(), Mode.A.twice(), type(Base) is type(Mode) is Meta",
+    ),
+}
+
+
+@pytest.mark.parametrize(("source", "shown"), OF_METACLASSES.values(), ids=OF_METACLASSES)
+def test_its_metaclass_comes_back_and_is_not_asked(source: str, shown: str) -> None:
+    space = cells(HEAD + "from enum import EnumType\n" + source)
+    before = repr(eval(f"({shown})", space))
+    for _ in range(2):
+        result = of_user(space)
+        assert not result.manifest.missing
+        assert not result.report.missing
+        space = result.namespace
+        assert repr(eval(f"({shown})", space)) == before
