@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between.seams import CLASS_BY_REFERENCE, CLASS_CONTENT, CLASS_NUMBER, CLASS_TRACKER, GIVE_TO_CLASS
+from nls_jupyter.saved_state import unheard
 from nls_jupyter.saved_state.kinds import content_of, is_of, line_of, module_of, name_of
 from nls_jupyter.saved_state.looks import importable
 
@@ -84,7 +85,8 @@ def make(
     body["__new__"], body["__init__"] = _new, _nothing
     for key, member in members:
         body[key] = member
-    made = _of_a_library(meta, "__new__").__get__(None, meta)(meta, name, bases, body)
+    with unheard.by_the_users(bases):
+        made = _of_a_library(meta, "__new__").__get__(None, meta)(meta, name, bases, body)
     for own in _FOR_A_MOMENT:
         if own in content_of(made):
             type.__delattr__(made, own)

@@ -303,3 +303,19 @@ def test_its_metaclass_comes_back_and_is_not_asked(source: str, shown: str) -> N
         assert not result.report.missing
         space = result.namespace
         assert repr(eval(f"({shown})", space)) == before
+
+
+def test_a_base_is_told_of_it_once() -> None:
+    source = """
+told = []
+class Told(Enum):
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__(**options)
+        told.append(cls.__name__)
+class Mode(Told): A = 1
+"""
+    result = of_user(cells(HEAD + source))
+    assert not result.report.missing
+    assert result["told"] == ["Mode"]
+    exec("class Other(Told): B = 1", result.namespace)
+    assert result["told"] == ["Mode", "Other"]
