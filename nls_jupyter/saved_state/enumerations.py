@@ -6,43 +6,20 @@ a member would be lost, and so would be second names of a member, and flags of s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between.seams import CLASS_BY_REFERENCE, CLASS_CONTENT, CLASS_NUMBER, CLASS_TRACKER, GIVE_TO_CLASS
-from nls_jupyter.saved_state import unheard
-from nls_jupyter.saved_state.kinds import content_of, is_of, line_of, module_of, name_of
+from nls_jupyter.saved_state import enumerated, unheard
+from nls_jupyter.saved_state.kinds import content_of, line_of, module_of, name_of
 from nls_jupyter.saved_state.looks import importable
 
 if TYPE_CHECKING:
     import enum
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-# What members of these types are, whatever their class makes of being asked.
-_CONTENTS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
-    (str, str.__str__),
-    (bytes, lambda member: bytes.__getitem__(member, slice(None))),
-    (int, int.__int__),
-    (float, float.__float__),
-    (complex, complex.__pos__),
-    (tuple, lambda member: tuple.__getitem__(member, slice(None))),
-)
-# What the enumeration itself gives each member.
-_GIVEN = frozenset({"_value_", "_name_", "__objclass__", "_sort_order_"})
 _FOR_A_MOMENT = ("__init__", "__new_member__")
 # What it has as soon as it is made.
 _MADE_WITH_IT = frozenset({"__module__", "_member_names_", "_member_map_", "_member_type_", "_value2member_map_"})
-
-
-@dataclass(frozen=True, slots=True)
-class _Member:
-    """What a member is made of: its value, and what it is as one of a plain type, if it is.
-
-    No tuple, which the enumeration's own hands would take apart.
-    """
-
-    value: Any
-    content: Any
 
 
 def reduce(kind: type[enum.Enum]) -> Any:
@@ -57,16 +34,12 @@ def reduce(kind: type[enum.Enum]) -> Any:
     members: Mapping[str, Any] = content["_member_map_"]
     left_out = {*members, *_MADE_WITH_IT}
     state = {key: state[key] for key in (*content, *state) if key in state and key not in left_out}
-    parts = [(key, _Member(member._value_, _content(member))) for key, member in members.items()]
-    had = [(key, {k: v for k, v in vars(member).items() if k not in _GIVEN}) for key, member in members.items()]
+    parts = [(key, enumerated.beginning_of(member)) for key, member in members.items()]
+    rest = [(key, has) for key, member in members.items() if (has := enumerated.rest_of(member)) is not None]
     names = kind.__name__, name_of(kind), module_of(kind)
     made_of = type(kind), kind.__bases__, names, CLASS_NUMBER.here()(kind), parts
     give = GIVE_TO_CLASS.here()
-    return make, made_of, (give, state, slots, [(key, has) for key, has in had if has]), None, None, complete
-
-
-def _content(member: Any) -> Any:
-    return next((read(member) for base, read in _CONTENTS if is_of(member, base)), None)
+    return make, made_of, (give, state, slots, rest), None, None, complete
 
 
 def make(
@@ -74,7 +47,7 @@ def make(
     bases: tuple[Any, ...],
     names: tuple[str, str, str],
     tracker: Any,
-    members: Sequence[tuple[str, _Member]],
+    members: Sequence[tuple[str, tuple[Any, Any, tuple[Any, ...]]]],
 ) -> type:
     """An enumeration that has its members and nothing else; called by the unpickler.
 
@@ -84,7 +57,7 @@ def make(
     body = _of_a_library(meta, "__prepare__").__get__(None, meta)(name, bases)
     body["__new__"], body["__init__"] = _new, _nothing
     for key, member in members:
-        body[key] = member
+        body[key] = enumerated.Beginning(*member)
     with unheard.by_the_users(bases):
         made = _of_a_library(meta, "__new__").__get__(None, meta)(meta, name, bases, body)
     for own in _FOR_A_MOMENT:
@@ -100,18 +73,8 @@ def _of_a_library(meta: type, method: str) -> Any:
 
 
 def _new(kind: Any, given: Any) -> Any:
-    made_of: _Member = given[0] if type(given) is tuple else given
-    holds, value = kind._member_type_, made_of.value
-    member: Any
-    if made_of.content is not None:
-        base: Any = next(base for base, _ in _CONTENTS if issubclass(kind, base))
-        member = base.__new__(kind, made_of.content)
-    elif holds.__new__ is object.__new__:
-        member = object.__new__(kind)
-    else:
-        member = holds.__new__(kind, *(value if type(value) is tuple else (value,)))
-    member._value_ = value
-    return member
+    """A tuple's member is given in a tuple."""
+    return enumerated.make(kind, given[0] if type(given) is tuple else given)
 
 
 def _nothing(*_: Any) -> None:
@@ -120,9 +83,9 @@ def _nothing(*_: Any) -> None:
 
 def complete(kind: type, state: tuple[Any, ...]) -> type:
     """Give an enumeration, and its members, what they have besides; called by the unpickler."""
-    give, own, slots, had = state
+    give, own, slots, rest = state
     made: type = give(kind, (own, slots))
     members = content_of(kind)["_member_map_"]
-    for name, has in had:
-        vars(members[name]).update(has)
+    for name, has in rest:
+        enumerated.complete(members[name], has)
     return made

@@ -319,3 +319,107 @@ class Mode(Told): A = 1
     assert result["told"] == ["Mode"]
     exec("class Other(Told): B = 1", result.namespace)
     assert result["told"] == ["Mode", "Other"]
+
+
+MIXINS = {
+    "dates": ("class Day(date, Enum): FIRST, LAST = (2020, 1, 2), (2021, 3, 4)", "Day.LAST", "it.year, Day.FIRST < it"),
+    "times": ("class At(time, Enum): NOON = 12, 30", "At.NOON", "it.hour, it.minute"),
+    "moments": ("class At(datetime, Enum): NOON = 2020, 1, 2, 12, 30", "At.NOON", "it.hour, it.tzinfo, it.year"),
+    "spans": (
+        "class Span(timedelta, Enum): DAY, HOUR = 1, (0, 3600)",
+        "Span.HOUR",
+        "it.total_seconds(), Span.DAY > it",
+    ),
+    "decimals": ("class Cost(Decimal, Enum): LOW, HIGH = '1.50', '2.10'", "Cost.LOW", "it + 1, Decimal.__str__(it)"),
+    "complex numbers": ("class Turn(complex, Enum): LEFT, BACK = 1j, -1", "Turn.LEFT", "it * it, it.imag"),
+    "paths": (
+        "class At(PurePosixPath, Enum): A, B = '/a/b.txt', '/c'",
+        "At.A",
+        "it.suffix, PurePosixPath('/a') < it, hash(it) == hash(At.A)",
+    ),
+    "numbers of NumPy": ("class Half(numpy.float32, Enum): A = 1.5", "Half.A", "it + 1, it.dtype"),
+    "lists": ("class Line(list, Enum): A, B = [1, 2], [3]", "Line.A", "list(it), list(Line.B), Line([1, 2]) is it"),
+    "dicts": ("class Map(dict, Enum): A = {'a': 1}", "Map.A", "dict(it), it['a']"),
+    "sets": ("class Set(frozenset, Enum): A = [1, 2]", "Set.A", "sorted(it), 2 in it"),
+    "errors": ("class Failed(ValueError, Enum): A = 'text', 3", "Failed.A", "it.args"),
+    "what a cell makes of two arguments": (
+        """
+class Coord:
+    def __new__(cls, x, y):
+        made.append(x)
+        it = object.__new__(cls)
+        it.x, it.y = x, y
+        return it
+    def __repr__(self): return "coord"
+made = []
+class Place(Coord, Enum): HOME = 1, 2
+""",
+        "Place.HOME",
+        "it.x, it.y, made, isinstance(it, Coord), it.value.y",
+    ),
+    "what a cell makes of a text": (
+        """
+class Day(date):
+    def __new__(cls, text): return date.__new__(cls, *map(int, text.split("-")))
+class Feast(Day, Enum): NEW_YEAR = "2020-1-1"
+""",
+        "Feast.NEW_YEAR",
+        "it.month, it.year, isinstance(it, Day)",
+    ),
+    "what has slots": (
+        """
+class Pair:
+    __slots__ = "x", "_y"
+    def __init__(self, x, y): self.x, self._y = x, y
+    def __repr__(self): return "pair"
+class Kind(Pair, Enum): A = 1, [2]
+""",
+        "Kind.A",
+        "it.x, it._y",
+    ),
+}
+OF_LIBRARIES = """
+import numpy
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import PurePosixPath
+"""
+
+
+@pytest.mark.parametrize(("source", "it", "shown"), MIXINS.values(), ids=MIXINS)
+def test_members_that_are_something_else_too_come_back(source: str, it: str, shown: str) -> None:
+    space = cells(f"{HEAD}{OF_LIBRARIES}{source}\nit = {it}\nits_value = it.value")
+    shown = f"({shown}, its_value, type(its_value) in type(it).__mro__)"
+    before = repr(eval(shown, space))
+    for _ in range(2):
+        result = of_user(space)
+        assert not result.manifest.missing
+        assert not result.report.missing
+        space = result.namespace
+        assert repr(eval(shown, space)) == before
+        assert space["it"] is eval(it, space)
+
+
+def test_members_that_nobody_can_make_again_are_named_when_they_are_saved() -> None:
+    result = of_user(cells(HEAD + "import io\nclass File(io.BytesIO, Enum): A = b'a'\nheld = [File.A]"))
+    sentence = "an enumeration whose members are also of BytesIO"
+    assert result.unsaved == {"File": f"{sentence} cannot be saved", "held": f"it holds {sentence}"}
+    assert not result.report.missing
+
+
+def test_it_comes_back_where_something_before_it_is_hashed_late() -> None:
+    source = """
+def kinds():
+    class Kind(Enum): A = 1, [2]
+    return Kind
+class Node:
+    def __init__(self):
+        self.around, self.kind = None, kinds()
+        self.around = {self}
+    def __hash__(self): return hash(self.kind.__name__)
+it = Node()
+"""
+    result = of_user(cells(HEAD + source))
+    assert not result.report.missing
+    assert result["it"] in result["it"].around
+    assert result["it"].kind.A.value == (1, [2])
