@@ -36,10 +36,12 @@ def reduce(kind: type[enum.Enum]) -> Any:
     state = {key: state[key] for key in (*content, *state) if key in state and key not in left_out}
     parts = [(key, enumerated.beginning_of(member)) for key, member in members.items()]
     rest = [(key, has) for key, member in members.items() if (has := enumerated.rest_of(member)) is not None]
+    found = content["_value2member_map_"].items()
+    also = [(value, one._name_) for value, one in found if one._name_ in members and value is not one._value_]
     names = kind.__name__, name_of(kind), module_of(kind)
     made_of = type(kind), kind.__bases__, names, CLASS_NUMBER.here()(kind), parts
     give = GIVE_TO_CLASS.here()
-    return make, made_of, (give, state, slots, rest), None, None, complete
+    return make, made_of, (give, state, slots, rest, also), None, None, complete
 
 
 def make(
@@ -83,9 +85,11 @@ def _nothing(*_: Any) -> None:
 
 def complete(kind: type, state: tuple[Any, ...]) -> type:
     """Give an enumeration, and its members, what they have besides; called by the unpickler."""
-    give, own, slots, rest = state
+    give, own, slots, rest, also = state
     made: type = give(kind, (own, slots))
     members = content_of(kind)["_member_map_"]
     for name, has in rest:
         enumerated.complete(members[name], has)
+    for value, name in also:
+        content_of(kind)["_value2member_map_"].setdefault(value, members[name])
     return made

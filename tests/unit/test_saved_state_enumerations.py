@@ -423,3 +423,25 @@ it = Node()
     assert not result.report.missing
     assert result["it"] in result["it"].around
     assert result["it"].kind.A.value == (1, [2])
+
+
+def test_members_are_found_by_all_values_that_they_are_known_by() -> None:
+    source = """
+class Dtype(Enum):
+    def __new__(cls, *values):
+        it = object.__new__(cls)
+        it._value_ = values[0]
+        for other in values[1:]:
+            cls._value2member_map_[other] = it
+        return it
+    FLOAT = 32, "f4", ("float", 32)
+    INT = 8, "i1"
+class Bit(Flag): A, B = 1, 2
+both = Bit.A | Bit.B
+"""
+    result = of_user(cells(HEAD + source))
+    kind, bit = result["Dtype"], result["Bit"]
+    assert [kind(value) for value in ("f4", ("float", 32), "i1")] == [kind.FLOAT, kind.FLOAT, kind.INT]
+    assert kind(32) is kind.FLOAT
+    assert kind._value2member_map_.keys() == cells(HEAD + source)["Dtype"]._value2member_map_.keys()
+    assert bit.A | bit.B is result["both"]
