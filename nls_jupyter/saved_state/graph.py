@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from nls_jupyter.saved_state import handles, inline, looks, widgets
+from nls_jupyter.saved_state import handles, inline, loggers, looks, widgets
 from nls_jupyter.saved_state.bulk import Bulk
 from nls_jupyter.saved_state.kinds import module_of
 from nls_jupyter.saved_state.looks import held_by_array
@@ -270,6 +270,8 @@ class Graph:
             self._references[kind] = looks.importable
             return functools.partial(looks.look_at_function, self._namespaces)  # never `self`: a cycle keeps all it met
         if not issubclass(kind, self._leaves) and (looker := widgets.looker(kind)) is not None:
+            return looker
+        if (looker := loggers.looker(kind)) is not None:
             return looker
         if issubclass(kind, enum.Enum) and looks.importable(kind):
             self._atoms |= {kind}

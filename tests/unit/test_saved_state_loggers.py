@@ -50,3 +50,61 @@ def test_a_library_s_is_still_of_the_library_s_class():
     before = "import logging, absl.logging; logging.getLogger('absl').setLevel(10); del absl"
     after = "import absl.logging; assert type(logging.getLogger('absl')) is absl.logging.ABSLLogger"
     assert carried(before, after) == []
+
+
+OWN = """
+import logging
+class Counting(logging.Logger):
+    def __init__(self, name): super().__init__(name); self.count, self.seen = 5, []
+    def handle(self, record): self.count += 1; self.seen.append(record.getMessage()); super().handle(record)
+logging.setLoggerClass(Counting)
+mine, child = logging.getLogger("mine"), logging.getLogger("mine.child.of")
+logging.setLoggerClass(logging.Logger)
+"""
+
+OWNS = {
+    "its class and attributes": (
+        "mine.warning('x')",
+        "assert type(mine) is Counting and mine is logging.getLogger('mine') and (mine.count, mine.seen) == (6, ['x'])",
+    ),
+    "its place among all": (
+        "plain = logging.getLogger('mine.child')",
+        (
+            "assert type(plain) is logging.Logger and type(child) is Counting\n"
+            "assert child.parent is plain and plain.parent is mine and mine.parent is logging.root"
+        ),
+    ),
+    "one without a name": (
+        "seen = mine.seen; del mine, child",
+        "mine = logging.getLogger('mine'); mine.error('y'); assert mine.seen is seen == ['y'] and mine.count == 6",
+    ),
+    "what is set of it": (
+        (
+            "mine.setLevel(15); mine.propagate = False; handler = logging.NullHandler(); mine.addHandler(handler)\n"
+            "accepts = lambda record: True\nmine.addFilter(accepts)"
+        ),
+        (
+            "assert (mine.level, mine.propagate, mine.handlers, mine.filters) == (15, False, [handler], [accepts])\n"
+            "mine.info('z'); assert mine.seen == ['z']"
+        ),
+    ),
+    "an adapter of it": (
+        "adapter = logging.LoggerAdapter(mine, {'a': 1})",
+        "assert adapter.logger is mine",
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), OWNS.values(), ids=OWNS)
+def test_one_of_an_own_class_comes_back(before, after):
+    assert carried_on(OWN + before, after) == []
+
+
+def test_one_of_an_own_class_in_a_module_is_there_once(tmp_path):
+    (tmp_path / "their_loggers.py").write_text(
+        "import logging\nclass Own(logging.Logger): tag = None\n"
+        "logging.setLoggerClass(Own); log = logging.getLogger('theirs'); logging.setLoggerClass(logging.Logger)\n"
+    )
+    before = f"import sys; sys.path.append({str(tmp_path)!r}); import their_loggers; their_loggers.log.tag = [1]"
+    after = "import logging\nassert their_loggers.log is logging.getLogger('theirs') and their_loggers.log.tag == [1]"
+    assert carried(before, after) == []
