@@ -316,6 +316,14 @@ COLOR_SEQUENCES: Final = Seam(
     "color sequences that cells register do not come back with the GPU process",
     set_in="__init__",
 )
+COLORIZER: Final = Seam(
+    "matplotlib.colorizer:_ScalarMappable",
+    "_colorizer",
+    "3.10 to 3.11",
+    "a colorbar of colors without a picture does not follow them after the GPU process was started anew",
+    set_in="__init__",
+    when_asked=True,  # before 3.10 they have none
+)
 PYPLOT_FIGURES: Final = Seam("matplotlib._pylab_helpers:Gcf", "figs", "3.8 to 3.11", _NO_FIGURES)
 PYPLOT_ADOPT: Final = Seam("matplotlib._pylab_helpers:Gcf", "_set_new_active_manager", "3.8 to 3.11", _NO_FIGURES)
 PANDAS_OPTIONS: Final = Seam(_PANDAS_CONFIG, "_registered_options", _PANDAS, _NO_OPTIONS)

@@ -7,7 +7,9 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.saved_state import figure_links
 from nls_jupyter.saved_state.looks import home_of
+from nls_jupyter.saved_state.origins import is_the_users_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -25,15 +27,19 @@ def _reduce(figure: Any) -> Any:
     make, args, *rest = figure.__reduce_ex__(5)
     if len(rest) != 3:  # a way of somebody's own
         return NotImplemented
-    return make, args, *rest, set_figure_state
+    state, *items = rest
+    return make, args, (state, figure_links.links_of(figure)), *items, set_figure_state
 
 
-def set_figure_state(figure: Any, state: Any) -> None:
-    """As its class does it, but for axes that become current later: they come after those that are.
+def set_figure_state(figure: Any, content: tuple[Any, list[figure_links.Link]]) -> None:
+    """As its class does it, but for axes that become current later, and for what matplotlib does not connect again.
 
-    matplotlib gives the next ones the place that the current ones have (`_AxesStack.__getstate__`, matplotlib 3.11).
+    Axes come after those that are there: matplotlib gives the next ones the place that the current ones have
+    (`_AxesStack.__getstate__`, matplotlib 3.11).
     """
+    state, links = content
     figure.__setstate__(state)
+    figure_links.connect(links)
     if figure.axes:
         figure.sca(figure.gca())
 
@@ -45,12 +51,21 @@ def handlers(regions: Regions) -> Mapping[type, Callable[[Any], Any]]:
 
 
 def _reduce_callbacks(note: Callable[[str], None], registry: Any) -> Any:
-    connected = (refer() for by_number in registry.callbacks.values() for refer in by_number.values())
-    if any(map(_is_of_a_cell, connected)):
+    if any(not _is_a_library_s(called) for _, _, _, called in figure_links.links_in(registry)):
         note("matplotlib leaves out what a cell has connected to it")
     return NotImplemented
 
 
-def _is_of_a_cell(called: Any) -> bool:
+def _is_a_library_s(called: Any) -> bool:
+    """Whether nobody but a library can have connected it; what matplotlib wraps is somebody's, too."""
     function = getattr(called, "__func__", called)
-    return isinstance(function, types.FunctionType) and home_of(function) is None
+    if isinstance(function, functools.partial):
+        return all(map(_is_a_library_s, filter(callable, (function.func, *function.args))))
+    if isinstance(function, types.FunctionType):
+        home = home_of(function)
+        inside = [cell.cell_contents for cell in function.__closure__ or ()]
+        return (
+            home is not None and not is_the_users_module(home) and all(map(_is_a_library_s, filter(callable, inside)))
+        )
+    kind = function if isinstance(function, type) else type(function)
+    return kind.__module__ != "builtins" and not is_the_users_module(kind.__module__)
