@@ -44,15 +44,22 @@ def links_in(registry: Any) -> Iterator[Link]:
                 yield registry, signal, number, called
 
 
+def state_of(registry: Any) -> dict[str, Any]:
+    """As it pickles itself, with all that is connected there."""
+    there: dict[str, dict[int, Any]] = {signal: {} for signal in registry.callbacks}
+    for _, signal, number, called in links_in(registry):
+        there[signal][number] = called
+    return {**registry.__getstate__(), "callbacks": there}
+
+
 def connect(links: Iterable[Link]) -> None:
     """Connect what is not connected yet; called by the unpickler."""
     for registry, signal, number, called in links:
-        there: dict[str, dict[int, Any]] = {name: {} for name in registry.callbacks}
-        for _, name, its_number, function in links_in(registry):
-            there[name][its_number] = function
-        if called not in there.get(signal, {}).values():
-            there.setdefault(signal, {})[number] = called
-            registry.__setstate__({**registry.__getstate__(), "callbacks": there})
+        state = state_of(registry)
+        there = state["callbacks"].setdefault(signal, {})
+        if called not in there.values():
+            there[number] = called
+            registry.__setstate__(state)
 
 
 def _parts(figure: Any) -> Iterator[Any]:

@@ -16,6 +16,7 @@ from nls_jupyter.saved_state import (
     containers,
     enumerations,
     exceptions,
+    figure_widgets,
     figures,
     foreign_types,
     handles,
@@ -56,7 +57,7 @@ class Rules:
         self.namespaces = {id(namespace) for namespace in namespaces}
         self.libraries = libraries.loaded(self.regions)
         self.unsavable = tuple(reducers.unsavable_types())
-        of_kinds = (widgets, handles, log_handlers, loggers, optimizers, figures)
+        of_kinds = (widgets, handles, log_handlers, loggers, optimizers, figures, figure_widgets)
         self.families = tuple(family for of_kind in of_kinds for family in of_kind.families())
         self.handlers: dict[type, Callable[[Any], Any] | None] = _own_handlers(self.regions)
         self.lookers: dict[type, Looker] = wrappers.lookers()
