@@ -29,12 +29,13 @@ from nls_jupyter.saved_state import (
     making,
     optimizers,
     reducers,
+    slots,
     typing_constructs,
     widgets,
     wrappers,
 )
 from nls_jupyter.saved_state.hash_cycles import may_lead_back
-from nls_jupyter.saved_state.kinds import name_of
+from nls_jupyter.saved_state.kinds import maker_of, name_of
 from nls_jupyter.saved_state.late import hashes_in_python
 from nls_jupyter.saved_state.looks import home_of, importable
 from nls_jupyter.saved_state.regions import NAMESPACE, HostMemory, Regions, refuse
@@ -158,6 +159,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         layouts = inline.layouts_of(kind) if reducers.has_attributes(kind) else None
         if layouts is not None:
             return _reduce_inline(layouts)
+        if (found := slots.in_the_way_of_pickle(kind)) and maker_of(kind) is object:
+            return functools.partial(slots.reduce, found)
         return reducers.reduce_delegating if reducers.delegates(kind) else None
 
     def _reduce_class(self, kind: type) -> Any:
