@@ -184,6 +184,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         reduced = FUNCTION_REDUCE.of(self)(function)
         if reduced is NotImplemented:  # importable
             return reduced
+        if (owner := reducers.owner_in_a_module(function)) is not None:
+            return reducers.function_in, (owner, function.__name__)
         if reducers.attributes_are_held(function):
             self._note(reducers.APART)
         _, (code, base_globals, name, defaults, _), (attributes, slots), *_, fill = reduced
