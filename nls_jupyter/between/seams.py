@@ -144,6 +144,12 @@ SIGNALS: Final = Seam("signal", "_signal", _PYTHON, "each cell costs some micros
 SLOT_NAMES: Final = Seam(
     "copyreg", "_slotnames", _PYTHON, "what pickle notes in a class, its `__slotnames__`, stays there after a save"
 )
+OVERLOADS: Final = Seam(
+    "typing",
+    "_overload_registry",
+    _PYTHON,
+    "typing.get_overloads finds none of before the GPU process was started anew",
+)
 ABC_CONTENT: Final = Seam("abc:ABC", "_abc_impl", _PYTHON, "abstract classes of cells may not come back")
 RLOCK_IS_OWNED: Final = Seam("_thread:RLock", "_is_owned", _PYTHON, "re-entrant locks are not saved")
 THREAD_TARGET: Final = Seam(
