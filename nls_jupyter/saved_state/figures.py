@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import types
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from nls_jupyter.saved_state import figure_links
 from nls_jupyter.saved_state.looks import home_of
@@ -16,11 +16,24 @@ if TYPE_CHECKING:
 
     from nls_jupyter.saved_state.regions import Regions
 
+_TELLS: Final = "stale_callback"
+
 
 def families() -> Iterator[tuple[type, Callable[[Any], Any]]]:
-    """The base class of figures and the reducer of all of them, if matplotlib's are imported."""
+    """Base classes of figures and of what is in them, and the reducers of all of them, if they are imported."""
     if (found := sys.modules.get("matplotlib.figure")) is not None:
         yield found.Figure, _reduce
+    if (found := sys.modules.get("matplotlib.artist")) is not None:
+        yield found.Artist, _reduce_artist
+
+
+def _reduce_artist(artist: Any) -> Any:
+    """As matplotlib does it, which forgets whom an artist tells that it is to be drawn again."""
+    reduced = artist.__reduce_ex__(5)
+    state = reduced[2] if type(reduced) is tuple and len(reduced) > 2 else None
+    if type(state) is dict and _TELLS in state and artist.stale_callback is not None:
+        state[_TELLS] = artist.stale_callback
+    return reduced
 
 
 def _reduce(figure: Any) -> Any:

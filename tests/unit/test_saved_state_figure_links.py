@@ -64,6 +64,21 @@ FOLLOWING = {
         ),
         "colors.set_cmap('gray'); colors.norm.vmax = 7; shown = bar.cmap.name, bar.vmax, bar.ax.get_ylim()",
     ),
+    "a figure its parts, as what is to be drawn again": (
+        (
+            "line, = ax.plot([1, 2], label='a'); text, legend = ax.set_title('t'), ax.legend()\n"
+            "below = fig.subfigures().subplots(); deep, = below.plot([1])"
+        ),
+        (
+            "shown = []\n"
+            "for do in (lambda: line.set_color('r'), lambda: text.set_text('u'), lambda: legend.set_title('v'),\n"
+            "           lambda: ax.set_xlim(0, 5), lambda: ax.spines.left.set_color('r'),\n"
+            "           lambda: deep.set_color('r')):\n"
+            "    for part in fig.findobj(): part._stale = False\n"
+            "    do(); shown.append(fig.stale)\n"
+            "assert all(shown)"
+        ),
+    ),
     "axes those beside them": (
         "second = ax.twinx(); third = fig.add_axes((0, 0, 1, 1), sharex=ax); top = ax.secondary_xaxis('top')",
         "ax.set_xlim(2, 5); shown = second.get_xlim(), third.get_xlim()",
