@@ -1,7 +1,7 @@
 """Loggers of a class of the user's own: each is in its place again, with its class and attributes.
 
-Any other logger is known by its name, and is the new process's. What all loggers may be told, levels, handlers and
-filters, is in `logging_settings.py`.
+So are those that nobody finds by their name. Any other logger is known by that, and is the new process's. What loggers
+that are known may be told, levels, handlers and filters, is in `logging_settings.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_jupyter.saved_state.kinds import module_of, owner_of
-from nls_jupyter.saved_state.looks import Look
+from nls_jupyter.saved_state.looks import Look, is_registered
 from nls_jupyter.saved_state.origins import is_the_users_module
 from nls_jupyter.saved_state.places import Place
 from nls_jupyter.saved_state.reducers import set_attributes
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # What `logging` gives each of them, and keeps in order itself.
 _GIVEN: Final = frozenset({*vars(logging.Logger("")), "manager"})
+# Of a logger with a name for all, that is kept by this name.
+_TOLD: Final = frozenset({"level", "parent", "propagate", "handlers", "filters", "disabled"})
 
 
 def place() -> Place:
@@ -46,37 +48,39 @@ def families() -> Iterator[tuple[type, Callable[[Any], Any]]]:
 
 def looker(kind: type) -> Callable[[Any], Look | None] | None:
     """How a walk sees them: one leads to all others."""
-    return _look if _is_of_the_user(kind) and _is_pickled_by_name(kind) else None
+    return _look if issubclass(kind, logging.Logger) and _is_pickled_by_name(kind) else None
 
 
-def _look(logger: logging.Logger) -> Look | None:
-    if not _is_known(logger):
-        return None
+def _look(logger: logging.Logger) -> Look:
     attributes, slots = _given_to(logger)
     content = {**attributes, **slots}
     return Look("\0".join([logger.name, *content]).encode(), (type(logger), *content.values()))
-
-
-def _is_known(logger: logging.Logger) -> bool:
-    return logging.root.manager.loggerDict.get(logger.name) is logger
 
 
 def _is_pickled_by_name(kind: type) -> bool:
     return owner_of(kind, "__reduce__") is logging.Logger and owner_of(kind, "__reduce_ex__") is object
 
 
+def _comes_by_its_name(logger: logging.Logger) -> bool:
+    return is_registered(logger) and not _is_of_the_user(type(logger))
+
+
 def _given_to(logger: logging.Logger) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Its attributes and slots that are not `logging`'s own."""
+    """Attributes and slots that its name does not bring back."""
+    if _comes_by_its_name(logger):
+        return {}, {}
     state: Any = object.__getstate__(logger)
     attributes, slots = state if type(state) is tuple else (state, {})
-    return {name: value for name, value in attributes.items() if name not in _GIVEN}, slots
+    left_out = _GIVEN if is_registered(logger) else _GIVEN - _TOLD
+    return {name: value for name, value in attributes.items() if name not in left_out}, slots
 
 
 def _reduce(logger: logging.Logger) -> Any:
     kind = type(logger)
-    if not _is_of_the_user(kind) or not _is_pickled_by_name(kind) or not _is_known(logger):
+    if not _is_pickled_by_name(kind) or _comes_by_its_name(logger):
         return NotImplemented
-    return make, (kind, logger.name), _given_to(logger), None, None, set_attributes
+    maker = make if is_registered(logger) else new
+    return maker, (kind, logger.name), _given_to(logger), None, None, set_attributes
 
 
 def make(kind: type[logging.Logger], name: str) -> logging.Logger:
@@ -88,14 +92,15 @@ def make(kind: type[logging.Logger], name: str) -> logging.Logger:
             known.__class__ = kind
         return known
     wanted = manager.loggerClass
-    manager.loggerClass = lambda name: _new(kind, name)  # type: ignore[assignment]
+    manager.loggerClass = lambda name: new(kind, name)  # type: ignore[assignment]
     try:
         return manager.getLogger(name)
     finally:
         manager.loggerClass = wanted
 
 
-def _new(kind: type[logging.Logger], name: str) -> logging.Logger:
+def new(kind: type[logging.Logger], name: str) -> logging.Logger:
+    """One that nobody finds by its name; called by the unpickler."""
     made = object.__new__(kind)
     logging.Logger.__init__(made, name)
     return made

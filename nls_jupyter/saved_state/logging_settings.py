@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nls_jupyter.saved_state import log_handlers
 from nls_jupyter.saved_state.aspect import Aspect
+from nls_jupyter.saved_state.looks import is_registered
 from nls_jupyter.saved_state.origins import is_the_users_module
 from nls_jupyter.saved_state.places import Place, asked_by_a_cell, is_librarys_object, name_of
 
@@ -45,19 +46,19 @@ class Logging:
         @functools.wraps(add)
         def add_handler(logger: logging.Logger, hdlr: logging.Handler) -> None:
             add(logger, hdlr)
-            if asked_by_a_cell():
+            if is_registered(logger) and asked_by_a_cell():
                 self._note(logger, hdlr)
 
         @functools.wraps(set_level)
         def note_level(logger: logging.Logger, level: int | str) -> None:
             set_level(logger, level)
-            if asked_by_a_cell():
+            if is_registered(logger) and asked_by_a_cell():
                 self._note(logger)
 
         @functools.wraps(add_filter)
         def note_filter(logger: logging.Logger, filter: Any) -> None:  # noqa: A002 - its name there
             add_filter(logger, filter)
-            if asked_by_a_cell():
+            if is_registered(logger) and asked_by_a_cell():
                 self._filters.append((logger.name, filter))
 
         for name, method in ("addHandler", add_handler), ("setLevel", note_level), ("addFilter", note_filter):
@@ -93,7 +94,8 @@ class Logging:
         states = dict(_states())
         for name, state in states.items():
             first = self._first_seen.setdefault(name, state)
-            if state != first or (state != _NEW and name not in self._before and type(_named(name)) is logging.Logger):
+            by_a_library = name in self._before or _made_by(type(_named(name))) is not None
+            if state != first or (state != _NEW and not by_a_library):
                 self._loggers.add(name)
         kept = sorted(self._loggers & states.keys())
         return {name: (states[name], _made_by(type(_named(name)))) for name in kept} or None

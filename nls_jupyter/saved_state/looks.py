@@ -259,7 +259,7 @@ def is_exported(method: Any) -> bool:
 
 def is_registered(logger: logging.Logger) -> bool:
     """Whether it is the logger of its name; it leads to all others, and to their streams."""
-    return logging.getLogger(logger.name) is logger
+    return logger is logging.root or logging.root.manager.loggerDict.get(logger.name) is logger
 
 
 def held_by_array(thing: Any) -> list[Any]:

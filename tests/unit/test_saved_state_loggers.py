@@ -88,6 +88,10 @@ OWNS = {
             "mine.info('z'); assert mine.seen == ['z']"
         ),
     ),
+    "what is set of another one of it, as an attribute": (
+        "logging.setLoggerClass(Counting); logging.getLogger('urllib3').disabled = True",
+        "assert logging.getLogger('urllib3').disabled and type(logging.getLogger('urllib3')) is Counting",
+    ),
     "an adapter of it": (
         "adapter = logging.LoggerAdapter(mine, {'a': 1})",
         "assert adapter.logger is mine",
@@ -108,3 +112,24 @@ def test_one_of_an_own_class_in_a_module_is_there_once(tmp_path):
     before = f"import sys; sys.path.append({str(tmp_path)!r}); import their_loggers; their_loggers.log.tag = [1]"
     after = "import logging\nassert their_loggers.log is logging.getLogger('theirs') and their_loggers.log.tag == [1]"
     assert carried(before, after) == []
+
+
+UNKNOWN = {
+    "of logging's class": "own = logging.Logger('unknown', 15)",
+    "of an own class": "class Own(logging.Logger): tag = None\nown = Own('unknown', 15); own.tag = [1]",
+}
+
+
+@pytest.mark.parametrize("made", UNKNOWN.values(), ids=UNKNOWN)
+def test_one_that_nobody_finds_by_its_name_stays_so(made):
+    before = (
+        f"import logging\n{made}\nhandler, accepts = logging.NullHandler(), lambda record: True\n"
+        "own.addHandler(handler); own.addFilter(accepts); own.setLevel(25)\n"
+        "above = own.parent = logging.getLogger('above')"
+    )
+    after = (
+        "assert (own.name, own.level, own.handlers, own.filters) == ('unknown', 25, [handler], [accepts])\n"
+        "assert own.parent is above is logging.getLogger('above') and getattr(own, 'tag', [1]) == [1]\n"
+        "assert 'unknown' not in logging.root.manager.loggerDict and own.isEnabledFor(25) and not own.isEnabledFor(20)"
+    )
+    assert carried_on(before, after) == []
