@@ -169,6 +169,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
             return made
         if issubclass(kind, enum.Enum):
             return enumerations.reduce(kind)
+        if not importable(kind):
+            slots.refuse_private(kind)
         reduced = super().reducer_override(kind)
         if type(reduced) is not tuple or len(reduced) <= 2:
             return reduced

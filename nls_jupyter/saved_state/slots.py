@@ -10,6 +10,7 @@ import types
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_jupyter.saved_state.kinds import content_of, line_of, owner_of
+from nls_jupyter.saved_state.regions import UnsavableError
 
 if TYPE_CHECKING:
     # The class that has a slot, its name, and what is in it.
@@ -67,3 +68,10 @@ def fill(thing: Any, content: tuple[dict[str, Any] | None, Held]) -> None:
         vars(thing).update(attributes)
     for base, name, value in held:
         content_of(base)[name].__set__(thing, value)
+
+
+def refuse_private(kind: type) -> None:
+    """Raises UnsavableError for a class of cells whose only slot is a text: cloudpickle looks for that by this name."""
+    name = content_of(kind).get("__slots__")
+    if type(name) is str and name.startswith("__") and name not in content_of(kind):
+        raise UnsavableError("a class whose only slot is private", kind, f"write it as __slots__ = ({name!r},)")

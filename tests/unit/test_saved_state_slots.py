@@ -77,3 +77,9 @@ def test_a_change_of_it_is_seen_by_the_next_save() -> None:
         found: dict[str, object] = {}
         restore(saver.descriptors(), found)
     assert eval("Base.a.__get__(it)", found) == 3
+
+
+def test_a_class_that_cannot_be_saved_for_how_it_tells_its_slot_says_what_helps() -> None:
+    result = of_user(cells("class Shy: __slots__ = '__mine'\nit = Shy()"))
+    what, advice = "a class whose only slot is private", "write it as __slots__ = ('__mine',)"
+    assert result.unsaved == {"Shy": f"{what} cannot be saved; {advice}", "it": f"it holds {what}; {advice}"}
