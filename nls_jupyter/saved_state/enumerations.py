@@ -34,7 +34,9 @@ def reduce(kind: type[enum.Enum]) -> Any:
     members: Mapping[str, Any] = content["_member_map_"]
     left_out = {*members, *_MADE_WITH_IT}
     state = {key: state[key] for key in (*content, *state) if key in state and key not in left_out}
-    parts = [(key, enumerated.beginning_of(member)) for key, member in members.items()]
+    # A member is made by its own name before it gets others.
+    keys = dict.fromkeys(key for name, member in members.items() for key in (member._name_, name) if key in members)
+    parts = [(key, enumerated.beginning_of(members[key])) for key in keys]
     rest = [(key, has) for key, member in members.items() if (has := enumerated.rest_of(member)) is not None]
     found = content["_value2member_map_"].items()
     also = [(value, one._name_) for value, one in found if one._name_ in members and value is not one._value_]

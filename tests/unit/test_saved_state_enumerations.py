@@ -445,3 +445,17 @@ both = Bit.A | Bit.B
     assert kind(32) is kind.FLOAT
     assert kind._value2member_map_.keys() == cells(HEAD + source)["Dtype"]._value2member_map_.keys()
     assert bit.A | bit.B is result["both"]
+
+
+def test_a_member_keeps_its_name_where_another_one_was_there_before_it() -> None:
+    """As `_add_alias_` of Python 3.13 has it, called by `__init__`."""
+    source = """
+class Kind(Enum):
+    def __init__(self, value): type(self)._member_map_["ALSO_" + str(value)] = self
+    A, B = 1, 2
+it = Kind.A
+"""
+    result = of_user(cells(HEAD + source))
+    kind = result["Kind"]
+    assert [member.name for member in kind] == ["A", "B"]
+    assert result["it"] is kind["ALSO_1"] is kind["A"]
