@@ -144,6 +144,12 @@ SIGNALS: Final = Seam("signal", "_signal", _PYTHON, "each cell costs some micros
 SLOT_NAMES: Final = Seam(
     "copyreg", "_slotnames", _PYTHON, "what pickle notes in a class, its `__slotnames__`, stays there after a save"
 )
+OVERLOADS: Final = Seam(
+    "typing",
+    "_overload_registry",
+    _PYTHON,
+    "typing.get_overloads finds none of before the GPU process was started anew",
+)
 ABC_CONTENT: Final = Seam("abc:ABC", "_abc_impl", _PYTHON, "abstract classes of cells may not come back")
 RLOCK_IS_OWNED: Final = Seam("_thread:RLock", "_is_owned", _PYTHON, "re-entrant locks are not saved")
 THREAD_TARGET: Final = Seam(
@@ -161,6 +167,18 @@ CLASS_TRACKER: Final = Seam(
     "_lookup_class_or_track",
     _CLOUDPICKLE,
     "classes of cells with a metaclass of their own do not come back",
+)
+CLASS_BY_REFERENCE: Final = Seam(
+    "cloudpickle.cloudpickle", "_should_pickle_by_reference", _CLOUDPICKLE, "enumerations of cells are not saved"
+)
+CLASS_CONTENT: Final = Seam(
+    "cloudpickle.cloudpickle", "_class_getstate", _CLOUDPICKLE, "enumerations of cells are not saved"
+)
+CLASS_NUMBER: Final = Seam(
+    "cloudpickle.cloudpickle", "_get_or_create_tracker_id", _CLOUDPICKLE, "enumerations of cells are not saved"
+)
+GIVE_TO_CLASS: Final = Seam(
+    "cloudpickle.cloudpickle", "_class_setstate", _CLOUDPICKLE, "enumerations of cells are not saved"
 )
 
 # -- IPython ----------------------------------------------------------------------------------------------------------
@@ -324,6 +342,14 @@ TRANSFORM_PARENTS: Final = Seam(
     "3.8 to 3.11",
     "figures take longer to be looked at",
     set_in="__init__",
+)
+COLORIZER: Final = Seam(
+    "matplotlib.colorizer:_ScalarMappable",
+    "_colorizer",
+    "3.10 to 3.11",
+    "a colorbar of colors without a picture does not follow them after the GPU process was started anew",
+    set_in="__init__",
+    when_asked=True,  # before 3.10 they have none
 )
 PYPLOT_FIGURES: Final = Seam("matplotlib._pylab_helpers:Gcf", "figs", "3.8 to 3.11", _NO_FIGURES)
 PYPLOT_ADOPT: Final = Seam("matplotlib._pylab_helpers:Gcf", "_set_new_active_manager", "3.8 to 3.11", _NO_FIGURES)

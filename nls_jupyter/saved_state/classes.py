@@ -10,22 +10,20 @@ from __future__ import annotations
 import abc
 import contextlib
 import copyreg
-import enum
 import types
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between.seams import ABC_CONTENT, CLASS_TRACKER, SLOT_NAMES
-from nls_jupyter.saved_state import enumerations, typing_constructs
+from nls_jupyter.saved_state import typing_constructs, unheard
 from nls_jupyter.saved_state.kinds import content_of, line_of
 from nls_jupyter.saved_state.looks import ATOMS, importable, is_written_in_python
 from nls_jupyter.saved_state.tolerant import children_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 # Where pickle keeps what it has found out about a class.
 _FOUND = "__slotnames__"
-_HEARD = "__init_subclass__"
 _PLAIN = (type, abc.ABCMeta, object)
 _MADE_LATER = ("__abstractmethods__", ABC_CONTENT.name)
 _MOST_LOOKED_AT = 10_000
@@ -39,8 +37,6 @@ def as_written(kind: type, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
     made with every name in its place. What its user's own bases and metaclass do when a class is made, they have done:
     that comes back with them, and is not done again.
     """
-    if issubclass(kind, enum.Enum):
-        return enumerations.as_written(kind, reduced)
     make, made_of, (state, slots), *more = reduced
     state.pop(_FOUND, None)
     places = {name: place for place, name in enumerate(vars(kind))}
@@ -51,7 +47,7 @@ def as_written(kind: type, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
     elif types.resolve_bases(made_of[2]) == kind.__bases__:
         state = {**{name: value for name, value in vars(kind).items() if _is_inherited(kind, name)}, **state}
         meta, name, bases, body, *rest = made_of
-        makers = (*(maker for maker in meta.__mro__ if maker not in _PLAIN), *_told(kind.__bases__))
+        makers = (*(maker for maker in meta.__mro__ if maker not in _PLAIN), *unheard.told(kind.__bases__))
         if not any(map(importable, makers)):  # these may look at what is there
             body = _body(kind, body, state)
         make, made_of = _make, (make, (meta, name, bases, body, *rest))
@@ -135,31 +131,16 @@ def _is_inherited(kind: type, name: str) -> bool:
     return name != "__module__" and any(name in base and base[name] is vars(kind)[name] for base in bases)
 
 
-def _told(bases: Iterable[type]) -> list[type]:
-    """Those above a class of these bases that may be told when one is made, but for Python's own."""
-    return [kind for base in bases for kind in base.__mro__ if kind is not object and _HEARD in vars(kind)]
-
-
 def _make(make: Callable[..., type], made_of: tuple[Any, ...]) -> type:
     """An empty class; called by the unpickler."""
     meta, name, written, body, tracker, *_ = made_of
     bases = types.resolve_bases(written)
-    kept = [(kind, vars(kind)[_HEARD]) for kind in _told(bases) if not importable(kind)]
-    try:
-        for kind, _ in kept:
-            setattr(kind, _HEARD, classmethod(_unheard))
+    with unheard.by_the_users(bases):
         if meta in _PLAIN or importable(meta) or not is_written_in_python(meta):
             return make(*made_of)
         maker = next(kind for kind in meta.__mro__ if kind in _PLAIN or importable(kind))
         made: type = CLASS_TRACKER.here()(tracker, maker.__new__(meta, name, bases, dict(body)))
         return made
-    finally:
-        for kind, own in kept:
-            setattr(kind, _HEARD, own)
-
-
-def _unheard(_: type, /, **__: Any) -> None:
-    """Nobody is told that there is one more class."""
 
 
 def _body(kind: type, known: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,13 +35,16 @@ LINES: Final = (list, collections.deque)
 _WAYS = ("__reduce__", "__reduce_ex__", "__getnewargs__", "__getnewargs_ex__")
 
 
+def base_in(kind: type) -> Any:
+    """Which container instances of a class are, if any."""
+    return next((base for base in _PUT if issubclass(kind, base)), None)
+
+
 def base_of(kind: type) -> Any:
     """Which container a class of somebody's is, if it leaves it to pickle how that is saved; else `None`."""
-    for base in _PUT:
-        if issubclass(kind, base) and kind is not base:
-            plain = all(getattr(kind, way, None) is getattr(base, way, None) for way in _WAYS)
-            return base if plain else None
-    return None
+    base = base_in(kind)
+    plain = all(getattr(kind, way, None) is getattr(base, way, None) for way in _WAYS)
+    return base if plain and kind is not base else None
 
 
 def reduce(base: Any, thing: Any) -> Any:
@@ -50,11 +53,22 @@ def reduce(base: Any, thing: Any) -> Any:
     state = reduced[2] if len(reduced) > 2 else None
     if state is None and issubclass(base, dict):  # some are pickled without their attributes
         state = object.__getstate__(thing)
-    items = list((base.items if issubclass(base, dict) else base.__iter__)(thing))
+    items = members_of(base, thing)
     made_of = items if base is frozenset else None
-    made_with = reduced[1] if base in _MADE_WITH else ()
-    content = (base, [] if base is frozenset else items, state, made_with)
+    beginning = reduced[1] if base in _MADE_WITH else ()
+    content = (base, [] if base is frozenset else items, state, beginning)
     return new, (base, type(thing), made_of), content, None, None, fill
+
+
+def members_of(base: Any, thing: Any) -> list[Any]:
+    """What is in it; of a dict, pairs of key and value."""
+    return list((base.items if issubclass(base, dict) else base.__iter__)(thing))
+
+
+def made_with(base: Any, thing: Any) -> tuple[Any, ...]:
+    """What `begin` wants: the factory, the bound."""
+    args: tuple[Any, ...] = base.__reduce__(thing)[1] if base in _MADE_WITH else ()
+    return args
 
 
 def new(base: Any, kind: type, items: list[Any] | None) -> Any:
@@ -64,16 +78,16 @@ def new(base: Any, kind: type, items: list[Any] | None) -> Any:
 
 def fill(thing: Any, content: tuple[Any, list[Any], Any, tuple[Any, ...]]) -> None:
     """What is in it, then its attributes, as pickle gives them."""
-    base, items, state, made_with = content
-    begin(thing, base, made_with)
+    base, items, state, beginning = content
+    begin(thing, base, beginning)
     put(base, thing, items)
     give(thing, state)
 
 
-def begin(thing: Any, base: Any, made_with: tuple[Any, ...]) -> None:
+def begin(thing: Any, base: Any, args: tuple[Any, ...]) -> None:
     """Before there is anything in it."""
-    if made_with:
-        base.__init__(thing, *made_with)
+    if args:
+        base.__init__(thing, *args)
 
 
 def put(base: Any, thing: Any, items: list[Any]) -> None:

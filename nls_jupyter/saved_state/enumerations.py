@@ -6,71 +6,64 @@ a member would be lost, and so would be second names of a member, and flags of s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from nls_jupyter.between.seams import CLASS_TRACKER
-from nls_jupyter.saved_state.kinds import content_of, is_of
+from nls_jupyter.between.seams import CLASS_BY_REFERENCE, CLASS_CONTENT, CLASS_NUMBER, CLASS_TRACKER, GIVE_TO_CLASS
+from nls_jupyter.saved_state import enumerated, unheard
+from nls_jupyter.saved_state.kinds import content_of, line_of, module_of, name_of
+from nls_jupyter.saved_state.looks import importable
 
 if TYPE_CHECKING:
     import enum
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-# What members of these types are, whatever their class makes of being asked.
-_CONTENTS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
-    (str, str.__str__),
-    (bytes, lambda member: bytes.__getitem__(member, slice(None))),
-    (int, int.__int__),
-    (float, float.__float__),
-    (complex, complex.__pos__),
-    (tuple, lambda member: tuple.__getitem__(member, slice(None))),
-)
-# What the enumeration itself gives each member.
-_GIVEN = frozenset({"_value_", "_name_", "__objclass__", "_sort_order_"})
 _FOR_A_MOMENT = ("__init__", "__new_member__")
+# What it has as soon as it is made.
+_MADE_WITH_IT = frozenset({"__module__", "_member_names_", "_member_map_", "_member_type_", "_value2member_map_"})
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
-    """What a member is made of: its value, and what it is as one of a plain type, if it is.
+def reduce(kind: type[enum.Enum]) -> Any:
+    """How an enumeration of cells is made: with all names of its members, and what these have.
 
-    No tuple, which the enumeration's own hands would take apart.
+    Its metaclass, which may be somebody's own, is not asked what is in it.
     """
-
-    value: Any
-    content: Any
-
-
-def as_written(kind: type[enum.Enum], reduced: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What cloudpickle makes of an enumeration, with all names of its members, and what these have."""
-    _, (bases, name, qualname, _, module, tracker, _), (state, slots), *items, give = reduced
-    members: Mapping[str, Any] = content_of(kind)["_member_map_"]
-    state = {key: state[key] for key in (*content_of(kind), *state) if key in state and key not in members}
-    parts = [(key, _Member(member._value_, _content(member))) for key, member in members.items()]
-    had = [(key, {k: v for k, v in vars(member).items() if k not in _GIVEN}) for key, member in members.items()]
-    made_of = bases, name, qualname, module, tracker, parts
-    return make, made_of, (give, state, slots, [(key, has) for key, has in had if has]), *items, complete
-
-
-def _content(member: Any) -> Any:
-    return next((read(member) for base, read in _CONTENTS if is_of(member, base)), None)
+    if CLASS_BY_REFERENCE.here()(kind):
+        return NotImplemented
+    state, slots = CLASS_CONTENT.here()(kind)
+    content = content_of(kind)
+    members: Mapping[str, Any] = content["_member_map_"]
+    left_out = {*members, *_MADE_WITH_IT}
+    state = {key: state[key] for key in (*content, *state) if key in state and key not in left_out}
+    # A member is made by its own name before it gets others.
+    keys = dict.fromkeys(key for name, member in members.items() for key in (member._name_, name) if key in members)
+    parts = [(key, enumerated.beginning_of(members[key])) for key in keys]
+    rest = [(key, has) for key, member in members.items() if (has := enumerated.rest_of(member)) is not None]
+    found = content["_value2member_map_"].items()
+    also = [(value, one._name_) for value, one in found if one._name_ in members and value is not one._value_]
+    names = kind.__name__, name_of(kind), module_of(kind)
+    made_of = type(kind), kind.__bases__, names, CLASS_NUMBER.here()(kind), parts
+    give = GIVE_TO_CLASS.here()
+    return make, made_of, (give, state, slots, rest, also), None, None, complete
 
 
 def make(
+    meta: type[enum.EnumType],
     bases: tuple[Any, ...],
-    name: str,
-    qualname: str,
-    module: str,
+    names: tuple[str, str, str],
     tracker: Any,
-    members: Sequence[tuple[str, _Member]],
+    members: Sequence[tuple[str, tuple[Any, Any, tuple[Any, ...]]]],
 ) -> type:
-    """An enumeration that has its members and nothing else; called by the unpickler."""
-    meta: Any = type(bases[-1])
-    body = meta.__prepare__(name, bases)
+    """An enumeration that has its members and nothing else; called by the unpickler.
+
+    By a library's metaclass, which the enumeration's own inherits from, if that is of cells.
+    """
+    name, qualname, module = names
+    body = _of_a_library(meta, "__prepare__").__get__(None, meta)(name, bases)
     body["__new__"], body["__init__"] = _new, _nothing
     for key, member in members:
-        body[key] = member
-    made = meta.__new__(meta, name, bases, body)
+        body[key] = enumerated.Beginning(*member)
+    with unheard.by_the_users(bases):
+        made = _of_a_library(meta, "__new__").__get__(None, meta)(meta, name, bases, body)
     for own in _FOR_A_MOMENT:
         if own in content_of(made):
             type.__delattr__(made, own)
@@ -79,19 +72,13 @@ def make(
     return known
 
 
+def _of_a_library(meta: type, method: str) -> Any:
+    return next(content_of(base)[method] for base in line_of(meta) if method in content_of(base) and importable(base))
+
+
 def _new(kind: Any, given: Any) -> Any:
-    made_of: _Member = given[0] if type(given) is tuple else given
-    holds, value = kind._member_type_, made_of.value
-    member: Any
-    if made_of.content is not None:
-        base: Any = next(base for base, _ in _CONTENTS if issubclass(kind, base))
-        member = base.__new__(kind, made_of.content)
-    elif holds.__new__ is object.__new__:
-        member = object.__new__(kind)
-    else:
-        member = holds.__new__(kind, *(value if type(value) is tuple else (value,)))
-    member._value_ = value
-    return member
+    """A tuple's member is given in a tuple."""
+    return enumerated.make(kind, given[0] if type(given) is tuple else given)
 
 
 def _nothing(*_: Any) -> None:
@@ -100,9 +87,11 @@ def _nothing(*_: Any) -> None:
 
 def complete(kind: type, state: tuple[Any, ...]) -> type:
     """Give an enumeration, and its members, what they have besides; called by the unpickler."""
-    give, own, slots, had = state
+    give, own, slots, rest, also = state
     made: type = give(kind, (own, slots))
     members = content_of(kind)["_member_map_"]
-    for name, has in had:
-        vars(members[name]).update(has)
+    for name, has in rest:
+        enumerated.complete(members[name], has)
+    for value, name in also:
+        content_of(kind)["_value2member_map_"].setdefault(value, members[name])
     return made

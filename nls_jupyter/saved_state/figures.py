@@ -6,11 +6,13 @@ import functools
 import itertools
 import sys
 import types
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from nls_jupyter.between.seams import CALLBACK_NUMBERS, TRANSFORM_PARENTS
+from nls_jupyter.saved_state import figure_links
 from nls_jupyter.saved_state.kinds import module_of, owner_of
 from nls_jupyter.saved_state.looks import Look, home_of
+from nls_jupyter.saved_state.origins import is_the_users_module
 from nls_jupyter.saved_state.reducers import attributes_are_held
 
 if TYPE_CHECKING:
@@ -18,26 +20,43 @@ if TYPE_CHECKING:
 
     from nls_jupyter.saved_state.regions import Regions
 
+_TELLS: Final = "stale_callback"
+
 
 def families() -> Iterator[tuple[type, Callable[[Any], Any]]]:
-    """The base class of figures and the reducer of all of them, if matplotlib's are imported."""
+    """Base classes of figures and of what is in them, and the reducers of all of them, if they are imported."""
     if (found := sys.modules.get("matplotlib.figure")) is not None:
         yield found.Figure, _reduce
+    if (found := sys.modules.get("matplotlib.artist")) is not None:
+        yield found.Artist, _reduce_artist
+
+
+def _reduce_artist(artist: Any) -> Any:
+    """As matplotlib does it, which forgets whom an artist tells that it is to be drawn again."""
+    reduced = artist.__reduce_ex__(5)
+    state = reduced[2] if type(reduced) is tuple and len(reduced) > 2 else None
+    if type(state) is dict and _TELLS in state and artist.stale_callback is not None:
+        state[_TELLS] = artist.stale_callback
+    return reduced
 
 
 def _reduce(figure: Any) -> Any:
     make, args, *rest = figure.__reduce_ex__(5)
     if len(rest) != 3:  # a way of somebody's own
         return NotImplemented
-    return make, args, *rest, set_figure_state
+    state, *items = rest
+    return make, args, (state, figure_links.links_of(figure)), *items, set_figure_state
 
 
-def set_figure_state(figure: Any, state: Any) -> None:
-    """As its class does it, but for axes that become current later: they come after those that are.
+def set_figure_state(figure: Any, content: tuple[Any, list[figure_links.Link]]) -> None:
+    """As its class does it, but for axes that become current later, and for what matplotlib does not connect again.
 
-    matplotlib gives the next ones the place that the current ones have (`_AxesStack.__getstate__`, matplotlib 3.11).
+    Axes come after those that are there: matplotlib gives the next ones the place that the current ones have
+    (`_AxesStack.__getstate__`, matplotlib 3.11).
     """
+    state, links = content
     figure.__setstate__(state)
+    figure_links.connect(links)
     if figure.axes:
         figure.sca(figure.gca())
 
@@ -67,8 +86,7 @@ def handlers(regions: Regions) -> Mapping[type, Callable[[Any], Any]]:
 
 
 def _reduce_callbacks(note: Callable[[str], None], registry: Any) -> Any:
-    connected = (refer() for by_number in registry.callbacks.values() for refer in by_number.values())
-    if any(map(_is_of_a_cell, connected)):
+    if any(not _is_a_library_s(called) for _, _, _, called in figure_links.links_in(registry)):
         note("matplotlib leaves out what a cell has connected to it")
     if type(numbers := CALLBACK_NUMBERS.of(registry, None)) is not itertools.count:
         return NotImplemented
@@ -81,6 +99,16 @@ def _reduce_callbacks(note: Callable[[str], None], registry: Any) -> Any:
     return stand_in.__reduce_ex__(5)
 
 
-def _is_of_a_cell(called: Any) -> bool:
+def _is_a_library_s(called: Any) -> bool:
+    """Whether nobody but a library can have connected it; what matplotlib wraps is somebody's, too."""
     function = getattr(called, "__func__", called)
-    return isinstance(function, types.FunctionType) and home_of(function) is None
+    if isinstance(function, functools.partial):
+        return all(map(_is_a_library_s, filter(callable, (function.func, *function.args))))
+    if isinstance(function, types.FunctionType):
+        home = home_of(function)
+        inside = [cell.cell_contents for cell in function.__closure__ or ()]
+        return (
+            home is not None and not is_the_users_module(home) and all(map(_is_a_library_s, filter(callable, inside)))
+        )
+    kind = function if isinstance(function, type) else type(function)
+    return kind.__module__ != "builtins" and not is_the_users_module(kind.__module__)

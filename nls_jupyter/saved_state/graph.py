@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from nls_jupyter.saved_state import figures, handles, inline, looks, widgets
+from nls_jupyter.saved_state import figures, handles, inline, loggers, looks, widgets
 from nls_jupyter.saved_state.bulk import Bulk
 from nls_jupyter.saved_state.kinds import module_of
 from nls_jupyter.saved_state.looks import held_by_array
@@ -272,6 +272,8 @@ class Graph:
             return functools.partial(looks.look_at_function, self._namespaces)  # never `self`: a cycle keeps all it met
         looker = None if issubclass(kind, self._leaves) else widgets.looker(kind) or figures.looker(kind)
         if looker is not None:
+            return looker
+        if (looker := loggers.looker(kind)) is not None:
             return looker
         if issubclass(kind, enum.Enum) and looks.importable(kind):
             self._atoms |= {kind}

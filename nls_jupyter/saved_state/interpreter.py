@@ -18,6 +18,7 @@ from nls_jupyter.saved_state import (
     ipython_objects,
     ipython_session,
     library_settings,
+    loggers,
     logging_settings,
     pictures,
     process_objects,
@@ -26,6 +27,7 @@ from nls_jupyter.saved_state import (
     registered_types,
     running,
     torch_hooks,
+    typing_constructs,
 )
 from nls_jupyter.saved_state.hidden_names import HiddenNames
 from nls_jupyter.saved_state.manifest import MissingName, describe
@@ -53,7 +55,13 @@ class Interpreter:
         self._modules = UserModules()
         logs = logging_settings.Logging()
         self._aspects = [*process_settings.of_process(), *logs.aspects(), torch_hooks.numbers()]
-        places = [*process_objects.of_process(), *logs.places(), library_settings.sympy_printers()]
+        places = [
+            *process_objects.of_process(),
+            loggers.place(),
+            *logs.places(),
+            typing_constructs.overloads(),
+            library_settings.sympy_printers(),
+        ]
         colors = registered_colors.RegisteredColors()
         places += [torch_hooks.place(), pictures.pyplot_figures(), *colors.places(), *registered_types.places()]
         if shell is not None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import logging
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from nls_jupyter.saved_state import log_handlers
 from nls_jupyter.saved_state.aspect import Aspect
+from nls_jupyter.saved_state.looks import is_registered
+from nls_jupyter.saved_state.origins import is_the_users_module
 from nls_jupyter.saved_state.places import Place, asked_by_a_cell, is_librarys_object, name_of
 
 if TYPE_CHECKING:
@@ -17,8 +20,11 @@ if TYPE_CHECKING:
 
     from nls_jupyter.saved_state.places import Entry
 
-    Levels = dict[str, tuple[int, bool, bool]]
+    # Its level, whether it passes on what it gets, and whether it is disabled.
+    State = tuple[int, bool, bool]
 
+#: Of a logger that nobody has told anything.
+_NEW: Final[State] = (logging.NOTSET, True, False)
 _STREAMS = ("stdout", "stderr")
 
 
@@ -27,6 +33,8 @@ class Logging:
 
     def __init__(self) -> None:
         self._loggers: set[str] = set()
+        self._before = dict(_states())
+        self._first_seen = dict(self._before)
         self._handlers: list[tuple[str, logging.Handler]] = []
         self._put_back: list[logging.Handler] = []
         self._filters: list[tuple[str, Any]] = []
@@ -38,19 +46,19 @@ class Logging:
         @functools.wraps(add)
         def add_handler(logger: logging.Logger, hdlr: logging.Handler) -> None:
             add(logger, hdlr)
-            if asked_by_a_cell():
+            if is_registered(logger) and asked_by_a_cell():
                 self._note(logger, hdlr)
 
         @functools.wraps(set_level)
         def note_level(logger: logging.Logger, level: int | str) -> None:
             set_level(logger, level)
-            if asked_by_a_cell():
+            if is_registered(logger) and asked_by_a_cell():
                 self._note(logger)
 
         @functools.wraps(add_filter)
         def note_filter(logger: logging.Logger, filter: Any) -> None:  # noqa: A002 - its name there
             add_filter(logger, filter)
-            if asked_by_a_cell():
+            if is_registered(logger) and asked_by_a_cell():
                 self._filters.append((logger.name, filter))
 
         for name, method in ("addHandler", add_handler), ("setLevel", note_level), ("addFilter", note_filter):
@@ -59,7 +67,8 @@ class Logging:
     def aspects(self) -> tuple[Aspect, ...]:
         """Plain values."""
         return (
-            Aspect("logging's levels", self._levels, self._set_levels),
+            Aspect("loggers", self._states, self._set_states),
+            Aspect("logging's last resort", _level_of_last_resort, _set_level_of_last_resort),
             Aspect("logging.disable", lambda: logging.root.manager.disable, logging.disable),
             Aspect("logging's names of levels", _names_of_levels, _set_names_of_levels),
             Aspect("logging.captureWarnings", _captures_warnings, logging.captureWarnings),
@@ -77,12 +86,24 @@ class Logging:
         self._loggers.add(logger.name)
         self._handlers += [(logger.name, handler) for handler in handlers]
 
-    def _levels(self) -> Levels | None:
-        loggers = [_named(name) for name in sorted(self._loggers)]
-        return {logger.name: (logger.level, logger.propagate, logger.disabled) for logger in loggers} or None
+    def _states(self) -> dict[str, tuple[State, str | None]] | None:
+        """Of loggers that cells have told something, or that are not as they are in a new process.
 
-    def _set_levels(self, levels: Levels) -> None:
-        for name, (level, propagate, disabled) in levels.items():
+        `disabled` and its like are attributes, of which nobody is told who has set them.
+        """
+        states = dict(_states())
+        for name, state in states.items():
+            first = self._first_seen.setdefault(name, state)
+            by_a_library = name in self._before or _made_by(type(_named(name))) is not None
+            if state != first or (state != _NEW and not by_a_library):
+                self._loggers.add(name)
+        kept = sorted(self._loggers & states.keys())
+        return {name: (states[name], _made_by(type(_named(name)))) for name in kept} or None
+
+    def _set_states(self, states: dict[str, tuple[State, str | None]]) -> None:
+        for name, ((level, propagate, disabled), made_by) in states.items():
+            if made_by is not None:
+                importlib.import_module(made_by)
             logger = _named(name)
             logger.setLevel(level)
             logger.propagate, logger.disabled = propagate, disabled
@@ -118,6 +139,26 @@ class Logging:
         """Whether a module of the user's has asked for it again, when it was imported."""
         ours = any(there is one for one in self._put_back)
         return not ours and type(there) is type(handler) and _writes_to(there) == _writes_to(handler) != ""
+
+
+def _states() -> Iterator[tuple[str, State]]:
+    for name, logger in ((logging.root.name, logging.root), *logging.root.manager.loggerDict.items()):
+        if isinstance(logger, logging.Logger):
+            yield name, (logger.level, bool(logger.propagate), bool(logger.disabled))
+
+
+def _made_by(kind: type[logging.Logger]) -> str | None:
+    """The library that makes a logger of a class of its own, which it does when it is imported."""
+    return None if is_the_users_module(kind.__module__) or kind.__module__ == logging.__name__ else kind.__module__
+
+
+def _level_of_last_resort() -> int | None:
+    return logging.lastResort.level if logging.lastResort is not None else None
+
+
+def _set_level_of_last_resort(level: int) -> None:
+    if logging.lastResort is not None:
+        logging.lastResort.setLevel(level)
 
 
 def _names_of_levels() -> dict[int, str]:

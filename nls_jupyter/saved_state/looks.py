@@ -27,6 +27,7 @@ import xxhash
 
 from nls_jupyter.between.seams import TORCH_FUNCTION_FROM
 from nls_jupyter.saved_state.buffers import owner_behind, span_of
+from nls_jupyter.saved_state.slots import hides_any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -207,6 +208,8 @@ def slots_of(kind: type) -> tuple[str, ...] | None:
             return None
         if kind in copyreg.dispatch_table:
             return None
+    if hides_any(kind):
+        return None
     slots: list[str] = []
     for base in kind.__mro__[:-1]:
         if not is_written_in_python(base):
@@ -258,7 +261,7 @@ def is_exported(method: Any) -> bool:
 
 def is_registered(logger: logging.Logger) -> bool:
     """Whether it is the logger of its name; it leads to all others, and to their streams."""
-    return logging.getLogger(logger.name) is logger
+    return logger is logging.root or logging.root.manager.loggerDict.get(logger.name) is logger
 
 
 def is_array(kind: type) -> bool:

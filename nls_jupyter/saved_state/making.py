@@ -42,7 +42,7 @@ _ARGS_OF_NAMED: Any = content_of(collections.namedtuple("_ARGS_OF_NAMED", ""))["
 
 def base_of(kind: type) -> type | None:
     """By which type instances of a class are to be made, if not by the class; a class with a way of its own is not."""
-    base = next(base for base in line_of(kind) if base in _BUILT_ON or _is_numpys_number(base))
+    base = built_on(kind)
     if base is kind or kind in copyreg.dispatch_table or not all(_is_left_to(base, kind, way) for way in _WAYS):
         return None
     if maker_of(kind) is not maker_of(base):
@@ -51,6 +51,11 @@ def base_of(kind: type) -> type | None:
         return base if _wants_more(kind) else None
     adds = any(owner_of(kind, name) is not owner_of(base, name) for name in ("__new__", "__init__"))
     return base if _loses_attributes(base) or (adds and not _may_hand_out(base, kind)) else None
+
+
+def built_on(kind: type) -> type:
+    """The type of Python's or NumPy's that gives instances of a class their content; `object` where none does."""
+    return next(base for base in line_of(kind) if base in _BUILT_ON or _is_numpys_number(base))
 
 
 def _is_numpys_number(kind: type) -> bool:
@@ -122,12 +127,12 @@ def reduce(base: Any, handler: Callable[[Any], Any] | None, thing: Any) -> Any:
         state = dict(state)  # its own would look as if somebody held it
     made_of = base, kind, *args
     if _loses_attributes(base):
-        return new, made_of, (state, _added(base, thing)), items, pairs, fill
+        return new, made_of, (state, added(base, thing)), items, pairs, fill
     return new, made_of, state, items, pairs, setter
 
 
-def _added(base: type, thing: Any) -> Any:
-    """The attributes that pickle leaves out."""
+def added(base: type, thing: Any) -> Any:
+    """The attributes that pickle leaves out: those by name, if any, and those in slots."""
     state = object.__getstate__(thing)
     attributes, slots = state if type(state) is tuple else (state, {})
     line = line_of(base)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import enum
 import functools
 import types
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,9 @@ from nls_jupyter.saved_state import (
     classes,
     containers,
     copy_on_write,
+    enumerations,
     exceptions,
+    figure_widgets,
     figures,
     foreign_types,
     handles,
@@ -23,15 +26,17 @@ from nls_jupyter.saved_state import (
     ipython_parts,
     libraries,
     log_handlers,
+    loggers,
     making,
     optimizers,
     reducers,
+    slots,
     typing_constructs,
     widgets,
     wrappers,
 )
 from nls_jupyter.saved_state.hash_cycles import may_lead_back
-from nls_jupyter.saved_state.kinds import name_of
+from nls_jupyter.saved_state.kinds import maker_of, name_of
 from nls_jupyter.saved_state.late import hashes_in_python
 from nls_jupyter.saved_state.looks import home_of, importable
 from nls_jupyter.saved_state.reasons import reason_for
@@ -55,7 +60,7 @@ class Rules:
         self.namespaces = {id(namespace) for namespace in namespaces}
         self.libraries = libraries.loaded(self.regions)
         self.unsavable = tuple(reducers.unsavable_types())
-        of_kinds = (widgets, handles, log_handlers, optimizers, figures)
+        of_kinds = (widgets, handles, log_handlers, loggers, optimizers, figures, figure_widgets)
         self.families = tuple(family for of_kind in of_kinds for family in of_kind.families())
         self.handlers: dict[type, Callable[[Any], Any] | None] = _own_handlers(self.regions)
         self.lookers: dict[type, Looker] = wrappers.lookers()
@@ -156,12 +161,18 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         layouts = inline.layouts_of(kind) if reducers.has_attributes(kind) else None
         if layouts is not None:
             return _reduce_inline(layouts)
+        if (found := slots.in_the_way_of_pickle(kind)) and maker_of(kind) is object:
+            return functools.partial(slots.reduce, found)
         return reducers.reduce_delegating if reducers.delegates(kind) else None
 
     def _reduce_class(self, kind: type) -> Any:
         # cloudpickle refers only to what somebody has imported.
         if not importable(kind) and (made := foreign_types.reduce(kind)) is not None:
             return made
+        if issubclass(kind, enum.Enum):
+            return enumerations.reduce(kind)
+        if not importable(kind):
+            slots.refuse_private(kind)
         reduced = super().reducer_override(kind)
         if type(reduced) is not tuple or len(reduced) <= 2:
             return reduced
@@ -177,6 +188,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         reduced = FUNCTION_REDUCE.of(self)(function)
         if reduced is NotImplemented:  # importable
             return reduced
+        if (owner := reducers.owner_in_a_module(function)) is not None:
+            return reducers.function_in, (owner, function.__name__)
         if reducers.attributes_are_held(function):
             self._note(reducers.APART)
         _, (code, base_globals, name, defaults, _), (attributes, slots), *_, fill = reduced

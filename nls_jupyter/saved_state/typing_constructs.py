@@ -1,7 +1,7 @@
 """Constructs of `typing` that cells make: pickle looks for each by its name in a module, where a new process has none.
 
 Names of types, variables of types, aliases (`type X = ...`), and classes of typed dicts, whose metaclass refuses to be
-called with the bases that they have in the end.
+called with the bases that they have in the end. Overloads are kept by `typing` for all.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ import sys
 import typing
 from typing import TYPE_CHECKING, Any, Final
 
-from nls_jupyter.between.seams import CLASS_TRACKER
+from nls_jupyter.between.seams import CLASS_TRACKER, OVERLOADS
 from nls_jupyter.saved_state.looks import importable
+from nls_jupyter.saved_state.places import Place
 from nls_jupyter.saved_state.reducers import set_attributes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Hashable, Iterator, Mapping
+
+    from nls_jupyter.saved_state.places import Entry
 
 _VARIABLES: Final = (typing.TypeVar, typing.ParamSpec, typing.TypeVarTuple)
 _VARIANCE: Final = ("covariant", "contravariant", "infer_variance")
@@ -113,3 +116,14 @@ def make_typed_dict(meta: type, name: str, bases: tuple[type, ...], body: dict[s
     """The class of a typed dict, without what it says of its items; called by the unpickler."""
     known: type = CLASS_TRACKER.here()(tracker, type.__new__(meta, name, bases, dict(body)))
     return known
+
+
+def overloads() -> Place:
+    """What cells have told `typing.overload`, which keeps it by name and line."""
+    return Place("overload", _overloads, typing.overload, lambda key, _: f"{key[0]}, line {key[1]}")
+
+
+def _overloads() -> Iterator[tuple[Hashable, Entry]]:
+    for name, by_line in OVERLOADS.here().get("__main__", {}).items():
+        for line, function in by_line.items():
+            yield (name, line), (function,)

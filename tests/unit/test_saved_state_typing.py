@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from saved_state_roundtrip import of_user
+from saved_state_processes import carried_on
+from saved_state_roundtrip import of_user, roundtrip
 
 CASES = {
     "the name of a type": """
@@ -207,3 +208,40 @@ class G(typing.Generic[T]): pass
 def test_an_alias_that_leads_nowhere_or_to_itself_with_variables_is_named():
     result = of_user(cells("type Late = NotThere | int\ntype R[T] = T | list[R[T]]"))
     assert set(result.unsaved) == {"Late", "R"}
+
+
+def test_a_generic_named_tuple_comes_back_unchanged():
+    result = roundtrip("""
+import typing
+T = typing.TypeVar("T")
+class Pair(typing.NamedTuple, typing.Generic[T]):
+    first: T
+    second: int
+it = Pair[str]("a", 1)
+""")
+    assert not (*result.manifest.changed, *result.manifest.missing, *result.report.missing)
+    assert result["it"] == result["Pair"]("a", 1)
+    assert result["Pair"][int].__args__ == (int,)
+
+
+def test_overloads_are_known_in_the_next_process_but_one():
+    before = """
+        import typing
+        @typing.overload
+        def found(where: int) -> int: ...
+        @typing.overload
+        def found(where: str) -> str: ...
+        def found(where): return where
+        class Finder:
+            @typing.overload
+            def find(self, where: int) -> int: ...
+            @typing.overload
+            def find(self, where: str) -> str: ...
+            def find(self, where): return where
+    """
+    after = """
+        kinds = [over.__annotations__["where"] for over in typing.get_overloads(found)]
+        assert kinds == [int, str] and len(typing.get_overloads(Finder.find)) == 2
+        typing.clear_overloads()
+    """
+    assert carried_on(before, after) == []
