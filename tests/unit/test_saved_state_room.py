@@ -12,6 +12,7 @@ import pytest
 
 from nls_jupyter import saved_state
 from nls_jupyter.saved_state import MachineRoom, OverBudgetError, Saver, arena, graph, one_save, window
+from nls_jupyter.saved_state.parallel import SWITCH
 from nls_jupyter.saved_state.room import memory_left_bytes
 from nls_jupyter.supervisor import host_memory
 from saved_state_roundtrip import restore
@@ -220,6 +221,7 @@ class TestCost:
         names = {"a": noise(64 * MIB)}
         with contextlib.closing(Saver()) as saver:
             saver.save({}, cell=None)
+            monkeypatch.setenv(SWITCH, "1")  # of several threads, which does how much is the machine's choice
             steps = iter(range(10))
             saver_module = saved_state.saver
             monkeypatch.setattr(saver_module, "deadline", lambda _: lambda: stop_after(steps))
@@ -238,6 +240,7 @@ class TestCost:
         names = {"a": noise(80 * MIB), "b": noise(8 * MIB, 1)}
         with contextlib.closing(Saver()) as saver:
             saver.save({}, cell=None)
+            monkeypatch.setenv(SWITCH, "1")  # of several threads, which does how much is the machine's choice
             steps = iter(range(10))
             monkeypatch.setattr(saved_state.saver, "deadline", lambda _: lambda: stop_after(steps))
             with pytest.raises(OverBudgetError):
