@@ -126,6 +126,15 @@ class NodeState:
         return there
 
     @computed_once
+    def taken_bytes(self) -> Mapping[GpuUuid, int]:
+        """What of each Gpu is not free in fact: what is on its way back, or out, still counts as taken."""
+        taken = {uuid: gpu.foreign_bytes + sum([r.bytes for r in gpu.releasing]) for uuid, gpu in self.gpus.items()}
+        for uuid, there in self._by_gpu.items():
+            if uuid in taken:
+                taken[uuid] += sum([workload.takes_bytes(uuid) for workload in there])
+        return taken
+
+    @computed_once
     def usable(self) -> Mapping[GpuUuid, Gpu]:
         """The Gpus on which anything new may be placed: healthy, their memory known, nothing stuck on them."""
         stuck = self.stuck

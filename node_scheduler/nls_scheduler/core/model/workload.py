@@ -437,6 +437,10 @@ class Workload:
         """Memory sampled on `gpu`; 0 where it was not seen."""
         return self.memory_used.get(gpu, 0)
 
+    def takes_bytes(self, gpu: GpuUuid) -> int:
+        """What it takes in fact of `gpu`, one of its own: `size_bytes`, or what was sampled there if that is more."""
+        return max(self.size_bytes, self.memory_used.get(gpu, 0))
+
     @computed_once
     def held_bytes(self) -> int:
         """The most that was sampled on one of its Gpus: what a process has left on another is on its way back there."""

@@ -73,7 +73,7 @@ def assign_homes(state: NodeState, workloads: Iterable[Workload]) -> tuple[Homes
     _say_why(state, admission, [*waiting, *displaced])
     if not waiting and not displaced:
         elastic.grow(admission)
-    result.in_vain, result.starves_at = admission.in_vain(), starves
+    result.in_vain, result.starves_at, result.left = admission.in_vain(), starves, dict(admission.free)
     admission.looked_at.until = min((starves, admission.looked_at.until, *(t for t in result.wake_at if t > state.at)))
     return result, admission.looked_at
 

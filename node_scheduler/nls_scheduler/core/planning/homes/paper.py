@@ -35,6 +35,7 @@ class Homes:
         wake_at: when time alone may change it.
         starves_at: when somebody will have waited so long that room is kept free.
         ledger: what each queue has and asks for; `None` where no queues are configured.
+        left: bytes of each Gpu on paper beside all of `homes`.
     """
 
     homes: dict[WorkloadId, tuple[GpuUuid, ...]] = field(default_factory=dict)
@@ -46,6 +47,7 @@ class Homes:
     starves_at: float = inf
     in_vain: Mapping[object, WorkloadId] = field(default_factory=dict)
     ledger: Ledger | None = None
+    left: Mapping[GpuUuid, int] = field(default_factory=dict)
 
     def copied(self) -> Homes:
         """The same, in which homes can be exchanged."""

@@ -12,7 +12,7 @@ from nls_scheduler.core.planning.making_room.allowances import allowances, share
 from nls_scheduler.core.planning.making_room.occupancy import Occupancy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 
     from nls_scheduler.core.model.gpu import Gpu
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
@@ -264,17 +264,17 @@ class Rooms:
             self._known_shares = round(total, _DIGITS), sorted(shares)
         return self._known_shares
 
-    def best_for(self, workload: Workload) -> GpuUuid | None:
+    def best_for(self, workload: Workload, hurried: Container[WorkloadId]) -> GpuUuid | None:
         """The Gpu that takes `workload` in full and leaves those there the largest share; its home among equals.
 
         So the shares of all, compared from the smallest on, are the best that they can be. Where there is room in fact
         goes before that, and where its user wishes it to be before everything. Away from home nobody waits for the end
-        of another's cell.
+        of another's cell, but for those of `hurried`, who have a deadline.
         """
         home = self._homes.get(workload.id, ())
         fitting = [uuid for uuid in self.gpus if self.fits(workload, uuid)]
         waits = {uuid: self.waits_on(workload, uuid) for uuid in fitting}
-        fitting = [u for u in fitting if not waits[u] or u in home or not self._cell_is_in_the_way(workload, u)]
+        fitting = [u for u in fitting if u in home or not (waits[u] and self._cell_is_in_the_way(workload, u, hurried))]
         if not fitting:
             return None
         if workload.wish in fitting:
@@ -296,12 +296,11 @@ class Rooms:
         """Whether what is on `uuid`, or on its way back there, leaves no room for `workload` in fact."""
         return room_bytes(self._state, workload, self.gpus[uuid]) < workload.return_bytes
 
-    def _cell_is_in_the_way(self, workload: Workload, uuid: GpuUuid) -> bool:
+    def _cell_is_in_the_way(self, workload: Workload, uuid: GpuUuid, hurried: Container[WorkloadId]) -> bool:
         """Whether it fits on `uuid` only when somebody has left who is to leave when a cell has ended."""
-        target = self.target
-        leavers = (w for w in self._state.on(uuid) if w.executing and uuid not in target.get(w.id, ()))
-        held_bytes = sum(self.size_on(w, uuid) for w in leavers if w.id != workload.id)
-        return self._left[uuid] - held_bytes < self.size_on(workload, uuid)
+        target, there = self.target, (w for w in self._state.on(uuid) if w.executing and w.id not in hurried)
+        leavers = (w for w in there if w.id != workload.id and uuid not in target.get(w.id, ()))
+        return self._left[uuid] - sum(self.size_on(w, uuid) for w in leavers) < self.size_on(workload, uuid)
 
 
 def out_of_service(state: NodeState) -> dict[GpuUuid, Why]:
@@ -352,8 +351,6 @@ def borrows_beside_a_stranger(workload: Workload, gpu: Gpu) -> bool:
 
 def room_bytes(state: NodeState, workload: Workload, gpu: Gpu) -> int:
     """What of `gpu` is free in fact for `workload`: what is on its way back, or out, still counts as taken."""
-    taken = gpu.foreign_bytes + sum(r.bytes for r in gpu.releasing)
-    for other in state.on(gpu.uuid):
-        if other.id != workload.id:
-            taken += max(other.size_bytes, other.used_bytes(gpu.uuid))
-    return gpu.memory_total_bytes - taken
+    own = state.workloads.get(workload.id)
+    own_bytes = own.takes_bytes(gpu.uuid) if own is not None and gpu.uuid in own.current else 0
+    return gpu.memory_total_bytes - state.taken_bytes[gpu.uuid] + own_bytes

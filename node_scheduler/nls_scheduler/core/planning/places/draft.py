@@ -73,6 +73,10 @@ class Draft:
     def exchange(self, one: Workload, other: Workload) -> bool:
         """Each gets the other's home, if both may have it. False: nothing is changed."""
         if self._paper is None:
+            # Mostly there is no room for the one where the other is at home, and nobody has to write all down for that.
+            (away,) = self.homes.homes[other.id]
+            if self.homes.left.get(away, 0) + other.spec.request_bytes < one.spec.request_bytes:
+                return False
             self._paper = Paper.having(self.state, self.homes)
         return self._paper.exchange(one, other)
 

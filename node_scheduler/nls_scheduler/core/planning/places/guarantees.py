@@ -240,7 +240,7 @@ def _place_borrower(draft: Draft, workload: Workload, wanting: list[Workload]) -
         draft.over.append(workload)
         return []
     with draft.rooms.less_on_paper(_leaving(draft, wanting)):
-        best = draft.rooms.best_for(workload)
+        best = draft.rooms.best_for(workload, draft.since)
     if best is not None:
         draft.rooms.add(workload, (best,))
         draft.claimants.setdefault(best, []).append(workload)
@@ -281,7 +281,7 @@ def _place_elsewhere(draft: Draft, holder: Workload, left: GpuUuid) -> None:
     who = (draft.state.workloads[by].mention,) if by else ()
     kind = Reason.BURST_NEEDED if by else Reason.BURST_NEEDED_BY_REQUESTS
     draft.waits[holder.id] = Why(kind, gpus=(left,), who=who)
-    best = draft.rooms.best_for(holder) if holder.spec.may_borrow else None
+    best = draft.rooms.best_for(holder, draft.since) if holder.spec.may_borrow else None
     if best is not None and best != left:
         draft.rooms.add(holder, (best,))
 

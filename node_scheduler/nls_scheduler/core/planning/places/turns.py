@@ -51,7 +51,7 @@ def take_turns(draft: Draft) -> None:
 
 def _place_waiters(draft: Draft, order: list[Workload]) -> None:
     for waiter in order:
-        best = draft.rooms.best_for(waiter)
+        best = draft.rooms.best_for(waiter, draft.since)
         if best is not None:
             draft.rooms.add(waiter, (best,))
         elif not _waits_actively(waiter):
