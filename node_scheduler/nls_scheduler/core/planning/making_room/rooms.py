@@ -32,6 +32,7 @@ class Rooms:
         target: the draft: Gpus per placed workload.
         kept_for: whose turn comes next on a Gpu where nobody else goes before it.
         pools: the pool of each Gpu.
+        promises_more: whether more is promised of any of them than there is.
     """
 
     def __init__(self, state: NodeState, homes: Mapping[WorkloadId, tuple[GpuUuid, ...]]) -> None:
@@ -49,6 +50,7 @@ class Rooms:
         self._shared: dict[tuple[str, ...], frozenset[GpuUuid]] = {}
         self._in_service = {uuid: not gpu.has_foreigners for uuid, gpu in state.gpus.items() if gpu.healthy}
         self.pools = state.pools
+        self.promises_more = any(pool.oversubscribe > 1.0 for pool in self.pools.values())
 
     def add(self, workload: Workload, gpus: tuple[GpuUuid, ...]) -> None:
         """Place `workload` on `gpus` in the draft."""
@@ -271,6 +273,8 @@ class Rooms:
         goes before that, and where its user wishes it to be before everything. Away from home nobody waits for the end
         of another's cell, but for those of `hurried`, who have a deadline.
         """
+        if max(self._left_on_paper.values(), default=0) < workload.spec.request_bytes:
+            return None
         home = self._homes.get(workload.id, ())
         fitting = [uuid for uuid in self.gpus if self.fits(workload, uuid)]
         waits = {uuid: self.waits_on(workload, uuid) for uuid in fitting}

@@ -92,7 +92,7 @@ def _leaving(draft: Draft, wanting: list[Workload]) -> dict[GpuUuid, int]:
     """
     leaving: dict[GpuUuid, int] = {}
     pools, target = draft.rooms.pools, draft.rooms.target
-    if all(pool.oversubscribe <= 1.0 for pool in pools.values()):
+    if not draft.rooms.promises_more:
         return leaving
     for workload in wanting:
         for uuid in set(workload.current).difference(target.get(workload.id, ())) if workload.stays else ():
@@ -147,8 +147,9 @@ def _makes_room_beside_requests(
 
 def _is_promised_by_turns(draft: Draft, workload: Workload) -> bool:
     """Whether it takes turns with others to whom its home is promised, too."""
-    pools = [draft.rooms.pools[uuid] for uuid in draft.homes.homes[workload.id] if uuid in draft.rooms.pools]
-    return workload.spec.can_take_turns and any(pool.oversubscribe > 1.0 for pool in pools)
+    rooms, home = draft.rooms, draft.homes.homes[workload.id]
+    takes_turns = rooms.promises_more and workload.spec.can_take_turns
+    return takes_turns and any(rooms.pools[uuid].oversubscribe > 1.0 for uuid in home if uuid in rooms.pools)
 
 
 def _line(draft: Draft, workload: Workload) -> tuple[bool, bool, float, int, float, str]:
