@@ -16,6 +16,7 @@ import fractions
 import functools
 import importlib
 import logging
+import operator
 import pathlib
 import re
 import sys
@@ -83,6 +84,13 @@ ATOMS: frozenset[type] = frozenset(
     }
 )
 _HEAP_TYPE, _IMMUTABLE_TYPE = 1 << 9, 1 << 8
+
+
+def is_atom(thing: Any) -> bool:
+    """Whether it is of one of these: told by identity, as a metaclass may hash in a way of its own."""
+    return any(map(functools.partial(operator.is_, type(thing)), ATOMS))
+
+
 _UNSET = "nls_jupyter: this slot is not set"
 
 

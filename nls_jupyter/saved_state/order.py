@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from nls_jupyter.saved_state.arena import digest_of
 from nls_jupyter.saved_state.encoder import rank
 from nls_jupyter.saved_state.graph import Component
-from nls_jupyter.saved_state.looks import ATOMS
+from nls_jupyter.saved_state.looks import is_atom
 from nls_jupyter.saved_state.manifest import is_beside
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _rank(name: str, value: Any) -> int:
     """That of what lies in a place of its own beside the names: classes and functions of it come with the others."""
     if not is_beside(name) or type(value) is not tuple:
         return rank(value)
-    return max((rank(part) for part in value if type(part) not in ATOMS), default=0)
+    return max((rank(part) for part in value if not is_atom(part)), default=0)
 
 
 def is_large(component: Component) -> bool:
