@@ -135,7 +135,7 @@ def test_two_hundred_workloads_reach_the_page_and_a_change_of_one_is_a_small_mes
     with lab_bench(directory, daemon=("--set", "max_submissions_at_once=200")) as bench:
         ids = []
         for number in range(200):
-            body = json.dumps({"kind": "notebook", "name": f"<b>{number}</b>" + "x" * 80, "request": "1MiB"}).encode()
+            body = json.dumps({"kind": "notebook", "name": f"<b>{number}</b>" + "x" * 80, "request": 0.02}).encode()
             ids.append(bench.daemon.request("POST", "/v1/workloads", body)[1]["id"])
         page = bench.page()
         bench.until(page, lambda s: len(s["workloads"]) == 200)
