@@ -439,7 +439,7 @@ class Workload:
 
     def takes_bytes(self, gpu: GpuUuid) -> int:
         """What it takes in fact of `gpu`, one of its own: `size_bytes`, or what was sampled there if that is more."""
-        return max(self.size_bytes, self.memory_used.get(gpu, 0))
+        return max(self.size_bytes, self.used_bytes(gpu))
 
     @computed_once
     def held_bytes(self) -> int:

@@ -432,8 +432,7 @@ def _ended(
 
 def _was_at_fault(workload: Workload) -> bool:
     """Whether it was above its limit when it was told to end, for whatever reason: a command in one sample already."""
-    seen_above = workload.spec.kind is Kind.COMMAND and workload.over_limit_polls > 0
-    return above_limit(workload) or seen_above
+    return workload.over_limit_polls > 0 if workload.spec.kind is Kind.COMMAND else above_limit(workload)
 
 
 def _member_ended(

@@ -295,9 +295,11 @@ class _Board:
     def _fits(self, moves: Moves, share: float) -> bool:
         """Whether there is room beside those who stay: where all were placed anew they count as if they moved."""
         rooms = self._draft.rooms
-        left = {uuid: rooms.gpus[uuid].capacity_bytes for uuid in self._gpus}
-        for uuid in self._gpus:
-            left[uuid] -= sum(self._size(w, uuid, share) for w in rooms.members(uuid) if w.id not in moves)
+        left = {
+            uuid: rooms.gpus[uuid].capacity_bytes
+            - sum(self._size(w, uuid, share) for w in rooms.members(uuid) if w.id not in moves)
+            for uuid in self._gpus
+        }
         for key, uuid in moves.items():
             left[uuid] -= self._size(self._movable[key], None, share)
         return all(left_bytes >= 0 for left_bytes in left.values())
