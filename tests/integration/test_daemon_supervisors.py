@@ -67,6 +67,21 @@ def start_time_of(pid: int) -> int:
     return stat[1]
 
 
+def test_who_is_given_an_order_knows_its_workload(daemon: DaemonProcess) -> None:
+    """Or it could not bring that back to a daemon which is killed and loses its journal right behind the order."""
+
+    async def story() -> None:
+        client = await DaemonClient.connect(daemon.socket)
+        view = await client.submit(kind="notebook")
+        async with client.supervise(view["id"]) as link, asyncio.timeout(15):
+            assert isinstance(await anext(link), ViewMessage)
+            while not isinstance(await anext(link), CommandMessage):
+                pass
+        await client.release(view["id"])
+
+    asyncio.run(story())
+
+
 def test_a_notebooks_supervisor_is_told_what_to_do_and_its_answers_are_believed(daemon: DaemonProcess) -> None:
     asyncio.run(_supervise(daemon))
 

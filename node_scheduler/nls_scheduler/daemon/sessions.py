@@ -64,19 +64,22 @@ class Session:
         return True
 
     async def run(self, encode: Callable[[WorkloadCommand], Awaitable[str | None]], send: _Send) -> None:
-        """Send until cancelled. `encode` gives None for an order that failed before it could be sent."""
+        """Send until cancelled. `encode` gives None for an order that failed before it could be sent.
+
+        The view goes first: who carries out an order can bring its workload back to a daemon that has lost it.
+        """
         while True:
             await self._something.wait()
             self._something.clear()
+            if self._view is not None:
+                view, self._view = self._view, None
+                await send(encode_view(view))
             while self._commands:
                 text = await encode(self._commands.popleft())
                 if text is not None:
                     await send(text)
             while self._errors:
                 await send(encode_error(self._errors.popleft()))
-            if self._view is not None:
-                view, self._view = self._view, None
-                await send(encode_view(view))
 
 
 if TYPE_CHECKING:
