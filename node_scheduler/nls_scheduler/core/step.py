@@ -35,7 +35,7 @@ from nls_scheduler.core.planning.making_room.victims import may_be_suspended_fro
 from nls_scheduler.core.planning.places import freezing, trims
 from nls_scheduler.core.planning.places.burst_moves import moves_of_last_hour
 from nls_scheduler.core.planning.places.failed_allocations import answer_wanted
-from nls_scheduler.core.planning.plan import make_plan
+from nls_scheduler.core.planning.plan import make_plan, targets_in
 from nls_scheduler.core.recording.of_a_workload import above_limit, trimmed
 from nls_scheduler.core.recording.of_the_node import record
 from nls_scheduler.core.refusals import refusal
@@ -236,9 +236,8 @@ def _would_stay(state: NodeState, workload: Workload) -> bool:
             state, _ = _order(state, one, plan[one.id], Order.START)
         pending = state.workloads[one.id].pending
         state = state if pending is None else record(state, ProcessReady(state.at, one.id, pending.command_id))
-    entries = make_plan(state).entries
-    for_burst = {key for key, entry in entries.items() if entry.bound is not None and entry.cause is None}
-    return all(entries[w.id].target == plan[w.id].target or w.id in for_burst for w in coming)
+    targets, for_burst = targets_in(state)
+    return all(targets.get(w.id, ()) == plan[w.id].target or w.id in for_burst for w in coming)
 
 
 def _has_just_come(state: NodeState, workload: Workload) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.reasons import Mention
+from nls_scheduler.core.model.values import computed_once
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,7 +94,7 @@ class GpuOwner:
         return Mention(self.id, self.name, "pod")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Gpu:
     """One device or MIG slice as known now.
 
@@ -135,7 +136,7 @@ class Gpu:
     links: Mapping[GpuUuid, Link] = field(default_factory=dict)
     unclaimed_since: float | None = None
 
-    @property
+    @computed_once
     def capacity_bytes(self) -> int:
         """What is left for workloads beside those whom we do not look after: what plans are made with.
 
@@ -143,7 +144,7 @@ class Gpu:
         """
         return max(0, self.memory_total_bytes - max(self.confirmed_bytes, self._owned_bytes))
 
-    @property
+    @computed_once
     def foreign_bytes(self) -> int:
         """What those whom we do not look after have a right to or use as last sampled, whichever is more.
 
@@ -155,10 +156,17 @@ class Gpu:
     def _owned_bytes(self) -> int:
         return min(self.memory_total_bytes, sum(owner.bytes for owner in self.owners)) if self.owners else 0
 
-    @property
+    @computed_once
     def has_foreigners(self) -> bool:
         """Whether somebody is or is about to be here whom we do not look after: then nobody borrows it."""
         return bool(self.confirmed or self.owners)
+
+    @computed_once
+    def home_facts(self) -> tuple[object, ...]:
+        """All of it from which homes follow."""
+        known = (self.uuid, self.index, self.name, self.healthy, self.memory_total_bytes)
+        taken = (self.owners, self.unplaced_bytes, self.confirmed_bytes, self.confirmed, bool(self.unplaced))
+        return (*known, *taken, self.unclaimed_since, self.parent, self.numa_node, self.links)
 
     @property
     def label(self) -> str:

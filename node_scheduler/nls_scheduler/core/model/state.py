@@ -59,7 +59,8 @@ class PlanEntry:
     @property
     def has_to_act(self) -> bool:
         """Whether it is to leave, to give something back, or to go elsewhere."""
-        return self.yields or (self.deadline_at, self.trim_since, self.roomier, self.bound) != (None,) * 4
+        leaves = self.yields or self.deadline_at is not None or self.bound is not None
+        return leaves or self.trim_since is not None or self.roomier is not None
 
 
 @dataclass(frozen=True)
@@ -129,9 +130,10 @@ class NodeState:
     def taken_bytes(self) -> Mapping[GpuUuid, int]:
         """What of each Gpu is not free in fact: what is on its way back, or out, still counts as taken."""
         taken = {uuid: gpu.foreign_bytes + sum([r.bytes for r in gpu.releasing]) for uuid, gpu in self.gpus.items()}
-        for uuid, there in self._by_gpu.items():
-            if uuid in taken:
-                taken[uuid] += sum([workload.takes_bytes(uuid) for workload in there])
+        for workload in self.workloads.values():
+            for uuid, taken_bytes in workload.takes_bytes.items():
+                if uuid in taken:
+                    taken[uuid] += taken_bytes
         return taken
 
     @computed_once

@@ -356,12 +356,12 @@ class Workload:
         held = (self.return_bytes, self.moved_bytes)
         return (*held, self.executing, self.keep_until, self.idle_since, self.waiting_since)
 
-    @property
+    @computed_once
     def takes_part(self) -> bool:
         """Whether it is neither released nor failed: all others only have their records still, or their processes."""
         return self.release_reason is None and self.phase is not Phase.FAILED
 
-    @property
+    @computed_once
     def stays(self) -> bool:
         """Whether it is on its Gpus, or about to be, and not on its way out."""
         return self.phase in (Phase.STARTING, Phase.RUNNING)
@@ -437,9 +437,10 @@ class Workload:
         """Memory sampled on `gpu`; 0 where it was not seen."""
         return self.memory_used.get(gpu, 0)
 
-    def takes_bytes(self, gpu: GpuUuid) -> int:
-        """What it takes in fact of `gpu`, one of its own: `size_bytes`, or what was sampled there if that is more."""
-        return max(self.size_bytes, self.used_bytes(gpu))
+    @computed_once
+    def takes_bytes(self) -> Mapping[GpuUuid, int]:
+        """What it takes in fact of each of its Gpus: `size_bytes`, or what was sampled there if that is more."""
+        return {gpu: max(self.size_bytes, self.used_bytes(gpu)) for gpu in self.current}
 
     @computed_once
     def held_bytes(self) -> int:
@@ -464,7 +465,7 @@ class Workload:
         frozen = 0 if self.frozen is None else self.frozen.bytes
         return max(self.spec.request_bytes, saved, unsaved, frozen)
 
-    @property
+    @computed_once
     def within_request(self) -> bool:
         """Whether its request covers all that it brings, where it brings it: if not, its coming back is burst."""
         return self.return_bytes <= self.spec.request_bytes and not self.waits_away

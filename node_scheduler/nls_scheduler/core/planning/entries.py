@@ -44,14 +44,14 @@ def _as_mostly(
 ) -> PlanEntry | None:
     """The entry of one that runs where it is to be, or is in line for a home still: of most, and soon seen."""
     key, current, homes = workload.id, workload.current, draft.homes
+    if current and (key in told or workload.phase is not Phase.RUNNING):
+        return None
     before, home = draft.state.plan.get(key), homes.homes.get(key, ())
     if before is None or before.home != home or before.has_to_act:
         return None
     if not (before.target == current == draft.rooms.target.get(key, ())):
         return None
     if current:
-        if workload.phase is not Phase.RUNNING or key in told:
-            return None
         kind, size_bytes = _what_is_said(draft, workload, current, home)
         as_it_is = (kind, (size_bytes,), None, None, draft.allowances[key])
         why = before.reason

@@ -21,8 +21,10 @@ from nls_scheduler.core.planning.places.turns import take_turns
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from nls_scheduler.core.model.ids import WorkloadId
+    from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
     from nls_scheduler.core.model.state import NodeState, PlanEntry
+    from nls_scheduler.core.planning.homes.known import KnownHomes
+    from nls_scheduler.core.planning.places.draft import Draft
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,36 @@ class Plan:
     remembered: object = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """Where everybody is to be, who of them moves for burst, and what that was found from."""
+
+    draft: Draft
+    moves: Mapping[WorkloadId, GpuUuid]
+    known: KnownHomes
+    idle_at: list[float]
+
+
 def make_plan(state: NodeState) -> Plan:
+    """Who is to be where, then what is said of everybody, and when to look again."""
+    placed = _place(state)
+    draft, homes = placed.draft, placed.known.homes
+    draft.allowances = draft.rooms.allowances()
+    draft.trim_since = trims.wanted_from(state, draft.short) | trim_for_wanted(state, draft.allowances)
+    entries = entries_of(draft, placed.moves)
+    times = (*homes.wake_at, *placed.idle_at, *draft.wake_at, *_wakes_of(state, entries))
+    return Plan(entries, min((at for at in times if at > state.at), default=None), placed.known)
+
+
+def targets_in(state: NodeState) -> tuple[Mapping[WorkloadId, tuple[GpuUuid, ...]], frozenset[WorkloadId]]:
+    """Where everybody would be by a plan, and who of them would be on the way there for burst alone."""
+    placed = _place(state)
+    draft, targets = placed.draft, placed.draft.rooms.target
+    bound = {key for key, uuid in draft.bound.items() if targets.get(key) == (uuid,)}
+    return targets, frozenset((bound | placed.moves.keys()).difference(draft.cause, draft.homes.moved_for))
+
+
+def _place(state: NodeState) -> _Placed:
     """Guarantees, then turns for burst, then the spread: in this order, never the other way round."""
     alive = [w for w in state.workloads.values() if w.takes_part]
     known = homes_of(state, alive)
@@ -49,12 +80,7 @@ def make_plan(state: NodeState) -> Plan:
     take_turns(draft)
     place_together(draft)
     grant_wishes(draft)
-    moves = spread(draft) | follow_wishes(draft, wanting)
-    draft.allowances = draft.rooms.allowances()
-    draft.trim_since = trims.wanted_from(state, draft.short) | trim_for_wanted(state, draft.allowances)
-    entries = entries_of(draft, moves)
-    times = (*homes.wake_at, *idle_at, *draft.wake_at, *_wakes_of(state, entries))
-    return Plan(entries, min((at for at in times if at > state.at), default=None), known)
+    return _Placed(draft, spread(draft) | follow_wishes(draft, wanting), known, idle_at)
 
 
 def _wakes_of(state: NodeState, entries: Mapping[WorkloadId, PlanEntry]) -> list[float]:

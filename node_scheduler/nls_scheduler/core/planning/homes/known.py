@@ -15,7 +15,6 @@ from nls_scheduler.core.planning.homes.assign import assign_homes
 from nls_scheduler.core.planning.homes.paper import admission_order
 
 if TYPE_CHECKING:
-    from nls_scheduler.core.model.gpu import Gpu
     from nls_scheduler.core.model.reasons import Why
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
@@ -79,7 +78,7 @@ def homes_of(state: NodeState, alive: list[Workload]) -> KnownHomes:
 
 
 def _facts(state: NodeState) -> Facts:
-    gpus = tuple(map(_gpu_facts, state.gpus.values()))
+    gpus = tuple([gpu.home_facts for gpu in state.gpus.values()])
     workloads = tuple([workload.home_facts for workload in state.workloads.values()])
     return (state.policy, gpus, tuple(state.usable), workloads)
 
@@ -91,21 +90,3 @@ def _places(state: NodeState) -> Facts:
 def _costs(state: NodeState) -> Facts:
     return tuple([workload.cost_facts for workload in state.workloads.values()])
 
-
-def _gpu_facts(gpu: Gpu) -> Facts:
-    return (
-        gpu.uuid,
-        gpu.index,
-        gpu.name,
-        gpu.healthy,
-        gpu.memory_total_bytes,
-        gpu.owners,
-        gpu.unplaced_bytes,
-        gpu.confirmed_bytes,
-        gpu.confirmed,
-        bool(gpu.unplaced),
-        gpu.unclaimed_since,
-        gpu.parent,
-        gpu.numa_node,
-        gpu.links,
-    )

@@ -273,10 +273,11 @@ class Rooms:
         goes before that, and where its user wishes it to be before everything. Away from home nobody waits for the end
         of another's cell, but for those of `hurried`, who have a deadline.
         """
-        if max(self._left_on_paper.values(), default=0) < workload.spec.request_bytes:
+        left, request_bytes = self._left_on_paper, workload.spec.request_bytes
+        fitting = [uuid for uuid in self.gpus if left[uuid] >= request_bytes and self.fits(workload, uuid)]
+        if not fitting:
             return None
         home = self._homes.get(workload.id, ())
-        fitting = [uuid for uuid in self.gpus if self.fits(workload, uuid)]
         waits = {uuid: self.waits_on(workload, uuid) for uuid in fitting}
         fitting = [u for u in fitting if u in home or not (waits[u] and self._cell_is_in_the_way(workload, u, hurried))]
         if not fitting:
@@ -356,5 +357,5 @@ def borrows_beside_a_stranger(workload: Workload, gpu: Gpu) -> bool:
 def room_bytes(state: NodeState, workload: Workload, gpu: Gpu) -> int:
     """What of `gpu` is free in fact for `workload`: what is on its way back, or out, still counts as taken."""
     own = state.workloads.get(workload.id)
-    own_bytes = own.takes_bytes(gpu.uuid) if own is not None and gpu.uuid in own.current else 0
+    own_bytes = 0 if own is None else own.takes_bytes.get(gpu.uuid, 0)
     return gpu.memory_total_bytes - state.taken_bytes[gpu.uuid] + own_bytes

@@ -138,8 +138,11 @@ class Draft:
         """Who is owed room on `uuid` and finds none beside those who have waited longer: for these nobody leaves."""
         if (gpu := self.state.gpus.get(uuid)) is None:
             return []
-        claims, come_bytes = [], 0
-        for since, key in sorted({(self.claim_since(c, victim), c.id) for c in self._who_is_owed(uuid)}):
+        claims: list[tuple[float, WorkloadId]] = []
+        come_bytes, owed = 0, self._who_is_owed(uuid)
+        if not owed:
+            return claims
+        for since, key in sorted({(self.claim_since(c, victim), c.id) for c in owed}):
             claimant = self.state.workloads[key]
             if key == victim.id:
                 continue
@@ -156,6 +159,8 @@ class Draft:
 
     def _who_is_owed(self, gpu: GpuUuid) -> list[Workload]:
         """Those of them to whom room is guaranteed there: at home, and within their requests."""
+        if gpu not in self.claimants:
+            return []
         homes = self.homes.homes
         return [c for c in self._who_comes(gpu) if gpu in homes.get(c.id, ()) and c.within_request]
 

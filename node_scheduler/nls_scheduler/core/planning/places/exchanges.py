@@ -15,26 +15,32 @@ if TYPE_CHECKING:
 
 def least_harm(draft: Draft, borrower: Workload, uuid: GpuUuid) -> Workload:
     """Who leaves `uuid`: `borrower`, or one at home there after an exchange of their homes in `draft`."""
+    if not _may_be_exchanged(draft, borrower, uuid):
+        return borrower
     owners = [w for w in draft.rooms.members(uuid) if _makes_as_much_room(draft, w, borrower, uuid)]
+    if not owners:
+        return borrower
     for leaver in sorted((borrower, *owners), key=draft.harm):
         if leaver is borrower or draft.exchange(leaver, borrower):
             return leaver
     return borrower
 
 
+def _may_be_exchanged(draft: Draft, borrower: Workload, uuid: GpuUuid) -> bool:
+    """Whether the home of `borrower` could be exchanged for one on `uuid`."""
+    pools, away = draft.rooms.pools, draft.homes.homes[borrower.id][0]
+    if not (_is_free_to_leave(borrower, uuid) and away in pools):
+        return False
+    return max(pools[uuid].oversubscribe, pools[away].oversubscribe) <= 1.0
+
+
 def _makes_as_much_room(draft: Draft, owner: Workload, borrower: Workload, uuid: GpuUuid) -> bool:
     """Whether `owner` could leave `uuid` in the place of `borrower` if their homes were exchanged."""
-    homes, pools = draft.homes.homes, draft.rooms.pools
-    away = homes[borrower.id][0]
-    if owner.given_home is not None or borrower.given_home is not None:
-        return False
-    if owner.wish is not None or borrower.wish is not None:
-        return False  # a home follows its user's wish, and would be back at once
-    if not (owner.spec.may_borrow and borrower.spec.may_borrow and homes[owner.id] == (uuid,) and away in pools):
-        return False
-    both_there = owner.current == borrower.current == (uuid,)
-    return (
-        both_there
-        and max(pools[uuid].oversubscribe, pools[away].oversubscribe) <= 1.0
-        and owner.spec.request_bytes >= borrower.spec.request_bytes
-    )
+    is_enough = owner.spec.request_bytes >= borrower.spec.request_bytes
+    return is_enough and draft.homes.homes[owner.id] == (uuid,) and _is_free_to_leave(owner, uuid)
+
+
+def _is_free_to_leave(workload: Workload, uuid: GpuUuid) -> bool:
+    """Whether it is on `uuid`, and may have any home: one follows its user's wish, and would be back at once."""
+    free = workload.given_home is None and workload.wish is None and workload.spec.may_borrow
+    return free and workload.current == (uuid,)

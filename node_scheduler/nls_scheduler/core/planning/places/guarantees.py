@@ -240,7 +240,10 @@ def _place_borrower(draft: Draft, workload: Workload, wanting: list[Workload]) -
         # Burst comes after every guarantee.
         draft.over.append(workload)
         return []
-    with draft.rooms.less_on_paper(_leaving(draft, wanting)):
+    if draft.rooms.promises_more:
+        with draft.rooms.less_on_paper(_leaving(draft, wanting)):
+            best = draft.rooms.best_for(workload, draft.since)
+    else:
         best = draft.rooms.best_for(workload, draft.since)
     if best is not None:
         draft.rooms.add(workload, (best,))
@@ -301,12 +304,11 @@ def place_guests(draft: Draft, wanting: list[Workload]) -> None:
 
 def grant_wishes(draft: Draft) -> None:
     """Who is wanted on another Gpu by its user goes there where it fits beside everybody; else it stays."""
-    for workload_id, gpus in list(draft.rooms.target.items()):
-        workload = draft.state.workloads[workload_id]
-        wish = workload.wish
+    for workload in sorted([w for w in draft.state.workloads.values() if w.wish is not None], key=admission_order):
+        gpus, wish = draft.rooms.target.get(workload.id, ()), workload.wish
         if wish is None or wish in gpus or not workload.spec.may_borrow or gpus != workload.current:
             continue
-        if workload.phase is not Phase.RUNNING or workload_id not in draft.homes.homes:
+        if workload.phase is not Phase.RUNNING or workload.id not in draft.homes.homes:
             continue  # a guest stays where it is, or leaves
         draft.rooms.remove(workload)
         draft.rooms.add(workload, (wish,) if draft.rooms.fits(workload, wish) else gpus)
