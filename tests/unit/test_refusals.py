@@ -15,7 +15,7 @@ from nls_scheduler.core.model.commands import ReportRefusal, SetTimer, WorkloadC
 from nls_scheduler.core.model.ids import ProcessId
 from nls_scheduler.core.model.reasons import NOTHING
 from nls_scheduler.core.model.workload import Frozen, Order, Phase
-from nls_scheduler.core.planning.plan import Plan, make_plan
+from nls_scheduler.core.planning.plan import Plan, make_plan, targets_in
 from nls_scheduler.core.refusals import refusal
 from stage import TOTAL, Stage
 
@@ -43,6 +43,8 @@ def plans(monkeypatch: pytest.MonkeyPatch, stage: Stage, **wrong: dict[str, obje
         return replace(plan, entries={**plan.entries, **changed})
 
     monkeypatch.setattr(steps, "make_plan", wrongly)
+    targets = {stage.workload(n).id: fields["target"] for n, fields in wrong.items() if "target" in fields}
+    monkeypatch.setattr(steps, "targets_in", lambda state: ({**targets_in(state)[0], **targets}, frozenset()))
 
 
 def next_step(stage: Stage) -> tuple[NodeState, list[Command]]:

@@ -131,11 +131,15 @@ def _without_its_cell(old: Workload, workload: Workload) -> Workload:
 
 def _planned(workload: Workload, entry: PlanEntry, at: float) -> Workload:
     """With what lasts of the plan: the home, since when deadlines count, and where it is being sent."""
+    stays = entry.deadline_at is None and entry.cause is None and entry.bound is None and workload.move is None
+    known = entry.home == workload.home and (workload.home_since is not None) is bool(entry.home)
+    if stays and known and workload.told_since is None:
+        return workload  # as most do
     home_since = _since(workload.home_since, at) if entry.home else None
     told_since = _since(workload.told_since, at) if entry.deadline_at is not None else None
     move = _move(workload, entry) if workload.present or entry.bound is not None else None
     lasts = (entry.home, home_since, told_since, move)
-    if lasts == (workload.home, workload.home_since, workload.told_since, workload.move):  # of most
+    if lasts == (workload.home, workload.home_since, workload.told_since, workload.move):
         return workload
     return replace(workload, home=entry.home, home_since=home_since, told_since=told_since, move=move)
 

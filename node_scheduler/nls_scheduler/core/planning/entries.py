@@ -52,11 +52,11 @@ def _as_mostly(
     if not (before.target == current == draft.rooms.target.get(key, ())):
         return None
     if current:
+        if before.cause is not None or before.position is not None or before.allowance_bytes != draft.allowances[key]:
+            return None
         kind, size_bytes = _what_is_said(draft, workload, current, home)
-        as_it_is = (kind, (size_bytes,), None, None, draft.allowances[key])
         why = before.reason
-        is_said = (why.kind, why.bytes, before.cause, before.position, before.allowance_bytes) == as_it_is
-        return before if is_said else None
+        return before if why.kind is kind and why.bytes == (size_bytes,) else None
     waits = homes.waits.get(key)
     if home or waits is None or not workload.wants_gpu or workload.frozen is not None:
         return None

@@ -89,4 +89,3 @@ def _places(state: NodeState) -> Facts:
 
 def _costs(state: NodeState) -> Facts:
     return tuple([workload.cost_facts for workload in state.workloads.values()])
-

@@ -52,6 +52,19 @@ class Occupancy:
         self.version += 1
         self._done.append((workload, gpus, True))
 
+    def put_all(self, placed: Collection[tuple[Workload, Gpus]]) -> None:
+        """As `put` for one after another, in half the time."""
+        for workload, gpus in placed:
+            self.places[workload.id] = gpus
+            for uuid in gpus:
+                self._members[uuid][workload.id] = workload
+        for left, measure in self._accounts:
+            for workload, gpus in placed:
+                for uuid in gpus:
+                    left[uuid] -= measure(workload, uuid)
+        self.version += 1
+        self._done += [(workload, gpus, True) for workload, gpus in placed]
+
     def take(self, workload: Workload) -> Gpus:
         """`workload` is nowhere from now on. Where it was."""
         key = workload.id

@@ -57,6 +57,11 @@ class Rooms:
         self._planned.put(workload, gpus)
         self._forget_shares(gpus)
 
+    def add_all(self, placed: Collection[tuple[Workload, tuple[GpuUuid, ...]]]) -> None:
+        """Place all of them in the draft."""
+        self._planned.put_all(placed)
+        self._forget_shares(tuple(self._spread))
+
     def remove(self, workload: Workload) -> None:
         """Take `workload` out of the draft."""
         self._forget_shares(self._planned.take(workload))
@@ -139,11 +144,13 @@ class Rooms:
 
     def is_owed(self, workload: Workload) -> bool:
         """Whether those who are at home on its home leave its request: always, unless the pool is oversubscribed."""
-        for uuid in self._homes[workload.id]:
-            there = self._planned.members(uuid)
-            owners = [w for w in there if uuid in self._homes.get(w.id, ()) and w.id != workload.id]
-            taken = sum(owner.spec.request_bytes for owner in owners)
-            if taken + workload.spec.request_bytes > self._state.gpus[uuid].capacity_bytes:
+        homes = self._homes
+        for uuid in homes[workload.id]:
+            left_bytes = self._state.gpus[uuid].capacity_bytes - workload.spec.request_bytes
+            for other in self._planned.members(uuid):
+                if uuid in homes.get(other.id, ()) and other.id != workload.id:
+                    left_bytes -= other.spec.request_bytes
+            if left_bytes < 0:
                 return False
         return True
 
@@ -280,8 +287,8 @@ class Rooms:
         home = self._homes.get(workload.id, ())
         waits = {uuid: self.waits_on(workload, uuid) for uuid in fitting}
         fitting = [u for u in fitting if u in home or not (waits[u] and self._cell_is_in_the_way(workload, u, hurried))]
-        if not fitting:
-            return None
+        if len(fitting) < 2:
+            return fitting[0] if fitting else None
         if workload.wish in fitting:
             return workload.wish
 

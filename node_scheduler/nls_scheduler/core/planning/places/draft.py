@@ -135,22 +135,25 @@ class Draft:
         return [claim for uuid in workload.current for claim in self._claims_on(uuid, workload)]
 
     def _claims_on(self, uuid: GpuUuid, victim: Workload) -> list[tuple[float, WorkloadId]]:
-        """Who is owed room on `uuid` and finds none beside those who have waited longer: for these nobody leaves."""
-        if (gpu := self.state.gpus.get(uuid)) is None:
+        """Who is owed room on `uuid`, finds none, and since when; the first of them first."""
+        return self._unmet(uuid, self._claims_of(self._who_is_owed(uuid), victim))
+
+    def _claims_of(self, claimants: list[Workload], victim: Workload) -> list[tuple[float, WorkloadId]]:
+        """Since when each of `claimants` waits for `victim`; the first of them first."""
+        return sorted({(self.claim_since(c, victim), c.id) for c in claimants if c is not victim}) if claimants else []
+
+    def _unmet(self, uuid: GpuUuid, claims: list[tuple[float, WorkloadId]]) -> list[tuple[float, WorkloadId]]:
+        """Those who find no room on `uuid` beside those who have waited longer: for the others nobody leaves."""
+        if not claims or (gpu := self.state.gpus.get(uuid)) is None:
             return []
-        claims: list[tuple[float, WorkloadId]] = []
-        come_bytes, owed = 0, self._who_is_owed(uuid)
-        if not owed:
-            return claims
-        for since, key in sorted({(self.claim_since(c, victim), c.id) for c in owed}):
+        unmet, come_bytes = [], 0
+        for since, key in claims:
             claimant = self.state.workloads[key]
-            if key == victim.id:
-                continue
             if has_room(self.state, claimant, gpu, beside_bytes=come_bytes):
                 come_bytes += claimant.return_bytes
             else:
-                claims.append((since, key))
-        return claims
+                unmet.append((since, key))
+        return unmet
 
     def _who_comes(self, gpu: GpuUuid) -> list[Workload]:
         """Who has claimed a place on `gpu` and is to be there still."""
@@ -159,8 +162,6 @@ class Draft:
 
     def _who_is_owed(self, gpu: GpuUuid) -> list[Workload]:
         """Those of them to whom room is guaranteed there: at home, and within their requests."""
-        if gpu not in self.claimants:
-            return []
         homes = self.homes.homes
         return [c for c in self._who_comes(gpu) if gpu in homes.get(c.id, ()) and c.within_request]
 
@@ -175,17 +176,14 @@ class Draft:
         """Take `victim` off its place, with the claim that makes it necessary."""
         left = Left(victim, self.rooms.target[victim.id], self.cause.get(victim.id), self.since.get(victim.id))
         self.rooms.remove(victim)
-        claims = self._claims_on(gpu, victim) or [
-            (self.claim_since(c, victim), c.id) for c in self._who_is_owed(gpu) if c.id != victim.id
-        ]
-        if claims:
-            since, self.cause[victim.id] = min(claims)
+        owed = self._claims_of(self._who_is_owed(gpu), victim)
+        if owed:
+            since, self.cause[victim.id] = (self._unmet(gpu, owed) or owed)[0]
             if gpu in victim.current:
                 self.since[victim.id] = since
             return left
-        comes = [(self.claim_since(c, victim), c.id) for c in self._who_comes(gpu) if c.id != victim.id]
-        if comes:
-            self.cause[victim.id] = min(comes)[1]
+        if comes := self._claims_of(self._who_comes(gpu), victim):
+            self.cause[victim.id] = comes[0][1]
             return left
         # Whoever claimed the room is there already; who was there before it has claimed nothing.
         came = [w for w in self.rooms.members(gpu) if (w.resident_since or 0.0) >= (victim.resident_since or 0.0)]

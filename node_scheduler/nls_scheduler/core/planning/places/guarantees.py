@@ -161,10 +161,10 @@ def _line(draft: Draft, workload: Workload) -> tuple[bool, bool, float, int, flo
 
 def _keep_present(draft: Draft, wanting: list[Workload]) -> list[Workload]:
     """Leave everybody who may stay where they are; return who needs a place."""
-    waiting = []
+    waiting, staying = [], []
+    homes, bound = draft.homes.homes, draft.bound
     for workload in wanting:
-        home = draft.homes.homes[workload.id]
-        stays = workload.stays
+        home, stays = homes[workload.id], workload.stays
         if stays and not (workload.spec.movable or workload.spec.resizable):
             stays_at: tuple[GpuUuid, ...] = workload.current
         elif workload.spec.may_borrow:
@@ -173,10 +173,11 @@ def _keep_present(draft: Draft, wanting: list[Workload]) -> list[Workload]:
         else:
             stays_at = home
             stays = stays and workload.current == home
-        if stays and workload.id not in draft.bound:
-            draft.rooms.add(workload, stays_at)
-            continue
-        waiting.append(workload)
+        if stays and workload.id not in bound:
+            staying.append((workload, stays_at))
+        else:
+            waiting.append(workload)
+    draft.rooms.add_all(staying)
     return waiting
 
 
@@ -225,6 +226,8 @@ def _who_has_to_leave(draft: Draft, left: list[Left]) -> list[Workload]:
 
     Who would be first to go stays where that makes no room that is needed: else it is back as soon as it has gone.
     """
+    if len(left) == 1:
+        return [left[0].workload]
     have_to: list[Workload] = []
     for one in reversed(left):
         if all(draft.rooms.has_room_again(one.workload, uuid) for uuid in one.gpus):
