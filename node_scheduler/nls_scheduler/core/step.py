@@ -30,6 +30,7 @@ from nls_scheduler.core.model.workload import Kind, Move, Order, Pending, Phase
 from nls_scheduler.core.planning.claims import settle_claims
 from nls_scheduler.core.planning.gangs import have_room
 from nls_scheduler.core.planning.line import joined
+from nls_scheduler.core.planning.making_room.allowances import while_some_leave
 from nls_scheduler.core.planning.making_room.rooms import borrows_beside_a_stranger, has_room
 from nls_scheduler.core.planning.making_room.victims import may_be_suspended_from
 from nls_scheduler.core.planning.places import freezing, trims
@@ -80,11 +81,20 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
         if decided is not None and refused is None:
             state, command = _order(state, workload, entry, decided)
             commands.append(command)
+    if any(isinstance(command, StartProcess | ThawProcess) for command in commands):
+        state = _beside_who_comes(state)
     at = _next_timer_at(state, plan.wake_at)
     if at is not None:
         commands.append(SetTimer(at=at))
     timer_at = state.timer_at if at is None else at
     return replace(state, settled=state.workloads == facts.workloads, timer_at=timer_at), tuple(commands)
+
+
+def _beside_who_comes(state: NodeState) -> NodeState:
+    """With what everybody may use beside those who have been told to come, while others are still to leave."""
+    targets = {key: entry.target for key, entry in state.plan.items()}
+    now = while_some_leave(state, targets, {key: entry.allowance_bytes for key, entry in state.plan.items()})
+    return replace(state, plan={key: updated(e, allowance_bytes=now[key]) for key, e in state.plan.items()})
 
 
 def _is_at_rest(workload: Workload, entry: PlanEntry) -> bool:

@@ -20,17 +20,22 @@ def an_allowance_is_between_request_and_limit(step: Step) -> Iterator[str]:
     """Nobody may use less than its request nor more than its limit."""
     for workload, entry in step.planned:
         spec = workload.spec
-        if entry.target and not spec.request_bytes <= entry.allowance_bytes <= spec.limit_bytes:
+        if (entry.target or workload.current) and not spec.request_bytes <= entry.allowance_bytes <= spec.limit_bytes:
             yield f"{workload.id} has an allowance outside its request and limit"
 
 
 def allowances_fit_together(step: Step) -> Iterator[str]:
-    """Everybody may use what they are allowed to at the same time, or nobody more than their request."""
+    """Everybody may use what they are allowed to at the same time, or nobody more than their request.
+
+    Those who are there now, and those who are to be there and are on no other Gpu.
+    """
     for uuid, gpu in step.state.gpus.items():
-        there = [(workload, entry) for workload, entry in step.planned if uuid in entry.target]
-        requests = sum(workload.spec.request_bytes for workload, _ in there)
-        if sum(entry.allowance_bytes for _, entry in there) > max(requests, for_plans_bytes(gpu)):
-            yield f"the allowances on {name_of(gpu)} are more than it has"
+        now = [(workload, entry) for workload, entry in step.planned if uuid in workload.current]
+        to_be = [(w, entry) for w, entry in step.planned if uuid in entry.target and w.current in ((), entry.target)]
+        for there in (now, to_be):
+            requests = sum(workload.spec.request_bytes for workload, _ in there)
+            if sum(entry.allowance_bytes for _, entry in there) > max(requests, for_plans_bytes(gpu)):
+                yield f"the allowances on {name_of(gpu)} are more than it has"
 
 
 def moves_for_burst_take_from_nobody_with_less(step: Step) -> Iterator[str]:

@@ -58,4 +58,8 @@ class Pool:
 
     def home_capacity_bytes(self, gpu: Gpu) -> int:
         """How many bytes of requests may have their home on `gpu`."""
-        return int(gpu.capacity_bytes * self.oversubscribe)
+        return self.promised_bytes(gpu.capacity_bytes)
+
+    def promised_bytes(self, size_bytes: int) -> int:
+        """How much is promised where there is so much."""
+        return int(size_bytes * self.oversubscribe)

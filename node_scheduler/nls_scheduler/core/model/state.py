@@ -37,7 +37,7 @@ class PlanEntry:
         cause: the workload for which it must move or wait.
         deadline_at: it must be off its current Gpu by then even if a cell runs; `None`: it may finish its cell.
         yields: it leaves at the end of the running cell: the next cell waits for that.
-        allowance_bytes: request plus its share of the room on its target (0 without a target).
+        allowance_bytes: request plus its share of the room where it is now, or else on its target (0 without either).
         position: place in the wait queue, from 1; `None` when it does not wait.
         trim_since: since when memory is short where it is: it gives caches back first, once for each such time.
         roomier: where it may use what it was refused, and is to move between its cells.

@@ -10,6 +10,7 @@ from nls_scheduler.core.planning.entries import entries_of
 from nls_scheduler.core.planning.gangs import leave_together
 from nls_scheduler.core.planning.gangs import resting as resting_gangs
 from nls_scheduler.core.planning.homes.known import homes_of
+from nls_scheduler.core.planning.making_room.allowances import while_some_leave
 from nls_scheduler.core.planning.making_room.victims import may_be_suspended_from
 from nls_scheduler.core.planning.places import freezing, trims
 from nls_scheduler.core.planning.places.failed_allocations import trim_for_wanted
@@ -50,7 +51,7 @@ def make_plan(state: NodeState) -> Plan:
     """Who is to be where, then what is said of everybody, and when to look again."""
     placed = _place(state)
     draft, homes = placed.draft, placed.known.homes
-    draft.allowances = draft.rooms.allowances()
+    draft.allowances = while_some_leave(state, draft.rooms.target, draft.rooms.allowances())
     draft.trim_since = trims.wanted_from(state, draft.short) | trim_for_wanted(state, draft.allowances)
     entries = entries_of(draft, placed.moves)
     times = (*homes.wake_at, *placed.idle_at, *draft.wake_at, *_wakes_of(state, entries))

@@ -298,4 +298,4 @@ class Paper:
         """Who cannot take turns leaves that much less to promise: what remains of the Gpu is oversubscribed."""
         if uuid not in self.oversubscribed or workload.spec.can_take_turns:
             return workload.spec.request_bytes
-        return round(workload.spec.request_bytes * self._pools[uuid].oversubscribe)
+        return self._pools[uuid].promised_bytes(workload.spec.request_bytes)

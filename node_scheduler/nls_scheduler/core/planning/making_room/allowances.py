@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
+    from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import WorkloadSpec
 
 
@@ -53,6 +54,34 @@ def allowances(
             for uuid in gpus:
                 room[uuid] -= bytes_
     return granted
+
+
+def while_some_leave(
+    state: NodeState, targets: Mapping[WorkloadId, tuple[GpuUuid, ...]], planned: Mapping[WorkloadId, int]
+) -> Mapping[WorkloadId, int]:
+    """What everybody may use now, where somebody is still on a Gpu who is to leave it.
+
+    Who is to leave has its share of what is left beside the requests of all who are there now. Who stays gets no more
+    than that either until it has left: so all who are there can use what they may at the same time.
+
+    Args:
+        state: as it is.
+        targets: who is meant to be where.
+        planned: bytes by that.
+    """
+    leaving = [w for w in state.workloads.values() if w.current and w.current != targets.get(w.id)]
+    shares: dict[GpuUuid, float] = {}
+    for uuid in {uuid for workload in leaving for uuid in workload.current if uuid in state.gpus}:
+        specs = [workload.spec for workload in state.on(uuid)]
+        room_bytes = state.gpus[uuid].capacity_bytes - sum(spec.request_bytes for spec in specs)
+        shares[uuid] = share_of(room_bytes, sum(spec.burst_bytes for spec in specs))
+    now = dict(planned)
+    for workload in {w.id: w for uuid in shares for w in state.on(uuid)}.values():
+        share = min(shares.get(uuid, 1.0) for uuid in workload.current)
+        now[workload.id] = workload.spec.request_bytes + int(workload.spec.burst_bytes * share)
+        if targets.get(workload.id) == workload.current:
+            now[workload.id] = min(now[workload.id], planned[workload.id])
+    return now
 
 
 def _each_alone(

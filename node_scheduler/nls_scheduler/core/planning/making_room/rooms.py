@@ -143,9 +143,14 @@ class Rooms:
         return known
 
     def is_owed(self, workload: Workload) -> bool:
-        """Whether those who are at home on its home leave its request: always, unless the pool is oversubscribed."""
+        """Whether those who are at home on its home leave its request: always, unless the pool is oversubscribed.
+
+        There it may be kept for another, whose turn it is.
+        """
         homes = self._homes
         for uuid in homes[workload.id]:
+            if self.kept_for.get(uuid, workload.id) != workload.id:
+                return False
             left_bytes = self._state.gpus[uuid].capacity_bytes - workload.spec.request_bytes
             for other in self._planned.members(uuid):
                 if uuid in homes.get(other.id, ()) and other.id != workload.id:

@@ -10,6 +10,8 @@ from nls_scheduler.core.planning.making_room.rooms import has_room
 from nls_scheduler.core.planning.making_room.victims import harm
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
     from nls_scheduler.core.model.reasons import Reason, Why
     from nls_scheduler.core.model.state import NodeState
@@ -46,7 +48,7 @@ class Draft:
         short: since when what is held on a Gpu leaves too little room for who is to be there.
         trim_since: who gives caches back for that, and since when there is reason to.
         roomier: where there is room for what a workload was refused.
-        allowances: what everybody may use, once the rest is decided.
+        allowances: what everybody may use now, once the rest is decided.
         holders: size and id of whoever is on a Gpu or has a home, the largest first; for `plan`.
     """
 
@@ -66,7 +68,7 @@ class Draft:
     short: dict[GpuUuid, float] = field(default_factory=dict)
     trim_since: dict[WorkloadId, float] = field(default_factory=dict)
     roomier: dict[WorkloadId, GpuUuid] = field(default_factory=dict)
-    allowances: dict[WorkloadId, int] = field(default_factory=dict)
+    allowances: Mapping[WorkloadId, int] = field(default_factory=dict)
     holders: list[tuple[int, WorkloadId]] = field(default_factory=list)
     _paper: Paper | None = None
 

@@ -17,6 +17,8 @@ from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.places import trims
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from nls_scheduler.core.model.allocations import Wanted
     from nls_scheduler.core.model.gpu import Gpu
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from nls_scheduler.core.planning.places.draft import Draft
 
 
-def trim_for_wanted(state: NodeState, allowances: dict[WorkloadId, int]) -> dict[WorkloadId, float]:
+def trim_for_wanted(state: NodeState, allowances: Mapping[WorkloadId, int]) -> dict[WorkloadId, float]:
     """Whose caches are to be given back for allocations that have failed, and since when there is reason to.
 
     Those above what they may use now; the idle, to whom a cache above their request is of no use; and for memory within
@@ -103,7 +105,7 @@ def _answer(state: NodeState, workload: Workload, wanted: Wanted) -> MemoryAnswe
     needed, late = wanted.needed_bytes, state.at >= wanted.deadline_at
     if needed > workload.spec.limit_bytes:
         return _refused(wanted, Why(Reason.BEYOND_LIMIT, bytes=(needed, workload.spec.limit_bytes)))
-    allowance = entry.allowance_bytes if entry.target == workload.current else workload.spec.request_bytes
+    allowance = entry.allowance_bytes
     if needed > allowance:
         return _refused(wanted, _beyond_allowance(state, workload, gpu, entry, (allowance, needed)))
     if not late and not wanted.shown:

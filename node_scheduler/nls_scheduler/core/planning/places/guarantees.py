@@ -16,6 +16,7 @@ from nls_scheduler.core.planning.homes.paper import admission_order
 from nls_scheduler.core.planning.making_room.rooms import Rooms
 from nls_scheduler.core.planning.places.draft import Draft, Left
 from nls_scheduler.core.planning.places.exchanges import least_harm
+from nls_scheduler.core.planning.places.turns import starves
 from nls_scheduler.core.planning.places.under_way import chosen_together, in_vain, send_on
 
 if TYPE_CHECKING:
@@ -254,6 +255,9 @@ def _place_borrower(draft: Draft, workload: Workload, wanting: list[Workload]) -
         return []
     if _stands_away(draft, workload) or not draft.rooms.is_owed(workload):
         draft.over.append(workload)
+        if _is_promised_by_turns(draft, workload) and starves(draft, workload):
+            for uuid in draft.homes.homes[workload.id]:
+                draft.rooms.kept_for.setdefault(uuid, workload.id)
         return []
     _claim_home(draft, workload)
     return _clear_requests(draft, list(draft.homes.homes[workload.id]))
@@ -261,6 +265,7 @@ def _place_borrower(draft: Draft, workload: Workload, wanting: list[Workload]) -
 
 def _clear_sizes(draft: Draft) -> None:
     """Where what is held does not fit beside the requests, the bursters yield, in order of harm."""
+    _note_short_for_the_bound(draft)
     left: dict[GpuUuid, list[Left]] = {}
     for uuid in list(draft.rooms.gpus):
         if not draft.rooms.sizes_exceed(uuid):
@@ -277,6 +282,16 @@ def _clear_sizes(draft: Draft) -> None:
     for uuid, of_one in left.items():
         for holder in (one.workload for one in of_one if one.workload in have_to):
             _place_elsewhere(draft, holder, uuid)
+
+
+def _note_short_for_the_bound(draft: Draft) -> None:
+    """Who was chosen with others to leave a Gpu, and would fit there with its request, may do so when it is trimmed."""
+    rooms = draft.rooms
+    for workload in (draft.state.workloads[key] for key in draft.bound):
+        for uuid in set(workload.current).difference(rooms.target.get(workload.id, ())):
+            fits_on_paper = uuid in rooms.gpus and rooms.left_bytes(uuid)[0] >= workload.spec.request_bytes
+            if fits_on_paper and _holds_burst(workload, uuid) and not rooms.has_room_again(workload, uuid):
+                draft.note_short(uuid)
 
 
 def _holds_burst(workload: Workload, uuid: GpuUuid) -> bool:

@@ -78,8 +78,8 @@ def _replace_holders(draft: Draft, waiter: Workload) -> None:
     option = min(options, key=lambda o: o.rank)
     if waiter.waiting_since is not None:
         draft.short.setdefault(option.uuid, waiter.waiting_since)
-    starves = _starves(draft, waiter)
-    if starves or not option.later:
+    starving = starves(draft, waiter)
+    if starving or not option.later:
         for holder in option.now:
             draft.rooms.remove(holder)
             draft.cause[holder.id] = waiter.id
@@ -87,7 +87,7 @@ def _replace_holders(draft: Draft, waiter: Workload) -> None:
     if not option.later:
         draft.rooms.add(waiter, (option.uuid,))
         return
-    if starves:
+    if starving:
         draft.rooms.kept_for[option.uuid] = waiter.id
     turn = Why(Reason.TURN_OF, gpus=(option.uuid,), who=tuple(w.mention for w in option.later))
     draft.waits[waiter.id] = _why_over(waiter, turn)
@@ -96,9 +96,9 @@ def _replace_holders(draft: Draft, waiter: Workload) -> None:
         draft.yields.setdefault(holder.id, waiter.id)
 
 
-def _starves(draft: Draft, waiter: Workload) -> bool:
+def starves(draft: Draft, waiter: Workload) -> bool:
     """Whether its cell has waited so long that room is kept for it; when it has, the plan is made again."""
-    if waiter.waiting_since is None:
+    if waiter.waiting_since is None or not _waits_actively(waiter):
         return False
     starves_at = waiter.waiting_since + draft.state.policy.starvation_s
     draft.wake_at.append(starves_at)
