@@ -116,7 +116,7 @@ class Histories(RuleBasedStateMachine):
             fields |= {"kind": Kind.COMMAND, "priority": priority, "requeue": requeue, "gang_size": members + missing}
             spec = WorkloadSpec(name=name, owner=1000, **fields)
             state = self.node.state
-            if joining.refusal(spec, state.workloads.values(), state.gpus.values()) is None:
+            if joining.refusal(spec, state.workloads.values(), state.gpus.values(), state.policy) is None:
                 self.node.submit(**fields)
 
     @rule(

@@ -206,9 +206,9 @@ def test_a_gang_that_is_full_refuses_nobody_of_another_tenant() -> None:
     stage = Stage(2)
     stage.gang("g", 2, tenant="pod-a")
     state, member = stage.node.state, stage.workload("g-0").spec
-    assert joining.refusal(member, state.workloads.values(), state.gpus.values()) is not None
+    assert joining.refusal(member, state.workloads.values(), state.gpus.values(), state.policy) is not None
     other = replace(member, tenant="pod-b", gang_size=1)
-    assert joining.refusal(other, state.workloads.values(), state.gpus.values()) is None
+    assert joining.refusal(other, state.workloads.values(), state.gpus.values(), state.policy) is None
 
 
 def test_a_gang_waits_for_a_member_on_its_way_out_before_it_starts_with_another_one() -> None:

@@ -9,7 +9,7 @@ from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import StartProcess, StopProcess, SuspendProcess
 from nls_scheduler.core.model.pools import Placement, Pool
 from nls_scheduler.core.model.reasons import Reason
-from nls_scheduler.core.model.workload import Order
+from nls_scheduler.core.model.workload import Kind, Order
 from stage import TOTAL, Stage, bare
 
 if TYPE_CHECKING:
@@ -376,3 +376,34 @@ def test_those_who_come_at_once_are_placed_together_whoever_came_first() -> None
     assert stage.gpu("little") == stage.gpu("less") != stage.gpu("large")
     assert [stage.orders(name) for name in ("little", "less", "large")] == [["start"]] * 3
     assert stage.plan("large").allowance_bytes == TOTAL
+
+
+def on_the_way_for_burst() -> Stage:
+    """Alice has begun on GPU 0, where bob is about to start, and is to go to GPU 1; nobody has carried that out yet."""
+    stage = Stage(2)
+    node = stage.node
+    stage._ids["alice"] = node.submit(name="alice", request_bytes=TOTAL // 16, limit_bytes=TOTAL)
+    node.now = 3.0
+    stage._ids["bob"] = node.submit(name="bob", kind=Kind.COMMAND, request_bytes=TOTAL // 4, limit_bytes=TOTAL // 2)
+    node.now = 10.0
+    stage.completes("alice")
+    assert (stage.gpu("alice"), stage.plan("alice").target) == (0, (stage.uuid(1),))
+    return stage
+
+
+def test_who_moves_for_burst_may_use_what_is_left_where_it_is_until_it_has_left() -> None:
+    """Her cell might take what bob is guaranteed, if she might use as much as where she goes."""
+    stage = on_the_way_for_burst()
+    share = (TOTAL - TOTAL // 16 - TOTAL // 4) / (TOTAL - TOTAL // 16 + TOTAL // 4)
+    assert stage.plan("alice").allowance_bytes == TOTAL // 16 + int((TOTAL - TOTAL // 16) * share)
+    stage.node.settle()
+    assert stage.gpu("alice") == 1
+    assert stage.plan("alice").allowance_bytes == TOTAL
+
+
+def test_who_stays_may_use_the_room_of_who_leaves_when_that_has_left() -> None:
+    stage = on_the_way_for_burst()
+    share = (TOTAL - TOTAL // 16 - TOTAL // 4) / (TOTAL - TOTAL // 16 + TOTAL // 4)
+    assert stage.plan("bob").allowance_bytes == TOTAL // 4 + int(TOTAL // 4 * share) < TOTAL // 2
+    stage.node.settle()
+    assert stage.plan("bob").allowance_bytes == TOTAL // 2

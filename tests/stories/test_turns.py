@@ -429,3 +429,27 @@ def test_a_suspend_for_a_turn_that_failed_is_tried_again() -> None:
     stage.completes("bob", fail=True)
     stage.after(stage.node.state.policy.cool_down_s)
     assert stage.runs("carol")
+
+
+@pytest.mark.parametrize(("request_share", "limit"), [(1.0, 1.0), (0.9, 1.0)])
+def test_room_that_is_kept_for_who_starves_is_not_given_back_to_who_has_left_it(
+    request_share: float, limit: float
+) -> None:
+    """Each leaves when it can, and its next cell waits; else two whose cells overlap keep a third out for ever."""
+    stage = Stage(1, oversubscribe=2.0, starvation_s=60.0)
+    stage.notebook("whale", request_share, limit)
+    stage.user_suspends("whale")
+    for name in ("ann", "bea"):
+        stage.notebook(name, 0.5, 0.75)
+        stage.cell_starts(name)
+        stage.after(15)
+    stage.cell_starts("whale")
+    waited_s = 0
+    while not stage.runs("whale"):
+        for name in ("ann", "bea"):
+            stage.cell_ends(name)
+            stage.after(1)
+            stage.cell_starts(name)
+            stage.after(15)
+            waited_s += 16
+        assert waited_s < 60 + 2 * 32

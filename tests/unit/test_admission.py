@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,12 +14,15 @@ from nls_scheduler.requests import joining
 from nls_scheduler.requests.submission import Defaults, check_count, check_saved, no_gpu, respecification, submission
 from nls_scheduler.wire.errors import Problem
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 GIB = 2**30
 GPUS = [Gpu(GpuUuid("a"), 0, "Small", 8 * GIB), Gpu(GpuUuid("b"), 1, "Large", 16 * GIB)]
 
 
-def submit(**body: Any) -> WorkloadSpec:
-    return submission(body, 1000, GPUS, Defaults(), {"notebook-1"}, Policy())
+def submit(there: Sequence[Gpu] = GPUS, policy: Policy | None = None, **body: Any) -> WorkloadSpec:
+    return submission(body, 1000, there, Defaults(), {"notebook-1"}, policy or Policy())
 
 
 def test_fractions_are_of_the_largest_gpu_and_a_notebook_has_defaults() -> None:
@@ -133,7 +136,7 @@ def test_a_gang_that_can_never_fit_is_refused_at_once(
 ) -> None:
     spec = submit(kind="command", request=f"{request_gib}GiB", gang="g", gang_size=size)
     members = [Workload(WorkloadId(str(n)), spec, 0.0) for n in range(there)]
-    refused = joining.refusal(spec, members, GPUS)
+    refused = joining.refusal(spec, members, GPUS, Policy())
     assert says in refused if says and refused else refused == says
 
 
@@ -141,9 +144,32 @@ def test_a_gang_that_asks_for_more_than_the_node_has_in_all_is_refused() -> None
     large = [submit(kind="command", request=f"{size}GiB", gang="g", gang_size=3) for size in (12, 12)]
     members = [Workload(WorkloadId(str(n)), spec, 0.0) for n, spec in enumerate(large)]
     small = submit(kind="command", request="1GiB", gang="g", gang_size=3)
-    refused = joining.refusal(small, members, GPUS)
+    refused = joining.refusal(small, members, GPUS, Policy())
     assert refused is not None
     assert "can never fit" in refused
+
+
+@pytest.mark.parametrize(
+    ("sizes", "pools", "says"),
+    [
+        ((9, 9), {"small": ("2",)}, "its pool has at most 1 of that size"),
+        ((8, 8), {"small": ("2",)}, None),
+        ((5, 12), {"small": ("2",)}, "even while nobody else is here, its 2 members find no room"),
+        ((5, 11), {"small": ("2",)}, None),
+        ((5, 12), {}, None),
+        ((11, 12), {}, "this node has at most 1 of that size"),
+    ],
+)
+def test_a_gang_has_to_fit_in_its_pool_and_each_member_on_a_gpu(
+    sizes: tuple[int, int], pools: dict[str, tuple[str, ...]], says: str | None
+) -> None:
+    """Of Gpus with 10, 4 and 16 GiB the last one is a pool."""
+    gpus = [Gpu(GpuUuid(f"GPU-{n}"), n, "X", size * GIB) for n, size in enumerate((10, 4, 16))]
+    policy = Policy(pools=tuple(Pool(name, gpus=of) for name, of in pools.items()))
+    asks = {"kind": "command", "gang": "g", "gang_size": 2, **({"pools": "small"} if pools else {})}
+    first, second = (submit(request=f"{size}GiB", policy=policy, there=gpus, **asks) for size in sizes)
+    refused = joining.refusal(second, [Workload(WorkloadId("first"), first, 0.0)], gpus, policy)
+    assert says in refused if says and refused else refused == says
 
 
 @pytest.mark.parametrize(
@@ -158,7 +184,7 @@ def test_a_gang_that_asks_for_more_than_the_node_has_in_all_is_refused() -> None
 def test_members_that_differ_in_what_their_gang_has_as_a_whole_are_refused(other: dict[str, Any], differs: str) -> None:
     first = Workload(WorkloadId("a"), submit(kind="command", request="4GiB", gang="g", gang_size=2), 0.0)
     told = f"Gang g has {differs}: say the same for all of its members."
-    assert joining.refusal(replace(first.spec, **other), [first], GPUS) == told
+    assert joining.refusal(replace(first.spec, **other), [first], GPUS, Policy()) == told
 
 
 def test_a_change_keeps_what_it_does_not_name_and_a_guarantee_stays_one() -> None:

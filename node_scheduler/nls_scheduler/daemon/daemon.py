@@ -143,7 +143,7 @@ class Daemon(Loop):
         body, home = self._allotted(body, peer)
         spec = submission.submission(body, peer.uid, gpus, self._defaults, names, self.state.policy, peer.who)
         spec = replace(spec, tenant=peer.tenant)
-        refusal = joining.refusal(spec, self.state.workloads.values(), gpus)
+        refusal = joining.refusal(spec, self.state.workloads.values(), gpus, self.state.policy)
         if refusal is not None:
             raise impossible(refusal)
         check_limits(self.state, spec)

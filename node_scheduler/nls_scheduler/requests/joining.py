@@ -5,13 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.core.model.gangs import key_of
+from nls_scheduler.core.model.ids import WorkloadId
 from nls_scheduler.core.model.priorities import priority_word
+from nls_scheduler.core.model.state import NodeState
+from nls_scheduler.core.model.values import replace
+from nls_scheduler.core.model.workload import Workload
+from nls_scheduler.core.planning.homes.assign import assign_homes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from nls_scheduler.core.model.gpu import Gpu
-    from nls_scheduler.core.model.workload import Workload, WorkloadSpec
+    from nls_scheduler.core.model.policy import Policy
+    from nls_scheduler.core.model.workload import WorkloadSpec
 
 _SAME_FOR_ALL: Final[tuple[tuple[str, Callable[[WorkloadSpec], object]], ...]] = (
     ("size", lambda spec: spec.gang_size),
@@ -32,7 +38,7 @@ def difference(spec: WorkloadSpec, others: Iterable[WorkloadSpec]) -> str | None
     return None
 
 
-def refusal(spec: WorkloadSpec, workloads: Iterable[Workload], gpus: Iterable[Gpu]) -> str | None:
+def refusal(spec: WorkloadSpec, workloads: Iterable[Workload], gpus: Collection[Gpu], policy: Policy) -> str | None:
     """Why `spec` cannot join its gang, or why the gang can never fit; `None`: it can.
 
     Who is still to come is taken to ask for as little as the smallest member known.
@@ -47,16 +53,30 @@ def refusal(spec: WorkloadSpec, workloads: Iterable[Workload], gpus: Iterable[Gp
     if len(others) + max((w.gang_done for w in mine), default=0) >= spec.gang_size:
         return f"Gang {spec.gang} has its {spec.gang_size} members already: choose another name for another gang."
     known = [*others, spec]
-    unknown = spec.gang_size - len(known)
-    smallest = min(other.request_bytes for other in known)
-    fewest = min(other.gpu_count for other in known)
-    demands = [*((s.request_bytes, s.gpu_count) for s in known), *[(smallest, fewest)] * unknown]
-    offered = [gpu.memory_total_bytes for gpu in gpus]
-    slots = sum(min(spec.gang_size, total // smallest) for total in offered)
-    shares = sum(count for _, count in demands)
-    if shares > slots or sum(size * count for size, count in demands) > sum(offered):
+    least = min(known, key=lambda other: (other.request_bytes * other.gpu_count, other.request_bytes))
+    members = [*known, *[least] * (spec.gang_size - len(known))]
+    names = {name for member in members for name in member.pools}
+    offered = [gpu.memory_total_bytes for gpu in gpus if policy.pool_of(gpu).name in names]
+    slots = sum(min(spec.gang_size, total // min(s.request_bytes for s in known)) for total in offered)
+    shares = sum(member.gpu_count for member in members)
+    if shares > slots:
+        whose = "its pool" if policy.pools else "this node"
         return (
             f"Gang {spec.gang} can never fit: its {spec.gang_size} members ask for {shares} shares of a GPU at once, "
-            f"and this node has at most {slots} of that size: ask for fewer members or for less."
+            f"and {whose} has at most {slots} of that size: ask for fewer members or for less."
+        )
+    if not _fit_on_empty(members, gpus, policy):
+        return (
+            f"Gang {spec.gang} can never fit: even while nobody else is here, its {spec.gang_size} members find no "
+            "room together: ask for fewer members or for less."
         )
     return None
+
+
+def _fit_on_empty(members: Collection[WorkloadSpec], gpus: Iterable[Gpu], policy: Policy) -> bool:
+    """Whether all of a gang are admitted where nobody else is, by the rules for homes alone."""
+    empty = {gpu.uuid: replace(gpu, owners=(), confirmed_bytes=0, memory_used_bytes=0, releasing=()) for gpu in gpus}
+    gang = [Workload(WorkloadId(str(number)), member, 0.0) for number, member in enumerate(members)]
+    state = NodeState(replace(policy, queues=()), empty, {workload.id: workload for workload in gang})
+    homes, _ = assign_homes(state, gang)
+    return len(homes.homes) == len(gang)
