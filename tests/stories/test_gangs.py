@@ -341,3 +341,31 @@ def test_two_members_on_one_gpu_start_when_there_is_room_for_both() -> None:
     stage.node.sample()
     stage.node.settle()
     assert stage.runs("red-0", "red-1")
+
+
+def test_a_gang_that_needs_more_than_its_requests_is_at_home_where_all_of_it_can_be_at_once() -> None:
+    """On one Gpu its members would wait for ever, beside a free one, once it is known what they use."""
+    stage = Stage(2)
+    stage.gang("g", 2, request=0.25, limit=1.0, requeue=True)
+    assert stage.home("g-0") == stage.home("g-1") == [0]
+    for name in ("g-0", "g-1"):
+        stage.allocates(name, 0.45)
+    stage.allocates("g-0", 0.6)
+    stage.after(60)
+    assert stage.runs("g-0", "g-1")
+    assert sorted(stage.home("g-0") + stage.home("g-1")) == [0, 1]
+
+
+def test_a_gang_that_needs_more_keeps_its_homes_where_there_are_no_others() -> None:
+    stage = Stage(2)
+    stage.gang("g", 2, request=0.25, limit=1.0, requeue=True)
+    stage.command("other")
+    for name in ("g-0", "g-1"):
+        stage.allocates(name, 0.45)
+    stage.allocates("g-0", 0.6)
+    stage.after(60)
+    assert (stage.home("g-0"), stage.home("g-1"), stage.home("other")) == ([0], [0], [1])
+    assert not stage.runs("g-0")
+    stage.ends("other")
+    stage.after(60)
+    assert stage.runs("g-0", "g-1")

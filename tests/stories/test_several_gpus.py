@@ -341,12 +341,13 @@ def test_gangs_that_need_more_than_their_requests_do_not_stop_each_other_for_eve
     for name in ("a-0", "a-1"):
         stage.allocates(name, 0.7)
     stage.gang("b", 2, request=0.5, limit=1.0, requeue=True)
-    for name in ("b-0", "b-1"):
+    for name, share in (("b-0", 0.6), ("b-1", 0.6), ("a-0", 0.7), ("a-1", 0.7)):
         if stage.runs(name):
-            stage.allocates(name, 0.6)
+            stage.allocates(name, share)
     stage.after(3600)
     ran = [stage.runs(f"{name}-0", f"{name}-1") for name in ("a", "b")]
     assert sorted(ran) == [False, True]
+    assert max(stage.orders(name).count("start") for name in ("a-0", "a-1", "b-0", "b-1")) <= 2
 
 
 @pytest.mark.parametrize("requeue", [True, False])

@@ -106,11 +106,16 @@ class Admission(Paper):
             self.roll_back(checkpoint)
 
     def give_up_incomplete(self, gangs: Mapping[GangKey, Gang]) -> list[Workload]:
-        """Take the homes of gangs that are not whole, or do not all have one; who is on a Gpu keeps its own."""
+        """Take the homes of gangs that are not whole, or do not all have one; who is on a Gpu keeps its own.
+
+        One that has become too large for its homes has others, where there are any.
+        """
         homes, without = self.result.homes, []
         for gang in gangs.values():
             can_run = gang.started or gang.may_start
             if gang.whole and can_run and all(w.id in homes for w in gang.members):
+                if not gang.started:
+                    self._spread_out(gang.members)
                 continue
             for workload in gang.members:
                 if workload.id in homes and not workload.present:
@@ -182,6 +187,7 @@ class Admission(Paper):
                 self._too_large, self.displaced = too_large, displaced
                 return False
         self._bring_together(unit)
+        self._spread_out(unit)
         return True
 
     def _bring_together(self, unit: list[Workload]) -> None:
@@ -196,6 +202,32 @@ class Admission(Paper):
         found = self.best_fit(first, len(unit)) or packed
         for workload, uuid in zip(unit, found, strict=True):
             self.give(workload, (uuid,))
+
+    def _spread_out(self, unit: Sequence[Workload]) -> None:
+        """Members that need more than their requests are not at home where they could never be all at once.
+
+        So as far as there is another place beside the homes of others.
+        """
+        if all(workload.within_request for workload in unit) or any(w.given_home is not None for w in unit):
+            return
+        self.looked_at.costs = True
+        room = {uuid: gpu.capacity_bytes for uuid, gpu in self.state.gpus.items()}
+        for workload in unit:
+            for uuid in self.result.homes[workload.id]:
+                room[uuid] = room.get(uuid, 0) - workload.return_bytes
+        if min(room.values()) >= 0:
+            return
+        checkpoint, room = self.checkpoint(), {uuid: gpu.capacity_bytes for uuid, gpu in self.state.gpus.items()}
+        for workload in unit:
+            self.take(workload)
+        for workload in sorted(unit, key=lambda w: (-w.return_bytes, *admission_order(w))):
+            home = self.best_fit(workload, among=[u for u, left in room.items() if left >= workload.return_bytes])
+            if home is None:
+                self.roll_back(checkpoint)
+                return
+            self.give(workload, home)
+            for uuid in home:
+                room[uuid] -= workload.return_bytes
 
     def admit(self, workload: Workload) -> bool:
         """A home for `workload`, if need be by giving others another one, or none. False: it has to wait."""
