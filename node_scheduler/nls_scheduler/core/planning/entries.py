@@ -80,11 +80,12 @@ def _all_there_is_to_say(
     leaves = bool(current) and target != current
     since = draft.claimed_since(workload) if leaves else None
     told_since = draft.state.at if workload.told_since is None else workload.told_since
+    cause = _cause(draft, workload, target)
     return PlanEntry(
         draft.homes.homes.get(key, ()),
         target,
-        _reason(draft, workload, target, moves),
-        _cause(draft, workload, target) or (_owner_as_cause(draft, workload, target) if leaves else None),
+        _reason(draft, workload, target, moves, cause),
+        cause or (_owner_as_cause(draft, workload, target) if leaves else None),
         None if since is None else draft.state.policy.deadline_at(since, told_since),
         key in draft.yields or (leaves and key not in moves),
         draft.allowances.get(key, 0),
@@ -140,15 +141,21 @@ def _holder(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Wo
     return max(there, key=lambda k: (targets.get(k, ()) != there[k].current, there[k].size_bytes, k), default=None)
 
 
-def _reason(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], moves: Mapping[WorkloadId, GpuUuid]) -> Why:
+def _reason(
+    draft: Draft,
+    workload: Workload,
+    target: tuple[GpuUuid, ...],
+    moves: Mapping[WorkloadId, GpuUuid],
+    cause: WorkloadId | None,
+) -> Why:
     if not workload.takes_part:
         return workload.release_reason or workload.last_reason
     if workload.frozen is not None and not workload.present:
-        return _why_frozen(draft, workload, workload.frozen, target)
+        return _why_frozen(draft, workload, workload.frozen, target, cause)
     if not workload.wants_gpu:
         return workload.suspend_reason or _why_it_left(workload)
     if _is_guest(draft, workload):
-        return _why_guest(draft, workload, target)
+        return _why_guest(draft, workload, target, cause)
     if workload.id in draft.homes.waits:
         return draft.homes.waits[workload.id]
     if workload.id in moves:
@@ -163,13 +170,15 @@ def _reason(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], moves
         return draft.waits.get(workload.id, Why(Reason.WAITS))
     if workload.id in draft.yields:
         return Why(Reason.YIELDS, gpus=target, who=_mentions(draft, draft.yields[workload.id]))
-    return _why_there(draft, workload, target)
+    return _why_there(draft, workload, target, cause)
 
 
-def _why_frozen(draft: Draft, workload: Workload, frozen: Frozen, target: tuple[GpuUuid, ...]) -> Why:
+def _why_frozen(
+    draft: Draft, workload: Workload, frozen: Frozen, target: tuple[GpuUuid, ...], cause: WorkloadId | None
+) -> Why:
     waits = draft.homes.waits.get(workload.id) or draft.waits.get(workload.id) or Why(Reason.WAITS)
     if target:
-        waits = _why_there(draft, workload, target)
+        waits = _why_there(draft, workload, target, cause)
         if waits.kind in _WHY_THERE:
             return Why(Reason.GOES_ON, gpus=target)
     return freezing.why_it_stands(frozen, waits)
@@ -202,11 +211,10 @@ def _is_guest(draft: Draft, workload: Workload) -> bool:
     return bool(draft.state.policy.queues) and workload.present and workload.id in draft.homes.waits
 
 
-def _why_guest(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Why:
+def _why_guest(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], cause: WorkloadId | None) -> Why:
     waits = draft.homes.waits[workload.id]
     if target == workload.current:
         return Why(Reason.STAYS_AS_GUEST, gpus=target, because=(waits,))
-    cause = _cause(draft, workload, target)
     if cause is None:
         return waits
     return Why(Reason.NEEDED, gpus=workload.current, who=_mentions(draft, cause), because=(waits,))
@@ -219,12 +227,12 @@ def _may_come(draft: Draft, workload: Workload, uuid: GpuUuid) -> bool:
     return has_room(state, workload, state.gpus[uuid], beside_bytes=owed)
 
 
-def _why_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Why:
+def _why_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], cause: WorkloadId | None) -> Why:
     lacking: tuple[GpuUuid, ...] = ()
     if workload.phase in (Phase.QUEUED, Phase.SUSPENDED):
         lacking = tuple(u for u in target if not _may_come(draft, workload, u))
     if lacking:
-        holder = _cause(draft, workload, lacking)
+        holder = cause if lacking == target else _cause(draft, workload, lacking)
         if holder is None:
             return Why(Reason.BEING_FREED, gpus=lacking)
         return Why(Reason.HELD, gpus=lacking, who=_mentions(draft, holder))
