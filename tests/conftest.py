@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+_ENDED = pytest.StashKey[int]()
+_OFTEN = 200
+
 # What a shell starts in its background ignores these, and so would every process of the tests.
 for ignored in (signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(ignored) is signal.SIG_IGN:
@@ -51,6 +54,15 @@ def pytest_collection_finish() -> None:
     """
     gc.freeze()
     core.RepresentationPrinter = pretty.RepresentationPrinter
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Nor is, from time to time, what tests have imported: each look through all of that takes half a second."""
+    item.session.stash[_ENDED] = ended = item.session.stash.get(_ENDED, 0) + 1
+    if ended % _OFTEN == 0:
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -196,7 +196,7 @@ PREDICATES = [
     ),
     *_of(
         "core/planning/places/turns.py",
-        ("_starves", "False", "Nobody gets the room that is kept for a cell that starves."),
+        ("starves", "False", "Nobody gets the room that is kept for a cell that starves."),
         ("_may_yield", "True", "A running cell within its request yields to nobody's burst."),
         ("_yields_now", "True", "A holder keeps its Gpu to the end of its cell and of its residency."),
     ),

@@ -35,6 +35,13 @@ class Holder:
         self.thing = thing
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _what_is_there_before_is_no_garbage():
+    """Or each test would look through all that others have imported."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def unraisable():
     """What an object raises at its end nobody can catch; pytest would fail for it, here or in a later test."""

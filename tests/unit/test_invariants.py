@@ -109,7 +109,7 @@ RECORDS = {
     "more requests on GPU 0 than": lambda s: replace(
         spec(s, "bob", request_bytes=TOTAL), plan=entry(s, "bob", target=(s.uuid(0),)).plan
     ),
-    "allowances on GPU 0 are more": lambda s: entry(s, "bob", target=(s.uuid(0),)),
+    "allowances on GPU 0 are more": lambda s: record(s, "bob", current=(s.uuid(0),)),
     "would move for burst, and take from who has less": lambda s: entry(
         s, "bob", target=(s.uuid(0),), reason=Why(Reason.MORE_ROOM)
     ),
