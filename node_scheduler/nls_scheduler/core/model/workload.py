@@ -338,10 +338,13 @@ class Workload:
 
     @computed_once
     def home_facts(self) -> tuple[object, ...]:
-        """All of it that homes always follow from: where one is that has a home and can move says nothing."""
+        """All of it that homes always follow from: where one is that has a home and can move says nothing.
+
+        Of one that cannot move only where it is does.
+        """
         always = (self.id, self.spec, self.submitted_at, self.home, self.given_home, self.takes_part, self.stands_on)
-        if len(self.home) == 1 and self.spec.movable and self.wish is None and self.move is None:
-            return always
+        if len(self.home) == 1 and self.wish is None and self.move is None and not self.spec.resizable:
+            return always if self.spec.movable else (*always, self.current)
         since = (self.waiting_since, self.resident_since)
         return (*always, self.phase, self.current, self.wish, self.move, *since, self.gang_done, self.gang_trouble)
 
