@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from nls_scheduler.core.model.commands import StartProcess
 from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.core.model.reasons import Reason
@@ -267,3 +269,14 @@ def test_who_is_displaced_to_another_gpu_reads_for_whom() -> None:
     stage.node.settle()
     assert stage.runs("second")
     assert stage.gpu("second") == 0
+
+
+@pytest.mark.parametrize("names", [("large", "small"), ("small", "large")])
+def test_who_is_owed_a_whole_gpu_has_it_whoever_of_the_others_came_first(names: tuple[str, str]) -> None:
+    """Without the large one the queue is down to its share: the small one has to go before."""
+    stage = Stage(1, queues=(Queue("a", quota={POOL: 0.25}), Queue("b", quota={POOL: 1.0})))
+    for name in names:
+        stage.notebook(name, size := {"large": 0.75, "small": 0.1}[name], size, queue="a")
+    stage.command("owner", queue="b")
+    assert stage.runs("owner")
+    assert (stage.home("large"), stage.home("small")) == ([], [])

@@ -13,7 +13,7 @@ from nls_scheduler.core.planning.homes.queue_ledger import comes_back
 from nls_scheduler.core.planning.making_room.victims import harm
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from nls_scheduler.core.model.ids import GpuUuid
     from nls_scheduler.core.model.workload import Workload
@@ -33,9 +33,7 @@ def displace(admission: Admission, newcomer: Workload) -> bool:
         if not attempt.candidates:
             continue
         admission.looked_at.places = admission.looked_at.costs = True
-        checkpoint = admission.checkpoint()
-        if not attempt.succeeds():
-            admission.roll_back(checkpoint)
+        if not (attempt.tried(attempt.succeeds) or attempt.tried(attempt.succeeds_on_one_gpu)):
             continue
         for unit, _ in attempt.taken:
             admission.result.moved_for.update({victim.id: newcomer.id for victim in unit})
@@ -82,6 +80,15 @@ class _Attempt:
         key = key_of(workload.spec)
         return (workload,) if key is None else tuple(w for w in self._admission.admitted() if key_of(w.spec) == key)
 
+    def tried(self, way: Callable[[], bool]) -> bool:
+        """Whether it is admitted this way; if not nothing is changed."""
+        checkpoint = self._admission.checkpoint()
+        if way():
+            return True
+        self._admission.roll_back(checkpoint)
+        self.taken.clear()
+        return False
+
     def succeeds(self) -> bool:
         """Admit the newcomer if those who may be taken are enough; else leave a mess, for the caller to undo."""
         while (obstacle := self._ledger.obstacle(self._newcomer, self._pool)) is not None:
@@ -97,6 +104,38 @@ class _Attempt:
         self._give_back(home)
         self._admission.give(self._newcomer, home)
         return True
+
+    def succeeds_on_one_gpu(self) -> bool:
+        """As `succeeds`, the smallest of one Gpu first: the one that brings its queue down to its share may go last."""
+        admission, newcomer = self._admission, self._newcomer
+        if newcomer.fewest_gpus > 1:
+            return False
+        on: dict[GpuUuid, list[Unit]] = {}
+        options = []
+        for unit in sorted(self.candidates, key=lambda unit: sum(w.spec.request_bytes for w in unit)):
+            for uuid in {uuid for w in unit for uuid in admission.result.homes[w.id]}:
+                on.setdefault(uuid, []).append(unit)
+        for uuid in admission.open_gpus(newcomer, self._pool):
+            for unit in on.get(uuid, ()):
+                if not self._may_be_on(uuid) and self._may(unit):
+                    self._take(unit)
+            if self._may_be_on(uuid):
+                options.append((self._cost([unit for unit, _ in self.taken]), uuid, list(self.taken)))
+            while self.taken:
+                self._give(*self.taken.pop())
+        if not options:
+            return False
+        _, uuid, needed = min(options, key=lambda option: option[:2])
+        for unit, _ in needed:
+            self._take(unit)
+        self._give_back((uuid,))
+        admission.give(newcomer, (uuid,))
+        return True
+
+    def _may_be_on(self, uuid: GpuUuid) -> bool:
+        """Whether there is room for the newcomer as things are, and its queue lets it in."""
+        has_room = self._admission.has_home_room(self._newcomer, uuid)
+        return has_room and self._ledger.obstacle(self._newcomer, self._pool) is None
 
     def _left(self) -> Iterator[Unit]:
         """Who may still be displaced: nobody is taken from a queue that has come down to its share meanwhile."""
@@ -177,8 +216,7 @@ class _Attempt:
         """Whoever turns out not to be in the way keeps the home, those who would suffer most first."""
         for unit, old in reversed(list(self.taken)):
             self._give(unit, old)
-            room = all(self._admission.has_home_room(self._newcomer, uuid) for uuid in home)
-            if room and self._ledger.obstacle(self._newcomer, self._pool) is None:
+            if all(map(self._may_be_on, home)):
                 self.taken.remove((unit, old))
             else:
                 for victim in unit:
