@@ -117,3 +117,18 @@ def test_a_kept_notebook_whose_home_another_queue_has_now_stays_while_its_memory
     assert stage.runs("owner", "guest")
     stage.after(2)
     assert stage.phase("guest") in ("queued", "suspended")
+
+
+def test_who_is_to_go_home_when_it_is_kept_no_longer_is_waited_for_with_a_timer() -> None:
+    """Its home is another one since its Gpu was out of service for a moment."""
+    stage = Stage(2)
+    stage.node.deaf = True
+    stage.notebook("gus", 0.5, 0.5)
+    stage.cell_starts("gus")
+    stage.health(0, healthy=False)
+    stage.health(0, healthy=True)
+    stage.user_keeps("gus", 100)
+    stage.cell_ends("gus")
+    assert (stage.gpu("gus"), stage.home("gus")) == (0, [1])
+    stage.after(101)
+    assert stage.gpu("gus") == 1

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from nls_scheduler.core.model import events as ev
-from nls_scheduler.core.model.commands import FreezeProcess, StopProcess, SuspendProcess, ThawProcess, TrimMemory
+from nls_scheduler.core.model.commands import (
+    FreezeProcess,
+    StartProcess,
+    StopProcess,
+    SuspendProcess,
+    ThawProcess,
+    TrimMemory,
+)
 from nls_scheduler.core.model.pools import Pool
 from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.core.model.reasons import Reason, Why
@@ -277,6 +284,28 @@ def test_a_cell_that_goes_on_may_have_to_stand_still_again() -> None:
     stage.after(11)
     assert [order for order in stage.orders("alice") if order != "trim"] == ["start", "freeze", "thaw", "freeze"]
     assert stage.runs("carol")
+
+
+def test_what_has_come_back_with_it_is_counted_before_a_sample_shows_it() -> None:
+    stage = a_stage()
+    stage.node.deaf = True
+    for name in ("alice", "bob"):
+        stage.notebook(name, 0.125)
+        stage.cell_starts(name)
+        if name == "alice":
+            stage.allocates(name, 1.0)
+    stage.after(15)
+    assert (stage.phase("alice"), stage.phase("bob")) == ("suspended", "running")
+    bob = stage.workload("bob").id
+    stage.node.finish_cell(bob)
+    while stage.pending("alice") is None:
+        stage.completes("bob")
+    stage.node.start_cell(bob)
+    thaw = stage.pending("alice")
+    assert isinstance(thaw, ThawProcess)
+    stage.node.complete(thaw)
+    assert stage.workload("alice").size_bytes == TOTAL
+    assert not isinstance(stage.pending("bob"), StartProcess)
 
 
 def test_its_user_can_neither_suspend_nor_migrate_it_meanwhile() -> None:

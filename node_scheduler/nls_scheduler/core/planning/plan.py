@@ -92,4 +92,9 @@ def _wakes_of(state: NodeState, entries: Mapping[WorkloadId, PlanEntry]) -> list
         for w in state.workloads.values()
         if w.suspend_failed_at is not None and w.phase is Phase.RUNNING and entries[w.id].target != w.current
     ]
-    return [*deadlines, *map(state.policy.interrupt_at, deadlines), *again, *freezing.wakes_at(state, entries)]
+    kept = [
+        w.keep_until
+        for w in state.workloads.values()
+        if w.keep_until is not None and w.present and entries[w.id].target != w.current
+    ]
+    return [*deadlines, *map(state.policy.interrupt_at, deadlines), *again, *kept, *freezing.wakes_at(state, entries)]

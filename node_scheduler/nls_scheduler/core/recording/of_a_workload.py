@@ -207,6 +207,9 @@ def _(event: ev.ProcessThawed, workload: Workload, state: NodeState) -> NodeStat
         perhaps_locked=False,
         frozen=None,
         current=frozen.gpus,
+        # All of it has come back at once: nobody has to see that first.
+        memory_used=dict.fromkeys(frozen.gpus, frozen.bytes),
+        measured=True,
         waiting_since=None,
         wants_gpu=workload.release_reason is None and workload.suspend_reason is None,
         resident_since=event.at,
