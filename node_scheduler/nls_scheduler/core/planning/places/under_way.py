@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def chosen_together(state: NodeState, homes: Homes) -> dict[WorkloadId, GpuUuid]:
     """Who goes where because several were chosen together: now, or before and not there yet.
 
-    What was chosen before holds for who is off its Gpu, and as long as the workload for which it leaves is there.
+    What was chosen before holds for who is off its Gpu, and as long as the workload for which it leaves has a home.
     """
     bound = {}
     for key, workload in state.workloads.items():
@@ -31,7 +31,7 @@ def chosen_together(state: NodeState, homes: Homes) -> dict[WorkloadId, GpuUuid]
             continue
         if not move.to:
             continue  # it lost its home when it might not borrow yet: nowhere was chosen for it
-        if move.for_whom in state.workloads or workload.phase in (Phase.SUSPENDING, Phase.SUSPENDED):
+        if move.for_whom in homes.homes or workload.phase in (Phase.SUSPENDING, Phase.SUSPENDED):
             (bound[key],) = move.to
     return {key: uuid for key, uuid in (bound | homes.bound).items() if state.workloads[key].stands_on is None}
 
@@ -111,9 +111,9 @@ def _note_cause(draft: Draft, bound: Workload) -> None:
 
 
 def _cause_of_leaving(draft: Draft, bound: Workload) -> WorkloadId | None:
-    """The guarantee for which `bound` leaves its Gpu; `None`: for the burst of all."""
+    """The guarantee for which `bound` leaves its Gpu; `None`: for the burst of all, or nobody has that any more."""
     cause = draft.homes.moved_for.get(bound.id, None if bound.move is None else bound.move.for_whom)
-    return cause if bound.present and cause in draft.state.workloads else None
+    return cause if bound.present and cause in draft.homes.homes else None
 
 
 def _is_awaited(draft: Draft, bound: Workload) -> bool:
