@@ -178,6 +178,8 @@ class Draft:
         """Take `victim` off its place, with the claim that makes it necessary."""
         left = Left(victim, self.rooms.target[victim.id], self.cause.get(victim.id), self.since.get(victim.id))
         self.rooms.remove(victim)
+        if victim.present and gpu not in victim.current and victim.id in self.cause:
+            return left  # it was to come here only since it leaves for another
         owed = self._claims_of(self._who_is_owed(gpu), victim)
         if owed:
             since, self.cause[victim.id] = (self._unmet(gpu, owed) or owed)[0]
