@@ -79,8 +79,8 @@ def homes_of(state: NodeState, alive: list[Workload]) -> KnownHomes:
 
 def _facts(state: NodeState) -> Facts:
     gpus = tuple([gpu.home_facts for gpu in state.gpus.values()])
-    # Of who takes no part any more only a gang has to know whether it is still there.
-    workloads = tuple([w.home_facts for w in state.workloads.values() if w.takes_part or w.spec.gang is not None])
+    # Those who take no part any more as well: others may be on their way for one of them.
+    workloads = tuple([workload.home_facts for workload in state.workloads.values()])
     return (state.policy, gpus, tuple(state.usable), workloads)
 
 
