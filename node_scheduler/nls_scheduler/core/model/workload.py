@@ -343,8 +343,11 @@ class Workload:
         Of one that cannot move only where it is does.
         """
         always = (self.id, self.spec, self.submitted_at, self.home, self.given_home, self.takes_part, self.stands_on)
-        if len(self.home) == 1 and self.wish is None and self.move is None and not self.spec.resizable:
-            return always if self.spec.movable else (*always, self.current)
+        if len(self.home) == 1 and self.wish is None and self.move is None:
+            if self.spec.movable:
+                return always
+            if not self.spec.resizable and self.spec.gang is None:
+                return (*always, self.current)
         since = (self.waiting_since, self.resident_since)
         return (*always, self.phase, self.current, self.wish, self.move, *since, self.gang_done, self.gang_trouble)
 
