@@ -331,6 +331,16 @@ def test_others_are_named_by_what_they_are(viewer: Viewer, reads: str) -> None:
     assert told(Why(Reason.HELD, gpus=(A,), who=(ALICE, BOB, POD)), viewer) == reads
 
 
+def test_of_several_others_it_is_told_how_many_they_are() -> None:
+    who = (BOB, ALICE, POD, BOB, ALICE, BOB)
+    assert told(Why(Reason.HELD, gpus=(A,), who=who), Viewer()) == (
+        "GPU 0 is held by 3 commands of other users and 2 notebooks of other users and another user's pod"
+    )
+    assert told(Why(Reason.HELD, gpus=(A,), who=who[:4]), Viewer(ANNA)) == (
+        "GPU 0 is held by 2 commands of other users and alice and another user's pod"
+    )
+
+
 def about(why: Why, name: str) -> Why:
     """`why` with everybody in it called `name`, of one user."""
     who = tuple(Mention("w3", name, "notebook", BERT) for _ in why.who)
@@ -400,7 +410,7 @@ def templates() -> list[str]:
         for kind in Reason
         if kind is not Reason.SAID
         for gpus, names, because, numbers in values
-        for who in ((ALICE,), MANY, (BOB, POD))
+        for who in ((ALICE,), MANY, (BOB, POD), (BOB, BOB, POD, POD))
         if kind is not Reason.ROOMIER_ELSEWHERE or len(gpus) > 1
     ]
     found = {HIDDEN_REASON}

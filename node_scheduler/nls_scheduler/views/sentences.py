@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import Counter
 from dataclasses import dataclass
 from string import Formatter
 from typing import TYPE_CHECKING, Any, Final
@@ -145,6 +146,18 @@ class Names:
         name = self.viewer.calls(mentioned)
         return name if self.viewer.knows(mentioned) else Parts(name)
 
+    def parts_of(self, mentioned: Sequence[Mention]) -> list[str | Parts]:
+        """Several, each as it is called; of those of others only how many of each kind."""
+        hidden = Counter(each.kind for each in mentioned if not self.viewer.knows(each))
+        told: list[str | Parts] = []
+        for each in mentioned:
+            many = 0 if self.viewer.knows(each) else hidden.pop(each.kind, -1)
+            if many > 1:
+                told.append(Parts(f"%1 {each.kind}s of other users", (str(many),)))
+            elif many >= 0:
+                told.append(self.part(each))
+        return told
+
     def told(self, why: Why) -> Parts:
         """As `parts`, once for what several reasons of one plan have behind them."""
         known = self._told.get(id(why))
@@ -263,7 +276,7 @@ class _Words:
 
     @property
     def who(self) -> str | Parts:
-        return _joined(" and ", [self._called.part(each) for each in self._why.who])
+        return _joined(" and ", self._called.parts_of(self._why.who))
 
     @property
     def gpus(self) -> str | Parts:
