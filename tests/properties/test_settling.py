@@ -39,6 +39,7 @@ FOUND = [
     ("beside a cluster", 63820),
     ("beside a cluster, where more is promised", 62102),
     ("beside a cluster, where more is promised", 68366),
+    ("without configuration", 68838),
     ("beside a cluster, where more is promised", 62907),
     ("where more is promised", 62528),
     ("where allocators cache", 231),

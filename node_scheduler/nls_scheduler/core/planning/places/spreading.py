@@ -36,6 +36,8 @@ _LEAST_GAIN: Final = 0.0002
 def place_together(draft: Draft) -> None:
     """Those who are on no Gpu yet, and were placed one after another, once more all at once; nobody leaves for it."""
     for_whom, awaited = set(draft.cause.values()), _awaited_homes(draft)
+    # Nor who comes home to where others leave who were chosen together: nobody would come there then.
+    awaited |= {uuid for key in draft.bound for uuid in draft.state.workloads[key].current}
     coming = [w for w in _coming(draft) if w.spec.may_borrow and not w.wish and w.id not in for_whom | {*draft.bound}]
     coming = [w for w in coming if not _is_at_home(draft, w, awaited)]
     if len(coming) < 2:
