@@ -15,13 +15,15 @@ from test_histories import Histories
 from test_queue_histories import QueueHistories
 
 from nls_scheduler.core import simulator
+from nls_scheduler.core.model.commands import SetTimer
+from nls_scheduler.core.model.events import TimerFired
 from nls_scheduler.core.model.ids import WorkloadId
 from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.core.planning.homes import known
 from nls_scheduler.core.planning.homes.assign import assign_homes
 from nls_scheduler.core.planning.line import joined
 from nls_scheduler.core.planning.plan import make_plan
-from stage import Stage
+from stage import TOTAL, Stage
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
@@ -30,8 +32,10 @@ from typing import TYPE_CHECKING
 from step_latency import departments, history
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from nls_scheduler.core.model.commands import Command
+    from nls_scheduler.core.model.gpu import Gpu
     from nls_scheduler.core.model.state import NodeState, PlanEntry
     from nls_scheduler.core.model.workload import Workload
 
@@ -278,3 +282,48 @@ def test_in_random_histories_the_last_plan_changes_nothing(machine: type[Histori
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
         ),
     )
+
+
+@pytest.fixture
+def once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind each step that orders nothing its time comes once more, and nothing is ordered then either."""
+    step = simulator.step
+
+    def twice(state, event):
+        after, commands = step(state, event)
+        if not _orders(commands):
+            assert not _orders(step(after, TimerFired(after.at))[1])
+        return after, commands
+
+    monkeypatch.setattr(simulator, "step", twice)
+
+
+def _orders(commands: Iterable[Command]) -> list[Command]:
+    return [command for command in commands if not isinstance(command, SetTimer)]
+
+
+@pytest.mark.usefixtures("once_more")
+@pytest.mark.parametrize("seed", [2, 3])
+def test_on_a_crowded_node_nothing_waits_for_another_event(seed: int) -> None:
+    assert history(4, 28, examples(450), None, seed)
+
+
+@pytest.mark.usefixtures("once_more")
+def test_whose_home_is_found_with_moves_waits_for_no_other_event() -> None:
+    """Its home is known from this step on, and with it since when others are to leave for it."""
+    for seed in range(examples(150)):
+        chance = random.Random(seed)
+        stage = Stage(2, with_one_small_gpu)
+        names = [f"user-{number}" for number in range(4)]
+        for name in names:
+            stage.notebook(name, chance.choice((0.025, 0.1, 0.3, 0.5)), chance.choice((0.5, 1.0)))
+            stage.cell_starts(name)
+            if stage.runs(name):
+                stage.holds(name, chance.uniform(0.1, 0.4), cached=chance.uniform(0.0, 0.6))
+            if chance.random() < 0.5:
+                stage.cell_ends(name)
+            stage.after(chance.choice((1, 60)))
+
+
+def with_one_small_gpu(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+    return (replace(gpus[0], memory_total_bytes=TOTAL * 3 // 10), gpus[1])
