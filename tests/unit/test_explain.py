@@ -160,3 +160,15 @@ def test_whose_cell_stands_still_reads_where_alone_it_goes_on() -> None:
     stage.ends("bob")
     ends = "Its process stands still: it goes on when GPU 1 has room for it, and is ended then."
     assert told(stage, "bob")["steps"][-1] == ends
+
+
+def test_room_that_is_kept_for_another_is_not_offered_for_a_smaller_request() -> None:
+    stage = Stage(2, starvation_s=60.0)
+    for name in ("first", "second"):
+        stage.command(name, 0.75)
+    stage.command("whole", gpu_count=2)
+    stage.after(10)
+    stage.command("small", 0.5)
+    assert told(stage, "small")["advice"] == ["There is room for a request of 4 GiB now."]
+    stage.after(60)
+    assert told(stage, "small")["advice"] == []

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from nls_scheduler.core.model.events import WorkloadRespecified
 from nls_scheduler.core.model.priorities import priority_word
 from nls_scheduler.core.model.reasons import Reason
 from nls_scheduler.core.model.workload import Kind, Phase
@@ -15,6 +16,7 @@ from nls_scheduler.core.planning.homes.admission import Admission
 from nls_scheduler.core.planning.homes.queue_ledger import ledger_of
 from nls_scheduler.core.planning.making_room.rooms import Rooms, has_room, out_of_service, room_bytes
 from nls_scheduler.core.planning.places.freezing import freeze_at, may_freeze
+from nls_scheduler.core.step import step
 from nls_scheduler.units.sizes import format_bytes, format_bytes_down, format_bytes_up, format_seconds
 from nls_scheduler.views.queues import pool_figures
 from nls_scheduler.views.sentences import Names, sentence
@@ -139,8 +141,8 @@ def _queue(state: NodeState, workload: Workload) -> dict[str, Any] | None:
     }
 
 
-def _smaller(workload: Workload, admission: Admission) -> list[str]:
-    """The largest request that there is room for on as many GPUs."""
+def _smaller(state: NodeState, workload: Workload, admission: Admission) -> list[str]:
+    """The largest request that there is room for on as many GPUs, if it would have that: none is kept for others."""
     spec = workload.spec
     rooms = [[(admission.free.get(u, 0), u) for u in admission.open_gpus(workload, pool)] for pool in spec.pools]
     best = [sorted(room, reverse=True)[: spec.gpu_count] for room in rooms if len(room) >= spec.gpu_count]
@@ -152,6 +154,9 @@ def _smaller(workload: Workload, admission: Admission) -> list[str]:
     smaller = replace(workload, spec=replace(spec, request_bytes=largest, limit_bytes=max(largest, spec.limit_bytes)))
     chosen = next(chosen for chosen in best if chosen[-1][0] == largest)
     if not all(admission.has_home_room(smaller, uuid) for _, uuid in chosen):
+        return []
+    asked, _ = step(state, WorkloadRespecified(state.at, workload.id, smaller.spec))
+    if not asked.workloads[workload.id].home:
         return []
     return [f"There is room for a request of {format_bytes_down(largest)} now."]
 
@@ -256,7 +261,7 @@ def _advice(state: NodeState, workload: Workload, entry: PlanEntry, admission: A
             nothing_used = held_back.because[0].kind is Reason.QUEUE_QUOTA and not held_back.because[0].numbers[0]
             what = "use another one" if nothing_used else "end something of that queue, or use another one"
             return [f"Its queue keeps it out: {what}.{softer}"]
-        return _smaller(workload, admission)
+        return _smaller(state, workload, admission)
     if workload.stands_on is not None:
         return [f"Its cell goes on when {state.label(workload.stands_on)} has room: nowhere else can it."]
     if not workload.within_request:
