@@ -280,3 +280,15 @@ def test_who_is_owed_a_whole_gpu_has_it_whoever_of_the_others_came_first(names: 
     stage.command("owner", queue="b")
     assert stage.runs("owner")
     assert (stage.home("large"), stage.home("small")) == ([], [])
+
+
+def test_who_is_owed_several_gpus_has_them_although_the_one_with_the_least_harm_has_to_be_the_last_to_go() -> None:
+    stage = Stage(2, queues=(Queue("a", quota={POOL: 0.5}), Queue("b", quota={POOL: 1.5})))
+    stage.notebook("large", 0.9, 0.9, queue="a")
+    stage.user_suspends("large")
+    for name, size, queue in (("middle", 0.5, "a"), ("firm", 0.4, "b")):
+        stage.command(name, size, queue=queue, requeue=True)
+    assert [stage.home(name) for name in ("large", "middle", "firm")] == [[0], [1], [1]]
+    stage.command("owner", 0.55, queue="b", gpu_count=2)
+    assert stage.runs("owner", "firm")
+    assert (stage.home("large"), stage.home("middle")) == ([], [])

@@ -33,7 +33,7 @@ def displace(admission: Admission, newcomer: Workload) -> bool:
         if not attempt.candidates:
             continue
         admission.looked_at.places = admission.looked_at.costs = True
-        if not (attempt.tried(attempt.succeeds) or attempt.tried(attempt.succeeds_on_one_gpu)):
+        if not (attempt.tried(attempt.succeeds) or attempt.tried(attempt.succeeds_smallest_first)):
             continue
         for unit, _ in attempt.taken:
             admission.result.moved_for.update({victim.id: newcomer.id for victim in unit})
@@ -91,6 +91,19 @@ class _Attempt:
 
     def succeeds(self) -> bool:
         """Admit the newcomer if those who may be taken are enough; else leave a mess, for the caller to undo."""
+        if not self._let_in():
+            return False
+        home = self._free_gpus(self._cost)
+        return self._scattered() if home is None else self._admitted_on(home)
+
+    def succeeds_smallest_first(self) -> bool:
+        """As `succeeds`, Gpu by Gpu, the smallest first: who brings its queue down to its share may go last."""
+        self.candidates.sort(key=lambda unit: _size_bytes([unit]))
+        home = self._free_gpus(_size_bytes)
+        return home is not None and self._let_in() and self._admitted_on(home)
+
+    def _let_in(self) -> bool:
+        """Take as many as have to go before the newcomer's queue lets it in; False: there are not enough."""
         while (obstacle := self._ledger.obstacle(self._newcomer, self._pool)) is not None:
             queue = obstacle.queue
             below = (unit for unit in self._left() if queue in self._ledger.tree.chain(self._ledger.leaf(unit[0])))
@@ -98,44 +111,12 @@ class _Attempt:
             if victims is None:
                 return False
             self._take(victims)
-        home = self._free_gpus()
-        if home is None:
-            return self._scattered()
+        return True
+
+    def _admitted_on(self, home: tuple[GpuUuid, ...]) -> bool:
         self._give_back(home)
         self._admission.give(self._newcomer, home)
         return True
-
-    def succeeds_on_one_gpu(self) -> bool:
-        """As `succeeds`, the smallest of one Gpu first: the one that brings its queue down to its share may go last."""
-        admission, newcomer = self._admission, self._newcomer
-        if newcomer.fewest_gpus > 1:
-            return False
-        on: dict[GpuUuid, list[Unit]] = {}
-        options = []
-        for unit in sorted(self.candidates, key=lambda unit: sum(w.spec.request_bytes for w in unit)):
-            for uuid in {uuid for w in unit for uuid in admission.result.homes[w.id]}:
-                on.setdefault(uuid, []).append(unit)
-        for uuid in admission.open_gpus(newcomer, self._pool):
-            for unit in on.get(uuid, ()):
-                if not self._may_be_on(uuid) and self._may(unit):
-                    self._take(unit)
-            if self._may_be_on(uuid):
-                options.append((self._cost([unit for unit, _ in self.taken]), uuid, list(self.taken)))
-            while self.taken:
-                self._give(*self.taken.pop())
-        if not options:
-            return False
-        _, uuid, needed = min(options, key=lambda option: option[:2])
-        for unit, _ in needed:
-            self._take(unit)
-        self._give_back((uuid,))
-        admission.give(newcomer, (uuid,))
-        return True
-
-    def _may_be_on(self, uuid: GpuUuid) -> bool:
-        """Whether there is room for the newcomer as things are, and its queue lets it in."""
-        has_room = self._admission.has_home_room(self._newcomer, uuid)
-        return has_room and self._ledger.obstacle(self._newcomer, self._pool) is None
 
     def _left(self) -> Iterator[Unit]:
         """Who may still be displaced: nobody is taken from a queue that has come down to its share meanwhile."""
@@ -165,13 +146,13 @@ class _Attempt:
         """The greatest that anybody of `unit` suffers."""
         return max(_harm(self._admission, victim) for victim in unit)
 
-    def _free_gpus(self) -> tuple[GpuUuid, ...] | None:
+    def _free_gpus(self, cost: Callable[[list[Unit]], object]) -> tuple[GpuUuid, ...] | None:
         """As many Gpus as it spans, one after another the one that costs least; `None`: there are not enough."""
         chosen: list[GpuUuid] = []
         gpus = self._admission.open_gpus(self._newcomer, self._pool)
         while len(chosen) < self._newcomer.fewest_gpus:
             needs = [(uuid, self._needed_on(uuid)) for uuid in gpus if uuid not in chosen]
-            options = [(self._cost(needed), uuid, needed) for uuid, needed in needs if needed is not None]
+            options = [(cost(needed), uuid, needed) for uuid, needed in needs if needed is not None]
             if not options:
                 return None
             _, uuid, needed = min(options, key=lambda option: option[:2])
@@ -216,7 +197,8 @@ class _Attempt:
         """Whoever turns out not to be in the way keeps the home, those who would suffer most first."""
         for unit, old in reversed(list(self.taken)):
             self._give(unit, old)
-            if all(map(self._may_be_on, home)):
+            room = all(self._admission.has_home_room(self._newcomer, uuid) for uuid in home)
+            if room and self._ledger.obstacle(self._newcomer, self._pool) is None:
                 self.taken.remove((unit, old))
             else:
                 for victim in unit:
@@ -242,6 +224,10 @@ class _Attempt:
                 return False
             self._admission.give(victim, home)
         return True
+
+
+def _size_bytes(units: list[Unit]) -> int:
+    return sum(w.spec.request_bytes for unit in units for w in unit)
 
 
 def _harm(admission: Admission, victim: Workload) -> tuple[object, ...]:
