@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.core.model.reasons import Reason
@@ -139,3 +141,11 @@ def test_the_room_that_an_exchange_leaves_is_the_first_one_s_in_line() -> None:
     assert stage.runs("first")
     assert stage.runs("wide")
     assert stage.phase("second") == "queued"
+
+
+@pytest.mark.parametrize("oversubscribe", [1.0, 1.1, 1.2, 1.3, 1.4, 1.7, 1.9, 2.0])
+def test_a_whole_gpu_is_one_however_much_is_promised_of_it(oversubscribe: float) -> None:
+    """What it counts there and what the Gpu counts are the same to the byte."""
+    stage = Stage(1, oversubscribe=oversubscribe)
+    stage.command("training")
+    assert stage.runs("training")
