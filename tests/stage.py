@@ -40,6 +40,11 @@ def bare(why: Why) -> Why:
     return replace(why, because=())
 
 
+def with_one_small_gpu(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+    """Of two; for `Stage`'s `connect`."""
+    return (replace(gpus[0], memory_total_bytes=TOTAL * 3 // 10), gpus[1])
+
+
 class Stage:
     """Gpus of 16 GiB. Sizes are fractions of one; everything that is ordered is done at once unless a story waits."""
 

@@ -23,7 +23,7 @@ from nls_scheduler.core.planning.homes import known
 from nls_scheduler.core.planning.homes.assign import assign_homes
 from nls_scheduler.core.planning.line import joined
 from nls_scheduler.core.planning.plan import make_plan
-from stage import TOTAL, Stage
+from stage import Stage, with_one_small_gpu
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from nls_scheduler.core.model.commands import Command
-    from nls_scheduler.core.model.gpu import Gpu
     from nls_scheduler.core.model.state import NodeState, PlanEntry
     from nls_scheduler.core.model.workload import Workload
 
@@ -323,7 +322,3 @@ def test_whose_home_is_found_with_moves_waits_for_no_other_event() -> None:
             if chance.random() < 0.5:
                 stage.cell_ends(name)
             stage.after(chance.choice((1, 60)))
-
-
-def with_one_small_gpu(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    return (replace(gpus[0], memory_total_bytes=TOTAL * 3 // 10), gpus[1])

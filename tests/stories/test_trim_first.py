@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from nls_scheduler.core.model.commands import SuspendProcess, TrimMemory
-from nls_scheduler.core.model.values import replace
-from stage import TOTAL, Stage
-
-if TYPE_CHECKING:
-    from nls_scheduler.core.model.gpu import Gpu
+from stage import Stage, with_one_small_gpu
 
 
 def test_a_guarantee_that_only_caches_are_in_the_way_of_costs_nobody_their_gpu() -> None:
@@ -140,10 +134,7 @@ def test_a_burst_that_waits_gets_the_room_of_caches_before_anybody_s_place() -> 
 def test_who_was_chosen_with_others_to_move_is_trimmed_first(executing: bool) -> None:
     """Bob's home is found in a search that counts what alice holds, and sends her home."""
 
-    def one_is_small(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-        return (replace(gpus[0], memory_total_bytes=TOTAL * 3 // 10), gpus[1])
-
-    stage = Stage(2, one_is_small)
+    stage = Stage(2, with_one_small_gpu)
     stage.notebook("alice", 0.025)
     stage.cell_starts("alice")
     stage.holds("alice", 0.375, cached=0.625)

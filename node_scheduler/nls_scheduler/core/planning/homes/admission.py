@@ -12,6 +12,7 @@ from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.homes import elastic, repacking
 from nls_scheduler.core.planning.homes.displacing import displace
 from nls_scheduler.core.planning.homes.paper import Paper, admission_order, counts, pinned_to
+from nls_scheduler.core.planning.making_room.occupancy import Occupancy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -211,23 +212,23 @@ class Admission(Paper):
         if all(workload.within_request for workload in unit) or any(w.given_home is not None for w in unit):
             return
         self.looked_at.costs = True
-        room = {uuid: gpu.capacity_bytes for uuid, gpu in self.state.gpus.items()}
+        capacity = {uuid: gpu.capacity_bytes for uuid, gpu in self.state.gpus.items()}
+        needed = Occupancy(capacity, lambda workload, _: workload.return_bytes)
         for workload in unit:
-            for uuid in self.result.homes[workload.id]:
-                room[uuid] = room.get(uuid, 0) - workload.return_bytes
-        if min(room.values()) >= 0:
+            needed.put(workload, self.result.homes[workload.id])
+        if min(needed.left[0].values()) >= 0:
             return
-        checkpoint, room = self.checkpoint(), {uuid: gpu.capacity_bytes for uuid, gpu in self.state.gpus.items()}
+        checkpoint = self.checkpoint()
         for workload in unit:
             self.take(workload)
+            needed.take(workload)
         for workload in sorted(unit, key=lambda w: (-w.return_bytes, *admission_order(w))):
-            home = self.best_fit(workload, among=[u for u, left in room.items() if left >= workload.return_bytes])
+            home = self.best_fit(workload, among=[uuid for uuid in capacity if needed.has_room(workload, uuid)])
             if home is None:
                 self.roll_back(checkpoint)
                 return
             self.give(workload, home)
-            for uuid in home:
-                room[uuid] -= workload.return_bytes
+            needed.put(workload, home)
 
     def admit(self, workload: Workload) -> bool:
         """A home for `workload`, if need be by giving others another one, or none. False: it has to wait."""
