@@ -85,7 +85,8 @@ class Place(NamedTuple):
     Attributes:
         extent: is the part's.
         is_there: its memory is allocated.
-        stretch_bytes: so much is to be allocated from there on, as huge pages; the part is the first of it.
+        stretch_bytes: so much is to be allocated from there on, as huge pages; the part is the first of it, and others
+            that are filled with it may follow.
     """
 
     extent: Extent
@@ -214,6 +215,7 @@ class Arena:
         """
         self._settle()
         self._window.begin()
+        self._tails[MEMORY].spare.sort(reverse=True)  # what lies side by side is taken one after another
         self._taken_bytes = 0
         now = time.monotonic()
         if self._budget_bytes < _PLENTY_BYTES or now - self._asked_at > _ANSWER_HOLDS_S:
@@ -267,14 +269,28 @@ class Arena:
 
         Raises NoRoomError, or OSError when the system refuses.
         """
-        place = self.reserve(content.nbytes, must=must)
+        place = self._reserve(content.nbytes, must=must)
         if place is None:
             return self._append_to_spill(content)
-        self.fill(place, content)
+        self.fill([(place, 0)], content)
         return place.extent
 
-    def reserve(self, size_bytes: int, *, must: bool = False) -> Place | None:
-        """A place in memory for a part; `None` where no room is left for it."""
+    def reserve(self, sizes_bytes: Iterable[int]) -> list[Place | None]:
+        """Places in memory for parts that are filled together; `None` for each that no room is left for."""
+        places: list[Place | None] = []
+        stretch: list[int] = []
+        for size_bytes in sizes_bytes:
+            if size_bytes == CHUNK_BYTES and stretch:
+                places.append(Place(Extent(MEMORY, stretch.pop(), size_bytes), is_there=False))
+                continue
+            place = self._reserve(size_bytes)
+            if place is not None and place.stretch_bytes:
+                start = place.extent.position
+                stretch = [*range(start + CHUNK_BYTES, start + place.stretch_bytes, CHUNK_BYTES)][::-1]
+            places.append(place)
+        return places
+
+    def _reserve(self, size_bytes: int, *, must: bool = False) -> Place | None:
         tail = self._tails[MEMORY]
         if size_bytes == CHUNK_BYTES and tail.spare:
             return Place(Extent(MEMORY, tail.spare.pop(), size_bytes), is_there=True)
@@ -308,24 +324,36 @@ class Arena:
             return 0
         return stretch if self._window.holds(_aligned(self._tails[MEMORY].end) + stretch) else 0
 
-    def fill(self, place: Place, content: memoryview) -> None:
-        """Write what a place was reserved for; several threads may at once. Raises OSError when the system refuses."""
-        file, position, size_bytes = place.extent
-        is_there = place.is_there or (place.stretch_bytes > 0 and self._allocated(position, place.stretch_bytes))
-        if is_there and self._window.holds(position + size_bytes):
-            self._window.write(position, content)
-        else:
-            self._write(file, position, content)
+    def fill(self, places: Sequence[tuple[Place, int]], content: memoryview) -> None:
+        """Write what places were reserved for; several threads may at once. Raises OSError when the system refuses.
 
-    def _allocated(self, position: int, stretch_bytes: int) -> bool:
-        """Allocate a stretch as huge pages; what follows its first part is spare then, or a hole."""
-        made = self._window.allocate_huge(position, stretch_bytes)
-        rest = range(position + CHUNK_BYTES, position + stretch_bytes, CHUNK_BYTES)
-        if made:
-            self._tails[MEMORY].spare += reversed(rest)  # the first one is used first
-        else:
-            self._punch(MEMORY, rest.start, rest.stop - rest.start)
-        return made
+        Args:
+            places: each with where its part begins in `content`, in that order.
+            content: what lies side by side in both is copied at once.
+        """
+        there: list[tuple[Extent, int]] = []
+        made = range(0)
+        for place, offset in places:
+            file, position, size_bytes = place.extent
+            if place.stretch_bytes:
+                made = self._made(range(position, position + place.stretch_bytes), [other for other, _ in places])
+            is_there = place.is_there or position in made
+            if not is_there or not self._window.holds(position + size_bytes):
+                self._write(file, position, content[offset : offset + size_bytes])
+                continue
+            self._window.touch(position, size_bytes)
+            there.append((place.extent, offset))
+        for extent, offset in joined(there):
+            self._window.write(extent.position, content[offset : offset + extent.size_bytes])
+
+    def _made(self, stretch: range, places: Iterable[Place]) -> range:
+        """Allocate a stretch as huge pages, or nothing of it; what its last place leaves is spare then, or a hole."""
+        free = max(place.extent.position for place in places if place.extent.position in stretch) + CHUNK_BYTES
+        if self._window.allocate_huge(stretch.start, len(stretch)):
+            self._tails[MEMORY].spare += range(stretch.stop - CHUNK_BYTES, free - 1, -CHUNK_BYTES)  # the first one last
+            return stretch
+        self._punch(MEMORY, free, stretch.stop - free)
+        return range(0)
 
     def _append_to_spill(self, content: memoryview) -> Extent:
         size_bytes = content.nbytes
@@ -425,6 +453,22 @@ class Arena:
         if file == MEMORY:
             with self._counting:
                 self._budget_bytes += size_bytes
+
+
+def joined(parts: Iterable[tuple[Extent, int]]) -> list[tuple[Extent, int]]:
+    """Extents, each with an offset in another memory, those as one that follow each other in both."""
+    runs: list[tuple[Extent, int]] = []
+    for extent, offset in parts:
+        if runs and (extent.file, extent.position, offset) == _ends_of(*runs[-1]):
+            before, start = runs.pop()
+            runs.append((before._replace(size_bytes=before.size_bytes + extent.size_bytes), start))
+        else:
+            runs.append((extent, offset))
+    return runs
+
+
+def _ends_of(extent: Extent, offset: int) -> tuple[int, int, int]:
+    return extent.file, extent.position + extent.size_bytes, offset + extent.size_bytes
 
 
 def _pages(size_bytes: int) -> int:

@@ -12,11 +12,20 @@ from dataclasses import dataclass
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from nls_jupyter.saved_state.arena import CHUNK_BYTES, Arena, Extent, NoRoomError, SavedStateDamagedError, digest_of
+from nls_jupyter.saved_state.arena import (
+    CHUNK_BYTES,
+    Arena,
+    Extent,
+    NoRoomError,
+    Place,
+    SavedStateDamagedError,
+    digest_of,
+    joined,
+)
 from nls_jupyter.saved_state.parallel import DEVICE_THREADS, HOST_THREADS, Part, for_each
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 _ROW = struct.Struct("<16sIIQ")  # digest, file, size, position
 _ZERO_FILE = 2
@@ -25,7 +34,7 @@ _CHUNKS_AT_ONCE = 4
 _DEVICE_CHUNKS_AT_ONCE = 8
 #: Memory that a thread needs between a device and the arena, at most.
 STAGING_BYTES = _DEVICE_CHUNKS_AT_ONCE * CHUNK_BYTES
-_ZERO_CHUNK = digest_of(bytes(CHUNK_BYTES))
+_ZEROS = (digest_of(bytes(CHUNK_BYTES)), CHUNK_BYTES)
 
 
 class Chunk(NamedTuple):
@@ -81,8 +90,8 @@ class BlobWriter:
             for piece in pieces:
                 tick()
                 if piece is None:
-                    piece = Chunk(_ZERO_CHUNK, CHUNK_BYTES, None)
-                chunks.append(piece if isinstance(piece, Chunk) else self.put_chunk(piece))
+                    piece = Chunk(*_ZEROS, None)
+                chunks += [piece] if isinstance(piece, Chunk) else self.put_chunks(piece)
         return Blob(sum(chunk.size_bytes for chunk in chunks), tuple(chunks))
 
     def put_memory(self, content: memoryview, tick: Callable[[], None]) -> Blob:
@@ -123,8 +132,7 @@ class BlobWriter:
         found = {number: chunk for number, chunk in enumerate(known) if chunk is not None}
 
         def store(run: range) -> None:
-            chunks = pieces_of(piece(run.start, len(run)))
-            found.update({number: self.put_chunk(chunk) for number, chunk in zip(run, chunks, strict=True)})
+            found.update(zip(run, self.put_chunks(piece(run.start, len(run))), strict=True))
 
         with self._all_or_nothing():
             for_each(_runs([number not in found for number in range(len(known))], at_once), store, tick, threads)
@@ -144,28 +152,45 @@ class BlobWriter:
             room_bytes = error.room_bytes + sum(extent.size_bytes for extent in freed)
             raise NoRoomError(error.size_bytes, room_bytes, error.why_no_spill) from error
 
-    def put_chunk(self, content: memoryview) -> Chunk:
-        """Store one chunk, unless it is there. Raises NoRoomError, OSError."""
-        digest, size_bytes = digest_of(content), content.nbytes
-        key = (digest, size_bytes)
-        with self._lock:
-            self.hashed_bytes += size_bytes
-            if (chunk := self.known.get(key)) is not None:
-                return chunk
-            if digest == _ZERO_CHUNK and size_bytes == CHUNK_BYTES:
-                return Chunk(digest, CHUNK_BYTES, None)
-            place = self._arena.reserve(size_bytes)
-            extent = self._arena.append(content) if place is None else place.extent
-            chunk = self.known[key] = Chunk(digest, size_bytes, extent)
-            self.written_bytes += size_bytes
-        if place is not None:
-            try:
-                self._arena.fill(place, content)
-            except BaseException:
-                with self._lock:
-                    del self.known[key]  # nothing may rely on what was not written
-                raise
-        return chunk
+    def put_chunks(self, content: memoryview) -> list[Chunk]:
+        """Store chunks that lie side by side, but for those that are there. Raises NoRoomError, OSError.
+
+        For all of them at once: threads that take turns at Python's lock lose more with each turn than a chunk takes.
+        """
+        keys = [(digest_of(part), part.nbytes) for part in pieces_of(content)]
+        new: dict[tuple[bytes, int], int] = {}
+        try:
+            with self._lock:
+                self.hashed_bytes += content.nbytes
+                for number, key in enumerate(keys):
+                    if key not in self.known and key != _ZEROS:
+                        new.setdefault(key, number * CHUNK_BYTES)
+                placed = self._placed(new, content)
+                chunks = [Chunk(*key, None) if key == _ZEROS else self.known[key] for key in keys]
+            self._arena.fill(placed, content)
+        except NoRoomError:
+            raise  # see `_all_or_nothing`
+        except BaseException:
+            with self._lock:
+                for key in new:
+                    self.known.pop(key, None)  # nothing may rely on what was not written
+            raise
+        return chunks
+
+    def _placed(self, new: Mapping[tuple[bytes, int], int], content: memoryview) -> list[tuple[Place, int]]:
+        """Places in memory that are to be filled, with offsets in `content`; what has none there is on disk already."""
+        placed, others = [], []
+        for (key, offset), place in zip(new.items(), self._arena.reserve(size for _, size in new), strict=True):
+            if place is None:
+                others.append(key)
+                continue
+            self.known[key] = Chunk(*key, place.extent)
+            self.written_bytes += key[1]
+            placed.append((place, offset))
+        for key in others:
+            self.known[key] = Chunk(*key, self._arena.append(content[new[key] : new[key] + key[1]]))
+            self.written_bytes += key[1]
+        return placed
 
     def adopt(self, chunks: Iterable[Chunk]) -> None:
         """Know chunks that lie in the arena already."""
@@ -203,14 +228,27 @@ def pieces_of(content: memoryview) -> Iterator[memoryview]:
         yield flat[start : start + CHUNK_BYTES]
 
 
-def read_chunk(arena: Arena, chunk: Chunk, target: memoryview) -> None:
-    """Copy a chunk over memory of its length. Raises SavedStateDamagedError for one that is not what was written."""
-    if chunk.extent is None:
-        target[:] = bytes(chunk.size_bytes)
-        return
-    arena.read_into(chunk.extent, target)
-    if digest_of(target) != chunk.digest:
-        raise SavedStateDamagedError("its part of the saved state is damaged")
+def read_chunks(arena: Arena, chunks: Iterable[Chunk], target: memoryview) -> None:
+    """Copy chunks one after another over memory of their length, and those at once that lie side by side.
+
+    Raises SavedStateDamagedError for one that is not what was written.
+    """
+    checked: list[tuple[bytes, memoryview]] = []
+    runs: list[tuple[Extent, int]] = []
+    offset = 0
+    for chunk in chunks:
+        part = target[offset : offset + chunk.size_bytes]
+        if chunk.extent is None:
+            part[:] = bytes(chunk.size_bytes)
+        else:
+            checked.append((chunk.digest, part))
+            runs.append((chunk.extent, offset))
+        offset += chunk.size_bytes
+    for extent, start in joined(runs):
+        arena.read_into(extent, target[start : start + extent.size_bytes])
+    for digest, part in checked:
+        if digest_of(part) != digest:
+            raise SavedStateDamagedError("its part of the saved state is damaged")
 
 
 def read_blob(
@@ -230,7 +268,7 @@ def read_blob(
 
     def read(bunch: Sequence[tuple[Chunk, memoryview]]) -> None:
         for chunk, place in bunch:
-            read_chunk(arena, chunk, place)
+            read_chunks(arena, [chunk], place)
 
     # What is new to this process costs most at its first touch, which several threads can share.
     for_each(_bunches(parts), read, progress)
@@ -255,9 +293,9 @@ def read_each(
         if not hasattr(own, "buffer"):
             own.buffer = staging()
         (_, first), (last, at) = bunch[0], bunch[-1]
-        for chunk, offset in bunch:
-            read_chunk(arena, chunk, own.buffer[offset - first : offset - first + chunk.size_bytes])
-        write(first, own.buffer[: at - first + last.size_bytes])
+        content = own.buffer[: at - first + last.size_bytes]
+        read_chunks(arena, [chunk for chunk, _ in bunch], content)
+        write(first, content)
 
     bunches = _bunches(list(zip(blob.chunks, places, strict=False)), _DEVICE_CHUNKS_AT_ONCE)
     for_each(bunches, read, progress, DEVICE_THREADS)

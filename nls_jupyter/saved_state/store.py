@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from nls_jupyter.saved_state.arena import CHUNK_BYTES, Arena, NoRoomError, digest_of
 from nls_jupyter.saved_state.aside import NotAsideError
-from nls_jupyter.saved_state.blobs import Blob, BlobWriter, Table, pieces_of, read_blob, read_chunk, read_each
+from nls_jupyter.saved_state.blobs import Blob, BlobWriter, Table, pieces_of, read_blob, read_chunks, read_each
 from nls_jupyter.saved_state.shared_memory import SharedMemory
 from nls_jupyter.saved_state.window import address_of
 
@@ -357,7 +357,7 @@ class _StreamFile(io.RawIOBase):
             if chunk is None:
                 return 0
             content = memoryview(bytearray(chunk.size_bytes))
-            read_chunk(self._arena, chunk, content)
+            read_chunks(self._arena, [chunk], content)
             self._left = content
         target = memoryview(buffer).cast("B")
         count = min(target.nbytes, self._left.nbytes)

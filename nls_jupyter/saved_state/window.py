@@ -103,8 +103,8 @@ class _Patience:
 class Window:
     """A shared mapping of a memory file, which grows as the file does.
 
-    Several threads may `write` and `allocate_huge`, each a place of its own, while none calls `reach` or `close`; any
-    may `populate`.
+    Several threads may `touch`, `write` and `allocate_huge`, each places of its own, while none calls `reach` or
+    `close`; any may `populate`.
     """
 
     def __init__(self, fd: int) -> None:
@@ -140,17 +140,19 @@ class Window:
         """Whether the first `end` bytes were reached."""
         return end <= self._size_bytes
 
-    def write(self, position: int, content: memoryview) -> None:
-        """Copy to a place on whole pages that was reached, as large as each that begins there; without the GIL."""
-        if self._address is None or not self.holds(position + content.nbytes):
-            raise ValueError("outside of the window")
-        target = self._address + position
+    def touch(self, position: int, size_bytes: int) -> None:
+        """Have the page tables of a place on whole pages that was reached, as large as each that begins there."""
         if self._process != (process := os.getpid()):  # a fork has none of them
             self._written, self._process = set(), process
-        if position not in self._written:
-            _libc.madvise(target, content.nbytes, _POPULATE_WRITE)
+        if self._address is not None and position not in self._written:
+            _libc.madvise(self._address + position, size_bytes, _POPULATE_WRITE)
             self._written.add(position)
-        ctypes.memmove(target, address_of(content), content.nbytes)
+
+    def write(self, position: int, content: memoryview) -> None:
+        """Copy to places on whole pages that were reached, and touched if it is to be fast; without the GIL."""
+        if self._address is None or not self.holds(position + content.nbytes):
+            raise ValueError("outside of the window")
+        ctypes.memmove(self._address + position, address_of(content), content.nbytes)
 
     def forget(self, position: int) -> None:
         """The file gives up the place that begins there."""

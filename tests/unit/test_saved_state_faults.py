@@ -306,7 +306,7 @@ class TestOthersCode:
 
         thread = threading.Thread(target=change)
         thread.start()
-        put = blobs.BlobWriter.put_chunk
+        put = blobs.BlobWriter.put_chunks
 
         def put_and_change(self, content):
             chunk = put(self, content)
@@ -315,7 +315,7 @@ class TestOthersCode:
                 done.wait(WITHIN_S)
             return chunk
 
-        monkeypatch.setattr(blobs.BlobWriter, "put_chunk", put_and_change)
+        monkeypatch.setattr(blobs.BlobWriter, "put_chunks", put_and_change)
         try:
             result = Roundtrip({"array": array, "calm": noise(MIB, 1)})
         finally:

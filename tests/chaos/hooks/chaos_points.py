@@ -50,7 +50,7 @@ IN_GPU_PROCESS = [
     Point("save", _STATE + "one_save", "OneSave._add", "entry"),
     Point("save", _STATE + "one_save", "OneSave._add", "entry", passage=3),
     *_both("save", _STATE + "encoder", "Encoder.encode"),
-    *_both("save", _STATE + "blobs", "BlobWriter.put_chunk"),
+    *_both("save", _STATE + "blobs", "BlobWriter.put_chunks"),
     Point("save", _STATE + "arena", "Arena.fill", "entry"),
     Point("save", _STATE + "arena", "Arena.fill", "exit"),
     Point("save", _STATE + "arena", "Arena.fill", "exit", passage=2),
