@@ -3,7 +3,7 @@
     python benchmarks/gpu_memory.py --library cupy --gib 10      # or torch; without a GPU: numpy, or torch --cpu
 
 The unchanged check is taken both ways: with one launch over all memory, and with many (NLS_DEVICE_HASH=launches). Saves
-and restores are taken with four threads, as they are, and with sixteen (NLS_SAVE_THREADS).
+and restores are taken with as many threads as they have, and with sixteen (NLS_SAVE_THREADS).
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -45,9 +46,11 @@ class Ahead:
         while self._done < self._end and not self._stopped.is_set():
             size_bytes = min(_STEP_BYTES, self._end - self._done)
             if not self._window.allocate_huge(self._done, size_bytes):
+                began = time.monotonic()
                 try:
                     os.posix_fallocate(self._fd, self._done, size_bytes)
                 except OSError:
                     return  # the save that needs it meets the same, and names what has no room
                 self._window.populate(self._done, size_bytes)
+                self._window.small_pages_took(time.monotonic() - began, size_bytes)
             self._done += size_bytes

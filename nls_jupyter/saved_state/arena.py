@@ -339,7 +339,10 @@ class Arena:
                 made = self._made(range(position, position + place.stretch_bytes), [other for other, _ in places])
             is_there = place.is_there or position in made
             if not is_there or not self._window.holds(position + size_bytes):
+                began = time.monotonic()
                 self._write(file, position, content[offset : offset + size_bytes])
+                if not is_there and size_bytes == CHUNK_BYTES:
+                    self._window.small_pages_took(time.monotonic() - began, size_bytes)
                 continue
             self._window.touch(position, size_bytes)
             there.append((place.extent, offset))

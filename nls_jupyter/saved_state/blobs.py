@@ -22,7 +22,7 @@ from nls_jupyter.saved_state.arena import (
     digest_of,
     joined,
 )
-from nls_jupyter.saved_state.parallel import DEVICE_THREADS, HOST_THREADS, Part, for_each
+from nls_jupyter.saved_state.parallel import FROM_DEVICE_THREADS, HOST_THREADS, TO_DEVICE_THREADS, Part, for_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -119,7 +119,7 @@ class BlobWriter:
             NoRoomError: nothing of it stays, so that others find the room.
             OSError: the system refuses.
         """
-        return self._put_each(known, piece, tick, _DEVICE_CHUNKS_AT_ONCE, DEVICE_THREADS)
+        return self._put_each(known, piece, tick, _DEVICE_CHUNKS_AT_ONCE, FROM_DEVICE_THREADS)
 
     def _put_each(
         self,
@@ -298,7 +298,7 @@ def read_each(
         write(first, content)
 
     bunches = _bunches(list(zip(blob.chunks, places, strict=False)), _DEVICE_CHUNKS_AT_ONCE)
-    for_each(bunches, read, progress, DEVICE_THREADS)
+    for_each(bunches, read, progress, TO_DEVICE_THREADS)
 
 
 class Table:

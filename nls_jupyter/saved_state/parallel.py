@@ -14,9 +14,8 @@ Part = TypeVar("Part")
 
 #: Another number of threads.
 SWITCH: Final = "NLS_SAVE_THREADS"
-#: Above these numbers the memory of hosts was no faster; to and from a GPU's (an H100) four threads made 0.6 of what
-#: eight do.
-HOST_THREADS, DEVICE_THREADS = 4, 8
+#: Above these numbers it was no faster: of the memory of hosts, and on an H100 from its memory and back to it.
+HOST_THREADS, FROM_DEVICE_THREADS, TO_DEVICE_THREADS = 4, 8, 12
 
 
 def for_each(

@@ -31,8 +31,11 @@ _COLLAPSE = 25
 HUGE_BYTES: Final = 1 << 21
 _HAS_NONE: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.EPERM})
 _PMD_SIZE = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
-# One takes 0.1 to 0.4 ms, and saves as much.
+# One takes 0.1 to 0.4 ms, and saves as much. Where small pages of as much take longer than this, as in a machine
+# whose hypervisor gives memory anew, that is what one is worth.
 _WORTH_S = 0.001
+# The last ones count most.
+_SMOOTHED_OVER = 8
 _FAILURE_S = 0.02
 _AT_MOST_S = 0.05
 _AGAIN_S, _PAUSE_S = 0.02, 30.0
@@ -83,10 +86,23 @@ class _Patience:
     def __init__(self) -> None:
         self._left_s = _AT_MOST_S if _has_huge_pages() else -math.inf
         self._again_at, self._pause_s = math.inf, _PAUSE_S
+        # Seconds for a huge page, and for small ones of as much; until they are known, at their bounds.
+        self._huge_s, self._small_s = math.inf, 0.0
 
     @property
     def is_left(self) -> bool:
         return self._left_s > 0
+
+    def made(self, seconds: float, pages: int) -> None:
+        """So many huge pages took so long."""
+        self._huge_s = _smoothed(self._huge_s, seconds / pages)
+        self.lose(seconds - max(_WORTH_S, self._small_s) * pages)
+
+    def small_ones_took(self, seconds: float, size_bytes: int) -> None:
+        """Small pages of as much; there is some patience again where huge ones took less than half of it."""
+        self._small_s = _smoothed(self._small_s or math.inf, seconds * HUGE_BYTES / size_bytes)
+        if -math.inf < self._left_s <= 0 and 2 * self._huge_s < self._small_s:
+            self._left_s = _AGAIN_S
 
     def lose(self, seconds: float) -> None:
         """So much more was spent than it was worth; less than nothing: patience grows, up to a bound."""
@@ -98,6 +114,10 @@ class _Patience:
         """Some patience again, where the last try was some time ago; twice as long as the one before."""
         if -math.inf < self._left_s <= 0 and time.monotonic() >= self._again_at:
             self._left_s = _AGAIN_S
+
+
+def _smoothed(before: float, now: float) -> float:
+    return now if math.isinf(before) else before + (now - before) / _SMOOTHED_OVER
 
 
 class Window:
@@ -191,8 +211,12 @@ class Window:
         if _libc.madvise(self._address + position, size_bytes, _COLLAPSE):
             self._patience.lose(math.inf if ctypes.get_errno() in _HAS_NONE else _FAILURE_S)
             return False
-        self._patience.lose(time.monotonic() - began - _WORTH_S * (size_bytes // HUGE_BYTES))
+        self._patience.made(time.monotonic() - began, size_bytes // HUGE_BYTES)
         return True
+
+    def small_pages_took(self, seconds: float, size_bytes: int) -> None:
+        """Tell what so much new memory took without huge pages: what they are worth."""
+        self._patience.small_ones_took(seconds, size_bytes)
 
     def close(self) -> None:
         """Unmap. Idempotent."""

@@ -384,6 +384,13 @@ def test_what_names_no_gpu_is_refused_with_a_sentence(text: str) -> None:
         Selection.parse(text)
 
 
+KEEPS_LIMITS = pytest.mark.skipif(
+    not hasattr(pynvml, "nvmlDeviceSetMemoryLimits_v1"),
+    reason="this nvidia-ml-py does not know the driver's own limits: pip install -U nvidia-ml-py",
+)
+
+
+@KEEPS_LIMITS
 def test_the_driver_itself_keeps_limits_where_it_can(
     script: Path, driver: NvmlDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -399,6 +406,7 @@ def test_the_driver_itself_keeps_limits_where_it_can(
     ]  # fmt: skip
 
 
+@KEEPS_LIMITS
 def test_a_driver_that_keeps_no_limits_is_found_out_and_says_so(
     script: Path, driver: NvmlDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -451,6 +459,7 @@ def test_a_daemon_serves_the_gpus_that_nvml_shows(script: Path, library: Path, t
     assert masked.stdout == "GPU-aaaa\n"
 
 
+@KEEPS_LIMITS
 def test_the_limits_of_a_workload_with_a_cgroup_of_its_own_reach_the_driver(
     script: Path, driver: NvmlDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -413,7 +413,7 @@ SOMEBODY = 65533
 @pytest.mark.parametrize("for_everybody", [True, False])
 def test_a_simulation_for_everybody_has_memory_for_another_users_process(for_everybody: bool) -> None:
     """Beside the socket of a system daemon, whose umask opens nothing."""
-    with tempfile.TemporaryDirectory() as made:
+    with tempfile.TemporaryDirectory(dir="/tmp") as made:  # TMPDIR may be one user's own
         Path(made).chmod(0o755)
         before = os.umask(0o077)
         try:

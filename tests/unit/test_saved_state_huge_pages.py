@@ -220,6 +220,37 @@ def test_a_system_that_takes_long_is_left_alone_for_longer_and_longer(monkeypatc
         assert not patience.is_left
 
 
+def test_what_huge_pages_are_worth_is_what_small_ones_take(monkeypatch):
+    monkeypatch.setattr(window, "_has_huge_pages", lambda: True)
+    patience = window._Patience()
+    patience.made(0.2, 40)  # five milliseconds each, which is too long for what small ones take as a rule
+    assert not patience.is_left
+    patience.small_ones_took(0.004, MIB)
+    assert not patience.is_left  # small ones of as much take longer, but not by far
+    for _ in range(30):
+        patience.small_ones_took(0.01, MIB)
+    assert patience.is_left
+    for _ in range(100):
+        patience.made(0.2, 40)
+    assert patience.is_left
+    for _ in range(30):
+        patience.small_ones_took(0.0005, MIB)
+    patience.made(0.2, 40)
+    assert not patience.is_left
+    for _ in range(30):
+        patience.small_ones_took(0.0005, MIB)
+    assert not patience.is_left
+
+
+def test_a_system_without_huge_pages_is_never_asked(monkeypatch):
+    monkeypatch.setattr(window, "_has_huge_pages", lambda: True)
+    patience = window._Patience()
+    patience.lose(float("inf"))
+    for _ in range(30):
+        patience.small_ones_took(1.0, MIB)
+    assert not patience.is_left
+
+
 def test_a_window_that_grows_keeps_what_was_written_and_begins_where_a_huge_page_may():
     fd = os.memfd_create("test")
     seen = Window(fd)
