@@ -129,12 +129,12 @@ class NodeState:
     @computed_once
     def taken_bytes(self) -> Mapping[GpuUuid, int]:
         """What of each Gpu is not free in fact: what is on its way back, or out, still counts as taken."""
-        taken = {uuid: gpu.foreign_bytes + sum([r.bytes for r in gpu.releasing]) for uuid, gpu in self.gpus.items()}
-        for workload in self.workloads.values():
-            for uuid, taken_bytes in workload.takes_bytes.items():
-                if uuid in taken:
-                    taken[uuid] += taken_bytes
-        return taken
+        return {
+            uuid: gpu.foreign_bytes
+            + sum([releasing.bytes for releasing in gpu.releasing])
+            + sum([workload.takes_bytes[uuid] for workload in self.on(uuid)])
+            for uuid, gpu in self.gpus.items()
+        }
 
     @computed_once
     def usable(self) -> Mapping[GpuUuid, Gpu]:
