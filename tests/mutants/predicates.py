@@ -155,7 +155,7 @@ PREDICATES = [
         "core/planning/making_room/rooms.py",
         ("Rooms.requests_exceed", "False", "Requests now on a Gpu never exceed it."),
         ("Rooms.sizes_exceed", "False", "Where what is held does not fit beside the requests, the bursters yield."),
-        ("Rooms.is_full", "False", "No Gpu takes more workloads than its pool allows."),
+        ("Rooms.is_full_for", "False", "No Gpu takes more workloads than its pool allows."),
         ("Rooms.may_stay", "True", "Only a burstable workload is on a Gpu that is not its home."),
         ("Rooms.is_owed", "True", "Above oversubscribe 1.0 a request is there on demand."),
         ("Rooms.holds_guest", "False", "Who has lost its home stays as long as nobody needs its place."),

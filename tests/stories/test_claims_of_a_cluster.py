@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.gpu import Claims, Owner
 from nls_scheduler.core.model.ids import GpuUuid
@@ -53,6 +55,41 @@ def test_who_is_at_home_on_a_gpu_that_is_out_of_service_waits_and_reads_so() -> 
     assert stage.plan("alice").target == ()
     stage.health(0, healthy=True)
     assert stage.runs("alice")
+
+
+@pytest.mark.parametrize("limit", [0.25, 1.0])
+@pytest.mark.parametrize("names", [("alice",), ("alice", "bob")])
+def test_who_is_at_home_on_a_gpu_that_goes_out_of_service_leaves_it_and_reads_so(
+    limit: float, names: tuple[str, ...]
+) -> None:
+    stage = Stage(1)
+    for name in names:
+        stage.command(name, 0.25, limit, requeue=True, **at_home(ZERO))
+    stage.health(0, healthy=False)
+    stage.after(60)
+    for name in names:
+        assert stage.phase(name) == "queued"
+        assert stage.workload(name).home == (ZERO,)
+        assert stage.reason(name) == stage.why(Reason.OUT_OF_SERVICE, gpus=[0])
+        assert stage.plan(name).cause is None  # nobody has to leave for it
+    stage.health(0, healthy=True)
+    assert stage.runs(*names)
+
+
+def test_a_command_that_cannot_move_is_at_home_where_it_runs_whatever_the_cluster_says_later() -> None:
+    stage = Stage(2)
+    stage.command("train", 0.5, 1.0, **at_home(ZERO))
+    stage.node.tell(ev.HomeAssigned(stage.node.now, stage.workload("train").id, (ONE,)))
+    stage.command("other", 0.25, 1.0, **at_home(ZERO))
+    stage.holds("other", 0.4)
+    stage.command("whole", 1.0, **at_home(ZERO))
+    stage.after(600)
+    assert stage.workload("train").home == (ZERO,)
+    assert stage.runs("train", "other")
+    assert stage.reason("whole") == stage.why(Reason.HOME_OVERFULL, gpus=[0])
+    stage.ends("train")
+    stage.ends("other")
+    assert stage.runs("whole")
 
 
 def test_a_device_to_come_vacates_the_borrowed_gpu_and_both_are_home_again() -> None:

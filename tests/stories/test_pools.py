@@ -257,6 +257,41 @@ def test_who_waits_in_a_pool_that_is_configured_no_more_reads_that() -> None:
     assert stage.runs("waits")
 
 
+def test_who_waits_for_a_pool_that_is_off_reads_that() -> None:
+    stage = Stage(2, pools=(Pool("first", ("0",)),))
+    stage.command("elsewhere", 0.5)
+    stage.changes(pools=(Pool("first", ("0",), enabled=False),))
+    stage.command("waits", 0.5, pools=("first",))
+    assert stage.reason("waits") == stage.why(Reason.POOL_OFF, names=["first"])
+    stage.ends("elsewhere")
+    assert stage.reason("waits") == stage.why(Reason.POOL_OFF, names=["first"])
+    stage.changes(pools=(Pool("first", ("0",)),))
+    assert stage.runs("waits")
+
+
+def test_who_waits_reads_who_holds_the_gpus_that_it_asks_for_and_no_others() -> None:
+    stage = Stage(2, pools=(Pool("first", ("0",)),))
+    stage.command("elsewhere", 0.5)
+    stage.command("there", pools=("first",))
+    stage.command("waits", 0.5, pools=("first",))
+    held = stage.why(Reason.HELD, "there", gpus=[0])
+    assert stage.reason("waits") == stage.why(Reason.NO_ROOM, shares=[0.5], numbers=(1, 1), because=[held])
+
+
+@pytest.mark.parametrize("neighbour", ["command", "notebook"])
+def test_who_is_at_home_comes_home_with_its_own_where_as_many_are_as_may_burst(
+    neighbour: str,
+) -> None:
+    stage = Stage(1, max_workloads_per_gpu=1)
+    stage.notebook("alice", 0.125)
+    stage.holds("alice", 0.2)
+    stage.user_suspends("alice")
+    getattr(stage, neighbour)("bob", 0.1, limit=0.1)
+    stage.after(100)
+    stage.cell_starts("alice")
+    assert stage.runs("alice", "bob")
+
+
 def test_an_idle_suspend_that_failed_is_tried_again_without_any_other_event() -> None:
     stage = Stage(1, idle_suspend_s=20.0)
     stage.notebook("book")

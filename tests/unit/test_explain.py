@@ -172,3 +172,17 @@ def test_room_that_is_kept_for_another_is_not_offered_for_a_smaller_request() ->
     assert told(stage, "small")["advice"] == ["There is room for a request of 4 GiB now."]
     stage.after(60)
     assert told(stage, "small")["advice"] == []
+
+
+def test_a_larger_request_is_named_where_the_queue_lets_it_have_that_and_no_gpu_is_too_small() -> None:
+    for quota, limit, firm, helps in ((1.0, None, True, True), (0.25, None, True, False), (0.25, 0.25, False, False)):
+        queue = Queue("lab", quota={"default": quota}, limit={} if limit is None else {"default": limit})
+        stage = Stage(1, queues=(queue,))
+        stage.notebook("alice", 0.25, queue="lab", priority=100 if firm else 0)
+        stage.holds("alice", 0.6)
+        stage.user_suspends("alice")
+        stage.command("bob", 0.7)
+        stage.cell_starts("alice")
+        assert not stage.runs("alice")
+        larger = "With a request of 9.6 GiB, once there is room for that, it need not wait for others' burst."
+        assert told(stage, "alice")["advice"] == ([larger] if helps else [])

@@ -134,7 +134,7 @@ TABLE = [
     ),
     (Why(Reason.HELD, gpus=(A, B), bytes=(12 * GIB,)), "GPU 0 and GPU 1 are held by other processes (12 GiB)"),
     (Why(Reason.BEING_FREED, gpus=(A, B)), "GPU 0 and GPU 1 are being freed"),
-    (Why(Reason.RESERVED, who=(BOB,)), "room is reserved for bob, which has waited longer"),
+    (Why(Reason.RESERVED, who=(BOB,)), "room is reserved for bob, which comes before it"),
     (
         Why(Reason.SAVED_ABOVE_REQUEST, bytes=(12 * GIB, 8 * GIB), because=(YIELDS_NOT,)),
         "its saved state of 12 GiB is more than its request of 8 GiB; nobody who holds a GPU can yield that much",
@@ -238,6 +238,7 @@ TABLE = [
     (Why(Reason.BACK_IN_SERVICE, because=(said("Xid 79"),)), "in service again after: Xid 79"),
     (Why(Reason.NO_GPU), "this node has no GPU in service"),
     (Why(Reason.NO_POOL, names=("a100", "h100")), "no pool 'a100' or 'h100' is configured any more"),
+    (Why(Reason.POOL_OFF, names=("a100",)), "the pool 'a100' is off"),
     (Why(Reason.UNHEALTHY), "it is unhealthy"),
     (Why(Reason.VANISHED), "it has vanished"),
     (Why(Reason.STUCK), "a process that was ended does not let go of its memory"),

@@ -110,13 +110,13 @@ def test_topics_are_short_have_one_word_and_say_what_helps() -> None:
 
 @pytest.mark.parametrize(
     "words",
-    ["reserved", "Reserved", "room-reserved", "room is reserved for training-7, which has waited longer"],
+    ["reserved", "Reserved", "room-reserved", "room is reserved for training-7, which comes before it"],
 )
 def test_a_topic_is_found_by_its_name_a_kind_and_a_message(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["help", *words.split()]) == 0
     told = capsys.readouterr().out
     assert told.startswith("reserved: the room is kept for somebody who has waited longer\n")
-    assert "  room is reserved for …, which has waited longer\n" in told
+    assert "  room is reserved for …, which comes before it\n" in told
     assert "What helps: patience" in told
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _EPILOG = """examples:
   nls help                           all topics
   nls help reserved                  what that means, and what helps
-  nls help "room is reserved for training-7, which has waited longer"
+  nls help "room is reserved for training-7, which comes before it"
   nls help run                       the help of a command
 """
 

@@ -269,7 +269,7 @@ def _pools(body: Mapping[str, Any], default: tuple[str, ...], policy: Policy) ->
     names = tuple(name.strip() for name in given.split(",")) if isinstance(given, str) else ()
     if not names or len(set(names)) != len(names):
         raise malformed("The field 'pools' is a text of pool names with commas, the most wanted first, each once.")
-    known = policy.pool_names
+    known = tuple(pool.name for pool in policy.all_pools)
     for name in names:
         if name not in known:
             raise impossible(f"This node has no pool {clean_text(name)[:NAME_LIMIT]!r}: there are {', '.join(known)}.")

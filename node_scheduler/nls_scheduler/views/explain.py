@@ -161,6 +161,18 @@ def _smaller(state: NodeState, workload: Workload, admission: Admission) -> list
     return [f"There is room for a request of {format_bytes_down(largest)} now."]
 
 
+def _larger(workload: Workload, admission: Admission) -> list[str]:
+    """The request that covers what it brings, if its queue lets it have that and a Gpu of its is so large."""
+    spec, enough = workload.spec, workload.return_bytes
+    larger = replace(workload, spec=replace(spec, request_bytes=enough, limit_bytes=max(enough, spec.limit_bytes)))
+    opens = (uuid for pool in spec.pools for uuid in admission.open_gpus(workload, pool))
+    fits_one = any(enough <= admission.state.gpus[uuid].capacity_bytes for uuid in opens)
+    if not fits_one or admission.is_held_back(larger) is not None:
+        return []
+    enough_reads = format_bytes_up(enough)
+    return [f"With a request of {enough_reads}, once there is room for that, it need not wait for others' burst."]
+
+
 def _gpu(state: NodeState, workload: Workload, gpu: Gpu, admission: Admission, rooms: Rooms) -> dict[str, Any]:
     """What each rule says to one Gpu, which names nobody; `None` is a yes."""
     return {
@@ -214,7 +226,7 @@ def _why_not_place(state: NodeState, workload: Workload, gpu: Gpu, rooms: Rooms)
         if not home and not workload.spec.may_borrow:
             return "it is not its home, and only one that may burst and move can borrow"
         return "processes that nobody placed use it" if gpu.confirmed else "it is in a pool that it may not use now"
-    if rooms.is_full(gpu.uuid):
+    if rooms.is_full_for(workload, gpu.uuid):
         return f"as many workloads as its pool allows ({rooms.pools[gpu.uuid].max_workloads_per_gpu}) are to be there"
     requests, sizes = rooms.left_bytes(gpu.uuid)
     if requests < workload.spec.request_bytes:
@@ -250,8 +262,9 @@ def _advice(state: NodeState, workload: Workload, entry: PlanEntry, admission: A
         return [f"`nls resume {workload.id}` gives it another try."]
     if workload.release_reason is not None or workload.phase not in _OFF or not workload.wants_gpu:
         return []
-    if entry.reason.kind is Reason.NO_POOL:
-        return ["Ask for another pool, or have the administrator configure it again."]
+    if entry.reason.kind in (Reason.NO_POOL, Reason.POOL_OFF):
+        again = "configure it again" if entry.reason.kind is Reason.NO_POOL else "turn it on"
+        return [f"Ask for another pool, or have the administrator {again}."]
     if not entry.home:
         held_back = admission.is_held_back(workload)
         if held_back is not None and held_back.because[0].kind is Reason.QUEUE_TOO_SMALL:
@@ -265,8 +278,7 @@ def _advice(state: NodeState, workload: Workload, entry: PlanEntry, admission: A
     if workload.stands_on is not None:
         return [f"Its cell goes on when {state.label(workload.stands_on)} has room: nowhere else can it."]
     if not workload.within_request:
-        enough = format_bytes_up(workload.return_bytes)
-        return [f"With a request of {enough}, once there is room for that, it need not wait for others' burst."]
+        return _larger(workload, admission)
     cause = None if entry.cause is None else state.plan.get(entry.cause)
     if cause is not None and cause.deadline_at is not None:
         left = format_seconds(round(max(0.0, cause.deadline_at - state.at), 1))

@@ -54,7 +54,7 @@ _SENTENCES: Final[Mapping[Reason, str]] = {
     Reason.NO_ROOM: "no room for {w.demand}: {w.because}",
     Reason.HELD: "{w.gpus_are} held by {w.holders}",
     Reason.BEING_FREED: "{w.gpus_are} being freed",
-    Reason.RESERVED: "room is reserved for {w.who}, which has waited longer",
+    Reason.RESERVED: "room is reserved for {w.who}, which comes before it",
     Reason.SAVED_ABOVE_REQUEST: (
         "its saved state of {w.at_least[0]} is more than its request of {w.sizes[1]}; {w.because}"
     ),
@@ -107,6 +107,7 @@ _SENTENCES: Final[Mapping[Reason, str]] = {
     Reason.OUT_OF_SERVICE: "{w.gpus_are} out of service",
     Reason.NO_GPU: "this node has no GPU in service",
     Reason.NO_POOL: "no pool {w.any_name} is configured any more",
+    Reason.POOL_OFF: "the pool {w.any_name} is off",
     Reason.UNHEALTHY: "it is unhealthy",
     Reason.VANISHED: "it has vanished",
     Reason.STUCK: "a process that was ended does not let go of its memory",

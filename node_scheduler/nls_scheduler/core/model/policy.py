@@ -79,9 +79,9 @@ class Policy:
         return next((pool for pool in self.pools if pool.names(gpu)), None) or self.default_pool
 
     @computed_once
-    def pool_names(self) -> tuple[str, ...]:
-        """Of the pools that there are; one may have gone since it was asked for."""
-        return tuple(pool.name for pool in (*self.pools, self.default_pool))
+    def all_pools(self) -> tuple[Pool, ...]:
+        """That there are; one may have gone since it was asked for."""
+        return (*self.pools, self.default_pool)
 
     @computed_once
     def default_pool(self) -> Pool:

@@ -98,6 +98,7 @@ class Reason(StrEnum):
     OUT_OF_SERVICE = "gpu-out-of-service"
     NO_GPU = "no-gpu-in-service"
     NO_POOL = "pool-not-configured"
+    POOL_OFF = "pool-off"
     UNHEALTHY = "gpu-unhealthy"
     VANISHED = "gpu-vanished"
     STUCK = "memory-stuck"

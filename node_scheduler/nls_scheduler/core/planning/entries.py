@@ -109,9 +109,14 @@ def _cause(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Wor
             return claimant
         if key in draft.homes.moved_for:
             return draft.homes.moved_for[key]
-    if workload.current or not workload.wants_gpu:
+    if workload.current or not workload.wants_gpu or _is_out_of_service(draft, key):
         return None
     return _holder(draft, workload, target)
+
+
+def _is_out_of_service(draft: Draft, workload: WorkloadId) -> bool:
+    why = draft.waits.get(workload)
+    return why is not None and why.kind is Reason.OUT_OF_SERVICE
 
 
 def _owner_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> tuple[GpuUuid, GpuOwner] | None:

@@ -55,15 +55,19 @@ class Admission(Paper):
         self._found = _AsHomesStand()
 
     def keep_given(self, ordered: list[Workload]) -> None:
-        """The homes that a cluster's scheduler chose; where they are more than a Gpu has, the last ones wait."""
+        """The homes that a cluster's scheduler chose; where they are more than a Gpu has, the last ones wait.
+
+        Whose process keeps it where it is has its home there, whatever has been said since.
+        """
         for workload in sorted(ordered, key=lambda w: (not w.is_bound, not w.home)):
-            home = workload.given_home or ()
+            home = workload.current if workload.is_bound else workload.given_home or ()
             unknown = [uuid for uuid in home if uuid not in self.state.gpus]
             if not home or unknown:
                 kind = Reason.HOME_ELSEWHERE if unknown else Reason.NO_HOME_YET
                 self.result.waits[workload.id] = Why(kind, gpus=tuple(unknown[:1]))
                 continue
-            full = [uuid for uuid in home if uuid in self.free and not self.has_home_room(workload, uuid)]
+            in_service = (uuid for uuid in home if self.state.gpus[uuid].healthy)
+            full = [uuid for uuid in in_service if not self.has_home_room(workload, uuid)]
             if full and not workload.is_bound:
                 self.result.waits[workload.id] = Why(Reason.HOME_OVERFULL, gpus=tuple(full))
                 continue

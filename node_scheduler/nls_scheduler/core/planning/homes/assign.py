@@ -109,7 +109,8 @@ def _keep_causes(state: NodeState, result: Homes, workloads: Iterable[Workload])
 
 
 def _say_why(state: NodeState, admission: Admission, waiting: list[Workload]) -> None:
-    held: tuple[Why, ...] = ()
+    holders = _holders(state, admission.result) if waiting else {}
+    held: dict[tuple[str, ...], tuple[Why, ...]] = {}
     told: dict[object, Why] = {}
     for workload in waiting:
         why = told.get(workload.spec.demand)
@@ -118,12 +119,11 @@ def _say_why(state: NodeState, admission: Admission, waiting: list[Workload]) ->
         elif why is None:
             # The same values as before where they are the same reasons: then nobody has to compare them again.
             last = state.plan[workload.id].reason if workload.id in state.plan else None
-            if not held:
-                held = _holders(state, admission.result) or (Why(Reason.NO_HOME if state.usable else Reason.NO_GPU),)
-                known = () if last is None else last.because
-                held = tuple(old if old == new else new for old, new in zip_longest(known[: len(held)], held))
+            pools = workload.spec.pools
+            if pools not in held:
+                held[pools] = _held_in(state, pools, holders, last)
             why = _no_pool(state, workload) or admission.is_held_back(workload)
-            why = _no_room(admission, workload, held, last) if why is None else last if last == why else why
+            why = _no_room(admission, workload, held[pools], last) if why is None else last if last == why else why
             told[workload.spec.demand] = why
         admission.result.waits[workload.id] = why
 
@@ -143,8 +143,21 @@ def units_of(homeless: list[Workload], gangs: Mapping[GangKey, Gang]) -> dict[Wo
 
 def _no_pool(state: NodeState, workload: Workload) -> Why | None:
     pools = workload.spec.pools
-    there = any(name in state.policy.pool_names for name in pools)
+    there = [pool for pool in state.policy.all_pools if pool.name in pools]
+    if there and not any(pool.enabled for pool in there):
+        return Why(Reason.POOL_OFF, names=tuple(pool.name for pool in there))
     return None if there else Why(Reason.NO_POOL, names=pools)
+
+
+def _held_in(
+    state: NodeState, pools: tuple[str, ...], holders: Mapping[GpuUuid, Why], last: Why | None
+) -> tuple[Why, ...]:
+    """Who holds the Gpus of these pools; the same values as in `last` where they are the same reasons."""
+    of = state.pools
+    held = [why for uuid, why in holders.items() if of[uuid].enabled and of[uuid].name in pools]
+    held = held or [Why(Reason.NO_HOME if state.usable else Reason.NO_GPU)]
+    known = () if last is None else last.because[: len(held)]
+    return tuple(old if old == new else new for old, new in zip_longest(known, held))
 
 
 def _no_room(admission: Admission, workload: Workload, held: tuple[Why, ...], last: Why | None) -> Why:
@@ -168,21 +181,21 @@ def _starves_at(state: NodeState, unit: list[Workload]) -> float | None:
     return latest + state.policy.starvation_s
 
 
-def _holders(state: NodeState, result: Homes) -> tuple[Why, ...]:
-    """Who holds each Gpu on paper."""
+def _holders(state: NodeState, result: Homes) -> dict[GpuUuid, Why]:
+    """Who holds each Gpu on paper, of those that somebody holds or that are out of service."""
     holders: dict[GpuUuid, list[Mention]] = {uuid: [] for uuid in state.gpus}
     for workload in sorted((state.workloads[key] for key in result.homes), key=admission_order):
         for uuid in result.homes[workload.id]:
             holders[uuid].append(workload.mention)
-    held = []
+    held = {}
     for gpu in sorted(state.gpus.values(), key=lambda g: g.index):
         who = (*holders[gpu.uuid], *(owner.mention for owner in gpu.owners))
         others = (gpu.unplaced_bytes,) if gpu.unplaced_bytes and not gpu.owners else ()
         if not gpu.healthy:
-            held.append(Why(Reason.OUT_OF_SERVICE, gpus=(gpu.uuid,)))
+            held[gpu.uuid] = Why(Reason.OUT_OF_SERVICE, gpus=(gpu.uuid,))
         elif who or others:
-            held.append(Why(Reason.HELD, gpus=(gpu.uuid,), who=who, bytes=others))
-    return tuple(held)
+            held[gpu.uuid] = Why(Reason.HELD, gpus=(gpu.uuid,), who=who, bytes=others)
+    return held
 
 
 def why_no_room(before: NodeState, after: NodeState, adopted: WorkloadId) -> Why | None:

@@ -102,10 +102,11 @@ class Rooms:
         """Whether what is held on `uuid`, each counted with at least its request, is more than it has."""
         return self._left[uuid] < 0
 
-    def is_full(self, uuid: GpuUuid, beside: int = 0) -> bool:
-        """Whether `uuid` has, with so many more, as many workloads as its pool allows."""
+    def is_full_for(self, workload: Workload, uuid: GpuUuid, beside: int = 0) -> bool:
+        """Whether `uuid` has, with so many more, as many as its pool has there to burst; at home may be more."""
         cap = self.pools[uuid].max_workloads_per_gpu
-        return cap is not None and len(self._planned.members(uuid)) + beside >= cap
+        is_full = cap is not None and len(self._planned.members(uuid)) + beside >= cap
+        return is_full and uuid not in self._homes.get(workload.id, ())
 
     def may_stay(self, workload: Workload) -> bool:
         """Whether `workload` may be where it is: at home, or where everybody is looked after by us.
@@ -161,7 +162,7 @@ class Rooms:
 
     def fits(self, workload: Workload, uuid: GpuUuid, beside: Sequence[Workload] = ()) -> bool:
         """Whether `uuid` takes `workload` with all that it brings, beside those in the draft and who is still there."""
-        if beside and self.is_full(uuid, len(beside)):
+        if beside and self.is_full_for(workload, uuid, len(beside)):
             return False
         left = self._left[uuid] - sum(other.size_bytes for other in beside)
         return self.fits_on_paper(workload, uuid) and left >= self.size_on(workload, uuid)
@@ -175,7 +176,7 @@ class Rooms:
         return (
             self._left_on_paper[uuid] >= workload.spec.request_bytes
             and self.may_use(workload, uuid)
-            and not self.is_full(uuid)
+            and not self.is_full_for(workload, uuid)
             and not self._is_kept_from(workload, uuid)
         )
 
@@ -187,7 +188,7 @@ class Rooms:
     def holds_guest(self, guest: Workload, uuid: GpuUuid) -> bool:
         """Whether one that has lost its home may stay on `uuid`: beside everybody in the draft, and no stranger."""
         gpu = self._state.gpus.get(uuid)
-        if gpu is None or not gpu.healthy or gpu.has_foreigners or self.is_full(uuid):
+        if gpu is None or not gpu.healthy or gpu.has_foreigners or self.is_full_for(guest, uuid):
             return False
         return self.has_room_again(guest, uuid)
 

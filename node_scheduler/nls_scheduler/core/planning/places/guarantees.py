@@ -173,7 +173,7 @@ def _keep_present(draft: Draft, wanting: list[Workload]) -> list[Workload]:
             stays = stays and draft.rooms.may_stay(workload)
         else:
             stays_at = home
-            stays = stays and workload.current == home
+            stays = stays and workload.current == home and draft.rooms.may_stay(workload)
         if stays and workload.id not in bound:
             staying.append((workload, stays_at))
         else:
