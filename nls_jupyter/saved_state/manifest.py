@@ -18,7 +18,10 @@ Where = Literal["host", "gpu"]
 # So many names are told apart without looking at their letters again: IPython adds some with each cell.
 _NAMES_KNOWN = 1 << 14
 # IPython's own names: they are there again in any new process.
-_IPYTHONS = re.compile(r"(In|Out|exit|quit|get_ipython|_+|_i+|_i?\d+|_[oid]h|_exit_code|__\w+__)")
+_IPYTHONS = re.compile(
+    r"In|Out|exit|quit|get_ipython|_+|_i+|_i?\d+|_[oid]h|_exit_code|"
+    r"__(name|doc|package|loader|spec|builtins?|file|cached|warningregistry|IPYTHON)__"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,15 @@ class TestUserNames:
         names = {"_private": 1, "_x1": 2, "x_": 3, "_input": 4, "Input": 5, "_i_mine": 6}
         assert user_names(names, {}) == names
 
+    def test_what_cells_say_of_themselves_comes_back(self):
+        names = {}
+        cell = "__version__ = '1.2'\n__all__ = ['x']\nx: list[int] = [1]\ny: 'text'"
+        exec(compile(cell, "cell", "exec", dont_inherit=True), names)
+        result = Roundtrip(user_names(names, {}))
+        assert not result.unsaved
+        assert (result["__version__"], result["__all__"]) == ("1.2", ["x"])
+        assert result.namespace.get("__annotations__") == names.get("__annotations__")  # Python 3.14 makes it later
+
     def test_a_hidden_name_becomes_the_users_when_it_is_bound_anew(self):
         hidden = {"open": open, "display": print}
         assert user_names({"open": open, "display": len, "x": 1}, hidden) == {"display": len, "x": 1}
