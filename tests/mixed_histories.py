@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 Event = tuple[str, dict[str, Any]]
 """The name of a rule of `Histories` or `QueueHistories`, and its arguments."""
 LENGTHS = (30, 60, 120)
+LOSSES_FROM = 1_000_000
+"""Histories from this number on have journals that lose their ends, too."""
 SECONDS = (0.0, 0.5, 20.0, 40.0)
 
 
@@ -120,7 +122,17 @@ def drawn(number: int) -> History:
     names = list(may_happen)
     weights = [weight * draw.choice([0.3, 1.0, 1.0, 3.0]) for weight, _ in may_happen.values()]
     happens = draw.choices(names, weights, k=draw.choice(LENGTHS))
-    return History(queues, start, tuple((name, may_happen[name][1]()) for name in happens))
+    events = [(name, may_happen[name][1]()) for name in happens]
+    return History(queues, start, tuple(_with_losses(draw, events) if number >= LOSSES_FROM else events))
+
+
+def _with_losses(draw: Draw, events: list[Event]) -> list[Event]:
+    """The same, and now and then the journal cannot be written for a while before the daemon is killed."""
+    for _ in range(draw.randint(1, 3)):
+        begins, ends = sorted(draw.randint(0, len(events)) for _ in range(2))
+        events.insert(ends, ("the_daemon_loses_what_could_not_be_written", {"killed": draw.some(1)}))
+        events.insert(begins, ("the_journal_cannot_be_written_from_now_on", {}))
+    return events
 
 
 def _may_happen(

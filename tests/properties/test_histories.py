@@ -66,6 +66,9 @@ def sliced(connect, slices):
 class Histories(RuleBasedStateMachine):
     """One node and everything that can happen to it."""
 
+    written = None
+    "What a daemon knows that loses what could not be written; `None`: all is written."
+
     @initialize(
         policy=policies, gpus=st.integers(1, 4), strangers=st.booleans(), connect=connections, slices=st.booleans()
     )
@@ -255,6 +258,32 @@ class Histories(RuleBasedStateMachine):
             waiting = sorted(self.node.unreported & self.node.state.workloads.keys())
             if waiting:
                 self.node.report(waiting[choice % len(waiting)])
+
+    @rule()
+    def the_journal_cannot_be_written_from_now_on(self):
+        self.written = self.written or self.node.state
+
+    @rule()
+    def the_journal_can_be_written_again(self):
+        self.written = None
+
+    @rule(killed=st.lists(st.integers(0, 20), max_size=1))
+    def the_daemon_loses_what_could_not_be_written(self, killed):
+        """Whom it does not know is brought back; all others report at once."""
+        if self.written is None:
+            return
+        self.node.go_down()
+        for choice in killed:
+            self.kill(choice)
+        self.node.come_back_behind(self.written)
+        self.written = None
+        for workload in sorted(self.node.unreported):
+            self.node.report(workload)
+        for workload in sorted(self.node.workloads.keys() - self.node.state.workloads.keys()):
+            self.node.pending = [c for c in self.node.pending if c.workload != workload]
+            if self.node.workloads[workload].process is not None:
+                self.bring_back({workload: self.node.workloads[workload]}, workload)
+        self.node.sample()
 
     @rule(killed=st.lists(st.integers(0, 20), max_size=2), brought_back=st.lists(st.integers(0, 20), max_size=8))
     def the_daemon_loses_its_journal(self, killed, brought_back):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from nls_scheduler.core.model import events as ev
@@ -11,6 +13,9 @@ from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.workload import Order
 from nls_scheduler.core.step import step
 from stage import TOTAL, Stage
+
+if TYPE_CHECKING:
+    from nls_scheduler.core.model.state import NodeState
 
 
 def orders_given(stage: Stage) -> int:
@@ -202,3 +207,80 @@ def test_a_start_that_was_carried_out_while_the_daemon_was_away_is_not_given_up(
     stage.node.report(alice)
     assert stage.runs("alice")
     assert stage.orders("alice") == ["start"]
+
+
+def behind(stage: Stage, known: NodeState) -> None:
+    """The daemon is killed, and its journal ends with `known`; everybody reports at once."""
+    stage.node.go_down()
+    stage.node.come_back_behind(known)
+    for workload in sorted(stage.node.unreported):
+        stage.node.report(workload)
+    stage.node.sample()
+    stage.node.settle()
+
+
+def test_who_has_moved_since_the_journal_lost_its_end_is_where_its_supervisor_says_and_goes_on() -> None:
+    stage = Stage(2)
+    stage.notebook("alice")
+    stage.holds("alice", 0.4)
+    known = stage.node.state
+    stage.user_migrates("alice", 1)
+    process = stage.workload("alice").process
+    stage.cell_starts("alice")
+    given = orders_given(stage)
+    behind(stage, known)
+    assert stage.gpu("alice") == 1
+    assert stage.workload("alice").process == process
+    assert stage.workload("alice").executing
+    assert not stage.node.state.gpus[stage.uuid(1)].unplaced
+    assert orders_given(stage) == given
+    stage.command("whole")
+    assert stage.gpu("whole") == 0
+
+
+def test_who_has_started_since_the_journal_lost_its_end_runs() -> None:
+    stage = Stage(1)
+    stage.notebook("alice")
+    stage.holds("alice", 0.4)
+    stage.user_suspends("alice")
+    known = stage.node.state
+    stage.cell_starts("alice")
+    process = stage.workload("alice").process
+    assert process is not None
+    behind(stage, known)
+    assert stage.runs("alice")
+    assert stage.workload("alice").process == process
+
+
+def test_a_start_that_the_journal_lost_is_answered_as_if_it_had_not() -> None:
+    stage = Stage(2)
+    stage.notebook("alice")
+    stage.user_suspends("alice")
+    known = stage.node.state
+    stage.node.start_cell(stage.workload("alice").id)
+    started = stage.pending("alice")
+    assert isinstance(started, StartProcess)
+    stage.node.go_down()
+    stage.node.come_back_behind(known)
+    stage.node.report(stage.workload("alice").id)
+    assert stage.phase("alice") == "starting"
+    assert stage.workload("alice").current == started.gpus
+    stage.node.complete(started)
+    assert stage.runs("alice")
+    assert stage.orders("alice").count("start") == 2
+
+
+def test_a_suspend_that_the_journal_lost_is_answered_as_if_it_had_not() -> None:
+    stage = Stage(1)
+    stage.notebook("alice")
+    stage.holds("alice", 0.4)
+    known = stage.node.state
+    stage.node.tell(ev.SuspendRequested(stage.node.now, stage.workload("alice").id, "suspended by its user"))
+    suspends = stage.pending("alice")
+    stage.node.go_down()
+    stage.node.come_back_behind(known)
+    stage.node.report(stage.workload("alice").id)
+    assert stage.phase("alice") == "suspending"
+    stage.node.complete(suspends)
+    stage.node.settle()
+    assert stage.workload("alice").saved_bytes

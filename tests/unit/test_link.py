@@ -15,7 +15,14 @@ from tornado.websocket import WebSocketClientConnection
 from nls_scheduler.client import link as module
 from nls_scheduler.client.link import Report, SupervisorLink
 from nls_scheduler.wire.errors import DaemonUnreachable, Problem
-from nls_scheduler.wire.protocol import CLOSE_ENDED, CommandMessage, ErrorMessage, ViewMessage
+from nls_scheduler.wire.protocol import (
+    CLOSE_ENDED,
+    REPORTS,
+    REPORTS_HEADER,
+    CommandMessage,
+    ErrorMessage,
+    ViewMessage,
+)
 
 if TYPE_CHECKING:
     import socket
@@ -33,6 +40,7 @@ YIELDS = json.dumps({"view": {"phase": "running", "yields": True}})
 class Peer(websocket.WebSocketHandler):
     def initialize(self, server: Server) -> None:
         self.server = server
+        self.set_header(REPORTS_HEADER, server.takes)
 
     def open(self) -> None:
         self.server.connections.put_nowait(self)
@@ -46,6 +54,7 @@ class Server:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.takes = REPORTS
         self.connections: asyncio.Queue[Peer] = asyncio.Queue()
         self.heard: asyncio.Queue[Any] = asyncio.Queue()
         self.http: HTTPServer | None = None
@@ -112,6 +121,43 @@ def test_facts_sent_while_the_daemon_is_away_arrive_in_order_when_it_is_back(tmp
         assert [(await server.heard.get())["saved_bytes"] for _ in range(5)] == [0, 1, 2, 3, 4]
 
     play(tmp_path / "s", story)
+
+
+@pytest.mark.parametrize("takes", [REPORTS, ""])
+def test_a_report_says_where_the_process_is_and_what_it_is_doing_to_a_daemon_that_takes_that(
+    takes: str, tmp_path: Path
+) -> None:
+    start = json.dumps({"command": "start_process", "command_id": 7, "reason": "r", "cause": None, "gpus": ["GPU-1"]})
+    report = [Report(), Report((5, 6), ready=True)]
+
+    async def run() -> None:
+        server = Server(tmp_path / "s")
+        server.takes = takes
+        server.start()
+        try:
+            async with asyncio.timeout(20), SupervisorLink(server.path, "w", lambda: report[0]) as link:
+                connection = await server.connections.get()
+                told = [await server.heard.get()]
+                connection.write_message(start)
+                await anext(link)
+                connection.close()
+                told.append(await server.heard.get())
+                report.pop(0)
+                await link.send("process_ready", command_id=7)
+                await server.heard.get()
+                (await server.connections.get()).close()
+                told.append(await server.heard.get())
+            where = [{name: one[name] for name in ("gpus", "doing") if name in one} for one in told]
+            wanted = [
+                {"gpus": [], "doing": ""},
+                {"gpus": ["GPU-1"], "doing": "start"},
+                {"gpus": ["GPU-1"], "doing": ""},
+            ]
+            assert where == (wanted if takes else [{}, {}, {}])
+        finally:
+            await server.stop()
+
+    asyncio.run(run())
 
 
 def test_a_cell_that_began_and_ended_while_the_daemon_was_away_is_in_the_report(tmp_path: Path) -> None:

@@ -83,16 +83,17 @@ def test_what_has_left_a_process_is_ended_before_it_counts_as_lost(monkeypatch: 
     assert isinstance(order[1], SupervisorLost)
 
 
-@pytest.mark.parametrize(("stands_still", "ended"), [(True, False), (False, True)])
-def test_a_frozen_process_is_not_ended_for_memory_that_the_driver_still_shows(
-    stands_still: bool, ended: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("lives", "ended"), [("stands still", False), ("runs elsewhere", False), ("", True)])
+def test_a_process_that_its_workload_still_has_is_not_ended_for_memory_that_the_driver_shows(
+    lives: str, ended: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killing what the driver holds can hang the node; what an ended process left is ended."""
+    """Killing what the driver holds can hang the node, and one that runs may have moved; what is left over is ended."""
     stage, killed, own = Stage(1), [], look_up(os.getpid())
     stage.notebook("book", owner=own.uid)
     gpu, record = stage.uuid(0), stage.workload("book")
-    frozen = Frozen((gpu,), TOTAL // 2, 0.0, NEEDED) if stands_still else None
-    off = replace(record, phase=Phase.SUSPENDED, current=(), process=own.id if stands_still else None, frozen=frozen)
+    frozen = Frozen((gpu,), TOTAL // 2, 0.0, NEEDED) if lives == "stands still" else None
+    phase, current = (Phase.RUNNING, (GpuUuid("GPU-9"),)) if lives == "runs elsewhere" else (Phase.SUSPENDED, ())
+    off = replace(record, phase=phase, current=current, process=own.id if lives else None, frozen=frozen)
     left = Releasing(own.id, record.id, TOTAL // 2, 0.0)
     gpus = {gpu: replace(stage.node.state.gpus[gpu], releasing=(left,))}
     monkeypatch.setattr(reaper, "kill", lambda pid, start_time: killed.append((pid, start_time)))

@@ -24,6 +24,7 @@ from nls_scheduler.wire.protocol import (
     ONLY_QUERY,
     PROTOCOL_HEADER,
     PROTOCOL_VERSION,
+    REPORTS_HEADER,
     SECRET_HEADER,
     CommandMessage,
     DaemonMessage,
@@ -130,7 +131,9 @@ class SupervisorLink:
         self._secret = ""
         self._view: Mapping[str, Any] | None = None
         self._gpus: Sequence[str] = ()
+        self._takes: Sequence[str] = ()
         self._last_order = 0
+        self._last_kind = ""
         self._done_order = 0
         self._answers: list[str] = []
         self._task: asyncio.Task[None] | None = None
@@ -349,6 +352,7 @@ class SupervisorLink:
         # Told at each connection: who began with another daemon, or another key, has this one's from then on.
         told = connection.headers
         self._secret = self._secret if told is None else told.get(SECRET_HEADER, self._secret)
+        self._takes = () if told is None else told.get(REPORTS_HEADER, "").split()
         return connection
 
     async def _converse(self, connection: WebSocketClientConnection) -> object:
@@ -428,7 +432,7 @@ class SupervisorLink:
             if message.command_id == self._last_order:
                 self._post(*(answer for answer in self._answers if answer not in self._outgoing))
                 return
-            self._last_order, self._answers = message.command_id, []
+            self._last_order, self._last_kind, self._answers = message.command_id, message.command, []
         self._incoming.put_nowait(message)
 
     def _reported(self, report: Report) -> str:
@@ -438,7 +442,10 @@ class SupervisorLink:
         sizes = {"saved_bytes": report.saved_bytes, "frozen_bytes": report.frozen_bytes}
         saved = {key: size for key, size in sizes.items() if size is not None}
         answered = {"command_id": self._done_order, "received": self._last_order}
-        return encode_event("reported", {**answered, **known, **saved})
+        doing = self._last_kind.partition("_")[0] if self._done_order < self._last_order else ""
+        there = {"gpus": list(self._gpus) if report.process or doing == "start" else [], "doing": doing}
+        where = {name: value for name, value in there.items() if name in self._takes}
+        return encode_event("reported", {**answered, **known, **saved, **where})
 
     async def _send_all(self, connection: WebSocketClientConnection, report: str | None) -> None:
         if report is not None:

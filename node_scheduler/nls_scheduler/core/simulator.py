@@ -35,7 +35,7 @@ from nls_scheduler.core.planning.homes.assign import why_no_room
 from nls_scheduler.core.step import step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from nls_scheduler.core.model.commands import Command
     from nls_scheduler.core.model.events import Event
@@ -56,6 +56,9 @@ _FROM_OTHERS = (
     ev.KeepRequested,
     ev.MigrateRequested,
 )
+
+
+_ORDERS: Mapping[type, str] = {StartProcess: "start", SuspendProcess: "suspend"}
 
 
 @dataclass
@@ -123,6 +126,7 @@ class SimulatedNode:
     down: bool = False
     unreported: set[WorkloadId] = field(default_factory=set)
     _no_room: set[CommandId] = field(default_factory=set)
+    _in_hand: list[WorkloadCommand] = field(default_factory=list)
     _gpus: tuple[Gpu, ...] = ()
     _next_pid: int = 100
     _next_workload: int = 1
@@ -194,7 +198,20 @@ class SimulatedNode:
         self.tell(ev.DaemonRestarted(self.now))
         # An order that was not answered is sent again; one that was carried out meanwhile is answered by the report.
         self.pending = [c for c in self.pending if c.command_id > self.workloads[c.workload].last_command]
+        self._in_hand = list(self.pending)
         self.sample()
+
+    def come_back_behind(self, known: NodeState) -> None:
+        """The daemon starts again from a journal that has lost its end: it knows `known`, and today's rules.
+
+        Whose end it does not know of is looked after by nobody any more.
+        """
+        ended = known.workloads.keys() - self.state.workloads.keys()
+        self.state = replace(known, policy=self.state.policy)
+        self.come_back()
+        self.unreported -= ended
+        for workload_id in sorted(ended):
+            self.tell(ev.SupervisorLost(self.now, workload_id, "the process that looked after it has ended"))
 
     def come_back_forgetful(self) -> None:
         """The daemon starts again without its journal: nothing is known, every process on a Gpu is a stranger's."""
@@ -237,6 +254,10 @@ class SimulatedNode:
         workload = self.workloads[workload_id]
         process = workload.process
         saved_bytes = workload.held_bytes if workload.saved else None
+        in_hand = (c for c in self.pending if c.workload == workload_id and any(c is one for one in self._in_hand))
+        doing = next(in_hand, None)
+        starting = doing.gpus if isinstance(doing, StartProcess) else ()
+        order = "" if doing is None else _ORDERS.get(type(doing), "something else")
         self.tell(
             ev.WorkloadReported(
                 self.now,
@@ -246,7 +267,10 @@ class SimulatedNode:
                 ready=process is not None,
                 executing=workload.executing,
                 saved_bytes=saved_bytes,
+                received=CommandId(workload.last_command if doing is None else doing.command_id),
                 frozen_bytes=process.held_bytes if process and process.frozen else None,
+                gpus=process.gpus if process else starting,
+                doing=order,
             )
         )
 

@@ -46,8 +46,8 @@ class Reaper:
             workload, record = state.workloads.get(releasing.workload), look_up(releasing.process.pid)
             if workload is None or record is None or record.id != releasing.process:
                 continue
-            if workload.frozen is not None and workload.process == releasing.process:
-                continue  # it lives, and stands still: what it does not let go of is the driver's
+            if workload.process == releasing.process:
+                continue  # it lives, or stands still and does not let go of what is the driver's
             if workload.spec.owner not in (0, record.uid):
                 continue
             if record.id not in self._remains:

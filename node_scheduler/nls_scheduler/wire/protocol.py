@@ -38,6 +38,9 @@ OLDEST_PROTOCOL: Final = 1
 """The oldest client that this daemon still understands."""
 PROTOCOL_HEADER: Final = "X-NLS-Protocol"
 SECRET_HEADER: Final = "X-NLS-Secret"  # noqa: S105 - a name
+#: Of a daemon: which fields of `reported` it takes that those before it refuse.
+REPORTS_HEADER: Final = "X-NLS-Reports"
+REPORTS: Final = "gpus doing"
 """In the answer to a supervisor that connects: with it the workload comes back to a daemon that has forgotten it."""
 ONLY_ARGUMENT: Final = "only"
 """In a supervisor's query, `true`: its process looks after no other workload, whatever the daemon's journal knows."""
@@ -91,6 +94,8 @@ _EVENT_FIELDS: Final[Mapping[str, Mapping[str, type]]] = {
         "saved_bytes": int,
         "received": int,
         "frozen_bytes": int,
+        "gpus": list,
+        "doing": str,
     },
 }
 _OF_FREEZING: Final[Mapping[str, Callable[..., events.WorkloadEvent]]] = {
@@ -116,6 +121,8 @@ _OPTIONAL: Final[Mapping[tuple[str, str], Any]] = {
     ("reported", "saved_bytes"): None,
     ("reported", "received"): None,
     ("reported", "frozen_bytes"): None,
+    ("reported", "gpus"): (),
+    ("reported", "doing"): "",
     ("freeze_tested", "refusal"): None,
 }
 _TYPE_WORDS: Final[Mapping[type, str]] = {
@@ -356,7 +363,8 @@ def _as_event(kind: str, fields: Mapping[str, Any], workload: WorkloadId, at: fl
             ready, executing, saved_bytes = fields["ready"], fields["executing"], fields["saved_bytes"]
             received = None if fields["received"] is None else CommandId(fields["received"])
             is_now = (process, ready, executing, saved_bytes, received, fields["frozen_bytes"])
-            return events.WorkloadReported(at, workload, command_id, *is_now)
+            gpus = tuple(GpuUuid(uuid) for uuid in fields["gpus"])
+            return events.WorkloadReported(at, workload, command_id, *is_now, gpus, fields["doing"])
         case "memory_trimmed":
             return events.MemoryTrimmed(at, workload, command_id)
         case "cell_interrupted":

@@ -15,15 +15,21 @@ if TYPE_CHECKING:
 def requests_now_fit(step: Step) -> Iterator[str]:
     """The requests of those who are on a Gpu are never more than it has, unless one there has asked for more.
 
-    Nobody comes then, and somebody leaves, as `planned_requests_fit` says.
+    Nobody comes then, and somebody leaves, as `planned_requests_fit` says. Who has not reported since a restart may be
+    elsewhere by now: nothing is ordered before that is known.
     """
+    unheard = step.state.unreported if step.state.quiet else ()
     for uuid, gpu in step.state.gpus.items():
-        there, asked = on(step.state, uuid), {w.id: w.spec.request_bytes for w in on(step.before, uuid)}
+        there = [w for w in on(step.state, uuid) if w.id not in unheard]
+        asked = {w.id: w.spec.request_bytes for w in on(step.before, uuid)}
         now = sum(w.spec.request_bytes for w in there)
-        came = any(w.id not in asked for w in there)
+        new = {w.id for w in there if w.id not in asked}
+        came = bool(new - step.before.unreported)
+        # Or did so before its journal lost its end.
+        asks_otherwise = bool(new & step.before.unreported)
         asks_for_more = any(w.spec.request_bytes > asked.get(w.id, 0) for w in there)
         lasts = now <= sum(asked.values())
-        if now > gpu.memory_total_bytes and (came or not (asks_for_more or lasts)):
+        if now > gpu.memory_total_bytes and (came or not (asks_for_more or asks_otherwise or lasts)):
             yield f"requests now on {name_of(gpu)} are more than it has: {now} > {gpu.memory_total_bytes}"
 
 

@@ -246,6 +246,8 @@ class WorkloadReported(WorkloadEvent):
         saved_bytes: what it needs on a Gpu to come back; `None`: nothing is saved.
         received: the last command that it has got, if that is known: a journal may have lost its end.
         frozen_bytes: what of its process stands still in host memory; `None`: the process is not frozen.
+        gpus: where its process is, or is being started; empty: it has none, or its supervisor does not tell.
+        doing: the order that it carries out: `start`, `suspend` or another; empty: none, or that is not told.
     """
 
     command_id: CommandId
@@ -255,6 +257,8 @@ class WorkloadReported(WorkloadEvent):
     saved_bytes: int | None
     received: CommandId | None = None
     frozen_bytes: int | None = None
+    gpus: tuple[GpuUuid, ...] = ()
+    doing: str = ""
 
 
 @dataclass(frozen=True, slots=True)

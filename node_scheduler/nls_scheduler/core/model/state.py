@@ -71,6 +71,7 @@ class NodeState:
         plan: what the last step wants for each workload.
         claims: what a cluster's scheduler has given away here.
         unreported: after a restart, whose supervisors have not said yet how they are.
+        known_until: the first order that a daemon before this one may have given and the journal does not know.
         forgetful: the journal was lost: workloads that nobody knows of may be brought back.
         quiet_until: until then nothing is ordered while somebody is unreported or may be brought back.
         settled: the plan was made from just these facts, and changed none of them: only an event or the timer can.
@@ -86,6 +87,7 @@ class NodeState:
     plan: Mapping[WorkloadId, PlanEntry] = field(default_factory=dict)
     claims: Claims = field(default_factory=Claims)
     unreported: frozenset[WorkloadId] = frozenset()
+    known_until: CommandId = field(default=CommandId(1))
     forgetful: bool = False
     quiet_until: float = 0.0
     settled: bool = False

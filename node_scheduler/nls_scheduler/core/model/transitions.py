@@ -23,6 +23,7 @@ from nls_scheduler.core.model.events import (
     StartFailed,
     SuspendFailed,
     ThawFailed,
+    WorkloadReported,
 )
 from nls_scheduler.core.model.values import replace
 from nls_scheduler.core.model.workload import Phase
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.workload import Workload
 
 _AFTER_EXIT = frozenset({Phase.QUEUED, Phase.SUSPENDED, Phase.FAILED})
+_BY_REPORT = frozenset({Phase.STARTING, Phase.RUNNING, Phase.SUSPENDING})
 
 TABLE: Final[Mapping[tuple[Phase, type], frozenset[Phase]]] = {
     (Phase.QUEUED, StartProcess): frozenset({Phase.STARTING}),
@@ -61,6 +63,7 @@ TABLE: Final[Mapping[tuple[Phase, type], frozenset[Phase]]] = {
     (Phase.SUSPENDING, StartFailed): _AFTER_EXIT,
     (Phase.SUSPENDING, ProcessExited): _AFTER_EXIT,
     # What a journal that lost its end does not know, and a supervisor reports.
+    **dict.fromkeys(((phase, WorkloadReported) for phase in Phase), _BY_REPORT),
     (Phase.RUNNING, ProcessFrozen): frozenset({Phase.SUSPENDED}),
     (Phase.SUSPENDED, ProcessThawed): frozenset({Phase.RUNNING}),
     (Phase.FAILED, ResumeRequested): frozenset({Phase.QUEUED, Phase.SUSPENDED}),

@@ -14,7 +14,7 @@ from nls_scheduler.core.model.reasons import Reason, Why, said
 from nls_scheduler.core.model.state import NodeState
 from nls_scheduler.core.model.transitions import transition
 from nls_scheduler.core.model.values import replace
-from nls_scheduler.core.model.workload import Frozen, Kind, Order, Phase, Workload
+from nls_scheduler.core.model.workload import Frozen, Kind, Order, Pending, Phase, Workload
 from nls_scheduler.core.recording import of_a_gang
 
 if TYPE_CHECKING:
@@ -118,8 +118,13 @@ def _(event: ev.VariablesLost, workload: Workload, state: NodeState) -> NodeStat
 @record_of_workload.register
 def _(event: ev.WorkloadReported, workload: Workload, state: NodeState) -> NodeState:
     """Make up for what was said while nobody listened."""
-    following = max(state.next_command, CommandId((event.received or 0) + 1))
+    received = event.received or CommandId(0)
+    # An order that is not known: the journal has lost its end, and with it where that order has led.
+    has_lost = workload.id in state.unreported and received >= state.known_until
+    following = max(state.next_command, CommandId(received + 1))
     state = replace(state, unreported=state.unreported - {workload.id}, next_command=following)
+    if has_lost and event.gpus and set(event.gpus) <= state.gpus.keys():
+        workload = _as_reported(event, workload, state)
     cell_since = (workload.cell_since or event.at) if event.executing else None
     saved_bytes = workload.saved_bytes if event.saved_bytes is None else event.saved_bytes
     workload = replace(workload, cell_since=cell_since, saved_bytes=saved_bytes)
@@ -136,14 +141,42 @@ def _(event: ev.WorkloadReported, workload: Workload, state: NodeState) -> NodeS
             ready = ev.ProcessReady(event.at, workload.id, pending.command_id)
             return record_of_workload(ready, state.workloads[workload.id], state)
         return state
-    starting = pending is not None and pending.order is Order.START
-    if not (workload.present or workload.frozen) or (starting and not answered):
+    does_something_else = has_lost and event.doing not in ("", Order.START)
+    starting = pending is not None and pending.order is Order.START and not answered and not does_something_else
+    if not (workload.present or workload.frozen) or starting:
         # A start is on its way to it, or being carried out: its answer is still to come.
         return state
     if answered and pending is not None and pending.order is Order.SUSPEND and event.saved_bytes is not None:
         saved = ev.ProcessSuspended(event.at, workload.id, pending.command_id, event.saved_bytes)
         return record_of_workload(saved, state.workloads[workload.id], state)
     return _ended(state, workload, event.at, Why(Reason.ENDED_UNHEARD), ev.ProcessExited)
+
+
+def _as_reported(event: ev.WorkloadReported, workload: Workload, state: NodeState) -> Workload:
+    """Where and how it is by its own account: what was known of it is from before."""
+    timeouts = {Order.START: state.policy.start_timeout_s, Order.SUSPEND: state.policy.suspend_timeout_s}
+    order = next((order for order in timeouts if order == event.doing), None)
+    pending = None
+    if order is not None and event.received is not None:
+        pending = Pending(order, event.received, event.at, event.at + timeouts[order], Why(Reason.ADOPTED))
+    phase = {None: Phase.RUNNING, Order.START: Phase.STARTING, Order.SUSPEND: Phase.SUSPENDING}[order]
+    keeps = workload.home or workload.given_home is not None or workload.spec.movable
+    home = workload.home if keeps else event.gpus
+    runs = phase is not Phase.STARTING
+    return transition(
+        _off_the_gpu(workload, event.at),
+        ev.WorkloadReported,
+        phase,
+        home=home,
+        home_since=workload.home_since if workload.home_since is not None or not home else event.at,
+        current=event.gpus,
+        pending=pending,
+        move=None,
+        wants_gpu=workload.release_reason is None and workload.suspend_reason is None,
+        waiting_since=None if runs else event.at,
+        resident_since=event.at if runs else None,
+        idle_since=event.at if runs else None,
+    )
 
 
 def _told_of_standing(event: ev.WorkloadReported, workload: Workload, *, answered: bool) -> ev.CommandEvent | None:

@@ -52,6 +52,7 @@ def _(event: ev.DaemonRestarted, state: NodeState) -> NodeState:
         timer_at=None,
         quiet_until=quiet_until,
         unreported=frozenset(workloads),
+        known_until=state.next_command,
         forgetful=event.forgetful,
         workloads=workloads,
     )

@@ -21,7 +21,7 @@ from nls_scheduler.daemon.sessions import Session
 from nls_scheduler.views.entries import entry_view
 from nls_scheduler.views.metrics import CONTENT_TYPE as METRICS_TYPE
 from nls_scheduler.wire.errors import Problem
-from nls_scheduler.wire.protocol import MAX_BODY_BYTES, SECRET_HEADER, clean_text
+from nls_scheduler.wire.protocol import MAX_BODY_BYTES, REPORTS, REPORTS_HEADER, SECRET_HEADER, clean_text
 
 if TYPE_CHECKING:
     from nls_scheduler.daemon.daemon import Daemon
@@ -213,6 +213,7 @@ class Supervisor(Answering, websocket.WebSocketHandler):
         if self.request.headers.get("Upgrade", "").lower() != "websocket":
             raise Problem(426, "Upgrade required", "A supervisor speaks WebSocket here: send an Upgrade header.")
         self.set_header(SECRET_HEADER, self.daemon.secret(WorkloadId(self.path_args[0]), self.caller))
+        self.set_header(REPORTS_HEADER, REPORTS)
 
     def get_websocket_protocol(self) -> websocket.WebSocketProtocol | None:
         """Tornado's, which refuses frames that are not masked."""
