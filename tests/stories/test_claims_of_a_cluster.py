@@ -92,6 +92,16 @@ def test_a_command_that_cannot_move_is_at_home_where_it_runs_whatever_the_cluste
     assert stage.runs("whole")
 
 
+def test_who_starts_at_home_beside_an_owner_reads_that_and_not_that_it_waits() -> None:
+    stage = Stage(1)
+    claim(stage, Owner("pod", "pod", (ZERO,), TOTAL // 4), allocated=(ZERO,))
+    stage.stranger_uses(0, 0.2)
+    stage._ids["alice"] = stage.node.submit(name="alice", given_home=(ZERO,), request_bytes=TOTAL // 4)
+    started = stage.pending("alice")
+    assert started is not None
+    assert started.reason.kind is Reason.AT_HOME_WITH_BURST
+
+
 def test_a_device_to_come_vacates_the_borrowed_gpu_and_both_are_home_again() -> None:
     stage = alice_and_bob()
     claim(stage, to_come(), allocated=(ZERO,))

@@ -8,7 +8,8 @@ import pytest
 
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.allocations import MemoryAnswer, Wanted
-from nls_scheduler.core.model.ids import CommandId, ProcessId
+from nls_scheduler.core.model.gpu import Gpu
+from nls_scheduler.core.model.ids import CommandId, GpuUuid, ProcessId
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.workload import Order, Pending, Phase, Workload
 from nls_scheduler.core.simulator import GIB
@@ -236,3 +237,14 @@ def test_what_a_dead_process_still_holds_on_another_gpu_is_not_held_against_the_
     stage.after(120)
     assert stage.orders("alice") == ["start", "start"]
     assert stage.workload("alice").size_bytes == stage.workload("alice").spec.request_bytes
+
+
+def test_a_gpu_that_appears_on_a_node_at_rest_is_planned_with_at_once() -> None:
+    stage = Stage(1)
+    stage.notebook("alice", given_home=(GpuUuid("GPU-7"),))
+    stage.after(10)
+    assert stage.node.state.settled
+    assert stage.reason("alice").kind is Reason.HOME_ELSEWHERE
+    new = Gpu(GpuUuid("GPU-7"), 7, "Simulated GPU", TOTAL)
+    stage.node.tell(ev.GpusDiscovered(stage.node.now, (*stage.node.state.gpus.values(), new)))
+    assert stage.plan("alice").home == (GpuUuid("GPU-7"),)

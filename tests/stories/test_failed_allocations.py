@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import SuspendProcess, TrimMemory
+from nls_scheduler.core.model.gpu import Claims
 from nls_scheduler.core.model.reasons import Reason, Why
 from stage import TOTAL, Stage, bare
 
@@ -91,6 +94,24 @@ def test_what_was_refused_is_there_after_the_cell_where_another_gpu_has_room() -
     assert stage.plan("bob").allowance_bytes == TOTAL
     stage.after(600)
     assert stage.orders("bob") == ["start", "suspend", "start"]
+
+
+@pytest.mark.parametrize("why_not", ["nobody moves for burst", "its user keeps it", "the node is cordoned"])
+def test_who_will_not_move_when_its_cell_has_ended_is_not_told_so(why_not: str) -> None:
+    stage = beside_a_free_gpu()
+    stage.cell_starts("bob")
+    stage.holds("bob", 0.4)
+    if why_not == "nobody moves for burst":
+        stage.changes(max_moves_per_hour=0)
+    elif why_not == "its user keeps it":
+        stage.user_keeps("bob", 3600.0)
+    else:
+        stage.node.tell(ev.GpusClaimed(stage.node.now, Claims(cordoned=True)))
+    answer = stage.wants("bob", 0.3)
+    assert answer is not None
+    assert answer.reason.kind is Reason.BEYOND_ALLOWANCE
+    stage.cell_ends("bob")
+    assert stage.gpu("alice") == stage.gpu("bob")
 
 
 def test_memory_within_the_request_is_waited_for_until_who_is_above_theirs_has_left() -> None:

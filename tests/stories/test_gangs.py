@@ -369,3 +369,24 @@ def test_a_gang_that_needs_more_keeps_its_homes_where_there_are_no_others() -> N
     stage.ends("other")
     stage.after(60)
     assert stage.runs("g-0", "g-1")
+
+
+@pytest.mark.parametrize("first_holds", [True, False])
+def test_nobody_of_a_gang_makes_room_for_a_fellow(first_holds: bool) -> None:
+    """All of it would stop, and start again as it was."""
+    stage = Stage(1)
+    stage.gang("red", 2, request=0.5, limit=1.0)
+    stage.holds("red-0" if first_holds else "red-1", 0.75)
+    stage.after(600)
+    assert stage.runs("red-0", "red-1")
+    assert all(stage.plan(name).deadline_at is None for name in ("red-0", "red-1"))
+    assert stage.node.state.gpus[stage.uuid(0)].pressed_since is None
+
+
+def test_a_gang_of_which_one_holds_more_than_its_request_leaves_for_others() -> None:
+    stage = Stage(1)
+    stage.gang("red", 2, request=0.25, limit=1.0, requeue=True)
+    stage.holds("red-0", 0.375)
+    stage.command("bob", 0.5)
+    stage.after(60)
+    assert stage.runs("bob")

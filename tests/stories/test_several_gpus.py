@@ -378,3 +378,34 @@ def test_a_command_that_needs_more_than_its_request_has_it_before_a_notebooks_bu
     stage.ends("firm")
     stage.after(3600)
     assert stage.runs("double")
+
+
+def test_an_elastic_command_that_needs_more_than_its_request_starts_again_where_there_is_that_much() -> None:
+    stage = Stage(2)
+    stage.command("grows", 0.125, 1.0, gpu_count=1, gpu_count_max=2, requeue=True)
+    stage.holds("grows", 0.75)
+    assert stage.gpus("grows") == [0, 1]
+    stage.command("comes", 0.5)
+    stage.node.workloads[stage.workload("grows").id].from_start_bytes = 3 * TOTAL // 4
+    stage.after(60)
+    assert stage.runs("comes", "grows")
+    assert len(stage.gpus("grows")) == 1
+    stage.after(600)  # and does not grow to where it would not fit
+    assert len(stage.gpus("grows")) == 1
+    stage.ends("comes")
+    stage.after(600)
+    assert stage.gpus("grows") == [0, 1]
+
+
+def test_what_a_command_was_seen_to_need_under_another_limit_is_not_waited_for() -> None:
+    stage = Stage(1)
+    stage.command("alice", 0.375, 1.0, requeue=True)
+    stage.holds("alice", 0.875)
+    stage.command("bob", 0.5)
+    stage.node.workloads[stage.workload("alice").id].from_start_bytes = TOTAL // 4
+    stage.after(60)
+    assert stage.phase("alice") == "queued"
+    spec = replace(stage.workload("alice").spec, limit_bytes=3 * TOTAL // 8)
+    stage.node.tell(ev.WorkloadRespecified(stage.node.now, stage.workload("alice").id, spec))
+    stage.node.settle()
+    assert stage.runs("alice", "bob")

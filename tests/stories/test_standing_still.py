@@ -18,6 +18,7 @@ from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.values import replace
 from nls_scheduler.core.model.workload import Order, Phase
+from nls_scheduler.views.explain import explain
 from stage import TOTAL, Stage
 
 NUMBERS = {"reclaim_deadline_s": 30.0, "stop_grace_s": 2.0, "interrupt_grace_s": 10.0, "freeze_timeout_s": 8.0}
@@ -102,6 +103,18 @@ def test_the_process_is_given_its_own_gpu_back_and_no_other() -> None:
     assert stage.gpu("bob") == 1
     thaws = [c for _, given in stage.node.history for c in given if isinstance(c, ThawProcess)]
     assert [c.gpus for c in thaws] == [(stage.uuid(1),)]
+
+
+def test_it_stands_still_for_nobody_who_has_left_and_advice_is_not_to_wait_for_them() -> None:
+    stage = a_long_cell()
+    stage.after(40)
+    assert stage.phase("alice") == "suspended"
+    stage.health(0, healthy=False)
+    stage.ends("bob")
+    told = explain(stage.node.state, stage.workload("alice").id, stage.node.now)
+    assert stage.reason("alice").kind is Reason.STANDS_STILL
+    assert stage.reason("alice").who == ()
+    assert told["advice"] == []
 
 
 def test_it_says_where_it_stands_for_whom_and_what_it_waits_for() -> None:

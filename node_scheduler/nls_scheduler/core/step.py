@@ -121,7 +121,7 @@ def _all_that_is_new(before: NodeState, state: NodeState) -> list[Workload] | No
             newcomers.append(workload)
         elif workload is not old_one and _without_its_cell(old_one, workload) != old_one:
             return None
-    if len(state.workloads) - len(newcomers) < len(before.workloads):
+    if len(state.workloads) - len(newcomers) < len(before.workloads) or state.gpus.keys() != before.gpus.keys():
         return None
     same = {
         uuid: updated(gpu, utilisation=old.utilisation)
@@ -202,7 +202,8 @@ def _note_pressure(state: NodeState) -> NodeState:
     changed = {}
     for uuid, gpu in state.gpus.items():
         present = state.on(uuid)
-        over_full = sum([w.size_bytes for w in present]) > gpu.capacity_bytes
+        over_bytes = sum([w.size_bytes for w in present]) - gpu.capacity_bytes
+        over_full = over_bytes > 0 and over_bytes > gangs.spared_bytes(present, lambda w: w.size_bytes)
         intruded = gpu.has_foreigners and any(w.borrowed for w in present)
         pressed = over_full or intruded or (bool(present) and not gpu.healthy)
         unclaimed_since = None if uuid in claimed else _since(gpu.unclaimed_since, state.at)

@@ -145,6 +145,8 @@ def _smaller(state: NodeState, workload: Workload, admission: Admission) -> list
     """The largest request that there is room for on as many GPUs, if it would have that: none is kept for others."""
     spec = workload.spec
     rooms = [[(admission.free.get(u, 0), u) for u in admission.open_gpus(workload, pool)] for pool in spec.pools]
+    if not any(rooms):
+        return []  # its reason says why none of its Gpus can be had
     best = [sorted(room, reverse=True)[: spec.gpu_count] for room in rooms if len(room) >= spec.gpu_count]
     largest = max((chosen[-1][0] for chosen in best), default=0)
     if largest <= 0:

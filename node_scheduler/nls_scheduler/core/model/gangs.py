@@ -12,7 +12,7 @@ from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.workload import Kind, Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from nls_scheduler.core.model.ids import WorkloadId
     from nls_scheduler.core.model.state import NodeState
@@ -126,6 +126,22 @@ def would_end(state: NodeState, workload: Workload) -> bool:
     """Whether somebody of its gang runs who would not start again, if `workload` gave its start up."""
     others = [] if workload.spec.requeue else fellows(state, workload)
     return any(other.phase is Phase.RUNNING for other in others) and runs(state, workload)
+
+
+def spared_bytes(there: Collection[Workload], size_of: Callable[[Workload], int]) -> int:
+    """What members of a gang that has a Gpu alone hold above their requests in what fellows leave of theirs.
+
+    Nobody makes room for a fellow of its own gang: all of it would stop, and start again as it was.
+
+    Args:
+        there: who is on one Gpu, or is to be.
+        size_of: bytes that each counts with, at least its request.
+    """
+    keys = {key_of(workload.spec) for workload in there}
+    if len(keys) != 1 or None in keys:
+        return 0
+    held = sum(size_of(w) if size_of(w) > w.spec.request_bytes else w.held_bytes for w in there)
+    return sum(map(size_of, there)) - max(held, sum(w.spec.request_bytes for w in there))
 
 
 def side_by_side(state: NodeState, whom: Collection[WorkloadId]) -> list[WorkloadId]:

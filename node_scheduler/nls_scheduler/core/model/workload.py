@@ -461,7 +461,8 @@ class Workload:
     def return_bytes(self) -> int:
         """The room it needs on a Gpu to come back: its request, or its saved state, or what it needs, where more."""
         if self.spec.kind is not Kind.NOTEBOOK:
-            return max(self.spec.request_bytes, self.needed_bytes)
+            # It may never use more than its limit again, which may have been another one.
+            return max(self.spec.request_bytes, min(self.needed_bytes, self.spec.limit_bytes))
         # What a cell has changed since is not saved yet: what it uses is the best that is known.
         unsaved = self.held_bytes if self.phase is Phase.RUNNING and self.unsaved else 0
         saved = 0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from nls_scheduler.core.model.ids import WorkloadId
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.state import PlanEntry
+from nls_scheduler.core.model.values import updated
 from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.line import places_in_line
 from nls_scheduler.core.planning.making_room.rooms import has_room, owed_bytes
@@ -186,7 +187,7 @@ def _why_frozen(
         waits = _why_there(draft, workload, target, cause)
         if waits.kind in _WHY_THERE:
             return Why(Reason.GOES_ON, gpus=target)
-    return freezing.why_it_stands(frozen, waits)
+    return freezing.why_it_stands(draft.state, frozen, waits)
 
 
 def _why_it_leaves(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Why | None:
@@ -227,7 +228,8 @@ def _why_guest(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], ca
 
 def _may_come(draft: Draft, workload: Workload, uuid: GpuUuid) -> bool:
     """Whether there is room for it in fact, beside what others wait for there that they are owed."""
-    state, targets = draft.state, draft.rooms.target
+    state, targets, home = draft.state, draft.rooms.target, draft.homes.homes.get(workload.id, ())
+    workload = updated(workload, home=home)  # of this plan
     owed = owed_bytes(state, uuid, lambda key: targets.get(key, ()), (workload,))
     return has_room(state, workload, state.gpus[uuid], beside_bytes=owed)
 

@@ -87,6 +87,7 @@ class Admission(Paper):
             kept.append(workload)
         for workload in kept:
             self._follow_wish(workload)
+        elastic.keep_where_it_fits(self, kept)
         return homeless
 
     def _still_fits(self, workload: Workload) -> tuple[GpuUuid, ...] | None:

@@ -13,7 +13,7 @@ from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.homes.paper import admission_order
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from nls_scheduler.core.model.gpu import Gpu
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
@@ -37,6 +37,28 @@ def grow(paper: Paper) -> None:
             paper.give(workload, _in_order(paper, (*home, *extra)))
 
 
+def keep_where_it_fits(paper: Paper, workloads: Iterable[Workload]) -> None:
+    """One that is to start again and needs more than its request has its home where that is beside others' requests.
+
+    So as far as these are enough Gpus: else it waits for all that it has.
+    """
+    for workload in workloads:
+        if not workload.spec.resizable:
+            continue
+        paper.looked_at.costs = True
+        home = paper.result.homes[workload.id]
+        if not workload.present and not workload.within_request:
+            fits = tuple(uuid for uuid in home if _has_room_in_fact(paper, workload, uuid))
+            if fits != home and len(fits) >= workload.spec.gpu_count:
+                _change(paper, workload, fits)
+
+
+def _has_room_in_fact(paper: Paper, workload: Workload, uuid: GpuUuid) -> bool:
+    """Whether `uuid` has, beside the requests of others, what `workload` needs there."""
+    own = workload.spec.request_bytes if uuid in paper.result.homes.get(workload.id, ()) else 0
+    return paper.free[uuid] + own >= workload.return_bytes
+
+
 def _extra(paper: Paper, workload: Workload, home: tuple[GpuUuid, ...]) -> list[GpuUuid]:
     """The Gpus that it may have now beside `home`, those first that are best connected with all of that."""
     gpus = paper.state.gpus
@@ -46,6 +68,8 @@ def _extra(paper: Paper, workload: Workload, home: tuple[GpuUuid, ...]) -> list[
         return []  # a process sees one slice at most, and nothing besides
     for uuid, gpu in gpus.items():
         if uuid in home or gpu.parent is not None or not paper.is_of_its_pool(home, uuid):
+            continue
+        if not _has_room_in_fact(paper, workload, uuid):
             continue
         at = _grows_at(paper.state, workload, gpu) if paper.is_offered(workload, uuid) else None
         if at is not None and at > paper.at:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from nls_scheduler.core.model.gangs import spared_bytes
 from nls_scheduler.core.model.pools import Placement
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.workload import Phase
@@ -100,7 +101,8 @@ class Rooms:
 
     def sizes_exceed(self, uuid: GpuUuid) -> bool:
         """Whether what is held on `uuid`, each counted with at least its request, is more than it has."""
-        return self._left[uuid] < 0
+        left_bytes = self._left[uuid]
+        return left_bytes < 0 and left_bytes + spared_bytes(self.members(uuid), lambda w: self.size_on(w, uuid)) < 0
 
     def is_full_for(self, workload: Workload, uuid: GpuUuid, beside: int = 0) -> bool:
         """Whether `uuid` has, with so many more, as many as its pool has there to burst; at home may be more."""

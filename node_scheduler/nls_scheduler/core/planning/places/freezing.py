@@ -91,6 +91,7 @@ def wakes_at(state: NodeState, entries: Mapping[WorkloadId, PlanEntry]) -> list[
     return times
 
 
-def why_it_stands(frozen: Frozen, because: Why) -> Why:
-    """Where its cell stands still, for whom, and what it waits for."""
-    return Why(Reason.STANDS_STILL, gpus=frozen.gpus, who=frozen.why.who, because=(because,))
+def why_it_stands(state: NodeState, frozen: Frozen, because: Why) -> Why:
+    """Where its cell stands still, for whom as long as that one is here, and what it waits for."""
+    who = tuple(mention for mention in frozen.why.who if mention.id in state.workloads)
+    return Why(Reason.STANDS_STILL, gpus=frozen.gpus, who=who, because=(because,))

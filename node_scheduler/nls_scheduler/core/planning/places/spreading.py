@@ -143,7 +143,10 @@ def _there_until_a_cell_ends(draft: Draft) -> dict[GpuUuid, list[Workload]]:
 
 def follow_wishes(draft: Draft, wanting: list[Workload]) -> Moves:
     """Move the first idle one that was refused memory to where it may use that much. Returns who moves where."""
-    draft.roomier = {w.id: uuid for w in wanting if (uuid := roomier(draft, w)) is not None}
+    if draft.state.claims.cordoned:
+        return {}  # nobody goes but home
+    may_move = (w for w in wanting if w.wanted or w.wished_bytes if _may_move_between_cells(draft, w, w.current))
+    draft.roomier = {w.id: uuid for w in may_move if (uuid := roomier(draft, w)) is not None}
     for workload_id, uuid in draft.roomier.items():
         workload = draft.state.workloads[workload_id]
         if workload.wished_bytes and _may_move_for_burst(draft, workload, draft.rooms.target[workload_id]):
@@ -186,7 +189,12 @@ def _best_move(
 
 
 def _may_move_for_burst(draft: Draft, workload: Workload, gpus: tuple[GpuUuid, ...]) -> bool:
-    if workload.cell_since is not None or workload.phase is not Phase.RUNNING or workload.pending is not None:
+    return workload.cell_since is None and _may_move_between_cells(draft, workload, gpus)
+
+
+def _may_move_between_cells(draft: Draft, workload: Workload, gpus: tuple[GpuUuid, ...]) -> bool:
+    """Whether it may move for burst alone as soon as no cell runs."""
+    if workload.phase is not Phase.RUNNING or workload.pending is not None:
         return False
     if workload.spec.kind is not Kind.NOTEBOOK or not workload.spec.may_borrow:
         return False
