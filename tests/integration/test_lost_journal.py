@@ -124,6 +124,31 @@ def test_a_journal_that_lost_its_end_loses_nothing_and_freezes_nobody(bench):
         book.run("%gpu suspend")
 
 
+def test_a_notebook_that_has_moved_since_the_journal_lost_its_end_is_neither_killed_nor_beside_another(bench):
+    book = bench.open("notebook.ipynb")
+    book.gpu("from nls_jupyter import xp\nx = xp.arange(1000)")
+    state = bench.daemon.directory / "state"
+    bench.daemon.kill()
+    older = {file.name: file.read_bytes() for file in state.glob("journal*")}
+    bench.daemon.start()
+    (before,) = bench.daemon.wait_for(book.name, phase="running")["current"]
+    elsewhere = next(gpu for gpu in bench.daemon.status()["gpus"] if gpu["uuid"] != before)
+    bench.daemon.nls("migrate", book.name, "--to", str(elsewhere["index"]))
+    wait_until(lambda: bench.daemon.workload(book.name)["current"] == [elsewhere["uuid"]])
+    bench.daemon.wait_for(book.name, phase="running")
+    pid = book.gpu("import os\nprint(os.getpid())").stdout
+    bench.daemon.kill()
+    for file in state.glob("journal*"):
+        file.unlink()
+    for name, content in older.items():
+        (state / name).write_bytes(content)
+    bench.daemon.start()
+    wait_until(lambda: bench.daemon.workload(book.name)["current"] == [elsewhere["uuid"]])
+    alone = bench.daemon.nls("run", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES").stdout
+    assert alone == f"{before}\n"
+    assert book.gpu("print(int(x.sum()))\nprint(os.getpid())").stdout == f"499500\n{pid}"
+
+
 @LONG
 def test_who_has_no_gpu_process_asks_anew_with_the_next_cell_and_has_its_variables(bench):
     book = bench.open("notebook.ipynb")
