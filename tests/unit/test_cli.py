@@ -132,6 +132,12 @@ def test_who_shares_a_name_is_shown_with_the_beginning_of_its_id() -> None:
     ]
 
 
+def test_a_long_name_is_shown_without_its_middle_and_with_the_beginning_of_its_id() -> None:
+    long = {**WORKLOAD, "id": "0123456789ab", "name": "An_analysis_" * 20 + " (copy 3).ipynb"}
+    line = render({**STATUS, "workloads": [long]}).splitlines()[-1]
+    assert line.startswith("An_analysis_An_anal...is_ (copy 3).ipynb (012345)  queued")
+
+
 def test_the_history_reads_as_a_table() -> None:
     entry = {
         "time": "2026-11-21T06:39:10.903+00:00", "name": "n", "event": "moved", "from": "GPU 0", "to": "GPU 1",
