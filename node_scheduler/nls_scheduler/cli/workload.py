@@ -12,7 +12,7 @@ from nls_scheduler.cli.output import say
 from nls_scheduler.core.model.ids import WorkloadId
 from nls_scheduler.processes.proc import command_line
 from nls_scheduler.units.clock import local_time
-from nls_scheduler.wire.errors import Problem, malformed
+from nls_scheduler.wire.errors import Problem
 from nls_scheduler.wire.protocol import clean_text
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def find(workloads: Sequence[dict[str, Any]], wanted: str) -> dict[str, Any]:
     ):
         if len(matching) > 1:
             listed = "; ".join(map(_told_apart, matching))
-            raise malformed(f"{wanted!r} is ambiguous, name one by its id: {listed}.")
+            raise Problem(409, "Ambiguous name", f"{wanted!r} is ambiguous, name one by its id: {listed}.")
         if matching:
             return matching[0]
     there = ", ".join(f"{workload['name']} ({workload['id']})" for workload in workloads) or "none at all"
