@@ -230,5 +230,7 @@ class GpuMagics(Magics):
 
 def _notebook_name() -> str | None:
     """The notebook's path as Jupyter Server tells its kernels; consoles have none."""
-    session = os.environ.get("JPY_SESSION_NAME")
-    return os.path.basename(session) if session else None  # noqa: PTH119 - a URL-like path, not one of this machine
+    from nls_scheduler.wire.protocol import as_name
+
+    session = os.environ.get("JPY_SESSION_NAME", "")
+    return as_name(os.path.basename(session)) or None  # noqa: PTH119 - a URL-like path, not one of this machine

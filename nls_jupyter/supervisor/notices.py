@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 LOG_LENGTH = 500
 # Of those of whom the same is to be said, so many are named.
 _MOST_NAMED = 6
+# Reasons to be on no GPU for a while, as the daemon tells them; all others say who needs what, and move it elsewhere.
+_AWAY = ("suspended by ", "released by ", "idle")
 _VARIABLE, _RESULT, _LAST_RESULT = range(3)
 
 
@@ -119,8 +121,9 @@ def _returned(left: Departure | None, gpu: str, restored: Restored, now: float) 
         text = f"{left.why}; back on {gpu} after {took} without variables, as none were saved."
     elif left.died:
         text = f"{left.why}; back on {gpu} with the variables of cell {restored.cell} after {took}: {what}."
-    elif left.from_gpu == gpu:
-        text = f"back on {gpu} after {took}: {what}. It was away: {left.why}."
+    elif left.from_gpu == gpu or left.why.startswith(_AWAY):
+        before = "" if left.from_gpu == gpu else f" (before: {left.from_gpu})"
+        text = f"back on {gpu}{before} after {took}: {what}. It was away: {left.why}."
     else:
         text = f"moved from {left.from_gpu} to {gpu} because {left.why} ({took}): {what}."
     return text[0].upper() + text[1:]

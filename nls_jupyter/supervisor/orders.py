@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.supervisor import notices
@@ -34,6 +36,8 @@ _log = logging.getLogger(__name__)
 
 # A link that has to connect anew tries it once a second.
 _CAUGHT_UP_WITHIN_S = 5.0
+# A kernel that stood still and goes on hears of its process's end and of what the daemon ordered meanwhile at once.
+_MEANWHILE_S = 0.2
 # The notebook's own cell among what keeps the workload executing: one at a time.
 _CELL = "cell"
 
@@ -73,6 +77,9 @@ class Orders:
         self.departure = departure
         self.why_not_suspended: str | None = None
         self._exit_told: GpuProcess | None = None
+        self._was_ready: GpuProcess | None = None
+        self._stop_reason = ""
+        self._stop_came = asyncio.Event()
         self._tasks = Tasks(self._failed)
         self.id: str = view["id"]
         self.view = view
@@ -145,6 +152,27 @@ class Orders:
         """Nobody here ended `process`."""
         self._depart(f"the GPU process {status.describe()}", died=True)
         await self.tell_exit(process, status.describe())
+        self._tasks.spawn(self._told_by_the_daemon(self.departure, status))
+
+    async def _told_by_the_daemon(self, departure: notices.Departure | None, status: ExitStatus) -> None:
+        """What a signal says of an end is a guess; the daemon knows better."""
+        if (stop := await self.stop_behind(status)) is not None:
+            why = f"the GPU process was ended by the node's daemon, as this kernel did not answer: {stop}"
+            self._log.add(f"{why[0].upper()}{why[1:]}.")
+            if departure is not None and self.departure is departure:
+                self.departure = replace(departure, why=why)
+
+    async def stop_behind(self, status: ExitStatus) -> str | None:
+        """Why the daemon wanted a process gone that ended with `status`; `None`: it did not, as far as is known.
+
+        What nobody here stops in time the daemon kills itself.
+        """
+        if status.signal != signal.SIGKILL:
+            return None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_MEANWHILE_S):
+                await self._stop_came.wait()
+        return self._stop_reason if self._stop_came.is_set() else None
 
     def forget_departure(self) -> None:
         """Whatever comes back next does not come back from there."""
@@ -212,6 +240,8 @@ class Orders:
                 await self._tell("start_failed", command_id=command.command_id, reason=str(error))
                 self._log.add(f"The GPU process could not start: {error}", important=True)
             return
+        self._was_ready = process
+        self._stop_came.clear()
         missing = [str(thing["name"]) for thing in (*restored.missing, *restored.not_back)]
         worse = {key: value for key, value in (("missing", missing), ("lost_cells", list(restored.gone))) if value}
         await self._tell("process_ready", command_id=command.command_id, **worse)
@@ -255,6 +285,8 @@ class Orders:
             self._log.add(f"The running cell was interrupted: {command.reason}.")
 
     async def _stop(self, command: CommandMessage) -> None:
+        self._stop_reason = command.reason
+        self._stop_came.set()
         if not self.over and not await self.standing.let_go():
             return  # it is told when the driver lets it go, or by its end
         if not self.over and command.grace_s > 0:
@@ -288,7 +320,8 @@ class Orders:
             self._log.add(f"The GPU process was ended: {reason}.", important=True)
 
     async def _end(self, reason: str) -> GpuProcess | None:
-        if self._keeper.usable:
+        process = self._keeper.process
+        if self._keeper.usable or (process is not None and process is self._was_ready):
             # One that never became usable was nowhere, so the departure before stands.
             self._depart(reason)
         return await self._keeper.end(reason)

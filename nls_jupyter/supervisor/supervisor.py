@@ -159,7 +159,7 @@ class Supervisor:
                 return await asyncio.shield(call.work)
             except EndedInCell as ended:
                 if ended.begun:
-                    raise self._why_it_died(ended) from None
+                    raise await self._why_it_died(ended) from None
                 call.work = None  # the process died before it read the cell, which waits again
 
     async def _send(self, cell: Cell) -> None:
@@ -270,18 +270,21 @@ class Supervisor:
             await self.place.orders.ended_by_itself(process, status)
         self._changes.announce()
 
-    def _why_it_died(self, ended: EndedInCell) -> GpuError:
+    async def _why_it_died(self, ended: EndedInCell) -> GpuError:
         comes_back = "The kernel and its variables live; the GPU process comes back "
         if self.keeper.saved is None:
             comes_back += "without variables, as none were saved before."
         else:
             manifest = self.keeper.saved.manifest
             comes_back += f"with the {notices.count(len(manifest.variables), 'variable')} of cell {manifest.cell}."
-        if ended.ordered is not None:
+        orders, ordered = self.place.orders, ended.ordered
+        if ordered is None and orders is not None:
+            ordered = await orders.stop_behind(ended.status)
+        if ordered is not None:
             evicted = GpuEvicted(
-                f"the GPU was taken back in the middle of this cell: {ended.ordered}. {comes_back} Run the cell again."
+                f"the GPU was taken back in the middle of this cell: {ordered}. {comes_back} Run the cell again."
             )
-            evicted.what = f"the GPU was taken back: {ended.ordered}"
+            evicted.what = f"the GPU was taken back: {ordered}"
             return evicted
         died = GpuProcessDied(f"{ended}, in the middle of this cell. {comes_back}")
         died.what = str(ended)

@@ -438,3 +438,10 @@ def _held_by_another_user(environment: Mapping[str, str]) -> int | type[OSError]
     finally:
         os.seteuid(0)
     return total_bytes - free_bytes
+
+
+def test_a_full_disk_is_told_with_its_folder(tmp_path: Path) -> None:
+    (tmp_path / f".simulation.json.{os.getpid()}").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left") as caught:
+        SimulatedDriver(tmp_path, SPEC, CONTEXT)
+    assert caught.value.filename == str(tmp_path)

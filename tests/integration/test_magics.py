@@ -169,6 +169,12 @@ def test_what_this_version_of_ipykernel_lacks_is_told_before_the_first_gpu_cell_
     assert "has no IPythonKernel.do_debug_request" in book.run("%gpu log").stdout
 
 
+def test_a_notebook_with_a_long_file_name_gets_a_gpu(bench: Bench) -> None:
+    book = bench.open("x" * 200 + ".ipynb")
+    book.gpu("1")
+    book.close()
+
+
 def test_a_request_says_what_it_wants_and_can_be_changed(book: Book) -> None:
     status = book.run("%gpu request 0.25 --limit 0.5 --priority 3 --name deep").result
     assert "deep" in (status or "")

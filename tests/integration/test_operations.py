@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from daemon_process import NLS, ROOT, DaemonProcess
 from nls_scheduler.client.daemon_client import DaemonClient
+from nls_scheduler.wire.protocol import CommandMessage, ViewMessage
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -136,10 +137,30 @@ def test_what_cannot_be_suspended_is_said_with_the_reason_and_programs_get_json(
     daemon.wait_for("training", phase="running")
     refused = daemon.nls("suspend", "training")
     assert (refused.returncode, "only notebooks can be suspended" in refused.stderr) == (3, True)
+    assert "training" in (resumed := daemon.nls("resume", "training").stdout)
+    assert resumed.endswith(" runs on GPU 0.\n")
     released = daemon.nls("release", "training", "--json")
     assert set(json.loads(released.stdout)) == {"released"}
     running.communicate(timeout=20)
     wait_until(lambda: daemon.status()["workloads"] == [])
+
+
+def test_who_has_failed_is_not_suspended_and_reads_what_helps(daemon: DaemonProcess) -> None:
+    async def story() -> None:
+        client = await DaemonClient.connect(daemon.socket)
+        view = await client.submit(kind="notebook", name="broken")
+        async with client.supervise(view["id"]) as link:
+            async for message in link:
+                if isinstance(message, CommandMessage):
+                    await link.send("start_failed", command_id=message.command_id, reason="it is broken")
+                elif isinstance(message, ViewMessage) and message.view["phase"] == "failed":
+                    break
+            refused = await asyncio.to_thread(daemon.nls, "suspend", "broken")
+        assert (refused.returncode, refused.stdout) == (3, "")
+        assert "It has failed, and is on no GPU: `nls resume` gives it another try." in refused.stderr
+        await client.release(view["id"])
+
+    asyncio.run(story())
 
 
 def test_the_doctor_knows_the_daemon_and_its_exit_code_says_whether_something_stands_in_the_way(

@@ -61,7 +61,7 @@ def test_what_was_not_given_follows_what_was(body: dict[str, Any], request_gib: 
         ({"request": "6GiB", "limit": "5GiB"}, "The request (6 GiB) is above the limit (5 GiB)"),
         ({"request": "x\ny"}, "is not a size"),
         ({"name": "\x1b"}, "A name is"),
-        ({"name": "x" * 101}, "A name is"),
+        ({"name": "x" * 256}, "A name is"),
         ({"request": float("inf")}, "is not a size"),
         ({"request": 10**400}, "not between 0 and 1"),
         ({"kind": "command", "gpus": 2, "gpus_max": 1}, "The most GPUs (1) are fewer than the fewest (2)"),

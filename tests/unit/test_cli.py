@@ -16,6 +16,7 @@ from nls_scheduler.cli import _parser, main
 from nls_scheduler.cli.history import render as render_history
 from nls_scheduler.cli.output import table
 from nls_scheduler.cli.status import render
+from nls_scheduler.cli.topics import topic_of_refusal
 from nls_scheduler.cli.waiting_line import WaitingLine
 from nls_scheduler.cli.watching import without_figures
 from nls_scheduler.cli.workload import find
@@ -110,8 +111,9 @@ def test_a_workload_is_found_by_id_then_name_then_the_beginning_of_its_id(wanted
      ("nobody", "there are analysis (abc1)"), ("", "There is no workload ''")],
 )  # fmt: skip
 def test_none_and_several_are_refused_with_those_there_are(wanted: str, says: str) -> None:
-    with pytest.raises(Problem, match=re.escape(says)):
+    with pytest.raises(Problem, match=re.escape(says)) as caught:
         find(IDS, wanted)
+    assert topic_of_refusal(caught.value.title) == "not-there"
 
 
 def test_the_status_reads_as_a_table() -> None:
@@ -130,6 +132,12 @@ def test_who_shares_a_name_is_shown_with_the_beginning_of_its_id() -> None:
         "training-7 (ba9876)",
         "other",
     ]
+
+
+def test_a_long_name_is_shown_without_its_middle_and_with_the_beginning_of_its_id() -> None:
+    long = {**WORKLOAD, "id": "0123456789ab", "name": "An_analysis_" * 20 + " (copy 3).ipynb"}
+    line = render({**STATUS, "workloads": [long]}).splitlines()[-1]
+    assert line.startswith("An_analysis_An_anal...is_ (copy 3).ipynb (012345)  queued")
 
 
 def test_the_history_reads_as_a_table() -> None:

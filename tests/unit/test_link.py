@@ -254,6 +254,22 @@ def test_a_death_behind_cells_that_were_one_to_the_daemon_comes_after_the_end_of
     play(tmp_path / "s", story)
 
 
+def test_a_death_counts_from_the_cell_that_ended_before_it_however_often_the_next_one_was_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cell that finds its process gone is told of again, and the news of that end comes behind it."""
+    monkeypatch.setattr(module, "GO_FIRST_S", FOR_LONG)
+
+    async def story(server: Server, link: SupervisorLink) -> None:
+        for event in ("cell_started", "cell_finished", "cell_started", "cell_started"):
+            await link.send(event)
+        await link.send("process_exited", reason="it ended")
+        told = [(await server.heard.get())["event"] for _ in range(5)]
+        assert told[-3:] == ["cell_finished", "cell_started", "process_exited"]
+
+    play(tmp_path / "s", story)
+
+
 def test_what_happens_between_two_cells_is_told_between_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "GO_FIRST_S", FOR_LONG)
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from nls_jupyter.supervisor.launch import ExitStatus
 from nls_jupyter.supervisor.notices import NoticeLog
 from nls_jupyter.supervisor.orders import Orders
 from nls_scheduler.wire.protocol import CommandMessage
 
+STOP = CommandMessage("stop_process", 7, "bob needs GPU 0")
+KILLED = ExitStatus(returncode=None, signal=signal.SIGKILL)
 INTERRUPT = CommandMessage("interrupt_cell", 7, "bob needs GPU 0", grace_s=20.0)
 
 
@@ -31,9 +36,17 @@ class FakeClient:
 
 
 class FakeKeeper:
+    process: Any = None
+    usable = False
+    suspending = False
+
     def __init__(self, executing: bool) -> None:
         self.executing = executing
         self.reclaims: list[tuple[str, float]] = []
+
+    async def end(self, reason: str) -> Any:
+        del reason
+        return self.process
 
     async def reclaim(self, reason: str, grace_s: float) -> bool:
         self.reclaims.append((reason, grace_s))
@@ -56,3 +69,51 @@ def test_a_workload_that_was_given_up_interrupts_nobody() -> None:
     orders.over = True
     asyncio.run(orders._carry_out(INTERRUPT))
     assert (keeper.reclaims, client.link.sent) == ([], [("cell_interrupted", {"command_id": 7})])
+
+
+async def until_told(orders: Orders) -> str:
+    """Why the process left, when nothing is to be told any more."""
+    await orders._tasks.until_over()
+    assert orders.departure is not None
+    return orders.departure.why
+
+
+@pytest.mark.parametrize("stop_first", [True, False])
+def test_who_was_killed_for_a_stop_that_nobody_carried_out_reads_that_the_daemon_did(stop_first: bool) -> None:
+    async def story() -> None:
+        log = NoticeLog()
+        view = {"id": "w", "gpus": ["GPU 0"]}
+        orders = Orders(cast("Any", FakeClient()), view, cast("Any", FakeKeeper(executing=False)), log, lambda: None)
+        ended = orders.ended_by_itself(cast("Any", SimpleNamespace(pid=1, start_time=2)), KILLED)
+        for step in (orders._carry_out(STOP), ended) if stop_first else (ended, orders._carry_out(STOP)):
+            await step
+        why = "the GPU process was ended by the node's daemon, as this kernel did not answer: bob needs GPU 0"
+        assert await until_told(orders) == why
+        assert why[1:] in log.as_text()
+
+    asyncio.run(story())
+
+
+def test_who_was_killed_without_a_stop_reads_by_what(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nls_jupyter.supervisor.orders._MEANWHILE_S", 0.0)
+
+    async def story() -> None:
+        view = {"id": "w", "gpus": ["GPU 0"]}
+        keeper = FakeKeeper(executing=False)
+        orders = Orders(cast("Any", FakeClient()), view, cast("Any", keeper), NoticeLog(), lambda: None)
+        await orders.ended_by_itself(cast("Any", SimpleNamespace(pid=1, start_time=2)), KILLED)
+        assert "SIGKILL" in await until_told(orders)
+
+    asyncio.run(story())
+
+
+def test_a_process_that_is_found_dead_at_a_stop_left_for_the_reason_of_that() -> None:
+    async def story() -> None:
+        view = {"id": "w", "gpus": ["GPU 0"]}
+        keeper = FakeKeeper(executing=False)
+        orders = Orders(cast("Any", FakeClient()), view, cast("Any", keeper), NoticeLog(), lambda: None)
+        orders._was_ready = keeper.process = cast("Any", SimpleNamespace(pid=1, start_time=2))
+        await orders._end(STOP.reason)
+        assert await until_told(orders) == "bob needs GPU 0"
+
+    asyncio.run(story())

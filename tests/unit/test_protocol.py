@@ -16,6 +16,7 @@ from nls_scheduler.wire.protocol import (
     CommandMessage,
     ErrorMessage,
     ViewMessage,
+    as_name,
     check_version,
     clean_text,
     encode_command,
@@ -224,3 +225,11 @@ def test_another_protocol_is_refused_with_the_end_to_upgrade(said: str, status: 
 def test_a_field_that_is_there_twice_is_refused_and_not_chosen_from(text: str) -> None:
     with pytest.raises(Problem, match="is there twice: send each field once"):
         parse_event(text, W, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [("", ""), ("b.ipynb", "b.ipynb"), ("\x1b", ""), ("x" * 300, "x" * 255), ("x" * 254 + " y", "x" * 254)],
+)
+def test_a_notebook_is_called_as_its_file_as_far_as_that_can_be_a_name(file: str, name: str) -> None:
+    assert as_name(file) == name

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from nls_scheduler.cli.asking import ask
-from nls_scheduler.cli.output import say, table
+from nls_scheduler.cli.output import say, shortened, table
 from nls_scheduler.units.sizes import format_bytes
 
 if TYPE_CHECKING:
@@ -55,4 +55,4 @@ def _row(entry: dict[str, Any]) -> list[str]:
         kept = f"{kept} without {', '.join(missing)}".strip()
     if lost := entry.get("lost_cells"):
         kept = f"{kept} without cells {', '.join(lost)}".strip()
-    return [entry["time"][11:23], entry["name"], event, seconds, kept, entry["reason"]]
+    return [entry["time"][11:23], shortened(entry["name"]), event, seconds, kept, entry["reason"]]

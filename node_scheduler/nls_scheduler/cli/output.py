@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SENTENCE_LIMIT: Final = 4000
+NAME_SHOWN: Final = 40
 _LAYOUT: Final = "\n\t"
 
 
@@ -43,6 +44,14 @@ def write(stream: TextIO, text: str) -> None:
     except OSError:
         if stream is sys.stderr:  # it would be tried again at the end, and cost the exit code
             sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end
+
+
+def shortened(name: str) -> str:
+    """As it fits into a table: a long one loses its middle, as copies of a notebook differ at the end."""
+    if len(name) <= NAME_SHOWN:
+        return name
+    end = (NAME_SHOWN - 3) // 2
+    return f"{name[: NAME_SHOWN - 3 - end]}...{name[-end:]}"
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

@@ -13,6 +13,7 @@ from nls_scheduler.cli.output import tell
 from nls_scheduler.core.model.priorities import parse_priority
 from nls_scheduler.processes import guardian
 from nls_scheduler.units.durations import parse_duration
+from nls_scheduler.wire.protocol import as_name
 
 if TYPE_CHECKING:
     from nls_scheduler.cli.runner import Ending
@@ -114,7 +115,7 @@ def _run(options: argparse.Namespace) -> int:
     fields = {"kind": "command", "gpus": fewest, "priority": options.priority}
     fields |= {} if most is None else {"gpus_max": most}
     fields |= {key: given for key in ("gang", "gang_size") if (given := getattr(options, key)) is not None}
-    fields |= {"name": options.name or os.path.basename(options.command[0])[:100], "requeue": bool(options.on_evict)}  # noqa: PTH119 - text, not a path
+    fields |= {"name": options.name or as_name(os.path.basename(options.command[0])), "requeue": bool(options.on_evict)}  # noqa: PTH119 - text, not a path
     fields |= {} if options.pool is None else {"pools": options.pool}
     queue = options.queue or os.environ.get("NLS_QUEUE")
     fields |= {"queue": queue} if queue else {}

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.cli.asking import ask
-from nls_scheduler.cli.output import say, table
+from nls_scheduler.cli.output import say, shortened, table
 from nls_scheduler.cli.topics import topic_of_reason
 from nls_scheduler.units.clock import local_time
 from nls_scheduler.units.sizes import format_amount, format_bytes
@@ -120,7 +120,8 @@ def _topology(gpus: list[dict[str, Any]]) -> str:
 
 
 def _workload(workload: dict[str, Any], labels: dict[str, str], *, alike: bool) -> list[str]:
-    """`alike`: others have its name, which its id tells it from."""
+    """`alike`: others have its name, which its id tells it from; by that it is called, too, where it is cut short."""
+    name = shortened(workload["name"])
     phase = workload["phase"] + (" (cell)" if workload["executing"] and workload["kind"] == "notebook" else "")
     if (frozen := workload.get("frozen")) is not None:
         phase += f" (its cell stands still since {local_time(frozen['since'])}"
@@ -130,7 +131,7 @@ def _workload(workload: dict[str, Any], labels: dict[str, str], *, alike: bool) 
     if workload["position"] is not None:
         phase += f" ({workload['position']}. in line)"
     return [
-        f"{workload['name']} ({workload['id'][:ID_SHOWN]})" if alike else workload["name"],
+        f"{name} ({workload['id'][:ID_SHOWN]})" if alike or name != workload["name"] else name,
         phase,
         ", ".join(workload["gpus"]) or "-",
         ", ".join(labels.get(uuid, uuid) for uuid in workload["home"]) or "-",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nls_scheduler.cli import exit_codes
-from nls_scheduler.cli.output import tell
+from nls_scheduler.cli.output import tell, why
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -175,7 +175,7 @@ def _serve(options: argparse.Namespace, ready: Callable[[], None]) -> int:
         tell(str(error))
         return exit_codes.USAGE
     except OSError as error:
-        tell(f"The daemon cannot serve {path}: {error}.")
+        tell(f"The daemon cannot serve {path}: {why(error).removesuffix('.')}.")
         return exit_codes.NO_DAEMON
     return 0
 

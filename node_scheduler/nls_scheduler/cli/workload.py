@@ -12,7 +12,7 @@ from nls_scheduler.cli.output import say
 from nls_scheduler.core.model.ids import WorkloadId
 from nls_scheduler.processes.proc import command_line
 from nls_scheduler.units.clock import local_time
-from nls_scheduler.wire.errors import Problem, malformed
+from nls_scheduler.wire.errors import Problem
 from nls_scheduler.wire.protocol import clean_text
 
 if TYPE_CHECKING:
@@ -26,16 +26,11 @@ LINE_LIMIT: Final = 80
 
 @dataclass(frozen=True, slots=True)
 class _Verb:
-    """One of the commands.
-
-    Attributes:
-        done: what is said afterwards.
-    """
+    """One of the commands."""
 
     name: str
     help: str
     description: str
-    done: str
 
 
 _VERBS = (
@@ -44,19 +39,16 @@ _VERBS = (
         "take a notebook off its GPU until its next cell",
         "Saves what the notebook holds on its GPU, ends its GPU process and gives the GPU to others. The kernel lives; "
         "the next GPU cell brings everything back.",
-        "is being suspended: its next GPU cell brings it back",
     ),
     _Verb(
         "resume",
         "bring a suspended or failed workload back",
         "Brings a suspended notebook back as soon as there is room, or gives a failed workload another try.",
-        "comes back as soon as there is room",
     ),
     _Verb(
         "release",
         "end a workload's use of its GPU",
         "Ends the workload's GPU process and its claim to a GPU. A notebook's kernel lives; a command ends.",
-        "is being released",
     ),
 )
 
@@ -82,8 +74,18 @@ def _run(options: argparse.Namespace) -> int:
     if options.json:
         say(json.dumps(answer, indent=2))
     else:
-        say(f"{workload['name']} ({workload['id']}) {options.verb.done}.")
+        say(f"{workload['name']} ({workload['id']}) {done(options.verb.name, answer)}.")
     return 0
+
+
+def done(verb: str, answer: Mapping[str, Any]) -> str:
+    """What is said of a workload after `suspend`, `resume` or `release`; `answer`: the daemon's."""
+    if verb == "suspend":
+        return "is being suspended: its next GPU cell brings it back"
+    if verb == "release":
+        return "is being released"
+    there = {"running": "runs", "starting": "starts"}.get(answer["phase"])
+    return "comes back as soon as there is room" if there is None else f"{there} on {' and '.join(answer['gpus'])}"
 
 
 async def _act(client: DaemonClient, options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -104,7 +106,7 @@ def find(workloads: Sequence[dict[str, Any]], wanted: str) -> dict[str, Any]:
     ):
         if len(matching) > 1:
             listed = "; ".join(map(_told_apart, matching))
-            raise malformed(f"{wanted!r} is ambiguous, name one by its id: {listed}.")
+            raise Problem(409, "Ambiguous name", f"{wanted!r} is ambiguous, name one by its id: {listed}.")
         if matching:
             return matching[0]
     there = ", ".join(f"{workload['name']} ({workload['id']})" for workload in workloads) or "none at all"

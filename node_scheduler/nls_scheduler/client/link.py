@@ -179,7 +179,8 @@ class SupervisorLink:
         """Report a fact; returns once it is on its way or kept for the next connection. Raises Problem if malformed."""
         text = encode_event(event, fields)
         if event == "cell_started":
-            self._follows = self._untold_end = self._take_back_the_end()
+            self._follows = self._take_back_the_end()
+            self._untold_end = self._untold_end or self._follows  # a cell that waits is told of more than once
             if self._follows and not self._ended_short:
                 return
             self._wished, self._ends_wish = False, self._wished

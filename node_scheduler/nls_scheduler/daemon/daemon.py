@@ -12,7 +12,7 @@ from nls_scheduler.core.model import events
 from nls_scheduler.core.model.commands import EndProcess, StartProcess, WorkloadCommand
 from nls_scheduler.core.model.gangs import fellows
 from nls_scheduler.core.model.ids import WorkloadId
-from nls_scheduler.core.model.workload import Kind
+from nls_scheduler.core.model.workload import Kind, Phase
 from nls_scheduler.core.planning.making_room.rooms import out_of_service
 from nls_scheduler.core.step import outstanding, step
 from nls_scheduler.daemon.bounds import Turnstile
@@ -271,6 +271,9 @@ class Daemon(Loop):
         workload = self._own(workload_id, peer)
         if workload.spec.kind is Kind.COMMAND:
             detail = "A command has no saved state to come back with: only notebooks can be suspended."
+            raise Problem(409, "Not possible", detail)
+        if workload.phase is Phase.FAILED:
+            detail = "It has failed, and is on no GPU: `nls resume` gives it another try."
             raise Problem(409, "Not possible", detail)
         if workload.cell_waits:
             detail = "A cell of it waits for the GPU, and brings it back: interrupt the cell, or wait for its end."

@@ -363,13 +363,19 @@ def write_record(fd: int, own: Record, records: list[Record]) -> None:
 
 
 def write_simulation(directory: Path, gpus: tuple[SimulatedGpuSpec, ...], context_memory_bytes: int) -> None:
-    """Describe a simulation for the processes that will use it; the file appears whole or not at all."""
+    """Describe a simulation for the processes that will use it; the file appears whole or not at all.
+
+    Raises OSError with the directory's name, also where its disk is full.
+    """
     description = {
         "context_memory_bytes": context_memory_bytes,
         "gpus": [{"uuid": g.uuid, "name": g.name, "memory_total_bytes": g.memory_total_bytes} for g in gpus],
     }
     draft = directory / f".{_SPEC_FILE}.{os.getpid()}"
-    draft.write_text(json.dumps(description, indent=2), encoding="utf-8")
+    try:
+        draft.write_text(json.dumps(description, indent=2), encoding="utf-8")
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(directory)) from error
     draft.replace(directory / _SPEC_FILE)
 
 

@@ -12,7 +12,7 @@ from nls_scheduler.core.model.workload import Kind, WorkloadSpec
 from nls_scheduler.requests.queue_access import Who, check_priority, priority_in, queue_in
 from nls_scheduler.units.sizes import format_bytes, parse_size, to_bytes
 from nls_scheduler.wire.errors import Problem, impossible, malformed
-from nls_scheduler.wire.protocol import clean_text
+from nls_scheduler.wire.protocol import WORKLOAD_NAME_LIMIT, clean_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.policy import Policy
     from nls_scheduler.core.model.workload import Workload
 
-NAME_LIMIT: Final = 100
+_SHOWN: Final = 100
 KEEP_LIMIT_S: Final = 30 * 24 * 3600
 GANG_SIZE_LIMIT: Final = 10**4
 _SPEC_FIELDS: Final = ("name", "request", "limit", "gpus", "gpus_max", "priority", "requeue", "pools", "queue")
@@ -159,7 +159,7 @@ def no_gpu(why: str | None) -> Problem:
 def _refuse_unknown(body: Mapping[str, Any], known: tuple[str, ...]) -> None:
     unknown = body.keys() - set(known)
     if unknown:
-        raise malformed(f"There is no field {clean_text(min(unknown))[:NAME_LIMIT]!r}: use {', '.join(known)}.")
+        raise malformed(f"There is no field {clean_text(min(unknown))[:_SHOWN]!r}: use {', '.join(known)}.")
 
 
 def _kind(body: Mapping[str, Any]) -> Kind:
@@ -173,8 +173,8 @@ def _name(body: Mapping[str, Any]) -> str | None:
     name = body.get("name")
     if name is None:
         return None
-    if not isinstance(name, str) or len(name) > NAME_LIMIT or not clean_text(name):
-        raise malformed(f"A name is a text of 1 to {NAME_LIMIT} characters.")
+    if not isinstance(name, str) or len(name) > WORKLOAD_NAME_LIMIT or not clean_text(name):
+        raise malformed(f"A name is a text of 1 to {WORKLOAD_NAME_LIMIT} characters.")
     return clean_text(name)
 
 
@@ -190,7 +190,7 @@ def _size(body: Mapping[str, Any], field: str, largest: Gpu, default: str) -> in
     if isinstance(given, bool) or not isinstance(given, str | int | float):
         raise malformed(f"The {field} is not a size: write a fraction of a GPU such as 0.5, or bytes such as 8GiB.")
     try:
-        size_bytes = to_bytes(parse_size(str(given)[:NAME_LIMIT]), largest.memory_total_bytes)
+        size_bytes = to_bytes(parse_size(str(given)[:_SHOWN]), largest.memory_total_bytes)
     except (ValueError, OverflowError) as error:
         raise malformed(f"The {field} {clean_text(str(error))}") from error
     if size_bytes < 1:
@@ -237,8 +237,8 @@ def _gang(body: Mapping[str, Any]) -> str | None:
     gang = body.get("gang")
     if gang is None:
         return None
-    if not isinstance(gang, str) or len(gang) > NAME_LIMIT or not clean_text(gang):
-        raise malformed(f"A gang's name is a text of 1 to {NAME_LIMIT} characters.")
+    if not isinstance(gang, str) or len(gang) > WORKLOAD_NAME_LIMIT or not clean_text(gang):
+        raise malformed(f"A gang's name is a text of 1 to {WORKLOAD_NAME_LIMIT} characters.")
     return clean_text(gang)
 
 
@@ -272,7 +272,7 @@ def _pools(body: Mapping[str, Any], default: tuple[str, ...], policy: Policy) ->
     known = tuple(pool.name for pool in policy.all_pools)
     for name in names:
         if name not in known:
-            raise impossible(f"This node has no pool {clean_text(name)[:NAME_LIMIT]!r}: there are {', '.join(known)}.")
+            raise impossible(f"This node has no pool {clean_text(name)[:_SHOWN]!r}: there are {', '.join(known)}.")
     return names
 
 

@@ -54,6 +54,8 @@ REASON_LIMIT: Final = 2000
 MISSING_LIMIT: Final = 100
 """As many names of variables, and cells, that did not come back are told; a notebook's own log has all."""
 NAME_LIMIT: Final = 100
+WORKLOAD_NAME_LIMIT: Final = 255
+"""As long as the name of a notebook's file can be."""
 _UNLESS_USERS: Final = ("XLA_PYTHON_CLIENT_MEM_FRACTION",)
 """Of these, what a user has set already: whoever sets them means what they say."""
 MAY_SET: Final = frozenset(
@@ -313,6 +315,11 @@ def clean_text(text: str) -> str:
     """`text` as it can be printed and logged on one line: no control characters, no lone surrogates."""
     encodable = text.encode("utf-8", "replace").decode("utf-8")
     return "".join(letter if letter.isprintable() else " " for letter in encodable).strip()
+
+
+def as_name(text: str) -> str:
+    """`text` as a workload can be named; empty where there is nothing to print in it."""
+    return clean_text(clean_text(text)[:WORKLOAD_NAME_LIMIT])
 
 
 def _checked_fields(message: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

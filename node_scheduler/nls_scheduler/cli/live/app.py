@@ -17,6 +17,7 @@ from nls_scheduler.cli.live.choices import Choices, Page, pressed
 from nls_scheduler.cli.live.drawing import frame, page_rows
 from nls_scheduler.cli.live.keys import Keys
 from nls_scheduler.cli.watching import without_figures
+from nls_scheduler.cli.workload import done
 from nls_scheduler.client.daemon_client import DaemonClient
 from nls_scheduler.client.following import Follower, Look
 from nls_scheduler.units.sizes import format_seconds
@@ -32,10 +33,6 @@ if TYPE_CHECKING:
 ESCAPE_ALONE_S: Final = 0.1
 """After so long an escape character is the key, and not the begin of another key's sequence."""
 _ENDS: Final = {signal.SIGINT: 0, signal.SIGTERM: exit_codes.TERMINATED, signal.SIGHUP: exit_codes.TERMINATED}
-_DONE: Final = {
-    "suspend": "{} is being suspended: its next GPU cell brings it back",
-    "resume": "{} comes back as soon as there is room",
-}
 
 
 class Top:
@@ -169,8 +166,8 @@ class Top:
             await client.patch(wish.workload, keep_s=wish.seconds)
             told = f"is kept on its GPU for {format_seconds(wish.seconds)}" if wish.seconds else "is kept no longer"
             return replace(self._choices, message=f"{wish.name} {told}")
-        await (client.suspend if wish.verb == "suspend" else client.resume)(wish.workload)
-        return replace(self._choices, message=_DONE[wish.verb].format(wish.name))
+        entry = await (client.suspend if wish.verb == "suspend" else client.resume)(wish.workload)
+        return replace(self._choices, message=f"{wish.name} {done(wish.verb, entry)}")
 
     async def _connect(self) -> DaemonClient:
         return await DaemonClient.connect(self._socket, may_start=False)
