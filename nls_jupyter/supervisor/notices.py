@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.saved_state import WAITS
 from nls_jupyter.supervisor import completed
+from nls_scheduler.core.model.reasons import Reason
 from nls_scheduler.units.sizes import format_bytes
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 LOG_LENGTH = 500
 # Of those of whom the same is to be said, so many are named.
 _MOST_NAMED = 6
-# Reasons to be on no GPU for a while, as the daemon tells them; all others say who needs what, and move it elsewhere.
-_AWAY = ("suspended by ", "released by ", "idle")
+# Reasons to be on no GPU for a while: its user's own, and idleness. Others say who needs what, and move it elsewhere.
+_AWAY = frozenset({Reason.SAID.value, Reason.IDLE.value, Reason.CORDONED.value})
 _VARIABLE, _RESULT, _LAST_RESULT = range(3)
 
 
@@ -89,12 +90,14 @@ class Departure:
         from_gpu: the Gpu it left, by its label.
         began: when, by time.monotonic().
         died: it was nobody's order.
+        kind: which reason of the daemon's it is, if that is told.
     """
 
     why: str
     from_gpu: str
     began: float
     died: bool = False
+    kind: str = ""
 
 
 def returned(left: Departure | None, gpu: str, restored: Restored, now: float) -> str:
@@ -121,7 +124,7 @@ def _returned(left: Departure | None, gpu: str, restored: Restored, now: float) 
         text = f"{left.why}; back on {gpu} after {took} without variables, as none were saved."
     elif left.died:
         text = f"{left.why}; back on {gpu} with the variables of cell {restored.cell} after {took}: {what}."
-    elif left.from_gpu == gpu or left.why.startswith(_AWAY):
+    elif left.from_gpu == gpu or left.kind in _AWAY:
         before = "" if left.from_gpu == gpu else f" (before: {left.from_gpu})"
         text = f"back on {gpu}{before} after {took}: {what}. It was away: {left.why}."
     else:

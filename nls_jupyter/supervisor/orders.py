@@ -264,7 +264,7 @@ class Orders:
             await self._tell("suspend_failed", command_id=command.command_id, reason=reason, busy=True)
             return
         stayed = self.departure
-        self._depart(command.reason)
+        self._depart(command.reason, kind=command.kind)
         try:
             saved = await keeper.suspend()
         except GpuProcessDied:
@@ -340,8 +340,8 @@ class Orders:
             frozen_bytes=None if stands is None else stands.bytes,
         )
 
-    def _depart(self, why: str, *, died: bool = False) -> None:
-        self.departure = notices.Departure(why, self._gpus(), time.monotonic(), died)
+    def _depart(self, why: str, *, died: bool = False, kind: str = "") -> None:
+        self.departure = notices.Departure(why, self._gpus(), time.monotonic(), died, kind)
 
     def _gpus(self) -> str:
         return " and ".join(self.view["gpus"]) or "the GPU"

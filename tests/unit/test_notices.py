@@ -57,7 +57,7 @@ RETURNS = {
         "Back on GPU 0 after 2.0 s: 1 variable kept (1 MiB). It was away: bob needs GPU 0.",
     ),
     "who was suspended by its user was away and not moved, wherever it comes back": (
-        Departure("suspended by its user", "GPU 1", 10.0),
+        Departure("suspended by its user", "GPU 1", 10.0, kind="said"),
         back("x"),
         "Back on GPU 0 (before: GPU 1) after 2.0 s: 1 variable kept (1 MiB). It was away: suspended by its user.",
     ),

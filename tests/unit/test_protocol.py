@@ -160,7 +160,7 @@ def test_orders_arrive_as_they_were_given() -> None:
     )
     suspend = SuspendProcess(ID, W, WHY, None)
     assert parse_daemon_message(encode_command(suspend, "because", None, {})) == CommandMessage(
-        "suspend_process", 3, "because"
+        "suspend_process", 3, "because", kind=WHY.kind.value
     )
     stop = StopProcess(ID, W, WHY, None, 2.5)
     assert parse_daemon_message(encode_command(stop, "because", None, {})) == CommandMessage(

@@ -169,6 +169,7 @@ class CommandMessage:
         cause: the workload that made it necessary, if one did.
         gpus: start_process, thaw_process: UUIDs of the Gpus, in order.
         environment: start_process: variables for the new GPU process.
+        kind: suspend_process: which reason that is; empty: not told.
         timeout_s: freeze_process, thaw_process: how long the driver may take.
         beside_bytes: freeze_process: what others that are being frozen may still take of host memory.
         grace_s: stop_process: between SIGTERM and SIGKILL; interrupt_cell: until the process is stopped.
@@ -180,6 +181,7 @@ class CommandMessage:
     cause: Cause | None = None
     gpus: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    kind: str = ""
     grace_s: float = 0.0
     timeout_s: float = 0.0
     beside_bytes: int = 0
@@ -248,6 +250,8 @@ def encode_command(command: WorkloadCommand, reason: str, cause: Cause | None, e
     }
     if isinstance(command, StartProcess):
         message |= {"gpus": list(command.gpus), "environment": dict(environment)}
+    elif isinstance(command, SuspendProcess):
+        message["kind"] = command.reason.kind.value
     elif isinstance(command, StopProcess | InterruptCell):
         message["grace_s"] = command.grace_s
     elif isinstance(command, FreezeProcess):
@@ -283,6 +287,7 @@ def parse_daemon_message(text: str | bytes) -> DaemonMessage:
             cause=None if cause is None else Cause(str(cause["id"]), str(cause["name"])),
             gpus=tuple(str(gpu) for gpu in message.get("gpus", ())),
             environment={str(k): str(v) for k, v in message.get("environment", {}).items() if k in MAY_SET},
+            kind=str(message.get("kind", "")),
             grace_s=float(message.get("grace_s", 0.0)),
             timeout_s=float(message.get("timeout_s", 0.0)),
             beside_bytes=int(message.get("beside_bytes", 0)),
