@@ -202,8 +202,9 @@ class Histories(RuleBasedStateMachine):
 
     @rule(choice=st.integers(0, 50), request=quarters, burst=quarters)
     def user_asks_for_another_size(self, choice, request, burst):
+        """Not where that would be forgotten, and others have come for the room that it left."""
         workload = self.pick(choice)
-        if workload is not None:
+        if workload is not None and self.written is None:
             state, known = self.node.state, self.node.state.workloads[workload]
             spec = replace(known.spec, request_bytes=request * GIB, limit_bytes=min(16, request + burst) * GIB)
             event = ev.WorkloadRespecified(self.node.now, workload, spec)

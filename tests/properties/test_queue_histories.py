@@ -76,7 +76,7 @@ class QueueHistories(Histories):
     @rule(choice=st.integers(0, 50), priority=st.sampled_from([0, 50, 100]), queue=st.sampled_from(NAMES))
     def user_asks_for_something_else(self, choice, priority, queue):
         workload = self.pick(choice)
-        if workload is not None:
+        if workload is not None and self.written is None:
             known = self.node.state.workloads[workload]
             spec = replace(known.spec, priority=priority, queue=queue)
             if difference(spec, (other.spec for other in fellows(self.node.state, known))) is not None:

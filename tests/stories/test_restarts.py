@@ -234,6 +234,8 @@ def test_who_has_moved_since_the_journal_lost_its_end_is_where_its_supervisor_sa
     assert stage.workload("alice").executing
     assert not stage.node.state.gpus[stage.uuid(1)].unplaced
     assert orders_given(stage) == given
+    stage.after(60)
+    assert list(stage.node.state.usable) == [stage.uuid(0), stage.uuid(1)]
     stage.command("whole")
     assert stage.gpu("whole") == 0
 

@@ -13,7 +13,7 @@ from nls_scheduler.core.model.ids import CommandId
 from nls_scheduler.core.model.reasons import Reason, Why, said
 from nls_scheduler.core.model.state import NodeState
 from nls_scheduler.core.model.transitions import transition
-from nls_scheduler.core.model.values import replace
+from nls_scheduler.core.model.values import replace, updated
 from nls_scheduler.core.model.workload import Frozen, Kind, Order, Pending, Phase, Workload
 from nls_scheduler.core.recording import of_a_gang
 
@@ -125,6 +125,7 @@ def _(event: ev.WorkloadReported, workload: Workload, state: NodeState) -> NodeS
     state = replace(state, unreported=state.unreported - {workload.id}, next_command=following)
     if has_lost and event.gpus and set(event.gpus) <= state.gpus.keys():
         workload = _as_reported(event, workload, state)
+        state = _not_releasing(state, event)
     cell_since = (workload.cell_since or event.at) if event.executing else None
     saved_bytes = workload.saved_bytes if event.saved_bytes is None else event.saved_bytes
     workload = replace(workload, cell_since=cell_since, saved_bytes=saved_bytes)
@@ -150,6 +151,15 @@ def _(event: ev.WorkloadReported, workload: Workload, state: NodeState) -> NodeS
         saved = ev.ProcessSuspended(event.at, workload.id, pending.command_id, event.saved_bytes)
         return record_of_workload(saved, state.workloads[workload.id], state)
     return _ended(state, workload, event.at, Why(Reason.ENDED_UNHEARD), ev.ProcessExited)
+
+
+def _not_releasing(state: NodeState, event: ev.WorkloadReported) -> NodeState:
+    """What was seen of its process, where nobody knew it to be, is not on its way back."""
+    gpus = dict(state.gpus)
+    for uuid in event.gpus:
+        left = tuple(r for r in gpus[uuid].releasing if r.process != event.process)
+        gpus[uuid] = updated(gpus[uuid], releasing=left)
+    return replace(state, gpus=gpus)
 
 
 def _as_reported(event: ev.WorkloadReported, workload: Workload, state: NodeState) -> Workload:
