@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import sys
 import threading
 import types
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between.seams import THREAD_TARGET
@@ -16,12 +18,39 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 
-def of_shell(shell: Any) -> tuple[Aspect, ...]:
-    """Never kept, only named. Those that have a name of the user's are named by that."""
-    return (
-        Aspect("running threads", lambda: _refuse(_threads(), shell), _nothing),
-        Aspect("running tasks", lambda: _refuse(_tasks(shell), shell), _nothing),
-    )
+class Running:
+    """That of a shell's cells; never kept, only named. What has a name of the user's is named by that."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        self._started: weakref.WeakValueDictionary[int, threading.Thread] = weakref.WeakValueDictionary()
+
+    def follow(self) -> None:
+        """Note from now on who starts a thread: one that runs a library's function tells nobody. Called once."""
+        start = threading.Thread.start
+
+        @functools.wraps(start)
+        def noted(thread: threading.Thread) -> None:
+            if is_the_users_module(sys._getframe(1).f_globals.get("__name__")):
+                self._started[id(thread)] = thread
+            start(thread)
+
+        threading.Thread.start = noted  # type: ignore[assignment, method-assign]
+
+    def aspects(self) -> tuple[Aspect, ...]:
+        """Plain values, none of which is ever there."""
+        return (
+            Aspect("running threads", lambda: _refuse(self._threads(), self._shell), _nothing),
+            Aspect("running tasks", lambda: _refuse(_tasks(self._shell), self._shell), _nothing),
+        )
+
+    def _threads(self) -> Iterable[tuple[str, threading.Thread]]:
+        for thread in threading.enumerate():
+            # A timer's function has a name of its own.
+            does = getattr(thread, "function", None) or THREAD_TARGET.of(thread, None)
+            started = self._started.get(id(thread)) is thread
+            if started or is_the_users_module(type(thread).__module__) or _is_the_users(does):
+                yield thread.name, thread
 
 
 def _refuse(running: Iterable[tuple[str, Any]], shell: Any) -> None:
@@ -33,14 +62,6 @@ def _refuse(running: Iterable[tuple[str, Any]], shell: Any) -> None:
 
 def _nothing(_: object) -> None:
     pass
-
-
-def _threads() -> Iterable[tuple[str, threading.Thread]]:
-    for thread in threading.enumerate():
-        # A timer's function has a name of its own.
-        does = getattr(thread, "function", None) or THREAD_TARGET.of(thread, None)
-        if is_the_users_module(type(thread).__module__) or _is_the_users(does):
-            yield thread.name, thread
 
 
 def _is_the_users(does: Callable[..., Any] | None) -> bool:
