@@ -324,6 +324,29 @@ def test_threads_that_libraries_have_started_are_not_named():
     assert carried(before, "1") == []
 
 
+def test_tasks_that_cells_have_started_are_named_wherever_their_code_is():
+    before = (
+        "import asyncio, types\n"
+        "loop = asyncio.new_event_loop()\n"
+        "get_ipython().kernel = types.SimpleNamespace(io_loop=types.SimpleNamespace(asyncio_loop=loop))\n"
+        "async def own(): await asyncio.sleep(600)\n"
+        "space = {'asyncio': asyncio}\n"
+        "exec('async def made(): await asyncio.sleep(600)', space)\n"
+        "async def start():\n"
+        "    running = asyncio.create_task(own()), asyncio.create_task(space['made']())\n"
+        "    running += asyncio.create_task(asyncio.sleep(600)), asyncio.ensure_future(asyncio.Event().wait())\n"
+        "    for number, task in enumerate(running): task.set_name(f'{number}')\n"
+        "    await asyncio.to_thread(int)\n"
+        "    loop.keeps = running\n"
+        "loop.run_until_complete(start())\n"
+        "del loop\n"
+    )
+    expected = (
+        "NotImplementedError: 0 (own), 1 (made), 2 (sleep), 3 (Event.wait) end with their process; start them again"
+    )
+    assert carried(before, "1") == [["running tasks", expected]]
+
+
 def test_a_function_in_the_place_of_a_librarys_own_is_named():
     before = "import math\nplain = math.sqrt\nmath.sqrt = lambda x: plain(x) + 1\n"
     (lost,) = [missing for missing in carried(before, "assert math.sqrt(4) == 2") if missing[0].startswith("attribute")]
