@@ -106,6 +106,35 @@ def test_one_that_may_do_little_may_do_no_more():
     assert one["space"]["f"].__builtins__ is one["space"]["__builtins__"]
 
 
+def test_what_of_it_cannot_be_made_again_takes_along_what_leads_there_and_nothing_else():
+    source = _RATES + "class Once:\n  def __setstate__(self, state): raise OSError('gone')\nother = [1]\n"
+    one = roundtrip(f"{source}once = Once(); once.x = 1; rates['once'] = once")
+    lost = {missing.name: missing.reason for missing in one.report.missing}
+    assert lost == dict.fromkeys(("rates", "price", "bump", "Corner", "shop", "add", "adder", "once"), "OSError: gone")
+    assert one["other"] == [1]
+
+
+def test_two_of_them_that_lead_to_each_other():
+    source = (
+        "one, two = {'n': 1}, {'n': 2}\n"
+        "for space in (one, two): exec('def f(): return n, other[\"f\"].__globals__', space)\n"
+        "one['other'], two['other'] = two, one\nf = one['f']; del one, two, space"
+    )
+    check = (
+        "one = f.__globals__\ntwo = one['other']\nassert two['other'] is one\nassert f() == (1, two) and f()[1] is two"
+    )
+    check_in_a_new_process(source, f"{check}\nassert two['f']()[1] is one and two['f'].__globals__ is two")
+
+
+def test_memory_that_it_shares_is_saved_once_and_shared_again():
+    source = "import numpy as np\nspace = {'a': np.zeros(1 << 20)}\nexec('def total(): return a.sum()', space)\n"
+    one = roundtrip(f"{source}total, part = space['total'], space['a'][:9]")
+    one["part"][0] = 7
+    assert one["total"]() == 7
+    assert one["space"]["a"] is one["total"].__globals__["a"]
+    assert one.manifest.memory_bytes < (9 << 20)
+
+
 def test_members_of_sets_are_found_by_what_the_dict_says():
     check_in_a_new_process(
         f"{_RATES}rates['shops'] = {{Corner()}}\nfirst = Corner", "assert Corner() in rates['shops']"
