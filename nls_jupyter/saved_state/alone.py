@@ -101,7 +101,8 @@ class Counts:
         self._results = collections.Counter(results)
         modules = [module for module in list(sys.modules.values()) if type(module) is types.ModuleType]
         fields = vars(sys.modules.get("dataclasses", builtins))  # what fields have for nothing is there
-        self._library = {*map(id, map(vars, modules)), *map(id, self._holders), *map(id, fields.values())}
+        self._modules = {*map(id, map(vars, modules))} - {id(namespace)}
+        self._library = {*self._modules, *map(id, self._holders), *map(id, fields.values())}
         self._library |= {id(()), id(frozenset()), id(vars(builtins)), id(namespace)}
         self._references = _REFERENCES | {*handles.streams()}
         self._are_librarys: dict[int, bool] = {}
@@ -186,9 +187,10 @@ class Counts:
         kinds = set(map(type, things))
         if types.FunctionType in kinds:
             for thing in things:
-                if type(thing) is types.FunctionType and id(thing.__globals__) == self._namespace:
-                    found.functions.add(id(thing))
+                if type(thing) is types.FunctionType and id(thing.__globals__) not in self._modules:
                     found.words |= words_of(thing.__code__)
+                    if id(thing.__globals__) == self._namespace:
+                        found.functions.add(id(thing))
         if not self._flat.isdisjoint(map(id, things)):
             things = [thing for thing in things if id(thing) not in self._flat]
         behind = gc.get_referents(*things)

@@ -121,7 +121,7 @@ def _leading_to_instances(kind: type, state: Mapping[str, Any]) -> set[str]:
             if known or left < 0:
                 names.add(name)
                 break
-            todo += children_of(node)
+            todo += children_of(node, without_globals=True)
     return names
 
 

@@ -7,10 +7,12 @@ keeping these objects. Big containers are looked at in bulk, which costs less th
 
 from __future__ import annotations
 
+import builtins
 import enum
 import functools
 import gc
 import logging
+import sys
 import types
 from array import array
 from dataclasses import dataclass, field
@@ -22,7 +24,7 @@ import xxhash
 from nls_jupyter.saved_state import figures, handles, inline, loggers, looks, widgets
 from nls_jupyter.saved_state.bulk import Bulk
 from nls_jupyter.saved_state.kinds import module_of
-from nls_jupyter.saved_state.looks import held_by_array
+from nls_jupyter.saved_state.looks import OwnGlobals, held_by_array
 from nls_jupyter.saved_state.watchdog import SaveEndsError
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ _STRINGS: frozenset[type] = frozenset({str, bytes})
 _METACLASSES: frozenset[type] = frozenset({type, enum.EnumType})
 #: What several names share of immutable contents is worth being saved once from here on.
 _LARGE_BYTES = 4096
+# Owns what each process has: Python's builtins, which every namespace leads to.
+_OF_PYTHON = -2
 # One's array is made again of the other's memory, where that holds all of it.
 _REBUILT = {"cupy", "torch"}
 # From here on a level is handled in bulk, without a look at each of its objects where that can be.
@@ -98,6 +102,8 @@ class Graph:
         flat: the size of the pickle without a memo of big containers that alone hold what is in them, and nothing is
             behind that; by identity.
         torn: names that show memory of a device which another library shows too; known after `components`.
+        globals: dicts that functions have as their globals and that are no module's, by each name of the component that
+            they are in, with Python's builtins first where any of it leads there; known after `components`.
     """
 
     def __init__(
@@ -111,6 +117,7 @@ class Graph:
         self.holders: list[Any] = []
         self.flat: dict[int, int] = {}
         self.torn: set[str] = set()
+        self.globals: dict[str, list[OwnGlobals]] = {}
         self._lookers = {**looks.LOOKERS, **lookers}
         immutable = {kind for kind, looker in lookers.items() if looker is looks.ATOM}
         self._leaves = leaves
@@ -120,6 +127,7 @@ class Graph:
         self._atoms = looks.ATOMS | immutable
         # Shared by everybody and without content; never a reason to belong together.
         self._owner: dict[int, int] = dict.fromkeys((id(()), id(frozenset()), *self._namespaces), -1)
+        self._owner[id(vars(builtins))] = _OF_PYTHON
         self._alive: list[Any] = []
         # Objects of these types may be saved as a reference to where they can be imported from.
         self._references: dict[type, Callable[[Any], bool]] = {
@@ -131,6 +139,8 @@ class Graph:
         self._labels: list[str] = []
         self._parent: list[int] = []
         self._spans: dict[str, list[tuple[int, int, int, str]]] = {}
+        self._own_globals: dict[int, OwnGlobals] = {}
+        self._with_builtins: set[int] = set()
 
     # -- walking ----------------------------------------------------------------------------------------------------
     def add(self, name: str, value: Any) -> None:
@@ -229,7 +239,9 @@ class Graph:
         if whose is None:
             self._owner[id(thing)] = number
             return True
-        if whose not in {number, -1}:
+        if whose == _OF_PYTHON:
+            self._with_builtins.add(number)
+        elif whose not in {number, -1}:
             self._join(number, whose)
         return False
 
@@ -269,7 +281,8 @@ class Graph:
             return looks.look_at_class if kind in _METACLASSES else _opaque
         if kind is types.FunctionType:
             self._references[kind] = looks.importable
-            return functools.partial(looks.look_at_function, self._namespaces)  # never `self`: a cycle keeps all it met
+            # Never `self`: a cycle keeps all that it met.
+            return functools.partial(looks.look_at_function, self._namespaces, self._own_globals)
         looker = None if issubclass(kind, self._leaves) else widgets.looker(kind) or figures.looker(kind)
         if looker is not None:
             return looker
@@ -313,7 +326,17 @@ class Graph:
             members.setdefault(self._root(number), []).append(number)
         found = [self._component(numbers) for numbers in members.values()]
         self._alive.clear()
+        self._tell_globals(members)
         return found
+
+    def _tell_globals(self, members: Mapping[int, list[int]]) -> None:
+        found = {self._root(number): [OwnGlobals(vars(builtins))] for number in self._with_builtins}
+        unheld = sum(map(sys.getrefcount, [OwnGlobals({}).content]))
+        for key, own in self._own_globals.items():
+            own.is_held = sum(map(sys.getrefcount, [own.content])) > unheld + 1 + own.functions
+            if (owner := self._owner.get(key)) is not None:  # else the walk ended before
+                found.setdefault(self._root(owner), []).append(own)
+        self.globals = {self._labels[number]: own for root, own in found.items() for number in members[root]}
 
     def names_on_devices(self) -> set[str]:
         """Names under which memory of a device was met first."""

@@ -67,7 +67,8 @@ class Interpreter:
         if shell is not None:
             hidden = HiddenNames(shell)
             self._aspects += [*ipython_session.of_shell(shell), *pictures.of_shell(shell), hidden.aspect()]
-            self._aspects += running.of_shell(shell)
+            started = running.Running(shell)
+            self._aspects += started.aspects()
             places += [process_objects.at_exit(), *ipython_objects.of_shell(shell), hidden.place()]
             places.append(Patches(shell).place())
         self._aspects += library_settings.of_libraries()  # after IPython's, such as %precision, which sets NumPy's
@@ -78,6 +79,7 @@ class Interpreter:
             self._modules.follow()
             logs.follow()
             colors.follow()
+            started.follow()
             self._look_at_fresh_ones()
 
     def capture(self) -> tuple[bytes, list[MissingName]]:

@@ -22,6 +22,7 @@ import re
 import sys
 import types
 import uuid
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import xxhash
@@ -68,6 +69,21 @@ class Look(NamedTuple):
     children: tuple[Any, ...] = ()
     memory: Memory | None = None
     is_opaque: bool = False
+
+
+@dataclass(slots=True)
+class OwnGlobals:
+    """A dict that functions have as their globals, and that is no module's.
+
+    Attributes:
+        content: the dict itself.
+        functions: how many of these functions were met.
+        is_held: whether anybody else holds it.
+    """
+
+    content: dict[str, Any]
+    functions: int = 0
+    is_held: bool = True
 
 
 def ATOM(_: Any) -> None:  # noqa: N802 - a constant in a table of functions
@@ -169,16 +185,20 @@ LOOKERS: dict[type, Callable[[Any], Look | None]] = {
 }
 
 
-def look_at_function(namespaces: set[int], function: types.FunctionType) -> Look | None:
-    """A function that is saved by value."""
+def look_at_function(namespaces: set[int], met: dict[int, OwnGlobals], function: types.FunctionType) -> Look | None:
+    """A function that is saved by value; `met` gets its globals where these are no module's, by their identity."""
     if (original := vars(function).get(TORCH_FUNCTION_FROM.name)) is not None:
         return Look(b"compiled", (original,))
+    own: tuple[Any, ...] = ()
     if id(function.__globals__) not in namespaces and home_of(function) is None:
-        return None
+        if (found := own_globals(function)) is None:
+            return None
+        met.setdefault(id(found), OwnGlobals(found)).functions += 1
+        own = found, builtins_of(function)
     names = (function.__name__, function.__qualname__, function.__module__, function.__doc__)
     parts = (function.__code__, function.__defaults__, function.__kwdefaults__, vars(function), function.__closure__)
     variables = getattr(function, "__type_params__", ())  # since Python 3.12
-    return Look(children=(*names, *parts, function.__annotations__, *variables))
+    return Look(children=(*names, *parts, function.__annotations__, *variables, *own))
 
 
 def look_at_class(kind: type) -> Look:
@@ -256,6 +276,18 @@ def home_of(function: types.FunctionType) -> str | None:
     if module is None or vars(module) is not function.__globals__ or name == "__main__":
         return None
     return name if getattr(getattr(module, "__spec__", None), "origin", None) is not None else None
+
+
+def own_globals(function: types.FunctionType) -> dict[str, Any] | None:
+    """The globals of a function that `exec` or the like has made in a dict; `None` where they are a module's."""
+    found, name = function.__globals__, function.__globals__.get("__name__")
+    module = sys.modules.get(name) if isinstance(name, str) else None
+    return found if type(found) is dict and getattr(module, "__dict__", None) is not found else None
+
+
+def builtins_of(function: types.FunctionType) -> Any:
+    """What a function has as builtins: Python's own, unless whoever made it has chosen others."""
+    return function.__builtins__  # type: ignore[attr-defined]
 
 
 def is_exported(method: Any) -> bool:

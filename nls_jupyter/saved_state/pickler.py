@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import enum
 import functools
 import types
@@ -38,14 +39,14 @@ from nls_jupyter.saved_state import (
 from nls_jupyter.saved_state.hash_cycles import may_lead_back
 from nls_jupyter.saved_state.kinds import maker_of, name_of
 from nls_jupyter.saved_state.late import hashes_in_python
-from nls_jupyter.saved_state.looks import home_of, importable
+from nls_jupyter.saved_state.looks import builtins_of, home_of, importable, own_globals
 from nls_jupyter.saved_state.reasons import reason_for
 from nls_jupyter.saved_state.regions import NAMESPACE, HostMemory, Regions, refuse
 from nls_jupyter.saved_state.watchdog import SaveEndsError
 
 if TYPE_CHECKING:
     import pickle
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from nls_jupyter.saved_state.libraries import Looker
 
@@ -110,6 +111,10 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         self._families = rules.families
         self._note = rules.regions.note
         self._regions = rules.regions
+        #: Dicts that functions get back as their globals, by identity; they are in the stream, or come into it now.
+        self.whole_globals: set[int] = set()
+        #: Others, which nobody but functions can miss, and these have what they use.
+        self.unheld_globals: set[int] = set()
 
     def reducer_override(self, obj: Any) -> Any:
         """The pickler asks this for every object except those of the plain built-in types."""
@@ -193,16 +198,23 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         if reducers.attributes_are_held(function):
             self._note(reducers.APART)
         _, (code, base_globals, name, defaults, _), (attributes, slots), *_, fill = reduced
+        make: Callable[..., types.FunctionType] = make_function
+        first: tuple[Any, ...] = ()
         if id(function.__globals__) in self._namespaces:
             base_globals, slots["__globals__"] = NAMESPACE, {}
         elif (home := home_of(function)) is not None:
             base_globals, slots["__globals__"] = reducers.GlobalsOf(home), {}
+        elif (own := own_globals(function)) is not None and id(own) in self.whole_globals:
+            base_globals, slots["__globals__"] = own, {}
+            make, first = make_function_in, (builtins_of(function),)
+        elif own is not None and id(own) not in self.unheld_globals:
+            self._note("functions come back with a copy of what they use of their globals, which cannot be saved whole")
         # The cells themselves, not their values: functions of one scope go on sharing its variables.
         slots["__closure__"] = None
         if variables := getattr(function, "__type_params__", ()):  # since Python 3.12
             slots["__type_params__"] = variables
-        made_of = (code, base_globals, name, defaults, function.__closure__)
-        return make_function, made_of, (fill, (attributes, slots)), None, None, fill_function
+        made_of = (*first, code, base_globals, name, defaults, function.__closure__)
+        return make, made_of, (fill, (attributes, slots)), None, None, fill_function
 
 
 def _with_hash(regions: Regions, handler: Callable[[Any], Any] | None, thing: Any) -> Any:
@@ -238,12 +250,33 @@ def make_function(
     return types.FunctionType(code, function_globals, name, defaults, closure)
 
 
+def make_function_in(its_builtins: Any, code: types.CodeType, own: dict[str, Any], *more: Any) -> types.FunctionType:
+    """One whose globals are a dict of somebody's, which may be empty by now: its builtins are those that it had.
+
+    Called by the unpickler.
+    """
+    with _put_back(own):
+        own["__builtins__"] = its_builtins
+        return types.FunctionType(code, own, *more)
+
+
 def fill_function(function: types.FunctionType, content: tuple[Callable[[Any, Any], None], Any]) -> None:
     """Give a function its attributes; see `make_function`."""
     fill, state = content
-    found = function.__globals__["__builtins__"]
-    fill(function, state)
-    function.__globals__["__builtins__"] = found
+    with _put_back(function.__globals__):
+        fill(function, state)
+
+
+@contextlib.contextmanager
+def _put_back(function_globals: dict[str, Any]) -> Iterator[None]:
+    """What is there as builtins is so afterwards."""
+    is_there, found = "__builtins__" in function_globals, function_globals.get("__builtins__")
+    try:
+        yield
+    finally:
+        function_globals["__builtins__"] = found
+        if not is_there:
+            del function_globals["__builtins__"]
 
 
 def _take_buffer(regions: Regions, buffer: pickle.PickleBuffer) -> bool:

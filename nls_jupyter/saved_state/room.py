@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # What the notebook itself, its kernel and the neighbours need to go on, as part of what is left.
 _LEFT_FOR_OTHERS = 0.1
@@ -35,7 +40,7 @@ class MachineRoom:
         self.why_no_spill = "no spill folder is set"
 
     def memory_bytes(self, held_bytes: int = 0) -> int:
-        """What memory has left: the machine's, or less where a cgroup's or our own limit is nearer."""
+        """What memory has left: the machine's, or less where a cgroup's or our own limit is nearer. Raises OSError."""
         left = int(memory_left_bytes(self._system) * (1 - _LEFT_FOR_OTHERS))
         if self._memory_limit_bytes is None:
             return left
@@ -60,6 +65,8 @@ class MachineRoom:
 
 def memory_left_bytes(system: Path = Path("/")) -> int:
     """Bytes that processes here may still take before something must be swapped out or killed.
+
+    Raises OSError where this process can open no more files.
 
     Page cache counts as free, as in the kernel's own `MemAvailable` (proc(5)); so it is read for cgroups too.
     """
@@ -92,7 +99,7 @@ def _cgroups(system: Path) -> list[tuple[Path, tuple[str, str, str]]]:
     They are looked up once: a process that somebody moves into another cgroup keeps these.
     """
     entries: list[str] = []
-    with contextlib.suppress(OSError):
+    with _if_it_is_there():
         entries = (system / "proc/self/cgroup").read_text("utf-8").splitlines()
     found = []
     for entry in entries:
@@ -111,18 +118,26 @@ def _cgroups(system: Path) -> list[tuple[Path, tuple[str, str, str]]]:
 def _left_in(folder: Path, names: tuple[str, str, str]) -> int | None:
     """What is left below a cgroup's limit, or `None` without one."""
     limit_name, usage_name, cache_name = names
-    try:
+    with _if_it_is_there(), contextlib.suppress(ValueError):  # "max" is no number: no limit
         limit = int((folder / limit_name).read_text("ascii"))
-        if limit >= _UNLIMITED:
-            return None
-        return limit - int((folder / usage_name).read_text("ascii")) + _field(folder / "memory.stat", cache_name)
-    except (OSError, ValueError):  # "max" is no number: no limit
-        return None
+        if limit < _UNLIMITED:
+            return limit - int((folder / usage_name).read_text("ascii")) + _field(folder / "memory.stat", cache_name)
+    return None
 
 
 def _field(file: Path, name: str) -> int:
-    with contextlib.suppress(OSError), file.open(encoding="ascii") as lines:
+    with _if_it_is_there(), file.open(encoding="ascii") as lines:
         for line in lines:
             if line.startswith(name):
                 return int(line.split()[1])
     return 0
+
+
+@contextlib.contextmanager
+def _if_it_is_there() -> Iterator[None]:
+    """What a system does not tell is left out. That this process can open no more files is another matter."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in {errno.EMFILE, errno.ENFILE}:
+            raise

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
+import sys
 import threading
 import types
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between.seams import THREAD_TARGET
@@ -16,12 +19,66 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 
-def of_shell(shell: Any) -> tuple[Aspect, ...]:
-    """Never kept, only named. Those that have a name of the user's are named by that."""
-    return (
-        Aspect("running threads", lambda: _refuse(_threads(), shell), _nothing),
-        Aspect("running tasks", lambda: _refuse(_tasks(shell), shell), _nothing),
-    )
+class Running:
+    """That of a shell's cells; never kept, only named. What has a name of the user's is named by that."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        self._started: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+    def follow(self) -> None:
+        """Note from now on who starts what: one that runs a library's code does not tell. Called once in a process."""
+        start, create_task = threading.Thread.start, asyncio.BaseEventLoop.create_task
+
+        @functools.wraps(start)
+        def noted_start(thread: threading.Thread) -> None:
+            self._note(thread, sys._getframe(1))
+            start(thread)
+
+        @functools.wraps(create_task)
+        def noted_task(loop: asyncio.BaseEventLoop, coro: Any, **options: Any) -> asyncio.Task[Any]:
+            task = create_task(loop, coro, **options)
+            self._note(task, sys._getframe(1))
+            return task
+
+        for owner, name, noted in (
+            (threading.Thread, start.__name__, noted_start),
+            (asyncio.BaseEventLoop, create_task.__name__, noted_task),
+        ):
+            setattr(owner, name, noted)
+
+    def _note(self, thing: Any, frame: types.FrameType | None) -> None:
+        """Note it if code of the user's asks for it, be it by way of asyncio's."""
+        while frame is not None and (name := str(frame.f_globals.get("__name__", ""))).startswith("asyncio."):
+            frame = frame.f_back
+        if frame is not None and is_the_users_module(name or None):
+            with contextlib.suppress(TypeError):  # somebody's own kind of task, which nothing can refer to weakly
+                self._started[id(thing)] = thing
+
+    def aspects(self) -> tuple[Aspect, ...]:
+        """Plain values, none of which is ever there."""
+        return (
+            Aspect("running threads", lambda: _refuse(self._threads(), self._shell), _nothing),
+            Aspect("running tasks", lambda: _refuse(self._tasks(), self._shell), _nothing),
+        )
+
+    def _threads(self) -> Iterable[tuple[str, threading.Thread]]:
+        for thread in threading.enumerate():
+            # A timer's function has a name of its own.
+            does = getattr(thread, "function", None) or THREAD_TARGET.of(thread, None)
+            if self._is_noted(thread) or is_the_users_module(type(thread).__module__) or _is_the_users(does):
+                yield thread.name, thread
+
+    def _tasks(self) -> Iterable[tuple[str, asyncio.Task[Any]]]:
+        loop = getattr(getattr(getattr(self._shell, "kernel", None), "io_loop", None), "asyncio_loop", None)
+        for task in asyncio.all_tasks(loop) if loop is not None else ():
+            coroutine: Any = task.get_coro()
+            frame = getattr(coroutine, "cr_frame", None)
+            if self._is_noted(task) or (frame is not None and frame.f_globals is self._shell.user_ns):
+                yield f"{task.get_name()} ({coroutine.__qualname__})", task
+
+    def _is_noted(self, thing: Any) -> bool:
+        return self._started.get(id(thing)) is thing
 
 
 def _refuse(running: Iterable[tuple[str, Any]], shell: Any) -> None:
@@ -35,26 +92,9 @@ def _nothing(_: object) -> None:
     pass
 
 
-def _threads() -> Iterable[tuple[str, threading.Thread]]:
-    for thread in threading.enumerate():
-        # A timer's function has a name of its own.
-        does = getattr(thread, "function", None) or THREAD_TARGET.of(thread, None)
-        if is_the_users_module(type(thread).__module__) or _is_the_users(does):
-            yield thread.name, thread
-
-
 def _is_the_users(does: Callable[..., Any] | None) -> bool:
     if isinstance(does, functools.partial):
         return _is_the_users(does.func)
     if isinstance(does, types.MethodType):
         return is_the_users_module(type(does.__self__).__module__)
     return isinstance(does, types.FunctionType) and is_the_users_module(does.__module__)
-
-
-def _tasks(shell: Any) -> Iterable[tuple[str, asyncio.Task[Any]]]:
-    loop = getattr(getattr(getattr(shell, "kernel", None), "io_loop", None), "asyncio_loop", None)
-    for task in asyncio.all_tasks(loop) if loop is not None else ():
-        coroutine: Any = task.get_coro()
-        frame = getattr(coroutine, "cr_frame", None)
-        if frame is not None and frame.f_globals is shell.user_ns:
-            yield f"{task.get_name()} ({coroutine.__qualname__})", task

@@ -18,7 +18,7 @@ from nls_jupyter.between.seams import PYTHON_UNPICKLER
 from nls_jupyter.saved_state import containers, making, reducers
 from nls_jupyter.saved_state.kinds import is_of
 from nls_jupyter.saved_state.late import LEADS_BACK, ONLY_REFERS, Late, container, is_container
-from nls_jupyter.saved_state.looks import held_by_array, importable
+from nls_jupyter.saved_state.looks import held_by_array, importable, own_globals
 from nls_jupyter.saved_state.lost import Lost, NotMadeError, Why, why
 from nls_jupyter.saved_state.watchdog import SaveEndsError
 
@@ -293,18 +293,20 @@ def losses(roots: list[Any], broken: dict[int, tuple[Any, Why]], namespace: dict
 ONE_BY_ONE = (*_LEAD_NOWHERE, *_CODE, weakref.ref)
 
 
-def children_of(node: Any) -> Iterator[Any]:
-    """What an object leads to, but for what is imported."""
+def children_of(node: Any, *, without_globals: bool = False) -> Iterator[Any]:
+    """What an object leads to, but for what is imported; perhaps without the globals of any function."""
     if issubclass(type(node), _LEAD_NOWHERE):
         return
     if issubclass(type(node), _CODE) and _importable(node):
         return
-    function_globals = node.__globals__ if is_of(node, types.FunctionType) else None
+    outside = None
+    if is_of(node, types.FunctionType) and (without_globals or own_globals(node) is None):
+        outside = node.__globals__
     if issubclass(type(node), weakref.ref):
         yield weakref.ref.__call__(node)  # whoever refers to what is lost has lost it, too
     yield from held_by_array(node)
     for child in gc.get_referents(node):
-        if child is not function_globals:
+        if child is not outside:
             yield child
 
 

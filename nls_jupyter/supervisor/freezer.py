@@ -87,7 +87,10 @@ class Freezer:
         return held_bytes if frozen_bytes is None else frozen_bytes
 
     def _check_room(self, held_bytes: int, beside_bytes: int) -> None:
-        left_bytes = self._room.memory_bytes()
+        try:
+            left_bytes = self._room.memory_bytes()
+        except OSError as error:
+            raise NotDone(f"nobody can tell what host memory has left: {error.strerror}") from error
         if held_bytes + beside_bytes <= left_bytes:
             return
         others = f", and others that are to stand still {format_bytes(beside_bytes)}" if beside_bytes else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import resource
 import threading
 
 import numpy as np
@@ -23,6 +24,19 @@ MIB = 1 << 20
 
 def noise(size_bytes, seed=0):
     return np.random.default_rng(seed).integers(0, 256, size_bytes, dtype=np.uint8)
+
+
+@contextlib.contextmanager
+def no_more_files():
+    """Every number below the limit of files is taken."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 class TestMachine:
@@ -80,6 +94,16 @@ class TestMachine:
         with (root / "proc/meminfo").open("a") as meminfo:
             meminfo.write("Committed_AS: 2600 kB\nBalloon: 9 kB\n")
         assert memory_left_bytes(root) == 0
+
+    def test_a_process_that_can_open_no_more_files_says_so_and_not_that_nothing_is_left(self, tmp_path):
+        files = {"a__memory_DOT_max": "100000", "a__memory_DOT_current": "80000"}
+        root = self.system(tmp_path, "0::/a\n", **files)
+        room = MachineRoom(system=root)
+        with no_more_files(), pytest.raises(OSError, match="Too many open files"):
+            room.memory_bytes()
+        assert room.memory_bytes() == 18_000  # its cgroup's limit is not forgotten
+        with no_more_files(), pytest.raises(OSError, match="Too many open files"):
+            room.memory_bytes()
 
     def test_this_machine_has_something_left(self):
         assert MachineRoom().memory_bytes() > MIB

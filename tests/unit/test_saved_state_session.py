@@ -290,6 +290,63 @@ def test_threads_of_the_users_that_nobody_holds_by_a_name_are_named():
     }
 
 
+def test_threads_that_cells_have_started_on_a_librarys_function_are_named():
+    before = (
+        "import concurrent.futures, multiprocessing, socketserver, threading, time\n"
+        "threading.Thread(target=time.sleep, args=(600,), daemon=True, name='asleep').start()\n"
+        "#%%\n"
+        "def serve():\n"
+        "    server = socketserver.TCPServer(('127.0.0.1', 0), socketserver.BaseRequestHandler)\n"
+        "    threading.Thread(target=server.serve_forever, daemon=True, name='a server').start()\n"
+        "serve()\n"
+        "#%%\n"
+        "space = {}\n"
+        "exec('def start(thread): thread.start()', space)\n"
+        "space['start'](threading.Thread(target=threading.Event().wait, daemon=True, name='waits'))\n"
+        "#%%\n"
+        "pool = concurrent.futures.ThreadPoolExecutor(1); pool.submit(time.sleep, 0); del pool\n"
+        "queue = multiprocessing.Queue(); queue.put(1); del queue\n"
+    )
+    expected = "NotImplementedError: a server, asleep, waits end with their process; start them again"
+    assert carried(before, "1") == [["running threads", expected]]
+
+
+def test_threads_that_libraries_have_started_are_not_named():
+    before = (
+        "import threading, time\n"
+        "from tqdm import tqdm\n"
+        "for _ in tqdm([1]): pass\n"
+        "#%%\n"
+        "from IPython.lib.backgroundjobs import BackgroundJobManager\n"
+        "from IPython.core.history import HistorySavingThread\n"
+        "assert any(type(thread).__name__ == 'TMonitor' for thread in threading.enumerate())\n"
+    )
+    assert carried(before, "1") == []
+
+
+def test_tasks_that_cells_have_started_are_named_wherever_their_code_is():
+    before = (
+        "import asyncio, types\n"
+        "loop = asyncio.new_event_loop()\n"
+        "get_ipython().kernel = types.SimpleNamespace(io_loop=types.SimpleNamespace(asyncio_loop=loop))\n"
+        "async def own(): await asyncio.sleep(600)\n"
+        "space = {'asyncio': asyncio}\n"
+        "exec('async def made(): await asyncio.sleep(600)', space)\n"
+        "async def start():\n"
+        "    running = asyncio.create_task(own()), asyncio.create_task(space['made']())\n"
+        "    running += asyncio.create_task(asyncio.sleep(600)), asyncio.ensure_future(asyncio.Event().wait())\n"
+        "    for number, task in enumerate(running): task.set_name(f'{number}')\n"
+        "    await asyncio.to_thread(int)\n"
+        "    loop.keeps = running\n"
+        "loop.run_until_complete(start())\n"
+        "del loop\n"
+    )
+    expected = (
+        "NotImplementedError: 0 (own), 1 (made), 2 (sleep), 3 (Event.wait) end with their process; start them again"
+    )
+    assert carried(before, "1") == [["running tasks", expected]]
+
+
 def test_a_function_in_the_place_of_a_librarys_own_is_named():
     before = "import math\nplain = math.sqrt\nmath.sqrt = lambda x: plain(x) + 1\n"
     (lost,) = [missing for missing in carried(before, "assert math.sqrt(4) == 2") if missing[0].startswith("attribute")]

@@ -95,6 +95,24 @@ def test_what_cannot_be_followed_may_touch_anything(notebook, cell):
     assert notebook.cell("b = 2") >= {"a"} or "run" in notebook.names
 
 
+def test_what_functions_share_that_exec_has_made_is_left_unless_one_of_them_may_run(notebook):
+    notebook.cell("space, a = {'n': [0]}, [1]\nexec('def bump(): n[0] += 1', space)\nbump = space['bump']; f = [bump]")
+    notebook.cell("b = 1")
+    assert notebook.cell("b = 2") >= {"space", "bump", "f", "a"}
+    assert not notebook.cell("f[0]()") & {"space", "bump", "f"}
+    found = {}
+    restore(notebook.saver.descriptors(), found)
+    assert found["space"]["n"] == [1]
+    assert found["f"][0].__globals__ is found["space"]
+
+
+def test_what_code_says_that_exec_has_made_counts_as_said(notebook):
+    notebook.cell("space, a = {}, [1]\nexec('def change():\\n  import gc', space)")
+    notebook.cell("b = 1")
+    assert "a" in notebook.cell("b = 2")
+    assert notebook.cell("space['change']()") == set()
+
+
 def test_a_cell_that_defines_a_class_touches_what_it_says(notebook):
     notebook.cell("a = [1]\nb = [2]")
     assert "a" in notebook.cell("class C:\n    b.append(3)\n    def m(self): return b")
