@@ -285,9 +285,9 @@ def own_globals(function: types.FunctionType) -> dict[str, Any] | None:
     return found if type(found) is dict and getattr(module, "__dict__", None) is not found else None
 
 
-def builtins_of(function: types.FunctionType) -> Any:
+def builtins_of(function: Any) -> Any:
     """What a function has as builtins: Python's own, unless whoever made it has chosen others."""
-    return function.__builtins__  # type: ignore[attr-defined]
+    return function.__builtins__
 
 
 def is_exported(method: Any) -> bool:
