@@ -18,7 +18,7 @@ def requests_now_fit(step: Step) -> Iterator[str]:
     Nobody comes then, and somebody leaves, as `planned_requests_fit` says. Who has not reported since a restart may be
     elsewhere by now: nothing is ordered before that is known.
     """
-    unheard = step.state.unreported if step.state.quiet else ()
+    unheard = step.state.unreported if step.state.at < step.state.quiet_until else ()
     for uuid, gpu in step.state.gpus.items():
         there = [w for w in on(step.state, uuid) if w.id not in unheard]
         asked = {w.id: w.spec.request_bytes for w in on(step.before, uuid)}
