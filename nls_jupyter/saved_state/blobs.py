@@ -179,17 +179,15 @@ class BlobWriter:
 
     def _placed(self, new: Mapping[tuple[bytes, int], int], content: memoryview) -> list[tuple[Place, int]]:
         """Places in memory that are to be filled, with offsets in `content`; what has none there is on disk already."""
-        placed, others = [], []
-        for (key, offset), place in zip(new.items(), self._arena.reserve(size for _, size in new), strict=True):
-            if place is None:
-                others.append(key)
-                continue
-            self.known[key] = Chunk(*key, place.extent)
+        placed = []
+        found = zip(new.items(), self._arena.reserve(size for _, size in new), strict=True)
+        # Those without a place last: one that finds no room on disk either ends it, and all others are known by then.
+        for (key, offset), place in sorted(found, key=lambda each: each[1] is None):
+            extent = place.extent if place else self._arena.append(content[offset : offset + key[1]])
+            self.known[key] = Chunk(*key, extent)
             self.written_bytes += key[1]
-            placed.append((place, offset))
-        for key in others:
-            self.known[key] = Chunk(*key, self._arena.append(content[new[key] : new[key] + key[1]]))
-            self.written_bytes += key[1]
+            if place:
+                placed.append((place, offset))
         return placed
 
     def adopt(self, chunks: Iterable[Chunk]) -> None:

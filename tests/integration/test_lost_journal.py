@@ -101,24 +101,35 @@ def test_who_asks_first_when_a_journal_was_removed_does_not_take_the_gpu_of_one_
     assert first.poll() is None
 
 
-@LONG
-def test_a_journal_that_lost_its_end_loses_nothing_and_freezes_nobody(bench):
-    book = bench.open("notebook.ipynb")
-    book.gpu("from nls_jupyter import xp\nx, n = xp.arange(1000), 0")
-    state = bench.daemon.directory / "state"
-    bench.daemon.kill()
-    older = {file.name: file.read_bytes() for file in state.glob("journal*")}
-    bench.daemon.start()
-    for _ in range(3):
-        book.gpu("n += 1")
-        book.run("%gpu suspend")
-    book.gpu("n += 1")
-    bench.daemon.kill()
+def journal_as_it_is(daemon: DaemonProcess) -> dict[str, bytes]:
+    """The files of a daemon that was killed, which runs again afterwards."""
+    daemon.kill()
+    files = {file.name: file.read_bytes() for file in (daemon.directory / "state").glob("journal*")}
+    daemon.start()
+    return files
+
+
+def lose_the_end_of_the_journal(daemon: DaemonProcess, older: dict[str, bytes]) -> None:
+    """Killed, and started again with these files."""
+    daemon.kill()
+    state = daemon.directory / "state"
     for file in state.glob("journal*"):
         file.unlink()
     for name, content in older.items():
         (state / name).write_bytes(content)
-    bench.daemon.start()
+    daemon.start()
+
+
+@LONG
+def test_a_journal_that_lost_its_end_loses_nothing_and_freezes_nobody(bench):
+    book = bench.open("notebook.ipynb")
+    book.gpu("from nls_jupyter import xp\nx, n = xp.arange(1000), 0")
+    older = journal_as_it_is(bench.daemon)
+    for _ in range(3):
+        book.gpu("n += 1")
+        book.run("%gpu suspend")
+    book.gpu("n += 1")
+    lose_the_end_of_the_journal(bench.daemon, older)
     for _ in range(2):
         assert book.gpu("print(int(x.sum()), n)").stdout == "499500 4\n"
         book.run("%gpu suspend")
@@ -127,22 +138,14 @@ def test_a_journal_that_lost_its_end_loses_nothing_and_freezes_nobody(bench):
 def test_a_notebook_that_has_moved_since_the_journal_lost_its_end_is_neither_killed_nor_beside_another(bench):
     book = bench.open("notebook.ipynb")
     book.gpu("from nls_jupyter import xp\nx = xp.arange(1000)")
-    state = bench.daemon.directory / "state"
-    bench.daemon.kill()
-    older = {file.name: file.read_bytes() for file in state.glob("journal*")}
-    bench.daemon.start()
+    older = journal_as_it_is(bench.daemon)
     (before,) = bench.daemon.wait_for(book.name, phase="running")["current"]
     elsewhere = next(gpu for gpu in bench.daemon.status()["gpus"] if gpu["uuid"] != before)
     bench.daemon.nls("migrate", book.name, "--to", str(elsewhere["index"]))
     wait_until(lambda: bench.daemon.workload(book.name)["current"] == [elsewhere["uuid"]])
     bench.daemon.wait_for(book.name, phase="running")
     pid = book.gpu("import os\nprint(os.getpid())").stdout
-    bench.daemon.kill()
-    for file in state.glob("journal*"):
-        file.unlink()
-    for name, content in older.items():
-        (state / name).write_bytes(content)
-    bench.daemon.start()
+    lose_the_end_of_the_journal(bench.daemon, older)
     wait_until(lambda: bench.daemon.workload(book.name)["current"] == [elsewhere["uuid"]])
     alone = bench.daemon.nls("run", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES").stdout
     assert alone == f"{before}\n"

@@ -164,12 +164,14 @@ def _not_releasing(state: NodeState, event: ev.WorkloadReported) -> NodeState:
 
 def _as_reported(event: ev.WorkloadReported, workload: Workload, state: NodeState) -> Workload:
     """Where and how it is by its own account: what was known of it is from before."""
-    timeouts = {Order.START: state.policy.start_timeout_s, Order.SUSPEND: state.policy.suspend_timeout_s}
-    order = next((order for order in timeouts if order == event.doing), None)
-    pending = None
-    if order is not None and event.received is not None:
-        pending = Pending(order, event.received, event.at, event.at + timeouts[order], Why(Reason.ADOPTED))
-    phase = {None: Phase.RUNNING, Order.START: Phase.STARTING, Order.SUSPEND: Phase.SUSPENDING}[order]
+    phase, pending = Phase.RUNNING, None
+    under_way = {
+        Order.START.value: (Order.START, Phase.STARTING, state.policy.start_timeout_s),
+        Order.SUSPEND.value: (Order.SUSPEND, Phase.SUSPENDING, state.policy.suspend_timeout_s),
+    }
+    if event.received is not None and event.doing in under_way:
+        order, phase, timeout_s = under_way[event.doing]
+        pending = Pending(order, event.received, event.at, event.at + timeout_s, Why(Reason.ADOPTED))
     keeps = workload.home or workload.given_home is not None or workload.spec.movable
     home = workload.home if keeps else event.gpus
     runs = phase is not Phase.STARTING

@@ -168,12 +168,9 @@ def _keep_present(draft: Draft, wanting: list[Workload]) -> list[Workload]:
         home, stays = homes[workload.id], workload.stays
         if stays and not (workload.spec.movable or workload.spec.resizable):
             stays_at: tuple[GpuUuid, ...] = workload.current
-        elif workload.spec.may_borrow:
-            stays_at = workload.current
-            stays = stays and draft.rooms.may_stay(workload)
         else:
-            stays_at = home
-            stays = stays and workload.current == home and draft.rooms.may_stay(workload)
+            stays_at = workload.current if workload.spec.may_borrow else home
+            stays = stays and workload.current == stays_at and draft.rooms.may_stay(workload)
         if stays and workload.id not in bound:
             staying.append((workload, stays_at))
         else:
