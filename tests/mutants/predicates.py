@@ -177,7 +177,7 @@ PREDICATES = [
         ("Draft.claimed_since", "None", "A guarantee sets a deadline."),
     ),
     *_of(
-        "core/planning/places/exchanges.py", ("_makes_as_much_room", "True", "Homes are exchanged where all have room.")
+        "core/planning/places/exchanges.py", ("_may_leave_its_home", "True", "Homes are exchanged where all have room.")
     ),
     *_of(
         "core/planning/places/failed_allocations.py",

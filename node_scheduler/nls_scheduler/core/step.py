@@ -63,8 +63,9 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
         if len(newcomers) == 1 and (with_one_more := joined(state, newcomers[0])) is not None:
             return replace(state, plan=with_one_more, settled=True), ()
     plan = make_plan(state)
-    planned = {key: _planned(workload, plan.entries[key], state.at) for key, workload in state.workloads.items()}
-    state = answer_wanted(replace(state, plan=plan.entries, workloads=planned, remembered=plan.remembered))
+    planned = [_planned(workload, plan.entries[key], state.at) for key, workload in state.workloads.items()]
+    changed = [workload for workload in planned if workload is not state.workloads[workload.id]]
+    state = answer_wanted(replace(state.having(*changed), plan=plan.entries, remembered=plan.remembered))
     commands: list[Command] = []
     whom = () if state.quiet else [w.id for w in state.workloads.values() if not _is_at_rest(w, plan.entries[w.id])]
     for workload_id in gangs.side_by_side(state, whom) if whom else ():

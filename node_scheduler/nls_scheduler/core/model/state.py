@@ -12,7 +12,7 @@ from nls_scheduler.core.model.gangs import gangs_of
 from nls_scheduler.core.model.gpu import Claims
 from nls_scheduler.core.model.ids import CommandId
 from nls_scheduler.core.model.policy import Policy
-from nls_scheduler.core.model.values import computed_once, replace
+from nls_scheduler.core.model.values import computed_from, replace
 from nls_scheduler.core.model.workload import Order
 
 if TYPE_CHECKING:
@@ -106,12 +106,12 @@ class NodeState:
         """Whether who runs may still be brought back: nobody new gets a home before."""
         return self.forgetful and self.at < self.quiet_until
 
-    @computed_once
+    @computed_from("policy", "gpus")
     def pools(self) -> Mapping[GpuUuid, Pool]:
         """The pool of each Gpu."""
         return {uuid: self.policy.pool_of(gpu) for uuid, gpu in self.gpus.items()}
 
-    @computed_once
+    @computed_from("workloads")
     def gangs(self) -> Mapping[GangKey, Gang]:
         """All gangs among the workloads."""
         return gangs_of(self.workloads.values())
@@ -120,7 +120,7 @@ class NodeState:
         """The workloads that are on `gpu`, or about to be."""
         return self._by_gpu.get(gpu, ())
 
-    @computed_once
+    @computed_from("workloads")
     def _by_gpu(self) -> Mapping[GpuUuid, Sequence[Workload]]:
         there: dict[GpuUuid, list[Workload]] = {}
         for workload in self.workloads.values():
@@ -128,7 +128,7 @@ class NodeState:
                 there.setdefault(uuid, []).append(workload)
         return there
 
-    @computed_once
+    @computed_from("gpus", "workloads")
     def taken_bytes(self) -> Mapping[GpuUuid, int]:
         """What of each Gpu is not free in fact: what is on its way back, or out, still counts as taken."""
         return {
@@ -138,13 +138,13 @@ class NodeState:
             for uuid, gpu in self.gpus.items()
         }
 
-    @computed_once
+    @computed_from("gpus", "workloads", "policy", "at")
     def usable(self) -> Mapping[GpuUuid, Gpu]:
         """The Gpus on which anything new may be placed: healthy, their memory known, nothing stuck on them."""
         stuck = self.stuck
         return {u: g for u, g in self.gpus.items() if g.healthy and g.memory_used_bytes is not None and u not in stuck}
 
-    @computed_once
+    @computed_from("gpus", "workloads", "policy", "at")
     def stuck(self) -> frozenset[GpuUuid]:
         """The Gpus that a process which should be gone still keeps when the time that the policy allows has passed."""
         kept: set[GpuUuid] = set()

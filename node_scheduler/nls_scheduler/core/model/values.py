@@ -22,8 +22,9 @@ class computed_once(Generic[Owner, Result]):  # noqa: N801 - used as `property` 
     A value that is computed twice by two threads is the same twice.
     """
 
-    def __init__(self, compute: Callable[[Owner], Result]) -> None:
+    def __init__(self, compute: Callable[[Owner], Result], fields: frozenset[str] | None = None) -> None:
         self.__doc__ = compute.__doc__
+        self.fields = fields
         self._compute = compute
         self._name = compute.__name__
 
@@ -39,6 +40,11 @@ class computed_once(Generic[Owner, Result]):  # noqa: N801 - used as `property` 
         return result
 
 
+def computed_from(*fields: str) -> Callable[[Callable[[Owner], Result]], computed_once[Owner, Result]]:
+    """As `computed_once`, from these fields and nothing else: `replace` keeps the value where none of them changes."""
+    return lambda compute: computed_once(compute, frozenset(fields))
+
+
 def replace(value: Value, **changes: object) -> Value:
     """As `dataclasses.replace`; the fields of a large value are copied at once, which costs a fifth."""
     kind = type(value)
@@ -46,8 +52,9 @@ def replace(value: Value, **changes: object) -> Value:
     if not names or not names.keys() >= changes.keys():
         return dataclasses.replace(value, **changes)
     new, old = object.__new__(kind), value.__dict__
-    # What the old one has computed from its fields stays with it.
-    new.__dict__.update({name: old[name] for name in names}, **changes)
+    # What else the old one has computed from its fields stays with it.
+    kept = {name: old[name] for name, fields in _kept(kind) if name in old and fields.isdisjoint(changes)}
+    new.__dict__.update({name: old[name] for name in names}, **kept, **changes)
     return new
 
 
@@ -65,3 +72,10 @@ def _copied(kind: type[DataclassInstance]) -> dict[str, None]:
     if hasattr(kind, "__slots__") or hasattr(kind, "__post_init__"):
         return {}
     return {field.name: None for field in dataclasses.fields(kind)}
+
+
+@cache
+def _kept(kind: type[DataclassInstance]) -> tuple[tuple[str, frozenset[str]], ...]:
+    """What of `kind` is computed from few of its fields, and those."""
+    computed = ((name, of) for name, of in vars(kind).items() if isinstance(of, computed_once))
+    return tuple((name, of.fields) for name, of in computed if of.fields is not None)

@@ -372,7 +372,7 @@ class Workload:
         """Whether it is on its Gpus, or about to be, and not on its way out."""
         return self.phase in (Phase.STARTING, Phase.RUNNING)
 
-    @property
+    @computed_once
     def present(self) -> bool:
         """Whether it takes room on `current` now."""
         return bool(self.current)
@@ -405,7 +405,7 @@ class Workload:
         """Whether its process can go on only where it has no home: there it is owed nothing."""
         return self.stands_on is not None and self.stands_on != self.home
 
-    @property
+    @computed_once
     def executing(self) -> bool:
         """Whether a cell runs in its GPU process. A command executes from start to end."""
         return self.phase is Phase.RUNNING and (self.cell_since is not None or self.spec.kind is Kind.COMMAND)
@@ -494,7 +494,7 @@ class Workload:
             return max(self.spec.request_bytes, self.held_bytes)
         return self.return_bytes
 
-    @property
+    @computed_once
     def over_request_bytes(self) -> int:
         """How far above its request it is."""
         return self.size_bytes - self.spec.request_bytes

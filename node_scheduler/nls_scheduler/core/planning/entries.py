@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.core.model.ids import WorkloadId
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from nls_scheduler.core.planning.places.draft import Draft
 
 
+_SAID: Final = attrgetter(*(field.name for field in fields(PlanEntry)))
 _WHY_THERE: Final = (Reason.AT_HOME, Reason.AT_HOME_WITH_BURST, Reason.BORROWS)
 
 
@@ -30,36 +33,38 @@ def entries_of(draft: Draft, moves: Mapping[WorkloadId, GpuUuid]) -> dict[Worklo
     """What is said of everybody: `moves` has who moves for burst."""
     state, homes = draft.state, draft.homes
     positions = places_in_line(state, homes.line, draft.rooms.target)
-    draft.holders = sorted(
-        ((w.size_bytes, w.id) for w in state.workloads.values() if w.current or w.id in homes.homes), reverse=True
-    )
+    holders = [(w.size_bytes, w.id) for w in state.workloads.values() if w.current or w.id in homes.homes]
+    draft.holders = sorted(holders, reverse=True)
     told = {*moves, *draft.yields, *draft.cause, *draft.bound, *draft.trim_since, *draft.roomier, *homes.waits}
-    return {
-        w.id: _as_mostly(draft, w, told, positions) or _as_it_is_now(draft, w, positions, moves)
-        for w in state.workloads.values()
-    }
+    plan, at_home, targets = state.plan, homes.homes, draft.rooms.target
+    entries = {}
+    for key, workload in state.workloads.items():
+        before, entry = plan.get(key), None
+        if before is not None and before.target == workload.current == targets.get(key, ()):
+            is_settled = before.home == at_home.get(key, ()) and not before.has_to_act
+            entry = _as_mostly(draft, workload, before, told, positions) if is_settled else None
+        entries[key] = entry or _all_there_is_to_say(draft, workload, positions, moves)
+    return entries
 
 
 def _as_mostly(
-    draft: Draft, workload: Workload, told: Collection[WorkloadId], positions: Mapping[WorkloadId, int]
+    draft: Draft,
+    workload: Workload,
+    before: PlanEntry,
+    told: Collection[WorkloadId],
+    positions: Mapping[WorkloadId, int],
 ) -> PlanEntry | None:
     """The entry of one that runs where it is to be, or is in line for a home still: of most, and soon seen."""
-    key, current, homes = workload.id, workload.current, draft.homes
-    if current and (key in told or workload.phase is not Phase.RUNNING):
-        return None
-    before, home = draft.state.plan.get(key), homes.homes.get(key, ())
-    if before is None or before.home != home or before.has_to_act:
-        return None
-    if not (before.target == current == draft.rooms.target.get(key, ())):
-        return None
+    key, current = workload.id, workload.current
     if current:
-        if before.cause is not None or before.position is not None or before.allowance_bytes != draft.allowances[key]:
+        if key in told or workload.phase is not Phase.RUNNING or (before.cause, before.position) != (None, None):
             return None
-        kind, size_bytes = _what_is_said(draft, workload, current, home)
+        kind, size_bytes = _what_is_said(draft, workload, current, before.home)
         why = before.reason
-        return before if why.kind is kind and why.bytes == (size_bytes,) else None
-    waits = homes.waits.get(key)
-    if home or waits is None or not workload.wants_gpu or workload.frozen is not None:
+        is_so = why.kind is kind and why.bytes == (size_bytes,) and before.allowance_bytes == draft.allowances[key]
+        return before if is_so else None
+    waits = draft.homes.waits.get(key)
+    if before.home or waits is None or not workload.wants_gpu or workload.frozen is not None:
         return None
     largest, position = draft.holders[0][1] if draft.holders else None, positions.get(key)
     if (waits, largest, position) == (before.reason, before.cause, before.position):
@@ -67,22 +72,16 @@ def _as_mostly(
     return PlanEntry((), (), waits, largest, position=position)
 
 
-def _as_it_is_now(
-    draft: Draft, workload: Workload, positions: Mapping[WorkloadId, int], moves: Mapping[WorkloadId, GpuUuid]
-) -> PlanEntry:
-    before, entry = draft.state.plan.get(workload.id), _all_there_is_to_say(draft, workload, positions, moves)
-    return before if before is not None and before == entry else entry
-
-
 def _all_there_is_to_say(
     draft: Draft, workload: Workload, positions: Mapping[WorkloadId, int], moves: Mapping[WorkloadId, GpuUuid]
 ) -> PlanEntry:
+    """Its entry; the same value as before where that says the same."""
     key, target, current = workload.id, draft.rooms.target.get(workload.id, ()), workload.current
     leaves = bool(current) and target != current
     since = draft.claimed_since(workload) if leaves else None
     told_since = draft.state.at if workload.told_since is None else workload.told_since
     cause = _cause(draft, workload, target)
-    return PlanEntry(
+    said = (
         draft.homes.homes.get(key, ()),
         target,
         _reason(draft, workload, target, moves, cause),
@@ -95,6 +94,8 @@ def _all_there_is_to_say(
         draft.roomier.get(key),
         target[0] if key in moves or (key in draft.bound and target == (draft.bound[key],)) else None,
     )
+    before = draft.state.plan.get(key)
+    return before if before is not None and _SAID(before) == said else PlanEntry(*said)
 
 
 def _cause(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> WorkloadId | None:
@@ -193,8 +194,8 @@ def _why_frozen(
 def _why_it_leaves(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Why | None:
     cause = draft.cause.get(workload.id, draft.homes.moved_for.get(workload.id))
     if cause is not None:
-        needed = tuple(uuid for uuid in workload.current if uuid not in target)
-        return Why(Reason.NEEDED, gpus=needed or workload.current, who=_mentions(draft, cause))
+        needed = tuple([uuid for uuid in workload.current if uuid not in target]) or workload.current
+        return _as_before(draft, workload, Reason.NEEDED, needed, who=_mentions(draft, cause))
     owner = _owner_there(draft, workload, target)
     if owner is not None:
         return Why(Reason.NEEDED, gpus=owner[:1], who=(owner[1].mention,))
@@ -242,17 +243,30 @@ def _why_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], ca
         holder = cause if lacking == target else _cause(draft, workload, lacking)
         if holder is None:
             return Why(Reason.BEING_FREED, gpus=lacking)
-        return Why(Reason.HELD, gpus=lacking, who=_mentions(draft, holder))
+        return _as_before(draft, workload, Reason.HELD, lacking, who=_mentions(draft, holder))
     home = draft.homes.homes[workload.id]
     kind, size_bytes = _what_is_said(draft, workload, target, home)
+    because = (Why(Reason.HOME, gpus=home),) if kind is Reason.BORROWS else ()
+    return _as_before(draft, workload, kind, target, bytes_=(size_bytes,), because=because)
+
+
+def _as_before(
+    draft: Draft,
+    workload: Workload,
+    kind: Reason,
+    gpus: tuple[GpuUuid, ...],
+    *,
+    who: tuple[Mention, ...] = (),
+    bytes_: tuple[int, ...] = (),
+    because: tuple[Why, ...] = (),
+) -> Why:
+    """The reason that the last plan gave where it is the same, as it mostly is: then nobody has to compare it again."""
     before = draft.state.plan.get(workload.id)
     if before is not None:
-        # Mostly it is the same reason, and then nobody has to compare it.
         why = before.reason
-        if (why.kind, why.gpus, why.bytes, before.home) == (kind, target, (size_bytes,), home):
+        if (why.kind, why.gpus, why.who, why.bytes, why.because) == (kind, gpus, who, bytes_, because):
             return why
-    because = (Why(Reason.HOME, gpus=home),) if kind is Reason.BORROWS else ()
-    return Why(kind, gpus=target, bytes=(size_bytes,), because=because)
+    return Why(kind, gpus=gpus, who=who, bytes=bytes_, because=because)
 
 
 def _what_is_said(

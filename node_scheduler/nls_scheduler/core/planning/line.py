@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from nls_scheduler.core.model.reasons import Reason
 from nls_scheduler.core.model.state import PlanEntry
 from nls_scheduler.core.model.values import updated
-from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.homes.assign import units_of
 from nls_scheduler.core.planning.homes.known import KnownHomes
 from nls_scheduler.core.planning.homes.paper import admission_order, waiting_order
@@ -32,8 +31,7 @@ def places_in_line(
 
     `line` has those without a home in the order of their turns, where queues take turns.
     """
-    in_line = (Phase.QUEUED, Phase.SUSPENDED)
-    waiting = [w for w in state.workloads.values() if w.phase in in_line and w.wants_gpu and w.takes_part]
+    waiting = [w for w in state.workloads.values() if not w.current and w.wants_gpu and w.takes_part]
     waiting.sort(key=waiting_order)
     if state.policy.queues:
         turns = {key: turn for turn, key in enumerate(line)}

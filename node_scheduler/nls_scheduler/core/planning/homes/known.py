@@ -8,7 +8,8 @@ in question.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.homes.assign import assign_homes
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from nls_scheduler.core.planning.homes.paper import Homes, LookedAt
 
     Facts = tuple[object, ...]
+
+_HOME_FACTS: Final = attrgetter("home_facts")
+_PLACE_FACTS: Final = attrgetter("place_facts")
+_COST_FACTS: Final = attrgetter("cost_facts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +83,14 @@ def homes_of(state: NodeState, alive: list[Workload]) -> KnownHomes:
 
 
 def _facts(state: NodeState) -> Facts:
-    gpus = tuple([gpu.home_facts for gpu in state.gpus.values()])
     # Those who take no part any more as well: others may be on their way for one of them.
-    workloads = tuple([workload.home_facts for workload in state.workloads.values()])
-    return (state.policy, gpus, tuple(state.usable), workloads)
+    gpus, workloads = map(_HOME_FACTS, state.gpus.values()), map(_HOME_FACTS, state.workloads.values())
+    return (state.policy, tuple(gpus), tuple(state.usable), tuple(workloads))
 
 
 def _places(state: NodeState) -> Facts:
-    return tuple([workload.place_facts for workload in state.workloads.values()])
+    return tuple(map(_PLACE_FACTS, state.workloads.values()))
 
 
 def _costs(state: NodeState) -> Facts:
-    return tuple([workload.cost_facts for workload in state.workloads.values()])
+    return tuple(map(_COST_FACTS, state.workloads.values()))

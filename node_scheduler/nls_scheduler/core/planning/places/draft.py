@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from nls_scheduler.core.planning.homes.paper import Paper
 from nls_scheduler.core.planning.making_room.rooms import has_room
 from nls_scheduler.core.planning.making_room.victims import harm
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
     from nls_scheduler.core.model.reasons import Reason, Why
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from nls_scheduler.core.planning.making_room.rooms import Rooms
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(NamedTuple):
     """One that was driven out: where it was, and for whom and since when it was on its way already."""
 
     workload: Workload
@@ -138,24 +137,23 @@ class Draft:
 
     def _claims_on(self, uuid: GpuUuid, victim: Workload) -> list[tuple[float, WorkloadId]]:
         """Who is owed room on `uuid`, finds none, and since when; the first of them first."""
-        return self._unmet(uuid, self._claims_of(self._who_is_owed(uuid), victim))
+        return list(self._unmet(uuid, self._claims_of(self._who_is_owed(uuid), victim)))
 
     def _claims_of(self, claimants: list[Workload], victim: Workload) -> list[tuple[float, WorkloadId]]:
         """Since when each of `claimants` waits for `victim`; the first of them first."""
         return sorted({(self.claim_since(c, victim), c.id) for c in claimants if c is not victim}) if claimants else []
 
-    def _unmet(self, uuid: GpuUuid, claims: list[tuple[float, WorkloadId]]) -> list[tuple[float, WorkloadId]]:
+    def _unmet(self, uuid: GpuUuid, claims: list[tuple[float, WorkloadId]]) -> Iterator[tuple[float, WorkloadId]]:
         """Those who find no room on `uuid` beside those who have waited longer: for the others nobody leaves."""
-        if not claims or (gpu := self.state.gpus.get(uuid)) is None:
-            return []
-        unmet, come_bytes = [], 0
-        for since, key in claims:
-            claimant = self.state.workloads[key]
+        gpu, come_bytes = self.state.gpus.get(uuid), 0
+        if gpu is None:
+            return
+        for claim in claims:
+            claimant = self.state.workloads[claim[1]]
             if has_room(self.state, claimant, gpu, beside_bytes=come_bytes):
                 come_bytes += claimant.return_bytes
             else:
-                unmet.append((since, key))
-        return unmet
+                yield claim
 
     def _who_comes(self, gpu: GpuUuid) -> list[Workload]:
         """Who has claimed a place on `gpu` and is to be there still."""
@@ -164,8 +162,9 @@ class Draft:
 
     def _who_is_owed(self, gpu: GpuUuid) -> list[Workload]:
         """Those of them to whom room is guaranteed there: at home, and within their requests."""
-        homes = self.homes.homes
-        return [c for c in self._who_comes(gpu) if gpu in homes.get(c.id, ()) and c.within_request]
+        homes, targets = self.homes.homes, self.rooms.target
+        there = [c for c in self.claimants.get(gpu, ()) if gpu in targets.get(c.id, ())]
+        return [c for c in there if gpu in homes.get(c.id, ()) and c.within_request] if there else there
 
     def note_short(self, gpu: GpuUuid) -> None:
         """What is held on `gpu` is too much: since the first wait for it, or since it is so."""
@@ -182,7 +181,7 @@ class Draft:
             return left  # it was to come here only since it leaves for another
         owed = self._claims_of(self._who_is_owed(gpu), victim)
         if owed:
-            since, self.cause[victim.id] = (self._unmet(gpu, owed) or owed)[0]
+            since, self.cause[victim.id] = next(self._unmet(gpu, owed), owed[0])
             if gpu in victim.current:
                 self.since[victim.id] = since
             return left

@@ -17,7 +17,9 @@ def least_harm(draft: Draft, borrower: Workload, uuid: GpuUuid) -> Workload:
     """Who leaves `uuid`: `borrower`, or one at home there after an exchange of their homes in `draft`."""
     if not _may_be_exchanged(draft, borrower, uuid):
         return borrower
-    owners = [w for w in draft.rooms.members(uuid) if _makes_as_much_room(draft, w, borrower, uuid)]
+    least = borrower.spec.request_bytes
+    as_large = [w for w in draft.rooms.members(uuid) if w.spec.request_bytes >= least]
+    owners = [w for w in as_large if _may_leave_its_home(draft, w, uuid)]
     if not owners:
         return borrower
     for leaver in sorted((borrower, *owners), key=draft.harm):
@@ -34,10 +36,9 @@ def _may_be_exchanged(draft: Draft, borrower: Workload, uuid: GpuUuid) -> bool:
     return max(pools[uuid].oversubscribe, pools[away].oversubscribe) <= 1.0
 
 
-def _makes_as_much_room(draft: Draft, owner: Workload, borrower: Workload, uuid: GpuUuid) -> bool:
-    """Whether `owner` could leave `uuid` in the place of `borrower` if their homes were exchanged."""
-    is_enough = owner.spec.request_bytes >= borrower.spec.request_bytes
-    return is_enough and draft.homes.homes[owner.id] == (uuid,) and _is_free_to_leave(owner, uuid)
+def _may_leave_its_home(draft: Draft, owner: Workload, uuid: GpuUuid) -> bool:
+    """Whether `owner` is at home on `uuid`, and could leave it for another that gets its home."""
+    return draft.homes.homes[owner.id] == (uuid,) and _is_free_to_leave(owner, uuid)
 
 
 def _is_free_to_leave(workload: Workload, uuid: GpuUuid) -> bool:

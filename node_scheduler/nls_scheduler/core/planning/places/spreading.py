@@ -60,8 +60,7 @@ def _as_soon(draft: Draft, workload: Workload) -> frozenset[GpuUuid]:
 
 def _coming(draft: Draft) -> list[Workload]:
     """Who is to be on a Gpu and has not begun to start there."""
-    on_no_gpu = (Phase.QUEUED, Phase.SUSPENDED, Phase.SUSPENDING)
-    return [w for key in draft.rooms.target if (w := draft.state.workloads[key]).phase in on_no_gpu]
+    return [w for key in draft.rooms.target if not (w := draft.state.workloads[key]).stays]
 
 
 def _awaited_homes(draft: Draft) -> set[GpuUuid]:
