@@ -28,7 +28,7 @@ from machine import machine, report
 from nls_scheduler.core import simulator
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.queues import Queue
-from nls_scheduler.core.model.workload import Kind
+from nls_scheduler.core.model.spec import Kind
 from nls_scheduler.core.simulator import GIB, SimulatedNode
 
 SEED = 7

@@ -23,7 +23,8 @@ from nls_scheduler.core import simulator
 from nls_scheduler.core.model.commands import StopProcess, SuspendProcess
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.reasons import Reason
-from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.model.spec import Kind
+from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.simulator import GIB, SimulatedNode
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from exact_plan import Item, admitted, fewest_bytes, largest_smallest_share
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import StopProcess, SuspendProcess
 from nls_scheduler.core.model.policy import Policy
-from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.model.spec import Kind
+from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.homes.paper import admission_order
 from nls_scheduler.core.simulator import GIB, SimulatedNode
 

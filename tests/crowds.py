@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from nls_scheduler.core.model.workload import Kind
+from nls_scheduler.core.model.spec import Kind
 
 GPU_GIB = 64
 MOST_GPUS = 8

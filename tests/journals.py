@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.events import TimerFired
-from nls_scheduler.core.model.workload import Kind
+from nls_scheduler.core.model.spec import Kind
 from nls_scheduler.core.simulator import GIB, SimulatedNode
 from nls_scheduler.core.step import step
 

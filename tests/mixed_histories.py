@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from connections import joined, pairs
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.pools import Placement, Pool
+from nls_scheduler.core.model.spec import Kind
 from nls_scheduler.core.model.topology import Link
-from nls_scheduler.core.model.workload import Kind
 from nls_scheduler.requests.queue_config import parse_queues
 from properties.test_histories import QUEUES, Histories
 from properties.test_queue_histories import QueueHistories

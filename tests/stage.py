@@ -18,7 +18,8 @@ from nls_scheduler.core.model.commands import (
 )
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.reasons import Reason, Why
-from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.model.spec import Kind
+from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.simulator import GIB, SimulatedNode
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from fake_api_server import FakeApiServer
 from fake_kubelet import FakeKubelet
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
-from nls_scheduler.core.model.workload import Kind, WorkloadSpec
+from nls_scheduler.core.model.spec import Kind, WorkloadSpec
 from nls_scheduler.core.simulator import GIB, SimulatedNode
 from nls_scheduler.core.step import step
 from nls_scheduler.daemon.peers import Peer

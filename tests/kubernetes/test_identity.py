@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from nls_scheduler.core.model.ids import ProcessId, WorkloadId
-from nls_scheduler.core.model.workload import Kind, Workload, WorkloadSpec
+from nls_scheduler.core.model.spec import Kind, WorkloadSpec
+from nls_scheduler.core.model.workload import Workload
 from nls_scheduler.daemon.peers import Peer
 from nls_scheduler.kubernetes_driver import identity
 from nls_scheduler.kubernetes_driver.identity import pod_uid_in, pod_uid_of, require_visible, seen_from_here

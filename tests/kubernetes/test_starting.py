@@ -9,8 +9,9 @@ import pytest
 
 from nls_scheduler.core.model.gpu import Claims, Gpu, GpuOwner, Owner, Releasing
 from nls_scheduler.core.model.ids import GpuUuid, ProcessId, WorkloadId
+from nls_scheduler.core.model.spec import Kind, WorkloadSpec
 from nls_scheduler.core.model.state import NodeState
-from nls_scheduler.core.model.workload import Kind, Workload, WorkloadSpec
+from nls_scheduler.core.model.workload import Workload
 from nls_scheduler.kubernetes_driver.held_starts import ANYWAY, HeldStarts
 from nls_scheduler.kubernetes_driver.pods import PodRecord, pod_record
 from nls_scheduler.kubernetes_driver.starting import NOT_COUNTED, waits_for

@@ -8,7 +8,7 @@ import pytest
 
 from nls_scheduler.core.model.gpu import Gpu
 from nls_scheduler.core.model.ids import GpuUuid
-from nls_scheduler.core.model.workload import Kind, WorkloadSpec
+from nls_scheduler.core.model.spec import Kind, WorkloadSpec
 from nls_scheduler.kubernetes_driver.pods import PodRecord, pod_record
 from nls_scheduler.kubernetes_driver.tenancy import allotment
 from nls_scheduler.wire.errors import Problem

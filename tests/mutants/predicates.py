@@ -87,11 +87,14 @@ PREDICATES = [
         ("NodeState.stuck", "frozenset()", "Memory that is not let go of in time puts the Gpu out of service."),
     ),
     *_of(
-        "core/model/workload.py",
+        "core/model/spec.py",
         ("WorkloadSpec.movable", "True", "One of several Gpus or of a gang is never moved, nor most commands."),
         ("WorkloadSpec.preemptible", "True", "From priority 100 on a workload is not preemptible."),
         ("WorkloadSpec.resizable", "True", "An elastic command that cannot start again keeps what it got."),
         ("WorkloadSpec.can_take_turns", "True", "Only notebooks take turns where more is promised than there is."),
+    ),
+    *_of(
+        "core/model/workload.py",
         ("Workload.executing", "False", "Suspend and migrate happen between cells."),
         ("Workload.kept", "False", "While its user keeps it, only a guarantee takes a notebook off its Gpu."),
         ("Workload.within_request", "True", "Burst comes after every guarantee."),
@@ -209,8 +212,11 @@ PREDICATES = [
         ("failures_with", "0", "After max_failures deaths in a row a gang is given up."),
     ),
     *_of(
-        "core/recording/of_a_workload.py",
+        "core/recording/above_limit.py",
         ("above_limit", "False", "A process above its limit is dealt with after two samples."),
+    ),
+    *_of(
+        "core/recording/of_a_workload.py",
         ("_answers", "True", "A late answer to an earlier order changes nothing."),
     ),
     *_of(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
-from nls_scheduler.core.model.workload import Kind, WorkloadSpec
+from nls_scheduler.core.model.spec import Kind, WorkloadSpec
 from nls_scheduler.core.planning.making_room.allowances import allowances
 
 GIB = 2**30

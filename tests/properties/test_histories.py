@@ -22,8 +22,9 @@ from nls_scheduler.core.model.ids import GpuUuid
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.pools import Placement, Pool
 from nls_scheduler.core.model.reasons import Reason
+from nls_scheduler.core.model.spec import Kind, WorkloadSpec
 from nls_scheduler.core.model.topology import Link
-from nls_scheduler.core.model.workload import Kind, Phase, WorkloadSpec
+from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.simulator import GIB, SimulatedNode
 from nls_scheduler.core.step import step
 from nls_scheduler.requests import growing, joining

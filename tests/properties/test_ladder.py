@@ -11,7 +11,7 @@ from effort import examples
 
 from nls_scheduler.core.model.commands import InterruptCell, StopProcess
 from nls_scheduler.core.model.events import SupervisorLost
-from nls_scheduler.core.model.workload import Kind
+from nls_scheduler.core.model.spec import Kind
 from nls_scheduler.core.simulator import GIB, SimulatedNode
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from effort import examples
 from left_out import thinned
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.pools import Pool
-from nls_scheduler.core.model.workload import Kind
+from nls_scheduler.core.model.spec import Kind
 from nls_scheduler.core.simulator import GIB, SimulatedNode
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.core.model.reasons import Reason
-from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.model.spec import Kind
+from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.simulator import GIB, SimulatedNode
 from properties.effort import examples
 

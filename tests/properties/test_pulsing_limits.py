@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nls_scheduler.core.model.commands import StopProcess, TrimMemory, WorkloadCommand
-from nls_scheduler.core.model.workload import Kind
+from nls_scheduler.core.model.spec import Kind
 from nls_scheduler.core.simulator import GIB, SimulatedNode
 from properties.test_rules import cheap
 

@@ -13,7 +13,8 @@ from nls_scheduler.core.model.gangs import fellows
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.pools import Pool
 from nls_scheduler.core.model.reasons import Reason
-from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.model.spec import Kind
+from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.simulator import GIB, SimulatedNode
 from nls_scheduler.requests.joining import difference
 from nls_scheduler.requests.queue_access import check_growth

@@ -22,7 +22,8 @@ from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.pools import Pool
 from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.core.model.reasons import Reason
-from nls_scheduler.core.model.workload import Kind, Phase, WorkloadSpec
+from nls_scheduler.core.model.spec import Kind, WorkloadSpec
+from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.recording.of_the_node import record
 from nls_scheduler.core.simulator import GIB, SimulatedNode
 from nls_scheduler.core.step import step

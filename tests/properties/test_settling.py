@@ -18,7 +18,7 @@ from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.pools import Placement, Pool
 from nls_scheduler.core.model.queues import Queue
-from nls_scheduler.core.model.workload import Kind
+from nls_scheduler.core.model.spec import Kind
 from nls_scheduler.core.simulator import GIB, SimulatedNode
 
 EVENTS = 200

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from nls_scheduler.core.model.commands import Command, InterruptCell, StopProcess, SuspendProcess, TrimMemory
 from nls_scheduler.core.model.ids import GpuUuid
 from nls_scheduler.core.model.policy import Policy
-from nls_scheduler.core.model.workload import Kind
+from nls_scheduler.core.model.spec import Kind
 from nls_scheduler.core.simulator import GIB, SimulatedNode
 from properties.test_rules import bursters, cheap, filled
 from stage import TOTAL

@@ -9,7 +9,7 @@ import pytest
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.core.model.reasons import Reason
-from nls_scheduler.core.model.workload import Kind
+from nls_scheduler.core.model.spec import Kind
 from stage import TOTAL, Stage
 
 

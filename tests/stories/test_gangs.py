@@ -11,7 +11,8 @@ from nls_scheduler.core.model.commands import EndProcess, StopProcess
 from nls_scheduler.core.model.pools import Pool
 from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.core.model.reasons import Reason, said
-from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.model.spec import Kind
+from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.recording.of_the_node import record
 from nls_scheduler.requests import joining
 from stage import TOTAL, Stage

@@ -9,7 +9,8 @@ import pytest
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import EndProcess, StopProcess, TrimMemory, WorkloadCommand
 from nls_scheduler.core.model.reasons import Reason, Why
-from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.model.spec import Kind
+from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.making_room import rooms
 from nls_scheduler.core.simulator import GIB, SimulatedNode
 

@@ -6,7 +6,7 @@ from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import InterruptCell, StopProcess, SuspendProcess, TrimMemory
 from nls_scheduler.core.model.pools import Pool
 from nls_scheduler.core.model.reasons import Reason, said
-from nls_scheduler.core.model.workload import Kind
+from nls_scheduler.core.model.spec import Kind
 from nls_scheduler.core.simulator import GIB
 from stage import Stage
 

@@ -8,8 +8,8 @@ from connections import joined, pairs, sliced
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import StopProcess
 from nls_scheduler.core.model.reasons import Reason
+from nls_scheduler.core.model.spec import Kind
 from nls_scheduler.core.model.topology import Link
-from nls_scheduler.core.model.workload import Kind
 from nls_scheduler.core.simulator import GIB, SimulatedNode
 from stage import TOTAL, Stage
 

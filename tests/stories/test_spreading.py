@@ -9,7 +9,8 @@ from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import StartProcess, StopProcess, SuspendProcess
 from nls_scheduler.core.model.pools import Placement, Pool
 from nls_scheduler.core.model.reasons import Reason
-from nls_scheduler.core.model.workload import Kind, Order
+from nls_scheduler.core.model.spec import Kind
+from nls_scheduler.core.model.workload import Order
 from stage import TOTAL, Stage, bare
 
 if TYPE_CHECKING:

@@ -9,13 +9,15 @@ from nls_scheduler.core.model.gpu import Gpu
 from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.pools import Pool
-from nls_scheduler.core.model.workload import Phase, Workload, WorkloadSpec
+from nls_scheduler.core.model.workload import Phase, Workload
 from nls_scheduler.requests import joining
 from nls_scheduler.requests.submission import Defaults, check_count, check_saved, no_gpu, respecification, submission
 from nls_scheduler.wire.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from nls_scheduler.core.model.spec import WorkloadSpec
 
 GIB = 2**30
 GPUS = [Gpu(GpuUuid("a"), 0, "Small", 8 * GIB), Gpu(GpuUuid("b"), 1, "Large", 16 * GIB)]

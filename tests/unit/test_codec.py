@@ -12,7 +12,8 @@ from nls_scheduler.core.model.codec import UnknownValueError, decode, encode
 from nls_scheduler.core.model.ids import CommandId, GpuUuid, ProcessId, WorkloadId
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.reasons import NOTHING, Mention, Reason, Why, said, said_before
-from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.model.spec import Kind
+from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.simulator import GIB, SimulatedNode
 
 WHY = Why(

@@ -12,7 +12,7 @@ from nls_jupyter.gpu_process.allocators import Asking, Follower
 from nls_jupyter.gpu_process.allocators.kept_apart import KeptApart
 from nls_scheduler import doctor
 from nls_scheduler.core.model.commands import StartProcess
-from nls_scheduler.core.model.workload import Kind
+from nls_scheduler.core.model.spec import Kind
 from nls_scheduler.core.simulator import GIB, SimulatedNode
 from nls_scheduler.daemon.start_environment import start_environment
 from nls_scheduler.requests.enforcement import ANYTHING_ELSE, JAX_FRACTION_VARIABLE, TABLE, jax_fraction

@@ -12,7 +12,7 @@ import pytest
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.ids import WorkloadId
 from nls_scheduler.core.model.queues import Queue
-from nls_scheduler.core.model.workload import Kind, WorkloadSpec
+from nls_scheduler.core.model.spec import Kind, WorkloadSpec
 from nls_scheduler.core.step import step
 from nls_scheduler.daemon.daemon import Daemon
 from nls_scheduler.daemon.journal import Journal

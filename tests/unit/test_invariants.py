@@ -13,7 +13,7 @@ import pytest
 from nls_scheduler.core import invariants
 from nls_scheduler.core.invariants import SENTENCES, InvariantError, broken, check
 from nls_scheduler.core.model import events as ev
-from nls_scheduler.core.model import gpu, policy, pools, queues, reasons, state, workload
+from nls_scheduler.core.model import gpu, policy, pools, queues, reasons, spec, state, workload
 from nls_scheduler.core.model.commands import (
     EndProcess,
     FreezeProcess,
@@ -61,7 +61,7 @@ def entry(stage: Stage, name: str, **changes: object) -> NodeState:
     return replace(stage.node.state, plan={**stage.node.state.plan, stage.workload(name).id: changed})
 
 
-def spec(stage: Stage, name: str, **changes: object) -> NodeState:
+def asking(stage: Stage, name: str, **changes: object) -> NodeState:
     return record(stage, name, spec=replace(stage.workload(name).spec, **changes))  # type: ignore[arg-type]
 
 
@@ -93,7 +93,7 @@ def test_what_is_in_order_breaks_no_sentence() -> None:
 
 
 RECORDS = {
-    "home requests on GPU 0 are more": lambda s: spec(s, "bob", request_bytes=TOTAL),
+    "home requests on GPU 0 are more": lambda s: asking(s, "bob", request_bytes=TOTAL),
     "is queued with current": lambda s: record(s, "alice", phase=Phase.QUEUED, process=None),
     "is running with current ()": lambda s: record(s, "alice", current=()),
     "is suspended with a process": lambda s: record(s, "alice", phase=Phase.SUSPENDED, current=()),
@@ -107,7 +107,7 @@ RECORDS = {
     "without being admitted": lambda s: entry(s, "alice", home=()),
     "allowance outside its request and limit": lambda s: entry(s, "alice", allowance_bytes=TOTAL + 1),
     "more requests on GPU 0 than": lambda s: replace(
-        spec(s, "bob", request_bytes=TOTAL), plan=entry(s, "bob", target=(s.uuid(0),)).plan
+        asking(s, "bob", request_bytes=TOTAL), plan=entry(s, "bob", target=(s.uuid(0),)).plan
     ),
     "allowances on GPU 0 are more": lambda s: record(s, "bob", current=(s.uuid(0),)),
     "would move for burst, and take from who has less": lambda s: entry(
@@ -153,7 +153,7 @@ def test_a_sentence_is_known_by_one_name_whoever_breaks_it() -> None:
 
 def test_the_sentences_share_no_arithmetic_with_what_they_check() -> None:
     """Of the model they read fields, and no property or method: those are the planner's as well."""
-    classes = [c for m in (gpu, policy, pools, queues, state, workload) for c in vars(m).values() if isclass(c)]
+    classes = [c for m in (gpu, policy, pools, queues, spec, state, workload) for c in vars(m).values() if isclass(c)]
     models = [c for c in classes if is_dataclass(c)]
     known = {field.name for c in models for field in fields(c)}
     worked_out = {name for c in models for name in vars(c) if not name.startswith("__")} - known
@@ -407,7 +407,7 @@ def on_gpu_1(stage: Stage, **changes: object) -> NodeState:
 STARTS = {
     "starts on GPU 1, which is out of service": lambda s: on_gpu_1(s, memory_used_bytes=None),
     "starts on GPU 1, which it may not borrow": lambda s: on_gpu_1(s, unplaced=(ProcessId(1, 1),)),
-    "starts on GPU 1, whose pool is not for it": lambda s: spec(s, "bob", pools=("fast",)),
+    "starts on GPU 1, whose pool is not for it": lambda s: asking(s, "bob", pools=("fast",)),
     "and the plan says": lambda s: entry(s, "bob", target=(s.uuid(0),)),
 }
 

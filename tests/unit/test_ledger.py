@@ -10,8 +10,9 @@ from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.pools import Pool
 from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.core.model.reasons import Reason, Why
+from nls_scheduler.core.model.spec import Kind, WorkloadSpec
 from nls_scheduler.core.model.state import NodeState
-from nls_scheduler.core.model.workload import Kind, Workload, WorkloadSpec
+from nls_scheduler.core.model.workload import Workload
 from nls_scheduler.core.planning.homes.queue_ledger import Ledger
 from stage import TOTAL, Stage
 

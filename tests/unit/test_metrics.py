@@ -7,8 +7,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from nls_scheduler.core.model.commands import StopProcess, SuspendProcess
 from nls_scheduler.core.model.gpu import Gpu
 from nls_scheduler.core.model.ids import CommandId, GpuUuid, WorkloadId
+from nls_scheduler.core.model.spec import Kind, WorkloadSpec
 from nls_scheduler.core.model.state import NodeState, PlanEntry
-from nls_scheduler.core.model.workload import Kind, Phase, Workload, WorkloadSpec
+from nls_scheduler.core.model.workload import Phase, Workload
 from nls_scheduler.views.metrics import CONTENT_TYPE, REASONS, Metrics, why_it_leaves
 
 A, B = GpuUuid("GPU-a"), GpuUuid("GPU-b")

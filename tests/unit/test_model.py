@@ -11,8 +11,9 @@ from nls_scheduler.core.model.gpu import Gpu
 from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.pools import Pool
+from nls_scheduler.core.model.spec import Kind, WorkloadSpec
 from nls_scheduler.core.model.transitions import IllegalTransitionError, transition
-from nls_scheduler.core.model.workload import Kind, Phase, Workload, WorkloadSpec
+from nls_scheduler.core.model.workload import Phase, Workload
 from nls_scheduler.core.simulator import GIB
 
 BOOK = WorkloadSpec("book", Kind.NOTEBOOK, 1000, 4 * GIB, 8 * GIB)

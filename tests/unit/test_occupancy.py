@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
-from nls_scheduler.core.model.workload import Kind, Workload, WorkloadSpec
+from nls_scheduler.core.model.spec import Kind, WorkloadSpec
+from nls_scheduler.core.model.workload import Workload
 from nls_scheduler.core.planning.making_room.occupancy import Occupancy
 
 GPUS = tuple(map(GpuUuid, "ab"))

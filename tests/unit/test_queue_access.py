@@ -12,7 +12,7 @@ from nls_scheduler.core.model.ids import GpuUuid
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.pools import Pool
 from nls_scheduler.core.model.queues import Queue
-from nls_scheduler.core.model.workload import Kind, WorkloadSpec
+from nls_scheduler.core.model.spec import Kind, WorkloadSpec
 from nls_scheduler.core.simulator import GIB, SimulatedNode
 from nls_scheduler.requests.queue_access import Who, check_growth, check_limits
 from nls_scheduler.requests.submission import Defaults, respecification, submission

@@ -11,8 +11,8 @@ from nls_scheduler.core.model import events
 from nls_scheduler.core.model.commands import StartProcess, StopProcess, SuspendProcess, WorkloadCommand
 from nls_scheduler.core.model.gpu import Gpu
 from nls_scheduler.core.model.ids import GpuUuid, ProcessId, WorkloadId
+from nls_scheduler.core.model.spec import Kind, WorkloadSpec
 from nls_scheduler.core.model.state import NodeState
-from nls_scheduler.core.model.workload import Kind, WorkloadSpec
 from nls_scheduler.core.step import step
 from nls_scheduler.units.clock import wall_time
 from nls_scheduler.views.entries import entry_view

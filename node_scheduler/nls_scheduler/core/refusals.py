@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model import gangs
-from nls_scheduler.core.model.workload import Kind, Order, Phase
-from nls_scheduler.core.recording.of_a_workload import above_limit
+from nls_scheduler.core.model.spec import Kind
+from nls_scheduler.core.model.workload import Order, Phase
+from nls_scheduler.core.recording.above_limit import above_limit
 
 if TYPE_CHECKING:
     from nls_scheduler.core.model.gpu import Gpu

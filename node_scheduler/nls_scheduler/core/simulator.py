@@ -28,9 +28,10 @@ from nls_scheduler.core.model.commands import (
 from nls_scheduler.core.model.gpu import Gpu
 from nls_scheduler.core.model.ids import CommandId, GpuUuid, ProcessId, WorkloadId
 from nls_scheduler.core.model.policy import Policy
+from nls_scheduler.core.model.spec import Kind, WorkloadSpec
 from nls_scheduler.core.model.state import NodeState
 from nls_scheduler.core.model.values import replace
-from nls_scheduler.core.model.workload import Kind, Phase, WorkloadSpec
+from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.homes.assign import why_no_room
 from nls_scheduler.core.step import step
 

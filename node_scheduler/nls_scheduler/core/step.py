@@ -24,9 +24,10 @@ from nls_scheduler.core.model.commands import (
 from nls_scheduler.core.model.events import ProcessReady
 from nls_scheduler.core.model.ids import CommandId
 from nls_scheduler.core.model.reasons import Reason, Why
+from nls_scheduler.core.model.spec import Kind
 from nls_scheduler.core.model.transitions import transition
 from nls_scheduler.core.model.values import replace, updated
-from nls_scheduler.core.model.workload import Kind, Move, Order, Pending, Phase
+from nls_scheduler.core.model.workload import Move, Order, Pending, Phase
 from nls_scheduler.core.planning.claims import settle_claims
 from nls_scheduler.core.planning.gangs import have_room
 from nls_scheduler.core.planning.line import joined
@@ -37,7 +38,8 @@ from nls_scheduler.core.planning.places import freezing, trims
 from nls_scheduler.core.planning.places.burst_moves import moves_of_last_hour
 from nls_scheduler.core.planning.places.failed_allocations import answer_wanted
 from nls_scheduler.core.planning.plan import make_plan, targets_in
-from nls_scheduler.core.recording.of_a_workload import above_limit, trimmed
+from nls_scheduler.core.recording.above_limit import above_limit
+from nls_scheduler.core.recording.of_a_workload import trimmed
 from nls_scheduler.core.recording.of_the_node import record
 from nls_scheduler.core.refusals import refusal
 

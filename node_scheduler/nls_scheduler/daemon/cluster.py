@@ -9,8 +9,8 @@ if TYPE_CHECKING:
 
     from nls_scheduler.core.model.events import Event
     from nls_scheduler.core.model.ids import GpuUuid, ProcessId
+    from nls_scheduler.core.model.spec import WorkloadSpec
     from nls_scheduler.core.model.state import NodeState
-    from nls_scheduler.core.model.workload import WorkloadSpec
     from nls_scheduler.daemon.peers import Peer
     from nls_scheduler.views.metrics import Metrics
 

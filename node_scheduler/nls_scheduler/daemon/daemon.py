@@ -12,7 +12,8 @@ from nls_scheduler.core.model import events
 from nls_scheduler.core.model.commands import EndProcess, StartProcess, WorkloadCommand
 from nls_scheduler.core.model.gangs import fellows
 from nls_scheduler.core.model.ids import WorkloadId
-from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.model.spec import Kind
+from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.making_room.rooms import out_of_service
 from nls_scheduler.core.step import outstanding, step
 from nls_scheduler.daemon.bounds import Turnstile
@@ -41,7 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from nls_scheduler.core.model.ids import GpuUuid, ProcessId
-    from nls_scheduler.core.model.workload import Workload, WorkloadSpec
+    from nls_scheduler.core.model.spec import WorkloadSpec
+    from nls_scheduler.core.model.workload import Workload
     from nls_scheduler.daemon.cluster import Cluster
     from nls_scheduler.daemon.journal import Journal
     from nls_scheduler.daemon.peers import Peer

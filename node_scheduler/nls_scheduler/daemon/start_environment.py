@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.core.model import gangs
-from nls_scheduler.core.model.workload import Kind
+from nls_scheduler.core.model.spec import Kind
 from nls_scheduler.requests.enforcement import JAX_FRACTION_VARIABLE, jax_fraction
 
 if TYPE_CHECKING:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.events import Event
     from nls_scheduler.core.model.gpu import Claims
     from nls_scheduler.core.model.ids import GpuUuid, ProcessId
-    from nls_scheduler.core.model.workload import WorkloadSpec
+    from nls_scheduler.core.model.spec import WorkloadSpec
     from nls_scheduler.daemon.cluster import Host
     from nls_scheduler.daemon.peers import Peer
     from nls_scheduler.kubernetes_driver.bind_requests import BindRequest

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from nls_scheduler.core.model.gpu import Gpu
     from nls_scheduler.core.model.ids import GpuUuid
-    from nls_scheduler.core.model.workload import WorkloadSpec
+    from nls_scheduler.core.model.spec import WorkloadSpec
     from nls_scheduler.kubernetes_driver.pods import PodRecord
 
 _LENGTH_LIMIT: Final = 100

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.events import PlacedUse
     from nls_scheduler.core.model.gpu import Gpu
     from nls_scheduler.core.model.ids import WorkloadId
+    from nls_scheduler.core.model.spec import WorkloadSpec
     from nls_scheduler.core.model.state import NodeState
-    from nls_scheduler.core.model.workload import WorkloadSpec
     from nls_scheduler.requests.queue_access import Who
     from nls_scheduler.requests.submission import Defaults
     from nls_scheduler.views.veil import Viewer

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from nls_scheduler.core.model.gpu import Gpu
     from nls_scheduler.core.model.policy import Policy
-    from nls_scheduler.core.model.workload import WorkloadSpec
+    from nls_scheduler.core.model.spec import WorkloadSpec
 
 _SAME_FOR_ALL: Final[tuple[tuple[str, Callable[[WorkloadSpec], object]], ...]] = (
     ("size", lambda spec: spec.gang_size),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.model.spec import Kind
+from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.units.sizes import format_bytes
 from nls_scheduler.views.veil import SEES_ALL
 from nls_scheduler.wire.errors import Problem, malformed, unknown_gpu

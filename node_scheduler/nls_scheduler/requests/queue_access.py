@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
     from nls_scheduler.core.model.policy import Policy
     from nls_scheduler.core.model.queues import Queue
+    from nls_scheduler.core.model.spec import WorkloadSpec
     from nls_scheduler.core.model.state import NodeState
-    from nls_scheduler.core.model.workload import Workload, WorkloadSpec
+    from nls_scheduler.core.model.workload import Workload
 
 _SHOWN: int = 100
 

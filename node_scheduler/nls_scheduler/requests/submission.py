@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.core.model.pools import DEFAULT
 from nls_scheduler.core.model.priorities import PRIORITY_LIMIT as PRIORITY_LIMIT
-from nls_scheduler.core.model.workload import Kind, WorkloadSpec
+from nls_scheduler.core.model.spec import Kind, WorkloadSpec
 from nls_scheduler.requests.queue_access import Who, check_priority, priority_in, queue_in
 from nls_scheduler.units.sizes import format_bytes, parse_size, to_bytes
 from nls_scheduler.wire.errors import Problem, impossible, malformed

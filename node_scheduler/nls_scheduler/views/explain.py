@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from nls_scheduler.core.model.events import WorkloadRespecified
 from nls_scheduler.core.model.priorities import priority_word
 from nls_scheduler.core.model.reasons import Reason
-from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.model.spec import Kind
+from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.homes.admission import Admission
 from nls_scheduler.core.planning.homes.queue_ledger import ledger_of
 from nls_scheduler.core.planning.making_room.rooms import Rooms, has_room, out_of_service, room_bytes

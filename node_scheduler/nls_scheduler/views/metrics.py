@@ -14,7 +14,8 @@ from prometheus_client.registry import Collector
 
 from nls_scheduler import __version__
 from nls_scheduler.core.model.commands import StopProcess, SuspendProcess, WorkloadCommand
-from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.model.spec import Kind
+from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.making_room.rooms import out_of_service
 from nls_scheduler.units.clock import boottime_s
 from nls_scheduler.views.queues import queue_views

@@ -10,7 +10,8 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.core.model.commands import WorkloadCommand
-from nls_scheduler.core.model.workload import Kind, Order, Phase
+from nls_scheduler.core.model.spec import Kind
+from nls_scheduler.core.model.workload import Order, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.gpu import Gpu
     from nls_scheduler.core.model.ids import GpuUuid
     from nls_scheduler.core.model.pools import Pool
+    from nls_scheduler.core.model.spec import WorkloadSpec
     from nls_scheduler.core.model.state import NodeState, PlanEntry
-    from nls_scheduler.core.model.workload import Workload, WorkloadSpec
+    from nls_scheduler.core.model.workload import Workload
 
 SAMPLES_TO_TRIM: Final = 2
 SAMPLES_TO_STOP: Final = {Kind.COMMAND: 2, Kind.NOTEBOOK: 4}

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from nls_scheduler.core.invariants.definitions import is_ordered, pool_of, stands_on, to_be_told_s
 from nls_scheduler.core.model.commands import EndProcess, FreezeProcess, ThawProcess
-from nls_scheduler.core.model.workload import Kind, Order, Phase
+from nls_scheduler.core.model.spec import Kind
+from nls_scheduler.core.model.workload import Order, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,8 @@ from nls_scheduler.core.invariants.definitions import (
     to_be_told_s,
 )
 from nls_scheduler.core.model.commands import EndProcess, InterruptCell, StopProcess, SuspendProcess, TrimMemory
-from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.model.spec import Kind
+from nls_scheduler.core.model.workload import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

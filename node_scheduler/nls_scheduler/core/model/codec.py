@@ -20,6 +20,7 @@ from nls_scheduler.core.model import (
     pools,
     queues,
     reasons,
+    spec,
     state,
     topology,
     workload,
@@ -29,7 +30,21 @@ _TYPE: Final = "$"
 _MAP: Final = "map"
 _KINDS: Final[dict[str, type]] = {
     name: kind
-    for module in (state, ids, gpu, workload, allocations, policy, pools, queues, reasons, events, commands, topology)
+    for module in (
+        state,
+        ids,
+        gpu,
+        spec,
+        workload,
+        allocations,
+        policy,
+        pools,
+        queues,
+        reasons,
+        events,
+        commands,
+        topology,
+    )
     for name, kind in vars(module).items()
     if isinstance(kind, type) and (is_dataclass(kind) or issubclass(kind, Enum))
 }

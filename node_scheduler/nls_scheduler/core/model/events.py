@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.ids import CommandId, GpuUuid, ProcessId, WorkloadId
     from nls_scheduler.core.model.policy import Policy
     from nls_scheduler.core.model.reasons import Why
-    from nls_scheduler.core.model.workload import WorkloadSpec
+    from nls_scheduler.core.model.spec import WorkloadSpec
 
 
 @dataclass(frozen=True, slots=True)

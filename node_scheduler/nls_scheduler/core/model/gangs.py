@@ -9,14 +9,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.reasons import Reason, Why
-from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.model.spec import Kind
+from nls_scheduler.core.model.workload import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from nls_scheduler.core.model.ids import WorkloadId
+    from nls_scheduler.core.model.spec import WorkloadSpec
     from nls_scheduler.core.model.state import NodeState
-    from nls_scheduler.core.model.workload import Workload, WorkloadSpec
+    from nls_scheduler.core.model.workload import Workload
 
 GangKey = tuple[int, str, str]
 """User id, tenant and name."""

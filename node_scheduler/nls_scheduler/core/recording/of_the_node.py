@@ -9,10 +9,13 @@ from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.gpu import Releasing
 from nls_scheduler.core.model.ids import CommandId
 from nls_scheduler.core.model.reasons import Reason, Why
+from nls_scheduler.core.model.spec import Kind
 from nls_scheduler.core.model.state import NodeState
 from nls_scheduler.core.model.values import replace, updated
-from nls_scheduler.core.model.workload import Frozen, Kind, Phase, Workload
-from nls_scheduler.core.recording.of_a_workload import polls_above_limit, record_of_workload
+from nls_scheduler.core.model.workload import Frozen, Phase, Workload
+from nls_scheduler.core.recording.above_limit import polls_above_limit
+from nls_scheduler.core.recording.of_a_report import record_report
+from nls_scheduler.core.recording.of_a_workload import record_of_workload
 
 if TYPE_CHECKING:
     from nls_scheduler.core.model.events import Event
@@ -261,6 +264,10 @@ def _without_adopted(gpu: Gpu, uses: tuple[ev.PlacedUse, ...]) -> Gpu:
 def _(event: ev.WorkloadEvent, state: NodeState) -> NodeState:
     """Everything about one workload; about one that has ended there is nothing to record."""
     workload = state.workloads.get(event.workload)
-    if workload is None:
-        return state
-    return record_of_workload(event, workload, state)
+    return state if workload is None else record_of_workload(event, workload, state)
+
+
+@_record.register
+def _(event: ev.WorkloadReported, state: NodeState) -> NodeState:
+    workload = state.workloads.get(event.workload)
+    return state if workload is None else record_report(event, workload, state)

@@ -11,7 +11,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model import events as ev
-from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.model.spec import Kind
+from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.step import step
 from nls_scheduler.daemon.journal_steps import read_steps
 from nls_scheduler.daemon.journal_tables import JournalError

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import StartProcess, StopProcess, SuspendProcess, TrimMemory
 from nls_scheduler.core.model.policy import Policy as Rules
+from nls_scheduler.core.model.spec import Kind
 from nls_scheduler.core.model.values import replace
-from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.simulator import SimulatedNode
 from nls_scheduler.what_if.policies.base import Base
 

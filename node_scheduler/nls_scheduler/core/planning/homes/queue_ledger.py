@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.queues import TOLERANCE, Tree, fair_shares, wants_in_vain
 from nls_scheduler.core.model.reasons import Reason, Why
-from nls_scheduler.core.model.workload import Kind
+from nls_scheduler.core.model.spec import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
     from nls_scheduler.core.model.queues import Queue
+    from nls_scheduler.core.model.spec import WorkloadSpec
     from nls_scheduler.core.model.state import NodeState
-    from nls_scheduler.core.model.workload import Workload, WorkloadSpec
+    from nls_scheduler.core.model.workload import Workload
 
     Counted = tuple[dict[tuple[str, str], float], ...]
 

@@ -12,8 +12,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.core.model import topology
+from nls_scheduler.core.model.spec import Kind
 from nls_scheduler.core.model.values import computed_once
-from nls_scheduler.core.model.workload import Kind
 from nls_scheduler.core.planning.homes.paper import counts, pinned_to
 from nls_scheduler.core.planning.making_room.cheapest_moves import BUDGET, Piece
 from nls_scheduler.core.planning.making_room.make_room import Demand, make_room, without

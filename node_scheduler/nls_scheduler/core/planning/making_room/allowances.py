@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
+    from nls_scheduler.core.model.spec import WorkloadSpec
     from nls_scheduler.core.model.state import NodeState
-    from nls_scheduler.core.model.workload import WorkloadSpec
 
 
 def share_of(room_bytes: int, burst_bytes: int) -> float:

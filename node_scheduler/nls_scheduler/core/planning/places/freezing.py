@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.reasons import Reason, Why
-from nls_scheduler.core.model.workload import Kind
+from nls_scheduler.core.model.spec import Kind
 from nls_scheduler.core.planning.making_room.rooms import has_room
 
 if TYPE_CHECKING:

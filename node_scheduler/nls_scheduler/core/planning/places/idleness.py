@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.reasons import Reason, Why
-from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.model.spec import Kind
+from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.making_room.victims import harm
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.core.model.pools import Placement
 from nls_scheduler.core.model.reasons import Reason
-from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.model.spec import Kind
+from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.making_room.allowances import share_of
 from nls_scheduler.core.planning.making_room.cheapest_moves import BUDGET, Piece
 from nls_scheduler.core.planning.making_room.make_room import make_room

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nls_scheduler.core.model.workload import Kind, Order, Phase
+from nls_scheduler.core.model.spec import Kind
+from nls_scheduler.core.model.workload import Order, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -12,7 +12,8 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.reasons import Reason, Why
-from nls_scheduler.core.model.workload import Kind, Phase
+from nls_scheduler.core.model.spec import Kind
+from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.making_room.victims import keeps_until, may_be_suspended_from
 
 if TYPE_CHECKING:

@@ -1,0 +1,109 @@
+"""What a supervisor says of its workload when it connects again: it makes up for what nobody heard. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.model.ids import CommandId
+from nls_scheduler.core.model.reasons import Reason, Why
+from nls_scheduler.core.model.transitions import transition
+from nls_scheduler.core.model.values import replace, updated
+from nls_scheduler.core.model.workload import Order, Pending, Phase
+from nls_scheduler.core.recording.of_a_workload import record_of_workload, wanting
+from nls_scheduler.core.recording.of_an_end import ended, off_the_gpu
+
+if TYPE_CHECKING:
+    from nls_scheduler.core.model.state import NodeState
+    from nls_scheduler.core.model.workload import Workload
+
+
+def record_report(event: ev.WorkloadReported, workload: Workload, state: NodeState) -> NodeState:
+    """Make up for what was said while nobody listened."""
+    received = event.received or CommandId(0)
+    # An order that is not known: the journal has lost its end, and with it where that order has led.
+    has_lost = workload.id in state.unreported and received >= state.known_until
+    following = max(state.next_command, CommandId(received + 1))
+    state = replace(state, unreported=state.unreported - {workload.id}, next_command=following)
+    if has_lost and event.gpus and set(event.gpus) <= state.gpus.keys():
+        workload = _as_reported(event, workload, state)
+        state = _not_releasing(state, event)
+    cell_since = (workload.cell_since or event.at) if event.executing else None
+    saved_bytes = workload.saved_bytes if event.saved_bytes is None else event.saved_bytes
+    workload = replace(workload, cell_since=cell_since, saved_bytes=saved_bytes)
+    if event.executing:
+        workload = wanting(workload, event.at)
+    state = state.having(workload)
+    pending = workload.pending
+    answered = pending is None or event.command_id >= pending.command_id
+    if event.process is not None and (told := _told_of_standing(event, workload, answered=answered)) is not None:
+        return record_of_workload(told, replace(workload, process=event.process), state)
+    if event.process is not None:
+        state = state.having(replace(workload, process=event.process)) if workload.present else state
+        if event.ready and answered and pending is not None and pending.order is Order.START:
+            ready = ev.ProcessReady(event.at, workload.id, pending.command_id)
+            return record_of_workload(ready, state.workloads[workload.id], state)
+        return state
+    does_something_else = has_lost and event.doing not in ("", Order.START)
+    starting = pending is not None and pending.order is Order.START and not answered and not does_something_else
+    if not (workload.present or workload.frozen) or starting:
+        # A start is on its way to it, or being carried out: its answer is still to come.
+        return state
+    if answered and pending is not None and pending.order is Order.SUSPEND and event.saved_bytes is not None:
+        saved = ev.ProcessSuspended(event.at, workload.id, pending.command_id, event.saved_bytes)
+        return record_of_workload(saved, state.workloads[workload.id], state)
+    return ended(state, workload, event.at, Why(Reason.ENDED_UNHEARD), ev.ProcessExited)
+
+
+def _not_releasing(state: NodeState, event: ev.WorkloadReported) -> NodeState:
+    """What was seen of its process, where nobody knew it to be, is not on its way back."""
+    gpus = dict(state.gpus)
+    for uuid in event.gpus:
+        left = tuple(r for r in gpus[uuid].releasing if r.process != event.process)
+        gpus[uuid] = updated(gpus[uuid], releasing=left)
+    return replace(state, gpus=gpus)
+
+
+def _as_reported(event: ev.WorkloadReported, workload: Workload, state: NodeState) -> Workload:
+    """Where and how it is by its own account: what was known of it is from before."""
+    phase, pending = Phase.RUNNING, None
+    under_way = {
+        Order.START.value: (Order.START, Phase.STARTING, state.policy.start_timeout_s),
+        Order.SUSPEND.value: (Order.SUSPEND, Phase.SUSPENDING, state.policy.suspend_timeout_s),
+    }
+    if event.received is not None and event.doing in under_way:
+        order, phase, timeout_s = under_way[event.doing]
+        pending = Pending(order, event.received, event.at, event.at + timeout_s, Why(Reason.ADOPTED))
+    keeps = workload.home or workload.given_home is not None or workload.spec.movable
+    home = workload.home if keeps else event.gpus
+    runs = phase is not Phase.STARTING
+    return transition(
+        off_the_gpu(workload, event.at),
+        ev.WorkloadReported,
+        phase,
+        home=home,
+        home_since=workload.home_since if workload.home_since is not None or not home else event.at,
+        current=event.gpus,
+        pending=pending,
+        move=None,
+        wants_gpu=workload.release_reason is None and workload.suspend_reason is None,
+        waiting_since=None if runs else event.at,
+        resident_since=event.at if runs else None,
+        idle_since=event.at if runs else None,
+    )
+
+
+def _told_of_standing(event: ev.WorkloadReported, workload: Workload, *, answered: bool) -> ev.CommandEvent | None:
+    """What became of freezing or thawing its process, if that is not known yet."""
+    pending, head = workload.pending, (event.at, workload.id)
+    command_id = event.command_id if pending is None else pending.command_id
+    order = None if pending is None or not answered else pending.order
+    if event.frozen_bytes is None:
+        if order is Order.FREEZE:
+            return ev.FreezeFailed(*head, command_id, Why(Reason.FAILED_UNHEARD))
+        stands = workload.frozen is not None and pending is None
+        return ev.ProcessThawed(*head, command_id) if stands or order is Order.THAW else None
+    if order is Order.THAW:
+        return ev.ThawFailed(*head, command_id, Why(Reason.FAILED_UNHEARD))
+    runs = workload.phase is Phase.RUNNING
+    return ev.ProcessFrozen(*head, command_id, event.frozen_bytes) if runs or order is Order.FREEZE else None
