@@ -33,7 +33,11 @@ def record_report(event: ev.WorkloadReported, workload: Workload, state: NodeSta
     workload = replace(workload, cell_since=cell_since, saved_bytes=saved_bytes)
     if event.executing:
         workload = wanting(workload, event.at)
-    state = state.having(workload)
+    return _with_answers(event, workload, state.having(workload), has_lost=has_lost)
+
+
+def _with_answers(event: ev.WorkloadReported, workload: Workload, state: NodeState, *, has_lost: bool) -> NodeState:
+    """With what it says of the order that was given last: the answer, if that was not heard, and whether it lives."""
     pending = workload.pending
     answered = pending is None or event.command_id >= pending.command_id
     if event.process is not None and (told := _told_of_standing(event, workload, answered=answered)) is not None:
