@@ -88,6 +88,27 @@ def test_a_cell_that_waits_until_its_notebook_is_admitted_makes_no_plan(planned:
     assert planned
 
 
+def test_a_cell_makes_no_plan_where_nobody_is_to_leave_or_may_be_moved(planned: list[NodeState]) -> None:
+    stage = Stage(2)
+    stage.notebook("alice")
+    stage.notebook("erin", request=1.0)
+    stage.cell_starts("alice")
+    stage.allocates("alice", 0.9)
+    stage.notebook("bob")
+    assert (stage.gpu("alice"), stage.gpu("erin"), stage.phase("bob")) == (0, 1, "queued")
+    stage.after(1)
+    planned.clear()
+    stage.cell_starts("erin")
+    stage.cell_ends("erin")
+    assert not planned
+    stage.cell_ends("alice")
+    assert planned
+    stage.node.settle()
+    planned.clear()
+    stage.cell_starts("erin")
+    assert planned, "nobody is on the way to a Gpu: idle ones may be moved for burst"
+
+
 def test_homes_are_found_again_only_when_something_has_changed_on_which_they_depend(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -67,7 +67,8 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
     plan = make_plan(state)
     planned = [_planned(workload, plan.entries[key], state.at) for key, workload in state.workloads.items()]
     changed = [workload for workload in planned if workload is not state.workloads[workload.id]]
-    state = answer_wanted(replace(state.having(*changed), plan=plan.entries, remembered=plan.remembered))
+    state = replace(state.having(*changed), plan=plan.entries, remembered=plan.remembered, weighed=plan.weighed)
+    state = answer_wanted(state)
     commands: list[Command] = []
     whom = () if state.quiet else [w.id for w in state.workloads.values() if not _is_at_rest(w, plan.entries[w.id])]
     for workload_id in gangs.side_by_side(state, whom) if whom else ():
@@ -112,8 +113,8 @@ def _is_at_rest(workload: Workload, entry: PlanEntry) -> bool:
 def _all_that_is_new(before: NodeState, state: NodeState) -> list[Workload] | None:
     """The workloads that are new, if else `state` has only what no plan reads, and a later time; `None`: it has more.
 
-    What no plan reads is the use of Gpus, and cells that wait until their workload is admitted: most samples of an idle
-    node have no more than that.
+    What no plan reads is the use of Gpus, and cells where they count for nothing: most samples of an idle node have no
+    more than that, and most cells of a crowded one.
     """
     if before.timer_at is not None and state.at >= before.timer_at:
         return None
@@ -122,7 +123,7 @@ def _all_that_is_new(before: NodeState, state: NodeState) -> list[Workload] | No
         old_one = before.workloads.get(key)
         if old_one is None:
             newcomers.append(workload)
-        elif workload is not old_one and _without_its_cell(old_one, workload) != old_one:
+        elif workload is not old_one and _without_its_cell(before, old_one, workload) != old_one:
             return None
     if len(state.workloads) - len(newcomers) < len(before.workloads) or state.gpus.keys() != before.gpus.keys():
         return None
@@ -135,11 +136,20 @@ def _all_that_is_new(before: NodeState, state: NodeState) -> list[Workload] | No
     return newcomers if is_all else None
 
 
-def _without_its_cell(old: Workload, workload: Workload) -> Workload:
-    """`workload` with the cell that it had before, if it has neither a home nor a Gpu."""
-    if workload.home or workload.present:
+def _without_its_cell(before: NodeState, old: Workload, workload: Workload) -> Workload:
+    """`workload` with the cell and the times that it had before, where no plan reads them.
+
+    Not of one that has neither a home nor a Gpu. Nor of one that runs where it stays, and holds what it held: there the
+    plan says where somebody is to leave with the least harm, or may be moved.
+    """
+    cells = {"cell_since": old.cell_since, "idle_since": old.idle_since, "unsaved": old.unsaved}
+    if not workload.home and not workload.present:
+        return replace(workload, **cells, woken_by_cell=old.woken_by_cell)
+    entry = before.plan[old.id]
+    stays = workload.phase is Phase.RUNNING and entry.target == workload.current and not entry.has_to_act
+    if not stays or workload.place_facts != old.place_facts or not before.weighed.isdisjoint(workload.current):
         return workload
-    return replace(workload, cell_since=old.cell_since, woken_by_cell=old.woken_by_cell, unsaved=old.unsaved)
+    return replace(workload, **cells, saved_bytes=old.saved_bytes)
 
 
 def _planned(workload: Workload, entry: PlanEntry, at: float) -> Workload:

@@ -78,6 +78,7 @@ class NodeState:
         at: time of the last event.
         timer_at: when the next TimerFired was asked for.
         remembered: what the planner has found and finds again while it follows from the same facts; itself no fact.
+        weighed: where the plan follows from who computes, since when one is idle, or what a move costs; itself no fact.
         next_command: id of the next command.
     """
 
@@ -95,6 +96,7 @@ class NodeState:
     timer_at: float | None = None
     next_command: CommandId = field(default=CommandId(1))
     remembered: object = field(default=None, compare=False, repr=False)
+    weighed: frozenset[GpuUuid] = field(default=frozenset(), compare=False, repr=False)
 
     @property
     def quiet(self) -> bool:

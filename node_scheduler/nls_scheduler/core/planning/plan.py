@@ -15,7 +15,7 @@ from nls_scheduler.core.planning.making_room.victims import may_be_suspended_fro
 from nls_scheduler.core.planning.places import freezing, trims
 from nls_scheduler.core.planning.places.failed_allocations import trim_for_wanted
 from nls_scheduler.core.planning.places.guarantees import grant_wishes, place_guarantees, place_guests
-from nls_scheduler.core.planning.places.idleness import leave_when_idle
+from nls_scheduler.core.planning.places.idleness import anybody_may, leave_when_idle
 from nls_scheduler.core.planning.places.spreading import follow_wishes, place_together, spread
 from nls_scheduler.core.planning.places.turns import take_turns
 
@@ -35,6 +35,7 @@ class Plan:
     entries: Mapping[WorkloadId, PlanEntry]
     wake_at: float | None
     remembered: object = None
+    weighed: frozenset[GpuUuid] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,8 @@ def make_plan(state: NodeState) -> Plan:
     draft.trim_since = trims.wanted_from(state, draft.short) | trim_for_wanted(state, draft.allowances)
     entries = entries_of(draft, placed.moves)
     times = (*homes.wake_at, *placed.idle_at, *draft.wake_at, *_wakes_of(state, entries))
-    return Plan(entries, min((at for at in times if at > state.at), default=None), placed.known)
+    wake_at = min((at for at in times if at > state.at), default=None)
+    return Plan(entries, wake_at, placed.known, _weighed(state, placed))
 
 
 def targets_in(state: NodeState) -> tuple[Mapping[WorkloadId, tuple[GpuUuid, ...]], frozenset[WorkloadId]]:
@@ -82,6 +84,13 @@ def _place(state: NodeState) -> _Placed:
     place_together(draft)
     grant_wishes(draft)
     return _Placed(draft, spread(draft) | follow_wishes(draft, wanting), known, idle_at)
+
+
+def _weighed(state: NodeState, placed: _Placed) -> frozenset[GpuUuid]:
+    """Where the plan follows from who computes, since when one is idle, or what it costs to move one."""
+    if placed.known.looked_at.costs or anybody_may(state):
+        return frozenset(state.gpus)
+    return frozenset(placed.draft.weighed.union(w.wanted.gpu for w in state.workloads.values() if w.wanted))
 
 
 def _wakes_of(state: NodeState, entries: Mapping[WorkloadId, PlanEntry]) -> list[float]:

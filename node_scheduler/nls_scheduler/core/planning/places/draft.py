@@ -48,6 +48,7 @@ class Draft:
         trim_since: who gives caches back for that, and since when there is reason to.
         roomier: where there is room for what a workload was refused.
         allowances: what everybody may use now, once the rest is decided.
+        weighed: where it counted who computes, since when one is idle, or what it costs to move one.
         holders: size and id of whoever is on a Gpu or has a home, the largest first; for `plan`.
     """
 
@@ -68,6 +69,7 @@ class Draft:
     trim_since: dict[WorkloadId, float] = field(default_factory=dict)
     roomier: dict[WorkloadId, GpuUuid] = field(default_factory=dict)
     allowances: Mapping[WorkloadId, int] = field(default_factory=dict)
+    weighed: set[GpuUuid] = field(default_factory=set)
     holders: list[tuple[int, WorkloadId]] = field(default_factory=list)
     _paper: Paper | None = None
 

@@ -201,6 +201,7 @@ def _clear_requests(draft: Draft, gpus: list[GpuUuid]) -> list[Workload]:
     for uuid in gpus:
         if not draft.rooms.requests_exceed(uuid):
             continue
+        draft.weighed.add(uuid)
         members, homes = draft.rooms.members(uuid), draft.homes.homes
         leavers = sorted((w for w in members if w.spec.may_borrow and uuid not in homes[w.id]), key=draft.harm)
         if draft.rooms.pools[uuid].oversubscribe > 1.0:
@@ -267,6 +268,7 @@ def _clear_sizes(draft: Draft) -> None:
     for uuid in list(draft.rooms.gpus):
         if not draft.rooms.sizes_exceed(uuid):
             continue
+        draft.weighed.add(uuid)
         draft.note_short(uuid)
         holders = sorted((w for w in draft.rooms.members(uuid) if _holds_burst(w, uuid)), key=draft.harm)
         # Commands that cannot come back are the very last to go, only for a guarantee.

@@ -23,10 +23,15 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.workload import Workload
 
 
+def anybody_may(state: NodeState) -> bool:
+    """Whether there is a reason for which an idle notebook leaves its Gpu for nobody."""
+    pools = (*state.policy.pools, state.policy.default_pool)
+    return state.claims.cordoned or any(pool.idle_suspend_s is not None for pool in pools)
+
+
 def leave_when_idle(state: NodeState, alive: Sequence[Workload]) -> tuple[dict[WorkloadId, Why], list[float]]:
     """Who leaves now, each with the reason; and from when on anybody does."""
-    pools = (*state.policy.pools, state.policy.default_pool)
-    if not state.claims.cordoned and all(pool.idle_suspend_s is None for pool in pools):
+    if not anybody_may(state):
         return {}, []
     cordoned = [(at, w) for w in alive if (at := _cordoned_at(state, w)) is not None]
     leave, times = _leaves_cordoned(state, alive, cordoned), [at for at, _ in cordoned]

@@ -88,6 +88,7 @@ def spread(draft: Draft) -> Moves:
     """
     if _coming(draft):
         return {}
+    draft.weighed.update(draft.state.gpus)
     with draft.rooms.less_on_paper(draft.leaving):
         return _spread(draft)
 
@@ -145,7 +146,9 @@ def follow_wishes(draft: Draft, wanting: list[Workload]) -> Moves:
     """Move the first idle one that was refused memory to where it may use that much. Returns who moves where."""
     if draft.state.claims.cordoned:
         return {}  # nobody goes but home
-    may_move = (w for w in wanting if w.wanted or w.wished_bytes if _may_move_between_cells(draft, w, w.current))
+    refused = [w for w in wanting if w.wanted or w.wished_bytes]
+    draft.weighed.update(uuid for workload in refused for uuid in workload.current)
+    may_move = (w for w in refused if _may_move_between_cells(draft, w, w.current))
     draft.roomier = {w.id: uuid for w in may_move if (uuid := roomier(draft, w)) is not None}
     for workload_id, uuid in draft.roomier.items():
         workload = draft.state.workloads[workload_id]

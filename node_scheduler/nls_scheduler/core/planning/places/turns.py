@@ -111,6 +111,7 @@ def _option(draft: Draft, waiter: Workload, uuid: GpuUuid) -> _Option | None:
     rooms = draft.rooms
     if not rooms.may_use(waiter, uuid):
         return None
+    draft.weighed.add(uuid)
     holders = sorted((w for w in rooms.members(uuid) if _may_yield(draft, w, uuid)), key=draft.harm)
     # Whose residency ends first is the one to replace then.
     residencies = {w.id: max(draft.state.at, keeps_until(draft.state, w)) for w in holders if not w.executing}
