@@ -138,7 +138,13 @@ def _cached(function: Any, maxsize: int | None, typed: bool) -> Any:  # noqa: FB
 
 
 def _reduce_method_wrapper(found: Any) -> Any:
-    return type(found), (found.__func__,), dict(vars(found)), None, None, set_attributes
+    return type(found), (found.__func__,), dict(vars(found)), None, None, _set_only
+
+
+def _set_only(found: Any, attributes: dict[str, Any]) -> None:
+    """What it takes from its function as it is made, it need not have had: the `__new__` of a class has nothing."""
+    vars(found).clear()
+    set_attributes(found, attributes)
 
 
 def _reduce_cached_property(found: functools.cached_property[Any]) -> Any:

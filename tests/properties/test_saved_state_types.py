@@ -27,6 +27,12 @@ ACCEPTED = {
     "numpy.ma.MaskedArray": "looked at, it fills in its fill value; `vars` of it is a dict of its own",
     "pickle.PickleBuffer": "pickle itself makes a memory view of it",
     "tqdm.gui.tqdm_gui": "a figure of matplotlib's is to be drawn anew once it was pickled, in any way",
+    **dict.fromkeys(
+        ("matplotlib.colors.AsinhNorm", "matplotlib.colors.FuncNorm", "matplotlib.colors.SymLogNorm"),
+        "their callbacks put the number of the next one behind their other fields when they come back, in any way",
+    ),
+    "numpy.record": "`vars` of it is a dict of its own",
+    "torch.storage.TypedStorage": "what pickle takes of it has the address of its memory in it",
     "torch.distributions.gumbel.Gumbel": "its transforms drop their inverses when they are pickled, in any way",
     "torch.storage.UntypedStorage": "`vars` of it is a dict of its own",
 }

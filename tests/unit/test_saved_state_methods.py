@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nls_jupyter import saved_state
-from saved_state_roundtrip import cells, restore
+from saved_state_roundtrip import cells, restore, roundtrip
 
 _SETUP = """
 import collections, numpy as np
@@ -121,3 +121,18 @@ def test_attributes_that_go_by_another_name_too_stay_shared(saver):
     assert again["args"].lr == 2
     again["slotted"].c = 3
     assert (again["slotted"].a, again["others"]) == ([1], {"b": 2, "c": 3})
+
+
+def test_a_static_method_has_the_attributes_that_it_had_and_no_others() -> None:
+    star = (
+        "class Star(str):\n"
+        "    def __new__(cls): return super().__new__(cls, '*')\n"
+        "    @staticmethod\n"
+        "    def noted(): pass\n"
+        "vars(Star)['noted'].by = 'me'\n"
+    )
+    before, after = cells(star)["Star"], roundtrip(star)["Star"]
+    kept, found = [[set(vars(vars(kind)[name])) for name in ("__new__", "noted")] for kind in (before, after)]
+    assert found == kept
+    assert not kept[0]
+    assert (after(), vars(after)["noted"].by) == ("*", "me")
