@@ -20,6 +20,9 @@ if __name__ == "__main__":
     if sys.path[0] in ("", here):
         del sys.path[0]
 
+    if os.environ.pop("NLS_OWN_HASH_SEED", None):
+        del os.environ["PYTHONHASHSEED"]  # read by now, and not for what cells start
+
     if os.environ.pop("NLS_STANDBY", None):
         from nls_jupyter.gpu_process import priority
 

@@ -80,7 +80,7 @@ class BringingBack:
             beside, refused = self._put_beside(report.restored)
             lost = [*report.missing, *refused]
             component.reasons = {name.name: name.reason for name in lost}
-            changed += component.apart(wanted)
+            changed += [*component.apart(wanted), *report.changed]
             restored += [name for name in report.restored if name not in beside]
             missing += lost
         self.on_component(None)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import gc
 import pickle
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from nls_jupyter.saved_state import set_orders
 from nls_jupyter.saved_state.lost import why
-from nls_jupyter.saved_state.manifest import MissingName
+from nls_jupyter.saved_state.manifest import ChangedName, MissingName
 from nls_jupyter.saved_state.regions import resolve
 from nls_jupyter.saved_state.tolerant import TolerantUnpickler, losses
 from nls_jupyter.saved_state.watchdog import SaveEndsError
@@ -16,8 +17,11 @@ from nls_jupyter.saved_state.watchdog import SaveEndsError
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
-    from nls_jupyter.saved_state.manifest import ChangedName, SavedName
+    from nls_jupyter.saved_state.manifest import SavedName
     from nls_jupyter.saved_state.store import Reader
+
+
+_OTHER_ORDER: Final = "a set comes back with its members in another order"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,9 @@ def decode(
     """
     try:
         if not reader.hash_cycles:
-            return RestoreReport(tuple(_decode_all(reader, namespace, names, wanted)), ())
+            unpickler = _Unpickler(reader, namespace)
+            made = _decode_all(unpickler, namespace, names, wanted)
+            return RestoreReport(tuple(made), (), changed=_in_order(unpickler, names, wanted))
     except SaveEndsError:
         raise
     except BaseException:  # noqa: BLE001 - it happens again below, and is reported name by name
@@ -118,9 +124,8 @@ def _take_back(namespace: dict[str, Any], names: Sequence[SavedName], wanted: Co
 
 
 def _decode_all(
-    reader: Reader, namespace: dict[str, Any], names: Sequence[SavedName], wanted: Container[str]
+    unpickler: _Unpickler, namespace: dict[str, Any], names: Sequence[SavedName], wanted: Container[str]
 ) -> list[str]:
-    unpickler = _Unpickler(reader, namespace)
     made = []
     for saved in names:
         [value] = _frame(unpickler)
@@ -135,6 +140,19 @@ def _frame(unpickler: _Unpickler | _Tolerant) -> Any:
     while type(frame := unpickler.load()) is tuple:
         pass
     return frame
+
+
+def _in_order(
+    unpickler: _Unpickler | _Tolerant, names: Sequence[SavedName], wanted: Container[str]
+) -> tuple[ChangedName, ...]:
+    """Put the members of sets in their order again; the names that lead to one for which no way was found."""
+    try:
+        orders = unpickler.load()
+    except EOFError:
+        return ()  # mostly pickle keeps it
+    in_order = {name: [set_orders.put_in_order(*order) for order in orders[name]] for name in orders}
+    others = (saved for saved in names if saved.name in wanted and not all(in_order.get(saved.name, ())))
+    return tuple(ChangedName(saved.name, saved.type_name, _OTHER_ORDER) for saved in others)
 
 
 def _decode_what_can_be(
@@ -156,4 +174,5 @@ def _decode_what_can_be(
         else:
             namespace.pop(saved.name, None)
             missing.append(MissingName(saved.name, saved.type_name, loss.reason, loss.lacks_memory))
-    return RestoreReport(tuple(restored), tuple(missing))
+    changed = _in_order(unpickler, names, restored) if unpickler.whole else ()
+    return RestoreReport(tuple(restored), tuple(missing), changed=changed)

@@ -7,7 +7,7 @@ import types
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from nls_jupyter.saved_state import bulk
+from nls_jupyter.saved_state import bulk, set_orders
 from nls_jupyter.saved_state.arena import NoRoomError
 from nls_jupyter.saved_state.kinds import is_of, module_of
 from nls_jupyter.saved_state.manifest import ChangedName, MissingName, SavedName, Where, type_name
@@ -18,7 +18,7 @@ from nls_jupyter.saved_state.regions import NAMESPACE
 from nls_jupyter.saved_state.watchdog import SaveEndsError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from nls_jupyter.saved_state.looks import OwnGlobals
     from nls_jupyter.saved_state.store import Scratch
@@ -63,7 +63,7 @@ class Encoded:
 class Encoder:
     """Pickles a component name by name, leaving out those that fail.
 
-    `flat` and `own_globals` are a graph's, see there.
+    `flat`, `own_globals` and `sets` are a graph's, see there.
     """
 
     def __init__(
@@ -73,10 +73,12 @@ class Encoder:
         holders: list[Any],
         flat: Mapping[int, int],
         own_globals: Mapping[str, list[OwnGlobals]],
+        sets: Mapping[str, list[set[Any]]],
     ) -> None:
         self._scratch = scratch
         self._flat = flat
         self._own_globals = own_globals
+        self._sets = sets
         self._rules = rules
         self._regions = rules.regions
         self._holders = holders
@@ -97,6 +99,7 @@ class Encoder:
                 self._add_globals(own_globals[name])
             size_bytes = self._flat.get(id(value)) if len(names) == 1 else None
             self._add(name, value, None if size_bytes is None else bulk.words_of(value, size_bytes))
+        self._add_orders([saved.name for saved in self._encoded.saved])
         self._encoded.keys, self._encoded.buffers = self._regions.keys, self._regions.buffers
         self._encoded.hashed = len(self._regions.hashed)
         return self._encoded
@@ -171,6 +174,21 @@ class Encoder:
         where = self._where.setdefault(id(value), "gpu" if self._regions.met_gpu else "host")
         self._encoded.saved.append(SavedName(name, type_name(value), memory_bytes, where))
         self._encoded.changed += [ChangedName(name, type_name(value), note) for note in self._regions.notes]
+
+    def _add_orders(self, names: Iterable[str]) -> None:
+        """Behind all names: in which order the members of sets were that pickle puts into another one."""
+        kept = {name: orders for name in names if (orders := set_orders.to_keep(self._sets.get(name, ())))}
+        if not kept:
+            return
+        memo, position, first_region = self._pickler.memo.copy(), self._scratch.tell(), len(self._regions.sources)
+        in_stream = {name: [order for order in orders if id(order.of) in memo] for name, orders in kept.items()}
+        try:
+            self._pickler.dump({name: [tuple(order) for order in orders] for name, orders in in_stream.items()})
+        except SaveEndsError:
+            raise
+        except BaseException:  # noqa: BLE001 - a thread is at work on one of them: they come back in some order
+            self._scratch.rewind(position)
+            self._regions.rewind(first_region)
 
     def _forget(self, frame: object, position: int, first_region: int) -> None:
         """Back to before what failed and had `frame` as its first: objects pickled half must not be referred to."""

@@ -102,6 +102,7 @@ class Graph:
         flat: the size of the pickle without a memo of big containers that alone hold what is in them, and nothing is
             behind that; by identity.
         torn: names that show memory of a device which another library shows too; known after `components`.
+        sets: those that were met first under each name, if any were.
         globals: dicts that functions have as their globals and that are no module's, by each name of the component that
             they are in, with Python's builtins first where any of it leads there; known after `components`.
     """
@@ -117,6 +118,7 @@ class Graph:
         self.holders: list[Any] = []
         self.flat: dict[int, int] = {}
         self.torn: set[str] = set()
+        self.sets: dict[str, list[set[Any]]] = {}
         self.globals: dict[str, list[OwnGlobals]] = {}
         self._lookers = {**looks.LOOKERS, **lookers}
         immutable = {kind for kind, looker in lookers.items() if looker is looks.ATOM}
@@ -183,6 +185,8 @@ class Graph:
         fresh = self._new_among(number, level)
         seen.nodes += len(fresh)
         seen.digest.update(array("Q", map(id, map(type, fresh))))
+        if set in kinds:
+            self.sets.setdefault(self._labels[number], []).extend(thing for thing in fresh if type(thing) is set)
         if kinds == _DICT:
             return self._behind_containers(seen, (), fresh)
         sequences = [thing for thing in fresh if type(thing) in _SEQUENCES]

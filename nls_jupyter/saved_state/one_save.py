@@ -206,7 +206,7 @@ class OneSave:
         regions.refused = {}
         while True:
             scratch = Scratch(self._arena.fits, self._tick)
-            encoded = Encoder(scratch, self._rules, graph.holders, graph.flat, graph.globals).encode(names)
+            encoded = Encoder(scratch, self._rules, graph.holders, graph.flat, graph.globals, graph.sets).encode(names)
             failed: list[int] = []
             try:
                 placed = self._layout.put(regions.sources, regions.keys, failed.append)

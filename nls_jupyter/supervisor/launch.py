@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import secrets
 import select
 import shutil
 import signal
@@ -33,6 +34,10 @@ _NOT_INHERITED = ("JPY_PARENT_PID", "JPY_INTERRUPT_EVENT")
 # At their first use JAX takes three quarters of a Gpu's memory and TensorFlow all of it, as if it were theirs alone
 # (docs.jax.dev, "GPU memory allocation"; tensorflow.org, "Use a GPU"). Whoever sets these means what they say.
 _AS_NEEDED = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+# All GPU processes of this kernel hash alike, as one process does: a set goes on in the order that cells have seen, and
+# what they have made of hashes fits. It is not there for what cells start. Whoever sets a seed has that one.
+_HASH_SEED = "PYTHONHASHSEED"
+_HASHES_ALIKE = {_HASH_SEED: str(1 + secrets.randbelow(2**32 - 1)), "NLS_OWN_HASH_SEED": "1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,9 +330,11 @@ def _read(descriptor: int) -> bytes | None:
 
 
 def _merged(environment: Mapping[str, str | None]) -> dict[str, str]:
+    is_random = os.environ.get(_HASH_SEED, "random") in {"", "random"}
     merged: dict[str, str | None] = {
         **_AS_NEEDED,
         **os.environ,
+        **(_HASHES_ALIKE if is_random else {}),
         **dict.fromkeys(_NOT_INHERITED),
         **environment,
     }

@@ -73,3 +73,18 @@ def test_a_task_that_runs_on_without_a_name_is_named_when_it_is_gone(notebook: A
     notebook.run("import asyncio\nasync def tick():\n    await asyncio.sleep(600)\nasyncio.create_task(tick());")
     notebook.run("%gpu suspend")
     assert "(tick) ends with its process; start it again" in notebook.run("1").text("stderr")
+
+
+@pytest.mark.parametrize("how", ["suspend", "kill"])
+def test_what_was_made_in_the_order_of_a_set_or_of_a_hash_fits_still(notebook: AutoKernel, how: str) -> None:
+    """Rows for a vocabulary, and buckets by hash: as in one process, and what cells start has a seed of its own."""
+    notebook.run("words = {f'w{i}' for i in range(300)}\nrows, key = list(words), hash('key')")
+    if how == "suspend":
+        notebook.run("%gpu suspend")
+    else:
+        notebook.run("%gpu save")
+        pid = notebook.entry(phase="running")["pid"]
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: (notebook.entry()["phase"], notebook.entry()["pid"]) != ("running", pid))
+    assert notebook.run("list(words) == rows, hash('key') == key").result == "(True, True)"
+    assert notebook.run("import os\n'PYTHONHASHSEED' in os.environ").result == "False"
