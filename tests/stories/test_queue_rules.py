@@ -391,3 +391,37 @@ def test_a_guest_is_moved_by_no_wish() -> None:
         assert stage.home(name) == []
         assert stage.gpus(name) in (before, [])
     assert guests
+
+
+def test_a_pool_is_kept_for_nobody_whom_its_own_queue_keeps_out_of_it() -> None:
+    queues = (Queue("q", quota={"*": 1.0}, limit={"second": 1.0}), Queue("x", quota={"*": 1.0}))
+    stage = Stage(3, queues=queues, pools=(Pool("second", ("0", "1")),))
+    stage.command("at its limit", queue="q", pools=("second",))
+    stage.command("full", queue="x", pools=("default",))
+    stage.command("waits", queue="q", pools=("default", "second"))
+    stage.after(400)
+    assert stage.phase("waits") == "queued"
+    stage.command("owed", queue="x", pools=("second",))
+    assert stage.runs("owed")
+
+
+@pytest.mark.parametrize("waits_s", [30, 400])
+def test_no_gpu_is_kept_for_one_that_stands_still_but_where_it_can_go_on(waits_s: int) -> None:
+    """Nor is it a sign that there is no room for who asks for the same."""
+    queues = (Queue("a", quota={"*": 1.0}), Queue("b", quota={"*": 1.0}))
+    stage = Stage(2, queues=queues, freeze_cells=True)
+    stage.node.freezes = stage.node.deaf = True
+    for name in ("one", "other"):
+        stage.notebook(name, 1.0, queue="b")
+        stage.cell_starts(name)
+        stage.allocates(name, 0.5)
+    stage.after(60)
+    stage.command("owner", queue="a")
+    stage.after(60)
+    still, runs = sorted(("one", "other"), key=stage.runs)
+    assert stage.workload(still).frozen
+    stage.ends(runs)
+    stage.after(waits_s)
+    stage.notebook("alike", 1.0, queue="b")
+    assert stage.runs("owner", "alike")
+    assert stage.workload(still).frozen

@@ -142,9 +142,12 @@ class Admission(Paper):
         return {demand: first for (demand, usable), first in self._in_vain.items() if usable == self._unreserved}
 
     def reserve_for(self, unit: list[Workload]) -> None:
-        """Keep for `unit` every Gpu that it may get one day; nothing is kept for one that could never be admitted."""
+        """Keep for `unit` every Gpu that it may get one day; nothing is kept for one that could never be admitted.
+
+        Nor is one kept of a pool out of which its own queue keeps it.
+        """
         empty = self._empty
-        could = {u for w in unit for u in empty.offered(w)}
+        could = {u for w in unit for u in empty.offered(w) if any(self.is_open(pool, u) for pool in self.pools_for(w))}
         if could <= self._reserved.keys():
             return
         checkpoint = empty.checkpoint()
@@ -169,13 +172,14 @@ class Admission(Paper):
 
     def offered(self, workload: Workload) -> frozenset[GpuUuid]:
         """The Gpus that can become a home of `workload`, which has none, whatever of them is kept for others."""
+        pinned = pinned_to(workload)
         found = self._as_homes_stand().offered
         known = found.get(workload.spec.demand)
         if known is None:
             usable, self.usable = self.usable, self._all_usable
             known = found[workload.spec.demand] = frozenset(u for u in self.usable if self.is_offered(workload, u))
             self.usable = usable
-        return known
+        return known if pinned is None else known.intersection(pinned)
 
     def _as_homes_stand(self) -> _AsHomesStand:
         if self._found.version != self.on_paper.version:
@@ -237,7 +241,8 @@ class Admission(Paper):
 
     def admit(self, workload: Workload) -> bool:
         """A home for `workload`, if need be by giving others another one, or none. False: it has to wait."""
-        alike = None if workload.current or workload.spec.gang is not None else (workload.spec.demand, self.usable)
+        is_like_others = not workload.current and pinned_to(workload) is None and workload.spec.gang is None
+        alike = (workload.spec.demand, self.usable) if is_like_others else None
         if alike is not None and alike in self._in_vain:
             return False
         if not self._admit(workload):
