@@ -409,3 +409,21 @@ def test_what_a_command_was_seen_to_need_under_another_limit_is_not_waited_for()
     stage.node.tell(ev.WorkloadRespecified(stage.node.now, stage.workload("alice").id, spec))
     stage.node.settle()
     assert stage.runs("alice", "bob")
+
+
+@pytest.mark.parametrize(("gpus", "wanted"), [(3, {"gpu_count": 2}), (2, {"gpu_count": 1, "gpu_count_max": 2})])
+def test_nobody_leaves_for_several_gpus_where_as_many_are_empty(gpus: int, wanted: dict[str, int]) -> None:
+    """Who borrows is at home where it is from then on."""
+    stage = Stage(gpus)
+    stage.notebook("alice")
+    stage.cell_starts("alice")
+    stage.holds("alice", 0.9)
+    stage.notebook("bob")
+    stage.cell_starts("bob")
+    stage.ends("alice")
+    stage.after(1)
+    assert (stage.gpu("bob"), stage.home("bob")) == (1, [0])
+    stage.command("train", **wanted)
+    assert stage.runs("train", "bob")
+    assert (stage.gpu("bob"), stage.home("bob")) == (1, [1])
+    assert stage.orders("bob") == ["start"]

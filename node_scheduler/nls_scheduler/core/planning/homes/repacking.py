@@ -32,17 +32,19 @@ _FEW: Final = 4
 
 
 def settle_in(paper: Paper, newcomer: Workload) -> bool:
-    """A home beside all the others', on one Gpu, where the least has to move in fact; False: there is no such room.
+    """A home beside all the others', where the least has to move in fact; False: there is no such room.
 
     Who may borrow and has room somewhere makes nobody move: its home is a matter of paper, and the fullest is best.
     """
-    if newcomer.spec.gpu_count > 1 or newcomer.spec.elastic or newcomer.present or paper.oversubscribed:
+    if newcomer.present or paper.oversubscribed:
         return False
+    if newcomer.spec.gpu_count > 1 or newcomer.spec.elastic:
+        return _settle_on_several(paper, newcomer)
     if paper.best_fit(newcomer) is None:
         return False
     there = _in_fact(paper)
     paper.looked_at.costs = True
-    unmoved = {u for u, room in there.free.items() if room >= newcomer.return_bytes}
+    unmoved = there.unmoved_by(newcomer)
     if newcomer.spec.may_borrow and not unmoved.isdisjoint(there.open_to(newcomer)):
         return False
     home = paper.best_fit(newcomer, among=unmoved)
@@ -50,6 +52,44 @@ def settle_in(paper: Paper, newcomer: Workload) -> bool:
         paper.give(newcomer, home)
         return True
     return _consolidate(paper, newcomer, there)
+
+
+def _settle_on_several(paper: Paper, newcomer: Workload) -> bool:
+    """A home on several Gpus from which nobody has to go, if there are as many as are to be had at all."""
+    there, index = _in_fact(paper), paper.state.gpus
+    paper.looked_at.costs = True
+    unmoved = there.unmoved_by(newcomer)
+    for count in counts(newcomer):
+        home = paper.best_fit(newcomer, count, among=unmoved)
+        if home is not None:
+            paper.give(newcomer, home)
+            return True
+        for pool in paper.pools_for(newcomer, count):
+            gpus = topology.closest([u for u in paper.open_gpus(newcomer, pool) if u in unmoved], count, index)
+            if gpus is not None and _make_homes_free(paper, newcomer, gpus, there):
+                paper.give(newcomer, gpus)
+                return True
+        if paper.best_fit(newcomer, count) is not None:
+            return False
+    return False
+
+
+def _make_homes_free(paper: Paper, newcomer: Workload, gpus: tuple[GpuUuid, ...], there: _There) -> bool:
+    """Whoever has a home on `gpus` and is elsewhere has it there, as far as that may be; False: nothing is changed."""
+    checkpoint, wanted = paper.checkpoint(), set(gpus)
+    others = [w for w in paper.admitted() if there.place[w.id] != paper.result.homes[w.id]]
+    others = [w for w in others if not wanted.isdisjoint(paper.result.homes[w.id])]
+    for workload in others:
+        paper.take(workload)
+    for workload in others:
+        if not paper.may_have_home(workload, there.place[workload.id]):
+            paper.roll_back(checkpoint)
+            return False
+        paper.give(workload, there.place[workload.id])
+    if not paper.has_room_at(newcomer, gpus):
+        paper.roll_back(checkpoint)
+        return False
+    return True
 
 
 def repack(paper: Paper, newcomer: Workload) -> bool:
@@ -199,6 +239,10 @@ class _There:
     def size_bytes(self, workload: Workload) -> int:
         """What it takes there: all that it holds, or its request on paper."""
         return workload.size_bytes if self.is_at(workload) else workload.spec.request_bytes
+
+    def unmoved_by(self, newcomer: Workload) -> set[GpuUuid]:
+        """The Gpus with room for all that `newcomer` brings, beside all that is held there."""
+        return {uuid for uuid, room in self.free.items() if room >= newcomer.return_bytes}
 
     def change(self, gpus: Sequence[GpuUuid], moves: Mapping[WorkloadId, GpuUuid]) -> _Change:
         """The newcomer on `gpus`, those of `moves` there, and everybody at home where they are taken to be."""
