@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import __future__
 import copy
 import functools
 import sys
@@ -32,6 +33,7 @@ def of_shell(shell: Any) -> tuple[Aspect, ...]:
         Aspect("%logstart", lambda: _logging(shell), lambda _: None),
         Aspect("In", lambda: _inputs(shell), lambda state: _set_inputs(shell, state), always=True),
         Aspect("the cells' sources", sources.capture, sources.apply),
+        Aspect("__future__", lambda: _from_future(shell), lambda names: _import_from_future(shell, names)),
     )
 
 
@@ -154,3 +156,14 @@ def _inputs(shell: Any) -> tuple[int, list[str]]:
 def _set_inputs(shell: Any, state: tuple[int, list[str]]) -> None:
     shell.execution_count, inputs = state
     shell.user_ns["_ih"][:] = inputs  # the list that `In` is, too
+
+
+def _from_future(shell: Any) -> list[str]:
+    """What cells have imported from `__future__`, which holds for all cells after them."""
+    flags = shell.compile.flags
+    return [name for name in __future__.all_feature_names if flags & getattr(__future__, name).compiler_flag]
+
+
+def _import_from_future(shell: Any, names: list[str]) -> None:
+    for name in names:
+        shell.compile.flags |= getattr(__future__, name).compiler_flag

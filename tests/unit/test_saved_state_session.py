@@ -351,3 +351,13 @@ def test_a_function_in_the_place_of_a_librarys_own_is_named():
     before = "import math\nplain = math.sqrt\nmath.sqrt = lambda x: plain(x) + 1\n"
     (lost,) = [missing for missing in carried(before, "assert math.sqrt(4) == 2") if missing[0].startswith("attribute")]
     assert lost == ["attribute: math.sqrt", "RuntimeError: it takes the place of the library's own: run its cell again"]
+
+
+def test_what_a_cell_imports_from_the_future_holds_for_later_cells():
+    before = "from __future__ import annotations\n"
+    after = (
+        "class Node:\n"
+        "    def link(self, other: Node | None = None) -> Tree: ...\n"
+        "assert Node.link.__annotations__ == {'other': 'Node | None', 'return': 'Tree'}\n"
+    )
+    assert carried_on(before, after) == []
