@@ -361,3 +361,21 @@ def test_what_a_cell_imports_from_the_future_holds_for_later_cells():
         "assert Node.link.__annotations__ == {'other': 'Node | None', 'return': 'Tree'}\n"
     )
     assert carried_on(before, after) == []
+
+
+def test_cells_and_results_are_there_under_the_names_and_in_the_order_that_ipython_gave_them():
+    before = (
+        "first = [1]; first\n#%%\n%precision 3\n#%%\nsecond = [2]; second\n#%%\n[first]\n#%%\n'last'\n"
+    )
+    after = (
+        "assert list(Out) == [1, 2, 3, 4, 5, 6] and Out[4][0] is first is _1, list(Out)\n"
+        "assert (_i1, _i2, _i6) == ('first = [1]; first', '%precision 3', '1')\n"
+        "assert (_i, _ii, _iii) == ('1', \"'last'\", '[first]')\n"
+        "assert In[2] == \"get_ipython().run_line_magic('precision', '3')\"\n"
+        "assert not {'_i', '_i2'} & {*get_ipython().run_line_magic('who_ls', '')}\n"
+    )
+    assert carried_on(before, after) == []
+
+
+def test_xdel_can_be_the_first_cell_after_a_restore():
+    assert carried_on("a = [1]; b = 2\n", "%xdel a\n#%%\nassert 'a' not in dir() and b == 2\n") == []
