@@ -60,6 +60,7 @@ class Interpreter:
             loggers.place(),
             *logs.places(),
             typing_constructs.overloads(),
+            library_settings.numpy_errors(),
             library_settings.sympy_printers(),
         ]
         colors = registered_colors.RegisteredColors()

@@ -379,3 +379,34 @@ def test_cells_and_results_are_there_under_the_names_and_in_the_order_that_ipyth
 
 def test_xdel_can_be_the_first_cell_after_a_restore():
     assert carried_on("a = [1]; b = 2\n", "%xdel a\n#%%\nassert 'a' not in dir() and b == 2\n") == []
+
+
+def test_a_text_that_a_cell_binds_to_doc_is_the_users():
+    assert carried_on("__doc__ = 'mine'\n", "assert __doc__ == 'mine'\n") == []
+    assert carried_on("1\n", "assert __doc__.startswith('Automatically')\n") == []
+
+
+def test_a_function_for_numpys_errors_comes_back_with_what_it_shares():
+    before = (
+        "import numpy as np\nhits = []\n"
+        "def note(kind, flag): hits.append(kind)\n"
+        "np.seterrcall(note); np.seterr(divide='call'); np.setbufsize(16000);\n"
+    )
+    after = (
+        "assert np.geterrcall() is note and np.geterr()['divide'] == 'call' and np.getbufsize() == 16000\n"
+        "np.array([1.0]) / 0\nassert hits == ['divide by zero']\n"
+    )
+    assert carried_on(before, after) == []
+
+
+def test_a_function_for_numpys_errors_that_cannot_be_kept_is_named():
+    before = (
+        "import numpy as np, threading\n"
+        "class Log:\n"
+        "    def __init__(self): self.lock = threading.Lock(); self.lock.acquire()\n"
+        "    def write(self, text): pass\n"
+        "np.seterrcall(Log()); np.seterr(divide='log');\n"
+    )
+    assert ["function of np.seterrcall", "it holds a lock that is taken"] in [
+        [name.partition(":")[0], reason] for name, reason in carried(before, "1")
+    ]
