@@ -410,3 +410,19 @@ def test_a_function_for_numpys_errors_that_cannot_be_kept_is_named():
     assert ["function of np.seterrcall", "it holds a lock that is taken"] in [
         [name.partition(":")[0], reason] for name, reason in carried(before, "1")
     ]
+
+
+def test_attributes_that_cells_set_on_sys_and_os_come_back_and_the_processs_own_stay():
+    before = (
+        "import io, os, sys\nrows = [1]\n"
+        "sys.run_id, sys.rows, os.run_id, sys.tracebacklimit = 5, rows, 6, 3\n"
+        "sys.ps1 = sys.last_value = '?'; sys.my_stdout = sys.stdout\n"
+        "shown, sys.stderr = sys.stderr, io.StringIO()\nsys.stderr = shown\n"
+        "sys.platform, os.environ = 'mine', dict(os.environ); del sys.run_id; sys.run_id = 7\n"
+    )
+    after = (
+        "assert (sys.run_id, os.run_id, sys.tracebacklimit) == (7, 6, 3) and sys.rows is rows\n"
+        "assert sys.platform == 'linux' and type(os.environ) is not dict and getattr(sys, 'last_value', '') != '?'\n"
+        "assert sys.my_stdout is sys.stdout and sys.stderr is shown\n"
+    )
+    assert carried_on(before, after) == []
