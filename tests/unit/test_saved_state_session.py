@@ -426,3 +426,22 @@ def test_attributes_that_cells_set_on_sys_and_os_come_back_and_the_processs_own_
         "assert sys.my_stdout is sys.stdout and sys.stderr is shown\n"
     )
     assert carried_on(before, after) == []
+
+
+def test_what_the_system_and_python_were_told_for_the_whole_process_holds_in_the_next():
+    before = (
+        "import decimal, mimetypes, os, resource, sys, threading, tracemalloc\n"
+        "usual, cpu = os.nice(0), min(os.sched_getaffinity(0))\n"
+        "os.nice(1); os.sched_setaffinity(0, {cpu}); threading.stack_size(1 << 20)\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (333, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))\n"
+        "sys.dont_write_bytecode = writes_none = not sys.dont_write_bytecode\n"
+        "decimal.DefaultContext.prec = 5; mimetypes.add_type('a/b', '.qqq'); tracemalloc.start(3)\n"
+    )
+    after = (
+        "assert os.nice(0) == usual + 1 and os.sched_getaffinity(0) == {cpu} and threading.stack_size() == 1 << 20\n"
+        "assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 333 and sys.dont_write_bytecode == writes_none\n"
+        "assert decimal.DefaultContext.prec == 5 and decimal.getcontext().prec == 28\n"
+        "assert mimetypes.guess_type('x.qqq') == ('a/b', None) and mimetypes.guess_type('x.html')[0] == 'text/html'\n"
+        "assert tracemalloc.get_traceback_limit() == 3 and tracemalloc.is_tracing()\n"
+    )
+    assert carried_on(before, after) == []
