@@ -1,8 +1,8 @@
 """What IPython keeps of a notebook's session beside the names."""
 
 from __future__ import annotations
-
 import __future__
+
 import copy
 import functools
 import sys
@@ -161,7 +161,7 @@ def _set_inputs(shell: Any, state: tuple[int, list[str]]) -> None:
     if shell.last_execution_result is None:  # as before a first cell, in which `%xdel` fails
         from IPython.core.interactiveshell import ExecutionResult
 
-        shell.last_execution_result = ExecutionResult(None)
+        shell.last_execution_result = ExecutionResult(None)  # type: ignore[no-untyped-call]
 
 
 # Attributes of IPython's history: each cell moves them on by one, and the last becomes `_i` when the next one begins.

@@ -24,9 +24,7 @@ def of_libraries() -> tuple[Aspect, ...]:
     return (
         Aspect("NumPy's random state", _numpy_random, _set_numpy_random, "numpy"),
         Aspect("NumPy's settings", _numpy_settings, _set_numpy_settings, "numpy"),
-        Aspect(
-            "NumPy's buffer size", lambda: _of("numpy").getbufsize(), lambda n: _of("numpy").setbufsize(n), "numpy"
-        ),
+        Aspect("NumPy's buffer size", lambda: _of("numpy").getbufsize(), lambda n: _of("numpy").setbufsize(n), "numpy"),
         Aspect("CuPy's random state", _cupy_random, lambda _: None, "cupy"),
         Aspect("PyTorch's random state", _torch_random, _set_torch_random, "torch"),
         Aspect("PyTorch's settings", _torch_settings, _set_torch_settings, "torch"),
@@ -100,7 +98,9 @@ def numpy_errors() -> Place:
         if (called := getattr(numpy, "geterrcall", lambda: None)()) is not None:  # else it is only being imported
             yield name_of(called), (called,)
 
-    return Place("function of np.seterrcall", entries, lambda called: importlib.import_module("numpy").seterrcall(called))
+    return Place(
+        "function of np.seterrcall", entries, lambda called: importlib.import_module("numpy").seterrcall(called)
+    )
 
 
 def _cupy_random() -> None:

@@ -149,7 +149,9 @@ def _set_dont_write_bytecode(kept: bool) -> None:  # noqa: FBT001 - what was cap
 def _limits() -> dict[str, int]:
     """The soft ones, by name: what the process may take is its hard ones."""
     resource = _of("resource")
-    return {name: resource.getrlimit(getattr(resource, name))[0] for name in dir(resource) if name.startswith("RLIMIT_")}
+    return {
+        name: resource.getrlimit(getattr(resource, name))[0] for name in dir(resource) if name.startswith("RLIMIT_")
+    }
 
 
 def _set_limits(kept: Mapping[str, int]) -> None:

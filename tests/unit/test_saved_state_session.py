@@ -364,9 +364,7 @@ def test_what_a_cell_imports_from_the_future_holds_for_later_cells():
 
 
 def test_cells_and_results_are_there_under_the_names_and_in_the_order_that_ipython_gave_them():
-    before = (
-        "first = [1]; first\n#%%\n%precision 3\n#%%\nsecond = [2]; second\n#%%\n[first]\n#%%\n'last'\n"
-    )
+    before = "first = [1]; first\n#%%\n%precision 3\n#%%\nsecond = [2]; second\n#%%\n[first]\n#%%\n'last'\n"
     after = (
         "assert list(Out) == [1, 2, 3, 4, 5, 6] and Out[4][0] is first is _1, list(Out)\n"
         "assert (_i1, _i2, _i6) == ('first = [1]; first', '%precision 3', '1')\n"
