@@ -203,6 +203,12 @@ CELL_NUMBERS: Final = Seam(
     "the sources of earlier cells are missing in tracebacks when the GPU process is back",
     set_in="__init__",
 )
+LAST_INPUT: Final = Seam(
+    "IPython.core.history:HistoryManager",
+    "_i00",
+    _IPYTHON,
+    "the names of the last cells, such as _i, do not come back with the GPU process",
+)
 RELOADER: Final = Seam(
     "IPython.extensions.autoreload:AutoreloadMagics",
     "_reloader",

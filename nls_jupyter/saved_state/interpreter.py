@@ -28,6 +28,7 @@ from nls_jupyter.saved_state import (
     running,
     torch_hooks,
     typing_constructs,
+    virtual_subclasses,
 )
 from nls_jupyter.saved_state.hidden_names import HiddenNames
 from nls_jupyter.saved_state.manifest import MissingName, describe
@@ -60,10 +61,13 @@ class Interpreter:
             loggers.place(),
             *logs.places(),
             typing_constructs.overloads(),
+            library_settings.numpy_errors(),
             library_settings.sympy_printers(),
         ]
         colors = registered_colors.RegisteredColors()
+        virtual = virtual_subclasses.VirtualSubclasses()
         places += [torch_hooks.place(), pictures.pyplot_figures(), *colors.places(), *registered_types.places()]
+        places.append(virtual.place())
         if shell is not None:
             hidden = HiddenNames(shell)
             self._aspects += [*ipython_session.of_shell(shell), *pictures.of_shell(shell), hidden.aspect()]
@@ -79,6 +83,7 @@ class Interpreter:
             self._modules.follow()
             logs.follow()
             colors.follow()
+            virtual.follow()
             started.follow()
             self._look_at_fresh_ones()
 

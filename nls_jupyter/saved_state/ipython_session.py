@@ -1,13 +1,14 @@
 """What IPython keeps of a notebook's session beside the names."""
 
 from __future__ import annotations
+import __future__
 
 import copy
 import functools
 import sys
 from typing import TYPE_CHECKING, Any
 
-from nls_jupyter.between.seams import RELOADER, TRAIT_VALUES
+from nls_jupyter.between.seams import LAST_INPUT, RELOADER, TRAIT_VALUES
 from nls_jupyter.saved_state.aspect import Aspect
 from nls_jupyter.saved_state.sources import Sources
 
@@ -31,7 +32,10 @@ def of_shell(shell: Any) -> tuple[Aspect, ...]:
         Aspect("%autoreload", lambda: _autoreload(shell), lambda state: _set_autoreload(shell, state)),
         Aspect("%logstart", lambda: _logging(shell), lambda _: None),
         Aspect("In", lambda: _inputs(shell), lambda state: _set_inputs(shell, state), always=True),
+        Aspect("_i", lambda: _typed(shell), lambda state: _set_typed(shell, state), always=True),
+        Aspect("the order of Out", lambda: list(shell.user_ns["_oh"]), lambda numbers: _sort_outputs(shell, numbers)),
         Aspect("the cells' sources", sources.capture, sources.apply),
+        Aspect("__future__", lambda: _from_future(shell), lambda names: _import_from_future(shell, names)),
     )
 
 
@@ -154,3 +158,50 @@ def _inputs(shell: Any) -> tuple[int, list[str]]:
 def _set_inputs(shell: Any, state: tuple[int, list[str]]) -> None:
     shell.execution_count, inputs = state
     shell.user_ns["_ih"][:] = inputs  # the list that `In` is, too
+    if shell.last_execution_result is None:  # as before a first cell, in which `%xdel` fails
+        from IPython.core.interactiveshell import ExecutionResult
+
+        shell.last_execution_result = ExecutionResult(None)  # type: ignore[no-untyped-call]
+
+
+# Attributes of IPython's history: each cell moves them on by one, and the last becomes `_i` when the next one begins.
+_LAST_TYPED = ("_iii", "_ii", "_i", LAST_INPUT.name)
+
+
+def _typed(shell: Any) -> tuple[dict[int, str], list[str]]:
+    """Cells by their numbers, as they were typed, where `In` has them otherwise; and the last ones."""
+    history = shell.history_manager
+    both = zip(history.input_hist_raw, shell.user_ns["_ih"], strict=False)
+    differ = {number: typed for number, (typed, transformed) in enumerate(both) if typed != transformed}
+    LAST_INPUT.of(history)
+    return differ, [getattr(history, name) for name in _LAST_TYPED]
+
+
+def _set_typed(shell: Any, state: tuple[Mapping[int, str], list[str]]) -> None:
+    """After `In`; with the names that lead to cells, such as `_i5`."""
+    history, (differ, last) = shell.history_manager, state
+    cells = [differ.get(number, transformed) for number, transformed in enumerate(shell.user_ns["_ih"])]
+    history.input_hist_raw[:] = cells
+    names = {f"_i{number}": typed for number, typed in enumerate(cells) if typed}
+    for name, typed in zip(_LAST_TYPED, last, strict=True):
+        setattr(history, name, typed)
+        if name != LAST_INPUT.name:
+            names[name] = typed
+    shell.push(names, interactive=False)
+
+
+def _sort_outputs(shell: Any, numbers: list[int]) -> None:
+    """Results come back with what they share something with, in that order."""
+    outputs = shell.user_ns["_oh"]
+    outputs |= {number: outputs.pop(number) for number in numbers if number in outputs}
+
+
+def _from_future(shell: Any) -> list[str]:
+    """What cells have imported from `__future__`, which holds for all cells after them."""
+    flags = shell.compile.flags
+    return [name for name in __future__.all_feature_names if flags & getattr(__future__, name).compiler_flag]
+
+
+def _import_from_future(shell: Any, names: list[str]) -> None:
+    for name in names:
+        shell.compile.flags |= getattr(__future__, name).compiler_flag

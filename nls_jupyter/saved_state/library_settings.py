@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between import seams
 from nls_jupyter.saved_state.aspect import Aspect
-from nls_jupyter.saved_state.places import Place
+from nls_jupyter.saved_state.places import Place, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping
@@ -24,6 +24,7 @@ def of_libraries() -> tuple[Aspect, ...]:
     return (
         Aspect("NumPy's random state", _numpy_random, _set_numpy_random, "numpy"),
         Aspect("NumPy's settings", _numpy_settings, _set_numpy_settings, "numpy"),
+        Aspect("NumPy's buffer size", lambda: _of("numpy").getbufsize(), lambda n: _of("numpy").setbufsize(n), "numpy"),
         Aspect("CuPy's random state", _cupy_random, lambda _: None, "cupy"),
         Aspect("PyTorch's random state", _torch_random, _set_torch_random, "torch"),
         Aspect("PyTorch's settings", _torch_settings, _set_torch_settings, "torch"),
@@ -87,6 +88,19 @@ def _set_numpy_settings(state: Any) -> None:
     numpy = sys.modules["numpy"]
     numpy.seterr(**state[0])
     numpy.set_printoptions(**{**state[1], "override_repr": state[1].get("override_repr")})
+
+
+def numpy_errors() -> Place:
+    """What `np.seterrcall` was given, which the modes `call` and `log` of `np.seterr` lead to."""
+
+    def entries() -> Iterator[tuple[Hashable, Entry]]:
+        numpy = sys.modules.get("numpy")
+        if (called := getattr(numpy, "geterrcall", lambda: None)()) is not None:  # else it is only being imported
+            yield name_of(called), (called,)
+
+    return Place(
+        "function of np.seterrcall", entries, lambda called: importlib.import_module("numpy").seterrcall(called)
+    )
 
 
 def _cupy_random() -> None:

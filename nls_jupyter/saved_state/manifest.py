@@ -22,6 +22,8 @@ _IPYTHONS = re.compile(
     r"In|Out|exit|quit|get_ipython|_+|_i+|_i?\d+|_[oid]h|_exit_code|"
     r"__(name|doc|package|loader|spec|builtins?|file|cached|warningregistry|IPYTHON)__"
 )
+# What IPython binds `__doc__` to; a cell may bind it anew, as one does that begins with a text.
+_IPYTHONS_DOC = "Automatically created module for IPython interactive environment"
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +165,13 @@ def user_names(user_ns: Mapping[str, Any], user_ns_hidden: Mapping[str, Any]) ->
         name: value
         for name, value in user_ns.items()
         if issubclass(type(name), str)
-        and not is_ipythons(name)
+        and (not is_ipythons(name) or _is_the_users_doc(name, value))
         and not (name in user_ns_hidden and user_ns_hidden[name] is value)
     }
+
+
+def _is_the_users_doc(name: str, value: Any) -> bool:
+    return name == "__doc__" and type(value) is str and value != _IPYTHONS_DOC
 
 
 def type_name(value: object) -> str:

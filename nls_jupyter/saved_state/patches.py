@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
+import sys
 import types
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 
 _MAY_SET = re.compile(r"\.\s*\w+[^=\n]*=(?!=)|\bsetattr\b")
 # What is set there is kept by other means, or each process's own.
-_KEPT_OTHERWISE: Final = frozenset({"sys", "builtins", "os", "__main__"})
+_KEPT_OTHERWISE: Final = frozenset({"builtins", "__main__"})
+_ENVIRONMENTS: Final = frozenset({"environ", "environb"})
+# Python and IPython set these where they were not; what else `sys` has as the process starts stays that process's.
+_OF_A_PROMPT: Final = re.compile(r"last_\w+|ps\d")
 
 
 class Patches:
@@ -33,6 +37,7 @@ class Patches:
         self._shell = shell
         self._looked_at = 0
         self._found: dict[str, tuple[Owner, str]] = {}
+        self._of_sys = frozenset(vars(sys))
 
     def place(self) -> Place:
         """Each with its owner, which comes back with its library."""
@@ -43,11 +48,18 @@ class Patches:
         # The last one may be another one by now: two parts of a notebook's cell have one number.
         for cell in cells[min(self._looked_at, max(0, len(cells) - 1)) :]:
             for owner, name in _set_in(cell, self._shell.user_ns):
-                self._note(owner, name)
+                if not self._is_the_processs(owner, name):
+                    self._note(owner, name)
         self._looked_at = len(cells)
         for label, (owner, name) in self._found.items():
             if name in vars(owner):
                 yield label, (owner, name, vars(owner)[name])
+
+    def _is_the_processs(self, owner: Owner, name: str) -> bool:
+        """Whether it is kept by other means, or each process has its own."""
+        if owner is sys:
+            return name in self._of_sys or _OF_A_PROMPT.fullmatch(name) is not None
+        return owner.__name__ == "os" and name in _ENVIRONMENTS
 
     def _note(self, owner: Owner, name: str) -> None:
         prefix = "" if isinstance(owner, types.ModuleType) else f"{owner.__module__}."

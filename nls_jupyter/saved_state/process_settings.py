@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import locale
 import os
 import random
 import sys
+import threading
 import time
 import warnings
 from pathlib import Path
@@ -16,6 +18,8 @@ from nls_jupyter.saved_state.aspect import Aspect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    _Content = tuple[dict[str, Any], dict[Any, bool], dict[Any, bool]]
 
 _NOT_THE_USERS = ("CUDA_VISIBLE_DEVICES", "NLS_")
 _OF_A_CONTEXT = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
@@ -33,12 +37,35 @@ def of_process() -> tuple[Aspect, ...]:
         Aspect("the locale", lambda: locale.setlocale(locale.LC_ALL), _set_locale, early=True),
         Aspect("os.umask", _umask, os.umask, early=True),
         Aspect("warning filters", lambda: list(warnings.filters), _set_filters, early=True, always=True),
+        Aspect("os.nice", lambda: os.nice(0), lambda kept: os.nice(kept - os.nice(0)), early=True),
+        Aspect(
+            "os.sched_setaffinity",
+            lambda: sorted(os.sched_getaffinity(0)),
+            lambda processors: os.sched_setaffinity(0, processors),
+            early=True,
+        ),
         Aspect("the recursion limit", sys.getrecursionlimit, sys.setrecursionlimit, early=True),
         Aspect("the limit of digits", sys.get_int_max_str_digits, sys.set_int_max_str_digits, early=True),
         Aspect("the switch interval", sys.getswitchinterval, sys.setswitchinterval),
         Aspect("garbage collection", _garbage_collection, _set_garbage_collection),
         Aspect("Python's random state", random.getstate, random.setstate),
-        Aspect("decimal's context", _decimal_context, _set_decimal_context, "decimal"),
+        Aspect("threads' stack size", threading.stack_size, threading.stack_size),
+        Aspect("sys.dont_write_bytecode", lambda: sys.dont_write_bytecode, _set_dont_write_bytecode),
+        Aspect("limits of resources", _limits, _set_limits, "resource"),
+        Aspect("tracemalloc", _traced_frames, lambda frames: _of("tracemalloc").start(frames), "tracemalloc"),
+        Aspect("types by mimetypes", _mime_types, _add_mime_types, "mimetypes"),
+        Aspect(
+            "decimal's default context",
+            lambda: _content_of(_of("decimal").DefaultContext),
+            lambda content: _fill_context(_of("decimal").DefaultContext, content),
+            "decimal",
+        ),
+        Aspect(
+            "decimal's context",
+            lambda: _content_of(_of("decimal").getcontext()),
+            lambda content: _fill_context(_of("decimal").getcontext(), content),
+            "decimal",
+        ),
         Aspect(
             "csv's field limit", lambda: _of("csv").field_size_limit(), lambda n: _of("csv").field_size_limit(n), "csv"
         ),
@@ -115,17 +142,65 @@ def _set_filters(filters: list[Any]) -> None:
     warnings.filters[:] = filters  # type: ignore[index]  # a list, whatever typeshed says
 
 
-def _decimal_context() -> Any:
-    decimal = sys.modules["decimal"]
-    context = decimal.getcontext()
-    if repr(context) == repr(decimal.DefaultContext):
+def _set_dont_write_bytecode(kept: bool) -> None:  # noqa: FBT001 - what was captured
+    sys.dont_write_bytecode = kept
+
+
+def _limits() -> dict[str, int]:
+    """The soft ones, by name: what the process may take is its hard ones."""
+    resource = _of("resource")
+    return {
+        name: resource.getrlimit(getattr(resource, name))[0] for name in dir(resource) if name.startswith("RLIMIT_")
+    }
+
+
+def _set_limits(kept: Mapping[str, int]) -> None:
+    """Raises RuntimeError with all that could not be set."""
+    resource = _of("resource")
+    failed = []
+    for name, soft in kept.items():
+        now, hard = resource.getrlimit(number := getattr(resource, name))
+        try:
+            if soft != now:
+                resource.setrlimit(number, (soft, hard))
+        except (ValueError, OSError) as error:
+            failed.append(f"{name}: {error}")
+    if failed:
+        raise RuntimeError("; ".join(failed))
+
+
+def _traced_frames() -> int | None:
+    """Of each allocation; `None`: nothing is traced."""
+    return _of("tracemalloc").get_traceback_limit() if _of("tracemalloc").is_tracing() else None
+
+
+def _mime_types() -> dict[str, str] | None:
+    """By ending, those that this machine's files do not have so."""
+    if not _of("mimetypes").inited:
         return None
+    found, known = _of("mimetypes").types_map, _types_of_this_machine()
+    return {ending: name for ending, name in found.items() if known.get(ending) != name} or None
+
+
+@functools.cache
+def _types_of_this_machine() -> dict[str, str]:
+    known = _of("mimetypes").MimeTypes()
+    for path in filter(os.path.isfile, _of("mimetypes").knownfiles):
+        known.read(path)
+    return dict(known.types_map[True])
+
+
+def _add_mime_types(kept: Mapping[str, str]) -> None:
+    for ending, name in kept.items():
+        _of("mimetypes").add_type(name, ending)
+
+
+def _content_of(context: Any) -> _Content:
     return {name: getattr(context, name) for name in _OF_A_CONTEXT}, dict(context.flags), dict(context.traps)
 
 
-def _set_decimal_context(content: tuple[dict[str, Any], dict[Any, bool], dict[Any, bool]]) -> None:
+def _fill_context(context: Any, content: _Content) -> None:
     """In the one that is there: names of the user's may lead to it."""
-    context = sys.modules["decimal"].getcontext()
     numbers, flags, traps = content
     for name, value in numbers.items():
         setattr(context, name, value)

@@ -89,3 +89,23 @@ def test_what_a_library_registers_comes_with_its_import(tmp_path):
     path = f"import sys; sys.path.append({str(tmp_path)!r})\n"
     after = "import pandas, registers_an_accessor as mine\nassert pandas.DataFrame.of_a_module is mine.Accessor"
     assert carried_on(path + "import registers_an_accessor; del registers_an_accessor", after) == []
+
+
+def test_classes_of_cells_that_are_registered_with_abstract_ones_are_their_subclasses():
+    before = (
+        "import abc, gc, weakref\nfrom collections.abc import Sequence, Sized\n"
+        "class Rows:\n"
+        "    def __len__(self): return 0\n"
+        "Sequence.register(Rows); old = weakref.ref(Rows)\n#%%\n"
+        "@Sequence.register\n"
+        "class Rows:\n"
+        "    def __len__(self): return 1\n"
+        "class Shape(abc.ABC): pass\n"
+        "Shape.register(Rows)\nrows = Rows()\n"
+    )
+    after = (
+        "assert isinstance(rows, Sequence) and issubclass(Rows, Sequence) and isinstance(rows, Shape)\n"
+        "assert not isinstance(object(), Sequence) and Sequence.register(list) is list\n"
+        "gc.collect(); assert old() is None\n"
+    )
+    assert carried_on(before, after) == []

@@ -351,3 +351,95 @@ def test_a_function_in_the_place_of_a_librarys_own_is_named():
     before = "import math\nplain = math.sqrt\nmath.sqrt = lambda x: plain(x) + 1\n"
     (lost,) = [missing for missing in carried(before, "assert math.sqrt(4) == 2") if missing[0].startswith("attribute")]
     assert lost == ["attribute: math.sqrt", "RuntimeError: it takes the place of the library's own: run its cell again"]
+
+
+def test_what_a_cell_imports_from_the_future_holds_for_later_cells():
+    before = "from __future__ import annotations\n"
+    after = (
+        "class Node:\n"
+        "    def link(self, other: Node | None = None) -> Tree: ...\n"
+        "assert Node.link.__annotations__ == {'other': 'Node | None', 'return': 'Tree'}\n"
+    )
+    assert carried_on(before, after) == []
+
+
+def test_cells_and_results_are_there_under_the_names_and_in_the_order_that_ipython_gave_them():
+    before = "first = [1]; first\n#%%\n%precision 3\n#%%\nsecond = [2]; second\n#%%\n[first]\n#%%\n'last'\n"
+    after = (
+        "assert list(Out) == [1, 2, 3, 4, 5, 6] and Out[4][0] is first is _1, list(Out)\n"
+        "assert (_i1, _i2, _i6) == ('first = [1]; first', '%precision 3', '1')\n"
+        "assert (_i, _ii, _iii) == ('1', \"'last'\", '[first]')\n"
+        "assert In[2] == \"get_ipython().run_line_magic('precision', '3')\"\n"
+        "assert not {'_i', '_i2'} & {*get_ipython().run_line_magic('who_ls', '')}\n"
+    )
+    assert carried_on(before, after) == []
+
+
+def test_xdel_can_be_the_first_cell_after_a_restore():
+    assert carried_on("a = [1]; b = 2\n", "%xdel a\n#%%\nassert 'a' not in dir() and b == 2\n") == []
+
+
+def test_a_text_that_a_cell_binds_to_doc_is_the_users():
+    assert carried_on("__doc__ = 'mine'\n", "assert __doc__ == 'mine'\n") == []
+    assert carried_on("1\n", "assert __doc__.startswith('Automatically')\n") == []
+
+
+def test_a_function_for_numpys_errors_comes_back_with_what_it_shares():
+    before = (
+        "import numpy as np\nhits = []\n"
+        "def note(kind, flag): hits.append(kind)\n"
+        "np.seterrcall(note); np.seterr(divide='call'); np.setbufsize(16000);\n"
+    )
+    after = (
+        "assert np.geterrcall() is note and np.geterr()['divide'] == 'call' and np.getbufsize() == 16000\n"
+        "np.array([1.0]) / 0\nassert hits == ['divide by zero']\n"
+    )
+    assert carried_on(before, after) == []
+
+
+def test_a_function_for_numpys_errors_that_cannot_be_kept_is_named():
+    before = (
+        "import numpy as np, threading\n"
+        "class Log:\n"
+        "    def __init__(self): self.lock = threading.Lock(); self.lock.acquire()\n"
+        "    def write(self, text): pass\n"
+        "np.seterrcall(Log()); np.seterr(divide='log');\n"
+    )
+    assert ["function of np.seterrcall", "it holds a lock that is taken"] in [
+        [name.partition(":")[0], reason] for name, reason in carried(before, "1")
+    ]
+
+
+def test_attributes_that_cells_set_on_sys_and_os_come_back_and_the_processs_own_stay():
+    before = (
+        "import io, os, sys\nrows = [1]\n"
+        "sys.run_id, sys.rows, os.run_id, sys.tracebacklimit = 5, rows, 6, 3\n"
+        "sys.ps1 = sys.last_value = '?'; sys.my_stdout = sys.stdout\n"
+        "shown, sys.stderr = sys.stderr, io.StringIO()\nsys.stderr = shown\n"
+        "sys.platform, os.environ = 'mine', dict(os.environ); del sys.run_id; sys.run_id = 7\n"
+    )
+    after = (
+        "assert (sys.run_id, os.run_id, sys.tracebacklimit) == (7, 6, 3) and sys.rows is rows\n"
+        "assert sys.platform == 'linux' and type(os.environ) is not dict and getattr(sys, 'last_value', '') != '?'\n"
+        "assert sys.my_stdout is sys.stdout and sys.stderr is shown\n"
+    )
+    assert carried_on(before, after) == []
+
+
+def test_what_the_system_and_python_were_told_for_the_whole_process_holds_in_the_next():
+    before = (
+        "import decimal, mimetypes, os, resource, sys, threading, tracemalloc\n"
+        "usual, cpu = os.nice(0), min(os.sched_getaffinity(0))\n"
+        "os.nice(1); os.sched_setaffinity(0, {cpu}); threading.stack_size(1 << 20)\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (333, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))\n"
+        "sys.dont_write_bytecode = writes_none = not sys.dont_write_bytecode\n"
+        "decimal.DefaultContext.prec = 5; mimetypes.add_type('a/b', '.qqq'); tracemalloc.start(3)\n"
+    )
+    after = (
+        "assert os.nice(0) == usual + 1 and os.sched_getaffinity(0) == {cpu} and threading.stack_size() == 1 << 20\n"
+        "assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 333 and sys.dont_write_bytecode == writes_none\n"
+        "assert decimal.DefaultContext.prec == 5 and decimal.getcontext().prec == 28\n"
+        "assert mimetypes.guess_type('x.qqq') == ('a/b', None) and mimetypes.guess_type('x.html')[0] == 'text/html'\n"
+        "assert tracemalloc.get_traceback_limit() == 3 and tracemalloc.is_tracing()\n"
+    )
+    assert carried_on(before, after) == []

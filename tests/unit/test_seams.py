@@ -208,7 +208,7 @@ def test_without_pythons_own_unpickler_what_cannot_come_back_alone_says_so(monke
 # -- nobody else
 # Documented by Python and by IPython, parts of the types of our messages, and how the debugger's packages begin, by
 # which its threads are known.
-DOCUMENTED = {"_exit", "_getframe", "_is_gil_enabled", "_xoptions", "_replace", "_oh", "_ih"}
+DOCUMENTED = {"_exit", "_getframe", "_is_gil_enabled", "_xoptions", "_replace", "_oh", "_ih", "_i", "_ii", "_iii"}
 DOCUMENTED |= {"_request", "_reply", "_pydevd"}
 PRIVATE = re.compile(r"(?:\w+[.:])*_[A-Za-z]\w*(?:[.:]\w+)*")
 TABLE = Path(seams.__file__)
