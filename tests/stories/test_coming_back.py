@@ -8,7 +8,7 @@ import pytest
 
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import StartProcess, StopProcess, SuspendProcess
-from nls_scheduler.core.model.reasons import Reason
+from nls_scheduler.core.model.reasons import Reason, Why
 from stage import TOTAL, Stage, bare
 
 
@@ -58,6 +58,28 @@ def test_who_could_not_be_suspended_stays_when_the_reason_to_leave_is_gone() -> 
     stage.after(600)
     assert stage.runs("alice")
     assert stage.orders("alice") == ["start", "trim", "suspend"]
+
+
+def test_who_wanted_it_off_reads_that_it_could_not_be_suspended_until_it_is() -> None:
+    stage = Stage(1, cool_down_s=10.0)
+    stage.notebook("alice")
+    stage.node.tell(ev.SuspendRequested(stage.node.now, stage.workload("alice").id, "suspended by its user"))
+    stage.completes("alice", fail=True)
+    assert stage.runs("alice")
+    assert stage.reason("alice").kind is Reason.SUSPEND_FAILED
+    stage.after(20)
+    assert stage.phase("alice") == "suspended"
+    assert stage.reason("alice").text == "suspended by its user"
+
+
+def test_a_start_that_takes_too_long_is_stopped_for_that() -> None:
+    stage = Stage(1, start_timeout_s=100.0)
+    stage._ids["alice"] = stage.node.submit(name="alice")
+    stage.node.now += 101.0
+    stage.node.fire_timer()
+    stop = stage.pending("alice")
+    assert isinstance(stop, StopProcess)
+    assert stop.reason == Why(Reason.NOT_READY, numbers=(100.0,))
 
 
 def test_the_answer_to_a_stop_that_found_no_process_ends_no_start_that_came_after() -> None:

@@ -88,6 +88,11 @@ TABLE = [
         ),
     ),
     (Why(Reason.FAILED_UNHEARD), "that failed while the daemon was away"),
+    (
+        Why(Reason.SUSPEND_FAILED, because=(said("OSError: no space left"),)),
+        "it could not be suspended, which is tried again: OSError: no space left",
+    ),
+    (Why(Reason.NOT_READY, numbers=(120.0,)), "its GPU process was not ready 2 min after it was started"),
     (Why(Reason.GOES_ON, gpus=(B,)), "GPU 1 takes its standing cell back"),
     (Why(Reason.NEEDED, gpus=(A,), who=(ALICE,)), "alice needs GPU 0"),
     (Why(Reason.NEEDED, gpus=(A,), who=(POD,)), "default/train needs GPU 0"),

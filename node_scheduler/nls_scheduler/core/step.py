@@ -417,6 +417,9 @@ def _reason(workload: Workload, entry: PlanEntry, order: Order) -> Why:
         return workload.pending.reason
     if order is Order.TRIM:
         return Why(Reason.MEMORY_SHORT)
+    starting = workload.pending if order is Order.STOP and workload.phase is Phase.STARTING else None
+    if starting is not None and entry.target == workload.current and workload.release_reason is None:
+        return Why(Reason.NOT_READY, numbers=(starting.deadline_at - starting.issued_at,))
     return workload.release_reason or entry.reason
 
 

@@ -69,6 +69,8 @@ class Reason(StrEnum):
 
     STANDS_STILL = "stands-still"
     GOES_ON = "goes-on"
+    SUSPEND_FAILED = "suspend-failed"
+    NOT_READY = "not-ready-in-time"
     FAILED_UNHEARD = "failed-unheard"
 
     # What its queue says

@@ -128,6 +128,7 @@ class Workload:
         moved_at: when it last moved for burst alone; a cool-down follows.
         burst_moves: when it did so within the last hour, oldest first.
         suspend_failed_at: when a suspend last failed; none is tried for a burst for a while after.
+        suspend_trouble: why it failed, as long as its process goes on.
         over_limit_polls: samples that have shown it above its limit, less what those within have taken back.
         trim: the trim that was ordered, for that or because memory is short, until it is answered.
         trimmed: whether it has been told to give its caches back for its limit since those began to add up.
@@ -180,6 +181,7 @@ class Workload:
     last_move_s: float = 0.0
     moved_at: float | None = None
     suspend_failed_at: float | None = None
+    suspend_trouble: Why | None = None
     over_limit_polls: float = 0.0
     trim: Pending | None = None
     trimmed: bool = False

@@ -160,7 +160,7 @@ def _reason(
     if workload.frozen is not None and not workload.present:
         return _why_frozen(draft, workload, workload.frozen, target, cause)
     if not workload.wants_gpu:
-        return workload.suspend_reason or _why_it_left(workload)
+        return _why_off(workload)
     if _is_guest(draft, workload):
         return _why_guest(draft, workload, target, cause)
     if workload.id in draft.homes.waits:
@@ -200,6 +200,13 @@ def _why_it_leaves(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]
     if owner is not None:
         return Why(Reason.NEEDED, gpus=owner[:1], who=(owner[1].mention,))
     return draft.waits.get(workload.id)
+
+
+def _why_off(workload: Workload) -> Why:
+    """Why it wants no Gpu, or that it could not leave the one that it has."""
+    if workload.suspend_trouble is not None and workload.phase is Phase.RUNNING:
+        return Why(Reason.SUSPEND_FAILED, because=(workload.suspend_trouble,))
+    return workload.suspend_reason or _why_it_left(workload)
 
 
 def _why_it_left(workload: Workload) -> Why:

@@ -56,7 +56,8 @@ def _(event: ev.SuspendRequested, workload: Workload, state: NodeState) -> NodeS
         return state  # a cell that waits brings it back, as the next one would
     reason = said(event.reason)
     off = replace(workload, wants_gpu=False, suspend_reason=reason, waiting_since=None, woken_by_cell=False)
-    return state.having(replace(off, suspend_failed_at=None))  # its user knows best whether it can be tried again
+    # Its user knows best whether it can be tried again.
+    return state.having(replace(off, suspend_failed_at=None, suspend_trouble=None))
 
 
 @record_of_workload.register
@@ -262,7 +263,9 @@ def _(event: ev.SuspendFailed, workload: Workload, state: NodeState) -> NodeStat
     if not _answers(workload, event, Order.SUSPEND):
         return state
     failed_at = workload.suspend_failed_at if event.busy else event.at
+    trouble = workload.suspend_trouble if event.busy else said(event.reason)
     back = transition(workload, ev.SuspendFailed, Phase.RUNNING, pending=None, suspend_failed_at=failed_at)
+    back = replace(back, suspend_trouble=trouble)
     # The planner may have given it up for lost; while it has a process and no wish of its user's, it wants to stay.
     wants = workload.wants_gpu or workload.suspend_reason is None
     return state.having(replace(back, wants_gpu=wants))

@@ -113,6 +113,7 @@ def off_the_gpu(workload: Workload, at: float) -> Workload:
         freeze_trouble=None,
         frozen=None,
         perhaps_locked=False,
+        suspend_trouble=None,
         resident_since=None,
         waiting_since=at if workload.wants_gpu else None,
     )
