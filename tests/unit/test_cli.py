@@ -75,6 +75,16 @@ def test_the_socket_may_be_named_before_or_after_the_command() -> None:
         assert str(options.socket) == "/s"
 
 
+@pytest.mark.parametrize("option", ["--socket", "--state-dir"])
+def test_an_empty_path_is_refused_as_such(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([option, "", "status"])
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.endswith(
+        f"nls: error: argument {option}: the path is empty: name one, or leave this option out\n"
+    )
+
+
 def test_a_commands_own_options_are_its_own() -> None:
     options = _parser().parse_args(["run", "--gpus", "2", "--", "python", "--gpus", "7"])
     assert options.command == ["python", "--gpus", "7"]
