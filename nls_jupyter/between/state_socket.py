@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
@@ -20,11 +21,22 @@ _FILES = 2
 
 
 class Arrival(NamedTuple):
-    """Descriptors from the other side, the taker's to close; a message names those that are `announced`."""
+    """Descriptors from the other side, the taker's to close; a message names those that are `announced`.
+
+    There are none where this process could not open as many as were sent.
+    """
 
     number: int
     announced: bool
     descriptors: tuple[int, ...]
+
+
+def none_free() -> OSError:
+    """What to raise for an arrival without descriptors."""
+    return OSError(
+        errno.EMFILE,
+        "this process has no free file descriptor for what it was sent: close files, or raise the limit (ulimit -n)",
+    )
 
 
 class StateSocket:
@@ -64,11 +76,13 @@ class StateSocket:
         """The descriptors sent with this number, the caller's to close; those of requests given up are closed.
 
         Raises:
-            OSError: none came (`TimeoutError`, `BlockingIOError`), or the other side is gone.
+            OSError: none came (`TimeoutError`, `BlockingIOError`), the other side is gone, or no descriptor is free.
         """
         while True:
             arrival = self._next()
             if arrival.number == number:
+                if not arrival.descriptors:
+                    raise none_free()
                 return arrival.descriptors
             for descriptor in arrival.descriptors:
                 os.close(descriptor)
@@ -82,13 +96,14 @@ class StateSocket:
                 return
 
     def _next(self) -> Arrival:
-        while True:
-            tag, descriptors, _, _ = socket.recv_fds(self._socket, _TAG.size, _FILES, socket.MSG_CMSG_CLOEXEC)
-            if not tag:
-                raise ConnectionResetError("the other side of the saved state's socket is gone")
-            if descriptors:  # none where this process has no room for one more
-                number, announced = _TAG.unpack(tag)
-                return Arrival(number, announced, tuple(descriptors))
+        tag, descriptors, flags, _ = socket.recv_fds(self._socket, _TAG.size, _FILES, socket.MSG_CMSG_CLOEXEC)
+        if not tag:
+            raise ConnectionResetError("the other side of the saved state's socket is gone")
+        number, announced = _TAG.unpack(tag)
+        if flags & socket.MSG_CTRUNC:  # a part of a saved state is none
+            while descriptors:
+                os.close(descriptors.pop())
+        return Arrival(number, announced, tuple(descriptors))
 
     def close(self) -> None:
         """Idempotent."""

@@ -204,7 +204,9 @@ class Commands:
         gpu.call(gpu.supervisor.settle())
         keeper = gpu.supervisor.keeper
         manifest = None if keeper.saved is None else keeper.saved.manifest
-        print(variables.table(manifest, keeper.coming_back.not_back, keeper.lineage.maker))  # noqa: T201 - what was asked for
+        not_back = keeper.coming_back.not_back
+        why_not = gpu.supervisor.why_not_saved if keeper.completed.unsaved else None
+        print(variables.table(manifest, not_back, keeper.lineage.maker, why_not))  # noqa: T201 - what was asked for
 
     def _forget(self, words: list[str]) -> None:
         gpu = self._gpu

@@ -37,17 +37,26 @@ def told_of_trim(freed_bytes: int | None) -> str:
     return f"Gave back {format_bytes(freed_bytes)} of GPU memory that was cached."
 
 
-def table(manifest: Manifest | None, not_back: Mapping[str, str], made_in: Callable[[str], str | None]) -> str:
+def table(
+    manifest: Manifest | None,
+    not_back: Mapping[str, str],
+    made_in: Callable[[str], str | None],
+    why_not: str | None = None,
+) -> str:
     """What `%gpu vars` answers: each name, where, how large, or why not.
 
     Args:
         manifest: of what was saved last.
         not_back: why each name that is saved could not be restored.
         made_in: the cell that made a name, if that is known.
+        why_not: why the last save failed; `None`: it did not.
     """
+    if manifest is None and why_not is not None:
+        return f"Nothing is saved: the variables could not be saved ({why_not})."
     if manifest is None:
         return "Nothing is saved yet: the variables are saved after each %%gpu cell."
-    lines = [f"Saved after cell {manifest.cell}, {format_bytes(manifest.memory_bytes)}:"]
+    since = "" if why_not is None else f"; what ran since could not be saved ({why_not})"
+    lines = [f"Saved after cell {manifest.cell}, {format_bytes(manifest.memory_bytes)}{since}:"]
     changes = {name.name: f"  comes back changed: {name.change}" for name in manifest.changed}
     for name in (*manifest.saved, *manifest.carried):
         size = format_bytes(name.memory_bytes)

@@ -12,7 +12,9 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import resource
 import struct
+import sys
 import threading
 import time
 from dataclasses import dataclass, field
@@ -22,6 +24,7 @@ import xxhash
 
 from nls_jupyter.saved_state.ahead import Ahead
 from nls_jupyter.saved_state.window import HUGE_BYTES, Window
+from nls_scheduler.units.sizes import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -37,6 +40,8 @@ _DIGEST_BYTES = 16
 _PLENTY_BYTES = 1 << 30
 _ANSWER_HOLDS_S = 1.0
 _NEVER = float("-inf")
+# Of the largest file that this process may write, what is left to the index: it goes into memory whatever is left.
+_INDEX_SHARE = 16
 MEMORY, SPILL = 0, 1
 
 #: Every chunk but a blob's last has this size. Fits a processor's second-level cache: hashed and copied in one go.
@@ -144,6 +149,9 @@ class Arena:
         self._taken_bytes = 0
         self._counting = threading.Lock()
         self._sequence = 0
+        self._largest_file_bytes = largest_file_bytes()
+        # Of the file in memory, in order; remembered only where its length has a limit.
+        self._holes: list[tuple[int, int]] = []
 
     @classmethod
     def new(cls, room: Room) -> Arena:
@@ -217,6 +225,7 @@ class Arena:
         self._window.begin()
         self._tails[MEMORY].spare.sort(reverse=True)  # what lies side by side is taken one after another
         self._taken_bytes = 0
+        self._largest_file_bytes = largest_file_bytes()
         now = time.monotonic()
         if self._budget_bytes < _PLENTY_BYTES or now - self._asked_at > _ANSWER_HOLDS_S:
             self._budget_bytes = self._room.memory_bytes(os.fstat(self.descriptors()[MEMORY]).st_blocks * 512)
@@ -231,7 +240,7 @@ class Arena:
         more_bytes = min(size_bytes, self._budget_bytes) - len(tail.spare) * CHUNK_BYTES
         fd = self._fds[MEMORY]
         start = _aligned(tail.end)
-        end = start + max(more_bytes, 0) // HUGE_BYTES * HUGE_BYTES
+        end = start + max(min(more_bytes, self._parts_end - start), 0) // HUGE_BYTES * HUGE_BYTES
         if end > start and fd is not None and self._window.reach(end):
             tail.end = start
             self._ahead = Ahead(fd, self._window, start, end)
@@ -249,13 +258,26 @@ class Arena:
     @property
     def memory_room_bytes(self) -> int:
         """What memory had left at the begin of this save, less what it has taken since."""
-        return self._budget_bytes + CHUNK_BYTES * len(self._tails[MEMORY].spare)
+        return min(self._budget_bytes, self._length_left_bytes) + CHUNK_BYTES * len(self._tails[MEMORY].spare)
+
+    @property
+    def _length_left_bytes(self) -> int:
+        """What parts may still take of the length that the file in memory may have."""
+        return self._parts_end - self._tails[MEMORY].end + sum(end - start for start, end in self._holes)
+
+    @property
+    def _parts_end(self) -> int:
+        """Where the last part in memory ends at the latest, so that the index has room behind it."""
+        return self._largest_file_bytes - self._largest_file_bytes // _INDEX_SHARE
 
     def room_bytes(self) -> int:
         """What is left in memory, and on disk."""
         spill = self._fds[SPILL]
-        on_disk = self._room.spill_bytes(spill) + CHUNK_BYTES * len(self._tails[SPILL].spare) if spill else 0
+        on_disk = self._spill_left_bytes(spill) + CHUNK_BYTES * len(self._tails[SPILL].spare) if spill else 0
         return self.memory_room_bytes + on_disk
+
+    def _spill_left_bytes(self, spill: int) -> int:
+        return min(self._room.spill_bytes(spill), self._largest_file_bytes - self._tails[SPILL].end)
 
     def fits(self, size_bytes: int) -> None:
         """Raises NoRoomError when so much would fit neither in memory nor on disk."""
@@ -298,14 +320,44 @@ class Arena:
         stretch = self._stretch_bytes() if size_bytes == CHUNK_BYTES else 0
         if stretch:
             taken, tail.end = stretch, _aligned(tail.end)
-        elif not must and taken > self._budget_bytes and not self._has_made_room(taken):
+        elif not must and not self._has_room(taken):
             return None
         with self._counting:
             self._budget_bytes -= taken
         self._taken_bytes += taken
-        extent = Extent(MEMORY, tail.end, size_bytes)
-        tail.end += taken
-        return Place(extent, is_there=False, stretch_bytes=stretch)
+        position = None if stretch else self._taken_hole(taken)
+        if position is None:
+            position = tail.end
+            tail.end += taken
+        return Place(Extent(MEMORY, position, size_bytes), is_there=False, stretch_bytes=stretch)
+
+    def _has_room(self, size_bytes: int) -> bool:
+        if size_bytes > self._budget_bytes and not self._has_made_room(size_bytes):
+            return False
+        at_end = self._tails[MEMORY].end + size_bytes <= self._parts_end
+        return at_end or any(end - start >= size_bytes for start, end in self._holes)
+
+    def _taken_hole(self, size_bytes: int) -> int | None:
+        """The first hole of that size or more, whose begin is used from now on."""
+        for number, (start, end) in enumerate(self._holes):
+            if end - start >= size_bytes:
+                self._holes[number : number + 1] = [(start + size_bytes, end)] if end - start > size_bytes else []
+                return start
+        return None
+
+    def _remember(self, holes: Iterable[tuple[int, int]]) -> None:
+        """Where the file may not grow as it likes its holes are used again, and it ends before the last one."""
+        if self._largest_file_bytes == sys.maxsize:
+            return
+        joined_holes: list[tuple[int, int]] = []
+        for start, end in sorted([*self._holes, *holes]):
+            if joined_holes and joined_holes[-1][1] == start:
+                joined_holes[-1] = joined_holes[-1][0], end
+            else:
+                joined_holes.append((start, end))
+        if self._ahead is None and joined_holes and joined_holes[-1][1] == self._tails[MEMORY].end:
+            self._tails[MEMORY].end, _ = joined_holes.pop()
+        self._holes = joined_holes
 
     def _has_made_room(self, size_bytes: int) -> bool:
         """Give back what is kept to be overwritten, for a part that does not fit there."""
@@ -322,7 +374,8 @@ class Arena:
         stretch = min(_STRETCH_BYTES, self._taken_bytes // _STRETCH_SHARE) // HUGE_BYTES * HUGE_BYTES
         if not stretch or self._budget_bytes < _PLENTY_BYTES or not self._window.has_huge:
             return 0
-        return stretch if self._window.holds(_aligned(self._tails[MEMORY].end) + stretch) else 0
+        end = _aligned(self._tails[MEMORY].end) + stretch
+        return stretch if self._window.holds(end) and end <= self._parts_end else 0
 
     def fill(self, places: Sequence[tuple[Place, int]], content: memoryview) -> None:
         """Write what places were reserved for; several threads may at once. Raises OSError when the system refuses.
@@ -364,7 +417,7 @@ class Arena:
         try:
             if spill is not None and size_bytes == CHUNK_BYTES and tail.spare:
                 return self._write(SPILL, tail.spare.pop(), content)
-            if spill is None or self._room.spill_bytes(spill) < _pages(size_bytes):
+            if spill is None or self._spill_left_bytes(spill) < _pages(size_bytes):
                 raise NoRoomError(size_bytes, self.room_bytes(), self._why_no_spill())
             extent = self._write(SPILL, tail.end, content)
         except OSError as error:
@@ -418,19 +471,24 @@ class Arena:
                 runs.append([file, position, position + _pages(size_bytes)])
         for file, position, end in runs:
             self._punch(file, position, end - position)
+        self._remember((position, end) for file, position, end in runs if file == MEMORY)
 
     def release_all_but(self, live: Iterable[Extent]) -> None:
         """Give back whatever lies between extents in use, such as what a killed process left."""
         ends = [_PAGE_BYTES, 0]
+        holes: list[tuple[int, int]] = []
         for file, position, size_bytes in sorted(live):
             if position > ends[file]:
                 self._punch(file, ends[file], position - ends[file])
+                holes += [(ends[file], position)] if file == MEMORY else []
             ends[file] = max(ends[file], position + _pages(size_bytes))
         for file, end in enumerate(ends):
             fd = self._fds[file]
             if fd is not None and os.fstat(fd).st_size > end:
                 os.ftruncate(fd, end)
             self._tails[file] = _Tail(end)
+        self._holes = []
+        self._remember(holes)
 
     def _spill(self) -> int | None:
         if self._fds[SPILL] is None:
@@ -438,6 +496,8 @@ class Arena:
         return self._fds[SPILL]
 
     def _why_no_spill(self) -> str:
+        if self._length_left_bytes < self._budget_bytes:  # the spill file has the same limit
+            return _limit_of_files(self._largest_file_bytes)
         return self._room.why_no_spill if self._fds[SPILL] is None else "the spill folder's disk included"
 
     def _write(self, file: int, position: int, content: memoryview) -> Extent:
@@ -483,7 +543,22 @@ def _aligned(position: int) -> int:
     return -(-position // HUGE_BYTES) * HUGE_BYTES
 
 
+def largest_file_bytes() -> int:
+    """How large a file this process may write, one in memory too (setrlimit(2), RLIMIT_FSIZE)."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    return sys.maxsize if limit == resource.RLIM_INFINITY else limit
+
+
+def _limit_of_files(limit_bytes: int) -> str:
+    return f"a file of this process may have {format_bytes(limit_bytes)} at most, see `ulimit -f`"
+
+
 def _pwrite(fd: int, content: memoryview, position: int) -> None:
     done = 0
-    while done < content.nbytes:
-        done += os.pwrite(fd, content[done:], position + done)
+    try:
+        while done < content.nbytes:
+            done += os.pwrite(fd, content[done:], position + done)
+    except OSError as error:
+        if error.errno != errno.EFBIG:
+            raise
+        raise OSError(errno.EFBIG, _limit_of_files(largest_file_bytes())) from None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import os
 from typing import TYPE_CHECKING
 
+from nls_jupyter.between.state_socket import none_free
 from nls_jupyter.saved_state import read_manifest
 
 if TYPE_CHECKING:
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 
     from nls_jupyter.between.state_socket import StateSocket
     from nls_jupyter.saved_state import Manifest
+
+_log = logging.getLogger(__name__)
 
 
 class Arrivals:
@@ -45,9 +49,12 @@ class Arrivals:
         for earlier in [n for n in self._arrived if n < number]:
             _close_all(self._arrived.pop(earlier))  # of requests that were given up
         try:
-            return self._arrived.pop(number)
+            descriptors = self._arrived.pop(number)
         except KeyError:
             raise OSError("the GPU process did not send the file that it announced") from None
+        if not descriptors:
+            raise none_free()
+        return descriptors
 
     def take(self) -> None:
         """Those that no message names are taken over at once; the others wait for it."""
@@ -58,9 +65,23 @@ class Arrivals:
                 elif self._on_save_point is None:
                     _close_all(descriptors)
                 else:
-                    self._on_save_point(descriptors, read_manifest(descriptors))
+                    self._take_save_point(descriptors, self._on_save_point)
         except OSError:  # the process is gone, which is told by its guardian
             self._loop.remove_reader(self._states.fileno())
+
+    def _take_save_point(
+        self, descriptors: tuple[int, ...], on_save_point: Callable[[tuple[int, ...], Manifest], None]
+    ) -> None:
+        """One that cannot be taken over leaves the one before, and the next ones come as they did."""
+        try:
+            if not descriptors:
+                raise none_free()
+            manifest = read_manifest(descriptors)
+        except OSError as error:
+            _close_all(descriptors)
+            _log.warning("A save that the GPU process sent could not be taken over: %s", error.strerror or error)
+            return
+        on_save_point(descriptors, manifest)
 
     def close(self) -> None:
         """Take what the process sent last, and let go of the rest."""

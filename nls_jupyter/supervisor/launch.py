@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from nls_jupyter.between.seams import INTERPRETER_FLAGS
@@ -29,6 +29,7 @@ _log = logging.getLogger(__name__)
 OUTPUT_TAIL_BYTES = 16 * 1024
 _NO_WORKLOAD = "process"
 _PIPE_READ_BYTES = 64 * 1024
+_WITH_ITS_GUARDIAN = "ended together with its guardian, the process that looks after it, which was killed"
 # A Jupyter server's parent poller and interrupt event are meant for the kernel that it started, not for our child.
 _NOT_INHERITED = ("JPY_PARENT_PID", "JPY_INTERRUPT_EVENT")
 # At their first use JAX takes three quarters of a Gpu's memory and TensorFlow all of it, as if it were theirs alone
@@ -45,7 +46,7 @@ class ExitStatus:
     """How a process ended: by an exit code or by a signal; neither is known when its guardian was killed first.
 
     Attributes:
-        why: a predicate for a message where somebody had it killed.
+        why: a predicate for a message where it is known why it ended.
     """
 
     returncode: int | None
@@ -71,7 +72,7 @@ class ExitStatus:
             return f"was killed by {name} (signal {self.signal}){hint}"
         if self.returncode is not None:
             return f"exited with code {self.returncode}"
-        return "ended together with its guardian, which was killed"
+        return _WITH_ITS_GUARDIAN
 
 
 class LaunchFailed(Exception):  # noqa: N818 - says what happened
@@ -237,9 +238,15 @@ class GuardedProcess:
                 if not self._started.done():
                     self._started.set_exception(LaunchFailed(reason))
             case ["ended", wait_status]:
-                _finish(self.ended, ExitStatus.from_wait_status(int(wait_status)))
+                _finish(self.ended, self._explained(ExitStatus.from_wait_status(int(wait_status))))
             case _:
                 _log.error("The guardian reported %r, which means nothing.", words)
+
+    def _explained(self, status: ExitStatus) -> ExitStatus:
+        """The inner guardian kills the command as soon as the outer one is dead, which is the reason then."""
+        if status.signal == signal.SIGKILL and (self._guardian.poll() or 0) < 0:
+            return replace(status, why=_WITH_ITS_GUARDIAN)
+        return status
 
     def _open_handle(self) -> None:
         try:

@@ -76,6 +76,8 @@ class Supervisor:
         self.place = Place(connect, defaults, self.keeper, self.log, self._changes, self._show_standing)
         self._waiting = Waiting(self.keeper, self.place, self._changes, self.log, patience)
         self._running: Cell | None = None
+        self.why_not_saved: str | None = None
+        """Why the last save failed."""
         self._tasks = Tasks(lambda error: _log.error("The line of a standing cell failed.", exc_info=error))
         self.lasting = Lasting(kept_files, self.keeper, self.place, self.log, self.save)
 
@@ -101,6 +103,7 @@ class Supervisor:
         try:
             saved = await self.keeper.save(self.keeper.last_cell)
         except (ProcessDied, *CANNOT_SAVE) as error:
+            self.why_not_saved = str(error)
             raise GpuUnavailable(f"the variables could not be saved: {error}.") from None
         await self._saved(saved)
         return saved
@@ -233,6 +236,7 @@ class Supervisor:
         await self.keeper.end("the kernel ends")
         await self.keeper.freezer.close()
         self.keeper.drop_saved()
+        self.why_not_saved = None
 
     def _show_standing(self) -> None:
         """The running cell begins to stand still: whoever waits for it reads that."""
@@ -253,6 +257,7 @@ class Supervisor:
         self._changes.announce()
 
     async def _saved(self, saved: SavedState) -> None:
+        self.why_not_saved = None
         keeper = self.keeper
         if keeper.standby is not None and keeper.process is not None and not keeper.executing:
             keeper.standby.consider(keeper.process.modules)
@@ -260,6 +265,7 @@ class Supervisor:
             await self.place.orders.tell_saved(saved)
 
     def _not_saved(self, label: str, reason: str) -> None:
+        self.why_not_saved = reason
         saved = self.keeper.saved
         stands = f"those of cell {saved.manifest.cell} stand" if saved else "nothing was saved before"
         self.log.add(f"The variables could not be saved after cell {label}: {reason}; {stands}.", important=True)

@@ -18,6 +18,7 @@ from jupyter_client.manager import KernelManager
 from daemon_process import DaemonProcess
 from hidden_family import HiddenFamily, code
 from leftovers import wait_until_none
+from nls_jupyter.supervisor.launch import GuardedProcess
 from nls_scheduler.core.model.ids import WorkloadId
 from nls_scheduler.processes import cgroups, guardian
 from nls_scheduler.processes.foreground import ForegroundCommand, NotStarted
@@ -116,6 +117,29 @@ def test_no_cgroup_is_left_of_guardians_that_are_killed_at_once(
     with pytest.raises(NotStarted) if not told else nullcontext():
         asyncio.run(run())
     assert cgroups.made_for(workload, os.geteuid()) == []
+
+
+@pytest.mark.parametrize(
+    ("killed", "reads"),
+    [
+        ("outer", "ended together with its guardian, the process that looks after it, which was killed"),
+        ("inner", "ended together with its guardian, the process that looks after it, which was killed"),
+        ("command", "was killed by SIGKILL (signal 9), as the out-of-memory killer does"),
+    ],
+)
+def test_a_guardian_that_was_killed_is_the_reason_and_not_memory(tmp_path: Path, killed: str, reads: str) -> None:
+    async def run() -> str:
+        directory = tmp_path / "own"
+        directory.mkdir()
+        running = await GuardedProcess.start(["sleep", "600"], environment={}, directory=directory)
+        stat = guardian.read_stat(running.pid)
+        assert stat is not None
+        inner_stat = guardian.read_stat(stat[0])
+        assert inner_stat is not None
+        os.kill({"outer": inner_stat[0], "inner": stat[0], "command": running.pid}[killed], signal.SIGKILL)
+        return (await running.exited).describe()
+
+    assert asyncio.run(run()) == reads
 
 
 class Kernel:

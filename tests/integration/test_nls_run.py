@@ -87,6 +87,14 @@ def test_a_file_that_cannot_be_executed_ends_with_126(daemon: DaemonProcess, tmp
     assert "Permission denied" in done.stderr
 
 
+@pytest.mark.parametrize("command", ["/", "./", "/usr/", "no-such-folder/", "\x01"])
+def test_a_command_without_a_name_to_show_is_told_what_is_wrong_with_it(daemon: DaemonProcess, command: str) -> None:
+    done = daemon.nls("run", "--", command)
+    there = command.startswith((".", "/"))
+    assert done.returncode == (126 if there else 127)
+    assert ("Permission denied" if there else "No such file or directory") in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

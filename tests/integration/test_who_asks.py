@@ -170,6 +170,18 @@ def test_what_is_told_of_a_wait_names_no_other_user(tmp_path: Path) -> None:
         assert seen == {"diagnosis-0", "diagnosis-1", "another user's command"}
 
 
+def test_the_name_of_another_users_gang_is_in_nothing_that_the_daemon_tells(tmp_path: Path) -> None:
+    with shared(tmp_path, "show_names=own") as daemon, user(daemon) as stranger:
+        body = {"kind": "command", "name": "theirs", "gang": "layoffs", "gang_size": 2}
+        code, theirs = stranger.ask("POST", "/v1/workloads", body)
+        assert (code, theirs["gang"]) == (201, "layoffs")
+        own = stranger.ask("GET", f"/v1/workloads/{theirs['id']}/explanation")[1]
+        assert "members of gang layoffs" in json.dumps(own)
+        for path in ("status", "history", f"workloads/{theirs['id']}", f"workloads/{theirs['id']}/explanation"):
+            assert "layoffs" not in json.dumps(daemon.request("GET", f"/v1/{path}")[1])
+        assert [entry["gang"] for entry in daemon.status()["workloads"]] == ["another user's gang"]
+
+
 def test_names_of_others_stay_hidden_after_they_have_ended_and_the_daemon_as_well(tmp_path: Path) -> None:
     with shared(tmp_path, "show_names=own") as daemon:
         with user(daemon) as stranger:

@@ -12,6 +12,7 @@ from nls_scheduler.core.model.gpu import Claims, Owner
 from nls_scheduler.core.model.reasons import NOBODY, Mention, Reason, Why, said
 from nls_scheduler.views.entries import Entry, as_record, entry_view, from_record, restored
 from nls_scheduler.views.explain import explain
+from nls_scheduler.views.metrics import Metrics
 from nls_scheduler.views.sentences import Names, sentence
 from nls_scheduler.views.status import node_view, settled_part, workload_view
 from nls_scheduler.views.veil import HIDDEN_REASON, SEES_ALL, Access, ShowNames, Viewer
@@ -186,3 +187,53 @@ def test_the_name_of_a_cluster_s_pod_is_for_those_who_read_all_names() -> None:
     assert "GPU 0 is held by another user's pod" in read_by_anna(stage)
     assert "secret" not in read_by_anna(stage)
     assert "GPU 0 is held by secret/train" in sentence(stage.reason("mine"), Names.of(stage.node.state))
+
+
+def a_gang_that_waits(owner: int) -> Stage:
+    """Of three members one is still to come, and of a whole one not all have room beside ANNA's notebook."""
+    stage = Stage(1)
+    stage.notebook("mine", 0.5, 1.0, owner=ANNA)
+    stage.cell_starts("mine")
+    stage.gang("layoffs", 2, size=3, request=0.5, owner=owner)
+    stage.gang("mergers", 2, request=0.5, owner=owner)
+    return stage
+
+
+def test_the_status_names_gangs_of_others_as_theirs() -> None:
+    state = a_gang_that_waits(BERT).node.state
+    for viewer, gangs in (
+        (Viewer(ANNA), {None, "another user's gang"}),
+        (Viewer(BERT), {None, "layoffs", "mergers"}),
+        (SEES_ALL, {None, "layoffs", "mergers"}),
+    ):
+        shown = node_view(state, state.at, viewer, simulated=True, message=None)
+        assert {entry["gang"] for entry in shown["workloads"]} == gangs
+        if viewer == Viewer(ANNA):
+            assert not any(name in json.dumps(shown) for name in ("layoffs", "mergers"))
+
+
+def test_no_explanation_names_a_gang_of_others() -> None:
+    stage = a_gang_that_waits(BERT)
+    state = stage.node.state
+    for workload in state.workloads.values():
+        told = json.dumps(explain(state, workload.id, state.at, Viewer(ANNA)))
+        assert not any(name in told for name in ("layoffs", "mergers"))
+    own = json.dumps(explain(state, stage.workload("layoffs-0").id, state.at, Viewer(BERT)))
+    assert "members of gang layoffs" in own
+
+
+def test_no_entry_of_the_history_names_a_gang_of_others() -> None:
+    for why in (
+        Why(Reason.GANG_INCOMPLETE, numbers=(1, 3), names=("layoffs",)),
+        Why(Reason.GANG_MEMBER_ENDED, who=(RUN,), names=("layoffs",), because=(said("exited with code 1"),)),
+        Why(Reason.GAVE_UP, numbers=(3,), because=(Why(Reason.GANG_STARTS_AGAIN, names=("layoffs",)),)),
+    ):
+        assert "layoffs" in json.dumps(entry_view(entry(RUN, why), Viewer(BERT)))
+        assert "layoffs" not in json.dumps(entry_view(entry(RUN, why), Viewer(ANNA)))
+
+
+def test_metrics_name_no_workload_and_no_gang() -> None:
+    state = a_gang_that_waits(BERT).node.state
+    told = Metrics(lambda: state).text().decode()
+    assert "nls_workloads_waiting" in told
+    assert not any(name in told for name in ("layoffs", "mergers", "mine"))

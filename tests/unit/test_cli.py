@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import io
+import os
 import re
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -73,6 +76,16 @@ def test_the_socket_may_be_named_before_or_after_the_command() -> None:
     for arguments in (["--socket", "/s", "status"], ["status", "--socket", "/s"]):
         options = _parser().parse_args(arguments, argparse.Namespace(socket=None, state_dir=None))
         assert str(options.socket) == "/s"
+
+
+@pytest.mark.parametrize("option", ["--socket", "--state-dir"])
+def test_an_empty_path_is_refused_as_such(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([option, "", "status"])
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.endswith(
+        f"nls: error: argument {option}: the path is empty: name one, or leave this option out\n"
+    )
 
 
 def test_a_commands_own_options_are_its_own() -> None:
@@ -252,3 +265,23 @@ def test_ctrl_c_while_the_command_line_is_imported_is_no_traceback(monkeypatch: 
     module.__getattr__ = interrupted  # type: ignore[method-assign]  # as an import in the middle of it
     monkeypatch.setitem(sys.modules, "nls_scheduler.cli", module)
     assert entry_point() == 130
+
+
+@pytest.mark.parametrize(
+    ("number", "tells"),
+    [
+        (errno.ENOSPC, "No space left on device. Free the disk that this is on, and start it again.\n"),
+        (errno.EDQUOT, "Disk quota exceeded. Free the disk that this is on, and start it again.\n"),
+        (errno.EROFS, "Read-only file system.\n"),
+    ],
+)
+def test_a_simulation_that_finds_no_room_on_its_disk_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, number: int, tells: str
+) -> None:
+    def full(*_: object, **__: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    socket = tmp_path / "nls.sock"
+    assert main(["--socket", str(socket), "up", "--simulate", "1x1GiB"]) == 3
+    assert capsys.readouterr().err.endswith(f"The daemon cannot serve {socket}: {tmp_path / 'simulated'}: {tells}")

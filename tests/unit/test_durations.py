@@ -13,7 +13,7 @@ def test_durations_as_people_write_them(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "2", "h", "2 weeks", "-2h", "2h later", "0s", "2h,"])
+@pytest.mark.parametrize("text", ["", "2", "h", "2 weeks", "-2h", "2h later", "0s", "2h,", "２h"])
 def test_anything_else_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match=r"write for example 90s, 10min, 2h or 1d\."):
         parse_duration(text)

@@ -39,6 +39,17 @@ def no_more_files():
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@contextlib.contextmanager
+def files_of_at_most(size_bytes):
+    """As `ulimit -f` has it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
 class TestMachine:
     def system(self, root, cgroup, **files):
         (root / "proc/self").mkdir(parents=True)
@@ -181,6 +192,45 @@ class TestRoom:
             manifest = saver.save({"large": noise(5 * MIB), "small": 1}, cell=None)
         assert [saved.name for saved in manifest.saved] == ["small"]
         assert "No space left on device" in manifest.missing[0].reason
+
+    @pytest.mark.parametrize("spills", [False, True])
+    def test_what_a_limit_of_files_leaves_no_room_for_is_named_with_it(self, tmp_path, spills):
+        room = MachineRoom(tmp_path if spills else None)
+        names = {"large": noise(46 * MIB), "many": ["x" * 100 + str(n) for n in range(400_000)], "small": 5}
+        with contextlib.closing(Saver(room)) as saver, files_of_at_most(20 * MIB):
+            manifest = saver.save(names, cell="1")
+            namespace = {}
+            restore(saver.descriptors(), namespace)
+            assert namespace == {"small": 5}
+            reasons = {missing.name: missing.reason for missing in manifest.missing}
+            assert reasons.keys() == {"large", "many"}
+            for reason in reasons.values():
+                assert "a file of this process may have 20 MiB at most, see `ulimit -f`" in reason
+            names["medium"] = noise(8 * MIB, 1)
+            for number in range(12):
+                names["medium"][:] = noise(8 * MIB, 2 + number)
+                manifest = saver.save(names, cell="2")
+                assert [missing.name for missing in manifest.missing] == ["large", "many"]
+            namespace = {}
+            restore(saver.descriptors(), namespace)
+            assert np.array_equal(namespace["medium"], names["medium"])
+
+    def test_a_file_whose_length_has_a_limit_lasts_for_any_number_of_saves(self):
+        names = {"text": "x" * 300_000}
+        with contextlib.closing(Saver()) as saver, files_of_at_most(4 * MIB):
+            for number in range(60):
+                names["text"] = str(number) + names["text"]
+                assert not saver.save(names, cell=str(number)).missing
+            namespace = {}
+            restore(saver.descriptors(), namespace)
+        assert namespace == names
+
+    def test_an_index_that_a_limit_of_files_leaves_no_room_for_is_an_error_that_names_it(self):
+        with contextlib.closing(Saver()) as saver:
+            saver.save({"x": 1}, cell="1")
+            with files_of_at_most(8192), pytest.raises(OSError, match="may have 8 KiB at most, see `ulimit -f`"):
+                saver.save({"x": 2}, cell="2")
+            assert saved_state.read_manifest(saver.descriptors()).cell == "1"
 
     def test_memory_that_the_system_refuses_after_all_leaves_the_state_before(self, monkeypatch):
         def full(*_):

@@ -126,14 +126,21 @@ def _help_instead(parser: argparse.ArgumentParser) -> int:
     return exit_codes.USAGE
 
 
+def _path(text: str) -> Path:
+    """Raises ArgumentTypeError where there is none, as of a variable that is not set: the folder here is not meant."""
+    if not text:
+        raise argparse.ArgumentTypeError("the path is empty: name one, or leave this option out")
+    return Path(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     # Options that all have may stand before or after the sub-command; the later one must not undo the former.
     common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     common.add_argument(
-        "--socket", type=Path, metavar="PATH", help="the daemon's socket (default: NLS_SOCKET, or found)"
+        "--socket", type=_path, metavar="PATH", help="the daemon's socket (default: NLS_SOCKET, or found)"
     )
     common.add_argument(
-        "--state-dir", type=Path, metavar="PATH", help="where a daemon keeps its files (default: beside the socket)"
+        "--state-dir", type=_path, metavar="PATH", help="where a daemon keeps its files (default: beside the socket)"
     )
     parser = _Parser(
         prog="nls",

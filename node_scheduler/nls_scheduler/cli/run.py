@@ -115,7 +115,7 @@ def _run(options: argparse.Namespace) -> int:
     fields = {"kind": "command", "gpus": fewest, "priority": options.priority}
     fields |= {} if most is None else {"gpus_max": most}
     fields |= {key: given for key in ("gang", "gang_size") if (given := getattr(options, key)) is not None}
-    fields |= {"name": options.name or as_name(os.path.basename(options.command[0])), "requeue": bool(options.on_evict)}  # noqa: PTH119 - text, not a path
+    fields |= {"name": options.name or _name_of(options.command[0]), "requeue": bool(options.on_evict)}
     fields |= {} if options.pool is None else {"pools": options.pool}
     queue = options.queue or os.environ.get("NLS_QUEUE")
     fields |= {"queue": queue} if queue else {}
@@ -129,6 +129,12 @@ def _run(options: argparse.Namespace) -> int:
     if ending.message:
         tell(ending.message)
     return _exit_code(ending)
+
+
+def _name_of(program: str) -> str:
+    """What the workload is called; a folder has a name, too, and is refused where it is to be executed."""
+    last = os.path.basename(program.rstrip("/"))  # noqa: PTH119 - text, not a path
+    return as_name(last) or as_name(program) or "command"
 
 
 def _gpus(text: str) -> tuple[int, int | None]:

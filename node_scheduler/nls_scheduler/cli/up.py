@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import math
 import os
 import signal
 import stat
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.cli import exit_codes
 from nls_scheduler.cli.output import tell, why
@@ -30,6 +31,8 @@ _EPILOG = """examples:
   nls up --kubernetes                          one node of a cluster, in a DaemonSet's pod
   nls up --set reclaim_deadline_s=10           other rules; also in nls_config.py of Jupyter's configuration
 """
+
+_DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
@@ -175,7 +178,8 @@ def _serve(options: argparse.Namespace, ready: Callable[[], None]) -> int:
         tell(str(error))
         return exit_codes.USAGE
     except OSError as error:
-        tell(f"The daemon cannot serve {path}: {why(error).removesuffix('.')}.")
+        helps = " Free the disk that this is on, and start it again." if error.errno in _DISK_FULL else ""
+        tell(f"The daemon cannot serve {path}: {why(error).removesuffix('.')}.{helps}")
         return exit_codes.NO_DAEMON
     return 0
 

@@ -17,8 +17,9 @@ _UNITS = {
     "ti": 2**40,
 }
 _TOO_MANY = 2.0**63
-_BYTES = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(?:([kmgt]i?)b?|b)\s*$", re.IGNORECASE)
-_FRACTION = re.compile(r"^\s*(\d*\.\d+|\d+\.?)\s*$")
+# Digits of other scripts are no sizes: Python reads them, and nobody means them.
+_BYTES = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt]i?)b?|b)\s*$", re.IGNORECASE)
+_FRACTION = re.compile(r"^\s*([0-9]*\.[0-9]+|[0-9]+\.?)\s*$")
 _HOW = "write a fraction of a GPU such as 0.5, or bytes such as 8GiB or 500M"
 
 

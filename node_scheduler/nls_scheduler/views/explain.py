@@ -37,7 +37,7 @@ def explain(state: NodeState, workload_id: WorkloadId, now: float, viewer: Viewe
     """The whole answer as plain JSON values, for `nls explain`. `now`: CLOCK_BOOTTIME."""
     workload, entry = state.workloads[workload_id], state.plan[workload_id]
     admission, rooms = _as_planned(state, workload)
-    names, reason = Names.of(state, viewer), entry.reason or workload.last_reason
+    names, reason = Names.of(state, viewer, workload.mention), entry.reason or workload.last_reason
     return {
         "id": workload.id,
         "name": viewer.calls(workload.mention),

@@ -130,19 +130,46 @@ _SENTENCES: Final[Mapping[Reason, str]] = {
 }
 
 
+_GANG_AT: Final[Mapping[Reason, int]] = {
+    Reason.GANG_INCOMPLETE: 0,
+    Reason.GANG_CANNOT_RESTART: 0,
+    Reason.GANG_STARTS_AGAIN: 0,
+    Reason.GANG_WITHOUT_ROOM: 0,
+    Reason.GANG_MEMBER_WITHOUT_PLACE: 0,
+    Reason.GANG_MEMBER_ENDED: 0,
+    Reason.NO_ROOM: 0,
+    Reason.QUEUE_TOO_SMALL: 2,
+}
+"""Which of a reason's names is a gang's, that of whom the reason is about."""
+_HIDDEN_GANG: Final = "(another user's)"
+
+
 class Names:
     """What Gpus and workloads are called for one viewer."""
 
-    def __init__(self, label: Callable[[tuple[GpuUuid, ...]], str], viewer: Viewer = SEES_ALL) -> None:
-        """`label` gives what people call some Gpus, such as `GPU 0 and GPU 1`."""
+    def __init__(
+        self,
+        label: Callable[[tuple[GpuUuid, ...]], str],
+        viewer: Viewer = SEES_ALL,
+        whose: Mention | None = None,
+    ) -> None:
+        """`label` gives what people call some Gpus, such as `GPU 0 and GPU 1`; `whose`: see `of`."""
         self.label = label
         self.viewer = viewer
+        self._hides_gangs = whose is not None and not viewer.knows(whose)
         self._told: dict[int, tuple[Why, Parts]] = {}
 
     @classmethod
-    def of(cls, state: NodeState, viewer: Viewer = SEES_ALL) -> Names:
-        """As the Gpus of `state` are called."""
-        return cls(state.label, viewer)
+    def of(cls, state: NodeState, viewer: Viewer = SEES_ALL, whose: Mention | None = None) -> Names:
+        """As the Gpus of `state` are called. Reasons about `whose` name its gang to who may read that."""
+        return cls(state.label, viewer, whose)
+
+    def in_words(self, why: Why) -> tuple[str, ...]:
+        """The names of a reason; a gang's is its owner's."""
+        at = _GANG_AT.get(why.kind)
+        if not self._hides_gangs or at is None or at >= len(why.names):
+            return why.names
+        return (*why.names[:at], _HIDDEN_GANG, *why.names[at + 1 :])
 
     def part(self, mentioned: Mention) -> str | Parts:
         """A workload or a pod; that of another without its name."""
@@ -275,7 +302,7 @@ class _Words:
     def __init__(self, why: Why, names: Names) -> None:
         self._why = why
         self._called = names
-        self.names = why.names
+        self.names = names.in_words(why)
 
     @property
     def who(self) -> str | Parts:

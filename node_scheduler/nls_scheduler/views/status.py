@@ -85,7 +85,7 @@ def gpu_view(state: NodeState, gpu: Gpu, out: Mapping[GpuUuid, Why]) -> dict[str
 def workload_view(state: NodeState, workload: Workload, now: float, names: Names | None = None) -> dict[str, Any]:
     """One workload at `now` (CLOCK_BOOTTIME) with the names that its viewer knows; `None`: all of them.
 
-    Of another user's, neither the name nor the reason is told.
+    Of another user's, neither its name nor its gang's nor the reason is told.
     """
     spec, entry, since = workload.spec, state.plan.get(workload.id), _since(workload)
     names = Names.of(state) if names is None else names
@@ -101,7 +101,7 @@ def workload_view(state: NodeState, workload: Workload, now: float, names: Names
         "limit_bytes": spec.limit_bytes,
         "gpu_count": spec.gpu_count,
         "gpu_count_max": spec.gpu_count_max,
-        "gang": spec.gang,
+        "gang": None if spec.gang is None else names.viewer.calls_gang(spec.gang, workload.mention),
         "gang_size": None if spec.gang is None else spec.gang_size,
         "priority": spec.priority,
         "requeue": spec.requeue,

@@ -36,6 +36,10 @@ class Viewer:
         """What `whose` is called for it."""
         return whose.name if self.knows(whose) else f"another user's {whose.kind}"
 
+    def calls_gang(self, gang: str, whose: Mention) -> str:
+        """What the gang of `whose` is called for it: its owner named it, as the workload."""
+        return gang if self.knows(whose) else "another user's gang"
+
     def calls_cause(self, cause: Mention, whose: Mention) -> str:
         """What `cause` is called for it where that made something necessary for `whose`."""
         return self.calls(cause) if self.knows(whose) else "somebody"
