@@ -391,3 +391,23 @@ def test_a_gang_of_which_one_holds_more_than_its_request_leaves_for_others() -> 
     stage.command("bob", 0.5)
     stage.after(60)
     assert stage.runs("bob")
+
+
+@pytest.mark.parametrize("came_first", [True, False])
+def test_nobody_of_a_gang_is_told_that_it_leaves_for_itself_or_for_a_fellow(came_first: bool) -> None:
+    stage = Stage(1)
+    if came_first:
+        stage.command("other", 0.25)
+        stage.after(5)
+    stage.gang("red", 2, request=0.375, limit=0.75)
+    if not came_first:
+        stage.after(5)
+        stage.command("other", 0.25)
+    stage.after(10)
+    stage.holds("red-0", 0.5625)
+    assert all(stage.plan(name).deadline_at is not None for name in ("red-0", "red-1"))
+    if came_first:
+        assert stage.cause("red-0") is stage.cause("red-1") is None
+        assert stage.reason("red-0") == stage.why(Reason.BURST_NEEDED_BY_REQUESTS, gpus=[0])
+    else:
+        assert stage.cause("red-0") == stage.cause("red-1") == "other"

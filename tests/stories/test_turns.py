@@ -6,6 +6,7 @@ import pytest
 
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import StartProcess, TrimMemory
+from nls_scheduler.core.model.pools import Pool
 from nls_scheduler.core.model.reasons import Reason, Why, said
 from nls_scheduler.core.planning.plan import make_plan
 from stage import TOTAL, Stage
@@ -453,3 +454,16 @@ def test_room_that_is_kept_for_who_starves_is_not_given_back_to_who_has_left_it(
             stage.after(15)
             waited_s += 16
         assert waited_s < 60 + 2 * 32
+
+
+def test_a_gpu_is_kept_neither_from_who_may_not_use_it_nor_from_whom_it_is_kept_for() -> None:
+    second = Pool("second", ("1",), oversubscribe=2.0)
+    stage = Stage(2, oversubscribe=2.0, starvation_s=60.0, pools=(second,))
+    for keeps, waits, pool in (("alice", "bob", "default"), ("carol", "dave", "second")):
+        stage.notebook(keeps, 1.0, pools=(pool,))
+        stage.user_keeps(keeps, 1e6)
+        stage.notebook(waits, 0.5, pools=(pool,))
+        stage.cell_starts(waits)
+    stage.after(100)
+    for waits in ("bob", "dave"):
+        assert stage.reason(waits).because == (Why(Reason.NOBODY_YIELDS),)

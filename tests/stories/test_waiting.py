@@ -6,7 +6,8 @@ from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.pools import Pool
 from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.core.model.reasons import Reason
-from stage import TOTAL, Stage
+from nls_scheduler.core.model.spec import Kind
+from stage import TOTAL, Stage, with_one_small_gpu
 
 
 def full_node(**policy: object) -> Stage:
@@ -233,3 +234,26 @@ def test_who_holds_the_gpus_is_told_by_their_numbers_and_who_came_first_before_w
     assert (stage.home("book"), stage.home("job"), stage.home("training")) == ([0], [0], [1])
     first, second = stage.why(Reason.HELD, "book", "job", gpus=[0]), stage.why(Reason.HELD, "training", gpus=[1])
     assert stage.reason("late") == stage.no_room(1.0, first, second)
+
+
+def test_a_gpu_is_held_only_by_who_is_there_or_comes_there() -> None:
+    """The home of one that waits was changed for another, which is on no Gpu and comes to the one that was its home."""
+    stage = Stage(2, with_one_small_gpu)
+    leavers = []
+    for name, request in (("large", 1.0), ("little", 0.3)):
+        stage.command(name, request)
+        leavers.append(stage.lingers(name))
+    stage.ends("large")
+    stage.notebook("waits", 0.25, 0.25)
+    assert stage.home("waits") == [1]
+    stage.ends("little")
+    comes = stage.node.submit(kind=Kind.COMMAND, request_bytes=TOTAL, limit_bytes=TOTAL)
+    assert stage.node.of_workload(comes).home == (stage.uuid(1),)
+    assert stage.home("waits") == [0]
+    assert stage.reason("waits") == stage.why(Reason.BEING_FREED, gpus=[0])
+    assert stage.cause("waits") is None
+    for process in leavers:
+        process.lingers = False
+    stage.node.sample()
+    stage.node.settle()
+    assert stage.runs("waits")

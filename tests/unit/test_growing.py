@@ -32,7 +32,8 @@ GIB = 2**30
 def grows(stage: Stage, name: str, request: float) -> list[list[int]]:
     """Asks whether it may; the homes that there would be then, in order of their coming."""
     workload, state = stage.workload(name), stage.node.state
-    spec = replace(workload.spec, request_bytes=int(request * TOTAL))
+    spec = workload.spec
+    spec = replace(spec, request_bytes=(size := int(request * TOTAL)), limit_bytes=max(size, spec.limit_bytes))
     after = step(state, ev.WorkloadRespecified(stage.node.now, workload.id, spec))[0]
     check(state, after, workload.id)
     return [[after.gpus[uuid].index for uuid in each.home] for each in after.workloads.values()]
@@ -91,8 +92,54 @@ def test_more_may_be_promised_only_to_who_takes_turns() -> None:
     assert grows(stage, "book 0", 1.0) == [[0], [0]]
 
 
-def test_where_there_are_queues_they_say_who_may_take_from_whom() -> None:
-    assert grows(full(queues=(Queue("default"),)), "book 0", 1.0) == [[0], []]
+def in_queues(quota: float, *, first: tuple[str, int] = ("a", 50), second: tuple[str, int], **wanted: object) -> Stage:
+    """A quarter and then a half of one Gpu, each in its queue with its priority; all queues but c have that quota."""
+    queues = Queue("a", quota={"*": quota}), Queue("b", quota={"*": quota}), Queue("c", over_quota_weight={"*": 0.0})
+    stage = Stage(1, queues=queues)
+    stage.notebook("grows", 0.25, 0.25, queue=first[0], priority=first[1])
+    stage.after(5)
+    stage._submit("other", wanted.pop("kind", Kind.NOTEBOOK), 0.5, 0.5, {"queue": second[0], "priority": second[1]})
+    assert stage.runs("grows", "other")
+    return stage
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize(
+    ("quota", "first", "second"),
+    [
+        (2.0, ("a", 100), ("a", 100)),
+        (2.0, ("a", 50), ("b", 100)),
+        (2.0, ("a", 50), ("b", 50)),
+        (2.0, ("a", 50), ("a", 50)),
+        (2.0, ("a", 150), ("a", 100)),
+        (0.5, ("a", 50), ("b", 50)),
+        (0.0, ("a", 50), ("b", 50)),
+    ],
+)
+def test_with_queues_it_takes_from_nobody_from_whom_a_newcomer_could_not_take_and_keeps_its_own_home(
+    quota: float, first: tuple[str, int], second: tuple[str, int], kind: Kind
+) -> None:
+    stage = in_queues(quota, first=first, second=second, kind=kind)
+    with pytest.raises(Problem, match=r"nothing is changed: it would (take the guarantee of another|lose its own)"):
+        grows(stage, "grows", 0.75)
+    assert grows(stage, "grows", 0.5) == [[0], [0]]
+
+
+def test_with_queues_it_takes_from_a_queue_above_its_share_and_from_a_lower_priority_of_its_own() -> None:
+    assert grows(in_queues(2.0, second=("c", 50)), "grows", 0.75) == [[0], []]
+    assert grows(in_queues(2.0, second=("a", 0)), "grows", 0.75) == [[0], []]
+
+
+def test_with_queues_a_command_that_would_not_come_back_is_not_stopped_for_it() -> None:
+    with pytest.raises(Problem, match=r"its own guarantee|the guarantee of another"):
+        grows(in_queues(2.0, second=("a", 0), kind=Kind.COMMAND), "grows", 0.75)
+
+
+def test_with_queues_who_waits_may_ask_for_anything_and_who_asks_for_less_takes_nothing() -> None:
+    stage = in_queues(2.0, second=("a", 50))
+    stage.notebook("waits", 0.5, queue="a", priority=50)
+    assert grows(stage, "waits", 1.0) == [[0], [0], []]
+    assert grows(stage, "grows", 0.125) == [[0], [0], []]
 
 
 def test_the_daemon_refuses_it_and_changes_nothing(tmp_path: Path) -> None:

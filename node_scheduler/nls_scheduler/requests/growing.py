@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nls_scheduler.core.model.queues import Tree
 from nls_scheduler.core.planning.homes.paper import Paper
+from nls_scheduler.core.planning.homes.queue_ledger import Ledger
 from nls_scheduler.wire.errors import impossible
 
 if TYPE_CHECKING:
     from nls_scheduler.core.model.gpu import Gpu
     from nls_scheduler.core.model.ids import WorkloadId
+    from nls_scheduler.core.model.spec import WorkloadSpec
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
     from nls_scheduler.wire.errors import Problem
@@ -19,18 +22,56 @@ def check(before: NodeState, after: NodeState, changed: WorkloadId) -> None:
     """Raises Problem where somebody's guarantee would not hold any more; `after` is `before` with the change.
 
     What was admitted first with less would otherwise go before who was admitted later, with all that it grows to. Where
-    there are queues, they say who may take from whom.
+    there are queues, it takes only from whom it could take as a newcomer that asks for as much; and it keeps a home.
     """
-    admitted = [w.id for w in before.workloads.values() if w.home and w.id != changed]
-    homeless = [key for key in admitted if key in after.workloads and not after.workloads[key].home]
-    if homeless and not before.policy.queues:
-        whose = "another workload" if len(homeless) == 1 else f"{len(homeless)} other workloads"
+    losers = [w for w in before.workloads.values() if w.home and w.id != changed and w.id in after.workloads]
+    losers = [w for w in losers if not after.workloads[w.id].home]
+    if before.policy.queues:
+        losers = _who_is_not_to_lose(before, after, changed, losers)
+    if losers:
+        whose = "another workload" if len(losers) == 1 else f"{len(losers)} other workloads"
         raise _refused(f"it would take the guarantee of {whose}")
     workload = after.workloads[changed]
     if workload.given_home is None and workload.spec.request_bytes > before.workloads[changed].spec.request_bytes:
         full = _full_without_it(after, workload)
         if full is not None:
             raise _refused(f"nobody on {full.label} can make room, whose requests would be more than it has")
+
+
+def _who_is_not_to_lose(
+    before: NodeState, after: NodeState, changed: WorkloadId, losers: list[Workload]
+) -> list[Workload]:
+    """Those of `losers` who lose their homes to `changed` against the rules of the queues.
+
+    Who waited is a newcomer, and who asks for no more takes nothing. Raises Problem where `changed` loses its own home.
+    """
+    workload, spec = after.workloads[changed], before.workloads[changed].spec
+    if not before.workloads[changed].home or not _asks_for_more(before, spec, workload.spec):
+        return []
+    if not workload.home:
+        raise _refused("it would lose its own guarantee")
+    ledger, alive = Ledger(after), [w for w in after.workloads.values() if w.takes_part]
+    homes = {w.id: home for w in before.workloads.values() if (home := w.home)}
+    for other in alive:
+        if other.id != changed:
+            ledger.count(other, homes.get(other.id, ()))
+    ledger.ask(alive, homes)
+    wronged = []
+    takes = {pool: ledger.demand(workload.spec, pool, gpus) for pool, gpus in ledger.pools_of(workload.home).items()}
+    for loser in sorted(losers, key=lambda w: w.spec.request_bytes):  # whoever brings a queue down to its share is last
+        pools = takes.keys() & ledger.pools_of(loser.home).keys()
+        if loser.given_home is None and any(ledger.may_displace(workload, loser, pool, takes[pool]) for pool in pools):
+            ledger.count(loser, loser.home, -1)
+        else:
+            wronged.append(loser)
+    return wronged
+
+
+def _asks_for_more(state: NodeState, old: WorkloadSpec, new: WorkloadSpec) -> bool:
+    """Whether it counts for more than before, or in another queue."""
+    tree = Tree(state.policy.queues)
+    larger = new.request_bytes > old.request_bytes or new.gpu_count > old.gpu_count
+    return larger or tree.leaf(new.queue) != tree.leaf(old.queue)
 
 
 def _full_without_it(state: NodeState, workload: Workload) -> Gpu | None:

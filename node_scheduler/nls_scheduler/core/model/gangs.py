@@ -110,6 +110,11 @@ def fellows(state: NodeState, workload: Workload) -> list[Workload]:
     return [w for w in state.workloads.values() if w.id != workload.id and key_of(w.spec) == key]
 
 
+def is_fellow(one: Workload, other: Workload) -> bool:
+    """Whether they are of one gang; each is its own."""
+    return one.spec.gang is not None and key_of(one.spec) == key_of(other.spec)
+
+
 def rank(state: NodeState, workload: Workload) -> int:
     """Its number in its gang, from 0: the first to come is 0. The same again after a restart of the same members."""
     key = key_of(workload.spec)

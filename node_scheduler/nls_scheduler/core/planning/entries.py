@@ -109,8 +109,9 @@ def _cause(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Wor
     if target != workload.current:
         if _is_guest(draft, workload) and (claimant := draft.claimant(workload)) is not None:
             return claimant
-        if key in draft.homes.moved_for:
-            return draft.homes.moved_for[key]
+        moved_for = draft.homes.moved_for.get(key)
+        if moved_for is not None and (workload.current or _is_to_be_on(draft, moved_for, target)):
+            return moved_for
     if workload.current or not workload.wants_gpu or _is_out_of_service(draft, key):
         return None
     return _holder(draft, workload, target)
@@ -146,6 +147,14 @@ def _holder(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Wo
     targets, there = draft.rooms.target, {w.id: w for uuid in target for w in draft.state.on(uuid)}
     there.pop(workload.id, None)
     return max(there, key=lambda k: (targets.get(k, ()) != there[k].current, there[k].size_bytes, k), default=None)
+
+
+def _is_to_be_on(draft: Draft, workload: WorkloadId | None, gpus: tuple[GpuUuid, ...]) -> bool:
+    """Whether `workload` is on one of `gpus`, or is to come there."""
+    if workload is None:
+        return False
+    there = (*draft.state.workloads[workload].current, *draft.rooms.target.get(workload, ()))
+    return not set(there).isdisjoint(gpus)
 
 
 def _reason(
@@ -247,7 +256,7 @@ def _why_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], ca
     if workload.phase in (Phase.QUEUED, Phase.SUSPENDED):
         lacking = tuple(u for u in target if not _may_come(draft, workload, u))
     if lacking:
-        holder = cause if lacking == target else _cause(draft, workload, lacking)
+        holder = cause if _is_to_be_on(draft, cause, lacking) else _holder(draft, workload, lacking)
         if holder is None:
             return Why(Reason.BEING_FREED, gpus=lacking)
         return _as_before(draft, workload, Reason.HELD, lacking, who=_mentions(draft, holder))

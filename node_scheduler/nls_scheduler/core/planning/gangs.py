@@ -37,8 +37,9 @@ def leave_together(draft: Draft, gangs: Mapping[GangKey, Gang]) -> None:
         if not without:
             continue
         claims = {w.id: draft.claimed_since(w) for w in without if w.present}
-        first = min(without, key=lambda w: (claims.get(w.id) is None, claims.get(w.id) or 0.0))
-        since, cause = claims.get(first.id), draft.cause.get(first.id) or draft.claimant(first)
+        without.sort(key=lambda w: (claims.get(w.id) is None, claims.get(w.id) or 0.0))
+        first, causes = without[0], (draft.cause.get(w.id) or draft.claimant(w) for w in without)
+        since, cause = claims.get(first.id), next((each for each in causes if each is not None), None)
         why = gang.why_not_without(first)
         for workload in gang.members:
             if workload not in without:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from nls_scheduler.core.model.gangs import is_fellow
 from nls_scheduler.core.planning.homes.paper import Paper
 from nls_scheduler.core.planning.making_room.rooms import has_room
 from nls_scheduler.core.planning.making_room.victims import harm
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
     from nls_scheduler.core.model.reasons import Reason, Why
@@ -131,8 +132,14 @@ class Draft:
         return min(times, default=None)
 
     def claimant(self, workload: Workload) -> WorkloadId | None:
-        """Who has waited longest for `workload` to leave where it is."""
-        return min(self._claims(workload), default=(0.0, None))[1]
+        """Who has waited longest for `workload` to leave where it is, of all but its own gang."""
+        return min(self._of_others(self._claims(workload), workload), default=(0.0, None))[1]
+
+    def _of_others(
+        self, claims: Iterable[tuple[float, WorkloadId]], victim: Workload
+    ) -> list[tuple[float, WorkloadId]]:
+        """Those `claims` that are not of the gang of `victim`: nobody leaves for itself or one of its own."""
+        return [claim for claim in claims if not is_fellow(self.state.workloads[claim[1]], victim)]
 
     def _claims(self, workload: Workload) -> list[tuple[float, WorkloadId]]:
         return [claim for uuid in workload.current for claim in self._claims_on(uuid, workload)]
@@ -183,16 +190,19 @@ class Draft:
             return left  # it was to come here only since it leaves for another
         owed = self._claims_of(self._who_is_owed(gpu), victim)
         if owed:
-            since, self.cause[victim.id] = next(self._unmet(gpu, owed), owed[0])
+            unmet = [*self._unmet(gpu, owed)] or owed
+            since = unmet[0][0]
+            if others := self._of_others(unmet, victim) or self._of_others(owed, victim):
+                self.cause[victim.id] = others[0][1]
             if gpu in victim.current:
                 self.since[victim.id] = since
             return left
-        if comes := self._claims_of(self._who_comes(gpu), victim):
+        if comes := self._of_others(self._claims_of(self._who_comes(gpu), victim), victim):
             self.cause[victim.id] = comes[0][1]
             return left
         # Whoever claimed the room is there already; who was there before it has claimed nothing.
         came = [w for w in self.rooms.members(gpu) if (w.resident_since or 0.0) >= (victim.resident_since or 0.0)]
-        guaranteed = [w for w in came if w.over_request_bytes == 0]
+        guaranteed = [w for w in came if w.over_request_bytes == 0 and not is_fellow(w, victim)]
         if guaranteed:
             self.cause[victim.id] = max(guaranteed, key=lambda w: (w.resident_since or 0.0, w.id)).id
         return left

@@ -69,11 +69,7 @@ def _waits_actively(waiter: Workload) -> bool:
 def _replace_holders(draft: Draft, waiter: Workload) -> None:
     options = [o for uuid in draft.rooms.gpus if (o := _option(draft, waiter, uuid)) is not None]
     if not options:
-        kept = next(iter(draft.rooms.kept_for.items()), None)
-        why = Why(Reason.NOBODY_YIELDS)
-        if kept is not None:
-            why = Why(Reason.KEPT_FOR, gpus=(kept[0],), who=(draft.state.workloads[kept[1]].mention,))
-        draft.waits[waiter.id] = _why_over(waiter, why)
+        draft.waits[waiter.id] = _why_over(waiter, _why_nobody_yields(draft, waiter))
         _name_a_holder(draft, waiter)
         return
     option = min(options, key=lambda o: o.rank)
@@ -95,6 +91,14 @@ def _replace_holders(draft: Draft, waiter: Workload) -> None:
     draft.cause[waiter.id] = option.later[0].id
     for holder in option.later:
         draft.yields.setdefault(holder.id, waiter.id)
+
+
+def _why_nobody_yields(draft: Draft, waiter: Workload) -> Why:
+    """For whom a Gpu is kept that `waiter` could have else; where there is none, that nobody can yield."""
+    for uuid, whose in draft.rooms.kept_for.items():
+        if whose != waiter.id and draft.rooms.may_use(waiter, uuid):
+            return Why(Reason.KEPT_FOR, gpus=(uuid,), who=(draft.state.workloads[whose].mention,))
+    return Why(Reason.NOBODY_YIELDS)
 
 
 def starves(draft: Draft, waiter: Workload) -> bool:
