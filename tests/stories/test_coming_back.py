@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import StartProcess, StopProcess, SuspendProcess
 from nls_scheduler.core.model.reasons import Reason, Why
+from nls_scheduler.core.planning.plan import targets_in
 from stage import TOTAL, Stage, bare
+
+if TYPE_CHECKING:
+    from nls_scheduler.core.model.state import NodeState
 
 
 def test_a_suspend_that_met_a_cell_is_tried_again_as_soon_as_the_cell_has_ended() -> None:
@@ -199,3 +204,25 @@ def test_who_stands_still_away_from_home_is_not_said_to_have_used_more_than_its_
     why = stage.reason("bob")
     assert why.kind is Reason.STANDS_STILL
     assert [each.kind for each in why.because] == [Reason.NOBODY_YIELDS]
+
+
+def test_one_plan_tells_of_all_who_start_together_whether_they_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(1)
+    names = [f"user {number}" for number in range(4)]
+    for name in names:
+        stage.notebook(name, 0.25)
+    stage.health(0, healthy=False)
+    for name in names:
+        stage.cell_starts(name)
+    assert not any(stage.workload(name).present for name in names)
+    assert all(stage.workload(name).sent_off_early for name in names)
+    plans: list[NodeState] = []
+
+    def noted(state: NodeState) -> object:
+        plans.append(state)
+        return targets_in(state)
+
+    monkeypatch.setattr("nls_scheduler.core.step.targets_in", noted)
+    stage.health(0, healthy=True)
+    assert stage.runs(*names)
+    assert len(plans) == 1

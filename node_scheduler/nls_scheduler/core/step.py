@@ -44,6 +44,8 @@ from nls_scheduler.core.recording.of_the_node import record
 from nls_scheduler.core.refusals import refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
     from nls_scheduler.core.model.commands import Command, WorkloadCommand
     from nls_scheduler.core.model.events import Event
     from nls_scheduler.core.model.ids import WorkloadId
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
 
 # What a supervisor may take to carry out a stop, after the grace, before the daemon does it itself.
 _STOP_ANSWER_S = 2.0
+# So many plans are made to find who would stay of several at once, before each is tried alone.
+_PLANS_TOGETHER = 3
 
 
 def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]]:
@@ -71,12 +75,16 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
     state = answer_wanted(state)
     commands: list[Command] = []
     whom = () if state.quiet else [w.id for w in state.workloads.values() if not _is_at_rest(w, plan.entries[w.id])]
-    for workload_id in gangs.side_by_side(state, whom) if whom else ():
+    in_order = gangs.side_by_side(state, whom) if whom else []
+    together: Collection[WorkloadId] | None = None
+    for number, workload_id in enumerate(in_order):
         entry, workload = plan.entries[workload_id], state.workloads[workload_id]
         decided = _decide(state, workload, entry) or _keep_limit(workload) or trims.order(workload, entry)
-        if decided is Order.START and workload.sent_off_early and not _would_stay(state, workload):
-            waits = replace(entry, reason=Why(Reason.BEING_FREED, gpus=entry.target))
-            decided, state = None, replace(state, plan={**state.plan, workload_id: waits})
+        if decided is Order.START and workload.sent_off_early:
+            together = _who_would_stay_together(state, in_order[number:]) if together is None else together
+            if not (workload_id in together if together else _would_stay(state, workload)):
+                waits = replace(entry, reason=Why(Reason.BEING_FREED, gpus=entry.target))
+                decided, state = None, replace(state, plan={**state.plan, workload_id: waits})
         refused = None if decided is None else refusal(state, workload, entry, decided)
         if refused != workload.refused:
             workload = replace(workload, refused=refused)
@@ -257,15 +265,51 @@ def _would_stay(state: NodeState, workload: Workload) -> bool:
     Who is there may be what decides whose turn it is elsewhere, and then on whom it is to leave: it would be started
     and sent away without end.
     """
-    plan, off = state.plan, (Phase.QUEUED, Phase.SUSPENDED, Phase.STARTING)
-    coming = [w for w in (*gangs.fellows(state, workload), workload) if w.phase in off and plan[w.id].target]
+    off = (Phase.QUEUED, Phase.SUSPENDED, Phase.STARTING)
+    coming = [w for w in (*gangs.fellows(state, workload), workload) if w.phase in off and state.plan[w.id].target]
+    then = state
     for one in coming:
-        if one.phase is not Phase.STARTING:
-            state, _ = _order(state, one, plan[one.id], Order.START)
-        pending = state.workloads[one.id].pending
-        state = state if pending is None else record(state, ProcessReady(state.at, one.id, pending.command_id))
-    targets, for_burst = targets_in(state)
-    return all(targets.get(w.id, ()) == plan[w.id].target or w.id in for_burst for w in coming)
+        then = _running(then, one)
+    return not _who_would_leave(state, then, coming)
+
+
+def _who_would_stay_together(state: NodeState, in_order: Sequence[WorkloadId]) -> Collection[WorkloadId]:
+    """Who of those of `in_order` that were sent away early would stay once all who are to start now run.
+
+    One plan for many: nobody where it is but one, or no few plans find any. Who would leave then is left out, and tried
+    again in the next step.
+    """
+    left_out: set[WorkloadId] = set()
+    for _ in range(_PLANS_TOGETHER):
+        then, coming = state, []
+        for workload in (state.workloads[key] for key in in_order if key not in left_out):
+            entry = state.plan[workload.id]
+            if _decide(then, workload, entry) is Order.START and not refusal(then, workload, entry, Order.START):
+                then = _running(then, workload)
+                coming.append(workload)
+        early = [w for w in coming if any(one.sent_off_early for one in (*gangs.fellows(state, w), w))]
+        if not early or (len(early) == 1 and not left_out):
+            break
+        leavers = _who_would_leave(state, then, early)
+        if not leavers:
+            return {w.id for w in early}
+        left_out.update(fellow.id for w in leavers for fellow in (*gangs.fellows(state, w), w))
+    return ()
+
+
+def _running(state: NodeState, workload: Workload) -> NodeState:
+    """`state` once `workload`, which is to start or starts, runs where it is to be."""
+    if workload.phase is not Phase.STARTING:
+        state, _ = _order(state, workload, state.plan[workload.id], Order.START)
+    pending = state.workloads[workload.id].pending
+    return state if pending is None else record(state, ProcessReady(state.at, workload.id, pending.command_id))
+
+
+def _who_would_leave(state: NodeState, then: NodeState, coming: Sequence[Workload]) -> list[Workload]:
+    """Those of `coming` whom a plan for `then` does not leave where that for `state` has them, nor moves for burst."""
+    targets, for_burst = targets_in(then)
+    plan = state.plan
+    return [w for w in coming if targets.get(w.id, ()) != plan[w.id].target and w.id not in for_burst]
 
 
 def _has_just_come(state: NodeState, workload: Workload) -> bool:
