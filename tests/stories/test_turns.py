@@ -467,3 +467,42 @@ def test_a_gpu_is_kept_neither_from_who_may_not_use_it_nor_from_whom_it_is_kept_
     stage.after(100)
     for waits in ("bob", "dave"):
         assert stage.reason(waits).because == (Why(Reason.NOBODY_YIELDS),)
+
+
+def two_that_alternate(request: float, saved: float) -> tuple[Stage, int]:
+    """Half an hour in which alice's cell waits for what others have by turns, and how often those have started then."""
+    stage = Stage(1, oversubscribe=2.0, starvation_s=60.0)
+    stage.notebook("alice", request)
+    stage.holds("alice", saved)
+    stage.user_suspends("alice")
+    for name in ("bob", "carol"):
+        stage.notebook(name, 0.5, 0.5)
+        stage.cell_starts(name)
+    stage.cell_starts("alice")
+    starts = sum(stage.orders(name).count("start") for name in ("bob", "carol"))
+    until = {"bob": 20, "carol": 10}
+    for now in range(1800):
+        for name in ("bob", "carol"):
+            if now == until[name] and stage.workload(name).executing:
+                stage.cell_ends(name)
+            elif now > until[name] and not stage.workload(name).cell_since:
+                stage.cell_starts(name)
+                until[name] = now + 20
+        stage.after(1)
+        if stage.runs("alice"):
+            break
+    return stage, sum(stage.orders(name).count("start") for name in ("bob", "carol")) - starts
+
+
+@pytest.mark.parametrize("more", [0.0, 0.001])
+def test_a_turn_comes_also_for_one_that_was_saved_a_little_above_its_request(more: float) -> None:
+    stage, starts = two_that_alternate(0.75, 0.75 + more)
+    assert stage.runs("alice")
+    assert starts <= 2
+
+
+def test_nobody_leaves_in_vain_for_one_that_is_owed_less_than_it_needs() -> None:
+    """Who is at home within its request would be back with its next cell."""
+    stage, starts = two_that_alternate(0.5, 0.75)
+    assert starts == 0
+    assert stage.reason("alice").kind is Reason.SAVED_ABOVE_REQUEST

@@ -239,8 +239,10 @@ def _who_has_to_leave(draft: Draft, left: list[Left]) -> list[Workload]:
 def _place_borrower(draft: Draft, workload: Workload, wanting: list[Workload]) -> list[Workload]:
     """A place for one that may borrow: where it bursts most, else its home. Returns whom that drives out."""
     if not workload.within_request:
-        # Burst comes after every guarantee.
+        # Burst comes after every guarantee, but for a turn that is long due.
         draft.over.append(workload)
+        if _can_only_take_turns(draft, workload):
+            _keep_turn(draft, workload)
         return []
     if draft.rooms.promises_more:
         with draft.rooms.less_on_paper(_leaving(draft, wanting)):
@@ -253,12 +255,25 @@ def _place_borrower(draft: Draft, workload: Workload, wanting: list[Workload]) -
         return []
     if _stands_away(draft, workload) or not draft.rooms.is_owed(workload):
         draft.over.append(workload)
-        if _is_promised_by_turns(draft, workload) and starves(draft, workload):
-            for uuid in draft.homes.homes[workload.id]:
-                draft.rooms.kept_for.setdefault(uuid, workload.id)
+        _keep_turn(draft, workload)
         return []
     _claim_home(draft, workload)
     return _clear_requests(draft, list(draft.homes.homes[workload.id]))
+
+
+def _keep_turn(draft: Draft, workload: Workload) -> None:
+    """Where more is promised than there is, the home of one whose cell has waited long takes nobody else who comes."""
+    if _is_promised_by_turns(draft, workload) and starves(draft, workload):
+        for uuid in draft.homes.homes[workload.id]:
+            draft.rooms.kept_for.setdefault(uuid, workload.id)
+
+
+def _can_only_take_turns(draft: Draft, workload: Workload) -> bool:
+    """Whether the request of nobody else at home there fits beside its own: who did would be owed its burst as well."""
+    homes, gpus, specs = draft.homes.homes, draft.state.gpus, draft.state.workloads
+    own = {uuid: gpus[uuid].capacity_bytes - workload.spec.request_bytes for uuid in homes[workload.id] if uuid in gpus}
+    others = ((specs[key].spec, uuid) for key, home in homes.items() if key != workload.id for uuid in home)
+    return all(spec.request_bytes > own[uuid] for spec, uuid in others if uuid in own)
 
 
 def _clear_sizes(draft: Draft) -> None:

@@ -78,6 +78,8 @@ def _replace_holders(draft: Draft, waiter: Workload) -> None:
     starving = starves(draft, waiter)
     if starving or not option.later:
         for holder in option.now:
+            if option.later and _comes_back(draft, holder, option.uuid, waiter):
+                continue
             draft.rooms.remove(holder)
             draft.cause[holder.id] = waiter.id
             draft.waits[holder.id] = Why(Reason.NEEDED_WHILE_IDLE, gpus=(option.uuid,), who=(waiter.mention,))
@@ -99,6 +101,12 @@ def _why_nobody_yields(draft: Draft, waiter: Workload) -> Why:
         if whose != waiter.id and draft.rooms.may_use(waiter, uuid):
             return Why(Reason.KEPT_FOR, gpus=(uuid,), who=(draft.state.workloads[whose].mention,))
     return Why(Reason.NOBODY_YIELDS)
+
+
+def _comes_back(draft: Draft, holder: Workload, uuid: GpuUuid, waiter: Workload) -> bool:
+    """Whether it is owed its room on `uuid` with its next cell: that it left before others do would be in vain."""
+    at_home = uuid in draft.homes.homes.get(holder.id, ()) and holder.within_request
+    return at_home and draft.rooms.kept_for.get(uuid) != waiter.id
 
 
 def starves(draft: Draft, waiter: Workload) -> bool:
