@@ -274,7 +274,7 @@ class Arena:
         """What is left in memory, and on disk."""
         spill = self._fds[SPILL]
         on_disk = self._spill_left_bytes(spill) + CHUNK_BYTES * len(self._tails[SPILL].spare) if spill else 0
-        return self.memory_room_bytes + on_disk
+        return max(0, self.memory_room_bytes + on_disk)
 
     def _spill_left_bytes(self, spill: int) -> int:
         return min(self._room.spill_bytes(spill), self._largest_file_bytes - self._tails[SPILL].end)

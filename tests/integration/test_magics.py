@@ -453,7 +453,11 @@ def test_a_suspend_that_cannot_save_says_why_at_once_and_the_notebook_goes_on(bo
     book.gpu("resource.setrlimit(resource.RLIMIT_FSIZE, (1, unlimited[1]))")
     failed = book.fails("%gpu suspend")
     assert failed.ename == "GpuUnavailable"
-    assert "could not be saved, so this notebook keeps its GPU: OSError: [Errno 27] File too large" in failed.evalue
+    assert "could not be saved, so this notebook keeps its GPU: NoRoomError" in failed.evalue
+    assert (
+        "do not fit in the 0 that are left (a file of this process may have 1 B at most, see `ulimit -f`)"
+        in failed.evalue
+    )
     assert book.gpu("resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)\nkept").result == "5"
     assert gpu_pid(book) == pid
     book.run("%gpu suspend")

@@ -282,6 +282,7 @@ def test_a_simulation_that_finds_no_room_on_its_disk_says_what_to_do(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr("os.umask", lambda _: 0o022)  # a daemon's, which would be that of all tests after this one
     socket = tmp_path / "nls.sock"
     assert main(["--socket", str(socket), "up", "--simulate", "1x1GiB"]) == 3
     assert capsys.readouterr().err.endswith(f"The daemon cannot serve {socket}: {tmp_path / 'simulated'}: {tells}")

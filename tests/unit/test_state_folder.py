@@ -147,7 +147,8 @@ def test_a_journal_that_a_group_may_write_or_a_key_that_one_may_read_is_refused(
         state_folder.check(folder)
     (folder / "journal.db").chmod(0o644)
     state_folder.check(folder)
-    (folder / "adoption.key").touch(0o640)
+    (folder / "adoption.key").touch()
+    (folder / "adoption.key").chmod(0o640)
     with pytest.raises(ValueError, match=r"adoption\.key is another user's, or open"):
         state_folder.check(folder)
 
