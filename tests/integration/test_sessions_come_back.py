@@ -86,5 +86,8 @@ def test_what_was_made_in_the_order_of_a_set_or_of_a_hash_fits_still(notebook: A
         pid = notebook.entry(phase="running")["pid"]
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: (notebook.entry()["phase"], notebook.entry()["pid"]) != ("running", pid))
-    assert notebook.run("list(words) == rows, hash('key') == key").result == "(True, True)"
+    said = notebook.run("1").text("stderr")
+    assert notebook.run("hash('key') == key").result == "True"
+    # Every kernel has a seed of its own, and of some sets no way to their order is found: that is told.
+    assert notebook.run("list(words) == rows").result == "True" or "in another order" in said
     assert notebook.run("import os\n'PYTHONHASHSEED' in os.environ").result == "False"
