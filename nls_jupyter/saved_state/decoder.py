@@ -149,7 +149,7 @@ def _in_order(
     try:
         orders = unpickler.load()
     except EOFError:
-        return ()  # mostly pickle keeps it
+        return ()  # there are no sets, or it was saved before their order was
     in_order = {name: [set_orders.put_in_order(*order) for order in orders[name]] for name in orders}
     others = (saved for saved in names if saved.name in wanted and not all(in_order.get(saved.name, ())))
     return tuple(ChangedName(saved.name, saved.type_name, _OTHER_ORDER) for saved in others)

@@ -176,7 +176,7 @@ class Encoder:
         self._encoded.changed += [ChangedName(name, type_name(value), note) for note in self._regions.notes]
 
     def _add_orders(self, names: Iterable[str]) -> None:
-        """Behind all names: in which order the members of sets were that pickle puts into another one."""
+        """Behind all names: the order of the sets that are in the stream, which pickle may change."""
         kept = {name: orders for name in names if (orders := set_orders.to_keep(self._sets.get(name, ())))}
         if not kept:
             return

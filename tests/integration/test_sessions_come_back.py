@@ -51,18 +51,22 @@ def is_as_it_was(notebook: AutoKernel) -> None:
     assert notebook.run("len(ran)").result == str(before + 1)
 
 
+def loses_its_process(notebook: AutoKernel, how: str) -> None:
+    if how == "suspend":
+        notebook.run("%gpu suspend")
+        return
+    notebook.run("%gpu save")
+    pid = notebook.entry(phase="running")["pid"]
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: (notebook.entry()["phase"], notebook.entry()["pid"]) != ("running", pid))
+
+
 @pytest.mark.parametrize("how", ["suspend", "kill"])
 def test_settings_pictures_magics_and_hooks_are_in_force_again(notebook: AutoKernel, how: str) -> None:
     for cell in CELLS:
         assert notebook.run(cell).reply["status"] == "ok"
     is_as_it_was(notebook)
-    if how == "suspend":
-        notebook.run("%gpu suspend")
-    else:
-        notebook.run("%gpu save")
-        pid = notebook.entry(phase="running")["pid"]
-        os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: (notebook.entry()["phase"], notebook.entry()["pid"]) != ("running", pid))
+    loses_its_process(notebook, how)
     said = notebook.run("1").text("stderr")
     assert "kept" in said
     assert "not kept" not in said
@@ -79,13 +83,7 @@ def test_a_task_that_runs_on_without_a_name_is_named_when_it_is_gone(notebook: A
 def test_what_was_made_in_the_order_of_a_set_or_of_a_hash_fits_still(notebook: AutoKernel, how: str) -> None:
     """Rows for a vocabulary, and buckets by hash: as in one process, and what cells start has a seed of its own."""
     notebook.run("words = {f'w{i}' for i in range(300)}\nrows, key = list(words), hash('key')")
-    if how == "suspend":
-        notebook.run("%gpu suspend")
-    else:
-        notebook.run("%gpu save")
-        pid = notebook.entry(phase="running")["pid"]
-        os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: (notebook.entry()["phase"], notebook.entry()["pid"]) != ("running", pid))
+    loses_its_process(notebook, how)
     said = notebook.run("1").text("stderr")
     assert notebook.run("hash('key') == key").result == "True"
     # Every kernel has a seed of its own, and of some sets no way to their order is found: that is told.

@@ -145,10 +145,10 @@ def _all_that_is_new(before: NodeState, state: NodeState) -> list[Workload] | No
 
 
 def _without_its_cell(before: NodeState, old: Workload, workload: Workload) -> Workload:
-    """`workload` with the cell and the times that it had before, where no plan reads them.
+    """`workload` with the cell and the times that it had before, where no plan reads them; else as it is.
 
-    Not of one that has neither a home nor a Gpu. Nor of one that runs where it stays, and holds what it held: there the
-    plan says where somebody is to leave with the least harm, or may be moved.
+    No plan reads those of one that has neither a home nor a Gpu. Nor of one that stays where it runs and holds what it
+    held, unless the last plan has weighed there who is to leave, or may be moved (`NodeState.weighed`).
     """
     cells = {"cell_since": old.cell_since, "idle_since": old.idle_since, "unsaved": old.unsaved}
     if not workload.home and not workload.present:
