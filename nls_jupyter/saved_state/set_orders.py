@@ -25,6 +25,8 @@ _ENTRY_BYTES: Final = 16
 _SMALLEST: Final = 8
 """So many places are in the set itself."""
 _GROWS_FROM: Final = 5
+_QUADRUPLED: Final = 50_000
+"""Of more members a table is doubled when it grows."""
 _LARGEST: Final = 64
 """A table of more places than this for each member is what is left of a much larger set, and is not made again."""
 _MOST: Final = 100_000
@@ -35,6 +37,8 @@ _WORD: Final = 2 * sys.maxsize + 1
 _FURTHEST: Final = 100
 _SMALL: Final = 128
 _TRIES: Final = 200
+_TRIES_FOR_A_BETTER_ONE: Final = 20
+_ROUNDS: Final = 50
 _BUDGET: Final = 20_000
 
 
@@ -88,21 +92,29 @@ def put_in_order(found: set[Any], places: int, order: Sequence[Any]) -> bool:
 def _way_to(members: Sequence[Any], places: int) -> list[Any] | None:
     """How to fill a table so that `members` stand in it in this order; `None`: no way was found.
 
-    Where they may stand is guessed; in a small table, where there are few places behind one, all of it is tried.
+    Where they may stand is guessed; in a small table, where there are few places behind one, all of it is tried. A way
+    without fillers is the better one: the table has no places that were taken once, and what is added later comes to
+    where it would have come in a set from which nothing was ever taken out.
     """
     if len(members) > _MOST or places > max(_SMALLEST, _LARGEST * len(members)):
         return None
     likely = _likely_seats(members, places)
-    guesses = chain([likely] if likely else [], _all_seats(members, places) if places <= _SMALL else ())
-    for seats in islice(guesses, _TRIES):
+    likely_ones = [_fallen_back(likely, members, places), likely] if likely else []
+    guesses = chain(likely_ones, _all_seats(members, places) if places <= _SMALL else ())
+    found: list[Any] | None = None
+    for tries, seats in enumerate(islice(guesses, _TRIES)):
+        if found is not None and tries > _TRIES_FOR_A_BETTER_ONE:
+            break
         way = _way_into(dict(zip(seats, members, strict=True)), places)
-        if way is not None:
-            trial: set[Any] = set()
-            _fill(trial, way, places)
-            is_right = len(trial) == len(members) and all(map(is_, trial, members))
-            if is_right and places_of(trial) == places:
-                return way
-    return None
+        if way is None or (found is not None and len(way) >= len(found)):
+            continue
+        trial: set[Any] = set()
+        _fill(trial, way, places)
+        if len(trial) == len(members) and all(map(is_, trial, members)) and places_of(trial) == places:
+            found = way
+        if found is not None and len(found) == len(members):
+            break
+    return found
 
 
 def _way_into(seats: Mapping[int, Any], places: int) -> list[Any] | None:
@@ -161,6 +173,21 @@ def _likely_seats(members: Sequence[Any], places: int) -> list[int] | None:
     return seats
 
 
+def _fallen_back(likely: Sequence[int], members: Sequence[Any], places: int) -> list[int]:
+    """Who stands behind a free place that it looked at before, and that keeps the order, stands there."""
+    seats = list(likely)
+    for _ in range(_ROUNDS):
+        before = list(seats)
+        for number, member in enumerate(members):
+            first = seats[number - 1] if number else -1
+            last = seats[number + 1] if number + 1 < len(seats) else places
+            earlier = takewhile(partial(ne, seats[number]), _ways(hash(member), places))
+            seats[number] = next((place for place in earlier if first < place < last), seats[number])
+        if seats == before:
+            break
+    return seats
+
+
 def _ways(hashed: int, places: int) -> Iterator[int]:
     """The places that a member looks at, one after another (`set_add_entry` of CPython's Objects/setobject.c)."""
     mask, perturb = places - 1, hashed & _WORD
@@ -201,16 +228,42 @@ class _Filler:
 def _fill(empty: set[Any], way: Sequence[Any], places: int) -> None:
     """Add to an empty set one after another, where it has so many places from the beginning.
 
-    A dict tells how much room is needed before any of it is added; others that are added with it, and taken out again,
-    make that as much as it is to be.
+    A dict tells how much room is needed before any of it is added. For few members that is too little, and what is left
+    of others that were added with them is places that were taken once: they grow into it, as they first did.
     """
     fillers = [each for each in way if type(each) is _Filler]
-    if places == _SMALLEST:
-        empty.update(way)
-    else:
+    added = 0 if fillers or len(way) >= places // 4 else _grow(empty, way, places)
+    if added == 0 and places > _SMALLEST:
         first = way[: places // 2 - 1]
         others = [_Filler(-2 - number) for number in range(max(places // 4, _GROWS_FROM) - len(first))]
         empty.update(dict.fromkeys([*first, *others]))
-        empty.update(way[len(first) :])
         fillers += others
+    empty.update(way[added:])
     empty.difference_update(fillers)
+
+
+def _grow(empty: set[Any], way: Sequence[Any], places: int) -> int:
+    """How many of `way` have made a table of a quarter of its places grow to them (`set_add_entry`); 0: too few can.
+
+    It is they who come to their first place, whatever their order: those in a table that grows come in its own.
+    """
+    taken = set[int]()
+    for member in way:
+        if (first := hash(member) & (places - 1)) in taken:
+            break
+        taken.add(first)
+    small, enough = places // 4, (3 * (places // 4 - 1) + 4) // 5
+    added = min(len(taken), enough)
+    if small < _SMALLEST or not places // 8 <= added <= _QUADRUPLED:
+        return 0
+    some = way[: max(small // 4, _GROWS_FROM)] if small > _SMALLEST else ()
+    empty.update(dict.fromkeys(some))
+    empty.update(way[: added - 1])
+    fillers = [_Filler(number) for number in range(enough - added)]
+    empty.update(fillers)
+    empty.difference_update(fillers)
+    empty.add(way[added - 1])
+    if places_of(empty) != places:
+        empty.clear()
+        return 0
+    return added
