@@ -7,7 +7,7 @@ exchange costs on paper is what really moves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +17,7 @@ from nls_scheduler.core.model.values import computed_once
 from nls_scheduler.core.planning.homes.paper import counts, pinned_to
 from nls_scheduler.core.planning.making_room.cheapest_moves import BUDGET, Piece
 from nls_scheduler.core.planning.making_room.make_room import Demand, make_room, without
+from nls_scheduler.core.planning.making_room.packing import Item, pack
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -51,7 +52,43 @@ def settle_in(paper: Paper, newcomer: Workload) -> bool:
     if home is not None:
         paper.give(newcomer, home)
         return True
-    return _consolidate(paper, newcomer, there)
+    return _settle_beside_all(paper, newcomer, there) or _consolidate(paper, newcomer, there)
+
+
+def _settle_beside_all(paper: Paper, newcomer: Workload, there: _There) -> bool:
+    """A home where nobody who is on a Gpu has to go: who is off has its own elsewhere, which costs nobody anything.
+
+    First where those who are off have room beside all that others hold; then beside what others are promised; then,
+    with whoever may borrow at home elsewhere than where it is.
+    """
+    state = paper.state
+    beside = there.beside_all(newcomer)
+    off = [piece for piece in there.pieces if not state.workloads[piece.id].present]
+    on_paper = [piece for piece in there.pieces if piece in off or state.workloads[piece.id].spec.may_borrow]
+    ways = ((there.free, off), (there.promised, off), (there.promised, on_paper))
+    for pool in paper.pools_for(newcomer):
+        gpus = beside.intersection(paper.open_gpus(newcomer, pool))
+        for room, pieces in ways if gpus else ():
+            home_of = _homes_beside(there, room, pieces, Item(newcomer.spec.request_bytes, gpus))
+            if home_of is not None:
+                *homes, home = home_of
+                change = there.change((home,), {piece.id: uuid for piece, uuid in zip(pieces, homes, strict=True)})
+                _change_homes(paper, newcomer, replace(change, moved=[p.id for p in off if p.id in change.moved]))
+                return True
+    return False
+
+
+def _homes_beside(
+    there: _There, room: Mapping[GpuUuid, int], pieces: Sequence[Piece], wanted: Item
+) -> list[GpuUuid] | None:
+    """A home for each of `pieces` and the last for `wanted`, beside what `room` leaves and what others are promised."""
+    requests = dict.fromkeys(room, 0)
+    for piece in pieces:
+        requests[piece.gpu] += piece.request_bytes
+    if min(there.promised[uuid] + requests[uuid] for uuid in room) < 0:
+        return None
+    items = [Item(piece.request_bytes, piece.others | {piece.gpu}, piece.gpu) for piece in pieces]
+    return pack({uuid: max(0, left + requests[uuid]) for uuid, left in room.items()}, [*items, wanted])
 
 
 def _settle_on_several(paper: Paper, newcomer: Workload) -> bool:
@@ -97,6 +134,10 @@ def repack(paper: Paper, newcomer: Workload) -> bool:
     needed = newcomer.spec.request_bytes * newcomer.fewest_gpus
     if sum(room for room in paper.free.values() if room > 0) < needed:
         return False
+    if newcomer.spec.gpu_count == 1 and not newcomer.present and not paper.oversubscribed:
+        paper.looked_at.costs = True
+        if _settle_beside_all(paper, newcomer, _in_fact(paper)):
+            return True
     admitted = [w for w in paper.admitted() if w.given_home is None and not w.stands_at_home]
     bursters = [w for w in admitted if w.spec.may_borrow]
     movable = [w for w in admitted if w.spec.movable]
@@ -202,6 +243,7 @@ class _There:
         of: the homes, and the Gpus on which anybody may have a new one.
         place: of each, the Gpus on which it is taken to be at home.
         free: what is left on each usable Gpu beside all that is held there.
+        promised: what is left there beside the requests of those who are taken to be at home there.
     """
 
     def __init__(self, paper: Paper) -> None:
@@ -209,12 +251,14 @@ class _There:
         self.of = dict(paper.result.homes), paper.usable
         self._open: dict[tuple[str, ...], frozenset[GpuUuid]] = {}
         self.free = {uuid: paper.state.gpus[uuid].capacity_bytes for uuid in paper.free if uuid in paper.usable}
+        self.promised = dict(self.free)
         self._admitted = paper.admitted()
         self.place = {workload.id: self._place_of(workload) for workload in self._admitted}
         for workload in self._admitted:
             for uuid in self.place[workload.id]:
                 if uuid in self.free:
                     self.free[uuid] -= self.size_bytes(workload)
+                    self.promised[uuid] -= workload.spec.request_bytes
 
     def _place_of(self, workload: Workload) -> tuple[GpuUuid, ...]:
         """Where it is, if its home may be there as well; where it is to be, for all others."""
@@ -243,6 +287,13 @@ class _There:
     def unmoved_by(self, newcomer: Workload) -> set[GpuUuid]:
         """The Gpus with room for all that `newcomer` brings, beside all that is held there."""
         return {uuid for uuid, room in self.free.items() if room >= newcomer.return_bytes}
+
+    def beside_all(self, newcomer: Workload) -> frozenset[GpuUuid]:
+        """The Gpus with room for all that `newcomer` brings beside those who are there and stay."""
+        state = self.paper.state
+        held = {uuid: sum(w.size_bytes for w in state.on(uuid) if w.stays) for uuid in self.free}
+        needed = newcomer.return_bytes
+        return frozenset(u for u, bytes_ in held.items() if state.gpus[u].capacity_bytes - bytes_ >= needed)
 
     def change(self, gpus: Sequence[GpuUuid], moves: Mapping[WorkloadId, GpuUuid]) -> _Change:
         """The newcomer on `gpus`, those of `moves` there, and everybody at home where they are taken to be."""

@@ -1,0 +1,121 @@
+"""A newcomer makes nobody leave a Gpu where there is a way beside all who are on one."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from effort import examples
+
+from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.model.commands import StartProcess, TrimMemory, WorkloadCommand
+from nls_scheduler.core.simulator import GIB, SimulatedNode
+
+if TYPE_CHECKING:
+    from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
+    from nls_scheduler.core.model.workload import Workload
+
+TOTAL = 16
+SECONDS = 200
+
+
+class Seen(NamedTuple):
+    """A workload as an administrator sees it, in whole GiB; `gpu` is `None` for one that is off."""
+
+    request: int
+    held: int
+    gpu: GpuUuid | None
+    stays_with_its_home: bool
+
+
+def moves_nobody(gpus: list[GpuUuid], seen: list[Seen], request: int) -> bool:
+    """Whether some Gpu has room for `request` beside all who are there, and all homes fit somewhere with it there.
+
+    Every way is tried. Those who never borrow and are on a Gpu have their home there; the others have it anywhere.
+    """
+    fixed = [one for one in seen if one.gpu is not None and one.stays_with_its_home]
+    free = [one for one in seen if one not in fixed]
+
+    def fits(room: dict[GpuUuid, int], number: int) -> bool:
+        if min(room.values()) < 0:
+            return False
+        if number == len(free):
+            return True
+        size = free[number].request
+        return any(fits({**room, gpu: room[gpu] - size}, number + 1) for gpu in gpus)
+
+    for gpu in gpus:
+        beside = sum(one.held for one in seen if one.gpu == gpu)
+        room = {uuid: TOTAL - sum(one.request for one in fixed if one.gpu == uuid) for uuid in gpus}
+        if beside + request <= TOTAL and fits({**room, gpu: room[gpu] - request}, 0):
+            return True
+    return False
+
+
+class History:
+    """Some come, some leave, some are sent off their Gpu, the others hold what they like; then the newcomer comes."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.node = SimulatedNode.of(self.chance.choice([2, 2, 3]), TOTAL * GIB)
+        self.ids: list[WorkloadId] = []
+        for _ in range(self.chance.randint(2, 6)):
+            request = self.chance.choice([2, 4, 4, 6, 8])
+            self.ids.append(self._submit(request, self.chance.choice([request, TOTAL, TOTAL])))
+        for workload in list(self.ids):
+            what = self.chance.random()
+            if what < 0.3:
+                self.node.tell(ev.SuspendRequested(self.node.now, workload, "suspended by its user"))
+            elif what < 0.45:
+                self.node.release(workload)
+                self.ids.remove(workload)
+            self.node.settle()
+        for workload in map(self.node.of_workload, self.ids):
+            if workload.current:
+                self._work(workload)
+        self.node.advance(self.chance.choice([0, 30]))
+
+    def _submit(self, request: int, limit: int) -> WorkloadId:
+        workload = self.node.submit(request_bytes=request * GIB, limit_bytes=limit * GIB)
+        self.node.settle()
+        return workload
+
+    def _work(self, workload: Workload) -> None:
+        most = self.node.state.plan[workload.id].allowance_bytes // GIB
+        self.node.hold(workload.id, self.chance.randint(1, max(1, most)) * GIB)
+        if self.chance.random() < 0.6:
+            self.node.start_cell(workload.id)
+        self.node.settle()
+
+    def seen(self) -> list[Seen]:
+        """Everybody; what somebody holds is at least the request."""
+        found = []
+        for workload in map(self.node.of_workload, self.ids):
+            request, held = workload.spec.request_bytes, max(workload.spec.request_bytes, workload.held_bytes)
+            gpu = workload.current[0] if workload.current else None
+            found.append(Seen(request // GIB, -(-held // GIB), gpu, not workload.spec.may_borrow))
+        return found
+
+    def newcomer(self, request: int) -> tuple[bool, list[WorkloadId]]:
+        """Whether it has started in the end, and who was sent off a Gpu for it."""
+        before = len(self.node.history)
+        newcomer = self._submit(request, request)
+        self.node.advance(SECONDS)
+        given = [c for _, commands in self.node.history[before:] for c in commands if isinstance(c, WorkloadCommand)]
+        sent = [c for c in given if c.cause == newcomer and not isinstance(c, StartProcess | TrimMemory)]
+        started = any(isinstance(command, StartProcess) and command.workload == newcomer for command in given)
+        return started, [command.workload for command in sent]
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_a_newcomer_moves_nobody_where_there_is_a_way_beside_all(block: int) -> None:
+    there_was_a_way = 0
+    count = examples(40)
+    for seed in range(block * count, (block + 1) * count):
+        history = History(seed)
+        request = history.chance.choice([8, 12, 16, 16])
+        if moves_nobody(list(history.node.state.gpus), history.seen(), request):
+            assert history.newcomer(request) == (True, []), seed
+            there_was_a_way += 1
+    assert there_was_a_way >= count // 5
