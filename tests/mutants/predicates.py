@@ -224,8 +224,8 @@ PREDICATES = [
         ("_still_seen", "False", "Memory is free when the driver shows it, not when a process says so."),
     ),
     *_of(
-        "core/step.py",
-        ("_keep_limit", "None", "A process above its limit is trimmed, then evicted."),
+        "core/orders/next_order.py",
+        ("keep_limit", "None", "A process above its limit is trimmed, then evicted."),
         ("_interrupt_is_due", "True", "A cell has until interrupt_grace_s before the deadline to end by itself."),
         ("_overdue", "False", "A guarantee is there at its deadline."),
     ),

@@ -222,7 +222,7 @@ def test_one_plan_tells_of_all_who_start_together_whether_they_stay(monkeypatch:
         plans.append(state)
         return targets_in(state)
 
-    monkeypatch.setattr("nls_scheduler.core.step.targets_in", noted)
+    monkeypatch.setattr("nls_scheduler.core.orders.who_would_stay.targets_in", noted)
     stage.health(0, healthy=True)
     assert stage.runs(*names)
     assert len(plans) == 1

@@ -15,8 +15,9 @@ from nls_scheduler.core.model.commands import ReportRefusal, SetTimer, WorkloadC
 from nls_scheduler.core.model.ids import ProcessId
 from nls_scheduler.core.model.reasons import NOTHING
 from nls_scheduler.core.model.workload import Frozen, Order, Phase
+from nls_scheduler.core.orders import next_order, who_would_stay
+from nls_scheduler.core.orders.refusals import refusal
 from nls_scheduler.core.planning.plan import Plan, make_plan, targets_in
-from nls_scheduler.core.refusals import refusal
 from stage import TOTAL, Stage
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 def believes_in_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a step does that has lost sight of what is there in fact."""
     for name in ("has_room", "have_room"):
-        monkeypatch.setattr(steps, name, lambda *_: True)
+        monkeypatch.setattr(next_order, name, lambda *_: True)
 
 
 def plans(monkeypatch: pytest.MonkeyPatch, stage: Stage, **wrong: dict[str, object]) -> None:
@@ -44,7 +45,7 @@ def plans(monkeypatch: pytest.MonkeyPatch, stage: Stage, **wrong: dict[str, obje
 
     monkeypatch.setattr(steps, "make_plan", wrongly)
     targets = {stage.workload(n).id: fields["target"] for n, fields in wrong.items() if "target" in fields}
-    monkeypatch.setattr(steps, "targets_in", lambda state: ({**targets_in(state)[0], **targets}, frozenset()))
+    monkeypatch.setattr(who_would_stay, "targets_in", lambda state: ({**targets_in(state)[0], **targets}, frozenset()))
 
 
 def next_step(stage: Stage) -> tuple[NodeState, list[Command]]:

@@ -14,8 +14,9 @@ from nls_scheduler.core.model.gangs import fellows
 from nls_scheduler.core.model.ids import WorkloadId
 from nls_scheduler.core.model.spec import Kind
 from nls_scheduler.core.model.workload import Phase
+from nls_scheduler.core.orders.giving import outstanding
 from nls_scheduler.core.planning.making_room.rooms import out_of_service
-from nls_scheduler.core.step import outstanding, step
+from nls_scheduler.core.step import step
 from nls_scheduler.daemon.bounds import Turnstile
 from nls_scheduler.daemon.connected import viewer_of
 from nls_scheduler.daemon.loop import Loop
