@@ -1,4 +1,4 @@
-"""A newcomer makes nobody leave a Gpu where there is a way beside all who are on one."""
+"""Nobody has to leave a Gpu for one that comes, or comes back, where there is a way beside all who are on one."""
 
 from __future__ import annotations
 
@@ -53,8 +53,34 @@ def moves_nobody(gpus: list[GpuUuid], seen: list[Seen], request: int) -> bool:
     return False
 
 
+def one_exchange_moves_nobody(node: SimulatedNode, comer: Workload) -> bool:
+    """Whether `comer`, which is off, has room at home, or would have it elsewhere with one other home changed at most.
+
+    The other one is on the home of `comer`, borrows there, and would be at home there instead.
+    """
+    others = [w for w in node.state.workloads.values() if w.id != comer.id]
+    request = comer.spec.request_bytes
+
+    def beside(uuid: GpuUuid) -> int:
+        there = [w for w in others if w.current == (uuid,)]
+        return TOTAL * GIB - sum(max(w.held_bytes, w.spec.request_bytes) for w in there)
+
+    def promised(uuid: GpuUuid) -> int:
+        return TOTAL * GIB - sum(w.spec.request_bytes for w in others if w.home == (uuid,))
+
+    (home,) = comer.home
+    borrowers = [w for w in others if w.current == (home,) and w.home != (home,) and w.spec.may_borrow]
+    for uuid in node.state.gpus:
+        left, at_home = promised(uuid), promised(home)
+        leavers = [w.spec.request_bytes for w in borrowers if w.home == (uuid,)]
+        fits = left >= request or any(left + size >= request and at_home >= size for size in leavers)
+        if beside(uuid) >= max(request, comer.return_bytes) and fits:
+            return True
+    return False
+
+
 class History:
-    """Some come, some leave, some are sent off their Gpu, the others hold what they like; then the newcomer comes."""
+    """Some come, some leave, some are sent off their Gpu, the others hold what they like; then one comes."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -100,7 +126,16 @@ class History:
     def newcomer(self, request: int) -> tuple[bool, list[WorkloadId]]:
         """Whether it has started in the end, and who was sent off a Gpu for it."""
         before = len(self.node.history)
-        newcomer = self._submit(request, request)
+        return self._after(before, self._submit(request, request))
+
+    def comes_back(self, workload: WorkloadId) -> tuple[bool, list[WorkloadId]]:
+        """As `newcomer`, for one that was off and whose user begins a cell."""
+        before = len(self.node.history)
+        self.node.start_cell(workload)
+        self.node.settle()
+        return self._after(before, workload)
+
+    def _after(self, before: int, newcomer: WorkloadId) -> tuple[bool, list[WorkloadId]]:
         self.node.advance(SECONDS)
         given = [c for _, commands in self.node.history[before:] for c in commands if isinstance(c, WorkloadCommand)]
         sent = [c for c in given if c.cause == newcomer and not isinstance(c, StartProcess | TrimMemory)]
@@ -117,5 +152,18 @@ def test_a_newcomer_moves_nobody_where_there_is_a_way_beside_all(block: int) -> 
         request = history.chance.choice([8, 12, 16, 16])
         if moves_nobody(list(history.node.state.gpus), history.seen(), request):
             assert history.newcomer(request) == (True, []), seed
+            there_was_a_way += 1
+    assert there_was_a_way >= count // 5
+
+
+@pytest.mark.parametrize("block", range(5))
+def test_one_that_comes_back_moves_nobody_where_one_exchange_of_homes_is_enough(block: int) -> None:
+    there_was_a_way = 0
+    count = examples(60)
+    for seed in range(block * count, (block + 1) * count):
+        history = History(seed)
+        off = [w for w in map(history.node.of_workload, history.ids) if w.home and not w.present and w.within_request]
+        if off and one_exchange_moves_nobody(history.node, off[0]):
+            assert history.comes_back(off[0].id) == (True, []), seed
             there_was_a_way += 1
     assert there_was_a_way >= count // 5

@@ -186,7 +186,10 @@ def test_who_has_lost_its_home_does_not_stay_beside_a_stranger() -> None:
 
 
 def test_who_has_lost_its_home_stays_where_nobody_needs_its_place_yet() -> None:
-    """GPU 1 is full on paper, of notebooks that are away: who is owed the room of GPU 0 uses GPU 1 meanwhile."""
+    """GPU 1 is full on paper, of notebooks that are away: who is owed the room of GPU 0 uses GPU 1 meanwhile.
+
+    It stays there when they come back, and the last of them is at home on GPU 0 instead.
+    """
     stage = owed(2)
     for name in ("a1", "a2", "b1", "b2"):
         stage.notebook(name, 0.5, 0.5, queue=name[0])
@@ -203,7 +206,7 @@ def test_who_has_lost_its_home_stays_where_nobody_needs_its_place_yet() -> None:
     assert (stage.gpu("b1"), stage.gpu("owner")) == (1, 1)
     stage.cell_starts("b2")
     assert stage.runs("b1", "b2", "owner")
-    assert stage.gpu("owner") == 0
+    assert (stage.gpu("owner"), stage.gpu("b2")) == (1, 0)
     assert stage.phase(guest) in ("queued", "suspended")
 
 

@@ -197,8 +197,9 @@ def test_when_an_owner_comes_back_the_idle_borrower_goes_home_and_the_one_that_c
 
 
 def test_who_holds_too_much_beside_an_owner_that_comes_back_goes_where_there_is_room_for_it() -> None:
+    """The owner's home was given by the cluster: it can be nowhere else."""
     stage = Stage(2)
-    stage.notebook("owner", 0.5, 0.5)
+    stage.notebook("owner", 0.5, 0.5, given_home=(stage.uuid(0),))
     stage.user_suspends("owner")
     stage.command("blocker")
     stage.notebook("alice")
@@ -208,6 +209,36 @@ def test_who_holds_too_much_beside_an_owner_that_comes_back_goes_where_there_is_
     stage.cell_starts("owner")
     assert stage.runs("owner", "alice")
     assert (stage.gpu("owner"), stage.gpu("alice")) == (0, 1)
+
+
+def test_an_owner_that_comes_back_is_at_home_where_nobody_has_to_go_for_it() -> None:
+    """GPU 1 is empty: `alice`, whose cell runs, borrows GPU 0, and is at home there from now on."""
+    stage = Stage(2)
+    stage.notebook("owner", 1.0, 1.0)
+    stage.user_suspends("owner")
+    stage.command("blocker", 0.75)
+    stage.notebook("alice", 0.25, 1.0)
+    stage.cell_starts("alice")
+    stage.ends("blocker")
+    assert (stage.home("owner"), stage.home("alice"), stage.gpu("alice")) == ([0], [1], 0)
+    stage.cell_starts("owner")
+    assert (stage.gpu("owner"), stage.gpu("alice"), stage.home("alice")) == (1, 0, [0])
+    assert stage.orders("alice") == ["start"]
+
+
+def test_an_owner_that_comes_back_has_another_home_where_there_is_room() -> None:
+    stage = Stage(2)
+    stage.notebook("owner", 0.5, 0.5)
+    stage.user_suspends("owner")
+    stage.command("blocker")
+    stage.notebook("alice")
+    stage.cell_starts("alice")
+    stage.holds("alice", 0.9)
+    stage.ends("blocker")
+    assert (stage.home("owner"), stage.gpu("alice")) == ([0], 0)
+    stage.cell_starts("owner")
+    assert (stage.home("owner"), stage.gpu("owner")) == ([1], 1)
+    assert stage.orders("alice") == ["start"]
 
 
 def test_who_makes_room_for_one_that_is_driven_home_has_no_longer_than_that_one_has() -> None:

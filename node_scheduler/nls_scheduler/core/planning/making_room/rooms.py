@@ -182,6 +182,13 @@ class Rooms:
             and not self._is_kept_from(workload, uuid)
         )
 
+    def takes_in_full(self, workload: Workload, uuid: GpuUuid) -> bool:
+        """Whether `workload` has room on `uuid` if it is at home there: nobody in the draft has to leave or yield."""
+        if uuid not in self.gpus or self._is_kept_from(workload, uuid):
+            return False
+        paper, left = self.left_bytes(uuid)
+        return paper >= workload.spec.request_bytes and left >= self.size_on(workload, uuid)
+
     def _is_kept_from(self, workload: Workload, uuid: GpuUuid) -> bool:
         """Whether `uuid` is kept for another; who is there stays."""
         stays = workload.stays and uuid in workload.current

@@ -84,6 +84,19 @@ class Draft:
             self._paper = Paper.having(self.state, self.homes)
         return self._paper.exchange(one, other)
 
+    def be_at_home(self, workload: Workload, gpu: GpuUuid) -> bool:
+        """`workload`, which has a home, has it on `gpu` from now on, if it may. False: nothing is changed."""
+        if self.homes.left.get(gpu, 0) < workload.spec.request_bytes:
+            return False
+        self._paper = self._paper or Paper.having(self.state, self.homes)
+        checkpoint = self._paper.checkpoint()
+        self._paper.take(workload)
+        if not self._paper.may_have_home(workload, (gpu,)):
+            self._paper.roll_back(checkpoint)
+            return False
+        self._paper.give(workload, (gpu,))
+        return True
+
     def harm(self, victim: Workload) -> tuple[bool, int, int, int, float, float, str]:
         """`victims.harm` now."""
         return harm(victim, self.state.at)

@@ -1,6 +1,7 @@
-"""When one of two has to leave a Gpu, the one whose leaving harms less goes, although the other one only borrows there.
+"""Homes that change while places are given, as they cost nothing on a plain server and moves do. Pure.
 
-Homes cost nothing to exchange on a plain server: the borrower gets the home of the one that goes. Pure.
+When one of two has to leave a Gpu, the one whose leaving harms less goes, although the other one only borrows there:
+the borrower gets the home of the one that goes. Who comes back to where somebody would have to go is at home elsewhere.
 """
 
 from __future__ import annotations
@@ -26,6 +27,27 @@ def least_harm(draft: Draft, borrower: Workload, uuid: GpuUuid) -> Workload:
         if leaver is borrower or draft.exchange(leaver, borrower):
             return leaver
     return borrower
+
+
+def be_at_home_with_room(draft: Draft, comer: Workload) -> None:
+    """One that comes back, and for which somebody would have to leave its home, has another one where nobody has to.
+
+    That is where there is room, or where one is at home that borrows where `comer` was.
+    """
+    home, rooms = draft.homes.homes[comer.id], draft.rooms
+    if not _may_be_at_home_elsewhere(comer) or rooms.promises_more or rooms.takes_in_full(comer, home[0]):
+        return
+    with_room = [uuid for uuid in rooms.gpus if uuid not in home and rooms.takes_in_full(comer, uuid)]
+    if any(draft.be_at_home(comer, uuid) for uuid in with_room):
+        return
+    free = (w for w in rooms.members(home[0]) if _is_free_to_leave(w, home[0]))
+    borrowers = [w for w in free if draft.homes.homes[w.id][0] in with_room]
+    any(draft.exchange(comer, borrower) for borrower in borrowers)
+
+
+def _may_be_at_home_elsewhere(comer: Workload) -> bool:
+    is_free = comer.given_home is None and comer.stands_on is None and comer.spec.gang is None
+    return is_free and not comer.present and comer.spec.gpu_count == 1 and not comer.spec.elastic
 
 
 def _may_be_exchanged(draft: Draft, borrower: Workload, uuid: GpuUuid) -> bool:

@@ -15,7 +15,7 @@ from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.homes.paper import admission_order
 from nls_scheduler.core.planning.making_room.rooms import Rooms
 from nls_scheduler.core.planning.places.draft import Draft, Left
-from nls_scheduler.core.planning.places.exchanges import least_harm
+from nls_scheduler.core.planning.places.exchanges import be_at_home_with_room, least_harm
 from nls_scheduler.core.planning.places.turns import starves
 from nls_scheduler.core.planning.places.under_way import chosen_together, in_vain, send_on
 
@@ -70,6 +70,7 @@ def _place(state: NodeState, homes: Homes, wanting: list[Workload], bound: dict[
         takes_turns = workload.spec.can_take_turns
         is_owed = not takes_turns or (workload.within_request and draft.rooms.is_owed(workload))
         if is_owed and not _stands_away(draft, workload):
+            be_at_home_with_room(draft, workload)
             _claim_home(draft, workload)
         else:
             draft.over.append(workload)
@@ -257,6 +258,7 @@ def _place_borrower(draft: Draft, workload: Workload, wanting: list[Workload]) -
         draft.over.append(workload)
         _keep_turn(draft, workload)
         return []
+    be_at_home_with_room(draft, workload)
     _claim_home(draft, workload)
     return _clear_requests(draft, list(draft.homes.homes[workload.id]))
 
