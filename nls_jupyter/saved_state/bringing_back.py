@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.saved_state import recipes
 from nls_jupyter.saved_state.blobs import read_blob
-from nls_jupyter.saved_state.decoder import RestoreReport, decode
+from nls_jupyter.saved_state.decoder import Into, RestoreReport, decode
 from nls_jupyter.saved_state.manifest import MissingName, describe, is_beside
 from nls_jupyter.saved_state.store import Reader
 from nls_jupyter.saved_state.watchdog import SaveEndsError
@@ -69,6 +69,7 @@ class BringingBack:
         restored: list[str] = []
         missing: list[MissingName] = []
         changed: list[ChangedName] = []
+        into = Into(self.namespace, self.carried.alive)
         for component in self.carried.components:
             progress()
             if not due(component):
@@ -76,7 +77,7 @@ class BringingBack:
                 continue
             self.on_component(component.key)
             wanted = set(component.reasons)
-            report = decode(Reader(self.arena, component.stored, progress), self.namespace, component.names, wanted)
+            report = decode(Reader(self.arena, component.stored, progress), into, component.names, wanted)
             beside, refused = self._put_beside(report.restored)
             lost = [*report.missing, *refused]
             component.reasons = {name.name: name.reason for name in lost}

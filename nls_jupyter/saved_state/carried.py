@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.saved_state.alive import Alive
 from nls_jupyter.saved_state.manifest import ChangedName, Manifest, MissingName, SavedName
 
 if TYPE_CHECKING:
@@ -74,10 +75,11 @@ class CarriedComponent:
 
 
 class Carried:
-    """All that is carried over at a time."""
+    """All that is carried over at a time, and what is back of it: later tries leave that as it is by then."""
 
     def __init__(self) -> None:
         self.components: list[CarriedComponent] = []
+        self.alive = Alive()
 
     def forget(self, names: Container[str]) -> None:
         """Their names are bound again, or nobody wants them back."""
@@ -111,19 +113,21 @@ class Carried:
 
     @classmethod
     def of_index(cls, content: Mapping[str, Any], contents: Contents) -> Carried:
-        """All of a committed state: what it had carried over itself, and what it saved, of which nothing is back yet.
+        """All of a committed state: what it saved, of which nothing is back yet, and what it had carried over itself.
+
+        In this order: what both lead to is as it was saved last.
 
         Args:
             content: its index.
             contents: what the index refers to.
         """
         carried = cls()
-        for entry in content["carried"]:
-            names = [SavedName(**name) for name in entry["names"]]
-            carried.components.append(CarriedComponent(contents.stored(entry), names, dict(entry["reasons"])))
         saved = iter(Manifest.from_json(content["manifest"]).saved)
         for entry in content["components"]:
             names = list(islice(saved, entry["names"]))
             reasons = dict.fromkeys((name.name for name in names), "not tried yet")
             carried.components.append(CarriedComponent(contents.stored(entry), names, reasons))
+        for entry in content["carried"]:
+            names = [SavedName(**name) for name in entry["names"]]
+            carried.components.append(CarriedComponent(contents.stored(entry), names, dict(entry["reasons"])))
         return carried

@@ -85,6 +85,10 @@ def _begin(kind: type, give: Callable[..., Any], *parts: tuple[str, bool, Any]) 
     return kind
 
 
+#: What gives an empty class its names.
+BEGINS = _begin
+
+
 def _complete(kind: type, state: tuple[Any, ...]) -> type:
     """Give a class the rest. Raises TypeError where a part before could not be given."""
     give, *given, rest = state

@@ -11,12 +11,13 @@ from nls_jupyter.saved_state import set_orders
 from nls_jupyter.saved_state.lost import why
 from nls_jupyter.saved_state.manifest import ChangedName, MissingName
 from nls_jupyter.saved_state.regions import resolve
-from nls_jupyter.saved_state.tolerant import TolerantUnpickler, losses
+from nls_jupyter.saved_state.tolerant import TolerantUnpickler, losses, reached
 from nls_jupyter.saved_state.watchdog import SaveEndsError
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
+    from nls_jupyter.saved_state.alive import Alive
     from nls_jupyter.saved_state.manifest import SavedName
     from nls_jupyter.saved_state.store import Reader
 
@@ -45,36 +46,47 @@ class RestoreReport:
         return asdict(self)
 
 
-class _References:
-    """Finds globals for an unpickler; `regions.resolve` becomes this restore's own."""
+@dataclass(frozen=True, slots=True)
+class Into:
+    """Where things come back.
 
-    def __init__(self, reader: Reader, namespace: dict[str, Any]) -> None:
-        self._known = {"reader": reader, "namespace": namespace}
+    Attributes:
+        namespace: gets the names, and becomes the globals of functions that were defined in cells.
+        alive: what is not given anything, as it is back.
+    """
 
-    def __call__(self, what: str) -> Any:
-        return self._known[what]
+    namespace: dict[str, Any]
+    alive: Alive
+
+
+class _Globals:
+    """What an unpickler gets for the globals that it finds; `regions.resolve` becomes this restore's own."""
+
+    def __init__(self, reader: Reader, into: Into) -> None:
+        self._known = {"reader": reader, "namespace": into.namespace}
+        self._alive = into.alive
+        self.given: dict[int, Any] = {}
+
+    def for_what_is(self, found: Any) -> Any:
+        return self._known.__getitem__ if found is resolve else self._alive.spared(found, self.given)
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, reader: Reader, namespace: dict[str, Any]) -> None:
+    def __init__(self, reader: Reader, into: Into) -> None:
         super().__init__(reader.stream(), buffers=_buffers(reader))
-        self._resolve = _References(reader, namespace)
+        self.globals = _Globals(reader, into)
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:
-        if module_name == resolve.__module__ and global_name == resolve.__name__:
-            return self._resolve
-        return super().find_class(module_name, global_name)
+        return self.globals.for_what_is(super().find_class(module_name, global_name))
 
 
 class _Tolerant(TolerantUnpickler):
-    def __init__(self, reader: Reader, namespace: dict[str, Any]) -> None:
+    def __init__(self, reader: Reader, into: Into) -> None:
         super().__init__(reader.stream(), _buffers(reader))
-        self._resolve = _References(reader, namespace)
+        self.globals = _Globals(reader, into)
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:
-        if module_name == resolve.__module__ and global_name == resolve.__name__:
-            return self._resolve
-        return super().find_class(module_name, global_name)
+        return self.globals.for_what_is(super().find_class(module_name, global_name))
 
 
 def _buffers(reader: Reader) -> Iterator[bytearray]:
@@ -84,21 +96,21 @@ def _buffers(reader: Reader) -> Iterator[bytearray]:
         yield buffer
 
 
-def decode(
-    reader: Reader, namespace: dict[str, Any], names: Sequence[SavedName], wanted: Container[str]
-) -> RestoreReport:
-    """Put a component's names into `namespace`, in the stream's order: functions and classes come first.
+def decode(reader: Reader, into: Into, names: Sequence[SavedName], wanted: Container[str]) -> RestoreReport:
+    """Put a component's names into a namespace, in the stream's order: functions and classes come first.
 
     Args:
         reader: the component.
-        namespace: gets the names, and becomes the globals of functions that were defined in cells.
+        into: where to.
         names: all of the stream.
         wanted: those to put there; the others are only made.
     """
+    namespace = into.namespace
     try:
         if not reader.hash_cycles:
-            unpickler = _Unpickler(reader, namespace)
+            unpickler = _Unpickler(reader, into)
             made = _decode_all(unpickler, namespace, names, wanted)
+            into.alive.add(unpickler.globals.given.values())
             return RestoreReport(tuple(made), (), changed=_in_order(unpickler, names, wanted))
     except SaveEndsError:
         raise
@@ -107,7 +119,7 @@ def decode(
     reader.progress()
     try:
         gc.collect()  # what was loaded so far, Gpu memory too, may lie in cycles
-        return _decode_what_can_be(reader, namespace, names, wanted)
+        return _decode_what_can_be(reader, into, names, wanted)
     except SaveEndsError:
         raise
     except BaseException as error:  # noqa: BLE001 - outside of all guards; the other components come back all the same
@@ -156,23 +168,26 @@ def _in_order(
 
 
 def _decode_what_can_be(
-    reader: Reader, namespace: dict[str, Any], names: Sequence[SavedName], wanted: Container[str]
+    reader: Reader, into: Into, names: Sequence[SavedName], wanted: Container[str]
 ) -> RestoreReport:
-    unpickler = _Tolerant(reader, namespace)
+    namespace, unpickler = into.namespace, _Tolerant(reader, into)
     frames: list[Any] = []
     for saved in names:
         frames.append(_frame(unpickler))
         if type(frames[-1]) is list and saved.name in wanted:
             namespace[saved.name] = frames[-1][0]
-    restored, missing = [], []
+    restored, back, missing = [], [], []
     lost = [None] * len(names) if unpickler.whole else losses(frames, unpickler.broken, namespace)
-    for saved, loss in zip(names, lost, strict=True):
+    for saved, frame, loss in zip(names, frames, lost, strict=True):
         if saved.name not in wanted:
             continue
         if loss is None:
             restored.append(saved.name)
+            back.append(frame)
         else:
             namespace.pop(saved.name, None)
             missing.append(MissingName(saved.name, saved.type_name, loss.reason, loss.lacks_memory))
+    given = unpickler.globals.given
+    into.alive.add(given[which] for which in given.keys() & reached(back, namespace).keys())
     changed = _in_order(unpickler, names, restored) if unpickler.whole else ()
     return RestoreReport(tuple(restored), tuple(missing), changed=changed)

@@ -74,6 +74,7 @@ class Interpreter:
             started = running.Running(shell)
             self._aspects += started.aspects()
             places += [process_objects.at_exit(), *ipython_objects.of_shell(shell), hidden.place()]
+            places.append(ipython_session.names_of_results(shell))
             places.append(Patches(shell).place())
         self._aspects += library_settings.of_libraries()  # after IPython's, such as %precision, which sets NumPy's
         self._places = Places(places)
@@ -144,7 +145,8 @@ class Interpreter:
             return {}
         names = self._shell.user_ns
         results = {f"Out[{number}]": value for number, value in names.get("_oh", {}).items()}
-        return results | {name: names[name] for name in ("_", "__", "___") if not _is_empty(names.get(name, ""))}
+        last = ipython_session.last_results(self._shell)
+        return results | {name: result for name, result in last.items() if not _is_empty(result)}
 
     def shown(self) -> list[int]:
         """Values that cells showed, by identity: each as often as IPython holds it, but for `_`, `__` and `___`."""
@@ -153,7 +155,7 @@ class Interpreter:
         names, hook = self._shell.user_ns, self._shell.displayhook
         results = names.get("_oh", {})
         numbered = [f"_{number}" for number in results]
-        hidden = [self._shell.user_ns_hidden.get(name) for name in ("_", "__", "___", *numbered)]
+        hidden = [self._shell.user_ns_hidden.get(name) for name in (*ipython_session.LAST_RESULTS, *numbered)]
         last = getattr(getattr(self._shell, "last_execution_result", None), "result", None)
         held = (*results.values(), *map(names.get, numbered), *hidden, hook._, hook.__, hook.___, last)
         return list(map(id, held))

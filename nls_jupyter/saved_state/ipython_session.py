@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between.seams import LAST_INPUT, RELOADER, TRAIT_VALUES
 from nls_jupyter.saved_state.aspect import Aspect
+from nls_jupyter.saved_state.places import Place
 from nls_jupyter.saved_state.sources import Sources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Hashable, Iterator, Mapping
+
+    from nls_jupyter.saved_state.places import Entry
 
     Traits = dict[str, dict[str, Any]]
 
@@ -194,6 +197,28 @@ def _sort_outputs(shell: Any, numbers: list[int]) -> None:
     """Results come back with what they share something with, in that order."""
     outputs = shell.user_ns["_oh"]
     outputs |= {number: outputs.pop(number) for number in numbers if number in outputs}
+
+
+LAST_RESULTS = ("_", "__", "___")
+
+
+def last_results(shell: Any) -> dict[str, Any]:
+    """Those of their names that are IPython's: what a cell has bound itself, it leaves alone."""
+    names, hidden, hook = shell.user_ns, shell.user_ns_hidden, shell.displayhook
+    there = {name: names[name] for name in LAST_RESULTS if name in names}
+    return {name: value for name, value in there.items() if value is hidden.get(name, getattr(hook, name))}
+
+
+def names_of_results(shell: Any) -> Place:
+    """Those of the names that a cell has bound: as `_` is for `gettext`."""
+
+    def entries() -> Iterator[tuple[Hashable, Entry]]:
+        ipythons = last_results(shell)
+        for name in LAST_RESULTS:
+            if name in shell.user_ns and name not in ipythons:
+                yield name, (name, shell.user_ns[name])
+
+    return Place("name", entries, shell.user_ns.__setitem__)
 
 
 def _from_future(shell: Any) -> list[str]:

@@ -262,23 +262,17 @@ def losses(roots: list[Any], broken: dict[int, tuple[Any, Why]], namespace: dict
     One walk over all that the roots reach, then back from what was lost to whoever refers to it.
     """
     referrers: dict[int, list[int]] = {}
-    alive: dict[int, Any] = {}
     reasons: dict[int, Why] = {}
-    todo = list(roots)
-    while todo:
-        node = todo.pop()
-        if id(node) in alive:
-            continue
-        alive[id(node)] = node
+
+    def met(node: Any, children: list[Any]) -> None:
         if type(node) is Lost:
             reasons[id(node)] = node.why
         elif id(node) in broken:
             reasons[id(node)] = broken[id(node)][1]
-        for child in children_of(node):
-            if child is namespace:
-                continue
+        for child in children:
             referrers.setdefault(id(child), []).append(id(node))
-            todo.append(child)
+
+    alive = reached(roots, namespace, met)
     spreading = list(reasons)
     while spreading:
         node_id = spreading.pop()
@@ -286,7 +280,25 @@ def losses(roots: list[Any], broken: dict[int, tuple[Any, Why]], namespace: dict
             if referrer not in reasons:
                 reasons[referrer] = reasons[node_id]
                 spreading.append(referrer)
+    del alive  # an id means its object only while that lives
     return [reasons.get(id(root)) for root in roots]
+
+
+def reached(
+    roots: Iterable[Any], namespace: dict[str, Any], met: Callable[[Any, list[Any]], object] = lambda *_: None
+) -> dict[int, Any]:
+    """All that they lead to, but for the namespace, by identity; `met` gets each with its children."""
+    found: dict[int, Any] = {}
+    todo = list(roots)
+    while todo:
+        node = todo.pop()
+        if id(node) in found:
+            continue
+        found[id(node)] = node
+        children = [child for child in children_of(node) if child is not namespace]
+        met(node, children)
+        todo += children
+    return found
 
 
 #: Types of which `children_of` does not just say what the garbage collector does; beside NumPy's arrays.

@@ -375,6 +375,15 @@ def test_cells_and_results_are_there_under_the_names_and_in_the_order_that_ipyth
     assert carried_on(before, after) == []
 
 
+@pytest.mark.parametrize("name", ["_", "__", "___"])
+def test_a_name_of_underscores_that_a_cell_has_bound_is_the_users(name):
+    before = f"words = {{}}\ndef {name}(text): return words.get(text, text)\n#%%\n6 * 7\n#%%\nwords['x'] = 'y'\n"
+    after = f"'a result'\n#%%\n'another'\n#%%\nwords['z'] = 'a'\nassert {name}('x') + {name}('z') == 'ya'\n"
+    assert carried_on(before, after) == []
+    again = f"del {name}\n#%%\n5\n#%%\n6\n#%%\n7\n#%%\nassert (_, __, ___) == (7, 6, 5)\n"
+    assert carried_on(before, again) == []
+
+
 def test_xdel_can_be_the_first_cell_after_a_restore():
     assert carried_on("a = [1]; b = 2\n", "%xdel a\n#%%\nassert 'a' not in dir() and b == 2\n") == []
 
