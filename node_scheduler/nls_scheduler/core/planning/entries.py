@@ -27,6 +27,19 @@ if TYPE_CHECKING:
 
 _SAID: Final = attrgetter(*(field.name for field in fields(PlanEntry)))
 _WHY_THERE: Final = (Reason.AT_HOME, Reason.AT_HOME_WITH_BURST, Reason.BORROWS)
+_NEEDED: Final = (Reason.NEEDED, Reason.NEEDED_WHILE_IDLE)
+_WHAT_WAS: Final = frozenset(
+    {
+        Reason.SAID,
+        Reason.BURST_NEEDED,
+        Reason.BURST_NEEDED_BY_REQUESTS,
+        Reason.IDLE,
+        Reason.CORDONED,
+        Reason.ABOVE_LIMIT,
+        Reason.NOT_READY,
+    }
+)
+"""Reasons for which one has left, that are true also when nothing is any more as it was."""
 
 
 def entries_of(draft: Draft, moves: Mapping[WorkloadId, GpuUuid]) -> dict[WorkloadId, PlanEntry]:
@@ -169,7 +182,7 @@ def _reason(
     if workload.frozen is not None and not workload.present:
         return _why_frozen(draft, workload, workload.frozen, target, cause)
     if not workload.wants_gpu:
-        return _why_off(workload)
+        return _why_off(draft, workload)
     if _is_guest(draft, workload):
         return _why_guest(draft, workload, target, cause)
     if workload.id in draft.homes.waits:
@@ -211,18 +224,21 @@ def _why_it_leaves(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]
     return draft.waits.get(workload.id)
 
 
-def _why_off(workload: Workload) -> Why:
+def _why_off(draft: Draft, workload: Workload) -> Why:
     """Why it wants no Gpu, or that it could not leave the one that it has."""
     if workload.suspend_trouble is not None and workload.phase is Phase.RUNNING:
         return Why(Reason.SUSPEND_FAILED, because=(workload.suspend_trouble,))
-    return workload.suspend_reason or _why_it_left(workload)
+    return workload.suspend_reason or _why_it_left(draft, workload)
 
 
-def _why_it_left(workload: Workload) -> Why:
-    """Why it is off until its next cell: for whom it left may have gone long since."""
+def _why_it_left(draft: Draft, workload: Workload) -> Why:
+    """Why it is off until its next cell: what it left for may be over long since."""
     why = workload.last_reason
-    needed = why.kind in (Reason.NEEDED, Reason.NEEDED_WHILE_IDLE) and not workload.present
-    return Why(Reason.LEFT_TO, gpus=why.gpus, who=why.who) if needed else why
+    if workload.present or why.kind in _WHAT_WAS:
+        return why
+    if why.kind in _NEEDED:
+        return Why(Reason.LEFT_TO, gpus=why.gpus, who=why.who)
+    return draft.homes.waits.get(workload.id, Why(Reason.OFF))
 
 
 def _mentions(draft: Draft, workload: WorkloadId) -> tuple[Mention, ...]:
