@@ -66,6 +66,7 @@ export const daemonMessages = (trans: ITranslate): string[] => [
   trans.__('it could not be suspended, which is tried again: %1'),
   trans.__('it ended unseen'),
   trans.__('it ended while the daemon was away'),
+  trans.__('it has left its GPU; its next cell brings it back'),
   trans.__('it has vanished'),
   trans.__('it is unhealthy'),
   trans.__('it left %1 to %2; its next cell brings it back'),

@@ -65,6 +65,20 @@ def test_who_could_not_be_suspended_stays_when_the_reason_to_leave_is_gone() -> 
     assert stage.orders("alice") == ["start", "trim", "suspend"]
 
 
+def test_who_left_a_gpu_that_went_out_of_service_does_not_read_so_when_it_is_back() -> None:
+    stage = Stage(1)
+    stage.notebook("alice")
+    stage.health(0, healthy=False)
+    stage.after(60)
+    assert stage.reason("alice") == stage.no_room(0.5, stage.why(Reason.OUT_OF_SERVICE, gpus=[0]))
+    stage.health(0, healthy=True)
+    assert stage.home("alice") == [0]
+    assert stage.phase("alice") == "suspended"
+    assert stage.reason("alice") == Why(Reason.OFF)
+    stage.cell_starts("alice")
+    assert stage.runs("alice")
+
+
 def test_who_wanted_it_off_reads_that_it_could_not_be_suspended_until_it_is() -> None:
     stage = Stage(1, cool_down_s=10.0)
     stage.notebook("alice")

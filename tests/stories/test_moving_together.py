@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nls_scheduler.core.model.reasons import Reason
-from stage import Stage
+from stage import TOTAL, Stage
 
 
 def beside_a_command(executing: bool = False) -> Stage:
@@ -29,6 +29,26 @@ def test_fewer_bytes_move_though_another_has_a_lower_priority() -> None:
     assert stage.runs("newcomer", "light", "heavy")
     assert [stage.gpu(name) for name in ("newcomer", "light", "heavy")] == [1, 0, 1]
     assert stage.orders("heavy") == ["start"]
+
+
+def test_each_reads_who_comes_to_the_gpu_that_it_leaves_and_for_whom() -> None:
+    stage = Stage(2)
+    stage.notebook("alice")
+    stage.command("training", 0.5, 1.0, requeue=True)
+    stage.notebook("bob", 0.25)
+    for name, share in (("alice", 0.06), ("training", 0.5), ("bob", 0.12)):
+        stage.holds(name, share)
+    assert [stage.gpu(name) for name in ("alice", "training", "bob")] == [0, 1, 1]
+    stage._ids["newcomer"] = stage.node.submit(
+        name="newcomer", request_bytes=TOTAL * 3 // 4, limit_bytes=TOTAL * 3 // 4
+    )
+    needs = stage.why(Reason.NEEDED, "newcomer", gpus=[0])
+    assert stage.home("newcomer") == [0]
+    assert stage.reason("alice") == needs
+    assert stage.reason("bob") == stage.why(Reason.NEEDED, "alice", gpus=[1], because=[needs])
+    assert (stage.cause("alice"), stage.cause("bob")) == ("newcomer", "newcomer")
+    stage.node.settle()
+    assert [stage.gpu(name) for name in ("newcomer", "alice", "training", "bob")] == [0, 1, 1, 0]
 
 
 def test_who_was_chosen_leaves_at_the_end_of_its_cell_whatever_happens_until_then() -> None:

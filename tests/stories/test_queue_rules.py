@@ -12,6 +12,7 @@ from nls_scheduler.core.model.ids import GpuUuid
 from nls_scheduler.core.model.pools import Pool
 from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.core.model.reasons import Reason, Why
+from nls_scheduler.core.model.spec import Kind
 from stage import TOTAL, Stage, bare
 
 A, B = Queue("a", quota={"default": 2.0}), Queue("b", quota={"default": 2.0})
@@ -88,6 +89,32 @@ def test_a_command_that_would_not_come_back_has_the_whole_deadline() -> None:
     stage.after(2)
     assert stage.runs("owner")
     assert not stage.known("training")
+
+
+def test_a_gang_reads_which_gpu_of_it_is_needed_on_all_of_them() -> None:
+    stage = Stage(2, queues=(Queue("a"), Queue("b", quota={"default": 1.0})))
+    stage.gang("gang", 2, requeue=True, queue="a")
+    stage._ids["owner"] = stage.node.submit(
+        name="owner", kind=Kind.COMMAND, limit_bytes=TOTAL, request_bytes=TOTAL, queue="b"
+    )
+    assert stage.home("owner") == [0]
+    for member in ("gang-0", "gang-1"):
+        assert bare(stage.reason(member)) == stage.why(Reason.NEEDED, "owner", gpus=[0])
+        assert stage.reason(member).because[0].kind is Reason.NO_ROOM
+
+
+def test_an_elastic_command_that_is_above_the_limit_of_its_queue_with_another_reads_that() -> None:
+    stage = Stage(3, queues=(Queue("a", limit={"default": 2.0}),))
+    stage.command("elastic", gpu_count=1, gpu_count_max=2, requeue=True, queue="a")
+    stage.after(100)
+    assert stage.gpus("elastic") == [0, 1]
+    stage._ids["single"] = stage.node.submit(
+        name="single", kind=Kind.COMMAND, limit_bytes=TOTAL, request_bytes=TOTAL, queue="a"
+    )
+    limit = Why(Reason.QUEUE_LIMIT, names=("a", "default"), numbers=(2.0, 2.0))
+    assert stage.reason("elastic") == stage.why(Reason.NEEDED, "single", gpus=[2], because=[limit])
+    stage.node.settle()
+    assert (stage.gpus("elastic"), stage.gpus("single")) == ([0], [2])
 
 
 def test_a_notebook_that_has_to_leave_is_saved_and_comes_back() -> None:

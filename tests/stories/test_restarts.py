@@ -8,7 +8,7 @@ import pytest
 
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import StartProcess, SuspendProcess
-from nls_scheduler.core.model.ids import CommandId
+from nls_scheduler.core.model.ids import CommandId, WorkloadId
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.workload import Order
 from nls_scheduler.core.step import step
@@ -238,6 +238,62 @@ def test_who_has_moved_since_the_journal_lost_its_end_is_where_its_supervisor_sa
     assert list(stage.node.state.usable) == [stage.uuid(0), stage.uuid(1)]
     stage.command("whole")
     assert stage.gpu("whole") == 0
+
+
+def test_one_that_cannot_move_is_at_home_where_it_runs_since_the_journal_lost_its_end() -> None:
+    stage = Stage(2)
+    stage.gang("red", 1)
+    known = stage.node.state
+    stage.health(0, healthy=False)
+    stage.dies("red-0")
+    stage.after(40)
+    stage.health(0, healthy=True)
+    assert stage.gpu("red-0") == 1
+    behind(stage, known)
+    assert stage.home("red-0") == [1]
+    stage.command("whole")
+    assert stage.gpu("whole") == 0
+    assert stage.runs("red-0", "whole")
+
+
+def test_who_came_to_where_another_was_before_the_journal_lost_its_end_sends_nobody_back() -> None:
+    stage = Stage(2)
+    stage.notebook("alice", 1.0)
+    known = stage.node.state
+    stage.user_migrates("alice", 1)
+    stage.notebook("bob", 1.0)
+    for name in ("alice", "bob"):
+        stage.cell_starts(name)
+    given = orders_given(stage)
+    stage.node.go_down()
+    stage.node.come_back_behind(known)
+    stage.node.report(WorkloadId("w1"))
+    assert stage.node.bring_back(WorkloadId("w2"))
+    stage.node.sample()
+    stage.after(120)
+    assert [stage.home(name) for name in ("alice", "bob")] == [[1], [0]]
+    assert orders_given(stage) == given
+
+
+@pytest.mark.parametrize("first", ["alice", "bob"])
+def test_who_took_anothers_place_since_the_journal_lost_its_end_keeps_it_whoever_reports_first(first: str) -> None:
+    stage = Stage(3)
+    stage.notebook("alice", 1.0)
+    stage.notebook("bob", 1.0)
+    known = stage.node.state
+    stage.user_migrates("alice", 2)
+    stage.user_migrates("bob", 0)
+    for name in ("alice", "bob"):
+        stage.cell_starts(name)
+    given = orders_given(stage)
+    stage.node.go_down()
+    stage.node.come_back_behind(known)
+    for name in sorted(("alice", "bob"), key=lambda name: name != first):
+        stage.node.report(stage.workload(name).id)
+    stage.node.sample()
+    stage.after(120)
+    assert [stage.home(name) for name in ("alice", "bob")] == [[2], [0]]
+    assert orders_given(stage) == given
 
 
 def test_who_has_started_since_the_journal_lost_its_end_runs() -> None:

@@ -7,7 +7,7 @@ from nls_scheduler.core.model.pools import Pool
 from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.core.model.reasons import Reason
 from nls_scheduler.core.model.spec import Kind
-from stage import TOTAL, Stage, with_one_small_gpu
+from stage import TOTAL, Stage, bare, with_one_small_gpu
 
 
 def full_node(**policy: object) -> Stage:
@@ -236,7 +236,23 @@ def test_who_holds_the_gpus_is_told_by_their_numbers_and_who_came_first_before_w
     assert stage.reason("late") == stage.no_room(1.0, first, second)
 
 
-def test_a_gpu_is_held_only_by_who_is_there_or_comes_there() -> None:
+def test_a_gpu_is_not_held_by_who_waits_for_it_as_well() -> None:
+    stage = Stage(2, oversubscribe=1.5)
+    stage.command("leaves", 15 / 16, gpu_count=2)
+    stage.stranger_uses(1, 2 / 16)
+    stage.command("elastic", 3 / 16, gpu_count=1, gpu_count_max=4, requeue=True)
+    stage.command("comes", 6 / 16, gpu_count=2, gpu_count_max=5, requeue=True)
+    stage.gang("red", 2, request=4 / 16, priority=1)
+    stage.node.end_well(stage.workload("leaves").id)
+    assert stage.phase("comes") == "queued"
+    for name in ("elastic", "comes", "red-0", "red-1"):
+        assert bare(stage.reason(name)) == stage.why(Reason.BEING_FREED, gpus=stage.home(name))
+    stage.node.sample()
+    stage.node.settle()
+    assert stage.runs("elastic", "comes", "red-0", "red-1")
+
+
+def test_a_gpu_is_held_only_by_who_is_there() -> None:
     """The home of one that waits was changed for another, which is on no Gpu and comes to the one that was its home."""
     stage = Stage(2, with_one_small_gpu)
     leavers = []

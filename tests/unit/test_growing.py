@@ -69,8 +69,30 @@ def test_it_may_grow_where_there_is_room_and_into_the_place_of_who_waits() -> No
     assert grows(stage, "book 0", 0.25) == [[0], [0], []]
 
 
-def test_who_came_last_may_ask_for_more_than_it_can_have_and_waits_for_it() -> None:
-    assert grows(full(), "book 1", 1.0) == [[0], []]
+@pytest.mark.parametrize("off", [False, True])
+def test_who_came_last_keeps_its_home_and_is_refused_what_there_is_no_room_for(*, off: bool) -> None:
+    stage = full()
+    if off:
+        stage.user_suspends("book 1")
+    with pytest.raises(Problem, match="nothing is changed: it would lose its own guarantee"):
+        grows(stage, "book 1", 1.0)
+
+
+def test_who_came_first_does_not_lose_its_home_to_who_came_later_either() -> None:
+    """book 2, which has no home yet, would get the one that book 0 leaves to those who stay where they are."""
+    stage = Stage(1)
+    stage.notebook("asks", 0.5, 0.5)
+    stage.cell_starts("asks")
+    stage.command("runs", 0.5)
+    stage.command("waits", 0.5)
+    with pytest.raises(Problem, match="nothing is changed: it would lose its own guarantee"):
+        grows(stage, "asks", 1.0)
+
+
+def test_who_asks_for_less_may_lose_what_it_has_by_its_priority() -> None:
+    stage = full()
+    stage.notebook("waits", 0.75)
+    assert grows(stage, "book 1", 0.25) == [[0], [0], []]
 
 
 def test_one_of_a_gang_that_cannot_move_does_not_grow_beyond_its_gpu() -> None:

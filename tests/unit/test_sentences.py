@@ -102,6 +102,7 @@ TABLE = [
     ),
     (Why(Reason.NEEDED_WHILE_IDLE, gpus=(A,), who=(BOB,)), "idle, and a cell of bob needs GPU 0"),
     (Why(Reason.LEFT_TO, gpus=(A,), who=(BOB,)), "it left GPU 0 to bob; its next cell brings it back"),
+    (Why(Reason.OFF), "it has left its GPU; its next cell brings it back"),
     (Why(Reason.BURST_NEEDED, gpus=(A,), who=(BOB,)), "its burst on GPU 0 was needed for bob"),
     (Why(Reason.BURST_NEEDED_BY_REQUESTS, gpus=(A,)), "its burst on GPU 0 was needed for what is guaranteed there"),
     (Why(Reason.YIELDS, gpus=(A,), who=(BOB,)), "yields GPU 0 to bob when its turn ends"),

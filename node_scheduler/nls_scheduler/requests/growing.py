@@ -22,8 +22,12 @@ def check(before: NodeState, after: NodeState, changed: WorkloadId) -> None:
     """Raises Problem where somebody's guarantee would not hold any more; `after` is `before` with the change.
 
     What was admitted first with less would otherwise go before who was admitted later, with all that it grows to. Where
-    there are queues, it takes only from whom it could take as a newcomer that asks for as much; and it keeps a home.
+    there are queues, it takes only from whom it could take as a newcomer that asks for as much. Who asks for more than
+    there is room for keeps what it has.
     """
+    workload, was = after.workloads[changed], before.workloads[changed]
+    if was.home and not workload.home and _asks_for_more(before, was.spec, workload.spec):
+        raise _refused("it would lose its own guarantee")
     losers = [w for w in before.workloads.values() if w.home and w.id != changed and w.id in after.workloads]
     losers = [w for w in losers if not after.workloads[w.id].home]
     if before.policy.queues:
@@ -31,8 +35,7 @@ def check(before: NodeState, after: NodeState, changed: WorkloadId) -> None:
     if losers:
         whose = "another workload" if len(losers) == 1 else f"{len(losers)} other workloads"
         raise _refused(f"it would take the guarantee of {whose}")
-    workload = after.workloads[changed]
-    if workload.given_home is None and workload.spec.request_bytes > before.workloads[changed].spec.request_bytes:
+    if workload.given_home is None and workload.spec.request_bytes > was.spec.request_bytes:
         full = _full_without_it(after, workload)
         if full is not None:
             raise _refused(f"nobody on {full.label} can make room, whose requests would be more than it has")
@@ -43,13 +46,11 @@ def _who_is_not_to_lose(
 ) -> list[Workload]:
     """Those of `losers` who lose their homes to `changed` against the rules of the queues.
 
-    Who waited is a newcomer, and who asks for no more takes nothing. Raises Problem where `changed` loses its own home.
+    Who waited is a newcomer, and who asks for no more takes nothing.
     """
     workload, spec = after.workloads[changed], before.workloads[changed].spec
     if not before.workloads[changed].home or not _asks_for_more(before, spec, workload.spec):
         return []
-    if not workload.home:
-        raise _refused("it would lose its own guarantee")
     ledger, alive = Ledger(after), [w for w in after.workloads.values() if w.takes_part]
     homes = {w.id: home for w in before.workloads.values() if (home := w.home)}
     for other in alive:

@@ -43,6 +43,7 @@ _SENTENCES: Final[Mapping[Reason, str]] = {
     Reason.NEEDED: "{w.who} needs {w.gpus}{w.colon}",
     Reason.NEEDED_WHILE_IDLE: "idle, and a cell of {w.who} needs {w.gpus}",
     Reason.LEFT_TO: "it left {w.gpus} to {w.who}; its next cell brings it back",
+    Reason.OFF: "it has left its GPU; its next cell brings it back",
     Reason.BURST_NEEDED: "its burst on {w.gpus} was needed for {w.who}",
     Reason.BURST_NEEDED_BY_REQUESTS: "its burst on {w.gpus} was needed for what is guaranteed there",
     Reason.YIELDS: "yields {w.gpus} to {w.who} when its turn ends",

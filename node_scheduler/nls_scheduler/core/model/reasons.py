@@ -38,6 +38,7 @@ class Reason(StrEnum):
     NEEDED = "gpu-needed"
     NEEDED_WHILE_IDLE = "gpu-needed-while-idle"
     LEFT_TO = "left-to"
+    OFF = "off-until-next-cell"
     BURST_NEEDED = "burst-needed"
     BURST_NEEDED_BY_REQUESTS = "burst-needed-by-requests"
     YIELDS = "yields-at-cell-end"

@@ -27,6 +27,19 @@ if TYPE_CHECKING:
 
 _SAID: Final = attrgetter(*(field.name for field in fields(PlanEntry)))
 _WHY_THERE: Final = (Reason.AT_HOME, Reason.AT_HOME_WITH_BURST, Reason.BORROWS)
+_NEEDED: Final = (Reason.NEEDED, Reason.NEEDED_WHILE_IDLE)
+_WHAT_WAS: Final = frozenset(
+    {
+        Reason.SAID,
+        Reason.BURST_NEEDED,
+        Reason.BURST_NEEDED_BY_REQUESTS,
+        Reason.IDLE,
+        Reason.CORDONED,
+        Reason.ABOVE_LIMIT,
+        Reason.NOT_READY,
+    }
+)
+"""Reasons for which one has left, that are true also when nothing is any more as it was."""
 
 
 def entries_of(draft: Draft, moves: Mapping[WorkloadId, GpuUuid]) -> dict[WorkloadId, PlanEntry]:
@@ -169,7 +182,7 @@ def _reason(
     if workload.frozen is not None and not workload.present:
         return _why_frozen(draft, workload, workload.frozen, target, cause)
     if not workload.wants_gpu:
-        return _why_off(workload)
+        return _why_off(draft, workload)
     if _is_guest(draft, workload):
         return _why_guest(draft, workload, target, cause)
     if workload.id in draft.homes.waits:
@@ -203,26 +216,64 @@ def _why_frozen(
 def _why_it_leaves(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Why | None:
     cause = draft.cause.get(workload.id, draft.homes.moved_for.get(workload.id))
     if cause is not None:
-        needed = tuple([uuid for uuid in workload.current if uuid not in target]) or workload.current
-        return _as_before(draft, workload, Reason.NEEDED, needed, who=_mentions(draft, cause))
+        return _why_needed(draft, workload, target, cause)
     owner = _owner_there(draft, workload, target)
     if owner is not None:
         return Why(Reason.NEEDED, gpus=owner[:1], who=(owner[1].mention,))
     return draft.waits.get(workload.id)
 
 
-def _why_off(workload: Workload) -> Why:
+def _why_needed(
+    draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], cause: WorkloadId, because: tuple[Why, ...] = ()
+) -> Why:
+    """That `cause` needs what `workload` leaves; where it goes elsewhere, that, and why it is felt here."""
+    leaves = tuple([uuid for uuid in workload.current if uuid not in target]) or workload.current
+    goes, who = draft.rooms.target.get(cause) or draft.homes.homes.get(cause, ()), _mentions(draft, cause)
+    there = (*goes, *draft.state.workloads[cause].current)
+    needed = tuple([uuid for uuid in leaves if uuid in there])
+    if needed or because or not goes:
+        return _as_before(draft, workload, Reason.NEEDED, needed or goes or leaves, who=who, because=because)
+    if (between := _who_comes_for(draft, cause, leaves)) is not None:
+        because = (Why(Reason.NEEDED, gpus=goes, who=who),)
+        return _as_before(draft, workload, Reason.NEEDED, leaves, who=_mentions(draft, between), because=because)
+    return _as_before(draft, workload, Reason.NEEDED, goes, who=who, because=_why_with_it(draft, workload, leaves))
+
+
+def _who_comes_for(draft: Draft, cause: WorkloadId, gpus: tuple[GpuUuid, ...]) -> WorkloadId | None:
+    """Who makes room for `cause` elsewhere, and comes to one of `gpus` for that."""
+    moved_for, workloads = draft.homes.moved_for, draft.state.workloads
+    for key, target in draft.rooms.target.items():
+        if moved_for.get(key) == cause and not set(gpus).isdisjoint(set(target).difference(workloads[key].current)):
+            return key
+    return None
+
+
+def _why_with_it(draft: Draft, workload: Workload, leaves: tuple[GpuUuid, ...]) -> tuple[Why, ...]:
+    """Why `workload` leaves Gpus to which nobody comes: its gang has lost a place, or its queue may have no more."""
+    if workload.id in draft.waits:
+        return (draft.waits[workload.id],)
+    ledger = draft.homes.ledger
+    if ledger is None:
+        return ()
+    obstacles = [ledger.obstacle(workload, pool, count=gpus) for pool, gpus in ledger.pools_of(leaves).items()]
+    return tuple(obstacle.why for obstacle in obstacles if obstacle is not None)
+
+
+def _why_off(draft: Draft, workload: Workload) -> Why:
     """Why it wants no Gpu, or that it could not leave the one that it has."""
     if workload.suspend_trouble is not None and workload.phase is Phase.RUNNING:
         return Why(Reason.SUSPEND_FAILED, because=(workload.suspend_trouble,))
-    return workload.suspend_reason or _why_it_left(workload)
+    return workload.suspend_reason or _why_it_left(draft, workload)
 
 
-def _why_it_left(workload: Workload) -> Why:
-    """Why it is off until its next cell: for whom it left may have gone long since."""
+def _why_it_left(draft: Draft, workload: Workload) -> Why:
+    """Why it is off until its next cell: what it left for may be over long since."""
     why = workload.last_reason
-    needed = why.kind in (Reason.NEEDED, Reason.NEEDED_WHILE_IDLE) and not workload.present
-    return Why(Reason.LEFT_TO, gpus=why.gpus, who=why.who) if needed else why
+    if workload.present or why.kind in _WHAT_WAS:
+        return why
+    if why.kind in _NEEDED:
+        return Why(Reason.LEFT_TO, gpus=why.gpus, who=why.who)
+    return draft.homes.waits.get(workload.id, Why(Reason.OFF))
 
 
 def _mentions(draft: Draft, workload: WorkloadId) -> tuple[Mention, ...]:
@@ -240,7 +291,7 @@ def _why_guest(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], ca
         return Why(Reason.STAYS_AS_GUEST, gpus=target, because=(waits,))
     if cause is None:
         return waits
-    return Why(Reason.NEEDED, gpus=workload.current, who=_mentions(draft, cause), because=(waits,))
+    return _why_needed(draft, workload, target, cause, because=(waits,))
 
 
 def _may_come(draft: Draft, workload: Workload, uuid: GpuUuid) -> bool:
@@ -256,7 +307,8 @@ def _why_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], ca
     if workload.phase in (Phase.QUEUED, Phase.SUSPENDED):
         lacking = tuple(u for u in target if not _may_come(draft, workload, u))
     if lacking:
-        holder = cause if _is_to_be_on(draft, cause, lacking) else _holder(draft, workload, lacking)
+        is_there = cause is not None and not set(draft.state.workloads[cause].current).isdisjoint(lacking)
+        holder = cause if is_there else _holder(draft, workload, lacking)
         if holder is None:
             return Why(Reason.BEING_FREED, gpus=lacking)
         return _as_before(draft, workload, Reason.HELD, lacking, who=_mentions(draft, holder))

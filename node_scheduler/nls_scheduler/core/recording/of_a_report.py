@@ -78,8 +78,8 @@ def _as_reported(event: ev.WorkloadReported, workload: Workload, state: NodeStat
     if event.received is not None and event.doing in under_way:
         order, phase, timeout_s = under_way[event.doing]
         pending = Pending(order, event.received, event.at, event.at + timeout_s, Why(Reason.ADOPTED))
-    keeps = workload.home or workload.given_home is not None or workload.spec.movable
-    home = workload.home if keeps else event.gpus
+    # Who may not borrow runs at home only.
+    home = workload.home if workload.given_home is not None or workload.spec.may_borrow else event.gpus
     runs = phase is not Phase.STARTING
     return transition(
         off_the_gpu(workload, event.at),
