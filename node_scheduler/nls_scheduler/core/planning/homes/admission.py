@@ -206,11 +206,10 @@ class Admission(Paper):
         demands = {(w.spec.gpu_count, w.spec.request_bytes, w.spec.pools) for w in unit}
         if len(demands) > 1 or first.spec.gpu_count > 1 or len({homes[w.id] for w in unit}) < len(unit):
             return
-        packed = [homes[w.id][0] for w in unit]
+        packed = tuple(sorted((homes[w.id][0] for w in unit), key=lambda uuid: self.state.gpus[uuid].index))
         for workload in unit:
             self.take(workload)
-        found = self.best_fit(first, len(unit)) or packed
-        for workload, uuid in zip(unit, found, strict=True):
+        for workload, uuid in zip(unit, repacking.closer(self, first, packed), strict=True):
             self.give(workload, (uuid,))
 
     def _spread_out(self, unit: Sequence[Workload]) -> None:

@@ -55,6 +55,15 @@ def settle_in(paper: Paper, newcomer: Workload) -> bool:
     return _settle_beside_all(paper, newcomer, there) or _consolidate(paper, newcomer, there)
 
 
+def closer(paper: Paper, newcomer: Workload, gpus: tuple[GpuUuid, ...]) -> tuple[GpuUuid, ...]:
+    """As many Gpus that are closer together than `gpus`, or these; nobody moves for them if nobody does for these."""
+    there, index = _in_fact(paper), paper.state.gpus
+    among = {*gpus, *there.unmoved_by(newcomer)} if there.beside_all(newcomer).issuperset(gpus) else None
+    found = paper.best_fit(newcomer, len(gpus), among=among) or gpus
+    links = [topology.CLOSEST_FIRST.index(topology.worst_link([index[uuid] for uuid in way])) for way in (gpus, found)]
+    return found if links[1] < links[0] else gpus
+
+
 def _settle_beside_all(paper: Paper, newcomer: Workload, there: _There) -> bool:
     """A home where nobody who is on a Gpu has to go: who is off has its own elsewhere, which costs nobody anything.
 
