@@ -427,3 +427,33 @@ def test_nobody_leaves_for_several_gpus_where_as_many_are_empty(gpus: int, wante
     assert stage.runs("train", "bob")
     assert (stage.gpu("bob"), stage.home("bob")) == (1, [1])
     assert stage.orders("bob") == ["start"]
+
+
+def test_an_idle_notebook_moves_for_several_gpus_before_a_running_cell() -> None:
+    stage = Stage(4)
+    stage.notebook("idle")
+    stage.notebook("bob")
+    stage.notebook("carol", 0.25)
+    stage.cell_starts("bob")
+    stage.holds("idle", 0.375)
+    stage.holds("carol", 0.5)
+    assert [stage.gpu(name) for name in ("idle", "bob", "carol")] == [0, 1, 2]
+    stage.command("train", gpu_count=2)
+    stage.after(60)
+    assert stage.runs("train", "idle", "bob", "carol")
+    assert stage.gpus("train") == [0, 3]
+    assert [stage.orders(name) for name in ("bob", "carol")] == [["start"]] * 2
+
+
+def test_nobody_leaves_for_what_is_only_lent_to_an_elastic_command() -> None:
+    stage = Stage(3)
+    for name in ("alice", "bob"):
+        stage.notebook(name)
+        stage.cell_starts(name)
+    stage.command("train", gpu_count=1, gpu_count_max=2, requeue=True)
+    stage.after(3600)
+    assert stage.gpus("train") == [2]
+    assert [stage.orders(name) for name in ("alice", "bob", "train")] == [["start"]] * 3
+    stage.ends("bob")
+    stage.after(3600)
+    assert stage.gpus("train") == [1, 2]

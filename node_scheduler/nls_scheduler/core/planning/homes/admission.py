@@ -303,7 +303,8 @@ class Admission(Paper):
 
     def admit_by_packing(self, newcomer: Workload) -> bool:
         """Admit `newcomer` where elastic ones have more than their fewest, or by giving others another home."""
-        return bool(self.pools_for(newcomer)) and (elastic.shrink(self, newcomer) or repacking.repack(self, newcomer))
+        ways = (repacking.settle_beside_all, elastic.shrink, repacking.repack)
+        return bool(self.pools_for(newcomer)) and any(way(self, newcomer) for way in ways)
 
     def is_held_back(self, workload: Workload) -> Why | None:
         """Why its queue lets it into none of its pools; `None`: only room is missing."""

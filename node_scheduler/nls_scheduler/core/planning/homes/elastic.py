@@ -28,6 +28,7 @@ def grow(paper: Paper) -> None:
     elastics = [w for key in homes if (w := paper.state.workloads[key]).spec.elastic and w.given_home is None]
     for workload in sorted(elastics, key=admission_order):
         home = homes[workload.id]
+        paper.looked_at.places = True
         missing = workload.spec.gpu_counts[0] - len(home)
         extra = _extra(paper, workload, home)[:missing] if missing > 0 else []
         if extra:
@@ -48,12 +49,12 @@ def keep_where_it_fits(paper: Paper, workloads: Iterable[Workload]) -> None:
         paper.looked_at.costs = True
         home = paper.result.homes[workload.id]
         if not workload.present and not workload.within_request:
-            fits = tuple(uuid for uuid in home if _has_room_in_fact(paper, workload, uuid))
+            fits = tuple(uuid for uuid in home if _has_room_beside_requests(paper, workload, uuid))
             if fits != home and len(fits) >= workload.spec.gpu_count:
                 _change(paper, workload, fits)
 
 
-def _has_room_in_fact(paper: Paper, workload: Workload, uuid: GpuUuid) -> bool:
+def _has_room_beside_requests(paper: Paper, workload: Workload, uuid: GpuUuid) -> bool:
     """Whether `uuid` has, beside the requests of others, what `workload` needs there."""
     own = workload.spec.request_bytes if uuid in paper.result.homes.get(workload.id, ()) else 0
     return paper.free[uuid] + own >= workload.return_bytes
@@ -69,7 +70,7 @@ def _extra(paper: Paper, workload: Workload, home: tuple[GpuUuid, ...]) -> list[
     for uuid, gpu in gpus.items():
         if uuid in home or gpu.parent is not None or not paper.is_of_its_pool(home, uuid):
             continue
-        if not _has_room_in_fact(paper, workload, uuid):
+        if not _has_room_beside_requests(paper, workload, uuid) or not paper.has_room_in_fact(workload, uuid):
             continue
         at = _grows_at(paper.state, workload, gpu) if paper.is_offered(workload, uuid) else None
         if at is not None and at > paper.at:
