@@ -457,3 +457,33 @@ def test_nobody_leaves_for_what_is_only_lent_to_an_elastic_command() -> None:
     stage.ends("bob")
     stage.after(3600)
     assert stage.gpus("train") == [1, 2]
+
+
+def test_an_elastic_command_gives_the_gpu_that_another_one_lacks() -> None:
+    stage = Stage(2)
+    stage.command("single", 0.5)
+    stage.command("elastic", 0.25, gpu_count=1, gpu_count_max=2, requeue=True)
+    assert stage.gpus("elastic") == [0, 1]
+    stage.command("double", 0.375, gpu_count=2)
+    assert stage.runs("single", "elastic", "double")
+    assert stage.gpus("elastic") == [1]
+
+
+@pytest.mark.parametrize("stays", [0, 1])
+def test_an_elastic_command_gives_a_gpu_from_which_others_can_be_moved(stays: int) -> None:
+    stage = Stage(2)
+    stage.command("elastic", 0.375, gpu_count=1, gpu_count_max=2, requeue=True)
+    for gpu in range(2):
+        stage.command(f"full-{gpu}", 0.625)
+    stage.ends(f"full-{stays}")
+    stage.command("stays", 0.125)
+    stage.command("filler", 0.5)
+    stage.ends(f"full-{1 - stays}")
+    stage.notebook("alice", 0.375)
+    assert (stage.gpu("stays"), stage.gpu("alice")) == (stays, 1 - stays)
+    stage.ends("filler")
+    assert stage.gpus("elastic") == [0, 1]
+    stage.command("whole")
+    stage.after(3600)
+    assert stage.runs("whole", "stays", "alice", "elastic")
+    assert (stage.gpu("whole"), stage.gpus("elastic")) == (1 - stays, [stays])

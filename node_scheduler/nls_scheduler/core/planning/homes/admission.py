@@ -303,7 +303,7 @@ class Admission(Paper):
 
     def admit_by_packing(self, newcomer: Workload) -> bool:
         """Admit `newcomer` where elastic ones have more than their fewest, or by giving others another home."""
-        ways = (repacking.settle_beside_all, elastic.shrink, repacking.repack)
+        ways = (repacking.settle_beside_all, elastic.shrink, repacking.repack, elastic.shrink_and_repack)
         return bool(self.pools_for(newcomer)) and any(way(self, newcomer) for way in ways)
 
     def is_held_back(self, workload: Workload) -> Why | None:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from nls_scheduler.core.model.topology import CLOSEST_FIRST, worst_link
 from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.homes.paper import admission_order
+from nls_scheduler.core.planning.homes.repacking import repack
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from nls_scheduler.core.model.gpu import Gpu
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
@@ -83,27 +84,31 @@ def _extra(paper: Paper, workload: Workload, home: tuple[GpuUuid, ...]) -> list[
 
 def shrink(paper: Paper, newcomer: Workload) -> bool:
     """Admit `newcomer` on Gpus that elastic ones have above their fewest; no more is taken than it needs."""
+    return _admit_where_given(paper, newcomer, lambda *_: False)
+
+
+def shrink_and_repack(paper: Paper, newcomer: Workload) -> bool:
+    """As `shrink`, where others besides have to be given another home."""
+    return _admit_where_given(paper, newcomer, repack)
+
+
+def _admit_where_given(paper: Paper, newcomer: Workload, otherwise: Callable[[Paper, Workload], bool]) -> bool:
+    """Admit `newcomer` as soon as elastic ones have given enough; or else `otherwise`, when they have given all."""
     homes, given = paper.result.homes, []
-    if not paper.resizes:
-        return False
-    givers = _givers(paper.state.workloads, homes, newcomer)
+    givers = _givers(paper.state.workloads, homes, newcomer) if paper.resizes else []
     if not givers:
         return False
     before, checkpoint = dict(homes), paper.checkpoint()
-    home = None
-    for giver in givers:
-        for uuid in _to_give(paper, giver, newcomer):
-            _give_up(paper, giver, uuid)
-            given.append((giver, uuid))
-            home = paper.best_fit(newcomer)
-            if home is not None:
-                break
+    for giver, uuid in [(one, uuid) for one in givers for uuid in _to_give(paper, one, newcomer)]:
+        _give_up(paper, giver, uuid)
+        given.append((giver, uuid))
+        home = paper.best_fit(newcomer)
         if home is not None:
+            paper.give(newcomer, home)
             break
-    if home is None:
+    if newcomer.id not in homes and not otherwise(paper, newcomer):
         paper.roll_back(checkpoint)
         return False
-    paper.give(newcomer, home)
     for giver, uuid in given:
         if paper.has_home_room(giver, uuid):
             _change(paper, giver, (*homes[giver.id], uuid))
@@ -130,12 +135,18 @@ def keep_within_limit(paper: Paper, newcomer: Workload) -> bool:
 
 
 def _to_give(paper: Paper, giver: Workload, newcomer: Workload) -> list[GpuUuid]:
-    """What `giver` has above its fewest: Gpus first that would then take `newcomer`."""
-    home = paper.result.homes[giver.id]
+    """What `giver` has above its fewest: Gpus first that would then take `newcomer`, and do not yet.
 
-    def rank(uuid: GpuUuid) -> tuple[bool, int]:
+    Then those that would with those moved elsewhere who can be.
+    """
+    home, request = paper.result.homes[giver.id], newcomer.spec.request_bytes
+    of_use = {uuid for pool in paper.pools_for(newcomer) for uuid in paper.open_gpus(newcomer, pool)}
+
+    def rank(uuid: GpuUuid) -> tuple[bool, bool, bool, int]:
+        lacking = uuid in of_use and not paper.has_home_room(newcomer, uuid)
         room = paper.free[uuid] + paper.cost_bytes(giver, uuid)
-        return room < newcomer.spec.request_bytes, -paper.state.gpus[uuid].index
+        movable = sum(paper.cost_bytes(w, uuid) for w in paper.on_paper.members(uuid) if w.spec.movable)
+        return not lacking, room < request, room + movable < request, -paper.state.gpus[uuid].index
 
     return sorted(home, key=rank)[: giver.spec.spare(len(home))]
 
