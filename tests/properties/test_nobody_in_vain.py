@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -10,6 +11,7 @@ from effort import examples
 
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import StartProcess, TrimMemory, WorkloadCommand
+from nls_scheduler.core.model.spec import Kind
 from nls_scheduler.core.simulator import GIB, SimulatedNode
 
 if TYPE_CHECKING:
@@ -29,8 +31,8 @@ class Seen(NamedTuple):
     stays_with_its_home: bool
 
 
-def moves_nobody(gpus: list[GpuUuid], seen: list[Seen], request: int) -> bool:
-    """Whether some Gpu has room for `request` beside all who are there, and all homes fit somewhere with it there.
+def moves_nobody(gpus: list[GpuUuid], seen: list[Seen], request: int, count: int = 1) -> bool:
+    """Whether `count` Gpus have room for `request` beside all who are there, and all homes fit somewhere with it there.
 
     Every way is tried. Those who never borrow and are on a Gpu have their home there; the others have it anywhere.
     """
@@ -45,10 +47,10 @@ def moves_nobody(gpus: list[GpuUuid], seen: list[Seen], request: int) -> bool:
         size = free[number].request
         return any(fits({**room, gpu: room[gpu] - size}, number + 1) for gpu in gpus)
 
-    for gpu in gpus:
-        beside = sum(one.held for one in seen if one.gpu == gpu)
-        room = {uuid: TOTAL - sum(one.request for one in fixed if one.gpu == uuid) for uuid in gpus}
-        if beside + request <= TOTAL and fits({**room, gpu: room[gpu] - request}, 0):
+    beside = {gpu: sum(one.held for one in seen if one.gpu == gpu) for gpu in gpus}
+    promised = {gpu: sum(one.request for one in fixed if one.gpu == gpu) for gpu in gpus}
+    for wanted in combinations([gpu for gpu in gpus if beside[gpu] + request <= TOTAL], count):
+        if fits({gpu: TOTAL - promised[gpu] - request * (gpu in wanted) for gpu in gpus}, 0):
             return True
     return False
 
@@ -102,8 +104,8 @@ class History:
                 self._work(workload)
         self.node.advance(self.chance.choice([0, 30]))
 
-    def _submit(self, request: int, limit: int) -> WorkloadId:
-        workload = self.node.submit(request_bytes=request * GIB, limit_bytes=limit * GIB)
+    def _submit(self, request: int, limit: int, **wanted: object) -> WorkloadId:
+        workload = self.node.submit(request_bytes=request * GIB, limit_bytes=limit * GIB, **wanted)
         self.node.settle()
         return workload
 
@@ -123,10 +125,10 @@ class History:
             found.append(Seen(request // GIB, -(-held // GIB), gpu, not workload.spec.may_borrow))
         return found
 
-    def newcomer(self, request: int) -> tuple[bool, list[WorkloadId]]:
+    def newcomer(self, request: int, **wanted: object) -> tuple[bool, list[WorkloadId]]:
         """Whether it has started in the end, and who was sent off a Gpu for it."""
         before = len(self.node.history)
-        return self._after(before, self._submit(request, request))
+        return self._after(before, self._submit(request, request, **wanted))
 
     def comes_back(self, workload: WorkloadId) -> tuple[bool, list[WorkloadId]]:
         """As `newcomer`, for one that was off and whose user begins a cell."""
@@ -143,15 +145,25 @@ class History:
         return started, [command.workload for command in sent]
 
 
-@pytest.mark.parametrize("block", range(10))
-def test_a_newcomer_moves_nobody_where_there_is_a_way_beside_all(block: int) -> None:
+WANTED = {
+    "one": (1, {}),
+    "two": (2, {"kind": Kind.COMMAND, "gpu_count": 2}),
+    "elastic": (1, {"kind": Kind.COMMAND, "gpu_count": 1, "gpu_count_max": 3, "requeue": True}),
+}
+"""On how many Gpus there has to be room, and what the newcomer asks for besides."""
+
+
+@pytest.mark.parametrize("name", WANTED)
+@pytest.mark.parametrize("block", range(5))
+def test_a_newcomer_moves_nobody_where_there_is_a_way_beside_all(name: str, block: int) -> None:
     there_was_a_way = 0
     count = examples(40)
+    gpus, wanted = WANTED[name]
     for seed in range(block * count, (block + 1) * count):
         history = History(seed)
-        request = history.chance.choice([8, 12, 16, 16])
-        if moves_nobody(list(history.node.state.gpus), history.seen(), request):
-            assert history.newcomer(request) == (True, []), seed
+        request = history.chance.choice([8, 12, 16, 16] if gpus == 1 else [2, 4, 8, 12])
+        if moves_nobody(list(history.node.state.gpus), history.seen(), request, gpus):
+            assert history.newcomer(request, **wanted) == (True, []), seed
             there_was_a_way += 1
     assert there_was_a_way >= count // 5
 

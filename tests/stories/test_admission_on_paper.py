@@ -9,8 +9,7 @@ import pytest
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.core.model.reasons import Reason
-from nls_scheduler.core.model.spec import Kind
-from stage import TOTAL, Stage
+from stage import Stage
 
 
 def test_the_higher_priority_is_admitted_first() -> None:
@@ -112,21 +111,17 @@ def test_who_has_waited_long_enough_has_still_done_so_when_an_old_sample_arrives
     assert stage.reason("small") == stage.why(Reason.RESERVED, "large")
 
 
-def test_when_homes_have_changed_who_would_have_been_too_large_before_has_room_at_once() -> None:
-    """`elastic` gives four of its five Gpus to `wide`, and on each of those leaves room for one more notebook."""
+def test_an_elastic_command_and_notebooks_make_room_together_for_each_who_comes() -> None:
+    """`elastic` gives four of its five Gpus, and the notebooks go together in pairs."""
     stage = Stage(5)
     stage.command("elastic", 0.5, gpu_count=1, gpu_count_max=5, requeue=True)
     for number in range(5):
         stage.notebook(f"n{number}", 0.4, 0.4)
-    for name, priority in (("first", 5), ("second", 0)):
-        stage.command(name, 0.8, priority=priority)
-        assert stage.home(name) == []
-    stage.node.submit(
-        name="wide", kind=Kind.COMMAND, request_bytes=TOTAL // 5, limit_bytes=TOTAL // 5, gpu_count=4, priority=3
-    )
-    assert len(stage.home("second")) == 1
-    stage.node.settle()
-    assert stage.runs("first", "second", "elastic", *(f"n{number}" for number in range(5)))
+    for name in ("first", "second"):
+        stage.command(name, 0.8)
+        assert stage.runs(name)
+    stage.command("wide", 0.2, gpu_count=4)
+    assert stage.runs("wide", "first", "second", "elastic", *(f"n{number}" for number in range(5)))
 
 
 def test_the_room_that_an_exchange_leaves_is_the_first_one_s_in_line() -> None:

@@ -185,6 +185,34 @@ def test_a_gang_is_put_where_it_is_closest_together() -> None:
     assert sorted(stage.gpu(f"g-{n}") for n in range(2)) == [0, 2]
 
 
+def test_a_gang_sends_no_cell_away_while_it_has_room_beside_all() -> None:
+    stage = Stage(3)
+    stage.notebook("plain", 0.125, 0.125)
+    for name in ("alice", "bob"):
+        stage.notebook(name, 0.25)
+        stage.cell_starts(name)
+    stage.holds("bob", 0.5)
+    stage.gang("g", 2, request=0.75)
+    assert stage.runs("g-0", "g-1", "plain", "alice", "bob")
+    assert [stage.orders(name) for name in ("plain", "alice", "bob")] == [["start"]] * 3
+
+
+def test_a_gang_sends_no_cell_away_to_be_closer_together() -> None:
+    stage = Stage(4, pairs((0, 1), (2, 3)))
+    stage.notebook("alice")
+    stage.command("first")
+    stage.command("second")
+    stage.notebook("bob")
+    for name in ("alice", "bob"):
+        stage.cell_starts(name)
+    stage.ends("first")
+    stage.ends("second")
+    assert [stage.gpu(name) for name in ("alice", "bob")] == [0, 3]
+    stage.gang("g", 2)
+    assert stage.runs("g-0", "g-1", "alice", "bob")
+    assert [stage.orders(name) for name in ("alice", "bob")] == [["start"]] * 2
+
+
 def test_two_users_gangs_of_one_name_are_two_gangs() -> None:
     stage = Stage(2)
     stage.gang("g", 1, size=2, owner=1)

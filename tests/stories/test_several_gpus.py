@@ -427,3 +427,63 @@ def test_nobody_leaves_for_several_gpus_where_as_many_are_empty(gpus: int, wante
     assert stage.runs("train", "bob")
     assert (stage.gpu("bob"), stage.home("bob")) == (1, [1])
     assert stage.orders("bob") == ["start"]
+
+
+def test_an_idle_notebook_moves_for_several_gpus_before_a_running_cell() -> None:
+    stage = Stage(4)
+    stage.notebook("idle")
+    stage.notebook("bob")
+    stage.notebook("carol", 0.25)
+    stage.cell_starts("bob")
+    stage.holds("idle", 0.375)
+    stage.holds("carol", 0.5)
+    assert [stage.gpu(name) for name in ("idle", "bob", "carol")] == [0, 1, 2]
+    stage.command("train", gpu_count=2)
+    stage.after(60)
+    assert stage.runs("train", "idle", "bob", "carol")
+    assert stage.gpus("train") == [0, 3]
+    assert [stage.orders(name) for name in ("bob", "carol")] == [["start"]] * 2
+
+
+def test_nobody_leaves_for_what_is_only_lent_to_an_elastic_command() -> None:
+    stage = Stage(3)
+    for name in ("alice", "bob"):
+        stage.notebook(name)
+        stage.cell_starts(name)
+    stage.command("train", gpu_count=1, gpu_count_max=2, requeue=True)
+    stage.after(3600)
+    assert stage.gpus("train") == [2]
+    assert [stage.orders(name) for name in ("alice", "bob", "train")] == [["start"]] * 3
+    stage.ends("bob")
+    stage.after(3600)
+    assert stage.gpus("train") == [1, 2]
+
+
+def test_an_elastic_command_gives_the_gpu_that_another_one_lacks() -> None:
+    stage = Stage(2)
+    stage.command("single", 0.5)
+    stage.command("elastic", 0.25, gpu_count=1, gpu_count_max=2, requeue=True)
+    assert stage.gpus("elastic") == [0, 1]
+    stage.command("double", 0.375, gpu_count=2)
+    assert stage.runs("single", "elastic", "double")
+    assert stage.gpus("elastic") == [1]
+
+
+@pytest.mark.parametrize("stays", [0, 1])
+def test_an_elastic_command_gives_a_gpu_from_which_others_can_be_moved(stays: int) -> None:
+    stage = Stage(2)
+    stage.command("elastic", 0.375, gpu_count=1, gpu_count_max=2, requeue=True)
+    for gpu in range(2):
+        stage.command(f"full-{gpu}", 0.625)
+    stage.ends(f"full-{stays}")
+    stage.command("stays", 0.125)
+    stage.command("filler", 0.5)
+    stage.ends(f"full-{1 - stays}")
+    stage.notebook("alice", 0.375)
+    assert (stage.gpu("stays"), stage.gpu("alice")) == (stays, 1 - stays)
+    stage.ends("filler")
+    assert stage.gpus("elastic") == [0, 1]
+    stage.command("whole")
+    stage.after(3600)
+    assert stage.runs("whole", "stays", "alice", "elastic")
+    assert (stage.gpu("whole"), stage.gpus("elastic")) == (1 - stays, [stays])

@@ -209,11 +209,10 @@ class Admission(Paper):
         demands = {(w.spec.gpu_count, w.spec.request_bytes, w.spec.pools) for w in unit}
         if len(demands) > 1 or first.spec.gpu_count > 1 or len({homes[w.id] for w in unit}) < len(unit):
             return
-        packed = [homes[w.id][0] for w in unit]
+        packed = tuple(sorted((homes[w.id][0] for w in unit), key=lambda uuid: self.state.gpus[uuid].index))
         for workload in unit:
             self.take(workload)
-        found = self.best_fit(first, len(unit)) or packed
-        for workload, uuid in zip(unit, found, strict=True):
+        for workload, uuid in zip(unit, repacking.closer(self, first, packed), strict=True):
             self.give(workload, (uuid,))
 
     def _spread_out(self, unit: Sequence[Workload]) -> None:
@@ -307,7 +306,8 @@ class Admission(Paper):
 
     def admit_by_packing(self, newcomer: Workload) -> bool:
         """Admit `newcomer` where elastic ones have more than their fewest, or by giving others another home."""
-        return bool(self.pools_for(newcomer)) and (elastic.shrink(self, newcomer) or repacking.repack(self, newcomer))
+        ways = (repacking.settle_beside_all, elastic.shrink, repacking.repack, elastic.shrink_and_repack)
+        return bool(self.pools_for(newcomer)) and any(way(self, newcomer) for way in ways)
 
     def is_held_back(self, workload: Workload) -> Why | None:
         """Why its queue lets it into none of its pools; `None`: only room is missing."""

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from nls_scheduler.core.model.topology import CLOSEST_FIRST, worst_link
 from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.homes.paper import admission_order
+from nls_scheduler.core.planning.homes.repacking import repack
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from nls_scheduler.core.model.gpu import Gpu
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
@@ -28,6 +29,7 @@ def grow(paper: Paper) -> None:
     elastics = [w for key in homes if (w := paper.state.workloads[key]).spec.elastic and w.given_home is None]
     for workload in sorted(elastics, key=admission_order):
         home = homes[workload.id]
+        paper.looked_at.places = True
         missing = workload.spec.gpu_counts[0] - len(home)
         extra = _extra(paper, workload, home)[:missing] if missing > 0 else []
         if extra:
@@ -48,12 +50,12 @@ def keep_where_it_fits(paper: Paper, workloads: Iterable[Workload]) -> None:
         paper.looked_at.costs = True
         home = paper.result.homes[workload.id]
         if not workload.present and not workload.within_request:
-            fits = tuple(uuid for uuid in home if _has_room_in_fact(paper, workload, uuid))
+            fits = tuple(uuid for uuid in home if _has_room_beside_requests(paper, workload, uuid))
             if fits != home and len(fits) >= workload.spec.gpu_count:
                 _change(paper, workload, fits)
 
 
-def _has_room_in_fact(paper: Paper, workload: Workload, uuid: GpuUuid) -> bool:
+def _has_room_beside_requests(paper: Paper, workload: Workload, uuid: GpuUuid) -> bool:
     """Whether `uuid` has, beside the requests of others, what `workload` needs there."""
     own = workload.spec.request_bytes if uuid in paper.result.homes.get(workload.id, ()) else 0
     return paper.free[uuid] + own >= workload.return_bytes
@@ -69,7 +71,7 @@ def _extra(paper: Paper, workload: Workload, home: tuple[GpuUuid, ...]) -> list[
     for uuid, gpu in gpus.items():
         if uuid in home or gpu.parent is not None or not paper.is_of_its_pool(home, uuid):
             continue
-        if not _has_room_in_fact(paper, workload, uuid):
+        if not _has_room_beside_requests(paper, workload, uuid) or not paper.has_room_in_fact(workload, uuid):
             continue
         at = _grows_at(paper.state, workload, gpu) if paper.is_offered(workload, uuid) else None
         if at is not None and at > paper.at:
@@ -82,27 +84,31 @@ def _extra(paper: Paper, workload: Workload, home: tuple[GpuUuid, ...]) -> list[
 
 def shrink(paper: Paper, newcomer: Workload) -> bool:
     """Admit `newcomer` on Gpus that elastic ones have above their fewest; no more is taken than it needs."""
+    return _admit_where_given(paper, newcomer, lambda *_: False)
+
+
+def shrink_and_repack(paper: Paper, newcomer: Workload) -> bool:
+    """As `shrink`, where others besides have to be given another home."""
+    return _admit_where_given(paper, newcomer, repack)
+
+
+def _admit_where_given(paper: Paper, newcomer: Workload, otherwise: Callable[[Paper, Workload], bool]) -> bool:
+    """Admit `newcomer` as soon as elastic ones have given enough; or else `otherwise`, when they have given all."""
     homes, given = paper.result.homes, []
-    if not paper.resizes:
-        return False
-    givers = _givers(paper.state.workloads, homes, newcomer)
+    givers = _givers(paper.state.workloads, homes, newcomer) if paper.resizes else []
     if not givers:
         return False
     before, checkpoint = dict(homes), paper.checkpoint()
-    home = None
-    for giver in givers:
-        for uuid in _to_give(paper, giver, newcomer):
-            _give_up(paper, giver, uuid)
-            given.append((giver, uuid))
-            home = paper.best_fit(newcomer)
-            if home is not None:
-                break
+    for giver, uuid in [(one, uuid) for one in givers for uuid in _to_give(paper, one, newcomer)]:
+        _give_up(paper, giver, uuid)
+        given.append((giver, uuid))
+        home = paper.best_fit(newcomer)
         if home is not None:
+            paper.give(newcomer, home)
             break
-    if home is None:
+    if newcomer.id not in homes and not otherwise(paper, newcomer):
         paper.roll_back(checkpoint)
         return False
-    paper.give(newcomer, home)
     for giver, uuid in given:
         if paper.has_home_room(giver, uuid):
             _change(paper, giver, (*homes[giver.id], uuid))
@@ -129,12 +135,18 @@ def keep_within_limit(paper: Paper, newcomer: Workload) -> bool:
 
 
 def _to_give(paper: Paper, giver: Workload, newcomer: Workload) -> list[GpuUuid]:
-    """What `giver` has above its fewest: Gpus first that would then take `newcomer`."""
-    home = paper.result.homes[giver.id]
+    """What `giver` has above its fewest: Gpus first that would then take `newcomer`, and do not yet.
 
-    def rank(uuid: GpuUuid) -> tuple[bool, int]:
+    Then those that would with those moved elsewhere who can be.
+    """
+    home, request = paper.result.homes[giver.id], newcomer.spec.request_bytes
+    of_use = {uuid for pool in paper.pools_for(newcomer) for uuid in paper.open_gpus(newcomer, pool)}
+
+    def rank(uuid: GpuUuid) -> tuple[bool, bool, bool, int]:
+        lacking = uuid in of_use and not paper.has_home_room(newcomer, uuid)
         room = paper.free[uuid] + paper.cost_bytes(giver, uuid)
-        return room < newcomer.spec.request_bytes, -paper.state.gpus[uuid].index
+        movable = sum(paper.cost_bytes(w, uuid) for w in paper.on_paper.members(uuid) if w.spec.movable)
+        return not lacking, room < request, room + movable < request, -paper.state.gpus[uuid].index
 
     return sorted(home, key=rank)[: giver.spec.spare(len(home))]
 

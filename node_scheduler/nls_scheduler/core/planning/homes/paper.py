@@ -294,6 +294,11 @@ class Paper:
         largest = max((w.spec.request_bytes for w in there if w.spec.can_take_turns), default=0)
         return firm + largest <= self.state.gpus[uuid].capacity_bytes
 
+    def has_room_in_fact(self, workload: Workload, uuid: GpuUuid) -> bool:
+        """Whether `uuid` has room for all that `workload` brings, beside those who are there and stay."""
+        held = sum(w.size_bytes for w in self.state.on(uuid) if w.stays and w.id != workload.id)
+        return self.state.gpus[uuid].capacity_bytes - held >= workload.return_bytes
+
     def cost_bytes(self, workload: Workload, uuid: GpuUuid) -> int:
         """Who cannot take turns leaves that much less to promise: what remains of the Gpu is oversubscribed."""
         if uuid not in self.oversubscribed or workload.spec.can_take_turns:

@@ -17,7 +17,6 @@ from nls_scheduler.core.model.values import computed_once
 from nls_scheduler.core.planning.homes.paper import counts, pinned_to
 from nls_scheduler.core.planning.making_room.cheapest_moves import BUDGET, Piece
 from nls_scheduler.core.planning.making_room.make_room import Demand, make_room, without
-from nls_scheduler.core.planning.making_room.packing import Item, pack
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
     from nls_scheduler.core.model.workload import Workload
     from nls_scheduler.core.planning.homes.paper import Paper
+    from nls_scheduler.core.planning.making_room.cheapest_moves import Answer
 
 _SETS: Final = 8
 """So many sets of Gpus are tried for one that needs several."""
@@ -35,27 +35,50 @@ _FEW: Final = 4
 def settle_in(paper: Paper, newcomer: Workload) -> bool:
     """A home beside all the others', where the least has to move in fact; False: there is no such room.
 
-    Who may borrow and has room somewhere makes nobody move: its home is a matter of paper, and the fullest is best.
+    Who may borrow and has room somewhere makes nobody move: its home is a matter of paper, and the fullest is best. An
+    elastic one has as many Gpus as are to be had moving nobody, and only the fewest of them where somebody has to move.
     """
-    if newcomer.present or paper.oversubscribed:
-        return False
-    if newcomer.spec.gpu_count > 1 or newcomer.spec.elastic:
-        return _settle_on_several(paper, newcomer)
-    if paper.best_fit(newcomer) is None:
+    if newcomer.present or paper.oversubscribed or paper.best_fit(newcomer) is None:
         return False
     there = _in_fact(paper)
     paper.looked_at.costs = True
     unmoved = there.unmoved_by(newcomer)
     if newcomer.spec.may_borrow and not unmoved.isdisjoint(there.open_to(newcomer)):
         return False
-    home = paper.best_fit(newcomer, among=unmoved)
-    if home is not None:
-        paper.give(newcomer, home)
-        return True
-    return _settle_beside_all(paper, newcomer, there) or _consolidate(paper, newcomer, there)
+    for count in counts(newcomer):
+        home = paper.best_fit(newcomer, count, among=unmoved)
+        if home is not None:
+            paper.give(newcomer, home)
+            return True
+        if _settle_beside_all(paper, newcomer, there, count):
+            return True
+    return _consolidate(paper, newcomer, there)
 
 
-def _settle_beside_all(paper: Paper, newcomer: Workload, there: _There) -> bool:
+def settle_beside_all(paper: Paper, newcomer: Workload) -> bool:
+    """A home where nobody who is on a Gpu has to go, although there is none beside the others' homes as they are."""
+    if newcomer.present or paper.oversubscribed or not _is_enough(paper, newcomer):
+        return False
+    paper.looked_at.costs = True
+    there = _in_fact(paper)
+    return any(_settle_beside_all(paper, newcomer, there, count) for count in counts(newcomer))
+
+
+def _is_enough(paper: Paper, newcomer: Workload) -> bool:
+    """Whether all that is left on paper together is what `newcomer` asks for."""
+    return sum(room for room in paper.free.values() if room > 0) >= newcomer.spec.request_bytes * newcomer.fewest_gpus
+
+
+def closer(paper: Paper, newcomer: Workload, gpus: tuple[GpuUuid, ...]) -> tuple[GpuUuid, ...]:
+    """As many Gpus that are closer together than `gpus`, or these; nobody moves for them if nobody does for these."""
+    there, index = _in_fact(paper), paper.state.gpus
+    among = {*gpus, *there.unmoved_by(newcomer)} if there.beside_all(newcomer).issuperset(gpus) else None
+    found = paper.best_fit(newcomer, len(gpus), among=among) or gpus
+    links = [topology.CLOSEST_FIRST.index(topology.worst_link([index[uuid] for uuid in way])) for way in (gpus, found)]
+    return found if links[1] < links[0] else gpus
+
+
+def _settle_beside_all(paper: Paper, newcomer: Workload, there: _There, count: int) -> bool:
     """A home where nobody who is on a Gpu has to go: who is off has its own elsewhere, which costs nobody anything.
 
     First where those who are off have room beside all that others hold; then beside what others are promised; then,
@@ -66,78 +89,47 @@ def _settle_beside_all(paper: Paper, newcomer: Workload, there: _There) -> bool:
     off = [piece for piece in there.pieces if not state.workloads[piece.id].present]
     on_paper = [piece for piece in there.pieces if piece in off or state.workloads[piece.id].spec.may_borrow]
     ways = ((there.free, off), (there.promised, off), (there.promised, on_paper))
-    for pool in paper.pools_for(newcomer):
-        gpus = beside.intersection(paper.open_gpus(newcomer, pool))
-        for room, pieces in ways if gpus else ():
-            home_of = _homes_beside(there, room, pieces, Item(newcomer.spec.request_bytes, gpus))
-            if home_of is not None:
-                *homes, home = home_of
-                change = there.change((home,), {piece.id: uuid for piece, uuid in zip(pieces, homes, strict=True)})
+    for pool in paper.pools_for(newcomer, count):
+        gpus = [uuid for uuid in paper.open_gpus(newcomer, pool) if uuid in beside]
+        for room, pieces in ways if len(gpus) >= count else ():
+            answer = _homes_beside(there, room, pieces, newcomer, gpus, count)
+            if answer is not None:
+                change = there.change(answer.gpus, answer.moves)
                 _change_homes(paper, newcomer, replace(change, moved=[p.id for p in off if p.id in change.moved]))
                 return True
     return False
 
 
 def _homes_beside(
-    there: _There, room: Mapping[GpuUuid, int], pieces: Sequence[Piece], wanted: Item
-) -> list[GpuUuid] | None:
-    """A home for each of `pieces` and the last for `wanted`, beside what `room` leaves and what others are promised."""
-    requests = dict.fromkeys(room, 0)
-    for piece in pieces:
-        requests[piece.gpu] += piece.request_bytes
-    if min(there.promised[uuid] + requests[uuid] for uuid in room) < 0:
+    there: _There,
+    room: Mapping[GpuUuid, int],
+    pieces: Sequence[Piece],
+    newcomer: Workload,
+    gpus: Sequence[GpuUuid],
+    count: int,
+) -> Answer | None:
+    """A home on `count` of `gpus` for `newcomer`, and one for each of `pieces`, beside what `room` leaves."""
+    pieces = [piece._replace(size_bytes=piece.request_bytes) for piece in pieces]
+    if min(without(there.promised, pieces).values()) < 0:
         return None
-    items = [Item(piece.request_bytes, piece.others | {piece.gpu}, piece.gpu) for piece in pieces]
-    return pack({uuid: max(0, left + requests[uuid]) for uuid, left in room.items()}, [*items, wanted])
+    cleared = without(room, pieces)
+    left = {uuid: bytes_ - min(0, cleared[uuid]) for uuid, bytes_ in room.items()}
+    ranked = sorted((u for u in gpus if cleared[u] >= newcomer.spec.request_bytes), key=lambda u: cleared[u])
+    demand = Demand(newcomer.spec.request_bytes, _sets(there.paper, ranked, count), {})
+    return make_room(left, pieces, demand, budget=0, whatever_moves=True) if demand.sets else None
 
 
-def _settle_on_several(paper: Paper, newcomer: Workload) -> bool:
-    """A home on several Gpus from which nobody has to go, if there are as many as are to be had at all."""
-    there, index = _in_fact(paper), paper.state.gpus
-    paper.looked_at.costs = True
-    unmoved = there.unmoved_by(newcomer)
-    for count in counts(newcomer):
-        home = paper.best_fit(newcomer, count, among=unmoved)
-        if home is not None:
-            paper.give(newcomer, home)
-            return True
-        for pool in paper.pools_for(newcomer, count):
-            gpus = topology.closest([u for u in paper.open_gpus(newcomer, pool) if u in unmoved], count, index)
-            if gpus is not None and _make_homes_free(paper, newcomer, gpus, there):
-                paper.give(newcomer, gpus)
-                return True
-        if paper.best_fit(newcomer, count) is not None:
-            return False
-    return False
-
-
-def _make_homes_free(paper: Paper, newcomer: Workload, gpus: tuple[GpuUuid, ...], there: _There) -> bool:
-    """Whoever has a home on `gpus` and is elsewhere has it there, as far as that may be; False: nothing is changed."""
-    checkpoint, wanted = paper.checkpoint(), set(gpus)
-    others = [w for w in paper.admitted() if there.place[w.id] != paper.result.homes[w.id]]
-    others = [w for w in others if not wanted.isdisjoint(paper.result.homes[w.id])]
-    for workload in others:
-        paper.take(workload)
-    for workload in others:
-        if not paper.may_have_home(workload, there.place[workload.id]):
-            paper.roll_back(checkpoint)
-            return False
-        paper.give(workload, there.place[workload.id])
-    if not paper.has_room_at(newcomer, gpus):
-        paper.roll_back(checkpoint)
-        return False
-    return True
+def _sets(paper: Paper, ranked: Sequence[GpuUuid], count: int) -> list[tuple[GpuUuid, ...]]:
+    """Those of `count` Gpus of `ranked` that are tried, the closest first."""
+    if count == 1:
+        return [(uuid,) for uuid in ranked]
+    return [gpus for _, gpus in islice(topology.sets(ranked, count, paper.state.gpus), _SETS)]
 
 
 def repack(paper: Paper, newcomer: Workload) -> bool:
     """Admit `newcomer` by giving others another home: the fewest bytes moved, or else whatever fits."""
-    needed = newcomer.spec.request_bytes * newcomer.fewest_gpus
-    if sum(room for room in paper.free.values() if room > 0) < needed:
+    if not _is_enough(paper, newcomer):
         return False
-    if newcomer.spec.gpu_count == 1 and not newcomer.present and not paper.oversubscribed:
-        paper.looked_at.costs = True
-        if _settle_beside_all(paper, newcomer, _in_fact(paper)):
-            return True
     admitted = [w for w in paper.admitted() if w.given_home is None and not w.stands_at_home]
     bursters = [w for w in admitted if w.spec.may_borrow]
     movable = [w for w in admitted if w.spec.movable]
@@ -290,10 +282,7 @@ class _There:
 
     def beside_all(self, newcomer: Workload) -> frozenset[GpuUuid]:
         """The Gpus with room for all that `newcomer` brings beside those who are there and stay."""
-        state = self.paper.state
-        held = {uuid: sum(w.size_bytes for w in state.on(uuid) if w.stays) for uuid in self.free}
-        needed = newcomer.return_bytes
-        return frozenset(u for u, bytes_ in held.items() if state.gpus[u].capacity_bytes - bytes_ >= needed)
+        return frozenset(uuid for uuid in self.free if self.paper.has_room_in_fact(newcomer, uuid))
 
     def change(self, gpus: Sequence[GpuUuid], moves: Mapping[WorkloadId, GpuUuid]) -> _Change:
         """The newcomer on `gpus`, those of `moves` there, and everybody at home where they are taken to be."""
@@ -370,11 +359,8 @@ def _packed_anew(paper: Paper, newcomer: Workload, there: _There) -> _Change | N
     """Everybody's home is chosen anew, whatever that moves: who is in the way is seen when it is."""
     if pinned_to(newcomer) is not None:
         return None
-    index, count = paper.state.gpus, newcomer.fewest_gpus
     for ranked in _clearable(paper, newcomer, there):
-        several = (gpus for _, gpus in islice(topology.sets(ranked, count, index), _SETS))
-        sets = [(uuid,) for uuid in ranked] if count == 1 else list(several)
-        demand = Demand(newcomer.spec.request_bytes, sets, {})
+        demand = Demand(newcomer.spec.request_bytes, _sets(paper, ranked, newcomer.fewest_gpus), {})
         answer = make_room(there.free, there.pieces, demand, budget=0, whatever_moves=True)
         if answer is not None:
             return there.change(answer.gpus, answer.moves)
