@@ -113,6 +113,22 @@ def test_a_read_only_array_stays_read_only():
     assert not Roundtrip({"a": array})["a"].flags.writeable
 
 
+class Own(np.ndarray):
+    """As cells may define one."""
+
+
+@pytest.mark.parametrize("view", [lambda a: a[1:], lambda a: a[::2].T, lambda a: a.view("u1"), lambda a: a.view(Own)])
+def test_a_view_may_be_written_to_though_its_array_was_made_read_only_after_it_was_taken(view):
+    array = np.zeros(4)
+    names = {"a": array, "v": view(array), "w": view(array)}
+    array.flags.writeable = names["w"].flags.writeable = False
+    result = Roundtrip(names)
+    assert [result[name].flags.writeable for name in "avw"] == [False, True, False]
+    result["v"].fill(3)
+    assert result["a"].any()
+    assert np.array_equal(result["v"], result["w"])
+
+
 def test_views_of_an_array_of_objects_stay_views():
     base = np.array([[1, "a"], [None, [2]]], dtype=object)
     result = Roundtrip({"base": base, "view": base[::-1, 1], "again": base.T})

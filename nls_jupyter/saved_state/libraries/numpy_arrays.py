@@ -388,7 +388,12 @@ def load_view(
     writeable: bool,  # noqa: FBT001 - called by the unpickler
 ) -> Array:
     """A view of a restored array."""
+    later_read_only = writeable and not root.flags.writeable
+    if later_read_only:
+        root.flags.writeable = True
     view: Array = np.ndarray(shape, dtype, buffer=as_bytes(root), offset=offset, strides=strides)
+    if later_read_only:
+        root.flags.writeable = False
     if view.flags.writeable and not writeable:
         view.flags.writeable = False
     return view
