@@ -92,6 +92,41 @@ def test_a_tensor_and_a_numpy_array_over_one_memory_stay_over_one_memory():
     assert result["of_slice"].tolist() == [8] * 4
 
 
+@pytest.mark.parametrize("array_is_named", [False, True])
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda tensor: torch.from_numpy(tensor.numpy()),
+        lambda tensor: torch.from_numpy(tensor.numpy()[1:]),
+        lambda tensor: torch.from_numpy(tensor[1:3].numpy()[1:]),
+        lambda tensor: torch.utils.dlpack.from_dlpack(tensor),
+        lambda tensor: torch.utils.dlpack.from_dlpack(tensor)[1:],
+        lambda tensor: torch.nn.Parameter(torch.from_numpy(tensor.numpy())),
+    ],
+)
+@pytest.mark.parametrize("first", [lambda: torch.arange(4.0), lambda: torch.from_numpy(np.arange(4.0, dtype="f4"))])
+def test_tensors_over_one_memory_stay_over_one_memory(first, other, array_is_named):
+    tensor = first()
+    names = {"other": other(tensor), "tensor": tensor, "again": other(tensor)}
+    if array_is_named:
+        names["array"] = tensor.numpy()
+    result = Roundtrip(names)
+    assert not result.manifest.changed
+    result["tensor"].fill_(7)
+    assert all(set(result[name].tolist()) == {7} for name in names)
+    assert [result[name].shape for name in names] == [thing.shape for thing in names.values()]
+
+
+def test_tensors_side_by_side_in_one_memory_stay_there():
+    memory = np.arange(6.0)
+    names = {"left": torch.from_numpy(memory[:2]), "right": torch.from_numpy(memory[2:]), "empty": torch.empty(0)}
+    result = Roundtrip({**names, "none": torch.empty(0)})
+    result["left"].fill_(7)
+    assert result["right"].tolist() == [2, 3, 4, 5]
+    assert result["empty"].resize_(2).fill_(1).tolist() == [1, 1]
+    assert result["none"].tolist() == []
+
+
 @pytest.mark.parametrize(
     "tensor",
     [

@@ -7,6 +7,7 @@ would let `backward()` succeed and leave the parameters without a gradient.
 from __future__ import annotations
 
 import array
+import bisect
 import contextlib
 import ctypes
 import sys
@@ -47,7 +48,9 @@ class TorchTensors:
         self._regions = regions
         #: Plain NumPy arrays and buffers among the names: a tensor may be made of one (`torch.from_numpy`).
         self._arrays: list[tuple[int, int, Any]] = []
-        self._in_arrays: dict[int, InArray] = {}
+        #: Storages of which none lies within another one, by where they are.
+        self._whole: list[tuple[str, int, int, Any]] = []
+        self._in_others: dict[int, InOther] = {}
 
     def handlers(self) -> Mapping[type, Handler]:
         """See `Library`."""
@@ -74,7 +77,8 @@ class TorchTensors:
         }
 
     def prepare(self, values: list[Any]) -> None:
-        """Learn where NumPy arrays, and Python's own buffers, lie."""
+        """Learn where storages, NumPy arrays, and Python's own buffers, lie."""
+        self._whole = _whole(values)
         for value in values:
             if type(value) in {bytearray, array.array}:
                 start, size_bytes = span_of(value)
@@ -142,19 +146,46 @@ class TorchTensors:
 
     def _storage(self, storage: Any, culprit: Any) -> object:
         place = seams.TORCH_STORAGE.of(storage)
-        if place in self._in_arrays:
-            return self._in_arrays[place]
-        if not storage.resizable():  # memory that PyTorch took from elsewhere
-            pointer = storage.data_ptr()
-            for start, end, owner in self._arrays:
-                if start <= pointer and pointer + storage.nbytes() <= end:
-                    self._in_arrays[place] = InArray(storage, owner, pointer - start)
-                    return self._in_arrays[place]
+        if place in self._in_others:
+            return self._in_others[place]
+        if not storage.resizable() and (found := self._other_around(storage)) is not None:
+            self._in_others[place] = InOther(storage, *found)
+            return self._in_others[place]
         if _is_page_locked(storage):
             self._regions.note("page-locked memory comes back as ordinary memory")
         return self._regions.storage(
             _key(storage), lambda: TensorMemory(storage), load_storage, str(storage.device), culprit=culprit
         )
+
+    def _other_around(self, storage: Any) -> tuple[Any, int] | None:
+        """What owns the memory that a storage took from elsewhere, where a name leads to that, and the place in it."""
+        begin, end = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+        for first, last, owner in self._arrays:
+            if first <= begin and end <= last:
+                return owner, begin - first
+        device = str(storage.device)
+        at = bisect.bisect_right(self._whole, (device, begin), key=lambda one: one[:2]) - 1
+        if at < 0 or begin == end:
+            return None
+        where, first, last, whole = self._whole[at]
+        is_other = seams.TORCH_STORAGE.of(whole) != seams.TORCH_STORAGE.of(storage)
+        return (whole, begin - first) if where == device and end <= last and is_other else None
+
+
+def _whole(values: list[Any]) -> list[tuple[str, int, int, Any]]:
+    """The storages behind tensors without those that lie within another one, in order."""
+    storages: dict[int, Any] = {}
+    for value in values:
+        if issubclass(type(value), (torch.Tensor, torch.UntypedStorage)):
+            storage = value if type(value) is torch.UntypedStorage else value.detach().untyped_storage()
+            storages.setdefault(seams.TORCH_STORAGE.of(storage), storage)
+    found = [(str(one.device), one.data_ptr(), one.data_ptr() + one.nbytes(), one) for one in storages.values()]
+    found.sort(key=lambda one: (*one[:2], -one[2], not one[3].resizable()))
+    whole: list[tuple[str, int, int, Any]] = []
+    for device, first, last, storage in found:
+        if first < last and not (whole and whole[-1][0] == device and last <= whole[-1][2]):
+            whole.append((device, first, last, storage))
+    return whole
 
 
 # What a class of tensors has that knows better how it is pickled, or comes between its tensors and PyTorch.
@@ -237,7 +268,7 @@ def _memory(storage: Any) -> Memory:
     return Memory(space, storage.data_ptr(), storage.nbytes(), _key(storage), lambda: TensorMemory(storage))
 
 
-class InArray:
+class InOther:
     """A storage that is another object's memory; keeps the storage alive, whose address is its identity."""
 
     def __init__(self, storage: Any, owner: Any, offset: int) -> None:
@@ -333,7 +364,9 @@ def load_storage(reader: Reader, region: int, device: str) -> Any:
 
 
 def storage_in_array(owner: Any, offset: int, size_bytes: int) -> Any:
-    """A storage over the memory of a restored NumPy or CuPy array, or of a `bytearray` or `array`."""
+    """A storage over the memory of another one, of a restored NumPy or CuPy array, or of a `bytearray` or `array`."""
+    if type(owner) is torch.UntypedStorage:
+        return torch.from_dlpack(_as_bytes(owner)[offset : offset + size_bytes]).untyped_storage()
     if type(owner) in {bytearray, array.array}:
         content = memoryview(owner).cast("B")[offset : offset + size_bytes]
         return torch.frombuffer(content, dtype=torch.uint8).untyped_storage()
