@@ -286,3 +286,12 @@ def test_a_simulation_that_finds_no_room_on_its_disk_says_what_to_do(
     socket = tmp_path / "nls.sock"
     assert main(["--socket", str(socket), "up", "--simulate", "1x1GiB"]) == 3
     assert capsys.readouterr().err.endswith(f"The daemon cannot serve {socket}: {tmp_path / 'simulated'}: {tells}")
+
+
+def test_a_simulation_of_nothing_is_refused_and_no_real_gpus_are_served(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr("os.umask", lambda _: 0o022)
+    monkeypatch.setattr("nls_scheduler.daemon.http.server.serve", lambda *_: pytest.fail("it serves"))
+    assert main(["--socket", str(tmp_path / "nls.sock"), "up", "--simulate", ""]) == 2
+    assert "'' does not describe simulated GPUs" in capsys.readouterr().err

@@ -144,7 +144,7 @@ def _serve(options: argparse.Namespace, ready: Callable[[], None]) -> int:
         cluster, defaults = _cluster(options, path) if options.kubernetes else (None, {})
         settings = reload(None)
         selection = Selection.parse(options.gpus) if options.gpus is not None else Selection()
-        simulation = SimulationSpec.parse(options.simulate) if options.simulate else None
+        simulation = SimulationSpec.parse(options.simulate) if options.simulate is not None else None
         context_memory_bytes = parse_bytes(options.context_memory)
     except ValueError as error:
         tell(str(error))

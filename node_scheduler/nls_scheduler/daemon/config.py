@@ -217,7 +217,7 @@ class NlsScheduler(Configurable):
     def _check(self) -> None:
         for name, value in self.trait_values(config=True).items():
             if isinstance(value, int | float) and not (math.isfinite(value) and value >= 0):
-                raise ConfigError(f"{name} = {value} cannot be used: it must be 0 or more.")
+                raise ConfigError(f"{name} = {value} cannot be used: it must be a finite number, 0 or more.")
         for name in (
             "reclaim_deadline_s",
             "start_timeout_s",
