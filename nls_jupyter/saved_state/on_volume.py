@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 _MANIFEST: Final = "manifest.json"
 _EARLIER: Final = "earlier.json"
+#: A notebook's own folder: its name, and digits for its path.
+_FOLDER: Final = re.compile(r".*-[0-9a-f]{8}", re.DOTALL)
 _DRAFT: Final = "manifest.draft"
 _KINDS: Final = ("memory", "spill")
 _HEADER: Final = Extent(MEMORY, 0, 4096)  # the superblocks
@@ -261,20 +263,29 @@ class KeptFiles:
             )
 
 
-def notebooks(folder: Path) -> list[Kept]:
-    """What is kept there of any notebook, the newest first; without what cannot be read, or is not the user's own."""
-    found = []
+def notebooks(folder: Path) -> tuple[list[Kept], list[str]]:
+    """What is kept there of any notebook, the newest first, and why some of it is not read."""
+    found, unread = [], []
     with contextlib.suppress(FileNotFoundError), _told(folder):
-        for place in folder.iterdir():
-            with contextlib.suppress(KeptStateError, OSError):
-                own = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-                try:
-                    _refuse_others(own, place)
-                    both = [_read_manifest(own, place, name) for name in (_MANIFEST, _EARLIER)]
-                finally:
-                    os.close(own)
-                found += [kept for kept in both if kept is not None]
-    return sorted(found, key=lambda kept: kept.written, reverse=True)
+        for place in sorted(folder.iterdir()):
+            if not _FOLDER.fullmatch(place.name):
+                continue  # a volume has more than what is ours
+            try:
+                with _told(place):
+                    found += _all_in(place)
+            except KeptStateError as error:
+                unread.append(str(error))
+    return sorted(found, key=lambda kept: kept.written, reverse=True), unread
+
+
+def _all_in(place: Path) -> list[Kept]:
+    own = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        _refuse_others(own, place)
+        both = [_read_manifest(own, place, name) for name in (_MANIFEST, _EARLIER)]
+    finally:
+        os.close(own)
+    return [kept for kept in both if kept is not None]
 
 
 def _parts(arena: Arena) -> tuple[list[Extent], str]:

@@ -267,10 +267,11 @@ class Lasting:
         """What is kept of any notebook. Raises GpuUnavailable."""
         files = self._own_files(None)
         try:
-            found = await _aside(lambda: notebooks(files.folder))
+            found, unread = await _aside(lambda: notebooks(files.folder))
         except KeptStateError as error:
             raise GpuUnavailable(f"{error}.") from None
         lines = [f"  {kept.at}  {kept.notebook}  {told(kept)}" for kept in found]
+        lines += [f"  not read: {why}" for why in unread]
         return "\n".join([f"Kept in {files.folder}:", *lines]) if lines else f"Nothing is kept in {files.folder}."
 
     def _own_files(self, notebook: str | None) -> KeptFiles:

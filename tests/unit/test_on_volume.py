@@ -119,7 +119,7 @@ def test_notebooks_of_one_name_in_two_folders_keep_their_own(files):
     write(files, {"a": 1})
     write(other, {"a": 2})
     assert (load(files)[1]["a"], load(other)[1]["a"]) == (1, 2)
-    assert {kept.notebook for kept in notebooks(files.folder)} == {files.notebook, other.notebook}
+    assert {kept.notebook for kept in notebooks(files.folder)[0]} == {files.notebook, other.notebook}
     assert other.drop()
     assert not other.drop()
     assert load(files)[1]["a"] == 1
@@ -139,7 +139,7 @@ def test_what_nobody_has_brought_back_stays_as_the_earlier_one_until_somebody_do
     write(files, {"a": 2})
     third = write(files, {"a": 3})
     assert (load(files)[1]["a"], load(files, earlier=True)[1]["a"]) == (3, 1), "the first is not lost to the third"
-    assert [kept.content for kept in notebooks(files.folder)].count(first.content) == 1
+    assert [kept.content for kept in notebooks(files.folder)[0]].count(first.content) == 1
     fourth = write(files, {"a": 4}, {first.content})
     assert (load(files)[1]["a"], load(files, earlier=True)[1]["a"]) == (4, 3)
     named = {name for kept in (third, fourth) for name in kept.files}
@@ -235,6 +235,31 @@ def test_what_others_can_write_is_not_loaded(files, name):
         files.load()
 
 
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda place: place.chmod(0o777), "can be written by other users, so that it is not loaded; chmod go-w"),
+        (lambda place: (place / "manifest.json").chmod(0o666), "can be written by other users"),
+        (lambda place: (place / "manifest.json").write_text("{"), "cannot be understood"),
+        (
+            lambda place: place.rename(place.with_name("x")).parent.joinpath(place.name).symlink_to("x"),
+            "cannot be used",
+        ),
+    ],
+)
+def test_all_that_is_kept_is_listed_with_what_is_not_read_and_why(files, spoil, says):
+    write(files, {"a": 1})
+    place = place_of(files)
+    (files.folder / "lost+found").mkdir(mode=0o777)
+    assert [kept.notebook for kept in notebooks(files.folder)[0]] == [files.notebook]
+    assert notebooks(files.folder)[1] == []
+    spoil(place)
+    found, [why] = notebooks(files.folder)
+    assert found == []
+    assert says in why
+    assert str(place) in why
+
+
 @pytest.mark.parametrize("name", ["manifest.json", "data"])
 @pytest.mark.parametrize("kind", ["symlink", "link"])
 def test_links_are_not_followed(files, tmp_path, name, kind):
@@ -280,4 +305,6 @@ def test_another_users_files_are_not_loaded_not_even_by_root(files):
     os.chown(data, 0, 0)
     os.chown(place_of(files), 65534, 65534)
     assert "belongs to another user" in subprocess.check_output(command, text=True)
-    assert notebooks(files.folder) == []
+    found, [why] = notebooks(files.folder)
+    assert not found
+    assert "belongs to another user" in why
