@@ -6,12 +6,15 @@ import abc
 import collections
 import functools
 import gc
+import itertools
+import operator
 import queue
 import sys
 import types
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.saved_state.kinds import module_of
 from nls_jupyter.saved_state.looks import Look, attributes_of, importable
 from nls_jupyter.saved_state.reducers import set_attributes
 
@@ -57,6 +60,7 @@ def handlers(regions: Regions) -> dict[type, Callable[[Any], Any]]:
         memoryview: functools.partial(_reduce_view, regions.note),
         **dict.fromkeys(_VIEWS, functools.partial(_reduce_dict_view, regions.note)),
         **dict.fromkeys(_BARE_ITERATORS, functools.partial(_reduce_iterator, regions.note)),
+        itertools.groupby: functools.partial(_reduce_groups, regions.note),
     }
 
 
@@ -154,6 +158,15 @@ def _reduce_cached_property(found: functools.cached_property[Any]) -> Any:
 
 def _reduce_iterator(note: Callable[[str], None], _: Any) -> Any:
     note("an iterator over a dict or a set comes back with a list of what it had before it")
+    return NotImplemented
+
+
+def _reduce_groups(note: Callable[[str], None], groups: Any) -> Any:
+    """Once an element of a group was taken, it has the group's key and no next element, and pickle not even that."""
+    left, _, *found = gc.get_referents(groups)
+    is_used_up = module_of(type(left)) == "builtins" and not operator.length_hint(left, 1)
+    if len(found) == 1 and not is_used_up:
+        note("groupby in the middle of a group comes back with the rest of it as a group to come")
     return NotImplemented
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 
 import pytest
 
 import saved_state_zoo as zoo
 from nls_jupyter import saved_state
-from saved_state_roundtrip import Roundtrip, roundtrip
+from saved_state_roundtrip import Roundtrip, cells, roundtrip
 from saved_state_same import same
 
 # What libraries say about each other when some of these objects are made.
@@ -94,3 +95,22 @@ def test_what_comes_back_otherwise_says_so(source, change):
     assert type(result["x"]).__name__ in {
         *("list_iterator", "ZeroDivisionError", "ValueError", "BytesIO", "SimpleNamespace", "function")
     }
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="Python does not pickle it")
+@pytest.mark.parametrize(
+    ("taken", "changed"),
+    [
+        ("pass", False),
+        ("next(groups)", False),
+        ("_, group = next(groups); next(group)", True),
+        ("_, group = next(groups); list(group)", False),
+        ("[list(group) for _, group in groups]", False),
+    ],
+)
+def test_groups_that_are_gone_over_go_on_or_it_is_said(taken, changed):
+    result = roundtrip(f"import itertools\ngroups = itertools.groupby([1, 1, 1, 2, 2, 3])\n{taken}")
+    assert any("middle of a group" in one.change for one in result.manifest.changed) == changed
+    if not changed:
+        groups = cells(f"import itertools\ngroups = itertools.groupby([1, 1, 1, 2, 2, 3])\n{taken}")["groups"]
+        assert [(key, [*group]) for key, group in result["groups"]] == [(key, [*group]) for key, group in groups]
