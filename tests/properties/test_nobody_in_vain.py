@@ -125,9 +125,10 @@ class History:
             found.append(Seen(request // GIB, -(-held // GIB), gpu, not workload.spec.may_borrow))
         return found
 
-    def newcomer(self, request: int, **wanted: object) -> tuple[bool, list[WorkloadId]]:
-        """Whether it has started in the end, and who was sent off a Gpu for it."""
+    def newcomers(self, request: int, members: int, **wanted: object) -> tuple[bool, list[WorkloadId]]:
+        """Whether all of them have started in the end, and who was sent off a Gpu for one."""
         before = len(self.node.history)
+<<<<<<< HEAD
         return self._after(before, self._submit(request, request, **wanted))
 
     def comes_back(self, workload: WorkloadId) -> tuple[bool, list[WorkloadId]]:
@@ -138,19 +139,23 @@ class History:
         return self._after(before, workload)
 
     def _after(self, before: int, newcomer: WorkloadId) -> tuple[bool, list[WorkloadId]]:
+=======
+        newcomers = {self._submit(request, request, **wanted) for _ in range(members)}
+>>>>>>> mend-a
         self.node.advance(SECONDS)
         given = [c for _, commands in self.node.history[before:] for c in commands if isinstance(c, WorkloadCommand)]
-        sent = [c for c in given if c.cause == newcomer and not isinstance(c, StartProcess | TrimMemory)]
-        started = any(isinstance(command, StartProcess) and command.workload == newcomer for command in given)
-        return started, [command.workload for command in sent]
+        sent = [c for c in given if c.cause in newcomers and not isinstance(c, StartProcess | TrimMemory)]
+        started = {command.workload for command in given if isinstance(command, StartProcess)}
+        return newcomers <= started, [command.workload for command in sent]
 
 
 WANTED = {
-    "one": (1, {}),
-    "two": (2, {"kind": Kind.COMMAND, "gpu_count": 2}),
-    "elastic": (1, {"kind": Kind.COMMAND, "gpu_count": 1, "gpu_count_max": 3, "requeue": True}),
+    "one": (1, 1, {}),
+    "two": (2, 1, {"kind": Kind.COMMAND, "gpu_count": 2}),
+    "elastic": (1, 1, {"kind": Kind.COMMAND, "gpu_count": 1, "gpu_count_max": 3, "requeue": True}),
+    "gang": (2, 2, {"kind": Kind.COMMAND, "gang": "g", "gang_size": 2}),
 }
-"""On how many Gpus there has to be room, and what the newcomer asks for besides."""
+"""On how many Gpus there has to be room, how many come, and what each of them asks for besides."""
 
 
 @pytest.mark.parametrize("name", WANTED)
@@ -158,12 +163,12 @@ WANTED = {
 def test_a_newcomer_moves_nobody_where_there_is_a_way_beside_all(name: str, block: int) -> None:
     there_was_a_way = 0
     count = examples(40)
-    gpus, wanted = WANTED[name]
+    gpus, members, wanted = WANTED[name]
     for seed in range(block * count, (block + 1) * count):
         history = History(seed)
         request = history.chance.choice([8, 12, 16, 16] if gpus == 1 else [2, 4, 8, 12])
         if moves_nobody(list(history.node.state.gpus), history.seen(), request, gpus):
-            assert history.newcomer(request, **wanted) == (True, []), seed
+            assert history.newcomers(request, members, **wanted) == (True, []), seed
             there_was_a_way += 1
     assert there_was_a_way >= count // 5
 

@@ -295,8 +295,10 @@ class Paper:
         return firm + largest <= self.state.gpus[uuid].capacity_bytes
 
     def has_room_in_fact(self, workload: Workload, uuid: GpuUuid) -> bool:
-        """Whether `uuid` has room for all that `workload` brings, beside those who are there and stay."""
-        held = sum(w.size_bytes for w in self.state.on(uuid) if w.stays and w.id != workload.id)
+        """Whether `uuid` has room for all that `workload` brings, beside who stays there or can come nowhere else."""
+        there = [w for w in self.state.on(uuid) if w.stays]
+        there += [w for w in self.on_paper.members(uuid) if uuid not in w.current and not w.spec.movable]
+        held = sum(w.size_bytes for w in there if w.id != workload.id)
         return self.state.gpus[uuid].capacity_bytes - held >= workload.return_bytes
 
     def cost_bytes(self, workload: Workload, uuid: GpuUuid) -> int:
