@@ -82,7 +82,7 @@ def one_exchange_moves_nobody(node: SimulatedNode, comer: Workload) -> bool:
 
 
 class History:
-    """Some come, some leave, some are sent off their Gpu, the others hold what they like; then one comes."""
+    """Some come, some leave, some are sent off their Gpu, the others hold what they like; then the newcomer comes."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -128,20 +128,17 @@ class History:
     def newcomers(self, request: int, members: int, **wanted: object) -> tuple[bool, list[WorkloadId]]:
         """Whether all of them have started in the end, and who was sent off a Gpu for one."""
         before = len(self.node.history)
-<<<<<<< HEAD
-        return self._after(before, self._submit(request, request, **wanted))
+        newcomers = {self._submit(request, request, **wanted) for _ in range(members)}
+        return self._after(before, newcomers)
 
     def comes_back(self, workload: WorkloadId) -> tuple[bool, list[WorkloadId]]:
-        """As `newcomer`, for one that was off and whose user begins a cell."""
+        """As `newcomers`, for one that was off and whose user begins a cell."""
         before = len(self.node.history)
         self.node.start_cell(workload)
         self.node.settle()
-        return self._after(before, workload)
+        return self._after(before, {workload})
 
-    def _after(self, before: int, newcomer: WorkloadId) -> tuple[bool, list[WorkloadId]]:
-=======
-        newcomers = {self._submit(request, request, **wanted) for _ in range(members)}
->>>>>>> mend-a
+    def _after(self, before: int, newcomers: set[WorkloadId]) -> tuple[bool, list[WorkloadId]]:
         self.node.advance(SECONDS)
         given = [c for _, commands in self.node.history[before:] for c in commands if isinstance(c, WorkloadCommand)]
         sent = [c for c in given if c.cause in newcomers and not isinstance(c, StartProcess | TrimMemory)]
