@@ -9,6 +9,7 @@ committed index refers to is a hole, or spare.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -18,11 +19,12 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import xxhash
 
 from nls_jupyter.saved_state.ahead import Ahead
+from nls_jupyter.saved_state.extents import MEMORY, PAGE_BYTES, SPILL, Extent, Holes, Place, aligned, joined, pages
 from nls_jupyter.saved_state.window import HUGE_BYTES, Window
 from nls_scheduler.units.sizes import format_bytes
 
@@ -34,7 +36,6 @@ _VERSION = 2
 # magic, version, file of the index, sequence number, its position, its length, its digest
 _SUPERBLOCK = struct.Struct("<8sIIQQQ16s")
 _SLOT_BYTES = 2048
-_PAGE_BYTES = 4096
 _DIGEST_BYTES = 16
 # So much is not gone within the time that an answer about what is left holds.
 _PLENTY_BYTES = 1 << 30
@@ -42,7 +43,6 @@ _ANSWER_HOLDS_S = 1.0
 _NEVER = float("-inf")
 # Of the largest file that this process may write, what is left to the index: it goes into memory whatever is left.
 _INDEX_SHARE = 16
-MEMORY, SPILL = 0, 1
 
 #: Every chunk but a blob's last has this size. Fits a processor's second-level cache: hashed and copied in one go.
 CHUNK_BYTES = 1 << 20
@@ -76,29 +76,6 @@ class NoRoomError(Exception):
         self.why_no_spill = why_no_spill
 
 
-class Extent(NamedTuple):
-    """Where a part lies."""
-
-    file: int
-    position: int
-    size_bytes: int
-
-
-class Place(NamedTuple):
-    """Where a part will lie.
-
-    Attributes:
-        extent: is the part's.
-        is_there: its memory is allocated.
-        stretch_bytes: so much is to be allocated from there on, as huge pages; the part is the first of it, and others
-            that are filled with it may follow.
-    """
-
-    extent: Extent
-    is_there: bool
-    stretch_bytes: int = 0
-
-
 class Room(Protocol):
     """How much more each file may hold; see `room.MachineRoom`."""
 
@@ -126,7 +103,7 @@ def digest_of(content: memoryview | bytes | bytearray) -> bytes:
 class _Tail:
     """One file's end, and what may be overwritten before it."""
 
-    end: int = _PAGE_BYTES
+    end: int = PAGE_BYTES
     spare: list[int] = field(default_factory=list)
 
 
@@ -151,7 +128,7 @@ class Arena:
         self._sequence = 0
         self._largest_file_bytes = largest_file_bytes()
         # Of the file in memory, in order; remembered only where its length has a limit.
-        self._holes: list[tuple[int, int]] = []
+        self._holes = Holes()
 
     @classmethod
     def new(cls, room: Room) -> Arena:
@@ -160,9 +137,15 @@ class Arena:
 
     @classmethod
     def adopt(cls, descriptors: Sequence[int], room: Room) -> Arena:
-        """An arena over copies of descriptors that hold a saved state."""
-        copies = [os.dup(descriptor) for descriptor in descriptors]  # not inheritable
-        return cls(copies[0], copies[1] if len(copies) > 1 else None, room)
+        """An arena over copies of descriptors that hold a saved state. Raises OSError."""
+        fds: list[int] = []
+        with contextlib.ExitStack() as copies:
+            for descriptor in descriptors:
+                copy = os.dup(descriptor)  # not inheritable
+                copies.callback(os.close, copy)
+                fds.append(copy)
+            copies.pop_all()
+        return cls(fds[0], fds[1] if len(fds) > 1 else None, room)
 
     def descriptors(self) -> list[int]:
         """The memory file's, and the spill file's if there is one."""
@@ -239,7 +222,7 @@ class Arena:
         tail = self._tails[MEMORY]
         more_bytes = min(size_bytes, self._budget_bytes) - len(tail.spare) * CHUNK_BYTES
         fd = self._fds[MEMORY]
-        start = _aligned(tail.end)
+        start = aligned(tail.end)
         end = start + max(min(more_bytes, self._parts_end - start), 0) // HUGE_BYTES * HUGE_BYTES
         if end > start and fd is not None and self._window.reach(end):
             tail.end = start
@@ -263,7 +246,7 @@ class Arena:
     @property
     def _length_left_bytes(self) -> int:
         """What parts may still take of the length that the file in memory may have."""
-        return self._parts_end - self._tails[MEMORY].end + sum(end - start for start, end in self._holes)
+        return self._parts_end - self._tails[MEMORY].end + self._holes.size_bytes
 
     @property
     def _parts_end(self) -> int:
@@ -316,16 +299,16 @@ class Arena:
         tail = self._tails[MEMORY]
         if size_bytes == CHUNK_BYTES and tail.spare:
             return Place(Extent(MEMORY, tail.spare.pop(), size_bytes), is_there=True)
-        taken = _pages(size_bytes)
+        taken = pages(size_bytes)
         stretch = self._stretch_bytes() if size_bytes == CHUNK_BYTES else 0
         if stretch:
-            taken, tail.end = stretch, _aligned(tail.end)
+            taken, tail.end = stretch, aligned(tail.end)
         elif not must and not self._has_room(taken):
             return None
         with self._counting:
             self._budget_bytes -= taken
         self._taken_bytes += taken
-        position = None if stretch else self._taken_hole(taken)
+        position = None if stretch else self._holes.take(taken)
         if position is None:
             position = tail.end
             tail.end += taken
@@ -335,29 +318,16 @@ class Arena:
         if size_bytes > self._budget_bytes and not self._has_made_room(size_bytes):
             return False
         at_end = self._tails[MEMORY].end + size_bytes <= self._parts_end
-        return at_end or any(end - start >= size_bytes for start, end in self._holes)
-
-    def _taken_hole(self, size_bytes: int) -> int | None:
-        """The first hole of that size or more, whose begin is used from now on."""
-        for number, (start, end) in enumerate(self._holes):
-            if end - start >= size_bytes:
-                self._holes[number : number + 1] = [(start + size_bytes, end)] if end - start > size_bytes else []
-                return start
-        return None
+        return at_end or self._holes.have_room(size_bytes)
 
     def _remember(self, holes: Iterable[tuple[int, int]]) -> None:
         """Where the file may not grow as it likes its holes are used again, and it ends before the last one."""
         if self._largest_file_bytes == sys.maxsize:
             return
-        joined_holes: list[tuple[int, int]] = []
-        for start, end in sorted([*self._holes, *holes]):
-            if joined_holes and joined_holes[-1][1] == start:
-                joined_holes[-1] = joined_holes[-1][0], end
-            else:
-                joined_holes.append((start, end))
-        if self._ahead is None and joined_holes and joined_holes[-1][1] == self._tails[MEMORY].end:
-            self._tails[MEMORY].end, _ = joined_holes.pop()
-        self._holes = joined_holes
+        self._holes.add(holes)
+        if self._ahead is None:
+            tail = self._tails[MEMORY]
+            tail.end = self._holes.cut_at(tail.end)
 
     def _has_made_room(self, size_bytes: int) -> bool:
         """Give back what is kept to be overwritten, for a part that does not fit there."""
@@ -374,7 +344,7 @@ class Arena:
         stretch = min(_STRETCH_BYTES, self._taken_bytes // _STRETCH_SHARE) // HUGE_BYTES * HUGE_BYTES
         if not stretch or self._budget_bytes < _PLENTY_BYTES or not self._window.has_huge:
             return 0
-        end = _aligned(self._tails[MEMORY].end) + stretch
+        end = aligned(self._tails[MEMORY].end) + stretch
         return stretch if self._window.holds(end) and end <= self._parts_end else 0
 
     def fill(self, places: Sequence[tuple[Place, int]], content: memoryview) -> None:
@@ -417,7 +387,7 @@ class Arena:
         try:
             if spill is not None and size_bytes == CHUNK_BYTES and tail.spare:
                 return self._write(SPILL, tail.spare.pop(), content)
-            if spill is None or self._spill_left_bytes(spill) < _pages(size_bytes):
+            if spill is None or self._spill_left_bytes(spill) < pages(size_bytes):
                 raise NoRoomError(size_bytes, self.room_bytes(), self._why_no_spill())
             extent = self._write(SPILL, tail.end, content)
         except OSError as error:
@@ -425,7 +395,7 @@ class Arena:
                 raise
             why = f"writing to the spill folder failed: {error.strerror}"
             raise NoRoomError(size_bytes, self.room_bytes(), why) from error
-        tail.end += _pages(size_bytes)
+        tail.end += pages(size_bytes)
         return extent
 
     def commit(self, index: bytes) -> Extent:
@@ -466,28 +436,28 @@ class Arena:
             if file == MEMORY:
                 self._window.forget(position)
             if runs and runs[-1][0] == file and runs[-1][2] == position:
-                runs[-1][2] += _pages(size_bytes)
+                runs[-1][2] += pages(size_bytes)
             else:
-                runs.append([file, position, position + _pages(size_bytes)])
+                runs.append([file, position, position + pages(size_bytes)])
         for file, position, end in runs:
             self._punch(file, position, end - position)
         self._remember((position, end) for file, position, end in runs if file == MEMORY)
 
     def release_all_but(self, live: Iterable[Extent]) -> None:
         """Give back whatever lies between extents in use, such as what a killed process left."""
-        ends = [_PAGE_BYTES, 0]
+        ends = [PAGE_BYTES, 0]
         holes: list[tuple[int, int]] = []
         for file, position, size_bytes in sorted(live):
             if position > ends[file]:
                 self._punch(file, ends[file], position - ends[file])
                 holes += [(ends[file], position)] if file == MEMORY else []
-            ends[file] = max(ends[file], position + _pages(size_bytes))
+            ends[file] = max(ends[file], position + pages(size_bytes))
         for file, end in enumerate(ends):
             fd = self._fds[file]
             if fd is not None and os.fstat(fd).st_size > end:
                 os.ftruncate(fd, end)
             self._tails[file] = _Tail(end)
-        self._holes = []
+        self._holes = Holes()
         self._remember(holes)
 
     def _spill(self) -> int | None:
@@ -516,31 +486,6 @@ class Arena:
         if file == MEMORY:
             with self._counting:
                 self._budget_bytes += size_bytes
-
-
-def joined(parts: Iterable[tuple[Extent, int]]) -> list[tuple[Extent, int]]:
-    """Extents, each with an offset in another memory, those as one that follow each other in both."""
-    runs: list[tuple[Extent, int]] = []
-    for extent, offset in parts:
-        if runs and (extent.file, extent.position, offset) == _ends_of(*runs[-1]):
-            before, start = runs.pop()
-            runs.append((before._replace(size_bytes=before.size_bytes + extent.size_bytes), start))
-        else:
-            runs.append((extent, offset))
-    return runs
-
-
-def _ends_of(extent: Extent, offset: int) -> tuple[int, int, int]:
-    return extent.file, extent.position + extent.size_bytes, offset + extent.size_bytes
-
-
-def _pages(size_bytes: int) -> int:
-    return -(-size_bytes // _PAGE_BYTES) * _PAGE_BYTES
-
-
-def _aligned(position: int) -> int:
-    """Where the next huge page may begin."""
-    return -(-position // HUGE_BYTES) * HUGE_BYTES
 
 
 def largest_file_bytes() -> int:

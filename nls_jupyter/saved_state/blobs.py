@@ -12,16 +12,8 @@ from dataclasses import dataclass
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from nls_jupyter.saved_state.arena import (
-    CHUNK_BYTES,
-    Arena,
-    Extent,
-    NoRoomError,
-    Place,
-    SavedStateDamagedError,
-    digest_of,
-    joined,
-)
+from nls_jupyter.saved_state.arena import CHUNK_BYTES, Arena, NoRoomError, SavedStateDamagedError, digest_of
+from nls_jupyter.saved_state.extents import Extent, Place, joined
 from nls_jupyter.saved_state.parallel import FROM_DEVICE_THREADS, HOST_THREADS, TO_DEVICE_THREADS, Part, for_each
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ from nls_jupyter.saved_state.blobs import BlobWriter
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from nls_jupyter.saved_state.arena import Arena, Extent
+    from nls_jupyter.saved_state.arena import Arena
     from nls_jupyter.saved_state.blobs import Chunk, Table
+    from nls_jupyter.saved_state.extents import Extent
 
 
 class Committed:

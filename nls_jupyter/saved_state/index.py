@@ -14,8 +14,8 @@ from nls_jupyter.saved_state.room import MachineRoom
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from nls_jupyter.saved_state.arena import Extent
     from nls_jupyter.saved_state.blobs import Chunk, Table
+    from nls_jupyter.saved_state.extents import Extent
 
 _LENGTHS = struct.Struct("<QQ")  # of the JSON part and of the table
 

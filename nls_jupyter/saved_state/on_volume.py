@@ -30,7 +30,8 @@ from typing import TYPE_CHECKING, Any, Final
 import xxhash
 
 from nls_jupyter.saved_state import index
-from nls_jupyter.saved_state.arena import MEMORY, Arena, Extent, SavedStateDamagedError
+from nls_jupyter.saved_state.arena import Arena, SavedStateDamagedError
+from nls_jupyter.saved_state.extents import MEMORY, Extent
 from nls_jupyter.saved_state.manifest import MissingName, SavedName
 from nls_jupyter.saved_state.room import MachineRoom
 from nls_scheduler import __version__

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
 from typing import TYPE_CHECKING
 
-from nls_jupyter.saved_state import arena, blobs, parallel, window
+from nls_jupyter.saved_state import arena, blobs, extents, parallel, window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ _CALLBACKS = frozenset({weakref.__file__, sys.modules[weakref.WeakSet.__module__
 #: The file name of the code that imports.
 IMPORTING = ModuleSpec.__init__.__code__.co_filename
 # Cut off between two of its steps, what is written would not be what is known of it.
-_WRITERS = frozenset({arena.__file__, blobs.__file__, parallel.__file__, window.__file__})
+_WRITERS = frozenset({arena.__file__, blobs.__file__, extents.__file__, parallel.__file__, window.__file__})
 _OWN_CODE = os.path.join(os.path.dirname(__file__), "")  # noqa: PTH118, PTH120 - compared with file names of code
 
 

@@ -7,6 +7,7 @@ import errno
 import os
 import resource
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -499,3 +500,12 @@ class TestStuckCode:
         with contextlib.closing(Saver(patience_s=0.1)) as saver:
             manifest = saver.save({"a": [1], "odd": EndlessWhenLookedAt(), "b": [2]}, cell=None)
         assert {saved.name for saved in manifest.saved} == {"a", "odd", "b"}
+
+
+def test_what_cannot_be_adopted_whole_leaves_nothing_open() -> None:
+    there = os.memfd_create("state")
+    before = sorted(Path("/proc/self/fd").iterdir())
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        arena.Arena.adopt([there, 1 << 20], MachineRoom())
+    assert sorted(Path("/proc/self/fd").iterdir()) == before
+    os.close(there)
