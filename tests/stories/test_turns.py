@@ -506,3 +506,25 @@ def test_nobody_leaves_in_vain_for_one_that_is_owed_less_than_it_needs() -> None
     stage, starts = two_that_alternate(0.5, 0.75)
     assert starts == 0
     assert stage.reason("alice").kind is Reason.SAVED_ABOVE_REQUEST
+
+
+def test_a_turn_comes_for_one_saved_above_its_request_though_one_of_the_others_fits_beside_that() -> None:
+    """Only whoever could never be there with alice has to wait for her turn; carol is owed her request beside hers."""
+    stage = Stage(1, oversubscribe=2.0, starvation_s=60.0)
+    stage.notebook("alice", 0.5)
+    stage.holds("alice", 0.8)
+    stage.user_suspends("alice")
+    for name, request in (("bob", 1.0), ("carol", 0.5)):
+        stage.notebook(name, request, request)
+        stage.cell_starts(name)
+    stage.cell_starts("alice")
+    waited_s = 0
+    while not stage.runs("alice"):
+        for name in ("bob", "carol"):
+            if stage.runs(name):
+                stage.cell_ends(name)
+                stage.after(1)
+                stage.cell_starts(name)
+        stage.after(10)
+        waited_s += 11
+        assert waited_s < 60 + 4 * 30

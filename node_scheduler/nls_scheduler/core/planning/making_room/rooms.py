@@ -152,7 +152,7 @@ class Rooms:
         """
         homes = self._homes
         for uuid in homes[workload.id]:
-            if self.kept_for.get(uuid, workload.id) != workload.id:
+            if uuid in self.kept_for and not self.may_share_turn(workload, uuid):
                 return False
             left_bytes = self._state.gpus[uuid].capacity_bytes - workload.spec.request_bytes
             for other in self._planned.members(uuid):
@@ -161,6 +161,13 @@ class Rooms:
             if left_bytes < 0:
                 return False
         return True
+
+    def may_share_turn(self, workload: Workload, uuid: GpuUuid) -> bool:
+        """Whether the turn that `uuid` is kept for is its own, or one for a burst beside which its request is owed."""
+        whose = self._state.workloads[self.kept_for[uuid]]
+        requests = whose.spec.request_bytes + workload.spec.request_bytes
+        for_burst = not whose.within_request and requests <= self._state.gpus[uuid].capacity_bytes
+        return whose.id == workload.id or for_burst
 
     def fits(self, workload: Workload, uuid: GpuUuid, beside: Sequence[Workload] = ()) -> bool:
         """Whether `uuid` takes `workload` with all that it brings, beside those in the draft and who is still there."""

@@ -77,6 +77,8 @@ def _place(state: NodeState, homes: Homes, wanting: list[Workload], bound: dict[
     waiting = send_on(draft, waiting)
     displaced = _clear_requests(draft, list(state.gpus))
     queue = deque(sorted((w for w in waiting if w.spec.may_borrow or w in by_turns), key=lambda w: _line(draft, w)))
+    for workload in (w for w in queue if not w.within_request):
+        _keep_turn(draft, workload)
     queue.extendleft(reversed(displaced))
     while queue:
         queue.extendleft(reversed(_place_borrower(draft, queue.popleft(), wanting)))
@@ -242,8 +244,6 @@ def _place_borrower(draft: Draft, workload: Workload, wanting: list[Workload]) -
     if not workload.within_request:
         # Burst comes after every guarantee, but for a turn that is long due.
         draft.over.append(workload)
-        if _can_only_take_turns(draft, workload):
-            _keep_turn(draft, workload)
         return []
     if draft.rooms.promises_more:
         with draft.rooms.less_on_paper(_leaving(draft, wanting)):
@@ -268,14 +268,6 @@ def _keep_turn(draft: Draft, workload: Workload) -> None:
     if _is_promised_by_turns(draft, workload) and starves(draft, workload):
         for uuid in draft.homes.homes[workload.id]:
             draft.rooms.kept_for.setdefault(uuid, workload.id)
-
-
-def _can_only_take_turns(draft: Draft, workload: Workload) -> bool:
-    """Whether the request of nobody else at home there fits beside its own: who did would be owed its burst as well."""
-    homes, gpus, specs = draft.homes.homes, draft.state.gpus, draft.state.workloads
-    own = {uuid: gpus[uuid].capacity_bytes - workload.spec.request_bytes for uuid in homes[workload.id] if uuid in gpus}
-    others = ((specs[key].spec, uuid) for key, home in homes.items() if key != workload.id for uuid in home)
-    return all(spec.request_bytes > own[uuid] for spec, uuid in others if uuid in own)
 
 
 def _clear_sizes(draft: Draft) -> None:

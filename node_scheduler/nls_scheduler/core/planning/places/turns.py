@@ -106,7 +106,8 @@ def _why_nobody_yields(draft: Draft, waiter: Workload) -> Why:
 def _comes_back(draft: Draft, holder: Workload, uuid: GpuUuid, waiter: Workload) -> bool:
     """Whether it is owed its room on `uuid` with its next cell: that it left before others do would be in vain."""
     at_home = uuid in draft.homes.homes.get(holder.id, ()) and holder.within_request
-    return at_home and draft.rooms.kept_for.get(uuid) != waiter.id
+    kept = draft.rooms.kept_for.get(uuid) == waiter.id
+    return at_home and not (kept and not draft.rooms.may_share_turn(holder, uuid))
 
 
 def starves(draft: Draft, waiter: Workload) -> bool:
