@@ -82,7 +82,7 @@ def one_exchange_moves_nobody(node: SimulatedNode, comer: Workload) -> bool:
 
 
 class History:
-    """Some come, some leave, some are sent off their Gpu, the others hold what they like; then the newcomer comes."""
+    """Some come, leave, or are sent off their Gpu, the others hold what they like; then one comes, or comes back."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)

@@ -209,11 +209,11 @@ def test_a_start_that_was_carried_out_while_the_daemon_was_away_is_not_given_up(
     assert stage.orders("alice") == ["start"]
 
 
-def behind(stage: Stage, known: NodeState) -> None:
-    """The daemon is killed, and its journal ends with `known`; everybody reports at once."""
+def behind(stage: Stage, known: NodeState, first: WorkloadId | None = None) -> None:
+    """The daemon is killed, and its journal ends with `known`; everybody reports at once, `first` before the others."""
     stage.node.go_down()
     stage.node.come_back_behind(known)
-    for workload in sorted(stage.node.unreported):
+    for workload in sorted(stage.node.unreported, key=lambda key: (key != first, key)):
         stage.node.report(workload)
     stage.node.sample()
     stage.node.settle()
@@ -286,11 +286,7 @@ def test_who_took_anothers_place_since_the_journal_lost_its_end_keeps_it_whoever
     for name in ("alice", "bob"):
         stage.cell_starts(name)
     given = orders_given(stage)
-    stage.node.go_down()
-    stage.node.come_back_behind(known)
-    for name in sorted(("alice", "bob"), key=lambda name: name != first):
-        stage.node.report(stage.workload(name).id)
-    stage.node.sample()
+    behind(stage, known, stage.workload(first).id)
     stage.after(120)
     assert [stage.home(name) for name in ("alice", "bob")] == [[2], [0]]
     assert orders_given(stage) == given

@@ -18,6 +18,13 @@ class Bad:
         vars(self).update(state)
 bad = Bad()
 """
+MAKE = """
+def make():
+    state = {'n': 0}
+    class Held:
+        def count(self): state['n'] += 1
+    return Held(), lambda: state
+"""
 
 
 class Processes:
@@ -98,14 +105,7 @@ def test_a_logger_of_a_class_of_cells_does(processes):
 
 
 def test_what_two_names_share_through_a_class_they_go_on_sharing(processes):
-    processes.run(
-        "def make():\n"
-        "    state = {'n': 0}\n"
-        "    class Held:\n"
-        "        def count(self): state['n'] += 1\n"
-        "    return Held(), lambda: state\n"
-        "held, state = make()"
-    )
+    processes.run(MAKE + "held, state = make()")
     processes.run(BAD + "bad.both = held, state")
     assert processes.next().carried == ("bad",)
     for _ in range(3):
@@ -115,13 +115,7 @@ def test_what_two_names_share_through_a_class_they_go_on_sharing(processes):
 
 
 def test_what_failed_together_and_comes_back_later_still_shares(processes):
-    processes.run(
-        "def make():\n"
-        "    state = {'n': 0}\n"
-        "    class Held:\n"
-        "        def count(self): state['n'] += 1\n"
-        "    return Held(), lambda: state\n"
-    )
+    processes.run(MAKE)
     processes.run(BAD + "bad.both = make()")
     assert processes.next().carried == ("bad",)
     processes.try_again()

@@ -267,6 +267,16 @@ class Paper:
             self.give(workload, home)
         return True
 
+    def change_home(self, workload: Workload, home: tuple[GpuUuid, ...]) -> bool:
+        """`workload` has its home there instead, if it may. False: nothing is changed."""
+        checkpoint = self.checkpoint()
+        self.take(workload)
+        if not self.may_have_home(workload, home):
+            self.roll_back(checkpoint)
+            return False
+        self.give(workload, home)
+        return True
+
     def is_open(self, pool: str, uuid: GpuUuid) -> bool:
         """Whether `uuid` is of `pool`, and that is in use."""
         own = self._pools[uuid]

@@ -81,21 +81,17 @@ class Draft:
             (away,) = self.homes.homes[other.id]
             if self.homes.left.get(away, 0) + other.spec.request_bytes < one.spec.request_bytes:
                 return False
-            self._paper = Paper.having(self.state, self.homes)
-        return self._paper.exchange(one, other)
+        return self._written_down().exchange(one, other)
 
     def be_at_home(self, workload: Workload, gpu: GpuUuid) -> bool:
         """`workload`, which has a home, has it on `gpu` from now on, if it may. False: nothing is changed."""
         if self.homes.left.get(gpu, 0) < workload.spec.request_bytes:
             return False
+        return self._written_down().change_home(workload, (gpu,))
+
+    def _written_down(self) -> Paper:
         self._paper = self._paper or Paper.having(self.state, self.homes)
-        checkpoint = self._paper.checkpoint()
-        self._paper.take(workload)
-        if not self._paper.may_have_home(workload, (gpu,)):
-            self._paper.roll_back(checkpoint)
-            return False
-        self._paper.give(workload, (gpu,))
-        return True
+        return self._paper
 
     def harm(self, victim: Workload) -> tuple[bool, int, int, int, float, float, str]:
         """`victims.harm` now."""
