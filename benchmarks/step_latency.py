@@ -7,6 +7,10 @@ that come at once and wait; sixteen halves at once on eight Gpus. With NLS_KEEP=
 A history is the same each time: it is lived through three times, each in a process of its own, and of each step the
 fastest counts, as a shared machine only ever adds to it.
 
+The same machine may be half as fast an hour later. So between the steps something is done that stays as it is from one
+version to the next: `copy.deepcopy` of what a table of `PEERS` notebooks would be. What figures of two days have in
+common is how many of those a step is worth (`p50_in_copies`, `p99_in_copies`).
+
 How Python was built matters: one that was compiled without profile-guided optimisation, as pyenv does unless it is told
 otherwise, takes an eighth longer than that of Debian (`/usr/bin/python3`, with PYTHONPATH=node_scheduler).
 """
@@ -14,6 +18,7 @@ otherwise, takes an eighth longer than that of Debian (`/usr/bin/python3`, with 
 from __future__ import annotations
 
 import argparse
+import copy
 import gc
 import os
 import random
@@ -39,6 +44,16 @@ BOUNDS_MS = {(8, 56): 2.0, (16, 80): 10.0, (16, 112): 20.0}
 """What p99 may be at most."""
 MANY = 1000
 RUNS = 3
+PEERS = 56
+TABLE = {
+    f"notebook-{i}": {
+        "name": f"notebook {i}",
+        "bytes": [i, 2 * i],
+        "gpus": (i % 8,),
+        "home": {"gpu": i % 8, "at": i / 8},
+    }
+    for i in range(PEERS)
+}
 
 
 def departments(gpus: int) -> Policy:
@@ -55,9 +70,14 @@ def departments(gpus: int) -> Policy:
 
 
 def history(
-    gpus: int, workloads: int, events: int, policy: Policy | None = None, seed: int = SEED
+    gpus: int,
+    workloads: int,
+    events: int,
+    policy: Policy | None = None,
+    seed: int = SEED,
+    copies: list[float] | None = None,
 ) -> dict[str, list[float]]:
-    """Seconds per step, by kind of event, once the node is full."""
+    """Seconds per step, by kind of event, once the node is full; `copies` gets those of the copies between them."""
     chance = random.Random(seed)
     times: dict[str, list[float]] = defaultdict(list)
     real_step = simulator.step
@@ -80,6 +100,10 @@ def history(
         gc.disable()  # between steps, as in the daemon
         while sum(map(len, times.values())) < events:
             act(node, chance)
+            if copies is not None:
+                began = time.perf_counter()
+                copy.deepcopy(TABLE)
+                copies.append(time.perf_counter() - began)
             if gc.get_count()[0] > MANY_OBJECTS:
                 gc.collect()
     finally:
@@ -89,19 +113,26 @@ def history(
     return times
 
 
-def unchecked(gpus: int, workloads: int, events: int, policy: Policy | None) -> dict[str, list[float]]:
-    """`history` without the invariants."""
+def unchecked(
+    gpus: int, workloads: int, events: int, policy: Policy | None
+) -> tuple[dict[str, list[float]], list[float]]:
+    """`history` without the invariants, and the copies between its steps."""
     simulator.check = lambda *_: None
-    return history(gpus, workloads, events, policy)
+    copies: list[float] = []
+    return history(gpus, workloads, events, policy, copies=copies), copies
 
 
-def fastest(gpus: int, workloads: int, events: int, policy: Policy | None = None) -> dict[str, list[float]]:
-    """The fastest of `RUNS` times for each step of one history, invariants off."""
+def fastest(
+    gpus: int, workloads: int, events: int, policy: Policy | None = None
+) -> tuple[dict[str, list[float]], list[float]]:
+    """The fastest of `RUNS` times for each step of one history, invariants off, and for each copy."""
     runs = []
     for _ in range(RUNS):
         with ProcessPoolExecutor(1, get_context("spawn")) as process:
             runs.append(process.submit(unchecked, gpus, workloads, events, policy).result())
-    return {kind: [min(times) for times in zip(*(run[kind] for run in runs), strict=True)] for kind in runs[0]}
+    steps = [steps for steps, _ in runs]
+    times = {kind: [min(one) for one in zip(*(run[kind] for run in steps), strict=True)] for kind in steps[0]}
+    return times, [min(one) for one in zip(*(copies for _, copies in runs), strict=True)]
 
 
 def submit(node: SimulatedNode, chance: random.Random) -> None:
@@ -172,11 +203,12 @@ def milliseconds(values: list[float], share: float) -> float:
     return round(1000 * sorted(values)[min(len(values) - 1, int(share * len(values)))], 3)
 
 
-def figures(times: dict[str, list[float]]) -> dict[str, float]:
+def figures(times: dict[str, list[float]], copies: list[float]) -> dict[str, float]:
     everything = [t for kind in times.values() for t in kind]
-    return {
-        f"{name}_ms": milliseconds(everything, share) for name, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0))
-    }
+    found = {f"{name}_ms": milliseconds(everything, at) for name, at in (("p50", 0.5), ("p99", 0.99), ("max", 1.0))}
+    copy_ms = milliseconds(copies, 0.5)
+    in_copies = {f"{name}_in_copies": round(found[f"{name}_ms"] / copy_ms, 2) for name in ("p50", "p99")}
+    return {**found, "copy_ms": copy_ms, **in_copies}
 
 
 def main() -> None:
@@ -194,14 +226,14 @@ def main() -> None:
     plain = time.perf_counter() - plain
     growth = []
     for size in SIZES:
-        times = fastest(*size, options.events)
+        times, copies = fastest(*size, options.events)
         with_queues = fastest(*size, options.events, departments(size[0]))
         growth.append(
             {
                 "gpus": size[0],
                 "workloads": size[1],
-                **figures(times),
-                "with_queues": figures(with_queues),
+                **figures(times, copies),
+                "with_queues": figures(*with_queues),
                 "p99_bound_ms": BOUNDS_MS.get(size),
             }
         )
