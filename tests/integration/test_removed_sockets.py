@@ -74,6 +74,16 @@ def test_a_file_that_is_no_socket_is_left_in_its_place_and_told_of_once(daemon: 
     assert daemon.log.count("cannot be made again") == 1
 
 
+def test_a_daemon_that_is_to_serve_where_a_file_is_says_so_and_leaves_it(tmp_path: Path) -> None:
+    (tmp_path / "nls.sock").write_text("a file of somebody's")
+    done = subprocess.run(
+        [*NLS, "--socket", str(tmp_path / "nls.sock"), "up", "--simulate", "1x1GiB"],
+        env=nls_environment(), capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert (done.returncode, "something else than a socket is there, and stays" in done.stderr) == (3, True), done
+    assert (tmp_path / "nls.sock").read_text() == "a file of somebody's"
+
+
 def test_a_daemon_whose_lock_another_one_has_by_now_gives_way_to_it(tmp_path: Path) -> None:
     (tmp_path / "second").mkdir()
     first, second = DaemonProcess(tmp_path), DaemonProcess(tmp_path / "second")

@@ -50,6 +50,15 @@ def test_idle_notebooks_leave_the_borrower_first_and_their_next_cells_bring_them
     assert stage.phase(first) == "suspended"
 
 
+def test_once_the_node_takes_pods_again_nobody_is_told_any_more_that_it_is_about_to_be_emptied() -> None:
+    stage = alice_and_bob(cordoned_idle_s=IDLE_S)
+    cordon(stage)
+    (first,) = leave(stage, "")
+    assert stage.reason(first).kind is Reason.CORDONED
+    cordon(stage, cordoned=False)
+    assert (stage.phase(first), stage.reason(first)) == ("suspended", Why(Reason.OFF))
+
+
 def test_one_after_another_and_the_least_harm_first() -> None:
     stage = Stage(1, cordoned_idle_s=IDLE_S)
     sizes = {"big": 0.2, "small": 0.05, "middle": 0.1}

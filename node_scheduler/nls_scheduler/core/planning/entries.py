@@ -34,7 +34,6 @@ _WHAT_WAS: Final = frozenset(
         Reason.BURST_NEEDED,
         Reason.BURST_NEEDED_BY_REQUESTS,
         Reason.IDLE,
-        Reason.CORDONED,
         Reason.ABOVE_LIMIT,
         Reason.NOT_READY,
     }
@@ -269,7 +268,8 @@ def _why_off(draft: Draft, workload: Workload) -> Why:
 def _why_it_left(draft: Draft, workload: Workload) -> Why:
     """Why it is off until its next cell: what it left for may be over long since."""
     why = workload.last_reason
-    if workload.present or why.kind in _WHAT_WAS:
+    is_so = why.kind is Reason.CORDONED and draft.state.claims.cordoned
+    if workload.present or is_so or why.kind in _WHAT_WAS:
         return why
     if why.kind in _NEEDED:
         return Why(Reason.LEFT_TO, gpus=why.gpus, who=why.who)

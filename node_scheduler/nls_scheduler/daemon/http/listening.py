@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import socket
@@ -81,6 +82,8 @@ class Listening:
             listening = on_failure.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
             if self.path.is_socket():
                 self.path.unlink()
+            elif os.path.lexists(self.path):
+                raise FileExistsError(errno.EEXIST, "something else than a socket is there, and stays", str(self.path))
             # As it is to be from the beginning: a mode that is changed later may be that of what is there by then.
             mode = 0o666 if self._everybody else 0o600
             os.fchmod(listening.fileno(), mode)
