@@ -8,13 +8,11 @@ import pytest
 
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.allocations import MemoryAnswer, Wanted
-from nls_scheduler.core.model.commands import StartProcess
 from nls_scheduler.core.model.gpu import Gpu
 from nls_scheduler.core.model.ids import CommandId, GpuUuid, ProcessId
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.workload import Order, Pending, Phase, Workload
 from nls_scheduler.core.simulator import GIB
-from nls_scheduler.core.step import step
 from stage import TOTAL, Stage
 
 
@@ -250,48 +248,3 @@ def test_a_gpu_that_appears_on_a_node_at_rest_is_planned_with_at_once() -> None:
     new = Gpu(GpuUuid("GPU-7"), 7, "Simulated GPU", TOTAL)
     stage.node.tell(ev.GpusDiscovered(stage.node.now, (*stage.node.state.gpus.values(), new)))
     assert stage.plan("alice").home == (GpuUuid("GPU-7"),)
-
-
-def starting(stage: Stage) -> ev.ProcessStarted:
-    """A notebook was told to come back, and its process is about to say that it is there."""
-    stage.notebook("alice")
-    stage.user_suspends("alice")
-    stage.node.start_cell(stage.workload("alice").id)
-    command = stage.pending("alice")
-    assert isinstance(command, StartProcess)
-    return ev.ProcessStarted(stage.node.now, command.workload, command.command_id, ProcessId(7, 7))
-
-
-def test_that_a_process_is_there_changes_no_plan_until_it_is_ready() -> None:
-    stage = Stage(2)
-    there = starting(stage)
-    planned = stage.node.state
-    state, commands = step(planned, there)
-    assert (commands, state.workloads[there.workload].process) == ((), there.process)
-    assert state.plan is planned.plan
-    assert not state.settled
-    ready, _ = step(state, ev.ProcessReady(there.at, there.workload, there.command_id))
-    assert ready.plan is not planned.plan
-
-
-def test_who_is_told_to_start_waits_for_nobody_and_is_in_line_no_more() -> None:
-    stage = Stage(1)
-    stage.command("holder")
-    stage.command("next")
-    stage.command("last")
-    assert (stage.position("next"), stage.position("last"), stage.cause("next")) == (1, 2, "holder")
-    stage.node.release(stage.workload("holder").id)
-    stage.completes("holder")
-    assert stage.phase("next") == "starting"
-    assert (stage.position("next"), stage.position("last")) == (None, 1)
-    assert stage.cause("next") is None
-
-
-def test_a_start_that_has_taken_too_long_is_stopped_also_when_its_process_says_that_it_is_there() -> None:
-    stage = Stage(2)
-    there = starting(stage)
-    planned = stage.node.state
-    pending = planned.workloads[there.workload].pending
-    assert pending is not None
-    _, commands = step(planned, replace(there, at=pending.deadline_at))
-    assert type(commands[0]).__name__ == "StopProcess"

@@ -15,7 +15,6 @@ from nls_scheduler.core.model.commands import (
     StartProcess,
     ThawProcess,
 )
-from nls_scheduler.core.model.events import ProcessStarted
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.values import replace, updated
 from nls_scheduler.core.model.workload import Move, Order, Phase
@@ -46,11 +45,9 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
     """The state after `event` and the commands it leads to. Pure: the same input gives the same output."""
     before = state
     state = facts = _note_pressure(settle_claims(_give_up_trims(_forget_the_ended(record(before, event)))))
-    # That a process is there says nothing to a plan: it is ready, or not, before anything follows from its start.
-    tells = before.settled or isinstance(event, ProcessStarted)
-    if tells and (newcomers := _all_that_is_new(before, state)) is not None:
+    if before.settled and (newcomers := _all_that_is_new(before, state)) is not None:
         if not newcomers:
-            return replace(state, settled=before.settled), ()
+            return replace(state, settled=True), ()
         if len(newcomers) == 1 and (with_one_more := joined(state, newcomers[0])) is not None:
             return replace(state, plan=with_one_more, settled=True), ()
     plan = make_plan(state)
@@ -78,8 +75,8 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
         if decided is not None and refused is None:
             state, command = give(state, workload, entry, decided)
             commands.append(command)
-    if come := {command.workload for command in commands if isinstance(command, StartProcess | ThawProcess)}:
-        state = _once_they_come(state, come)
+    if any(isinstance(command, StartProcess | ThawProcess) for command in commands):
+        state = _beside_who_comes(state)
     at = _next_timer_at(state, plan.wake_at)
     if at is not None:
         commands.append(SetTimer(at=at))
@@ -87,18 +84,11 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
     return replace(state, settled=state.workloads == facts.workloads, timer_at=timer_at), tuple(commands)
 
 
-def _once_they_come(state: NodeState, come: Collection[WorkloadId]) -> NodeState:
-    """With what is said once those have been told to come: they are in line no more, and wait for nobody.
-
-    Everybody may use what is left beside them, while others are still to leave.
-    """
+def _beside_who_comes(state: NodeState) -> NodeState:
+    """With what everybody may use beside those who have been told to come, while others are still to leave."""
     targets = {key: entry.target for key, entry in state.plan.items()}
     now = while_some_leave(state, targets, {key: entry.allowance_bytes for key, entry in state.plan.items()})
-    wait = ((entry.position, key) for key, entry in state.plan.items() if entry.position is not None)
-    line = [key for _, key in sorted(wait) if key not in come]
-    places = {key: place for place, key in enumerate(line, start=1)}
-    said = {key: updated(e, allowance_bytes=now[key], position=places.get(key)) for key, e in state.plan.items()}
-    return replace(state, plan=said | {key: updated(said[key], cause=None) for key in come})
+    return replace(state, plan={key: updated(e, allowance_bytes=now[key]) for key, e in state.plan.items()})
 
 
 def _is_at_rest(workload: Workload, entry: PlanEntry) -> bool:
@@ -113,8 +103,8 @@ def _is_at_rest(workload: Workload, entry: PlanEntry) -> bool:
 def _all_that_is_new(before: NodeState, state: NodeState) -> list[Workload] | None:
     """The workloads that are new, if else `state` has only what no plan reads, and a later time; `None`: it has more.
 
-    What no plan reads is the use of Gpus, which process it is, and cells where they count for nothing: most samples of
-    an idle node have no more than that, and most cells of a crowded one.
+    What no plan reads is the use of Gpus, and cells where they count for nothing: most samples of an idle node have no
+    more than that, and most cells of a crowded one.
     """
     if before.timer_at is not None and state.at >= before.timer_at:
         return None
@@ -123,7 +113,7 @@ def _all_that_is_new(before: NodeState, state: NodeState) -> list[Workload] | No
         old_one = before.workloads.get(key)
         if old_one is None:
             newcomers.append(workload)
-        elif workload is not old_one and _as_a_plan_reads_it(before, old_one, workload) != old_one:
+        elif workload is not old_one and _without_its_cell(before, old_one, workload) != old_one:
             return None
     if len(state.workloads) - len(newcomers) < len(before.workloads) or state.gpus.keys() != before.gpus.keys():
         return None
@@ -132,17 +122,16 @@ def _all_that_is_new(before: NodeState, state: NodeState) -> list[Workload] | No
         for uuid, gpu in state.gpus.items()
         if (old := before.gpus.get(uuid)) is not None
     }
-    is_all = before == replace(state, gpus=same, workloads=before.workloads, settled=before.settled, at=before.at)
+    is_all = before == replace(state, gpus=same, workloads=before.workloads, settled=True, at=before.at)
     return newcomers if is_all else None
 
 
-def _as_a_plan_reads_it(before: NodeState, old: Workload, workload: Workload) -> Workload:
-    """`workload` with the process that it had before, and the cell and the times where no plan reads them.
+def _without_its_cell(before: NodeState, old: Workload, workload: Workload) -> Workload:
+    """`workload` with the cell and the times that it had before, where no plan reads them; else as it is.
 
     No plan reads those of one that has neither a home nor a Gpu. Nor of one that stays where it runs and holds what it
     held, unless the last plan has weighed there who is to leave, or may be moved (`NodeState.weighed`).
     """
-    workload = updated(workload, process=old.process)
     cells = {"cell_since": old.cell_since, "idle_since": old.idle_since, "unsaved": old.unsaved}
     if not workload.home and not workload.present:
         return replace(workload, **cells, woken_by_cell=old.woken_by_cell)

@@ -52,7 +52,7 @@ def a_deadline_does_not_slide(step: Step) -> Iterator[str]:
     """Who has been told to leave is not given longer than told, as long as the same wait for the same to leave.
 
     That is, as long as nobody comes, goes, moves or is to, nor uses more or less, who is told for whom is the same, and
-    neither the step before ordered anything nor was an order's end answered by the next one, as after a failed start.
+    the step before ordered nothing.
     """
     was, state = step.before, step.state
     if not was.settled or was.policy != state.policy or _who_is_where(was) != _who_is_where(state):
@@ -88,7 +88,6 @@ def _who_is_where(state: NodeState) -> list[tuple[object, ...]]:
             w.current,
             told.get(w.id),
             w.phase,
-            w.pending,
             w.process,
             w.waiting_since,
             w.home_since,
