@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from nls_jupyter.saved_state import recipes
+from nls_jupyter.saved_state import figures, recipes
 from nls_jupyter.saved_state.blobs import read_blob
 from nls_jupyter.saved_state.decoder import Into, RestoreReport, decode
 from nls_jupyter.saved_state.manifest import MissingName, describe, is_beside
@@ -76,8 +76,10 @@ class BringingBack:
                 missing += component.left_out()
                 continue
             self.on_component(component.key)
-            wanted = set(component.reasons)
+            wanted, shown = set(component.reasons), figures.shown()
             report = decode(Reader(self.arena, component.stored, progress), into, component.names, wanted)
+            if not report.restored:
+                figures.close_all_but(shown)  # they were made with what has failed, and would be with each try
             beside, refused = self._put_beside(report.restored)
             lost = [*report.missing, *refused]
             component.reasons = {name.name: name.reason for name in lost}

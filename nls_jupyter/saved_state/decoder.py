@@ -108,17 +108,14 @@ def decode(reader: Reader, into: Into, names: Sequence[SavedName], wanted: Conta
     namespace = into.namespace
     try:
         if not reader.hash_cycles:
-            unpickler = _Unpickler(reader, into)
-            made = _decode_all(unpickler, namespace, names, wanted)
-            into.alive.add(unpickler.globals.given.values())
-            return RestoreReport(tuple(made), (), changed=_in_order(unpickler, names, wanted))
+            return _decode_all(reader, into, names, wanted)
     except SaveEndsError:
         raise
     except BaseException:  # noqa: BLE001 - it happens again below, and is reported name by name
         _take_back(namespace, names, wanted)
     reader.progress()
     try:
-        gc.collect()  # what was loaded so far, Gpu memory too, may lie in cycles
+        gc.collect()  # what was loaded so far, Gpu memory too, may lie in cycles; nobody has it any more
         return _decode_what_can_be(reader, into, names, wanted)
     except SaveEndsError:
         raise
@@ -135,16 +132,15 @@ def _take_back(namespace: dict[str, Any], names: Sequence[SavedName], wanted: Co
             namespace.pop(saved.name, None)
 
 
-def _decode_all(
-    unpickler: _Unpickler, namespace: dict[str, Any], names: Sequence[SavedName], wanted: Container[str]
-) -> list[str]:
-    made = []
+def _decode_all(reader: Reader, into: Into, names: Sequence[SavedName], wanted: Container[str]) -> RestoreReport:
+    unpickler, made = _Unpickler(reader, into), []
     for saved in names:
         [value] = _frame(unpickler)
         if saved.name in wanted:
-            namespace[saved.name] = value
+            into.namespace[saved.name] = value
             made.append(saved.name)
-    return made
+    into.alive.add(unpickler.globals.given.values())
+    return RestoreReport(tuple(made), (), changed=_in_order(unpickler, names, wanted))
 
 
 def _frame(unpickler: _Unpickler | _Tolerant) -> Any:

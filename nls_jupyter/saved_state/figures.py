@@ -16,7 +16,7 @@ from nls_jupyter.saved_state.origins import is_the_users_module
 from nls_jupyter.saved_state.reducers import attributes_are_held
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from nls_jupyter.saved_state.regions import Regions
 
@@ -59,6 +59,18 @@ def set_figure_state(figure: Any, content: tuple[Any, list[figure_links.Link]]) 
     figure_links.connect(links)
     if figure.axes:
         figure.sca(figure.gca())
+
+
+def shown() -> list[int]:
+    """The numbers of pyplot's figures."""
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    return [] if pyplot is None else list(pyplot.get_fignums())
+
+
+def close_all_but(numbers: Collection[int]) -> None:
+    """Close pyplot's other figures; the one that is current is the last that is left."""
+    for number in set(shown()).difference(numbers):
+        sys.modules["matplotlib.pyplot"].close(number)
 
 
 def looker(kind: type) -> Callable[[Any], Look | None] | None:

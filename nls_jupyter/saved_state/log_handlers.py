@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import logging
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
 
 from nls_jupyter.saved_state import containers
 from nls_jupyter.saved_state.kinds import owner_of
@@ -16,6 +17,8 @@ from nls_jupyter.saved_state.kinds import owner_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+# What fails to come back is made once more with each try.
+_FOUND: Final[WeakValueDictionary[str, logging.Handler]] = WeakValueDictionary()
 _LOCK: Final = "lock"
 _STREAM: Final = "stream"
 _WAYS: Final = ("__reduce__", "__reduce_ex__", "__getstate__", "__getnewargs__", "__getnewargs_ex__", "__setstate__")
@@ -63,6 +66,11 @@ def fill(handler: Any, content: tuple[Any, bool]) -> None:
 
 
 def register(handler: logging.Handler) -> None:
-    """Have `logging` find it by its name, if it has one."""
-    if name := handler.get_name():
+    """Have `logging` find it by its name, if it has one that no other has which is back and goes by it still."""
+    name = handler.get_name()
+    if not name:
+        return
+    known = _FOUND.get(name)
+    if known is None or known.get_name() != name:
         handler.set_name(name)
+        _FOUND[name] = handler

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
+import weakref
 
 import cloudpickle
 import pytest
@@ -17,6 +19,16 @@ class Bad:
         if fails: raise RuntimeError("no")
         vars(self).update(state)
 bad = Bad()
+"""
+LARGE = """
+class Large:
+    def __setstate__(self, state):
+        import sys
+        vars(self).update(state)
+        sys.nls_made.add(self)
+        sys.nls_alive.append(len(sys.nls_made))
+large = Large()
+large.size = 1
 """
 MAKE = """
 def make():
@@ -102,6 +114,46 @@ def test_a_logger_of_a_class_of_cells_does(processes):
         assert processes["log.count"] == 3
     finally:
         del logging.root.manager.loggerDict["nls.later"]
+
+
+def test_what_was_made_in_vain_is_gone_before_it_is_made_again(processes):
+    """Else a GPU would have to have room for it twice."""
+    processes.run(LARGE + BAD + "bad.large = large")
+    sys.nls_made, sys.nls_alive = weakref.WeakSet(), []
+    try:
+        assert processes.next().carried == ("bad",)
+        assert sys.nls_alive == [1, 1]
+    finally:
+        del sys.nls_made, sys.nls_alive
+
+
+def test_no_try_shows_a_figure_once_more(processes):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.switch_backend("agg")
+    processes.run("import matplotlib.pyplot as plt\nfigure, axes = plt.subplots()")
+    processes.run(BAD + "bad.figure = figure")
+    try:
+        assert processes.next().carried == ("bad",)
+        shown = pyplot.get_fignums()
+        pyplot.figure(processes["figure.number"])
+        for _ in range(3):
+            processes.try_again()
+            assert pyplot.get_fignums() == shown
+            assert pyplot.gcf() is processes["figure"]
+    finally:
+        pyplot.close("all")
+
+
+def test_no_try_takes_the_name_of_a_log_s_handler(processes):
+    processes.run("import logging\nhandler = logging.StreamHandler()\nhandler.set_name('nls.later')")
+    processes.run(BAD + "bad.handler = handler")
+    assert processes.next().carried == ("bad",)
+    for _ in range(3):
+        processes.try_again()
+        assert logging._handlers["nls.later"] is processes["handler"]
+    processes.run("fails = False")
+    assert processes.try_again().restored == ("bad",)
+    assert logging._handlers["nls.later"] is processes["handler"]
 
 
 def test_what_two_names_share_through_a_class_they_go_on_sharing(processes):
