@@ -111,6 +111,8 @@ def test_others_are_not_touched(written: dict[str, Any]) -> None:
 
 def test_in_a_namespace_of_owners_those_with_a_gpu_wait_and_a_label_still_counts() -> None:
     assert patch_for(pod(None, container(gpus=1)), INJECTION, Role.OWNER)
+    sidecar = container("side", gpus=1, restartPolicy="Always")
+    assert patch_for(pod(None, initContainers=[sidecar]), INJECTION, Role.OWNER)
     assert not patch_for(pod(None), INJECTION, Role.OWNER)
     assert not patch_for(pod("none", container(gpus=1)), INJECTION, Role.OWNER)
     assert managed(injected(pod("notebook"), default=Role.OWNER))

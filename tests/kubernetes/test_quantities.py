@@ -143,9 +143,62 @@ def test_whole_devices_are_counted_over_the_containers() -> None:
     assert demand_of({}, containers) == Demand(1.0, 1.0, 3, whole=True, container="a")
 
 
-def test_a_mig_slice_is_a_device_of_its_own() -> None:
-    demand = demand_of({}, main({"nvidia.com/mig-1g.10gb": "1"}))
-    assert demand == Demand(1.0, 1.0, 1, whole=True, container="main", mig="nvidia.com/mig-1g.10gb")
+def asking(name: str, count: int, **kind: bool) -> Container:
+    return Container(name, {"nvidia.com/gpu": str(count)}, **kind)
+
+
+@pytest.mark.parametrize(
+    ("containers", "devices", "initial"),
+    [
+        ([asking("main", 1), asking("init", 1, initial=True)], 1, 0),
+        ([asking("main", 1), asking("init", 3, initial=True)], 1, 2),
+        ([asking("main", 0), asking("init", 1, initial=True), asking("next", 2, initial=True)], 0, 2),
+        ([asking("main", 0), asking("side", 1, initial=True, sidecar=True)], 1, 0),
+        ([asking("main", 1), asking("side", 1, initial=True, sidecar=True)], 2, 0),
+        (
+            [
+                asking("main", 1),
+                asking("side", 1, initial=True, sidecar=True),
+                asking("init", 3, initial=True),
+                asking("last", 1, initial=True, sidecar=True),
+            ],
+            3,
+            1,
+        ),
+    ],
+    ids=[
+        "the containers get what the init container had",
+        "the init container has more",
+        "init containers have theirs one after another",
+        "a sidecar alone",
+        "a sidecar beside a container",
+        "an init container beside the sidecars before it",
+    ],
+)
+def test_init_containers_and_sidecars_count_as_kubernetes_counts_them(
+    containers: list[Container], devices: int, initial: int
+) -> None:
+    demand = demand_of({}, containers)
+    assert demand is not None
+    assert (demand.devices, demand.initial_devices, demand.whole) == (devices, initial, True)
+
+
+def test_a_claim_of_an_init_container_is_the_pod_s() -> None:
+    sidecar = Container("side", claims=("gpu",), initial=True, sidecar=True)
+    assert demand_of({}, [*main(), sidecar]) == Demand(1.0, 1.0, 0, whole=True)
+
+
+@pytest.mark.parametrize(
+    "slice_", ["1g.10gb", "1g.10gb.me", "1g.24gb.gfx", "1g.24gb.me.all", "1g.24gb-me", "1g.10gb.shared", "1c.2g.20gb"]
+)
+def test_a_mig_slice_is_a_device_of_its_own(slice_: str) -> None:
+    demand = demand_of({}, main({f"nvidia.com/mig-{slice_}": "1"}))
+    assert demand == Demand(1.0, 1.0, 1, whole=True, container="main", mig=f"nvidia.com/mig-{slice_}")
+
+
+def test_a_gpu_that_pods_have_in_turns_is_a_device_as_well() -> None:
+    demand = demand_of({}, main({"nvidia.com/gpu.shared": "1"}))
+    assert demand == Demand(1.0, 1.0, 1, whole=True, container="main")
 
 
 def test_several_devices_get_a_part_each() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from nls_scheduler.kubernetes_driver.quantities import WHOLE
+from nls_scheduler.kubernetes_driver.quantities import is_gpu_resource
 from nls_scheduler.kubernetes_driver.resource_slices import DRIVER, device_id
 
 if TYPE_CHECKING:
@@ -104,11 +104,15 @@ class PodResources:
 
 
 def _devices(container: Any) -> list[str]:
-    """Device plugin first, then DRA. A shared device's id has a suffix (`GPU-…::3`) that is no part of its UUID."""
+    """Device plugin first, then DRA. A shared device's id has a suffix (`GPU-…::3`) that is no part of its UUID.
+
+    A resource may have any name (the device plugin's `rename`): what has a GPU's UUID is one.
+    """
     found = []
     for devices in container.devices:
-        if devices.resource_name == WHOLE or devices.resource_name.startswith("nvidia.com/mig-"):
-            found += [device.partition("::")[0] for device in devices.device_ids]
+        known = is_gpu_resource(devices.resource_name)
+        ids = [device.partition("::")[0] for device in devices.device_ids]
+        found += [each for each in ids if known or each.startswith(("GPU-", "MIG-"))]
     for dynamic in container.dynamic_resources:
         claimed = [each for each in dynamic.claim_resources if each.driver_name == DRIVER]
         found += [device_id(each.pool_name, each.device_name) for each in claimed]

@@ -125,18 +125,21 @@ def pod_record(pod: Mapping[str, Any], socket_directory: str) -> PodRecord | Non
 
 
 def _containers(spec: Mapping[str, Any]) -> list[Container]:
-    found = []
-    for written in objects(spec.get("containers")):
-        resources = mapping(written, "resources")
-        environment: dict[str, str | None] = {}
-        for variable in objects(written.get("env")):
-            value = variable.get("value")
-            elsewhere = "valueFrom" in variable
-            environment[text(variable.get("name"))] = None if elsewhere else text(value)
-        claims = tuple(text(claim.get("name")) for claim in objects(resources.get("claims")))
-        limits = {**texts(resources.get("requests")), **texts(resources.get("limits"))}
-        found.append(Container(text(written.get("name")), limits, environment, claims))
-    return found
+    """Those that stay, and then the init containers in their order."""
+    stay, initial = objects(spec.get("containers")), objects(spec.get("initContainers"))
+    return [_container(each) for each in stay] + [_container(each, initial=True) for each in initial]
+
+
+def _container(written: Mapping[str, Any], *, initial: bool = False) -> Container:
+    resources = mapping(written, "resources")
+    environment: dict[str, str | None] = {}
+    for variable in objects(written.get("env")):
+        elsewhere = "valueFrom" in variable
+        environment[text(variable.get("name"))] = None if elsewhere else text(variable.get("value"))
+    claims = tuple(text(claim.get("name")) for claim in objects(resources.get("claims")))
+    limits = {**texts(resources.get("requests")), **texts(resources.get("limits"))}
+    sidecar = initial and written.get("restartPolicy") == "Always"
+    return Container(text(written.get("name")), limits, environment, claims, initial=initial, sidecar=sidecar)
 
 
 def _groups(labels: Mapping[str, str]) -> tuple[str, ...]:
@@ -199,7 +202,7 @@ def _mounted(containers: list[Mapping[str, Any]]) -> set[str]:
 
 
 def _started_at(status: Mapping[str, Any], container: str | None) -> float | None:
-    for state in objects(status.get("containerStatuses")):
+    for state in (*objects(status.get("containerStatuses")), *objects(status.get("initContainerStatuses"))):
         if container is None or state.get("name") == container:
             running = mapping(state, "state", "running")
             return _moment(text(running.get("startedAt")))

@@ -20,7 +20,10 @@ DEVICES: Final = "gpu-fraction-num-devices"
 CONTAINER: Final = "gpu-fraction-container-name"
 LIMIT_VARIABLE: Final = "RUNAI_GPU_MEMORY_LIMIT"
 WHOLE: Final = "nvidia.com/gpu"
-_MIG: Final = re.compile(r"nvidia\.com/mig-[0-9]+g\.[0-9]+gb(?:\.me)?$")
+SHARED: Final = "nvidia.com/gpu.shared"
+"""The same device where NVIDIA's device plugin gives it to several pods in turns (`renameByDefault`)."""
+MIG_PREFIX: Final = "nvidia.com/mig-"
+"""Of a slice's resource: `mig-1g.24gb`, with `.me`, `-me`, `.gfx`, `.all`, `.shared` behind it or what comes next."""
 _CONTAINER_MEMORY: Final = re.compile(r"nvidia\.com/container\.([a-z0-9-]+)\.gpu-memory\.(request|limit)$")
 _CONTAINER_MODE: Final = re.compile(r"nvidia\.com/container\.([a-z0-9-]+)\.gpu-compute\.mode$")
 _MODES: Final = ("time-slicing", "sm-sharing")
@@ -63,6 +66,7 @@ class Demand:
         mig: the resource's name where slices are asked for.
         mode: how KAI lets it share the cores; `None`: not said.
         by_unit: whether the request is a number of units (`gpu-memory`), here taken for MiB.
+        initial_devices: how many more the kubelet holds for init containers that end; it does not say which.
         troubles: what of it had to be left out.
     """
 
@@ -74,6 +78,7 @@ class Demand:
     mig: str | None = None
     mode: str | None = None
     by_unit: bool = False
+    initial_devices: int = 0
     troubles: tuple[Trouble, ...] = ()
 
     def in_units_of(self, unit_bytes: int) -> Demand:
@@ -93,12 +98,21 @@ class Container:
         limits: `resources.limits` (extended resources have request == limit).
         environment: literal variables; one that comes from elsewhere has `None`.
         claims: names of the DRA claims that it uses.
+        initial: it is an init container.
+        sidecar: it is one that runs beside the others from then on (`restartPolicy: Always`).
     """
 
     name: str
     limits: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str | None] = field(default_factory=dict)
     claims: tuple[str, ...] = ()
+    initial: bool = False
+    sidecar: bool = False
+
+
+def is_gpu_resource(name: str) -> bool:
+    """Whether an extended resource is GPUs, or slices of them, of NVIDIA's device plugin."""
+    return name in (WHOLE, SHARED) or name.startswith(MIG_PREFIX)
 
 
 def parse_quantity(text: str) -> Decimal | None:
@@ -116,12 +130,14 @@ def parse_quantity(text: str) -> Decimal | None:
 
 
 def demand_of(annotations: Mapping[str, str], containers: Sequence[Container]) -> Demand | None:
-    """What a pod asks for; `None`: no GPU.
+    """What a pod asks for; `None`: no GPU. `containers`: its init containers last, in their order.
 
     A pod whose request cannot be read counts as one that owns a complete device: too much is safe, too little is not.
     """
     troubles: list[Trouble] = []
     wholes = [(c, name, count) for c in containers for name, count in _devices(c, troubles)]
+    total = sum(count for c, _, count in wholes if c.sidecar or not c.initial)
+    first = sum(_effective(wholes, name) for name in {name for _, name, _ in wholes}) - total
     devices = _device_count(annotations, troubles)
     request = _shared_request(annotations, containers, troubles)
     if request is None and not wholes and not any(c.claims for c in containers):
@@ -131,16 +147,15 @@ def demand_of(annotations: Mapping[str, str], containers: Sequence[Container]) -
     if request is None:
         if not wholes:
             return Demand(1.0, 1.0, 0, whole=True, container=None, mode=mode, troubles=tuple(troubles))
-        total = sum(count for _, _, count in wholes)
-        mig = next((name for _, name, _ in wholes if name != WHOLE), None)
-        first = wholes[0][0].name
-        return Demand(1.0, 1.0, total, whole=True, container=first, mig=mig, mode=mode, troubles=tuple(troubles))
+        mig = next((name for _, name, _ in wholes if name.startswith(MIG_PREFIX)), None)
+        whole = Demand(1.0, 1.0, total, whole=True, container=wholes[0][0].name, mig=mig, mode=mode)
+        return replace(whole, initial_devices=first, troubles=tuple(troubles))
     if wholes:
         troubles.append(
             Trouble("GpuRequestContradicts", f"It asks for {WHOLE} and for a part of a GPU: {WHOLE} holds.")
         )
-        total = sum(count for _, _, count in wholes)
-        return Demand(1.0, 1.0, total, whole=True, container=wholes[0][0].name, troubles=tuple(troubles))
+        whole = Demand(1.0, 1.0, total, whole=True, container=wholes[0][0].name)
+        return replace(whole, initial_devices=first, troubles=tuple(troubles))
     limit = _limit(annotations, containers, container, request, troubles)
     by_unit = MEMORY in annotations and isinstance(request, int) and request == _units(annotations[MEMORY]) * MIB
     return Demand(request, limit, devices, container=container, mode=mode, by_unit=by_unit, troubles=tuple(troubles))
@@ -170,7 +185,7 @@ def _devices(container: Container, troubles: list[Trouble]) -> list[tuple[str, i
     """Devices of the device plugin that a container asks for."""
     found = []
     for name, text in container.limits.items():
-        if name != WHOLE and not _MIG.match(name):
+        if not is_gpu_resource(name):
             continue
         count = parse_quantity(text)
         if count is None or count != count.to_integral_value() or not 0 <= count <= MOST_DEVICES:
@@ -180,6 +195,19 @@ def _devices(container: Container, troubles: list[Trouble]) -> list[tuple[str, i
         if count > 0:
             found.append((name, int(count)))
     return found
+
+
+def _effective(wholes: Sequence[tuple[Container, str, int]], resource: str) -> int:
+    """How many devices of a resource Kubernetes counts for the pod: the most that it has at once.
+
+    An init container has its own beside those of the sidecars before it; the containers have theirs after it.
+    """
+    asking = [(container, count) for container, name, count in wholes if name == resource]
+    stay = most = 0
+    for container, count in (each for each in asking if each[0].initial):
+        most = max(most, stay + count)
+        stay += count if container.sidecar else 0
+    return max(most, stay + sum(count for container, count in asking if not container.initial))
 
 
 def _shared_request(

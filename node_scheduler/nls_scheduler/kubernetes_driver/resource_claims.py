@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from nls_scheduler.kubernetes_driver.quantities import Demand, parse_quantity
+from nls_scheduler.kubernetes_driver.quantities import parse_quantity
 from nls_scheduler.kubernetes_driver.resource_slices import DRIVER, device_id, gpu_of
 from nls_scheduler.kubernetes_driver.written import mapping, objects, text, texts
 
@@ -110,7 +110,7 @@ def with_claims(
     known = [size for size in sizes.values() if size is not None]
     whole = len(known) < len(sizes)
     size: float | int = 1.0 if whole else max(known)
-    demand = Demand(size, size, len(sizes), whole=whole, troubles=pod.demand.troubles)
+    demand = replace(pod.demand, request=size, limit=size, devices=len(sizes), whole=whole)
     return replace(pod, demand=demand, claimed_bytes=sizes)
 
 

@@ -1,0 +1,48 @@
+"""Which of the kubelet's devices are GPUs, as its podresources socket tells them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fake_kubelet import FakeKubelet
+from nls_scheduler.kubernetes_driver.podresources import PodResources
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def told(kubelet: FakeKubelet) -> dict[str, tuple[str, ...]]:
+    async def ask() -> dict[str, tuple[str, ...]]:
+        client = PodResources(kubelet.socket)
+        try:
+            return await client.allocations()
+        finally:
+            await client.close()
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize(
+    ("resource", "given", "counted"),
+    [
+        ("nvidia.com/gpu", "GPU-1", "GPU-1"),
+        ("nvidia.com/gpu", "made-up", "made-up"),
+        ("nvidia.com/gpu.shared", "GPU-1::3", "GPU-1"),
+        ("nvidia.com/mig-1g.24gb.me.all", "MIG-1", "MIG-1"),
+        ("nvidia.com/gpu-for-students", "GPU-1::0", "GPU-1"),
+        ("example.com/mig", "MIG-1", "MIG-1"),
+    ],
+)
+def test_what_has_a_gpu_s_resource_or_its_uuid_is_one(tmp_path: Path, resource: str, given: str, counted: str) -> None:
+    with FakeKubelet(tmp_path / "kubelet.sock") as kubelet:
+        kubelet.resource, kubelet.allocations = resource, {"default/train": [given]}
+        assert told(kubelet) == {"default/train": (counted,)}
+
+
+def test_other_devices_are_none(tmp_path: Path) -> None:
+    with FakeKubelet(tmp_path / "kubelet.sock") as kubelet:
+        kubelet.resource, kubelet.allocations = "nvidia.com/hostdev", {"default/train": ["0000:3b:00.0"]}
+        assert told(kubelet) == {}
